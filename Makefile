@@ -1,0 +1,55 @@
+# The door of the repository. What is behind it: cargo, scripts/ and xtask/.
+
+PYTHON ?= python3
+CARGO ?= cargo
+# Arguments of `baro up` for `make run`, of the benchmark for `make bench`.
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-rust test-python test-web test-e2e fmt lint docs bench generate web clean
+
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## build and start the agent on this node (ARGS="--http 127.0.0.1:7171")
+	$(CARGO) run --release --locked -p barograph -- up $(ARGS)
+
+test: ## set up what the tests need and run all of them
+	@$(PYTHON) scripts/test.py
+
+test-rust: ## form, layers, lints, Rust tests
+	@$(PYTHON) scripts/test.py checks rust
+
+test-python: ## scripts, the SQLite extension, the Python package
+	@$(PYTHON) scripts/test.py scripts sql python
+
+test-web: ## the page: types, bundle, units
+	@$(PYTHON) scripts/test.py web
+
+test-e2e: ## the real binary, through every way in, and in a browser
+	@$(PYTHON) scripts/test.py e2e browser
+
+fmt: ## format the Rust code
+	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path crates/query/extension/Cargo.toml
+
+lint: ## what the checks of `make test` say, and clippy
+	@$(PYTHON) scripts/test.py checks
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+generate: ## write the generated documents anew
+	$(CARGO) xtask generate
+
+web: ## build the page into web/dist
+	cd web && npm ci && npm run build
+
+docs: ## the documentation of the crates, in target/doc
+	$(CARGO) doc --workspace --exclude barograph-python --no-deps --locked
+
+bench: ## measure, beside peers; writes target/bench.json
+	@[ "$$(id -u)" != 0 ] || scripts/peers.sh
+	$(CARGO) build --release --locked -p barograph -p barograph-bench
+	target/release/barograph-bench $(ARGS)
+
+clean: ## remove all that was built or installed here
+	rm -rf target .venv web/node_modules e2e/browser/node_modules
