@@ -1,0 +1,21 @@
+//! The words that every part of barograph shares: samples, streams' descriptors, patterns, and
+//! the two seams (`Clock`, `SqlEngine`) through which time and SQL reach code that must not own them.
+//!
+//! It stands alone because everything imports it: no I/O, no clock call, no serialization.
+
+mod clock;
+mod descriptor;
+mod pattern;
+mod sample;
+mod sink;
+mod sql;
+
+pub use clock::{Clock, ManualClock, NS_PER_S};
+pub use descriptor::{
+    Descriptor, HELP_BYTES_MAX, Kind, LABELS_BYTES_MAX, LABELS_MAX, Labels, ModelError,
+    NAME_BYTES_MAX, Name, SeriesId, UNIT_BYTES_MAX, Unit, table_name,
+};
+pub use pattern::{Pattern, Selector};
+pub use sample::{Quality, Sample, TEXT_BYTES_MAX, Value, ValueType};
+pub use sink::{Sink, StreamKey};
+pub use sql::{ResultFormat, SqlEngine, SqlFault, SqlFaultKind, SqlLimits, SqlReply, SqlRequest};

@@ -1,0 +1,175 @@
+//! How people and programs point at streams: `disk.*`, `disk.read.bytes{device=vda}`.
+
+use std::fmt;
+
+use crate::{Labels, ModelError};
+
+/// A glob over dotted names: `*` stands for any run of characters, dots included; `?` for one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern(String);
+
+impl Pattern {
+    /// Any text is a pattern.
+    pub fn new(pattern: impl Into<String>) -> Self {
+        Self(pattern.into())
+    }
+
+    /// Whether the whole of `text` matches. Linear in memory, no recursion.
+    pub fn matches(&self, text: &str) -> bool {
+        let (p, t) = (self.0.as_bytes(), text.as_bytes());
+        let (mut pi, mut ti) = (0, 0);
+        let mut star: Option<(usize, usize)> = None;
+        while ti < t.len() {
+            if pi < p.len() && p[pi] == b'*' {
+                star = Some((pi, ti));
+                pi += 1;
+            } else if pi < p.len() && (p[pi] == b'?' || p[pi] == t[ti]) {
+                pi += 1;
+                ti += 1;
+            } else if let Some((star_pi, star_ti)) = star {
+                pi = star_pi + 1;
+                ti = star_ti + 1;
+                star = Some((star_pi, ti));
+            } else {
+                return false;
+            }
+        }
+        p[pi..].iter().all(|&b| b == b'*')
+    }
+
+    /// Whether the pattern can only match itself.
+    pub fn is_literal(&self) -> bool {
+        !self.0.contains(['*', '?'])
+    }
+
+    /// The pattern's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A name pattern with label patterns: a stream matches when its name does and it has each label
+/// with a value that matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selector {
+    /// Over the dotted name.
+    pub name: Pattern,
+    /// Label name and pattern over its value.
+    pub labels: Vec<(String, Pattern)>,
+}
+
+impl Selector {
+    /// Reads `name` or `name{label=value,…}`; both sides may be globs.
+    pub fn parse(text: &str) -> Result<Self, ModelError> {
+        let fault = |reason: &str| ModelError::Pattern {
+            pattern: text.into(),
+            reason: reason.into(),
+        };
+        let trimmed = text.trim();
+        let (name, rest) = match trimmed.split_once('{') {
+            None => (trimmed, None),
+            Some((name, rest)) => (
+                name,
+                Some(
+                    rest.strip_suffix('}')
+                        .ok_or_else(|| fault("the { is not closed"))?,
+                ),
+            ),
+        };
+        if name.is_empty() {
+            return Err(fault("it has no name"));
+        }
+        let mut labels = Vec::new();
+        for pair in rest
+            .into_iter()
+            .flat_map(|r| r.split(','))
+            .filter(|p| !p.trim().is_empty())
+        {
+            let (label, value) = pair
+                .split_once('=')
+                .ok_or_else(|| fault("a label is not name=value"))?;
+            let value = value.trim().trim_matches('"');
+            labels.push((label.trim().to_owned(), Pattern::new(value)));
+        }
+        Ok(Self {
+            name: Pattern::new(name.trim()),
+            labels,
+        })
+    }
+
+    /// Adds one more `label=value`.
+    pub fn with_label(mut self, label: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.push((label.into(), Pattern::new(value)));
+        self
+    }
+
+    /// Whether a stream of this name and these labels is meant.
+    pub fn matches(&self, name: &str, labels: &Labels) -> bool {
+        self.name.matches(name)
+            && self
+                .labels
+                .iter()
+                .all(|(label, want)| labels.get(label).is_some_and(|v| want.matches(v)))
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name.as_str())?;
+        if self.labels.is_empty() {
+            return Ok(());
+        }
+        let pairs: Vec<String> = self
+            .labels
+            .iter()
+            .map(|(l, v)| format!("{l}={}", v.as_str()))
+            .collect();
+        write!(f, "{{{}}}", pairs.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs() {
+        let check = |pattern: &str, text: &str, expect: bool| {
+            assert_eq!(
+                Pattern::new(pattern).matches(text),
+                expect,
+                "{pattern} on {text}"
+            );
+        };
+        check("*", "", true);
+        check("disk.*", "disk.read.bytes", true);
+        check("disk.*", "diskless", false);
+        check("*.bytes", "disk.read.bytes", true);
+        check("d?sk.*.b*s", "disk.read.bytes", true);
+        check("disk.read.bytes", "disk.read.bytes", true);
+        check("disk", "disk.read", false);
+        check("a*b*c", "a1b2b3c", true);
+        check("a*b*c", "a1b2b3", false);
+    }
+
+    #[test]
+    fn selectors() {
+        let labels = Labels::new([("device", "vda"), ("node", "n1")]).unwrap();
+        let check = |text: &str, expect: bool| {
+            let selector = Selector::parse(text).unwrap();
+            assert_eq!(
+                selector.matches("disk.read.bytes", &labels),
+                expect,
+                "{text}"
+            );
+        };
+        check("disk.read.bytes", true);
+        check("disk.*{device=vda}", true);
+        check("disk.*{device=vd*, node=\"n1\"}", true);
+        check("disk.*{device=vdb}", false);
+        check("disk.*{absent=*}", false);
+        for bad in ["", "{a=b}", "x{a=b", "x{a}"] {
+            assert!(Selector::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The system's clock behind `model::Clock`; it lives here because this crate and the agent are
+//! the only ones that may ask the system for the time.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use barograph_model::Clock;
+
+/// Wall time from `CLOCK_REALTIME`, monotonic time from `CLOCK_MONOTONIC`.
+#[derive(Debug, Clone, Copy)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the clock that all others are handed"
+)]
+impl SystemClock {
+    /// A clock whose monotonic time starts now.
+    pub fn new() -> Self {
+        Self {
+            start: Instant::now(),
+        }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the clock that all others are handed"
+)]
+impl Clock for SystemClock {
+    fn now_ns(&self) -> i64 {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => since.as_nanos() as i64,
+            Err(before) => -(before.duration().as_nanos() as i64),
+        }
+    }
+
+    fn monotonic_ns(&self) -> i64 {
+        self.start.elapsed().as_nanos() as i64
+    }
+}

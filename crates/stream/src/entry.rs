@@ -1,0 +1,126 @@
+//! The directory of a segment: its descriptors, parsed and checked.
+//!
+//! Everything here was written by another process: a descriptor that breaks a rule of the format is
+//! an absent stream.
+
+use barograph_model::{Descriptor, Kind, Labels, Name, SeriesId, Unit, ValueType};
+
+use crate::layout::{self, CELL_BYTES, DESCRIPTOR_BYTES, TEXT_SLOT_BYTES, descriptor as d};
+use crate::reader::Incarnation;
+
+/// The streams of a segment at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Directory {
+    /// Compare with [`SegmentReader::directory_version`].
+    pub version: u64,
+    /// The streams, in slot order.
+    pub entries: Vec<Entry>,
+}
+
+/// One stream in a directory.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its slot.
+    pub slot: usize,
+    /// The slot's generation.
+    pub generation: u16,
+    /// What it is.
+    pub descriptor: Descriptor,
+    /// Its identity, as written.
+    pub series: SeriesId,
+    /// Samples that its ring holds.
+    pub depth: u32,
+    /// When it was registered.
+    pub created_ns: i64,
+    /// The segment it was found in: it means nothing in another.
+    pub(crate) incarnation: Incarnation,
+    pub(crate) ring_at: usize,
+    pub(crate) text_at: usize,
+}
+
+/// What an entry is checked against.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Where rings may begin.
+    pub rings_at: usize,
+    /// Where the segment ends.
+    pub segment_bytes: usize,
+    /// Whose descriptor it is.
+    pub incarnation: Incarnation,
+}
+
+impl Entry {
+    /// The stream that a live descriptor describes, if it keeps to the format.
+    pub(crate) fn parse(
+        slot: usize,
+        bytes: &[u8; DESCRIPTOR_BYTES],
+        bounds: Bounds,
+    ) -> Option<Self> {
+        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+        let text = |at: usize, length: usize| std::str::from_utf8(bytes.get(at..at + length)?).ok();
+        let state = u64_at(d::STATE);
+        let generation = u16::try_from(state >> 32).ok().filter(|&g| g != 0)?;
+        if state as u32 != d::LIVE {
+            return None;
+        }
+        let depth = u64_at(d::DEPTH) as u32;
+        let [value_type, kind, name_bytes, unit_bytes] = bytes[d::DEPTH + 4..d::DEPTH + 8] else {
+            return None;
+        };
+        let labels_bytes = usize::from(u16::from_le_bytes([
+            bytes[d::LENGTHS],
+            bytes[d::LENGTHS + 1],
+        ]));
+        let help_bytes = usize::from(bytes[d::LENGTHS + 3]);
+        let value_type = ValueType::from_u8(value_type)?;
+        let (ring_at, text_at) = (u64_at(d::RING_AT), u64_at(d::TEXT_AT));
+        let fits = |at: u64, each: usize| {
+            let end = usize::try_from(at)
+                .ok()?
+                .checked_add((depth as usize).checked_mul(each)?)?;
+            let inside = at >= bounds.rings_at as u64 && end <= bounds.segment_bytes;
+            (inside && at.is_multiple_of(8)).then_some(())
+        };
+        fits(ring_at, CELL_BYTES)?;
+        if value_type == ValueType::Text {
+            fits(text_at, TEXT_SLOT_BYTES)?;
+        }
+        if !(2..=layout::DEPTH_MAX).contains(&depth) || d::HELP + help_bytes > d::LABELS {
+            return None;
+        }
+        let descriptor = Descriptor {
+            name: Name::new(text(d::NAME, usize::from(name_bytes))?).ok()?,
+            labels: parse_labels(bytes.get(d::LABELS..d::LABELS + labels_bytes)?)?,
+            value_type,
+            unit: Unit::new(text(d::UNIT, usize::from(unit_bytes))?).ok()?,
+            kind: Kind::from_u8(kind)?,
+            help: text(d::HELP, help_bytes)?.to_owned(),
+        };
+        let mut series = [0; 16];
+        series.copy_from_slice(&bytes[d::SERIES_ID..d::SERIES_ID + 16]);
+        Some(Self {
+            slot,
+            generation,
+            descriptor,
+            series: SeriesId(series),
+            depth,
+            created_ns: u64_at(d::CREATED_NS) as i64,
+            incarnation: bounds.incarnation,
+            ring_at: ring_at as usize,
+            text_at: text_at as usize,
+        })
+    }
+}
+
+fn parse_labels(mut bytes: &[u8]) -> Option<Labels> {
+    let mut pairs = Vec::new();
+    while let [name_bytes, value_bytes, rest @ ..] = bytes {
+        let (name_bytes, value_bytes) = (usize::from(*name_bytes), usize::from(*value_bytes));
+        let name = std::str::from_utf8(rest.get(..name_bytes)?).ok()?;
+        let value = std::str::from_utf8(rest.get(name_bytes..name_bytes + value_bytes)?).ok()?;
+        pairs.push((name, value));
+        bytes = &rest[name_bytes + value_bytes..];
+    }
+    bytes.is_empty().then_some(())?;
+    Labels::new(pairs).ok()
+}

@@ -1,0 +1,131 @@
+//! What can go wrong with a segment or a run directory.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Failures of segments and run directories.
+#[derive(Debug, Error)]
+pub enum StreamError {
+    /// The system refused an operation on a file.
+    #[error("cannot {what} {}: {source}{}", path.display(), advice(source))]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Not a segment, or a damaged one.
+    #[error("{} is not a usable segment: {reason}", path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What does not hold.
+        reason: String,
+    },
+    /// A segment of another version.
+    #[error(
+        "{} has segment format {major}.{minor}, this program reads {}.x: use the same barograph \
+         for agent and readers", path.display(), crate::VERSION_MAJOR
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its major version.
+        major: u32,
+        /// Its minor version.
+        minor: u32,
+    },
+    /// Another agent lives in this run directory.
+    #[error(
+        "another agent (pid {pid}) serves {}: stop it, or give this one another --run-dir",
+        path.display()
+    )]
+    Occupied {
+        /// The run directory.
+        path: PathBuf,
+        /// Who holds it.
+        pid: String,
+    },
+    /// The run directory belongs to someone else.
+    #[error("{} belongs to user {owner}, not to {us}: choose another --run-dir", path.display())]
+    Foreign {
+        /// The run directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Who asks.
+        us: u32,
+    },
+    /// Anyone may write in the run directory.
+    #[error(
+        "{} may be written by every user (mode {mode:o}): choose another --run-dir, or take that \
+         right away with chmod o-w", path.display()
+    )]
+    Exposed {
+        /// The run directory.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// No agent has ever served this run directory.
+    #[error("no agent serves {}: start one with `baro up`, or name its --run-dir", path.display())]
+    NoAgent {
+        /// The run directory.
+        path: PathBuf,
+    },
+    /// The segment holds as many streams as it can.
+    #[error("{stream} is refused: the segment is full at {max} streams (raise streams.max)")]
+    Full {
+        /// The refused stream.
+        stream: String,
+        /// The limit.
+        max: u32,
+    },
+    /// The rings of all streams together are as large as they may be.
+    #[error(
+        "{stream} is refused: its ring of {bytes} bytes does not fit beside the others in {max} \
+         bytes (lower streams.depth)"
+    )]
+    RingsFull {
+        /// The refused stream.
+        stream: String,
+        /// What its ring takes.
+        bytes: usize,
+        /// The limit for all rings.
+        max: usize,
+    },
+    /// A stream of this name and these labels has a writer already.
+    #[error("{stream} already has a writer")]
+    Duplicate {
+        /// The stream.
+        stream: String,
+    },
+    /// A ring depth outside the limits.
+    #[error("depth {depth} of {stream} is not between 2 and {}", crate::DEPTH_MAX)]
+    Depth {
+        /// The stream.
+        stream: String,
+        /// The refused depth.
+        depth: u32,
+    },
+    /// A value of another type than the stream was declared with.
+    #[error("a {found} was written to a stream of {declared}")]
+    Type {
+        /// The stream's type.
+        declared: &'static str,
+        /// The value's type.
+        found: &'static str,
+    },
+}
+
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull => " (free space there, or choose another --run-dir)",
+        io::ErrorKind::PermissionDenied => " (choose a --run-dir that this user may write)",
+        _ => "",
+    }
+}

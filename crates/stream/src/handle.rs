@@ -1,0 +1,369 @@
+//! A handle on one stream: the newest sample, scans of the ring, waiting.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use barograph_model::{Quality, Sample, TEXT_BYTES_MAX, Value, ValueType};
+use rustix::io::Errno;
+use rustix::thread::futex;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use crate::entry::Entry;
+use crate::layout::{CELL_BYTES, LINE_BYTES, TEXT_SLOT_BYTES, WAKE_BITS, header, state};
+use crate::line::{self, Attempt, CELL_WORDS, GENERATION_NEVER, LINE_WORDS, Newest, RawCell};
+use crate::map::Map;
+
+/// The newest sample of a stream, with its ages.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Latest {
+    /// A sample.
+    Sample {
+        /// The newest change.
+        sample: Sample,
+        /// When the resource was last looked at: the value held at least until then.
+        looked_ns: i64,
+        /// Samples so far; a gap between two reads is the difference.
+        count: u64,
+    },
+    /// Registered, nothing written yet. (Also when the writer overtook this reader tens of thousands
+    /// of times in a row: a ring of two samples, or memory that is not a writer's.)
+    Empty,
+    /// The stream has ended.
+    Gone,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// There are samples beyond the number given.
+    News,
+    /// Nothing came in time.
+    TimedOut,
+    /// The stream has ended.
+    Gone,
+    /// The agent has ended or was replaced.
+    Closed,
+}
+
+/// What a scan of a ring found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scan {
+    /// Number of the last sample seen: hand it to the next scan.
+    pub cursor: u64,
+    /// Samples between the cursor given and the oldest that the ring still held.
+    pub lost: u64,
+}
+
+/// A handle on one stream: resolve once, read for ever. Cheap to clone, `Send` and `Sync`.
+#[derive(Clone, Debug)]
+pub struct StreamReader {
+    map: Arc<Map>,
+    line_at: usize,
+    wake_bit: NonZeroU32,
+    generation: u32,
+    ring_at: usize,
+    text_at: usize,
+    depth: u64,
+    value_type: ValueType,
+}
+
+/// Lost races for the line's cells after which the ring is read instead: a writer would have to go
+/// once round the ring during one copy to win against that too.
+const LINE_RACES_MAX: usize = 64;
+/// Lost races after which a reader gives up. From `LINE_RACES_MAX` on it yields between two.
+const RACES_MAX: usize = 1 << 16;
+/// Between two looks where the system refuses to wait on a futex.
+const NO_FUTEX_PAUSE: Duration = Duration::from_millis(1);
+
+impl StreamReader {
+    /// A handle on `entry`, or one that says [`Latest::Gone`] when the entry was not found in the
+    /// segment that `map` is.
+    pub(crate) fn new(map: &Arc<Map>, lines_at: usize, entry: &Entry, here: bool) -> Self {
+        let mut handle = Self {
+            map: Arc::clone(map),
+            line_at: lines_at.saturating_add(entry.slot.saturating_mul(LINE_BYTES)),
+            wake_bit: NonZeroU32::new(1 << (entry.slot % WAKE_BITS)).expect("one bit is set"),
+            generation: u32::from(entry.generation),
+            ring_at: entry.ring_at,
+            text_at: entry.text_at,
+            depth: u64::from(entry.depth),
+            value_type: entry.descriptor.value_type,
+        };
+        // What all accesses below rely on.
+        let depth = entry.depth as usize;
+        let inside = |at, bytes| map.words(at, bytes / 8).is_some();
+        if !here
+            || !inside(handle.line_at, LINE_BYTES)
+            || !inside(handle.ring_at, depth * CELL_BYTES)
+            || !inside(handle.text_at, handle.text_bytes())
+        {
+            handle.generation = GENERATION_NEVER;
+            handle.line_at = 0; // Any words will do: none are of this generation.
+        }
+        handle
+    }
+
+    /// The newest sample.
+    pub fn latest(&self) -> Latest {
+        for race in 0..RACES_MAX {
+            match self.attempt(race) {
+                Attempt::Gone => return Latest::Gone,
+                Attempt::Empty => return Latest::Empty,
+                Attempt::Raced => {}
+                Attempt::Sample(newest) => {
+                    // A text lies in the ring, and can be overtaken between the line and the copy.
+                    if let Some(sample) = self.decode(&newest) {
+                        return Latest::Sample {
+                            looked_ns: (newest.looked as i64).max(sample.ts),
+                            sample,
+                            count: newest.count,
+                        };
+                    }
+                }
+            }
+            pause(race);
+        }
+        Latest::Empty
+    }
+
+    /// The newest value of a numeric stream and its time, without allocation: `(ts, value)`.
+    #[inline]
+    pub fn latest_f64(&self) -> Option<(i64, f64)> {
+        let Attempt::Sample(Newest { cell, .. }) = self.newest() else {
+            return None;
+        };
+        let value = match self.value_type {
+            ValueType::Float => f64::from_bits(cell[1]),
+            ValueType::Int => cell[1] as i64 as f64,
+            ValueType::Bool => f64::from(u8::from(cell[1] != 0)),
+            ValueType::Text => return None,
+        };
+        Some((cell[0] as i64, value))
+    }
+
+    /// Samples so far, or `None` when the stream has ended.
+    #[inline]
+    pub fn count(&self) -> Option<u64> {
+        let (generation, count) = line::split(self.line()[line::SEQUENCE].load(Ordering::Acquire));
+        (generation == self.generation).then_some(count)
+    }
+
+    /// When the resource was last looked at; 0 when never, or when the stream has ended.
+    pub fn looked_ns(&self) -> i64 {
+        let looked = self.line()[line::LOOKED].load(Ordering::Acquire);
+        self.count().map_or(0, |_| looked as i64)
+    }
+
+    /// Samples that the ring can hold.
+    pub fn depth(&self) -> u64 {
+        self.depth
+    }
+
+    /// The type of the values.
+    pub fn value_type(&self) -> ValueType {
+        self.value_type
+    }
+
+    /// Appends to `out` the samples after number `cursor`, oldest first, as far as the ring holds
+    /// them. `None` when the stream has ended.
+    pub fn scan(&self, cursor: u64, out: &mut Vec<Sample>) -> Option<Scan> {
+        let base = out.len();
+        let count = self.count()?;
+        if cursor >= count {
+            return Some(Scan {
+                cursor: count,
+                lost: 0,
+            });
+        }
+        let from = (cursor + 1).max(line::oldest_whole(count, self.depth));
+        for number in from..=count {
+            let cell = line::copy(self.ring_cell(number));
+            // What was overtaken meanwhile is dropped below.
+            out.push(self.sample_of(cell, number));
+        }
+        let Some(whole) = line::whole_since(self.line(), self.generation, self.depth) else {
+            out.truncate(base);
+            return None;
+        };
+        let first = whole.clamp(from, count + 1);
+        out.drain(base..base + (first - from) as usize);
+        Some(Scan {
+            cursor: count,
+            lost: first - cursor - 1,
+        })
+    }
+
+    /// The last `limit` samples, oldest first.
+    pub fn tail(&self, limit: u64, out: &mut Vec<Sample>) -> Option<Scan> {
+        let count = self.count()?;
+        self.scan(count.saturating_sub(limit), out)
+    }
+
+    /// Sleeps until there are samples beyond number `after`, at most `timeout`.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a wait ends by the system's clock"
+    )]
+    pub fn wait(&self, after: u64, timeout: Duration) -> Waited {
+        let word = self.map.half_word(header::TICK);
+        let started = Instant::now();
+        loop {
+            let seen = word.load(Ordering::Acquire);
+            match self.count() {
+                None => return Waited::Gone,
+                Some(count) if count > after => return Waited::News,
+                Some(_) => {}
+            }
+            if self.map.word(header::STATE).load(Ordering::Acquire) != state::LIVE {
+                return Waited::Closed;
+            }
+            let left = timeout.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                return Waited::TimedOut;
+            }
+            sleep_on(word, seen, left, self.wake_bit);
+        }
+    }
+
+    #[inline(always)]
+    fn line(&self) -> &[AtomicU64] {
+        self.map
+            .words(self.line_at, LINE_WORDS)
+            .expect("checked when the handle was made")
+    }
+
+    fn ring_cell(&self, number: u64) -> &[AtomicU64] {
+        let index = ((number - 1) % self.depth) as usize;
+        self.map
+            .words(self.ring_at + index * CELL_BYTES, CELL_WORDS)
+            .expect("checked when the handle was made")
+    }
+
+    #[inline(always)]
+    fn newest(&self) -> Attempt {
+        match self.attempt(0) {
+            Attempt::Raced => self.newest_despite_writer(),
+            settled => settled,
+        }
+    }
+
+    #[cold]
+    fn newest_despite_writer(&self) -> Attempt {
+        for race in 1..RACES_MAX {
+            pause(race);
+            let attempt = self.attempt(race);
+            if attempt != Attempt::Raced {
+                return attempt;
+            }
+        }
+        Attempt::Raced
+    }
+
+    #[inline(always)]
+    fn attempt(&self, race: usize) -> Attempt {
+        if race < LINE_RACES_MAX {
+            line::read(self.line(), self.generation)
+        } else {
+            self.newest_of_ring()
+        }
+    }
+
+    fn newest_of_ring(&self) -> Attempt {
+        let Some(count) = self.count() else {
+            return Attempt::Gone;
+        };
+        if count == 0 {
+            return Attempt::Empty;
+        }
+        let cell = line::copy(self.ring_cell(count));
+        match line::whole_since(self.line(), self.generation, self.depth) {
+            None => Attempt::Gone,
+            Some(whole) if whole <= count => Attempt::Sample(Newest {
+                cell,
+                count,
+                // The line's look may be a later sample's already.
+                looked: cell[0],
+            }),
+            Some(_) => Attempt::Raced,
+        }
+    }
+
+    fn decode(&self, newest: &Newest) -> Option<Sample> {
+        if self.value_type != ValueType::Text {
+            return Some(self.sample_of(newest.cell, newest.count));
+        }
+        let sample = self.sample_of(newest.cell, newest.count);
+        let whole = line::whole_since(self.line(), self.generation, self.depth)?;
+        (whole <= newest.count).then_some(sample)
+    }
+
+    /// The sample of a cell. Of a text, the bytes in the ring now: the caller checks afterwards that
+    /// they were whole.
+    fn sample_of(&self, cell: RawCell, number: u64) -> Sample {
+        let [ts, bits, meta] = cell;
+        let value = match self.value_type {
+            ValueType::Int => Value::Int(bits as i64),
+            ValueType::Float => Value::Float(f64::from_bits(bits)),
+            ValueType::Bool => Value::Bool(bits != 0),
+            ValueType::Text => self.text_of(usize::from((meta >> 40) as u8), number),
+        };
+        // A quality that a later version may add is at least no measurement.
+        let quality = Quality::from_u8((meta >> 32) as u8).unwrap_or(Quality::Reconciled);
+        Sample {
+            ts: ts as i64,
+            value,
+            quality,
+            error: f32::from_bits(meta as u32),
+        }
+    }
+
+    fn text_of(&self, length: usize, number: u64) -> Value {
+        let mut bytes = [0u8; TEXT_SLOT_BYTES];
+        let index = ((number - 1) % self.depth) as usize;
+        self.map
+            .copy_out(self.text_at + index * TEXT_SLOT_BYTES, &mut bytes)
+            .expect("checked when the handle was made");
+        Value::text(&String::from_utf8_lossy(
+            &bytes[..length.min(TEXT_BYTES_MAX)],
+        ))
+    }
+
+    fn text_bytes(&self) -> usize {
+        match self.value_type {
+            ValueType::Text => self.depth as usize * TEXT_SLOT_BYTES,
+            _ => 0,
+        }
+    }
+}
+
+/// Between two attempts: first for a moment, then by letting others run.
+fn pause(race: usize) {
+    if race < LINE_RACES_MAX {
+        std::hint::spin_loop();
+    } else {
+        std::thread::yield_now();
+    }
+}
+
+/// Sleeps while `word` is `seen` or until someone wakes one of `bits`, at most `left`. Ends early for
+/// no reason now and then: whoever calls looks again.
+pub(crate) fn sleep_on(word: &AtomicU32, seen: u32, left: Duration, bits: NonZeroU32) {
+    // The system call takes the time at which to end, on the monotonic clock.
+    let now = clock_gettime(ClockId::Monotonic);
+    let ns = now.tv_nsec + i64::from(left.subsec_nanos());
+    let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+    let until = Timespec {
+        tv_sec: now
+            .tv_sec
+            .saturating_add(seconds)
+            .saturating_add(ns / 1_000_000_000),
+        tv_nsec: ns % 1_000_000_000,
+    };
+    match futex::wait_bitset(word, futex::Flags::empty(), seen, Some(&until), bits) {
+        Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
+        // No futexes here (a sandbox): look now and then.
+        Err(_) => std::thread::sleep(left.min(NO_FUTEX_PAUSE)),
+    }
+}

@@ -1,0 +1,37 @@
+//! Streams in memory that every process on the node can read.
+//!
+//! The agent owns one [`Segment`]: a file of stream descriptors, one cache line a stream with its
+//! newest sample, and a ring of its newest samples. [`SegmentReader`]s in any process map it
+//! read-only and look at it without a system call or a lock. All `unsafe` code for shared memory is here,
+//! in `map.rs` and nowhere else. The byte layout is `docs/reference/segment-format.md`.
+
+#[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
+compile_error!(
+    "segments are little-endian, and reading them takes 64-bit loads from read-only memory"
+);
+
+mod clock;
+mod entry;
+mod error;
+mod handle;
+mod layout;
+mod line;
+mod map;
+mod reader;
+mod run_dir;
+mod segment;
+mod slots;
+mod writer;
+
+pub use clock::SystemClock;
+pub use entry::{Directory, Entry};
+pub use error::StreamError;
+pub use handle::{Latest, Scan, StreamReader, Waited};
+pub use layout::{
+    CELL_BYTES, DEPTH_DEFAULT, DEPTH_MAX, DESCRIPTOR_BYTES, NODE_BYTES_MAX, STREAMS_DEFAULT,
+    STREAMS_MAX, VERSION_MAJOR, VERSION_MINOR, WAKE_BITS,
+};
+pub use reader::{Incarnation, SegmentReader, SegmentState};
+pub use run_dir::{AgentLock, DOCUMENT_BYTES_MAX, RunDir};
+pub use segment::{Segment, SegmentConfig};
+pub use writer::StreamWriter;

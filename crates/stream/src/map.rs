@@ -1,0 +1,138 @@
+//! The mapped file as atomic words: all the `unsafe` there is.
+//!
+//! Both sides see the file only as `&[AtomicU64]` (and the wake words as `&AtomicU32`), so that a
+//! concurrent writer is a matter of protocol, never of undefined behaviour, and every offset that
+//! came from the file is checked here before it is used.
+#![expect(unsafe_code, reason = "mapping files; each block says why it is sound")]
+
+use std::fs::File;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// How a file is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Read-only; the kernel enforces it.
+    Read,
+    /// Read and write.
+    Write,
+}
+
+/// A whole file, mapped shared.
+#[derive(Debug)]
+pub struct Map {
+    start: NonNull<u8>,
+    bytes: usize,
+    access: Access,
+}
+
+// SAFETY: the mapping is plain memory that lives until `Drop`; it is only reached through atomics.
+unsafe impl Send for Map {}
+// SAFETY: as above; shared access is by atomic loads and stores.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// Maps the first `bytes` (a multiple of 8) of `file`.
+    pub fn new(file: &File, bytes: usize, access: Access) -> io::Result<Self> {
+        if bytes == 0 || !bytes.is_multiple_of(8) || isize::try_from(bytes).is_err() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing of ours.
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                MapFlags::SHARED,
+                file,
+                0,
+            )?
+        };
+        let start = NonNull::new(start.cast()).expect("mmap does not return null on success");
+        Ok(Self {
+            start,
+            bytes,
+            access,
+        })
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// `count` words from byte offset `at`, or `None` when they are not all inside.
+    #[inline(always)]
+    pub fn words(&self, at: usize, count: usize) -> Option<&[AtomicU64]> {
+        let end = count.checked_mul(8)?.checked_add(at)?;
+        if end > self.bytes || !at.is_multiple_of(8) {
+            return None;
+        }
+        // SAFETY: the range lies inside the mapping and is 8-byte aligned (page-aligned start, `at`
+        // a multiple of 8); AtomicU64 has the layout of u64 and any bit pattern is valid; the
+        // mapping outlives the borrow, and is at most isize::MAX long. Stores go only through `Write` mappings (see `set`).
+        Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(at).cast(), count) })
+    }
+
+    /// One word that is known to be inside (header fields).
+    #[inline(always)]
+    pub fn word(&self, at: usize) -> &AtomicU64 {
+        &self
+            .words(at, 1)
+            .expect("header offsets are inside: checked at open")[0]
+    }
+
+    /// The 32-bit word at `at`, for futexes.
+    pub fn half_word(&self, at: usize) -> &AtomicU32 {
+        assert!(
+            at + 4 <= self.bytes && at.is_multiple_of(4),
+            "the futex word lies in the header"
+        );
+        // SAFETY: inside the mapping, 4-byte aligned, any bit pattern valid, as in `words`.
+        unsafe { &*self.start.as_ptr().add(at).cast::<AtomicU32>() }
+    }
+
+    /// Stores one word; the mapping must be writable.
+    pub fn set(&self, at: usize, value: u64, order: Ordering) {
+        assert_eq!(self.access, Access::Write, "only the writer stores");
+        self.word(at).store(value, order);
+    }
+
+    /// Copies bytes out, word by word.
+    pub fn copy_out(&self, at: usize, out: &mut [u8]) -> Option<()> {
+        let words = self.words(at, out.len().div_ceil(8))?;
+        for (chunk, word) in out.chunks_mut(8).zip(words) {
+            let bytes = word.load(Ordering::Relaxed).to_le_bytes();
+            chunk.copy_from_slice(&bytes[..chunk.len()]);
+        }
+        Some(())
+    }
+
+    /// Copies bytes in, word by word, the last word filled with zeros.
+    pub fn copy_in(&self, at: usize, bytes: &[u8]) {
+        assert_eq!(self.access, Access::Write, "only the writer stores");
+        let words = self
+            .words(at, bytes.len().div_ceil(8))
+            .expect("the writer knows its layout");
+        for (chunk, word) in bytes.chunks(8).zip(words) {
+            let mut padded = [0; 8];
+            padded[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_le_bytes(padded), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: unmaps exactly what `new` mapped; no borrow outlives `self`.
+        // A failure would leave the mapping in place, which is harmless.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}

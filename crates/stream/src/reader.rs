@@ -1,0 +1,332 @@
+//! The readers' side: any process, read-only, without a lock or a system call for a value.
+//!
+//! Everything in the file was written by another process: lengths and offsets are checked before
+//! use, and what does not make sense is an error or an absent stream, never a panic. One thing no
+//! reader can check: when the file is made shorter under it, its next look is a SIGBUS. A writer
+//! never does that (it makes a new file), so map only files of someone trusted to leave them alone:
+//! the run directory belongs to the agent's user, and only that user and root can.
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io;
+use std::num::NonZeroU32;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+
+use crate::StreamError;
+use crate::entry::{Bounds, Directory, Entry};
+use crate::handle::{StreamReader, sleep_on};
+use crate::layout::{
+    self, CELL_BYTES, DESCRIPTOR_BYTES, LINE_BYTES, STREAMS_MAX, TEXT_SLOT_BYTES, descriptor,
+    header, state,
+};
+use crate::line;
+use crate::map::{Access, Map};
+
+/// A writer life: 128 random bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Incarnation(pub [u8; 16]);
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl fmt::Debug for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Whether a segment is still written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentState {
+    /// Its agent has not said goodbye; look at the heartbeat's age.
+    Live,
+    /// Its agent ended or was replaced: open the path anew.
+    Closed,
+}
+
+/// A segment mapped for reading. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct SegmentReader {
+    map: Arc<Map>,
+    path: PathBuf,
+    /// Device and inode: which file the path meant when it was opened.
+    file: (u64, u64),
+    geometry: Geometry,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Geometry {
+    slots_max: usize,
+    descriptors_at: usize,
+    lines_at: usize,
+    rings_at: usize,
+    incarnation: Incarnation,
+}
+
+impl SegmentReader {
+    /// Maps the segment at `path` and checks that it is one that this program can read.
+    pub fn open(path: &Path) -> Result<Self, StreamError> {
+        let io_error = |what| {
+            move |source| StreamError::Io {
+                what,
+                path: path.into(),
+                source,
+            }
+        };
+        // A pipe put there by someone else must not hold us up; files do not mind the flag.
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(OFlags::NONBLOCK.bits() as i32)
+            .open(path);
+        let file = opened.map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => StreamError::NoAgent {
+                path: path.parent().unwrap_or(path).into(),
+            },
+            _ => io_error("open")(source),
+        })?;
+        let metadata = file.metadata().map_err(io_error("look at"))?;
+        let corrupt = |reason: String| StreamError::Corrupt {
+            path: path.into(),
+            reason,
+        };
+        let bytes = usize::try_from(metadata.len()).unwrap_or(0);
+        if !metadata.is_file() || bytes < header::BYTES || !bytes.is_multiple_of(8) {
+            return Err(corrupt(format!("{bytes} bytes cannot hold a header")));
+        }
+        let map = Map::new(&file, bytes, Access::Read).map_err(io_error("map"))?;
+        let geometry = check_header(&map, path)?;
+        Ok(Self {
+            map: Arc::new(map),
+            path: path.into(),
+            file: (metadata.dev(), metadata.ino()),
+            geometry,
+        })
+    }
+
+    /// Opens the path again when the agent has gone or been replaced; `true` when this reader now
+    /// looks at another segment (all handles must be resolved anew).
+    pub fn reopen_if_replaced(&mut self) -> Result<bool, StreamError> {
+        let replaced = std::fs::metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) != self.file);
+        if replaced {
+            *self = Self::open(&self.path)?;
+        }
+        Ok(replaced)
+    }
+
+    /// The writer's life.
+    pub fn incarnation(&self) -> Incarnation {
+        self.geometry.incarnation
+    }
+
+    /// The node's name.
+    pub fn node(&self) -> String {
+        let mut bytes = [0u8; 64];
+        self.map
+            .copy_out(header::NODE, &mut bytes)
+            .expect("the header is inside");
+        let length = usize::from(bytes[0]).min(layout::NODE_BYTES_MAX);
+        String::from_utf8_lossy(&bytes[1..=length]).into_owned()
+    }
+
+    /// The writer's process id.
+    pub fn pid(&self) -> u64 {
+        self.word(header::PID)
+    }
+
+    /// When the segment was made.
+    pub fn created_ns(&self) -> i64 {
+        self.word(header::CREATED_NS) as i64
+    }
+
+    /// When the agent last said that it lives.
+    pub fn heartbeat_ns(&self) -> i64 {
+        self.word(header::HEARTBEAT_NS) as i64
+    }
+
+    /// Whether the agent has said goodbye.
+    pub fn state(&self) -> SegmentState {
+        if self.word(header::STATE) == state::LIVE {
+            SegmentState::Live
+        } else {
+            SegmentState::Closed
+        }
+    }
+
+    /// Streams that were refused for lack of room.
+    pub fn refused(&self) -> u64 {
+        self.word(header::REFUSED)
+    }
+
+    /// Most streams that fit.
+    pub fn streams_max(&self) -> usize {
+        self.geometry.slots_max
+    }
+
+    /// Moves whenever the agent has written or the directory has changed: read it, look at what is
+    /// wanted, and if nothing is new sleep in [`SegmentReader::wait_tick`] on what was read.
+    pub fn tick(&self) -> u32 {
+        self.map.half_word(header::TICK).load(Ordering::Acquire)
+    }
+
+    /// Sleeps until [`SegmentReader::tick`] is no longer `seen`, at most `timeout`; gives how long it
+    /// slept. May end early.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a wait ends by the system's clock"
+    )]
+    pub fn wait_tick(&self, seen: u32, timeout: Duration) -> Duration {
+        let started = Instant::now();
+        if self.tick() == seen {
+            sleep_on(
+                self.map.half_word(header::TICK),
+                seen,
+                timeout,
+                NonZeroU32::MAX,
+            );
+        }
+        started.elapsed()
+    }
+
+    /// Grows with every stream that comes or goes.
+    #[inline]
+    pub fn directory_version(&self) -> u64 {
+        self.word(header::DIRECTORY_VERSION)
+    }
+
+    /// The streams as they are now.
+    pub fn directory(&self) -> Directory {
+        // The version first: a change during the walk makes the caller come back.
+        let version = self.directory_version();
+        let used = (self.word(header::SLOTS_USED) as usize).min(self.geometry.slots_max);
+        let entries = (0..used).filter_map(|slot| self.entry(slot)).collect();
+        Directory { version, entries }
+    }
+
+    /// A handle on the stream of a directory entry. An entry of another segment (before
+    /// [`Self::reopen_if_replaced`]) gives a handle whose stream is gone.
+    pub fn stream(&self, entry: &Entry) -> StreamReader {
+        let here = entry.incarnation == self.geometry.incarnation;
+        StreamReader::new(&self.map, self.geometry.lines_at, entry, here)
+    }
+
+    /// How often the entry's resource is looked at now, in ns; 0 when nobody has said, or when the
+    /// stream has ended.
+    pub fn interval_ns(&self, entry: &Entry) -> i64 {
+        if entry.incarnation != self.geometry.incarnation || entry.slot >= self.geometry.slots_max {
+            return 0;
+        }
+        let at = self.descriptor_at(entry.slot);
+        let interval = self.word(at + descriptor::INTERVAL_NS) as i64;
+        // Asked afterwards: a slot that was still this stream's now was so then.
+        let live = u64::from(descriptor::LIVE) | (u64::from(entry.generation) << 32);
+        if self.word(at + descriptor::STATE) == live {
+            interval
+        } else {
+            0
+        }
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        self.map.word(at).load(Ordering::Acquire)
+    }
+
+    fn descriptor_at(&self, slot: usize) -> usize {
+        self.geometry.descriptors_at + slot * DESCRIPTOR_BYTES
+    }
+
+    fn entry(&self, slot: usize) -> Option<Entry> {
+        let words = self
+            .map
+            .words(self.descriptor_at(slot), DESCRIPTOR_BYTES / 8)?;
+        let mut copy = [0; DESCRIPTOR_BYTES / 8];
+        // If it changes under us, so does the directory version.
+        line::snapshot(words, &mut copy)?;
+        let mut bytes = [0; DESCRIPTOR_BYTES];
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(copy) {
+            chunk.copy_from_slice(&word.to_le_bytes());
+        }
+        let bounds = Bounds {
+            rings_at: self.geometry.rings_at,
+            segment_bytes: self.map.bytes(),
+            incarnation: self.geometry.incarnation,
+        };
+        Entry::parse(slot, &bytes, bounds)
+    }
+}
+
+fn check_header(map: &Map, path: &Path) -> Result<Geometry, StreamError> {
+    let corrupt = |reason: &str| StreamError::Corrupt {
+        path: path.into(),
+        reason: reason.into(),
+    };
+    let word = |at| map.word(at).load(Ordering::Acquire);
+    let halves = |at| (word(at) as u32, (word(at) >> 32) as u32);
+    if word(header::MAGIC) != layout::MAGIC {
+        return Err(corrupt("it does not start with BAROSEG"));
+    }
+    let (major, minor) = halves(header::VERSION);
+    if major != layout::VERSION_MAJOR {
+        return Err(StreamError::Version {
+            path: path.into(),
+            major,
+            minor,
+        });
+    }
+    let (order, header_bytes) = halves(header::ORDER);
+    let (slots_max, descriptor_bytes) = halves(header::SLOTS_MAX);
+    let (cell_bytes, text_bytes) = halves(header::CELL);
+    if order != layout::BYTE_ORDER {
+        return Err(corrupt("it was written with another byte order"));
+    }
+    if header_bytes as usize != header::BYTES
+        || descriptor_bytes as usize != DESCRIPTOR_BYTES
+        || cell_bytes as usize != CELL_BYTES
+        || text_bytes as usize != TEXT_SLOT_BYTES
+    {
+        return Err(corrupt("its sizes are not those of this version"));
+    }
+    if word(header::SEGMENT_BYTES) != map.bytes() as u64 {
+        return Err(corrupt("its length is not the one in its header"));
+    }
+    if !(1..=STREAMS_MAX).contains(&slots_max) {
+        return Err(corrupt(
+            "it claims more streams than any segment holds, or none",
+        ));
+    }
+    let slots_max = slots_max as usize;
+    let inside = |at: u64, each: usize| {
+        let end = usize::try_from(at)
+            .ok()?
+            .checked_add(slots_max.checked_mul(each)?)?;
+        (at as usize >= header::BYTES && at.is_multiple_of(8) && end <= map.bytes())
+            .then_some(at as usize)
+    };
+    let descriptors_at = inside(word(header::DESCRIPTORS_AT), DESCRIPTOR_BYTES);
+    let lines_at = inside(word(header::LINES_AT), LINE_BYTES);
+    let rings_at = usize::try_from(word(header::RINGS_AT)).ok();
+    let rings_at = rings_at.filter(|at| (header::BYTES..=map.bytes()).contains(at));
+    let (Some(descriptors_at), Some(lines_at), Some(rings_at)) =
+        (descriptors_at, lines_at, rings_at)
+    else {
+        return Err(corrupt("its directory or its rings lie outside of it"));
+    };
+    let mut incarnation = [0; 16];
+    map.copy_out(header::INCARNATION, &mut incarnation)
+        .expect("the header is inside");
+    Ok(Geometry {
+        slots_max,
+        descriptors_at,
+        lines_at,
+        rings_at,
+        incarnation: Incarnation(incarnation),
+    })
+}

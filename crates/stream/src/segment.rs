@@ -1,0 +1,451 @@
+//! The writer's side of a segment: creating it, registering and retiring streams, waking readers.
+
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::num::NonZeroU32;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use barograph_model::{Descriptor, SeriesId, ValueType};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::thread::futex;
+
+use crate::layout::{
+    self, CELL_BYTES, DEPTH_DEFAULT, DEPTH_MAX, DESCRIPTOR_BYTES, LINE_BYTES, NODE_BYTES_MAX,
+    RING_BYTES_MAX, STREAMS_DEFAULT, STREAMS_MAX, TEXT_SLOT_BYTES, header, state,
+};
+use crate::line::{self, LINE_WORDS};
+use crate::map::{Access, Map};
+use crate::slots::{Grant, RingShape, Slots};
+use crate::writer::{StreamWriter, cut};
+use crate::{SegmentReader, StreamError};
+
+/// What a segment is made for.
+#[derive(Clone, Debug)]
+pub struct SegmentConfig {
+    /// This node's name, at most [`NODE_BYTES_MAX`] bytes (longer ones are cut).
+    pub node: String,
+    /// Most streams at once.
+    pub streams_max: u32,
+    /// Samples per ring unless a stream asks otherwise.
+    pub depth_default: u32,
+    /// Room for rings, in bytes; address space only until streams use it.
+    pub ring_bytes_max: usize,
+}
+
+impl SegmentConfig {
+    /// The defaults for a node.
+    pub fn new(node: impl Into<String>) -> Self {
+        Self {
+            node: node.into(),
+            streams_max: STREAMS_DEFAULT,
+            depth_default: DEPTH_DEFAULT,
+            ring_bytes_max: 1 << 30,
+        }
+    }
+}
+
+/// A segment and the right to write it. There is one owner; each stream's [`StreamWriter`] can go
+/// to a thread of its own.
+#[derive(Debug)]
+pub struct Segment {
+    map: Arc<Map>,
+    file: File,
+    path: PathBuf,
+    config: SegmentConfig,
+    slots: Slots,
+    live: HashSet<SeriesId>,
+    lines_at: usize,
+    descriptors_at: usize,
+    rings_at: usize,
+    refused: u64,
+}
+
+impl Segment {
+    /// Makes a new segment and puts it at `path` in one step; whoever still reads an older one there
+    /// finds it closed. Memory for the directory is reserved now, for rings as streams come, so
+    /// that a full file system is an error here and never a fault later. Limits beyond those of the
+    /// format are lowered to them.
+    pub fn create(
+        path: &Path,
+        mut config: SegmentConfig,
+        now_ns: i64,
+    ) -> Result<Self, StreamError> {
+        config.streams_max = config.streams_max.clamp(1, STREAMS_MAX);
+        config.ring_bytes_max = config.ring_bytes_max.min(RING_BYTES_MAX);
+        let temporary = path.with_extension("new");
+        let segment = Self::lay_out(path, &temporary, config, now_ns).and_then(|segment| {
+            // Opened before the rename and closed after it, so that a reader who is told finds the
+            // new one at the path.
+            let predecessor = predecessor(path);
+            fs::rename(&temporary, path).map_err(io_error("put in place", path))?;
+            if let Some(map) = predecessor {
+                close(&map);
+            }
+            Ok(segment)
+        });
+        if segment.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        segment
+    }
+
+    fn lay_out(
+        path: &Path,
+        temporary: &Path,
+        config: SegmentConfig,
+        now_ns: i64,
+    ) -> Result<Self, StreamError> {
+        let slots_max = config.streams_max as usize;
+        let lines_at = header::BYTES;
+        let descriptors_at = lines_at + slots_max * LINE_BYTES;
+        let rings_at = (descriptors_at + slots_max * DESCRIPTOR_BYTES).next_multiple_of(4096);
+        let bytes = rings_at + config.ring_bytes_max.next_multiple_of(4096);
+
+        let _ = fs::remove_file(temporary);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .open(temporary)
+            .map_err(io_error("create", path))?;
+        file.set_len(bytes as u64).map_err(io_error("size", path))?;
+        reserve(&file, 0, rings_at).map_err(|e| io_error("reserve memory for", path)(e.into()))?;
+        let map = Map::new(&file, bytes, Access::Write).map_err(io_error("map", path))?;
+        let segment = Self {
+            slots: Slots::new(config.streams_max, config.ring_bytes_max),
+            map: Arc::new(map),
+            file,
+            path: path.into(),
+            config,
+            live: HashSet::new(),
+            lines_at,
+            descriptors_at,
+            rings_at,
+            refused: 0,
+        };
+        segment
+            .write_header(bytes, now_ns)
+            .map_err(io_error("seed", path))?;
+        Ok(segment)
+    }
+
+    fn write_header(&self, bytes: usize, now_ns: i64) -> io::Result<()> {
+        let pair = |low: u32, high: u32| u64::from(low) | (u64::from(high) << 32);
+        let set = |at, value| self.map.set(at, value, Ordering::Relaxed);
+        let mut incarnation = [0u8; 16];
+        File::open("/dev/urandom")?.read_exact(&mut incarnation)?;
+        self.map.copy_in(header::INCARNATION, &incarnation);
+        set(
+            header::VERSION,
+            pair(layout::VERSION_MAJOR, layout::VERSION_MINOR),
+        );
+        set(
+            header::ORDER,
+            pair(layout::BYTE_ORDER, header::BYTES as u32),
+        );
+        set(header::SEGMENT_BYTES, bytes as u64);
+        set(header::CREATED_NS, now_ns as u64);
+        set(header::PID, u64::from(std::process::id()));
+        set(header::STATE, state::LIVE);
+        set(header::HEARTBEAT_NS, now_ns as u64);
+        set(
+            header::SLOTS_MAX,
+            pair(self.config.streams_max, DESCRIPTOR_BYTES as u32),
+        );
+        set(header::DESCRIPTORS_AT, self.descriptors_at as u64);
+        set(header::LINES_AT, self.lines_at as u64);
+        set(header::RINGS_AT, self.rings_at as u64);
+        set(
+            header::CELL,
+            pair(CELL_BYTES as u32, TEXT_SLOT_BYTES as u32),
+        );
+        let name = cut(&self.config.node, NODE_BYTES_MAX);
+        let mut node = vec![name.len() as u8];
+        node.extend(name.as_bytes());
+        self.map.copy_in(header::NODE, &node);
+        self.map
+            .set(header::MAGIC, layout::MAGIC, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes a stream; its ring holds `depth` samples (`None`: the segment's default).
+    pub fn register(
+        &mut self,
+        stream: &Descriptor,
+        depth: Option<u32>,
+        now_ns: i64,
+    ) -> Result<StreamWriter, StreamError> {
+        let series = stream.series_id();
+        if self.live.contains(&series) {
+            return Err(StreamError::Duplicate {
+                stream: stream.to_string(),
+            });
+        }
+        let depth = depth.unwrap_or(self.config.depth_default);
+        if !(2..=DEPTH_MAX).contains(&depth) {
+            return Err(StreamError::Depth {
+                stream: stream.to_string(),
+                depth,
+            });
+        }
+        let shape = RingShape {
+            depth,
+            text: stream.value_type == ValueType::Text,
+        };
+        let grant = self.grant(stream, shape)?;
+        let ring_at = self.rings_at + grant.ring_at;
+        let text_at = if shape.text {
+            ring_at + shape.cells_bytes()
+        } else {
+            0
+        };
+        let line_at = self.lines_at + grant.slot as usize * LINE_BYTES;
+        let line = self.map.words(line_at, LINE_WORDS);
+        line::reset(line.expect("lines are inside"), grant.generation);
+        self.write_descriptor(stream, series, grant, (ring_at, text_at, depth), now_ns);
+        self.live.insert(series);
+        Ok(StreamWriter::new(
+            Arc::clone(&self.map),
+            stream.value_type,
+            series,
+            grant,
+            shape,
+            line_at,
+            ring_at,
+            text_at,
+        ))
+    }
+
+    fn grant(&mut self, stream: &Descriptor, shape: RingShape) -> Result<Grant, StreamError> {
+        let Some(grant) = self.slots.take(shape) else {
+            self.count_refused();
+            let stream = stream.to_string();
+            return Err(if self.live.len() == self.config.streams_max as usize {
+                StreamError::Full {
+                    stream,
+                    max: self.config.streams_max,
+                }
+            } else {
+                StreamError::RingsFull {
+                    stream,
+                    bytes: shape.bytes(),
+                    max: self.config.ring_bytes_max,
+                }
+            });
+        };
+        if grant.fresh {
+            let from = self.rings_at + grant.ring_at;
+            let reserved = reserve(&self.file, from, shape.bytes());
+            if let Err(errno) = reserved {
+                self.slots.undo(grant, shape);
+                self.count_refused();
+                let what = "reserve a ring in";
+                return Err(StreamError::Io {
+                    what,
+                    path: self.path.clone(),
+                    source: errno.into(),
+                });
+            }
+        }
+        Ok(grant)
+    }
+
+    fn count_refused(&mut self) {
+        self.refused += 1;
+        self.map
+            .set(header::REFUSED, self.refused, Ordering::Relaxed);
+    }
+
+    fn descriptor_at(&self, slot: u32) -> usize {
+        self.descriptors_at + slot as usize * DESCRIPTOR_BYTES
+    }
+
+    fn write_descriptor(
+        &mut self,
+        stream: &Descriptor,
+        series: SeriesId,
+        grant: Grant,
+        ring: (usize, usize, u32),
+        now_ns: i64,
+    ) {
+        use layout::descriptor as d;
+        let (ring_at, text_at, depth) = ring;
+        let mut bytes = [0u8; DESCRIPTOR_BYTES];
+        let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+        let help = cut(&stream.help, barograph_model::HELP_BYTES_MAX);
+        let mut labels = Vec::new();
+        for (name, value) in stream.labels.iter() {
+            labels.extend([name.len() as u8, value.len() as u8]);
+            labels.extend(name.as_bytes());
+            labels.extend(value.as_bytes());
+        }
+        put(d::SERIES_ID, &series.0);
+        put(d::RING_AT, &(ring_at as u64).to_le_bytes());
+        put(d::TEXT_AT, &(text_at as u64).to_le_bytes());
+        put(d::DEPTH, &depth.to_le_bytes());
+        let (name, unit) = (stream.name.as_str(), stream.unit.as_str());
+        put(
+            d::DEPTH + 4,
+            &[
+                stream.value_type as u8,
+                stream.kind as u8,
+                name.len() as u8,
+                unit.len() as u8,
+            ],
+        );
+        put(d::LENGTHS, &(labels.len() as u16).to_le_bytes());
+        put(
+            d::LENGTHS + 2,
+            &[stream.labels.iter().len() as u8, help.len() as u8],
+        );
+        put(d::CREATED_NS, &now_ns.to_le_bytes());
+        put(d::NAME, name.as_bytes());
+        put(d::UNIT, unit.as_bytes());
+        put(d::HELP, help.as_bytes());
+        put(d::LABELS, &labels);
+        let mut new = [0; DESCRIPTOR_BYTES / 8];
+        for (word, chunk) in new.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_le_bytes(chunk.try_into().expect("chunks of 8"));
+        }
+        let words = self
+            .map
+            .words(self.descriptor_at(grant.slot), new.len())
+            .expect("descriptors are inside");
+        line::rewrite(words, &new, state_word(d::LIVE, grant.generation));
+        self.map.set(
+            header::SLOTS_USED,
+            u64::from(self.slots.used()),
+            Ordering::Release,
+        );
+        self.bump_directory();
+    }
+
+    fn bump_directory(&self) {
+        self.map
+            .word(header::DIRECTORY_VERSION)
+            .fetch_add(1, Ordering::AcqRel);
+        wake(&self.map, u32::MAX);
+    }
+
+    /// Tells readers how often this stream's resource is looked at.
+    ///
+    /// # Panics
+    /// When the stream was registered in another segment.
+    pub fn expect_interval(&self, writer: &StreamWriter, interval_ns: i64) {
+        assert!(
+            writer.is_of(&self.map),
+            "an interval is told to the segment that the stream was registered in"
+        );
+        let at = self.descriptor_at(writer.slot()) + layout::descriptor::INTERVAL_NS;
+        self.map.set(at, interval_ns as u64, Ordering::Relaxed);
+    }
+
+    /// Ends a stream: from now on its handles say that it is gone.
+    ///
+    /// # Panics
+    /// When the stream was registered in another segment.
+    pub fn retire(&mut self, writer: StreamWriter) {
+        assert!(
+            writer.is_of(&self.map),
+            "a stream ends in the segment that it was registered in"
+        );
+        let (grant, shape) = (writer.grant(), writer.shape());
+        let next = grant.generation.wrapping_add(1).max(1);
+        self.map
+            .set(writer.line_at(), line::sequence(next, 0), Ordering::Release);
+        self.map.set(
+            self.descriptor_at(grant.slot) + layout::descriptor::STATE,
+            state_word(layout::descriptor::GONE, next),
+            Ordering::Release,
+        );
+        self.live.remove(&writer.series());
+        self.slots.give(grant, shape, next);
+        self.bump_directory();
+        self.wake(writer.wake_bit());
+    }
+
+    /// Says that the agent lives; also the time on `agent alive` checks of readers.
+    pub fn heartbeat(&self, now_ns: i64) {
+        self.map
+            .set(header::HEARTBEAT_NS, now_ns as u64, Ordering::Release);
+    }
+
+    /// Wakes the readers that wait on streams of these bits (the OR of
+    /// [`StreamWriter::wake_bit`]s), and those who wait for anything at all: one system call.
+    pub fn wake(&self, mask: u32) {
+        wake(&self.map, mask);
+    }
+
+    /// Registrations refused since the start.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Streams alive.
+    pub fn streams(&self) -> usize {
+        self.live.len()
+    }
+
+    /// A reader of this segment, as any other process would open it.
+    pub fn reader(&self) -> Result<SegmentReader, StreamError> {
+        SegmentReader::open(&self.path)
+    }
+
+    /// Says that nothing will be written here again, and wakes everyone who waits.
+    pub fn close(&self) {
+        close(&self.map);
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn close(map: &Map) {
+    map.set(header::STATE, state::CLOSED, Ordering::Release);
+    wake(map, u32::MAX);
+}
+
+fn wake(map: &Map, mask: u32) {
+    let Some(bits) = NonZeroU32::new(mask) else {
+        return;
+    };
+    let word = map.half_word(header::TICK);
+    word.fetch_add(1, Ordering::Release);
+    // Waking can only fail for a bad address, and this one is mapped.
+    let _ = futex::wake_bitset(word, futex::Flags::empty(), i32::MAX as u32, bits);
+}
+
+/// The header of the segment that lies at `path`, if one does. Readers of a dead agent's segment
+/// wait on memory that nobody writes any more: they have to be told.
+fn predecessor(path: &Path) -> Option<Map> {
+    SegmentReader::open(path).ok()?;
+    let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
+    Map::new(&file, header::BYTES, Access::Write).ok()
+}
+
+fn state_word(state: u32, generation: u16) -> u64 {
+    u64::from(state) | (u64::from(generation) << 32)
+}
+
+/// Memory for a part of the file, so that touching it later cannot fail.
+fn reserve(file: &File, from: usize, bytes: usize) -> Result<(), Errno> {
+    // A signal may interrupt it, after which nothing is reserved.
+    retry_on_intr(|| fallocate(file, FallocateFlags::empty(), from as u64, bytes as u64))
+}
+
+fn io_error<'a>(what: &'static str, path: &'a Path) -> impl Fn(io::Error) -> StreamError + 'a {
+    move |source| StreamError::Io {
+        what,
+        path: path.into(),
+        source,
+    }
+}

@@ -1,0 +1,159 @@
+//! Writing and reading in one process.
+
+use std::time::Duration;
+
+use barograph_model::{Descriptor, Kind, Labels, Name, Sample, Unit, Value, ValueType};
+use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader, StreamError, Waited};
+
+pub fn descriptor(name: &str, value_type: ValueType) -> Descriptor {
+    Descriptor {
+        name: Name::new(name).unwrap(),
+        labels: Labels::new([("device", "vda")]).unwrap(),
+        value_type,
+        unit: Unit::new("bytes").unwrap(),
+        kind: Kind::Gauge,
+        help: "what it is".into(),
+    }
+}
+
+fn segment(dir: &tempfile::TempDir) -> Segment {
+    Segment::create(&dir.path().join("segment"), SegmentConfig::new("n1"), 5).unwrap()
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut segment = segment(&dir);
+    let mut int = segment
+        .register(&descriptor("a.bytes", ValueType::Int), None, 6)
+        .unwrap();
+    let mut text = segment
+        .register(&descriptor("b.name", ValueType::Text), Some(4), 6)
+        .unwrap();
+    let reader = SegmentReader::open(&dir.path().join("segment")).unwrap();
+    assert_eq!(reader.node(), "n1");
+    let directory = reader.directory();
+    let names: Vec<String> = directory
+        .entries
+        .iter()
+        .map(|e| e.descriptor.to_string())
+        .collect();
+    assert_eq!(names, ["a.bytes{device=vda}", "b.name{device=vda}"]);
+    assert_eq!(
+        directory.entries[0].descriptor,
+        descriptor("a.bytes", ValueType::Int)
+    );
+    assert_eq!(
+        directory.entries[0].series,
+        directory.entries[0].descriptor.series_id()
+    );
+
+    let handle = reader.stream(&directory.entries[0]);
+    assert_eq!(handle.latest(), Latest::Empty);
+    assert!(int.look(&Sample::measured(10, 7)).unwrap());
+    assert!(!int.look(&Sample::measured(20, 7)).unwrap());
+    let expect = Latest::Sample {
+        sample: Sample::measured(10, 7),
+        looked_ns: 20,
+        count: 1,
+    };
+    assert_eq!(handle.latest(), expect);
+    assert!(int.look(&Sample::measured(30, 8)).unwrap());
+    assert_eq!(handle.latest_f64(), Some((30, 8.0)));
+
+    let words = reader.stream(&directory.entries[1]);
+    for i in 0..9 {
+        text.append(&Sample {
+            value: Value::text(&format!("word {i}")),
+            ..Sample::measured(i, 0)
+        })
+        .unwrap();
+    }
+    let Latest::Sample {
+        sample, count: 9, ..
+    } = words.latest()
+    else {
+        panic!("nine were written")
+    };
+    assert_eq!(sample.value, Value::text("word 8"));
+    let mut out = Vec::new();
+    let scan = words.scan(0, &mut out).unwrap();
+    let values: Vec<String> = out.iter().map(|s| s.value.to_string()).collect();
+    assert_eq!(
+        values,
+        ["word 6", "word 7", "word 8"],
+        "one cell is left to the writer"
+    );
+    assert_eq!((scan.cursor, scan.lost), (9, 6));
+    assert_eq!(words.scan(9, &mut out).unwrap().lost, 0);
+
+    assert!(matches!(
+        int.look(&Sample::measured(1, 1.5)),
+        Err(StreamError::Type { .. })
+    ));
+    let twice = segment.register(&descriptor("a.bytes", ValueType::Int), None, 6);
+    assert!(matches!(twice, Err(StreamError::Duplicate { .. })));
+}
+
+#[test]
+fn a_retired_stream_is_gone_and_its_slot_is_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut segment = segment(&dir);
+    let mut first = segment
+        .register(&descriptor("a.bytes", ValueType::Int), None, 6)
+        .unwrap();
+    first.look(&Sample::measured(1, 1)).unwrap();
+    let reader = segment.reader().unwrap();
+    let before = reader.directory();
+    let handle = reader.stream(&before.entries[0]);
+    segment.retire(first);
+    assert_eq!(handle.latest(), Latest::Gone);
+    assert_ne!(reader.directory_version(), before.version);
+    assert!(reader.directory().entries.is_empty());
+    let mut second = segment
+        .register(&descriptor("a.bytes", ValueType::Int), None, 7)
+        .unwrap();
+    second.look(&Sample::measured(2, 2)).unwrap();
+    assert_eq!(handle.latest(), Latest::Gone);
+    assert_eq!(handle.wait(0, Duration::from_secs(9)), Waited::Gone);
+    let entry = &reader.directory().entries[0];
+    assert_eq!((entry.slot, entry.generation), (0, 2));
+    assert!(matches!(
+        reader.stream(entry).latest(),
+        Latest::Sample { count: 1, .. }
+    ));
+}
+
+#[test]
+fn a_waiting_reader_is_woken() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut segment = segment(&dir);
+    let mut writer = segment
+        .register(&descriptor("a.bytes", ValueType::Int), None, 6)
+        .unwrap();
+    let reader = segment.reader().unwrap();
+    let handle = reader.stream(&reader.directory().entries[0]);
+    assert_eq!(handle.wait(0, Duration::from_millis(1)), Waited::TimedOut);
+    let waiter = std::thread::spawn({
+        let handle = handle.clone();
+        move || handle.wait(0, Duration::from_secs(60))
+    });
+    writer.look(&Sample::measured(1, 1)).unwrap();
+    segment.wake(writer.wake_bit());
+    assert_eq!(waiter.join().unwrap(), Waited::News);
+    segment.close();
+    assert_eq!(handle.wait(1, Duration::from_secs(60)), Waited::Closed);
+}
+
+#[test]
+fn a_successor_closes_its_predecessor() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = segment(&dir);
+    let mut reader = first.reader().unwrap();
+    let life = reader.incarnation();
+    std::mem::forget(first); // As if killed: it never says goodbye.
+    let _second = segment(&dir);
+    assert_eq!(reader.state(), barograph_stream::SegmentState::Closed);
+    assert!(reader.reopen_if_replaced().unwrap());
+    assert_ne!(reader.incarnation(), life);
+}

@@ -1,0 +1,107 @@
+//! Other processes: this binary again, told by its environment what to be.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use barograph_model::{Clock as _, ValueType};
+use barograph_stream::{RunDir, Segment, SegmentConfig, SegmentReader, SystemClock, Waited};
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use crate::pattern::{TYPES, descriptor, sample};
+
+const ROLE: &str = "BAROGRAPH_TEST_ROLE";
+const PATH: &str = "BAROGRAPH_TEST_PATH";
+/// What a child prints when it has done what its parent waits for.
+const READY: &str = "ready";
+/// Depth of an agent's rings: small, so that readers are lapped.
+pub const DEPTH: u32 = 64;
+
+/// The command that becomes a child.
+pub fn command(role: &str, path: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["child::plays_its_role", "--exact", "--nocapture"])
+        .env(ROLE, role)
+        .env(PATH, path)
+        .stdout(Stdio::piped());
+    command
+}
+
+/// A child that has said that it is ready.
+pub fn start(role: &str, path: &Path) -> Child {
+    let mut child = command(role, path).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    let ready = lines.map_while(Result::ok).any(|l| l.ends_with(READY));
+    assert!(ready, "{role} ended before it was ready");
+    child
+}
+
+/// Where children begin. Without a role in the environment there is nothing to play, which is
+/// itself what a plain run checks.
+#[test]
+fn plays_its_role() {
+    let Some(role) = std::env::var_os(ROLE) else {
+        assert!(std::env::var_os(PATH).is_none());
+        return;
+    };
+    // Not to outlive a parent that was killed.
+    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    let path = std::path::PathBuf::from(std::env::var_os(PATH).unwrap());
+    match role.to_str().unwrap() {
+        "agent" => agent(&path),
+        "waiter" => waiter(&path),
+        "reader" => crate::hammer::read_for_a_while(&path),
+        "settler" => crate::full::settle(&path),
+        other => panic!("no role {other}"),
+    }
+}
+
+/// Serves a run directory at full speed until it is killed, streams coming and going.
+fn agent(path: &Path) {
+    let clock = SystemClock::new();
+    let run_dir = RunDir::new(path);
+    let _lock = run_dir.occupy().unwrap();
+    let config = SegmentConfig {
+        streams_max: 8,
+        depth_default: DEPTH,
+        ..SegmentConfig::new("n1")
+    };
+    let mut segment = Segment::create(&run_dir.segment(), config, clock.now_ns()).unwrap();
+    let mut writers = Vec::new();
+    for value_type in TYPES {
+        let stream = descriptor(&format!("steady.{}", value_type.as_str()), value_type);
+        let mut writer = segment.register(&stream, None, 1).unwrap();
+        writer.append(&sample(value_type, 1)).unwrap();
+        writers.push((value_type, writer));
+    }
+    println!("{READY}");
+    let mut passing = None;
+    for n in 2u64.. {
+        for (value_type, writer) in &mut writers {
+            writer.append(&sample(*value_type, n)).unwrap();
+        }
+        if n % 64 == 0 {
+            segment.wake(u32::MAX);
+            segment.heartbeat(clock.now_ns());
+            match passing.take() {
+                Some(writer) => segment.retire(writer),
+                None => {
+                    let stream = descriptor("passing.string", ValueType::Text);
+                    let mut writer = segment.register(&stream, None, 1).unwrap();
+                    writer.append(&sample(ValueType::Text, 1)).unwrap();
+                    passing = Some(writer);
+                }
+            }
+        }
+    }
+}
+
+/// Waits for the first sample of the first stream.
+fn waiter(path: &Path) {
+    let reader = SegmentReader::open(path).unwrap();
+    let handle = reader.stream(&reader.directory().entries[0]);
+    println!("{READY}");
+    assert_eq!(handle.wait(0, Duration::from_secs(120)), Waited::News);
+}

@@ -1,0 +1,17 @@
+//! Segments as their users see them: one process writes, others read.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod basics;
+mod child;
+mod corrupt;
+mod crash;
+mod exercise;
+mod full;
+mod hammer;
+mod pattern;
+mod reference;
+mod reuse;
+mod run_dir;
+mod specimen;
+mod waiting;

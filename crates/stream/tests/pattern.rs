@@ -1,0 +1,72 @@
+//! Samples that show when they are torn: all of sample `n` follows from `n`, which is its time.
+
+use barograph_model::{
+    Descriptor, Kind, Labels, Name, Quality, Sample, TEXT_BYTES_MAX, Unit, Value, ValueType,
+};
+
+/// The types that a segment holds.
+pub const TYPES: [ValueType; 4] = [
+    ValueType::Int,
+    ValueType::Float,
+    ValueType::Bool,
+    ValueType::Text,
+];
+
+/// Well mixed bits of `n` (SplitMix64).
+pub fn mix(n: u64) -> u64 {
+    let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Sample number `n` of a stream of this type.
+pub fn sample(value_type: ValueType, n: u64) -> Sample {
+    let bits = mix(n);
+    let value = match value_type {
+        ValueType::Int => Value::Int(bits as i64),
+        ValueType::Float => Value::Float((bits >> 11) as f64),
+        ValueType::Bool => Value::Bool(bits & 1 == 1),
+        ValueType::Text => {
+            let word = format!("{bits:016x}");
+            let length = bits as usize % (TEXT_BYTES_MAX + 1);
+            Value::text(&word.repeat(8)[..length])
+        }
+    };
+    Sample {
+        ts: n as i64,
+        value,
+        quality: Quality::from_u8((bits >> 8) as u8 % 4).unwrap(),
+        error: (bits >> 48) as f32,
+    }
+}
+
+/// Panics when a sample is not wholly the one that its time names.
+pub fn check(found: &Sample) {
+    let n = u64::try_from(found.ts).expect("times are numbers of samples");
+    assert_eq!(
+        *found,
+        sample(found.value.value_type(), n),
+        "sample {n} is torn"
+    );
+}
+
+/// A stream of this name.
+pub fn descriptor(name: &str, value_type: ValueType) -> Descriptor {
+    Descriptor {
+        name: Name::new(name).unwrap(),
+        labels: Labels::none(),
+        value_type,
+        unit: Unit::new("bytes").unwrap(),
+        kind: Kind::Gauge,
+        help: String::new(),
+    }
+}
+
+/// How often a test repeats itself: more by night.
+pub fn rounds(by_day: u64, by_night: u64) -> u64 {
+    match std::env::var_os("BAROGRAPH_NIGHTLY") {
+        Some(_) => by_night,
+        None => by_day,
+    }
+}

@@ -1,0 +1,50 @@
+//! A small segment to damage: streams of every type and a retired slot. Also for the fuzz target.
+
+use std::path::{Path, PathBuf};
+
+use barograph_model::{Descriptor, Kind, Labels, Name, Sample, Unit, Value, ValueType};
+use barograph_stream::{Segment, SegmentConfig};
+
+/// Slots of the small segment.
+pub const SLOTS: u32 = 6;
+
+/// Makes the segment in `dir`: whole, and its writer gone.
+pub fn small(dir: &Path) -> PathBuf {
+    let path = dir.join("segment");
+    let config = SegmentConfig {
+        streams_max: SLOTS,
+        depth_default: 8,
+        ring_bytes_max: 16 << 10,
+        ..SegmentConfig::new("n1")
+    };
+    let mut segment = Segment::create(&path, config, 1).expect("there is room");
+    let value = |value_type, n: i64| match value_type {
+        ValueType::Int => Value::Int(n),
+        ValueType::Float => Value::Float(n as f64),
+        ValueType::Bool => Value::Bool(n % 2 == 0),
+        ValueType::Text => Value::text(&format!("text {n}")),
+    };
+    let mut register = |name: &str, value_type| {
+        let stream = Descriptor {
+            name: Name::new(name).expect("a good name"),
+            labels: Labels::new([("device", "vda")]).expect("good labels"),
+            value_type,
+            unit: Unit::new("bytes").expect("a good unit"),
+            kind: Kind::Gauge,
+            help: "what it is".into(),
+        };
+        let mut writer = segment.register(&stream, None, 1).expect("there is room");
+        for n in 1..=20 {
+            let sample = Sample::measured(n, value(value_type, n));
+            writer.append(&sample).expect("of the declared type");
+        }
+        writer
+    };
+    let gone = register("gone.bytes", ValueType::Int);
+    register("here.int64", ValueType::Int);
+    register("here.float64", ValueType::Float);
+    register("here.bool", ValueType::Bool);
+    register("here.string", ValueType::Text);
+    segment.retire(gone);
+    path
+}
