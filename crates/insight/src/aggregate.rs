@@ -1,0 +1,204 @@
+//! Aggregates that follow their group by deltas: one row out, one row in.
+//!
+//! Counts and integer sums are exact by deltas. Sums of reals would drift, so a group that holds
+//! a real is added up anew, with the same compensation as SQLite's; a minimum or maximum is
+//! searched anew only when the row that held it got worse.
+
+use std::cmp::Ordering;
+
+use crate::expr::{Expr, Fault, OVERFLOW};
+use crate::text;
+use crate::value::{Known, Val};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `count(*)`
+    Rows,
+    Count,
+    Sum,
+    Total,
+    Avg,
+    Min,
+    Max,
+}
+
+/// An aggregate call; `count(*)` has no argument.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Aggregate {
+    pub kind: Kind,
+    pub arg: Option<Expr>,
+}
+
+impl Aggregate {
+    pub fn may_be_real(&self, column: &dyn Fn(&Expr) -> bool) -> bool {
+        match self.kind {
+            Kind::Rows | Kind::Count => false,
+            Kind::Total | Kind::Avg => true,
+            Kind::Sum | Kind::Min | Kind::Max => {
+                self.arg.as_ref().is_some_and(|e| e.may_be_real(column))
+            }
+        }
+    }
+}
+
+/// What is known of one aggregate over one group, rows without a value apart.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    count: i64,
+    /// Sum of the integers. No number of rows that fits in memory overflows it.
+    ints: i128,
+    /// Rows whose number is a real.
+    reals: u32,
+    /// Rows whose value has an error.
+    inexact: u32,
+    best: Option<Val>,
+    /// Whether `best` must be searched anew.
+    stale: bool,
+}
+
+impl State {
+    pub fn add(&mut self, kind: Kind, known: &Known) {
+        if known.val.is_null() {
+            return;
+        }
+        self.count += 1;
+        self.inexact += u32::from(known.err > 0.0);
+        match kind {
+            Kind::Rows | Kind::Count => {}
+            Kind::Sum | Kind::Total | Kind::Avg => match summand(&known.val) {
+                Val::Int(v) => self.ints += i128::from(v),
+                _ => self.reals += 1,
+            },
+            Kind::Min | Kind::Max => {
+                let order = self
+                    .best
+                    .as_ref()
+                    .map(|best| (best.order(&known.val), best));
+                match order {
+                    // Of 1 and 1.0 the first row's is taken, as in SQLite.
+                    Some((Ordering::Equal, best)) => {
+                        self.stale |=
+                            matches!(best, Val::Int(_)) != matches!(known.val, Val::Int(_));
+                    }
+                    Some((_, best)) if better(kind, best, &known.val) => {}
+                    // A stale `best` still bounds what the other rows hold.
+                    _ => {
+                        self.best = Some(known.val.clone());
+                        self.stale = false;
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn remove(&mut self, kind: Kind, known: &Known) {
+        if known.val.is_null() {
+            return;
+        }
+        self.count -= 1;
+        self.inexact -= u32::from(known.err > 0.0);
+        match kind {
+            Kind::Rows | Kind::Count => {}
+            Kind::Sum | Kind::Total | Kind::Avg => match summand(&known.val) {
+                Val::Int(v) => self.ints -= i128::from(v),
+                _ => self.reals -= 1,
+            },
+            Kind::Min | Kind::Max => {
+                let held = self
+                    .best
+                    .as_ref()
+                    .is_some_and(|b| b.order(&known.val).is_eq());
+                self.stale |= held;
+            }
+        }
+    }
+
+    /// The aggregate's value; `rows` gives the group's values again, in order.
+    pub fn finish<'a, I>(&mut self, kind: Kind, rows: impl Fn() -> I) -> Result<Known, Fault>
+    where
+        I: Iterator<Item = &'a Known>,
+    {
+        let val = match kind {
+            Kind::Rows | Kind::Count => return Ok(Known::exact(Val::Int(self.count))),
+            Kind::Total if self.count == 0 => return Ok(Known::exact(Val::Real(0.0))),
+            _ if self.count == 0 => {
+                (self.best, self.stale) = (None, false);
+                return Ok(Known::NULL);
+            }
+            Kind::Sum if self.reals == 0 => {
+                Val::Int(i64::try_from(self.ints).map_err(|_| OVERFLOW)?)
+            }
+            Kind::Sum | Kind::Total => Val::real(self.sum(rows())),
+            Kind::Avg => Val::real(self.sum(rows()) / self.count as f64),
+            Kind::Min | Kind::Max => self.extreme(kind, rows()),
+        };
+        let err = if self.inexact == 0 {
+            0.0
+        } else {
+            self.error(kind, rows())
+        };
+        Ok(Known { val, err })
+    }
+
+    fn sum<'a>(&self, rows: impl Iterator<Item = &'a Known>) -> f64 {
+        if self.reals == 0 {
+            return self.ints as f64;
+        }
+        compensated(rows.filter_map(|known| known.val.as_f64()))
+    }
+
+    fn extreme<'a>(&mut self, kind: Kind, rows: impl Iterator<Item = &'a Known>) -> Val {
+        if self.stale {
+            let values = rows.map(|known| &known.val).filter(|v| !v.is_null());
+            self.best = values
+                .reduce(|a, b| if better(kind, b, a) { b } else { a })
+                .cloned();
+            self.stale = false;
+        }
+        self.best.clone().unwrap_or(Val::Null)
+    }
+
+    /// A sum is off by at most the sum of the errors, an extreme by at most the largest.
+    fn error<'a>(&self, kind: Kind, rows: impl Iterator<Item = &'a Known>) -> f64 {
+        let errors = rows
+            .filter(|known| !known.val.is_null())
+            .map(|known| known.err);
+        match kind {
+            Kind::Avg => errors.sum::<f64>() / self.count as f64,
+            Kind::Min | Kind::Max => errors.fold(0.0, f64::max),
+            _ => errors.sum(),
+        }
+    }
+}
+
+fn better(kind: Kind, a: &Val, b: &Val) -> bool {
+    let wanted = if kind == Kind::Min {
+        Ordering::Less
+    } else {
+        Ordering::Greater
+    };
+    a.order(b) == wanted
+}
+
+/// What sum() adds for a value: text that is a number counts as that number, other text as a real.
+fn summand(val: &Val) -> Val {
+    match val {
+        Val::Text(t) => text::whole_number(t).unwrap_or(Val::Real(0.0)),
+        other => other.clone(),
+    }
+}
+
+/// Kahan, Babuška and Neumaier's sum, as in SQLite.
+fn compensated(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut sum, mut rest) = (0.0_f64, 0.0_f64);
+    for v in values {
+        let next = sum + v;
+        rest += if sum.abs() > v.abs() {
+            (sum - next) + v
+        } else {
+            (v - next) + sum
+        };
+        sum = next;
+    }
+    if rest.is_finite() { sum + rest } else { sum }
+}

@@ -1,0 +1,7 @@
+-- Node availability: one node's entry in Apollo, Table 1, row 9 (the list is over all nodes).
+-- Unit: none; 1 or 0. Meaning: 1 while this node is observed: whoever reads 1 with a recent
+-- look knows that the node was alive then.
+-- Decision: every node has memory, so memory.total.bytes stands for the node.
+CREATE INSIGHT availability
+HELP '1 while this node is observed, else 0.'
+AS SELECT count(*) > 0 AS value FROM memory_total_bytes

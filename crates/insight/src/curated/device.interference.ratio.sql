@@ -1,0 +1,10 @@
+-- Interference factor. Apollo, Table 1, row 2: RealBW / MaxBW.
+-- Unit: ratio. Meaning: what part of its bandwidth the device gives away now; the lower, the more
+-- I/O it can accept.
+-- Decision: RealBW is read plus write; MaxBW is measured or configured, so the ratio can exceed 1
+-- for a while when a device does better than was ever seen. No MaxBW, no value.
+CREATE INSIGHT device.interference.ratio UNIT 'ratio'
+HELP 'Present bandwidth of a device over its greatest (Apollo, Table 1, row 2).'
+AS SELECT device, (r.value + w.value) * 1.0 / m.value AS value
+FROM disk_read_bytes_per_second r JOIN disk_write_bytes_per_second w USING (device)
+JOIN disk_bandwidth_max_bytes_per_second m USING (device)

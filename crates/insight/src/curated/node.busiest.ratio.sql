@@ -1,0 +1,5 @@
+-- The busiest device: the greatest disk.busy.ratio of the node.
+-- Unit: ratio. Meaning: 1 when some device had I/O in flight all the time.
+CREATE INSIGHT node.busiest.ratio UNIT 'ratio'
+HELP 'Busy share of the busiest device of the node.'
+AS SELECT max(value) AS value FROM disk_busy_ratio

@@ -1,0 +1,597 @@
+//! The graph of insights: statements change it, samples run through it.
+//!
+//! It reads no clock, file or socket; what it knows it was told, and what it makes goes to a
+//! [`Sink`]. An insight runs at most once per [`Graph::evaluate`], after all that it reads.
+
+use std::sync::Arc;
+
+use barograph_model::{Clock, Descriptor, Name, Sample, Sink, StreamKey, Unit};
+
+use crate::insight::{Insight, Parts, Run};
+use crate::plan::Plan;
+use crate::report::{InsightReport, InsightState, TestRow};
+use crate::slot::{Slot, Store};
+use crate::statement::{self, Create, Statement};
+use crate::{InsightError, Limits, names, report};
+
+/// Largest stream key that is followed; keys are dense, so this bounds an index and no more.
+const KEYS_MAX: u32 = 1 << 22;
+/// In the index from keys to slots: no slot.
+const NO_SLOT: u32 = u32::MAX;
+
+/// What a statement did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Executed {
+    /// This insight was created or replaced.
+    Created(String),
+    /// This insight was dropped, or was not there (`IF EXISTS`).
+    Dropped(String),
+}
+
+/// All insights of a node.
+pub struct Graph {
+    limits: Limits,
+    node: Arc<str>,
+    clock: Option<Arc<dyn Clock>>,
+    store: Store,
+    insights: Vec<Option<Insight>>,
+    /// Insights in the order in which they run.
+    order: Vec<u32>,
+    /// Slot of each stream key.
+    slot_of: Vec<u32>,
+    /// Slots with a new sample.
+    changed: Vec<u32>,
+    /// Streams of replaced insights.
+    retiring: Vec<StreamKey>,
+    ignored: u64,
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            node: Arc::from(limits.node.as_str()),
+            limits,
+            clock: None,
+            store: Store::default(),
+            insights: Vec::new(),
+            order: Vec::new(),
+            slot_of: Vec::new(),
+            changed: Vec::new(),
+            retiring: Vec::new(),
+            ignored: 0,
+        }
+    }
+
+    /// Lets the graph measure what its insights cost; the clock decides nothing else.
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Carries out `CREATE INSIGHT …` or `DROP INSIGHT …`.
+    pub fn execute(&mut self, sql: &str, sink: &mut dyn Sink) -> Result<Executed, InsightError> {
+        match statement::parse(sql, &self.limits)? {
+            Statement::Create(create) => self.install(*create, sql, false).map(Executed::Created),
+            Statement::Drop { name, if_exists } => {
+                self.remove(name, if_exists, sink).map(Executed::Dropped)
+            }
+        }
+    }
+
+    /// What [`Graph::execute`] would do, by the text alone; the graph may still refuse it.
+    pub fn intent(&self, sql: &str) -> Result<Executed, InsightError> {
+        Ok(match statement::parse(sql, &self.limits)? {
+            Statement::Create(create) => Executed::Created(create.name.to_string()),
+            Statement::Drop { name, .. } => Executed::Dropped(name),
+        })
+    }
+
+    /// Carries out `CREATE [OR REPLACE] INSIGHT name [UNIT 'u'] [HELP 'h'] AS SELECT …` and gives
+    /// the insight's name. The insight gives its first values at the next `evaluate`.
+    pub fn create(&mut self, sql: &str, builtin: bool) -> Result<String, InsightError> {
+        match statement::parse(sql, &self.limits)? {
+            Statement::Create(create) => self.install(*create, sql, builtin),
+            Statement::Drop { .. } => Err(InsightError::statement(
+                "expected CREATE INSIGHT, found DROP INSIGHT",
+            )),
+        }
+    }
+
+    /// Carries out `DROP INSIGHT [IF EXISTS] name`; its streams are retired. An insight that others
+    /// read stays, and so does a built-in one.
+    pub fn drop(&mut self, sql: &str, sink: &mut dyn Sink) -> Result<String, InsightError> {
+        match statement::parse(sql, &self.limits)? {
+            Statement::Drop { name, if_exists } => self.remove(name, if_exists, sink),
+            Statement::Create(_) => Err(InsightError::statement(
+                "expected DROP INSIGHT, found CREATE INSIGHT",
+            )),
+        }
+    }
+
+    /// What the SELECT (or the CREATE around one) would give now; changes nothing.
+    pub fn test(&self, sql: &str) -> Result<Vec<TestRow>, InsightError> {
+        let query = statement::parse_select(sql, &self.limits)?;
+        let plan = Plan::new(&query, &self.store, &self.node)?;
+        report::test(&plan, &self.store, &self.limits)
+    }
+
+    /// Says that a metric of this name may appear later, so that insights may read it already.
+    pub fn know_metric(&mut self, name: &Name) {
+        let table = self.store.table_or_new(name);
+        self.store.tables[table as usize].known = true;
+    }
+
+    /// A stream of another writer appeared. A stream of an insight's own name is ignored, and so
+    /// is one beyond the bounds; [`Graph::ignored`] counts them.
+    pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
+        self.stream_removed(key);
+        let table = self.store.table(&descriptor.name.table());
+        let taken = table.is_some_and(|t| self.store.tables[t as usize].made_by.is_some());
+        if taken || key.0 >= KEYS_MAX {
+            self.ignored += 1;
+            return;
+        }
+        let table = self.store.table_or_new(&descriptor.name);
+        let slot = self
+            .store
+            .add_slot(table, &descriptor.labels, descriptor.value_type);
+        let at = key.0 as usize;
+        if at >= self.slot_of.len() {
+            self.slot_of.resize(at + 1, NO_SLOT);
+        }
+        self.slot_of[at] = slot;
+        self.reserve();
+        self.mark_readers_stale(table);
+    }
+
+    /// A stream is gone.
+    pub fn stream_removed(&mut self, key: StreamKey) {
+        let Some(slot) = self.slot_of.get_mut(key.0 as usize) else {
+            return;
+        };
+        let slot = std::mem::replace(slot, NO_SLOT);
+        if slot == NO_SLOT {
+            return;
+        }
+        let table = self.store.remove_slot(slot);
+        self.mark_readers_stale(table);
+        self.store.drop_table_if_unused(table);
+    }
+
+    /// The newest sample of a stream changed. Constant time, no allocation.
+    pub fn sample(&mut self, key: StreamKey, sample: &Sample) {
+        let Some(&slot) = self.slot_of.get(key.0 as usize) else {
+            return;
+        };
+        let Some(state) = self.store.slots.get_mut(slot as usize) else {
+            return;
+        };
+        state.newest = Some(sample.into());
+        state.looked_ns = sample.ts;
+        if !state.dirty && !state.readers.is_empty() {
+            state.dirty = true;
+            self.changed.push(slot);
+        }
+    }
+
+    /// The resource of a stream was looked at, and its newest sample still holds. Constant time.
+    pub fn looked(&mut self, key: StreamKey, looked_ns: i64) {
+        if let Some(slot) = self.slot_mut(key) {
+            slot.looked_ns = looked_ns;
+        }
+    }
+
+    /// A stream is looked at this often from now on.
+    pub fn interval(&mut self, key: StreamKey, interval_ns: i64) {
+        if let Some(slot) = self.slot_mut(key) {
+            slot.interval_ns = interval_ns;
+        }
+    }
+
+    fn slot_mut(&mut self, key: StreamKey) -> Option<&mut Slot> {
+        let slot = *self.slot_of.get(key.0 as usize)?;
+        self.store.slots.get_mut(slot as usize)
+    }
+
+    /// Tells the sink how fresh each insight's values are: as the stalest of their inputs. Meant to
+    /// be called about once a second, after [`Graph::evaluate`].
+    pub fn confirm(&mut self, sink: &mut dyn Sink) {
+        for &id in &self.order {
+            if let Some(insight) = &mut self.insights[id as usize]
+                && !insight.stale
+            {
+                insight.confirm(&mut self.store, sink);
+            }
+        }
+    }
+
+    /// Runs every insight that has something new to read, each once, and writes what they give.
+    pub fn evaluate(&mut self, now_ns: i64, sink: &mut dyn Sink) {
+        for key in self.retiring.drain(..) {
+            sink.retire(key);
+        }
+        self.reserve();
+        self.pass_on();
+        let mut since = self.clock.as_ref().map_or(0, |c| c.monotonic_ns());
+        for at in 0..self.order.len() {
+            let id = self.order[at] as usize;
+            let Some(insight) = &mut self.insights[id] else {
+                continue;
+            };
+            if !insight.dirty && !insight.stale {
+                continue;
+            }
+            let mut run = Run {
+                store: &mut self.store,
+                sink,
+                limits: &self.limits,
+                now_ns,
+                changed: &mut self.changed,
+                reshaped: false,
+            };
+            insight.run(&mut run);
+            let (reshaped, table) = (run.reshaped, insight.table);
+            if let Some(clock) = &self.clock {
+                let until = clock.monotonic_ns();
+                insight.cost_ns += u64::try_from(until - since).unwrap_or(0);
+                since = until;
+            }
+            if reshaped {
+                self.mark_readers_stale(table);
+            }
+            self.pass_on();
+        }
+    }
+
+    /// All insights, in the order in which they run.
+    pub fn reports(&self) -> Vec<InsightReport> {
+        self.order
+            .iter()
+            .filter_map(|&id| self.report(id))
+            .collect()
+    }
+
+    /// How many streams were ignored: they have an insight's name, or are beyond the bounds.
+    pub fn ignored(&self) -> u64 {
+        self.ignored
+    }
+
+    fn report(&self, id: u32) -> Option<InsightReport> {
+        let insight = self.insights[id as usize].as_ref()?;
+        let groups = insight.groups();
+        let tables = insight.plan.tables();
+        let empty = tables.iter().map(|&t| &self.store.tables[t as usize]);
+        let empty: Vec<&str> = empty
+            .filter(|t| {
+                t.slots
+                    .iter()
+                    .all(|&s| self.store.slots[s as usize].newest.is_none())
+            })
+            .map(|t| t.dotted.as_str())
+            .collect();
+        let (state, reason) = match insight.failure() {
+            Some(reason) => (InsightState::Failed, reason),
+            None if groups > 0 => (InsightState::Live, String::new()),
+            None if !empty.is_empty() => (
+                InsightState::Waiting,
+                format!("no samples yet of {}", empty.join(", ")),
+            ),
+            None => (InsightState::Waiting, "no row gives a value".into()),
+        };
+        Some(InsightReport {
+            name: insight.name.as_str().into(),
+            table: insight.name.table(),
+            sql: insight.sql.clone(),
+            builtin: insight.builtin,
+            unit: insight.unit.as_str().into(),
+            help: insight.help.clone(),
+            inputs: tables
+                .iter()
+                .map(|&t| self.store.tables[t as usize].dotted.clone())
+                .collect(),
+            groups,
+            state,
+            reason,
+            evaluations: insight.evaluations,
+            cost_ns: insight.cost_ns,
+        })
+    }
+
+    fn install(
+        &mut self,
+        create: Create,
+        sql: &str,
+        builtin: bool,
+    ) -> Result<String, InsightError> {
+        let Create {
+            name,
+            or_replace,
+            unit,
+            help,
+            query,
+        } = create;
+        let replaced = self.may_be_created(&name, or_replace, builtin)?;
+        let plan = Plan::new(&query, &self.store, &self.node).map_err(|e| match e {
+            InsightError::UnknownInput { table, .. }
+                if table.eq_ignore_ascii_case(&name.table()) =>
+            {
+                InsightError::Cycle {
+                    path: vec![name.to_string(), name.to_string()],
+                }
+            }
+            other => other,
+        })?;
+        let rank = self.rank(&plan);
+        if let Some(old) = replaced {
+            self.check_cycle(old, &name, &plan)?;
+            self.check_readers_labels(old, &plan)?;
+        }
+        if rank > self.limits.depth_max {
+            return Err(InsightError::Limit {
+                what: format!("insights on insights, {rank} deep"),
+                max: self.limits.depth_max,
+                limit: "depth_max",
+            });
+        }
+        let unit = match unit {
+            Some(unit) => unit,
+            None => Unit::new(names::unit_of(&name))?,
+        };
+        let help = names::help(help.unwrap_or_else(|| query.to_string()));
+        let freed = replaced.map_or_else(Vec::new, |old| self.take_out(old));
+        let table = self.store.table_or_new(&name);
+        let id = self.free_id();
+        let state = &mut self.store.tables[table as usize];
+        (state.made_by, state.columns) = (Some(id), plan.columns());
+        for input in plan.tables() {
+            self.store.tables[input as usize].readers.push(id);
+        }
+        let sql = sql.trim().to_owned();
+        let parts = Parts {
+            name: name.clone(),
+            sql,
+            builtin,
+            unit,
+            help,
+            plan,
+            table,
+            rank,
+        };
+        self.insights[id as usize] = Some(Insight::new(id, parts));
+        self.mark_readers_stale(table);
+        freed
+            .into_iter()
+            .for_each(|t| self.store.drop_table_if_unused(t));
+        self.sort();
+        Ok(name.to_string())
+    }
+
+    /// Whether the name is free; the insight that would be replaced, if it is not.
+    fn may_be_created(
+        &self,
+        name: &Name,
+        or_replace: bool,
+        builtin: bool,
+    ) -> Result<Option<u32>, InsightError> {
+        let taken = |taken_by| {
+            Err(InsightError::Taken {
+                name: name.clone(),
+                taken_by,
+            })
+        };
+        if let Some(table) = self
+            .store
+            .table(&name.table())
+            .map(|t| &self.store.tables[t as usize])
+        {
+            match table
+                .made_by
+                .and_then(|id| self.insights[id as usize].as_ref())
+            {
+                Some(old) if !or_replace || old.name != *name => {
+                    return taken("an insight: choose another, or CREATE OR REPLACE it");
+                }
+                Some(old) if old.builtin && !builtin => {
+                    return Err(InsightError::Builtin {
+                        name: name.to_string(),
+                    });
+                }
+                Some(old) => return Ok(Some(old.id)),
+                None => return taken("a measured metric: choose another"),
+            }
+        }
+        if self.order.len() >= self.limits.insights_max {
+            return Err(InsightError::Limit {
+                what: "insights".into(),
+                max: self.limits.insights_max,
+                limit: "insights_max",
+            });
+        }
+        Ok(None)
+    }
+
+    /// Follows what the new plan reads upstream, looking for the insight itself.
+    fn check_cycle(&self, old: u32, name: &Name, plan: &Plan) -> Result<(), InsightError> {
+        let mut seen = vec![false; self.insights.len()];
+        let mut todo: Vec<(u32, Vec<String>)> = self
+            .inputs(plan)
+            .map(|id| (id, vec![name.to_string()]))
+            .collect();
+        while let Some((id, mut path)) = todo.pop() {
+            let Some(insight) = &self.insights[id as usize] else {
+                continue;
+            };
+            path.push(insight.name.to_string());
+            if id == old {
+                return Err(InsightError::Cycle { path });
+            }
+            if !std::mem::replace(&mut seen[id as usize], true) {
+                todo.extend(self.inputs(&insight.plan).map(|id| (id, path.clone())));
+            }
+        }
+        Ok(())
+    }
+
+    /// A replacement must keep the labels that others read.
+    fn check_readers_labels(&self, old: u32, plan: &Plan) -> Result<(), InsightError> {
+        let Some(old) = &self.insights[old as usize] else {
+            return Ok(());
+        };
+        let columns = plan.columns();
+        for &reader in &self.store.tables[old.table as usize].readers {
+            let Some(reader) = &self.insights[reader as usize] else {
+                continue;
+            };
+            let used = reader.plan.labels_read(old.table);
+            let lost = used
+                .iter()
+                .find(|l| !columns.iter().any(|c| c.eq_ignore_ascii_case(l)));
+            if let Some(lost) = lost {
+                return Err(InsightError::statement(format!(
+                    "{} reads the label {lost} of {}: keep it, or drop {} first",
+                    reader.name, old.name, reader.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Insights that a plan reads.
+    fn inputs(&self, plan: &Plan) -> impl Iterator<Item = u32> {
+        plan.tables()
+            .into_iter()
+            .filter_map(|t| self.store.tables[t as usize].made_by)
+    }
+
+    fn rank(&self, plan: &Plan) -> usize {
+        let ranks = self
+            .inputs(plan)
+            .filter_map(|id| self.insights[id as usize].as_ref());
+        1 + ranks.map(|i| i.rank).max().unwrap_or(0)
+    }
+
+    fn remove(
+        &mut self,
+        name: String,
+        if_exists: bool,
+        sink: &mut dyn Sink,
+    ) -> Result<String, InsightError> {
+        let all = || self.insights.iter().flatten();
+        let Some(insight) = all().find(|i| i.name.as_str() == name) else {
+            if if_exists {
+                return Ok(name);
+            }
+            let near = Store::near(&name, all().map(|i| i.name.as_str()));
+            return Err(InsightError::UnknownInsight { name, near });
+        };
+        if insight.builtin {
+            return Err(InsightError::Builtin { name });
+        }
+        let readers = &self.store.tables[insight.table as usize].readers;
+        if !readers.is_empty() {
+            let named = readers
+                .iter()
+                .filter_map(|&id| self.insights[id as usize].as_ref());
+            let readers = named.map(|i| i.name.to_string()).collect();
+            return Err(InsightError::StillRead { name, readers });
+        }
+        let (id, table) = (insight.id, insight.table);
+        let freed = self.take_out(id);
+        freed
+            .into_iter()
+            .chain([table])
+            .for_each(|t| self.store.drop_table_if_unused(t));
+        self.sort();
+        for key in self.retiring.drain(..) {
+            sink.retire(key);
+        }
+        Ok(name)
+    }
+
+    /// Takes an insight out of the graph; gives the tables that it read, which may be unused now.
+    fn take_out(&mut self, id: u32) -> Vec<u32> {
+        let Some(mut insight) = self.insights[id as usize].take() else {
+            return Vec::new();
+        };
+        insight.unhook(&mut self.store);
+        self.retiring.extend(insight.end_outputs(&mut self.store));
+        let own = &mut self.store.tables[insight.table as usize];
+        own.made_by = None;
+        own.columns.clear();
+        self.mark_readers_stale(insight.table);
+        let inputs = insight.plan.tables();
+        for &table in &inputs {
+            self.store.tables[table as usize]
+                .readers
+                .retain(|&r| r != id);
+        }
+        inputs
+    }
+
+    fn free_id(&mut self) -> u32 {
+        let free = self.insights.iter().position(Option::is_none);
+        free.unwrap_or_else(|| {
+            self.insights.push(None);
+            self.insights.len() - 1
+        }) as u32
+    }
+
+    /// Ranks and orders the insights anew: each after all that it reads.
+    fn sort(&mut self) {
+        // An insight's rank depends on lower ranks only, so one more round settles one more rank.
+        for _ in 0..=self.insights.len() {
+            let mut settled = true;
+            for at in 0..self.insights.len() {
+                let Some(insight) = &self.insights[at] else {
+                    continue;
+                };
+                let rank = self.rank(&insight.plan);
+                if rank != insight.rank
+                    && let Some(insight) = &mut self.insights[at]
+                {
+                    insight.rank = rank;
+                    settled = false;
+                }
+            }
+            if settled {
+                break;
+            }
+        }
+        let mut order: Vec<(usize, u32)> = self
+            .insights
+            .iter()
+            .flatten()
+            .map(|i| (i.rank, i.id))
+            .collect();
+        order.sort_unstable();
+        self.order = order.into_iter().map(|(_, id)| id).collect();
+    }
+
+    fn mark_readers_stale(&mut self, table: u32) {
+        for &id in &self.store.tables[table as usize].readers {
+            if let Some(insight) = &mut self.insights[id as usize] {
+                insight.stale = true;
+            }
+        }
+    }
+
+    /// Marks the rows that read changed slots.
+    fn pass_on(&mut self) {
+        for slot in self.changed.drain(..) {
+            let state = &mut self.store.slots[slot as usize];
+            state.dirty = false;
+            for reader in &state.readers {
+                if let Some(insight) = &mut self.insights[reader.insight as usize] {
+                    insight.mark(reader.branch, reader.row);
+                }
+            }
+        }
+    }
+
+    /// Makes room for every slot to be changed at once, so that `sample` need not.
+    fn reserve(&mut self) {
+        let missing = self.store.slots.len().saturating_sub(self.changed.len());
+        self.changed.reserve(missing);
+    }
+}

@@ -1,0 +1,32 @@
+//! The bounds of a graph, each with its name and default.
+
+/// What a graph may hold, and the node that it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most insights, built-in ones included. One more is refused.
+    pub insights_max: usize,
+    /// Most groups (output streams) of one insight. Those over it are left out, and the insight
+    /// reports how many.
+    pub groups_max: usize,
+    /// Most rows that one SELECT may join. An insight with more fails until there are fewer.
+    pub rows_max: usize,
+    /// Longest statement, in bytes.
+    pub sql_bytes_max: usize,
+    /// Longest chain of insights on insights.
+    pub depth_max: usize,
+    /// The value of the column `node`.
+    pub node: String,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            insights_max: 512,
+            groups_max: 4_096,
+            rows_max: 65_536,
+            sql_bytes_max: 16_384,
+            depth_max: 64,
+            node: String::new(),
+        }
+    }
+}

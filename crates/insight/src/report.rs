@@ -1,0 +1,121 @@
+//! What the graph tells about its insights, and what a statement would give before it is created.
+
+use std::collections::BTreeMap;
+
+use barograph_model::{Labels, Value};
+
+use crate::plan::Plan;
+use crate::rows::{Outcome, Rows};
+use crate::slot::Store;
+use crate::value::Val;
+use crate::{InsightError, Limits};
+
+/// How an insight is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InsightState {
+    /// At least one of its groups has a value, and none fails.
+    Live,
+    /// It has no value yet, or none at present.
+    Waiting,
+    /// At least one of its groups cannot be computed.
+    Failed,
+}
+
+impl InsightState {
+    /// `live`, `waiting` or `failed`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Waiting => "waiting",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// All about one insight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InsightReport {
+    /// Dotted name.
+    pub name: String,
+    /// The name of its table in SQL.
+    pub table: String,
+    /// The statement that made it.
+    pub sql: String,
+    /// Whether it came with barograph.
+    pub builtin: bool,
+    /// Unit of its values; may be empty.
+    pub unit: String,
+    /// What it means.
+    pub help: String,
+    /// Dotted names of the metrics and insights that it reads.
+    pub inputs: Vec<String>,
+    /// How many of its groups have a value now.
+    pub groups: usize,
+    /// How it is doing.
+    pub state: InsightState,
+    /// Why it is not live; empty when it is.
+    pub reason: String,
+    /// How often it ran.
+    pub evaluations: u64,
+    /// What its runs took together, in ns; 0 without a clock.
+    pub cost_ns: u64,
+}
+
+/// One row of what a statement would give.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TestRow {
+    /// The labels of the stream that the row would become.
+    pub labels: Labels,
+    /// Its value; `None` for NULL, which gives no sample.
+    pub value: Option<Value>,
+}
+
+/// Computes a plan once over the newest samples, beside the graph. Sorted by labels.
+pub(crate) fn test(
+    plan: &Plan,
+    store: &Store,
+    limits: &Limits,
+) -> Result<Vec<TestRow>, InsightError> {
+    let mut found: BTreeMap<Labels, Option<Value>> = BTreeMap::new();
+    for branch in &plan.branches {
+        let mut rows =
+            Rows::build(branch, store, limits.rows_max).map_err(InsightError::statement)?;
+        rows.refresh(branch, &store.slots, |_| {});
+        for (cell, state) in rows.cells.iter().enumerate() {
+            let known = match &state.outcome {
+                Outcome::Absent => continue,
+                Outcome::Failed(fault) => return Err(InsightError::statement(*fault)),
+                Outcome::Row { known, .. } => known,
+            };
+            let pairs = rows.labels(branch, &store.slots, cell as u32);
+            let labels = Labels::new(pairs.iter().map(|(n, v)| (n.as_str(), &**v)))?;
+            let value = match &known.val {
+                Val::Null => None,
+                Val::Int(v) => Some(Value::Int(*v)),
+                Val::Real(v) => Some(Value::Float(*v)),
+                Val::Text(t) => Some(Value::text(t)),
+            };
+            if found.len() >= limits.groups_max {
+                return Err(InsightError::Limit {
+                    what: "groups".into(),
+                    max: limits.groups_max,
+                    limit: "groups_max",
+                });
+            }
+            if let Some(twice) = found.insert(labels.clone(), value).map(|_| labels) {
+                return Err(InsightError::statement(format!(
+                    "two rows have the labels {}: select a label that tells them apart",
+                    if twice.is_empty() {
+                        "{}".into()
+                    } else {
+                        twice.to_string()
+                    },
+                )));
+            }
+        }
+    }
+    Ok(found
+        .into_iter()
+        .map(|(labels, value)| TestRow { labels, value })
+        .collect())
+}

@@ -1,0 +1,226 @@
+//! The newest sample of each stream that the graph knows, and the tables that they form.
+//!
+//! Apart from the graph, because expressions read slots and must see nothing else.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use barograph_model::{Labels, Name, Quality, Sample, ValueType, table_name};
+
+use crate::value::Val;
+
+/// The newest sample of a stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Newest {
+    pub ts: i64,
+    pub val: Val,
+    pub quality: Quality,
+    pub error: f64,
+}
+
+impl From<&Sample> for Newest {
+    fn from(sample: &Sample) -> Self {
+        // An error that is no number says nothing about the value: unknown.
+        let error = f64::from(sample.error).abs();
+        Self {
+            ts: sample.ts,
+            val: Val::from(&sample.value),
+            quality: sample.quality,
+            error: if error.is_nan() { f64::INFINITY } else { error },
+        }
+    }
+}
+
+/// A row of an insight that reads a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reader {
+    pub insight: u32,
+    pub branch: u32,
+    pub row: u32,
+}
+
+/// One stream as the graph sees it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub table: u32,
+    pub labels: Vec<(String, Arc<str>)>,
+    pub real: bool,
+    pub newest: Option<Newest>,
+    /// When its resource was last looked at, in ns; 0 before the first sample.
+    pub looked_ns: i64,
+    /// How often it is looked at, in ns; 0 when nobody has said.
+    pub interval_ns: i64,
+    /// Whether it waits in the graph's list of changed slots.
+    pub dirty: bool,
+    pub readers: Vec<Reader>,
+}
+
+impl Slot {
+    /// The value of a label, NULL when the stream has not got it. SQL's columns ignore case.
+    pub fn label(&self, name: &str) -> Val {
+        let found = self
+            .labels
+            .iter()
+            .find(|(n, _)| n.eq_ignore_ascii_case(name));
+        found.map_or(Val::Null, |(_, v)| Val::Text(v.clone()))
+    }
+}
+
+/// All streams of one name (of one underscore form, to be exact).
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    /// With underscores, as SQL names it.
+    pub name: String,
+    /// With dots, as its first stream or insight is called.
+    pub dotted: String,
+    /// Streams in the order in which they came.
+    pub slots: Vec<u32>,
+    /// Told by `know_metric`: it may be read before it has streams.
+    pub known: bool,
+    /// The insight that makes it.
+    pub made_by: Option<u32>,
+    /// Label columns that the insight which makes it will give.
+    pub columns: Vec<String>,
+    /// Insights that read it.
+    pub readers: Vec<u32>,
+}
+
+/// Tables and slots, addressed by dense numbers that are used again.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    pub slots: Vec<Slot>,
+    free_slots: Vec<u32>,
+    pub tables: Vec<Table>,
+    free_tables: Vec<u32>,
+    by_name: HashMap<String, u32>,
+}
+
+impl Store {
+    /// The table of this underscore form.
+    pub fn table(&self, name: &str) -> Option<u32> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Names of all tables, in no order.
+    pub fn table_names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
+    }
+
+    pub fn table_or_new(&mut self, dotted: &Name) -> u32 {
+        let name = dotted.table();
+        if let Some(id) = self.table(&name) {
+            return id;
+        }
+        let dotted = dotted.as_str().to_owned();
+        let table = Table {
+            name: name.clone(),
+            dotted,
+            ..Table::default()
+        };
+        let id = match self.free_tables.pop() {
+            Some(id) => {
+                self.tables[id as usize] = table;
+                id
+            }
+            None => {
+                self.tables.push(table);
+                self.tables.len() as u32 - 1
+            }
+        };
+        self.by_name.insert(name, id);
+        id
+    }
+
+    /// Forgets a table that nothing refers to any more.
+    pub fn drop_table_if_unused(&mut self, id: u32) {
+        let table = &self.tables[id as usize];
+        let unused = table.slots.is_empty() && table.readers.is_empty();
+        if unused && !table.known && table.made_by.is_none() {
+            self.by_name.remove(&table.name);
+            self.tables[id as usize] = Table::default();
+            self.free_tables.push(id);
+        }
+    }
+
+    pub fn add_slot(&mut self, table: u32, labels: &Labels, value_type: ValueType) -> u32 {
+        let slot = Slot {
+            table,
+            labels: labels
+                .iter()
+                .map(|(n, v)| (n.to_owned(), Arc::from(v)))
+                .collect(),
+            real: value_type == ValueType::Float,
+            newest: None,
+            looked_ns: 0,
+            interval_ns: 0,
+            dirty: false,
+            readers: Vec::new(),
+        };
+        let id = match self.free_slots.pop() {
+            Some(id) => {
+                self.slots[id as usize] = slot;
+                id
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+        };
+        self.tables[table as usize].slots.push(id);
+        id
+    }
+
+    /// Takes a stream out of its table. Its number is used again, so its readers must be built
+    /// anew before they run.
+    pub fn remove_slot(&mut self, id: u32) -> u32 {
+        let slot = &mut self.slots[id as usize];
+        slot.newest = None;
+        slot.readers.clear();
+        slot.labels.clear();
+        let table = slot.table;
+        self.tables[table as usize].slots.retain(|&s| s != id);
+        self.free_slots.push(id);
+        table
+    }
+
+    /// Label names of a table's streams, or those that its insight will give; sorted.
+    pub fn label_names(&self, table: u32) -> Vec<String> {
+        let table = &self.tables[table as usize];
+        let of_slots = table
+            .slots
+            .iter()
+            .flat_map(|&s| &self.slots[s as usize].labels);
+        let mut names: Vec<String> = of_slots
+            .map(|(n, _)| n.clone())
+            .chain(table.columns.iter().cloned())
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// Whether a table may hold reals: when one of its streams is of that type.
+    pub fn may_be_real(&self, table: u32) -> bool {
+        self.tables[table as usize]
+            .slots
+            .iter()
+            .any(|&s| self.slots[s as usize].real)
+    }
+
+    /// Up to three tables of similar names, nearest first.
+    pub fn near<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<String> {
+        const LIKENESS_MIN: f64 = 0.75;
+        const NEAR_MAX: usize = 3;
+        let name = table_name(name);
+        let mut scored: Vec<(f64, &str)> = all
+            .map(|other| (strsim::jaro_winkler(&name, &table_name(other)), other))
+            .filter(|(score, _)| *score >= LIKENESS_MIN)
+            .collect();
+        scored.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+        scored
+            .into_iter()
+            .take(NEAR_MAX)
+            .map(|(_, n)| n.to_owned())
+            .collect()
+    }
+}

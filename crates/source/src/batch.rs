@@ -1,0 +1,214 @@
+//! What one read of a source found. Reused between reads: a steady poll allocates nothing.
+
+use barograph_model::{Descriptor, Sample};
+
+/// Most facts that one source may have alive; more are refused and counted.
+pub const FACTS_MAX: usize = 65_536;
+
+/// A fact: an index within its source's [`Batch`]. Free for reuse one read after its retirement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FactId(pub u32);
+
+impl FactId {
+    /// What a refused declaration gets: puts to it go nowhere.
+    const REFUSED: Self = Self(u32::MAX);
+}
+
+/// One step of a batch's life of facts, in the order in which it must be applied.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// A new fact; `every_ns` is its own reading interval if that is not the source's.
+    Declare {
+        id: FactId,
+        descriptor: Box<Descriptor>,
+        depth: Option<u32>,
+        every_ns: Option<i64>,
+    },
+    /// The end of one.
+    Retire(FactId),
+}
+
+/// The half of a batch that travels to the poller.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    pub(crate) changes: Vec<Change>,
+    pub(crate) samples: Vec<(FactId, Sample)>,
+}
+
+impl Outbox {
+    /// Forgets what was applied and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.changes.clear();
+        self.samples.clear();
+    }
+}
+
+/// The facts of one source and the samples of its newest read.
+#[derive(Debug, Default)]
+pub struct Batch {
+    outbox: Outbox,
+    monotonic_ns: i64,
+    /// One past the largest id ever given.
+    ids_end: u32,
+    free: Vec<FactId>,
+    /// Retired in this read; free after it, so that no sample of it meets another fact.
+    retiring: Vec<FactId>,
+    refused: u64,
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Starts a read at this monotonic time and forgets the samples of the last one.
+    pub fn begin(&mut self, monotonic_ns: i64) {
+        self.monotonic_ns = monotonic_ns;
+        self.free.append(&mut self.retiring);
+        self.outbox.clear();
+    }
+
+    /// When this read began: for rates, since wall time may jump.
+    pub fn monotonic_ns(&self) -> i64 {
+        self.monotonic_ns
+    }
+
+    /// A new fact, read whenever its source is. Beyond [`FACTS_MAX`] it is refused and counted.
+    pub fn declare(&mut self, descriptor: Descriptor, depth: Option<u32>) -> FactId {
+        self.declare_as(descriptor, depth, None)
+    }
+
+    /// A new fact that its source reads only every `every_ns`, such as an attribute.
+    pub fn declare_every(
+        &mut self,
+        descriptor: Descriptor,
+        depth: Option<u32>,
+        every_ns: i64,
+    ) -> FactId {
+        self.declare_as(descriptor, depth, Some(every_ns))
+    }
+
+    fn declare_as(
+        &mut self,
+        descriptor: Descriptor,
+        depth: Option<u32>,
+        every_ns: Option<i64>,
+    ) -> FactId {
+        let id = match self.free.pop() {
+            Some(id) => id,
+            None if (self.ids_end as usize) < FACTS_MAX => {
+                self.ids_end += 1;
+                FactId(self.ids_end - 1)
+            }
+            None => {
+                self.refused += 1;
+                return FactId::REFUSED;
+            }
+        };
+        let descriptor = Box::new(descriptor);
+        self.outbox.changes.push(Change::Declare {
+            id,
+            descriptor,
+            depth,
+            every_ns,
+        });
+        id
+    }
+
+    /// Ends a fact; call it once for each.
+    pub fn retire(&mut self, id: FactId) {
+        if id != FactId::REFUSED {
+            self.outbox.changes.push(Change::Retire(id));
+            self.retiring.push(id);
+        }
+    }
+
+    /// Says what was found. The value must be of the declared type.
+    pub fn put(&mut self, id: FactId, sample: Sample) {
+        if id != FactId::REFUSED {
+            self.outbox.samples.push((id, sample));
+        }
+    }
+
+    /// How many facts are alive.
+    pub fn facts(&self) -> usize {
+        self.ids_end as usize - self.free.len() - self.retiring.len()
+    }
+
+    /// How many declarations were refused since the start.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// The facts declared in this read.
+    pub fn declared(&self) -> impl Iterator<Item = (FactId, &Descriptor)> {
+        self.outbox
+            .changes
+            .iter()
+            .filter_map(|change| match change {
+                Change::Declare { id, descriptor, .. } => Some((*id, &**descriptor)),
+                Change::Retire(_) => None,
+            })
+    }
+
+    /// The facts retired in this read.
+    pub fn retired(&self) -> &[FactId] {
+        &self.retiring
+    }
+
+    /// The samples put in this read.
+    pub fn samples(&self) -> &[(FactId, Sample)] {
+        &self.outbox.samples
+    }
+
+    pub(crate) fn outbox(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use barograph_model::{Kind, Labels, Name, Unit, ValueType};
+
+    use super::*;
+
+    fn descriptor() -> Descriptor {
+        Descriptor {
+            name: Name::new("a.count").unwrap(),
+            labels: Labels::none(),
+            value_type: ValueType::Int,
+            unit: Unit::new("count").unwrap(),
+            kind: Kind::Gauge,
+            help: String::new(),
+        }
+    }
+
+    #[test]
+    fn an_id_is_free_only_after_the_read_that_retired_it() {
+        let mut batch = Batch::new();
+        batch.begin(0);
+        let a = batch.declare(descriptor(), None);
+        batch.retire(a);
+        let b = batch.declare(descriptor(), None);
+        assert_ne!(a, b);
+        assert_eq!(batch.facts(), 1);
+        batch.begin(1);
+        assert_eq!(batch.declare(descriptor(), None), a);
+        assert_eq!(batch.facts(), 2);
+    }
+
+    #[test]
+    fn too_many_facts_are_refused_and_counted() {
+        let mut batch = Batch::new();
+        batch.begin(0);
+        for _ in 0..FACTS_MAX {
+            batch.declare(descriptor(), None);
+        }
+        let refused = batch.declare(descriptor(), None);
+        batch.put(refused, Sample::measured(0, 1));
+        batch.retire(refused);
+        assert_eq!((batch.refused(), batch.facts()), (1, FACTS_MAX));
+        assert!(batch.samples().is_empty() && batch.retired().is_empty());
+    }
+}

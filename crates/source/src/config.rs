@@ -1,0 +1,404 @@
+//! The `[sources]` part of the configuration. Every field has a default that is documented here;
+//! the reference page is generated from them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use barograph_model::{NS_PER_S, Pattern};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::SourceError;
+use crate::policy::{Aimd, INTERVAL_NS_MAX, INTERVAL_NS_MIN, IntervalPolicy};
+use crate::sources::TABLE;
+
+const NS_PER_MS: i64 = 1_000_000;
+
+/// What is read, how often, and what it is called.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SourcesConfig {
+    /// The directory that stands for `/`: every path of `/proc`, `/sys` and of mounts is taken
+    /// below it.
+    pub sys_root: PathBuf,
+    /// Whether and how often each source is read, by its name.
+    #[serde(deserialize_with = "known_sources")]
+    pub poll: BTreeMap<String, SourceConfig>,
+    /// Which class of storage a file system or disk belongs to.
+    pub tiers: TierConfig,
+    /// Disks.
+    pub disk: DiskConfig,
+    /// File systems.
+    pub filesystem: FilesystemConfig,
+    /// Network interfaces.
+    pub network: NetworkConfig,
+    /// Control groups.
+    pub cgroup: CgroupConfig,
+}
+
+impl Default for SourcesConfig {
+    fn default() -> Self {
+        Self {
+            sys_root: PathBuf::from("/"),
+            poll: TABLE
+                .iter()
+                .map(|e| (e.name.to_owned(), SourceConfig::every(e.interval_ms)))
+                .collect(),
+            tiers: TierConfig::default(),
+            disk: DiskConfig::default(),
+            filesystem: FilesystemConfig::default(),
+            network: NetworkConfig::default(),
+            cgroup: CgroupConfig::default(),
+        }
+    }
+}
+
+impl SourcesConfig {
+    /// Refuses what no poller could do; says which key and why.
+    pub fn validate(&self) -> Result<(), SourceError> {
+        for (name, poll) in &self.poll {
+            poll.validate(name)?;
+        }
+        let fault = |key: &str, reason: &str| {
+            Err(SourceError::Config {
+                key: key.to_owned(),
+                reason: reason.to_owned(),
+            })
+        };
+        if self.tiers.rules.iter().any(|r| r.tier.is_empty()) {
+            return fault("tiers.rules.tier", "is empty, name a tier such as nvme");
+        }
+        if self.tiers.rules.iter().any(TierRule::matches_all) {
+            return fault(
+                "tiers.rules",
+                "a rule needs a mount, device or fstype pattern",
+            );
+        }
+        if self.filesystem.timeout_ms == 0 {
+            return fault("filesystem.timeout_ms", "is 0, give it at least 1");
+        }
+        Ok(())
+    }
+
+    /// How the source of this name is polled: as configured, else as its line in the table says.
+    pub fn poll_of(&self, name: &str) -> SourceConfig {
+        let usual_ms = TABLE
+            .iter()
+            .find(|e| e.name == name)
+            .map_or(1000, |e| e.interval_ms);
+        let mut poll = self.poll.get(name).cloned().unwrap_or_default();
+        poll.interval_ms.get_or_insert(usual_ms);
+        poll
+    }
+}
+
+fn known_sources<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<BTreeMap<String, SourceConfig>, D::Error> {
+    let poll = BTreeMap::<String, SourceConfig>::deserialize(from)?;
+    let known = |name: &str| TABLE.iter().any(|e| e.name == name);
+    match poll.keys().find(|name| !known(name)) {
+        None => Ok(poll),
+        Some(name) => {
+            let names: Vec<_> = TABLE.iter().map(|e| e.name).collect();
+            let names = names.join(", ");
+            Err(serde::de::Error::custom(format!(
+                "no source is named {name:?}, they are {names}"
+            )))
+        }
+    }
+}
+
+/// The interval policies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PolicyKind {
+    /// Always after `interval_ms`.
+    #[default]
+    Fixed,
+    /// Longer while each value is close to the last, shorter when it is not.
+    AimdSimple,
+    /// Longer while each change is close to the average change, shorter when it is not.
+    AimdComplex,
+}
+
+/// Whether and how often one source is read. Under an adaptive policy every stream asks for an
+/// interval of its own, and the source is read at the shortest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SourceConfig {
+    /// Whether it is read at all.
+    pub enabled: bool,
+    /// `fixed`, `aimd_simple` or `aimd_complex`.
+    pub policy: PolicyKind,
+    /// Milliseconds between reads; where an adaptive policy starts. Unset: as usual for the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval_ms: Option<u64>,
+    /// The shortest interval that an adaptive policy may choose, in milliseconds.
+    pub interval_min_ms: u64,
+    /// The longest.
+    pub interval_max_ms: u64,
+    /// What an adaptive policy adds to the interval when little changed, in milliseconds.
+    pub add_ms: u64,
+    /// What it multiplies the interval with when much changed; between 0 and 1.
+    pub multiply: f64,
+    /// What "little" is. `aimd_simple`: a change of at most this share of the last value (0.1 if
+    /// unset). `aimd_complex`: of at most this many times the average change (1.1 if unset).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<f64>,
+}
+
+impl Default for SourceConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            policy: PolicyKind::Fixed,
+            interval_ms: None,
+            interval_min_ms: 1000,
+            interval_max_ms: 25_000,
+            add_ms: 1000,
+            multiply: 0.75,
+            threshold: None,
+        }
+    }
+}
+
+impl SourceConfig {
+    /// Read at a fixed interval.
+    pub fn every(interval_ms: u64) -> Self {
+        Self {
+            interval_ms: Some(interval_ms),
+            ..Self::default()
+        }
+    }
+
+    /// The policy that these settings mean; what is out of bounds is brought into them.
+    pub fn interval_policy(&self) -> IntervalPolicy {
+        let start_ns = ns(self.interval_ms.unwrap_or(1000));
+        let aimd = |threshold: f64| Aimd {
+            start_ns,
+            min_ns: ns(self.interval_min_ms),
+            max_ns: ns(self.interval_max_ms),
+            add_ns: ns(self.add_ms),
+            multiply: self.multiply,
+            threshold: self.threshold.unwrap_or(threshold),
+        };
+        match self.policy {
+            PolicyKind::Fixed => IntervalPolicy::Fixed {
+                interval_ns: start_ns,
+            },
+            PolicyKind::AimdSimple => IntervalPolicy::AimdSimple(aimd(0.1)),
+            PolicyKind::AimdComplex => IntervalPolicy::AimdComplex(aimd(1.1)),
+        }
+    }
+
+    fn validate(&self, name: &str) -> Result<(), SourceError> {
+        let fault = |field: &str, reason: String| {
+            Err(SourceError::Config {
+                key: format!("poll.{name}.{field}"),
+                reason,
+            })
+        };
+        let (min_ms, max_ms) = (INTERVAL_NS_MIN / NS_PER_MS, INTERVAL_NS_MAX / NS_PER_MS);
+        let fits = |ms: u64| (min_ms as u64..=max_ms as u64).contains(&ms);
+        let bounds = format!("is not between {min_ms} and {max_ms} milliseconds");
+        if self.interval_ms.is_some_and(|ms| !fits(ms)) {
+            return fault("interval_ms", bounds);
+        }
+        if !fits(self.interval_min_ms) {
+            return fault("interval_min_ms", bounds);
+        }
+        if !fits(self.interval_max_ms) || self.interval_max_ms < self.interval_min_ms {
+            return fault(
+                "interval_max_ms",
+                format!("{bounds}, or below interval_min_ms"),
+            );
+        }
+        if !(self.multiply > 0.0 && self.multiply < 1.0) {
+            return fault("multiply", "is not between 0 and 1, try 0.75".into());
+        }
+        if self.threshold.is_some_and(|t| !(t >= 0.0 && t.is_finite())) {
+            return fault("threshold", "is not a number of at least 0".into());
+        }
+        Ok(())
+    }
+}
+
+fn ns(ms: u64) -> i64 {
+    i64::try_from(ms)
+        .unwrap_or(i64::MAX)
+        .saturating_mul(NS_PER_MS)
+}
+
+/// Rules that assign tiers; the first that matches decides. Without one, memory file systems are
+/// `memory`, parallel and network ones `pfs`, and disks `nvme`, `ssd` or `hdd` after their kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TierConfig {
+    /// The rules, in order.
+    pub rules: Vec<TierRule>,
+}
+
+/// One rule: all patterns that it has must match (`*` any run of characters, `?` one).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TierRule {
+    /// Over the mount point, like `/scratch*`. Such a rule never matches a bare disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mount: Option<String>,
+    /// Over the device, like `nvme*`; for a file system, what it is mounted from, without `/dev/`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Over the type of file system, like `lustre`. Such a rule never matches a bare disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fstype: Option<String>,
+    /// The tier.
+    pub tier: String,
+}
+
+impl TierRule {
+    fn matches_all(&self) -> bool {
+        self.mount.is_none() && self.device.is_none() && self.fstype.is_none()
+    }
+}
+
+/// Disks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DiskConfig {
+    /// Patterns over the names of disks that are left out; by default those that stand on others,
+    /// so that sums over all disks count each transfer once.
+    pub skip: Vec<String>,
+    /// The most that a disk can transfer, in bytes per second, by pattern over its name; the
+    /// longest pattern that matches decides. Without one, it is the highest rate seen so far.
+    pub bandwidth_max: BTreeMap<String, u64>,
+    /// Milliseconds between looks at attributes: size, scheduler, queue depth.
+    pub attributes_interval_ms: u64,
+}
+
+impl Default for DiskConfig {
+    fn default() -> Self {
+        Self {
+            skip: ["dm-*", "md*", "bcache*", "loop*"]
+                .map(str::to_owned)
+                .to_vec(),
+            bandwidth_max: BTreeMap::new(),
+            attributes_interval_ms: ATTRIBUTES_INTERVAL_MS,
+        }
+    }
+}
+
+impl DiskConfig {
+    pub(crate) fn attributes_interval_ns(&self) -> i64 {
+        ns(self.attributes_interval_ms)
+    }
+}
+
+/// How often attributes are read that hardly ever change.
+const ATTRIBUTES_INTERVAL_MS: u64 = 30_000;
+
+/// File systems.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FilesystemConfig {
+    /// Patterns over types that hold no data of anyone, beyond those that are always left out.
+    pub skip_fstypes: Vec<String>,
+    /// Patterns over mount points that are left out.
+    pub skip_mounts: Vec<String>,
+    /// Milliseconds after which a mount that does not answer is reported as not responding.
+    pub timeout_ms: u64,
+}
+
+impl Default for FilesystemConfig {
+    fn default() -> Self {
+        let text = |list: &[&str]| list.iter().map(|t| (*t).to_owned()).collect();
+        Self {
+            skip_fstypes: text(&["squashfs", "erofs", "iso9660", "udf"]),
+            skip_mounts: text(&[
+                "/proc/*",
+                "/sys/*",
+                "/dev",
+                "/run/credentials/*",
+                "/run/user/*",
+            ]),
+            timeout_ms: 2000,
+        }
+    }
+}
+
+impl FilesystemConfig {
+    pub(crate) fn timeout(&self) -> std::time::Duration {
+        std::time::Duration::from_nanos(ns(self.timeout_ms.max(1)).min(60 * NS_PER_S) as u64)
+    }
+}
+
+/// Network interfaces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NetworkConfig {
+    /// Patterns over the names of interfaces that are left out.
+    pub skip: Vec<String>,
+    /// Milliseconds between looks at attributes: speed, frame size.
+    pub attributes_interval_ms: u64,
+}
+
+impl Default for NetworkConfig {
+    fn default() -> Self {
+        Self {
+            skip: vec!["lo".to_owned()],
+            attributes_interval_ms: ATTRIBUTES_INTERVAL_MS,
+        }
+    }
+}
+
+impl NetworkConfig {
+    pub(crate) fn attributes_interval_ns(&self) -> i64 {
+        ns(self.attributes_interval_ms)
+    }
+}
+
+/// Control groups.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CgroupConfig {
+    /// Most groups that are followed, counted from the root downwards; each takes up to three file
+    /// descriptors.
+    pub groups_max: usize,
+    /// How deep below the root groups are looked for.
+    pub depth_max: usize,
+    /// Down to this depth groups have streams even before their first I/O.
+    pub depth_always: usize,
+    /// Milliseconds between looks for new groups.
+    pub scan_interval_ms: u64,
+}
+
+impl Default for CgroupConfig {
+    fn default() -> Self {
+        Self {
+            groups_max: 128,
+            depth_max: 4,
+            depth_always: 1,
+            scan_interval_ms: 10_000,
+        }
+    }
+}
+
+impl CgroupConfig {
+    pub(crate) fn scan_interval_ns(&self) -> i64 {
+        ns(self.scan_interval_ms)
+    }
+}
+
+/// Globs over names.
+#[derive(Clone, Debug)]
+pub(crate) struct Globs(Vec<Pattern>);
+
+impl Globs {
+    pub(crate) fn new<S: AsRef<str>>(patterns: &[S]) -> Self {
+        Self(patterns.iter().map(|p| Pattern::new(p.as_ref())).collect())
+    }
+
+    pub(crate) fn matches(&self, text: &str) -> bool {
+        self.0.iter().any(|p| p.matches(text))
+    }
+}

@@ -1,0 +1,204 @@
+//! Tables of facts, and the set of facts that one device (or the node) has of such a table.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use barograph_model::{Descriptor, Kind, Labels, Name, Sample, Unit, Value, ValueType};
+
+use crate::{Batch, FactId, SourceError};
+
+/// What is fixed about a fact, whatever it is measured on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FactSpec {
+    /// Dotted name, unit last.
+    pub name: &'static str,
+    /// Unit in plain words.
+    pub unit: &'static str,
+    /// Gauge, counter or state.
+    pub kind: Kind,
+    /// Type of its values.
+    pub value_type: ValueType,
+    /// One sentence for people.
+    pub help: &'static str,
+}
+
+/// An enum made by `facts!`: its variants index its table.
+pub(crate) trait FactTable: Copy + 'static {
+    /// One per variant, in order.
+    const SPECS: &'static [FactSpec];
+    /// The place of this variant.
+    fn index(self) -> usize;
+}
+
+/// Makes an enum of facts and its table: `Variant: Kind Type "name" "unit" "help";`.
+macro_rules! facts {
+    ($(#[$meta:meta])* $vis:vis enum $table:ident in $family:literal {
+        $($fact:ident: $kind:ident $type:ident $name:literal $unit:literal $help:literal;)+
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        $vis enum $table { $(#[doc = $help] $fact,)+ }
+
+        impl $crate::fact::FactTable for $table {
+            const SPECS: &'static [$crate::FactSpec] = &[$($crate::FactSpec {
+                name: concat!($family, ".", $name),
+                unit: $unit,
+                kind: barograph_model::Kind::$kind,
+                value_type: barograph_model::ValueType::$type,
+                help: $help,
+            },)+];
+
+            fn index(self) -> usize {
+                self as usize
+            }
+        }
+    };
+}
+pub(crate) use facts;
+
+/// The facts of one thing. Each is declared when it is first put, so that what a kernel does not
+/// give has no stream.
+#[derive(Debug)]
+pub(crate) struct FactSet<T> {
+    labels: Labels,
+    ids: Box<[Option<FactId>]>,
+    /// Newest texts by place, so that an unchanged one is not allocated again.
+    texts: Vec<(usize, Arc<str>)>,
+    table: PhantomData<T>,
+}
+
+impl<T: FactTable> FactSet<T> {
+    /// No facts yet, of the thing with these labels.
+    pub(crate) fn new(labels: Labels) -> Self {
+        let ids = vec![None; T::SPECS.len()].into_boxed_slice();
+        Self {
+            labels,
+            ids,
+            texts: Vec::new(),
+            table: PhantomData,
+        }
+    }
+
+    /// Of the thing with these label pairs, or why it cannot be named.
+    pub(crate) fn labelled<const N: usize>(
+        pairs: [(&str, String); N],
+    ) -> Result<Self, SourceError> {
+        let what = pairs
+            .first()
+            .map(|(n, v)| format!("{n} {v}"))
+            .unwrap_or_default();
+        let labels = Labels::new(pairs);
+        labels.map(Self::new).map_err(|e| SourceError::Unnameable {
+            what,
+            reason: e.to_string(),
+        })
+    }
+
+    /// A value read from the resource.
+    pub(crate) fn measured(
+        &mut self,
+        batch: &mut Batch,
+        now_ns: i64,
+        fact: T,
+        v: impl Into<Value>,
+    ) {
+        self.put(batch, fact, Sample::measured(now_ns, v), None);
+    }
+
+    /// A count or a number of bytes read from the resource.
+    pub(crate) fn count(&mut self, batch: &mut Batch, now_ns: i64, fact: T, v: u64) {
+        self.measured(batch, now_ns, fact, int(v));
+    }
+
+    /// A value computed from what was read.
+    pub(crate) fn derived(&mut self, batch: &mut Batch, now_ns: i64, fact: T, v: impl Into<Value>) {
+        self.put(batch, fact, Sample::derived(now_ns, v), None);
+    }
+
+    /// An attribute, read only every `every_ns`.
+    pub(crate) fn attribute(
+        &mut self,
+        batch: &mut Batch,
+        now_ns: i64,
+        fact: T,
+        v: impl Into<Value>,
+        every_ns: i64,
+    ) {
+        self.put(batch, fact, Sample::measured(now_ns, v), Some(every_ns));
+    }
+
+    /// An attribute of text; allocates only when it changes.
+    pub(crate) fn text_attribute(
+        &mut self,
+        batch: &mut Batch,
+        now_ns: i64,
+        fact: T,
+        text: &str,
+        every_ns: i64,
+    ) {
+        let place = fact.index();
+        let known = self.texts.iter().position(|(p, _)| *p == place);
+        let value = match known {
+            Some(i) if *self.texts[i].1 == *text => Value::Text(self.texts[i].1.clone()),
+            _ => {
+                let value = Value::text(text);
+                if let Value::Text(shared) = &value {
+                    match known {
+                        Some(i) => self.texts[i].1 = shared.clone(),
+                        None => self.texts.push((place, shared.clone())),
+                    }
+                }
+                value
+            }
+        };
+        self.attribute(batch, now_ns, fact, value, every_ns);
+    }
+
+    fn put(&mut self, batch: &mut Batch, fact: T, sample: Sample, every_ns: Option<i64>) {
+        let place = fact.index();
+        let id = match self.ids[place] {
+            Some(id) => id,
+            None => {
+                let descriptor = describe(&T::SPECS[place], self.labels.clone());
+                let id = match every_ns {
+                    Some(every_ns) => batch.declare_every(descriptor, None, every_ns),
+                    None => batch.declare(descriptor, None),
+                };
+                self.ids[place] = Some(id);
+                id
+            }
+        };
+        batch.put(id, sample);
+    }
+
+    /// Ends one fact, if it lives.
+    pub(crate) fn retire_one(&mut self, batch: &mut Batch, fact: T) {
+        if let Some(id) = self.ids[fact.index()].take() {
+            batch.retire(id);
+        }
+    }
+
+    /// Ends all of them.
+    pub(crate) fn retire(&mut self, batch: &mut Batch) {
+        for id in self.ids.iter_mut().filter_map(Option::take) {
+            batch.retire(id);
+        }
+    }
+}
+
+/// The descriptor of a fact of the thing with these labels.
+pub(crate) fn describe(spec: &FactSpec, labels: Labels) -> Descriptor {
+    Descriptor {
+        name: Name::new(spec.name).expect("names in fact tables are tested"),
+        labels,
+        value_type: spec.value_type,
+        unit: Unit::new(spec.unit).expect("units in fact tables are tested"),
+        kind: spec.kind,
+        help: spec.help.to_owned(),
+    }
+}
+
+/// A count as a stream holds it. The parsers refuse what does not fit; sums of them saturate.
+pub(crate) fn int(v: u64) -> i64 {
+    i64::try_from(v).unwrap_or(i64::MAX)
+}

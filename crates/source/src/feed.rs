@@ -1,0 +1,122 @@
+//! From a batch to the sink: which stream each fact is, and when each wants to be read again.
+
+use barograph_model::{Sink, StreamKey};
+
+use crate::batch::{Change, Outbox};
+use crate::policy::{IntervalPolicy, PolicyState};
+
+/// The streams of one batch's facts, by fact.
+#[derive(Debug, Default)]
+pub(crate) struct Feed {
+    streams: Vec<Option<Stream>>,
+    live: usize,
+    refused: usize,
+}
+
+#[derive(Debug)]
+struct Stream {
+    key: StreamKey,
+    /// Its own reading interval, if that is not the source's.
+    every_ns: Option<i64>,
+    policy: PolicyState,
+}
+
+impl Stream {
+    /// How often it is read when its source is read every `interval_ns`.
+    fn pace_ns(&self, interval_ns: i64) -> i64 {
+        self.every_ns
+            .map_or(interval_ns, |every_ns| every_ns.max(interval_ns))
+    }
+}
+
+impl Feed {
+    /// Applies one read: first what came and went, then the samples.
+    pub(crate) fn apply(
+        &mut self,
+        outbox: &mut Outbox,
+        policy: &IntervalPolicy,
+        interval_ns: i64,
+        sink: &mut dyn Sink,
+    ) {
+        for change in outbox.changes.drain(..) {
+            match change {
+                Change::Declare {
+                    id,
+                    descriptor,
+                    depth,
+                    every_ns,
+                } => {
+                    let stream = sink.declare(&descriptor, depth).map(|key| Stream {
+                        key,
+                        every_ns,
+                        policy: policy.start(),
+                    });
+                    if let Some(stream) = &stream {
+                        sink.expect_interval(stream.key, stream.pace_ns(interval_ns));
+                    }
+                    self.set(id.0 as usize, stream);
+                }
+                Change::Retire(id) => {
+                    if let Some(stream) = self.streams.get_mut(id.0 as usize).and_then(Option::take)
+                    {
+                        self.live -= 1;
+                        sink.retire(stream.key);
+                    }
+                }
+            }
+        }
+        let adaptive = !matches!(policy, IntervalPolicy::Fixed { .. });
+        for (id, sample) in &outbox.samples {
+            let Some(Some(stream)) = self.streams.get_mut(id.0 as usize) else {
+                continue;
+            };
+            sink.put(stream.key, sample);
+            if adaptive && let Some(value) = sample.value.as_f64() {
+                stream.policy = policy.next(stream.policy, value);
+            }
+        }
+        outbox.samples.clear();
+    }
+
+    fn set(&mut self, index: usize, stream: Option<Stream>) {
+        match &stream {
+            Some(_) => self.live += 1,
+            None => self.refused += 1,
+        }
+        if self.streams.len() <= index {
+            self.streams.resize_with(index + 1, || None);
+        }
+        self.streams[index] = stream;
+    }
+
+    /// The earliest that any stream asks for; attributes with an interval of their own do not ask.
+    pub(crate) fn wanted_interval_ns(&self, policy: &IntervalPolicy) -> i64 {
+        let start = policy.start().interval_ns;
+        if matches!(policy, IntervalPolicy::Fixed { .. }) {
+            return start;
+        }
+        let asking = self
+            .streams
+            .iter()
+            .flatten()
+            .filter(|s| s.every_ns.is_none());
+        asking.map(|s| s.policy.interval_ns).min().unwrap_or(start)
+    }
+
+    /// Tells readers that the source is read at another interval now.
+    pub(crate) fn announce(&self, interval_ns: i64, sink: &mut dyn Sink) {
+        for stream in self.streams.iter().flatten() {
+            sink.expect_interval(stream.key, stream.pace_ns(interval_ns));
+        }
+    }
+
+    /// How many streams there are.
+    pub(crate) fn live(&self) -> usize {
+        self.live
+    }
+
+    /// How many the sink refused.
+    pub(crate) fn refused(&self) -> usize {
+        self.refused
+    }
+}

@@ -1,0 +1,55 @@
+//! Sources and the poller: how facts about one node come to be.
+//!
+//! A [`Source`] reads one kernel interface and fills a [`Batch`] with facts; the [`Poller`] decides
+//! when, and passes what was read on to a `barograph_model::Sink`. This crate stands alone because it
+//! is the only one that knows what `/proc` and `/sys` look like; it owns no clock and no stream.
+//!
+//! # Reading
+//!
+//! A live source reads on the poller's own thread: held file descriptors, parsers over bytes, no
+//! allocation once every device is known. A slow one ([`Source::is_slow`]) reads on a thread of its
+//! own and hands over its newest batch, so that a hung read never stalls the rest.
+//! A failing source is data: what could be read is put, and the fault is returned beside it.
+//!
+//! Every path is taken below [`SourcesConfig::sys_root`]. `statvfs` of a mount is made at
+//! `<sys_root>/<mount>`: with a root other than `/` it answers for the directory of that name in
+//! the tree, not for what was once mounted there.
+//!
+//! # Adding a source
+//!
+//! 1. Write `src/sources/NAME.rs`: the facts it gives (the `facts!` table) and a type that
+//!    implements [`Source`]; take every path from the root it is given.
+//! 2. Add one line to `TABLE` in `src/sources/mod.rs`: name, usual interval, facts, constructor.
+//! 3. Add the files it reads to `tests/fixtures/<machine>/first` (and `later`, read one second
+//!    after), and accept the golden output.
+//!
+//! Configuration (`[sources.poll.NAME]`), self-observation, the report and the tests over all
+//! sources (truncation, garbage, allocation) follow from the table.
+
+mod batch;
+mod config;
+mod error;
+mod fact;
+mod feed;
+mod poller;
+mod report;
+mod source;
+mod tier;
+mod util;
+mod worker;
+
+pub mod policy;
+pub mod sources;
+
+pub use batch::{Batch, FACTS_MAX, FactId};
+pub use config::{
+    CgroupConfig, DiskConfig, FilesystemConfig, NetworkConfig, PolicyKind, SourceConfig,
+    SourcesConfig, TierConfig, TierRule,
+};
+pub use error::SourceError;
+pub use fact::FactSpec;
+pub use poller::{Poller, STOP_WAIT, SelfFact, all_facts};
+pub use report::{Missing, Report, SourceReport, SourceState};
+pub use source::Source;
+pub use sources::all_sources;
+pub use worker::STALL_NS;

@@ -1,0 +1,474 @@
+//! One loop with a heap of deadlines: reads what is due, applies what slow sources handed over,
+//! and keeps the books about both. Nothing here waits.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barograph_model::{Clock, Labels, NS_PER_S, Sink};
+
+use crate::config::SourcesConfig;
+use crate::fact::{FactSet, FactTable, facts};
+use crate::feed::Feed;
+use crate::policy::IntervalPolicy;
+use crate::report::counted;
+use crate::sources::TABLE;
+use crate::worker::{Asked, STALL_NS, Wake, Worker};
+use crate::{Batch, FactSpec, Missing, Report, Source, SourceError, SourceReport, SourceState};
+
+/// How long [`Poller::stop`] waits for slow sources, all together.
+pub const STOP_WAIT: Duration = Duration::from_secs(2);
+
+facts! {
+    /// What the poller measures of each source.
+    pub enum SelfFact in "source" {
+        Polls: Counter Int "polls.count" "count" "Reads of the source.";
+        Errors: Counter Int "errors.count" "count" "Reads that failed in part or whole.";
+        Missed: Counter Int "missed.count" "count" "Deadlines that passed without a read because the last one was still running or late.";
+        Cost: Counter Float "cost.seconds" "seconds" "Time spent reading the source.";
+        Skew: Gauge Float "skew.seconds" "seconds" "How late the last read began.";
+        Interval: Gauge Float "interval.seconds" "seconds" "Time between reads at present.";
+        Up: State Bool "up.flag" "flag" "Whether the last read gave anything.";
+    }
+}
+
+/// Every fact that the sources and the poller can give, for reference documentation.
+pub fn all_facts() -> impl Iterator<Item = &'static FactSpec> {
+    TABLE
+        .iter()
+        .flat_map(|entry| entry.facts)
+        .chain(SelfFact::SPECS)
+}
+
+/// Reads all sources when they are due.
+pub struct Poller {
+    clock: Arc<dyn Clock>,
+    entries: Vec<Entry>,
+    /// One deadline per entry.
+    deadlines: BinaryHeap<Reverse<(i64, usize)>>,
+}
+
+struct Entry {
+    name: &'static str,
+    policy: IntervalPolicy,
+    interval_ns: i64,
+    /// When it is to be read next; the heap may have an earlier look at a read that may hang.
+    next_read_ns: i64,
+    driver: Driver,
+    feed: Feed,
+    books: Books,
+    own: Own,
+}
+
+/// What the poller says of a source.
+struct Own {
+    facts: FactSet<SelfFact>,
+    batch: Batch,
+    feed: Feed,
+}
+
+enum Driver {
+    /// Read on the loop.
+    Live {
+        source: Box<dyn Source>,
+        batch: Batch,
+    },
+    /// Read on a thread of its own; the report is that of its last read.
+    Slow { worker: Worker, report: Report },
+    /// The system had no thread to give.
+    Dead,
+}
+
+/// What came of a deadline.
+#[derive(PartialEq, Eq)]
+enum Done {
+    /// A read came to its end.
+    Read,
+    /// A slow source was asked; its batch will come.
+    Asked,
+    /// No read: it was not yet time for one, or the last one is not over.
+    Nothing,
+}
+
+#[derive(Default)]
+struct Books {
+    polls: u64,
+    errors: u64,
+    missed: u64,
+    cost_ns: i64,
+    skew_ns: i64,
+    samples_last: usize,
+    failing: bool,
+    stalled: bool,
+    facts_refused: u64,
+    last_error: Option<String>,
+}
+
+impl Poller {
+    /// All sources that the configuration enables, due at once. `wake` is called from another
+    /// thread when a slow source's batch is ready: call [`Poller::run_due`] soon.
+    pub fn new(
+        config: &SourcesConfig,
+        clock: Arc<dyn Clock>,
+        wake: Arc<dyn Fn() + Send + Sync>,
+    ) -> Self {
+        let sources = crate::all_sources(config).into_iter().map(|source| {
+            let policy = config.poll_of(source.name()).interval_policy();
+            (source, policy)
+        });
+        Self::with_sources(sources, clock, wake)
+    }
+
+    /// These sources and no others.
+    pub fn with_sources(
+        sources: impl IntoIterator<Item = (Box<dyn Source>, IntervalPolicy)>,
+        clock: Arc<dyn Clock>,
+        wake: Arc<dyn Fn() + Send + Sync>,
+    ) -> Self {
+        let now_ns = clock.monotonic_ns();
+        let entries: Vec<_> = sources
+            .into_iter()
+            .map(|(source, policy)| Entry::new(source, policy, now_ns, &clock, &wake))
+            .collect();
+        let deadlines = (0..entries.len()).map(|i| Reverse((now_ns, i))).collect();
+        Self {
+            clock,
+            entries,
+            deadlines,
+        }
+    }
+
+    /// When [`Poller::run_due`] has something to do, as monotonic time of the clock.
+    pub fn next_deadline_ns(&self) -> i64 {
+        self.deadlines
+            .peek()
+            .map_or(i64::MAX, |Reverse((deadline_ns, _))| *deadline_ns)
+    }
+
+    /// Applies what slow sources have ready, reads what is due (each at most once), and gives how
+    /// many reads came to their end.
+    pub fn run_due(&mut self, sink: &mut dyn Sink) -> usize {
+        let begin_ns = self.clock.monotonic_ns();
+        let mut read = 0;
+        for entry in &mut self.entries {
+            if entry.collect(sink) {
+                entry.publish(&*self.clock, sink);
+                read += 1;
+            }
+        }
+        while let Some(Reverse((deadline_ns, index))) = self.deadlines.peek().copied() {
+            if deadline_ns > begin_ns {
+                break;
+            }
+            self.deadlines.pop();
+            let entry = &mut self.entries[index];
+            let done = entry.run(&*self.clock, sink);
+            read += usize::from(done == Done::Read);
+            if done != Done::Asked {
+                entry.publish(&*self.clock, sink);
+            }
+            self.deadlines.push(Reverse((
+                entry.next_look_ns(self.clock.monotonic_ns()),
+                index,
+            )));
+        }
+        read
+    }
+
+    /// What every source says of itself.
+    pub fn reports(&self) -> Vec<SourceReport> {
+        let now_ns = self.clock.monotonic_ns();
+        self.entries
+            .iter()
+            .map(|entry| entry.report(now_ns))
+            .collect()
+    }
+
+    /// Ends the threads of slow sources and waits for them, at most [`STOP_WAIT`] in all. A thread
+    /// that hangs in the kernel is left to end on its own.
+    pub fn stop(self) {
+        let workers = self.entries.iter().filter_map(|entry| match &entry.driver {
+            Driver::Slow { worker, .. } => Some((entry.name, worker)),
+            Driver::Live { .. } | Driver::Dead => None,
+        });
+        let workers: Vec<_> = workers.collect();
+        workers.iter().for_each(|(_, worker)| worker.stop());
+        let share = STOP_WAIT / workers.len().max(1) as u32;
+        for (name, worker) in workers {
+            if !worker.ended_within(share) {
+                tracing::warn!(
+                    source = name,
+                    "still hangs in a read at shutdown, left behind"
+                );
+            }
+        }
+    }
+}
+
+impl Drop for Poller {
+    fn drop(&mut self) {
+        for entry in &self.entries {
+            if let Driver::Slow { worker, .. } = &entry.driver {
+                worker.stop();
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn new(
+        source: Box<dyn Source>,
+        policy: IntervalPolicy,
+        now_ns: i64,
+        clock: &Arc<dyn Clock>,
+        wake: &Wake,
+    ) -> Self {
+        let name = source.name();
+        let mut books = Books::default();
+        let driver = match source.is_slow() {
+            false => Driver::Live {
+                source,
+                batch: Batch::new(),
+            },
+            true => match Worker::start(source, clock.clone(), wake.clone()) {
+                Ok(worker) => Driver::Slow {
+                    worker,
+                    report: Report::default(),
+                },
+                Err(e) => {
+                    books.fail(format!("no thread for the source: {e}"));
+                    Driver::Dead
+                }
+            },
+        };
+        let labels = Labels::new([("source", name)]).expect("names of sources are short");
+        Self {
+            name,
+            policy,
+            interval_ns: policy.start().interval_ns,
+            next_read_ns: now_ns,
+            driver,
+            feed: Feed::default(),
+            books,
+            own: Own {
+                facts: FactSet::new(labels),
+                batch: Batch::new(),
+                feed: Feed::default(),
+            },
+        }
+    }
+
+    /// Applies what a slow source has ready; whether there was anything.
+    fn collect(&mut self, sink: &mut dyn Sink) -> bool {
+        let Driver::Slow { worker, report } = &mut self.driver else {
+            return false;
+        };
+        let Some((outcome, outbox)) = worker.take() else {
+            return false;
+        };
+        *report = outcome.report;
+        self.books.samples_last = outbox.samples.len();
+        self.books.facts_refused = outcome.refused;
+        self.feed
+            .apply(outbox, &self.policy, self.interval_ns, sink);
+        self.books.close(outcome.result, outcome.cost_ns);
+        self.adapt(sink);
+        true
+    }
+
+    /// Does what is due: a read, or a look at one that may hang.
+    fn run(&mut self, clock: &dyn Clock, sink: &mut dyn Sink) -> Done {
+        let now_ns = clock.monotonic_ns();
+        if now_ns < self.next_read_ns {
+            self.look_for_stall(now_ns);
+            return Done::Nothing;
+        }
+        let skew_ns = now_ns - self.next_read_ns;
+        let done = match &mut self.driver {
+            Driver::Live { source, batch } => {
+                batch.begin(now_ns);
+                let result = source.read(clock.now_ns(), batch);
+                self.books.samples_last = batch.samples().len();
+                self.books.facts_refused = batch.refused();
+                self.books.skew_ns = skew_ns;
+                self.feed
+                    .apply(batch.outbox(), &self.policy, self.interval_ns, sink);
+                self.books
+                    .close(result, clock.monotonic_ns().saturating_sub(now_ns));
+                self.adapt(sink);
+                Done::Read
+            }
+            Driver::Slow { worker, .. } => {
+                let asked = worker.ask(now_ns);
+                match asked {
+                    Asked::Started => self.books.skew_ns = skew_ns,
+                    Asked::Busy => self.books.missed += 1,
+                    Asked::Ended => {
+                        self.books.missed += 1;
+                        self.books.samples_last = 0;
+                        self.books
+                            .fail("its thread has ended, restart the agent".to_owned());
+                    }
+                }
+                self.look_for_stall(now_ns);
+                if asked == Asked::Started {
+                    Done::Asked
+                } else {
+                    Done::Nothing
+                }
+            }
+            Driver::Dead => {
+                self.books.missed += 1;
+                Done::Nothing
+            }
+        };
+        self.schedule(clock.monotonic_ns());
+        done
+    }
+
+    /// The next deadline is one interval after the last, whenever the read ended; those that have
+    /// passed meanwhile are missed.
+    fn schedule(&mut self, now_ns: i64) {
+        let next_ns = self.next_read_ns.saturating_add(self.interval_ns);
+        let late_ns = now_ns.saturating_sub(next_ns);
+        if late_ns < 0 {
+            self.next_read_ns = next_ns;
+            return;
+        }
+        let missed = late_ns / self.interval_ns + 1;
+        self.books.missed += missed as u64;
+        self.next_read_ns = next_ns.saturating_add(missed.saturating_mul(self.interval_ns));
+    }
+
+    fn next_look_ns(&self, now_ns: i64) -> i64 {
+        match &self.driver {
+            Driver::Slow { worker, .. } if !self.books.stalled => {
+                match worker.busy_for_ns(now_ns) {
+                    Some(busy_ns) => self.next_read_ns.min(now_ns + (STALL_NS - busy_ns).max(1)),
+                    None => self.next_read_ns,
+                }
+            }
+            _ => self.next_read_ns,
+        }
+    }
+
+    fn look_for_stall(&mut self, now_ns: i64) {
+        let Driver::Slow { worker, .. } = &self.driver else {
+            return;
+        };
+        let busy_ns = worker.busy_for_ns(now_ns).unwrap_or(0);
+        if busy_ns >= STALL_NS && !self.books.stalled {
+            self.books.stalled = true;
+            tracing::error!(
+                source = self.name,
+                "hangs in a read; its streams stand still"
+            );
+        }
+    }
+
+    fn adapt(&mut self, sink: &mut dyn Sink) {
+        let wanted_ns = self.feed.wanted_interval_ns(&self.policy);
+        if wanted_ns != self.interval_ns {
+            self.interval_ns = wanted_ns;
+            self.feed.announce(wanted_ns, sink);
+            self.own.feed.announce(wanted_ns, sink);
+        }
+    }
+
+    fn publish(&mut self, clock: &dyn Clock, sink: &mut dyn Sink) {
+        let Own {
+            facts,
+            batch: own,
+            feed,
+        } = &mut self.own;
+        let books = &self.books;
+        let now_ns = clock.now_ns();
+        own.begin(clock.monotonic_ns());
+        let seconds = |ns: i64| ns as f64 / NS_PER_S as f64;
+        facts.count(own, now_ns, SelfFact::Polls, books.polls);
+        facts.count(own, now_ns, SelfFact::Errors, books.errors);
+        facts.count(own, now_ns, SelfFact::Missed, books.missed);
+        facts.measured(own, now_ns, SelfFact::Cost, seconds(books.cost_ns));
+        facts.measured(own, now_ns, SelfFact::Skew, seconds(books.skew_ns));
+        facts.measured(own, now_ns, SelfFact::Interval, seconds(self.interval_ns));
+        facts.measured(
+            own,
+            now_ns,
+            SelfFact::Up,
+            books.samples_last > 0 && !books.stalled,
+        );
+        let fixed = IntervalPolicy::Fixed {
+            interval_ns: self.interval_ns,
+        };
+        feed.apply(own.outbox(), &fixed, self.interval_ns, sink);
+    }
+
+    fn report(&self, now_ns: i64) -> SourceReport {
+        let books = &self.books;
+        let Report {
+            mut sees,
+            mut missing,
+        } = match &self.driver {
+            Driver::Live { source, .. } => source.report(),
+            Driver::Slow { report, .. } => report.clone(),
+            Driver::Dead => Report::default(),
+        };
+        if self.feed.refused() > 0 || books.facts_refused > 0 {
+            missing.push(Missing::new(
+                counted(self.feed.refused() + books.facts_refused as usize, "stream"),
+                "a limit on the number of streams was reached",
+                "raise the limit, or leave devices out in the configuration",
+            ));
+        }
+        let busy_ns = match &self.driver {
+            Driver::Slow { worker, .. } => worker.busy_for_ns(now_ns).unwrap_or(0),
+            _ => 0,
+        };
+        let hangs = busy_ns >= STALL_NS;
+        if hangs {
+            sees = format!("hangs in a read since {} s", busy_ns / NS_PER_S);
+        }
+        let nothing = books.samples_last == 0;
+        let state = if hangs || matches!(self.driver, Driver::Dead) || (books.failing && nothing) {
+            SourceState::Down
+        } else if nothing && !missing.is_empty() {
+            SourceState::Unavailable
+        } else if books.failing || !missing.is_empty() {
+            SourceState::Partial
+        } else {
+            SourceState::Ok
+        };
+        SourceReport {
+            source: self.name,
+            state,
+            sees,
+            streams: self.feed.live(),
+            missing,
+            polls: books.polls,
+            errors: books.errors,
+            cost_ns_mean: books.cost_ns / (books.polls.max(1) as i64),
+            interval_ns: self.interval_ns,
+            last_error: books.last_error.clone(),
+        }
+    }
+}
+
+impl Books {
+    /// Closes a read.
+    fn close(&mut self, result: Result<(), SourceError>, cost_ns: i64) {
+        self.polls += 1;
+        self.cost_ns = self.cost_ns.saturating_add(cost_ns.max(0));
+        self.stalled = false;
+        self.failing = false;
+        if let Err(fault) = result {
+            self.errors += 1;
+            self.fail(fault.to_string());
+        }
+    }
+
+    fn fail(&mut self, reason: String) {
+        self.failing = true;
+        self.last_error = Some(reason);
+    }
+}

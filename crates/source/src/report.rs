@@ -1,0 +1,90 @@
+//! What a source says of itself: for `baro doctor`, the page and `GET /api/v1/sources`.
+
+use serde::Serialize;
+
+/// Something that a source could not see.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Missing {
+    /// What is missing.
+    pub what: String,
+    /// Why.
+    pub why: String,
+    /// What would help.
+    pub remedy: String,
+}
+
+impl Missing {
+    /// What, why and what would help.
+    pub fn new(what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            why: why.into(),
+            remedy: remedy.into(),
+        }
+    }
+}
+
+/// What a source sees, and what not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// In one sentence.
+    pub sees: String,
+    /// What is not seen, and why.
+    pub missing: Vec<Missing>,
+}
+
+/// `1 disk`, `2 disks`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// How well a source does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceState {
+    /// All that it knows to read was read.
+    Ok,
+    /// Some of it.
+    Partial,
+    /// This machine does not have the interface.
+    Unavailable,
+    /// The last read failed or hangs.
+    Down,
+}
+
+impl SourceState {
+    /// The word of the JSON form.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Partial => "partial",
+            Self::Unavailable => "unavailable",
+            Self::Down => "down",
+        }
+    }
+}
+
+/// One element of `GET /api/v1/sources`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SourceReport {
+    /// Name of the source.
+    pub source: &'static str,
+    /// How well it does.
+    pub state: SourceState,
+    /// What it sees, in one sentence.
+    pub sees: String,
+    /// How many streams it has.
+    pub streams: usize,
+    /// What it does not see, and why.
+    pub missing: Vec<Missing>,
+    /// Reads since the start.
+    pub polls: u64,
+    /// Reads that failed in part or whole.
+    pub errors: u64,
+    /// Mean time of a read.
+    pub cost_ns_mean: i64,
+    /// Time between reads, at present.
+    pub interval_ns: i64,
+    /// The newest fault, if there ever was one.
+    pub last_error: Option<String>,
+}

@@ -1,0 +1,350 @@
+//! Control groups: what each service, container or job reads, writes and waits for.
+//!
+//! Version 2, version 1 (blkio and memory) and both at once. Traffic is summed over devices, those
+//! that stand on others left out. A group without I/O has streams only near the root, and the
+//! number of groups is bounded: nodes have thousands that nobody asks about.
+
+mod io;
+mod layout;
+
+use crate::error::Faults;
+use crate::fact::{FactSet, facts};
+use crate::report::counted;
+use crate::util::file::{HeldFile, SysRoot};
+use crate::util::parse::{escape, sole_number};
+use crate::util::rate::Meter;
+use crate::util::roster::Roster;
+use crate::{Batch, CgroupConfig, Missing, Report, Source, SourceError, SourcesConfig};
+
+use super::pressure;
+use io::Traffic;
+use layout::{Io, Layout, directory, stacked_devices};
+
+facts! {
+    /// Facts of one control group.
+    pub(crate) enum Fact in "cgroup" {
+        ReadBytes: Counter Int "io.read.bytes" "bytes" "Read from storage by the group and those below it.";
+        WriteBytes: Counter Int "io.write.bytes" "bytes" "Written to storage by the group and those below it.";
+        ReadOps: Counter Int "io.read.ops" "ops" "Reads by the group and those below it.";
+        WriteOps: Counter Int "io.write.ops" "ops" "Writes by the group and those below it.";
+        ReadRate: Gauge Float "io.read.bytes_per_second" "bytes/s" "Read per second, since the last read-out.";
+        WriteRate: Gauge Float "io.write.bytes_per_second" "bytes/s" "Written per second, since the last read-out.";
+        IoSome: Gauge Float "pressure.io.some.ratio" "ratio" "Share of time in which some task of the group waited for storage, since the last read.";
+        Memory: Gauge Int "memory.bytes" "bytes" "Memory in use by the group and those below it, its page cache included.";
+    }
+}
+
+/// The source `cgroup`.
+pub struct Cgroups {
+    root: SysRoot,
+    config: CgroupConfig,
+    layout: Layout,
+    groups: Roster<Group>,
+    stacked: Vec<Vec<u8>>,
+    scan_next_ns: i64,
+    /// How many groups were seen and not followed.
+    cut: usize,
+    bytes: Vec<u8>,
+}
+
+struct Group {
+    label: String,
+    facts: FactSet<Fact>,
+    io: Option<IoFiles>,
+    memory: Option<HeldFile>,
+    pressure: Option<HeldFile>,
+    read: Meter,
+    write: Meter,
+    stall: Meter,
+    /// Had I/O, or is near the root.
+    speaks: bool,
+    /// Removed since the last scan.
+    gone: bool,
+    unnameable: Option<String>,
+}
+
+enum IoFiles {
+    V2(HeldFile),
+    V1 { bytes: HeldFile, ops: HeldFile },
+}
+
+impl Cgroups {
+    /// Below the configured root.
+    pub fn new(config: &SourcesConfig) -> Self {
+        Self {
+            root: SysRoot::new(&config.sys_root),
+            config: config.cgroup.clone(),
+            layout: Layout::default(),
+            groups: Roster::new(config.cgroup.groups_max),
+            stacked: Vec::new(),
+            scan_next_ns: i64::MIN,
+            cut: 0,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Looks which groups came and went.
+    fn scan(&mut self, batch: &mut Batch) {
+        let layout = Layout::find(&self.root);
+        self.stacked = stacked_devices(&self.root);
+        let (paths, cut) = layout.groups(&self.config);
+        self.cut = cut;
+        let same = layout == self.layout;
+        self.layout = layout;
+        // Those that went, and those whose files are elsewhere now, make room first.
+        self.groups.begin();
+        for path in paths.iter().filter(|_| same) {
+            self.groups.visit(path, || None);
+        }
+        self.groups.sweep(|group| group.facts.retire(batch));
+        self.groups.begin();
+        for path in &paths {
+            let (layout, config) = (&self.layout, &self.config);
+            let group = self
+                .groups
+                .visit(path, || Some(Group::new(path, layout, config)));
+            if let Some(group) = group.filter(|g| g.gone) {
+                *group = Group::new(path, &self.layout, &self.config);
+            }
+        }
+    }
+}
+
+impl Source for Cgroups {
+    fn name(&self) -> &'static str {
+        "cgroup"
+    }
+
+    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+        if batch.monotonic_ns() >= self.scan_next_ns {
+            self.scan(batch);
+            self.scan_next_ns = batch
+                .monotonic_ns()
+                .saturating_add(self.config.scan_interval_ns());
+        }
+        let mut faults = Faults::default();
+        for (_, group) in self.groups.iter_mut() {
+            group.read(now_ns, batch, &mut self.bytes, &self.stacked, &mut faults);
+        }
+        faults.finish()
+    }
+
+    fn report(&self) -> Report {
+        let speaking = self.groups.iter().filter(|(_, group)| group.speaks).count();
+        let all = counted(self.groups.len(), "control group");
+        let version = self.layout.version();
+        let sees = format!("{all} ({version}), {speaking} of them with streams");
+        let mut missing = Vec::new();
+        if self.layout.io.is_none() {
+            let base = self.root.path("sys/fs/cgroup");
+            missing.push(Missing::new(
+                "I/O by control group",
+                format!(
+                    "neither the io controller nor blkio is at {}",
+                    base.display()
+                ),
+                "mount cgroup2 and enable its io controller",
+            ));
+        }
+        if self.layout.memory.is_none() {
+            missing.push(Missing::new(
+                "memory by control group",
+                "no memory controller is mounted",
+                "mount cgroup2 and enable its memory controller",
+            ));
+        }
+        if self.layout.pressure.is_none() && self.layout.io.is_some() {
+            missing.push(Missing::new(
+                "pressure by control group",
+                "version 1 of control groups does not tell it",
+                "mount cgroup2, it may stand beside version 1",
+            ));
+        }
+        if self.cut > 0 {
+            missing.push(Missing::new(
+                format!("{} control groups or more", self.cut),
+                format!("only {} are followed", self.config.groups_max),
+                "raise cgroup.groups_max",
+            ));
+        }
+        for (_, group) in self.groups.iter() {
+            if let Some(why) = &group.unnameable {
+                let what = format!("control group {}", group.label);
+                missing.push(Missing::new(what, why.as_str(), "give it a shorter path"));
+            }
+        }
+        Report { sees, missing }
+    }
+}
+
+impl Group {
+    fn new(path: &[u8], layout: &Layout, config: &CgroupConfig) -> Self {
+        let held = |root: &std::path::Path, file: &str| {
+            let path = directory(root, path).join(file);
+            path.is_file().then(|| HeldFile::short_records(path))
+        };
+        let io = layout.io.as_ref().and_then(|io| match io {
+            Io::V2(root) => held(root, "io.stat").map(IoFiles::V2),
+            Io::V1 { root, bytes, ops } => Some(IoFiles::V1 {
+                bytes: held(root, bytes)?,
+                ops: held(root, ops)?,
+            }),
+        });
+        let label = escape(path);
+        let depth = if path == b"/" {
+            0
+        } else {
+            path.iter().filter(|b| **b == b'/').count()
+        };
+        let facts = FactSet::labelled([("cgroup", label.clone())]);
+        let unnameable = facts.as_ref().err().map(ToString::to_string);
+        Self {
+            label,
+            facts: facts.unwrap_or_else(|_| FactSet::new(barograph_model::Labels::none())),
+            io,
+            memory: layout
+                .memory
+                .as_ref()
+                .and_then(|(root, file)| held(root, file)),
+            pressure: layout
+                .pressure
+                .as_ref()
+                .and_then(|root| held(root, "io.pressure")),
+            read: Meter::default(),
+            write: Meter::default(),
+            stall: Meter::default(),
+            speaks: depth <= config.depth_always && unnameable.is_none(),
+            gone: false,
+            unnameable,
+        }
+    }
+
+    fn read(
+        &mut self,
+        now_ns: i64,
+        batch: &mut Batch,
+        bytes: &mut Vec<u8>,
+        stacked: &io::Stacked,
+        faults: &mut Faults,
+    ) {
+        if self.gone || self.unnameable.is_some() {
+            return;
+        }
+        match self.read_files(now_ns, batch, bytes, stacked, faults) {
+            Ok(()) => {}
+            // Removed since the last scan.
+            Err(fault) if fault.is_absent() => {
+                self.facts.retire(batch);
+                self.gone = true;
+                self.speaks = false;
+            }
+            Err(fault) => faults.add(fault),
+        }
+    }
+
+    fn read_files(
+        &mut self,
+        now_ns: i64,
+        batch: &mut Batch,
+        bytes: &mut Vec<u8>,
+        stacked: &io::Stacked,
+        faults: &mut Faults,
+    ) -> Result<(), SourceError> {
+        if let Some(files) = &mut self.io
+            && let Some(traffic) = files.read(bytes, stacked, faults)?
+        {
+            self.speaks |= !traffic.is_none();
+            if self.speaks {
+                self.put_traffic(now_ns, batch, &traffic);
+            }
+        }
+        if !self.speaks {
+            return Ok(());
+        }
+        if let Some(file) = &mut self.memory {
+            file.read(bytes)?;
+            match sole_number(bytes) {
+                Some(used) => self.facts.count(batch, now_ns, Fact::Memory, used),
+                None => {
+                    let mut bad = crate::error::BadLines::default();
+                    bad.add(bytes);
+                    bad.report(file.path(), faults);
+                }
+            }
+        }
+        if let Some(file) = &mut self.pressure {
+            match file.read(bytes) {
+                Ok(()) => {
+                    let ([some, _], bad) = pressure::parse(bytes);
+                    let at_ns = batch.monotonic_ns();
+                    if let Some(ratio) = some.and_then(|s| s.ratio(&mut self.stall, at_ns)) {
+                        self.facts.derived(batch, now_ns, Fact::IoSome, ratio);
+                    }
+                    bad.report(file.path(), faults);
+                }
+                // The file is there but the kernel was booted without pressure information.
+                Err(SourceError::Read {
+                    errno: rustix::io::Errno::OPNOTSUPP,
+                    ..
+                }) => {
+                    self.pressure = None;
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(())
+    }
+
+    fn put_traffic(&mut self, now_ns: i64, batch: &mut Batch, traffic: &Traffic) {
+        self.facts
+            .count(batch, now_ns, Fact::ReadBytes, traffic.read_bytes);
+        self.facts
+            .count(batch, now_ns, Fact::WriteBytes, traffic.write_bytes);
+        self.facts
+            .count(batch, now_ns, Fact::ReadOps, traffic.read_ops);
+        self.facts
+            .count(batch, now_ns, Fact::WriteOps, traffic.write_ops);
+        let at_ns = batch.monotonic_ns();
+        if let Some(rate) = self.read.rate(at_ns, traffic.read_bytes) {
+            self.facts.derived(batch, now_ns, Fact::ReadRate, rate);
+        }
+        if let Some(rate) = self.write.rate(at_ns, traffic.write_bytes) {
+            self.facts.derived(batch, now_ns, Fact::WriteRate, rate);
+        }
+    }
+}
+
+impl IoFiles {
+    /// Nothing if some line was bad: a sum that lacks a device would look like a reset.
+    fn read(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        stacked: &io::Stacked,
+        faults: &mut Faults,
+    ) -> Result<Option<Traffic>, SourceError> {
+        match self {
+            Self::V2(file) => {
+                file.read(buffer)?;
+                let (traffic, bad) = io::parse_v2(buffer, stacked);
+                let whole = !bad.any();
+                bad.report(file.path(), faults);
+                Ok(whole.then_some(traffic))
+            }
+            Self::V1 { bytes, ops } => {
+                bytes.read(buffer)?;
+                let ((read_bytes, write_bytes), bad_bytes) = io::parse_v1(buffer, stacked);
+                ops.read(buffer)?;
+                let ((read_ops, write_ops), bad_ops) = io::parse_v1(buffer, stacked);
+                let whole = !bad_bytes.any() && !bad_ops.any();
+                bad_bytes.report(bytes.path(), faults);
+                bad_ops.report(ops.path(), faults);
+                Ok(whole.then_some(Traffic {
+                    read_bytes,
+                    write_bytes,
+                    read_ops,
+                    write_ops,
+                }))
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Where the control groups are: version 1, version 2, or both (hybrid), and which groups exist.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use crate::CgroupConfig;
+use crate::util::file::{HeldFile, SysRoot, names_in};
+
+/// Most directories looked at in one scan.
+const DIRECTORIES_MAX: usize = 16_384;
+/// Most block devices looked at.
+const DEVICES_MAX: usize = 4096;
+/// Block devices that stand on others.
+const STACKED_PREFIXES: [&[u8]; 3] = [b"dm-", b"md", b"loop"];
+
+/// Files of version 1 with I/O in bytes and in operations, the best first: those with
+/// `_recursive` count the groups below as version 2 does.
+const V1_IO_FILES: [(&str, &str); 4] = [
+    (
+        "blkio.throttle.io_service_bytes_recursive",
+        "blkio.throttle.io_serviced_recursive",
+    ),
+    (
+        "blkio.io_service_bytes_recursive",
+        "blkio.io_serviced_recursive",
+    ),
+    (
+        "blkio.throttle.io_service_bytes",
+        "blkio.throttle.io_serviced",
+    ),
+    ("blkio.io_service_bytes", "blkio.io_serviced"),
+];
+
+/// Which controller tells I/O.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Io {
+    V2(PathBuf),
+    V1 {
+        root: PathBuf,
+        bytes: &'static str,
+        ops: &'static str,
+    },
+}
+
+/// What there is on this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) io: Option<Io>,
+    /// Root and file of the memory controller.
+    pub(super) memory: Option<(PathBuf, &'static str)>,
+    /// Root of the version 2 hierarchy, which has the pressure files.
+    pub(super) pressure: Option<PathBuf>,
+}
+
+impl Layout {
+    pub(super) fn find(root: &SysRoot) -> Self {
+        let base = root.path("sys/fs/cgroup");
+        let v2 = [base.clone(), base.join("unified")];
+        let v2 = v2
+            .into_iter()
+            .find(|dir| dir.join("cgroup.controllers").is_file());
+        let controllers = v2.as_ref().map(|dir| controllers(dir)).unwrap_or_default();
+        let has = |name: &str| controllers.split_ascii_whitespace().any(|c| c == name);
+        let io = match &v2 {
+            Some(dir) if has("io") => Some(Io::V2(dir.clone())),
+            _ => {
+                let root = base.join("blkio");
+                let files = V1_IO_FILES
+                    .iter()
+                    .find(|(bytes, _)| root.join(bytes).is_file());
+                files.map(|(bytes, ops)| Io::V1 { root, bytes, ops })
+            }
+        };
+        let memory = match &v2 {
+            Some(dir) if has("memory") => Some((dir.clone(), "memory.current")),
+            _ => Some((base.join("memory"), "memory.usage_in_bytes"))
+                .filter(|(dir, file)| dir.join(file).is_file()),
+        };
+        Self {
+            io,
+            memory,
+            pressure: v2,
+        }
+    }
+
+    /// In one word, for people.
+    pub(super) fn version(&self) -> &'static str {
+        match (&self.io, &self.pressure) {
+            (Some(Io::V2(_)), _) => "v2",
+            (Some(Io::V1 { .. }), Some(_)) => "hybrid",
+            (Some(Io::V1 { .. }), None) => "v1",
+            (None, Some(_)) => "v2 without the io controller",
+            (None, None) => "none",
+        }
+    }
+
+    fn roots(&self) -> BTreeSet<&Path> {
+        let io = self.io.as_ref().map(|io| match io {
+            Io::V2(root) | Io::V1 { root, .. } => root.as_path(),
+        });
+        let memory = self.memory.as_ref().map(|(root, _)| root.as_path());
+        [io, memory, self.pressure.as_deref()]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+
+    /// The groups as paths from the root (`/`, `/a`, `/a/b`), nearest the root first, and how many
+    /// of those seen did not fit.
+    pub(super) fn groups(&self, config: &CgroupConfig) -> (Vec<Vec<u8>>, usize) {
+        let mut found: BTreeSet<(usize, Vec<u8>)> = BTreeSet::new();
+        let mut budget = DIRECTORIES_MAX;
+        for root in self.roots() {
+            walk(root, config.depth_max, &mut budget, &mut found);
+        }
+        let cut = found.len().saturating_sub(config.groups_max);
+        (
+            found
+                .into_iter()
+                .take(config.groups_max)
+                .map(|(_, path)| path)
+                .collect(),
+            cut,
+        )
+    }
+}
+
+fn walk(root: &Path, depth_max: usize, budget: &mut usize, found: &mut BTreeSet<(usize, Vec<u8>)>) {
+    if !root.is_dir() {
+        return;
+    }
+    found.insert((0, b"/".to_vec()));
+    let mut queue = VecDeque::from([(0, root.to_owned(), Vec::new())]);
+    while let Some((depth, dir, path)) = queue.pop_front() {
+        if depth >= depth_max {
+            continue;
+        }
+        // A group that went away meanwhile has no groups below it.
+        let Ok(entries) = std::fs::read_dir(&dir) else {
+            continue;
+        };
+        for entry in entries
+            .flatten()
+            .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
+        {
+            if *budget == 0 {
+                return;
+            }
+            *budget -= 1;
+            let name = entry.file_name().into_vec();
+            let mut path: Vec<u8> = path.clone();
+            path.push(b'/');
+            path.extend_from_slice(&name);
+            found.insert((depth + 1, path.clone()));
+            queue.push_back((depth + 1, entry.path(), path));
+        }
+    }
+}
+
+fn controllers(dir: &Path) -> String {
+    let mut bytes = Vec::new();
+    let read = HeldFile::short_records(dir.join("cgroup.controllers")).read_and_close(&mut bytes);
+    read.map(|()| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default()
+}
+
+/// A group's directory below a hierarchy's root.
+pub(super) fn directory(root: &Path, path: &[u8]) -> PathBuf {
+    let relative = path.strip_prefix(b"/").unwrap_or(path);
+    root.join(std::ffi::OsStr::from_bytes(relative))
+}
+
+/// The block devices that stand on others, as `major:minor`: their traffic is counted again at the
+/// devices below.
+pub(super) fn stacked_devices(root: &SysRoot) -> Vec<Vec<u8>> {
+    let blocks = root.path("sys/block");
+    let Ok((names, _)) = names_in(&blocks, DEVICES_MAX) else {
+        return Vec::new();
+    };
+    let stacked = names
+        .iter()
+        .filter(|n| STACKED_PREFIXES.iter().any(|p| n.starts_with(p)));
+    let number = |name: &Vec<u8>| {
+        let mut bytes = Vec::new();
+        let path = blocks.join(std::ffi::OsStr::from_bytes(name)).join("dev");
+        HeldFile::short_records(path)
+            .read_and_close(&mut bytes)
+            .ok()?;
+        Some(bytes.trim_ascii().to_vec())
+    };
+    stacked.filter_map(number).collect()
+}

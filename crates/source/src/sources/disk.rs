@@ -1,0 +1,342 @@
+//! `/proc/diskstats` and `/sys/block`: what the disks do, and what they are.
+//!
+//! Whole disks only, and by default none that stands on others (`dm-*`, `md*`…): the traffic of
+//! partitions and of stacked devices is that of the disks below, and sums over devices must not
+//! count it twice. Loop and memory devices that were never used, and devices without a medium, are
+//! named in the report but have no streams until their first I/O.
+
+mod attributes;
+mod counters;
+mod follow;
+
+use barograph_model::Pattern;
+use std::os::unix::ffi::OsStringExt as _;
+
+use crate::config::Globs;
+use crate::error::{BadLines, Faults};
+use crate::report::counted;
+use crate::tier::Tiers;
+use crate::util::file::{HeldFile, SysRoot, names_in};
+use crate::util::parse::{cut, escape, lines, sole_number, words};
+use crate::util::roster::Roster;
+use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+
+use super::absent_or_fault;
+use counters::{Counters, parse_line};
+use follow::Disk;
+pub(crate) use follow::Fact;
+
+/// Most block devices that are looked at, partitions included.
+const DEVICES_MAX: usize = 4096;
+/// Devices that exist in numbers before anyone uses them.
+const STANDBY_PREFIXES: [&[u8]; 5] = [b"loop", b"ram", b"zram", b"nbd", b"rbd"];
+
+/// The source `disk`.
+pub struct Disks {
+    diskstats: HeldFile,
+    bytes: Vec<u8>,
+    /// For files of single devices, while `bytes` holds the list of all.
+    attribute: Vec<u8>,
+    devices: Roster<Device>,
+    context: Context,
+    absent: Option<String>,
+    blocks_absent: bool,
+}
+
+/// What is needed to make a disk.
+struct Context {
+    root: SysRoot,
+    skip: Globs,
+    tiers: Tiers,
+    /// Longest pattern first.
+    bandwidth_max: Vec<(Pattern, u64)>,
+    attributes_ns: i64,
+    /// The whole disk of the line before, where `/sys/block` cannot tell.
+    last_whole: Vec<u8>,
+}
+
+enum Device {
+    Followed(Box<Disk>),
+    Partition,
+    /// Never used, or no medium in it.
+    Idle,
+    /// Left out by configuration.
+    Skipped,
+    /// Cannot be a label.
+    Unnameable(String),
+}
+
+impl Disks {
+    /// Below the configured root.
+    pub fn new(config: &SourcesConfig) -> Self {
+        let root = SysRoot::new(&config.sys_root);
+        let limits = config.disk.bandwidth_max.iter();
+        let mut limits: Vec<_> = limits.map(|(p, max)| (Pattern::new(p), *max)).collect();
+        limits.sort_by_key(|(pattern, _)| std::cmp::Reverse(pattern.as_str().len()));
+        Self {
+            diskstats: root.short_records("proc/diskstats"),
+            bytes: Vec::new(),
+            attribute: Vec::new(),
+            devices: Roster::new(DEVICES_MAX),
+            absent: None,
+            blocks_absent: false,
+            context: Context {
+                skip: Globs::new(&config.disk.skip),
+                tiers: Tiers::new(&config.tiers, &root),
+                bandwidth_max: limits,
+                attributes_ns: config.disk.attributes_interval_ns(),
+                last_whole: Vec::new(),
+                root,
+            },
+        }
+    }
+
+    fn read_list(&mut self, now_ns: i64, batch: &mut Batch, faults: &mut Faults) {
+        let mut bad = BadLines::default();
+        let bytes = std::mem::take(&mut self.bytes);
+        self.context.last_whole.clear();
+        for line in lines(&bytes) {
+            match parse_line(line) {
+                Some((name, counters)) => self.visit(name, &counters, now_ns, batch),
+                None => bad.add(line),
+            }
+        }
+        if !cut(&bytes).is_empty() {
+            bad.add(cut(&bytes));
+        }
+        // A device that a broken list does not name may well be there.
+        if !bad.any() {
+            self.sweep(batch);
+        }
+        bad.report(self.diskstats.path(), faults);
+        self.bytes = bytes;
+    }
+
+    /// Without a list of all: one file for each.
+    fn read_each(&mut self, now_ns: i64, batch: &mut Batch, faults: &mut Faults) {
+        let blocks = self.context.root.path("sys/block");
+        let Ok((names, all)) = names_in(&blocks, DEVICES_MAX) else {
+            self.blocks_absent = true;
+            return self.sweep(batch);
+        };
+        self.blocks_absent = false;
+        let mut bytes = std::mem::take(&mut self.bytes);
+        for sysfs_name in &names {
+            let name: Vec<u8> = sysfs_name
+                .iter()
+                .map(|b| if *b == b'!' { b'/' } else { *b })
+                .collect();
+            let read = match self.devices.visit(&name, || None) {
+                Some(Device::Followed(disk)) => disk.stat.read(&mut bytes),
+                _ => {
+                    use std::os::unix::ffi::OsStrExt;
+                    let dir = blocks.join(std::ffi::OsStr::from_bytes(sysfs_name));
+                    HeldFile::short_records(dir.join("stat")).read_and_close(&mut bytes)
+                }
+            };
+            match read {
+                Ok(()) => match lines(&bytes)
+                    .next()
+                    .and_then(|line| Counters::parse(words(line)))
+                {
+                    Some(counters) => self.visit(&name, &counters, now_ns, batch),
+                    None => {
+                        let mut bad = BadLines::default();
+                        bad.add(&bytes);
+                        bad.report(&blocks.join(escape(sysfs_name)).join("stat"), faults);
+                    }
+                },
+                // It went away since the directory was read.
+                Err(fault) if fault.is_absent() => {}
+                Err(fault) => faults.add(fault),
+            }
+        }
+        self.bytes = bytes;
+        if all > DEVICES_MAX {
+            let refused = all - DEVICES_MAX;
+            faults.add(SourceError::TooMany {
+                what: "block devices",
+                refused,
+                max: DEVICES_MAX,
+            });
+        }
+        self.sweep(batch);
+    }
+
+    fn visit(&mut self, name: &[u8], counters: &Counters, now_ns: i64, batch: &mut Batch) {
+        let context = &mut self.context;
+        let attribute = &mut self.attribute;
+        let make = || Some(context.classify(name, counters, attribute));
+        let Some(device) = self.devices.visit(name, make) else {
+            return;
+        };
+        if matches!(device, Device::Idle) && !counters.is_untouched() {
+            *device = context.classify(name, counters, attribute);
+        }
+        if !matches!(device, Device::Partition) {
+            context.last_whole.clear();
+            context.last_whole.extend_from_slice(name);
+        }
+        if let Device::Followed(disk) = device {
+            disk.put(now_ns, batch, counters);
+            disk.attributes(now_ns, batch, attribute, context.attributes_ns);
+        }
+    }
+
+    fn sweep(&mut self, batch: &mut Batch) {
+        self.devices.sweep(|device| {
+            if let Device::Followed(disk) = device {
+                disk.retire(batch);
+            }
+        });
+    }
+}
+
+impl Source for Disks {
+    fn name(&self) -> &'static str {
+        "disk"
+    }
+
+    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+        let mut faults = Faults::default();
+        self.devices.begin();
+        match absent_or_fault(self.diskstats.read(&mut self.bytes), &mut self.absent) {
+            Ok(true) => self.read_list(now_ns, batch, &mut faults),
+            Ok(false) => self.read_each(now_ns, batch, &mut faults),
+            Err(fault) => {
+                self.absent = Some(fault.to_string());
+                self.read_each(now_ns, batch, &mut faults);
+            }
+        }
+        let refused = self.devices.refused();
+        if refused > 0 {
+            faults.add(SourceError::TooMany {
+                what: "block devices",
+                refused,
+                max: DEVICES_MAX,
+            });
+        }
+        faults.finish()
+    }
+
+    fn report(&self) -> Report {
+        let (mut followed, mut idle, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut missing, mut blind) = (Vec::new(), Vec::new());
+        for (name, device) in self.devices.iter() {
+            match device {
+                Device::Followed(disk) => {
+                    followed.push(format!("{} ({})", disk.label, disk.tier));
+                    if !disk.attributes_seen {
+                        blind.push(disk.label.as_str());
+                    }
+                }
+                Device::Idle => idle.push(escape(name)),
+                Device::Skipped => skipped.push(escape(name)),
+                Device::Partition => {}
+                Device::Unnameable(why) => missing.push(Missing::new(
+                    format!("disk {}", escape(name)),
+                    why.as_str(),
+                    "give it a shorter name",
+                )),
+            }
+        }
+        let mut sees = match followed.is_empty() {
+            true => "no disks".to_owned(),
+            false => format!(
+                "{}: {}",
+                counted(followed.len(), "disk"),
+                followed.join(", ")
+            ),
+        };
+        if !idle.is_empty() {
+            sees += &format!("; never used: {}", idle.join(", "));
+        }
+        if !skipped.is_empty() {
+            sees += &format!("; left out by configuration: {}", skipped.join(", "));
+        }
+        if let Some(why) = &self.absent {
+            let what = if self.blocks_absent {
+                "disks"
+            } else {
+                "the list of all disks"
+            };
+            let remedy = match self.blocks_absent {
+                true => "mount /proc and /sys, or let the agent see the host's",
+                false => "each disk's own file is read instead, at a higher cost; mount /proc",
+            };
+            missing.push(Missing::new(what, why.as_str(), remedy));
+        }
+        if self.absent.is_none() && self.devices.iter().next().is_none() {
+            missing.push(Missing::new(
+                "disks",
+                "the kernel lists none",
+                "nothing on a node without disks: set sources.poll.disk.enabled = false",
+            ));
+        }
+        if !blind.is_empty() {
+            let blocks = self.context.root.path("sys/block");
+            missing.push(Missing::new(
+                format!("attributes and tier of {}", blind.join(", ")),
+                format!("{} has no size for them", blocks.display()),
+                "mount /sys, or let the agent see the host's",
+            ));
+        }
+        Report { sees, missing }
+    }
+}
+
+impl Context {
+    fn classify(&self, name: &[u8], counters: &Counters, bytes: &mut Vec<u8>) -> Device {
+        let label = escape(name);
+        // As the kernel does: a slash in the name is a `!` in sysfs. By its bytes, which need not
+        // be UTF-8 as the label is.
+        let slash = |b: &u8| if *b == b'/' { b'!' } else { *b };
+        let sysfs_name = std::ffi::OsString::from_vec(name.iter().map(slash).collect());
+        let blocks = self.root.path("sys/block");
+        let block = blocks.join(&sysfs_name);
+        let whole = if blocks.is_dir() {
+            block.is_dir()
+        } else {
+            !self.follows_its_disk(name)
+        };
+        if !whole {
+            return Device::Partition;
+        }
+        let size = HeldFile::short_records(block.join("size")).read_and_close(bytes);
+        let empty = size.is_ok() && sole_number(bytes) == Some(0);
+        let standby = STANDBY_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix));
+        if counters.is_untouched() && (standby || empty) {
+            return Device::Idle;
+        }
+        if self.skip.matches(&label) {
+            return Device::Skipped;
+        }
+        let limit = self
+            .bandwidth_max
+            .iter()
+            .find(|(pattern, _)| pattern.matches(&label));
+        let limit = limit.map(|(_, max)| *max);
+        let tier = self.tiers.of_disk(&label);
+        match Disk::new(&self.root, label, &sysfs_name, tier, limit) {
+            Ok(disk) => Device::Followed(Box::new(disk)),
+            Err(fault) => Device::Unnameable(fault.to_string()),
+        }
+    }
+
+    /// Whether the name is that of the disk on an earlier line, a number after it (`sda1`,
+    /// `nvme0n1p2`): the kernel lists a disk before its partitions.
+    fn follows_its_disk(&self, name: &[u8]) -> bool {
+        let disk = &self.last_whole;
+        let Some(rest) = name.strip_prefix(disk.as_slice()) else {
+            return false;
+        };
+        let number = match disk.last() {
+            Some(b) if b.is_ascii_digit() => rest.strip_prefix(b"p"),
+            Some(_) => Some(rest),
+            None => None,
+        };
+        number.is_some_and(|n| !n.is_empty() && n.iter().all(u8::is_ascii_digit))
+    }
+}

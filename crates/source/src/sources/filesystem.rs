@@ -1,0 +1,313 @@
+//! Mounts and their space: `/proc/self/mountinfo` and `statvfs`.
+//!
+//! One stream set per file system, not per mount: bind mounts, subvolumes and covered mounts are
+//! collapsed. A mount that does not answer is reported as such and keeps no other waiting.
+
+mod mountinfo;
+mod probe;
+
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use barograph_model::NS_PER_S;
+use rustix::io::Errno;
+
+use crate::config::Globs;
+use crate::error::Faults;
+use crate::fact::{FactSet, facts};
+use crate::report::counted;
+use crate::tier::{Tiers, whole_disk};
+use crate::util::file::{HeldFile, SysRoot};
+use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+
+use super::{absent_or_fault, missing_proc};
+use mountinfo::Mount;
+use probe::{Answer, Probes};
+pub use probe::{Space, StatFn};
+
+/// Most file systems that are followed.
+const MOUNTS_MAX: usize = 1024;
+
+facts! {
+    /// Facts of one file system.
+    pub(crate) enum Fact in "filesystem" {
+        Total: Gauge Int "total.bytes" "bytes" "Size of the file system.";
+        Free: Gauge Int "free.bytes" "bytes" "Space that nothing uses.";
+        Available: Gauge Int "available.bytes" "bytes" "Space that an ordinary user may still use.";
+        Used: Gauge Float "used.ratio" "ratio" "Used space as a share of used and available space, as df gives it.";
+        FilesTotal: Gauge Int "files.total.count" "count" "Inodes; 0 where they are made as needed.";
+        FilesFree: Gauge Int "files.free.count" "count" "Unused inodes.";
+        Readonly: State Bool "readonly.flag" "flag" "Whether it is mounted read-only.";
+        Responding: State Bool "responding.flag" "flag" "Whether it answers in time.";
+    }
+}
+
+/// The source `filesystem`.
+pub struct Filesystems {
+    root: SysRoot,
+    mountinfo: HeldFile,
+    bytes: Vec<u8>,
+    /// The mounts are chosen anew only when the file changed.
+    known: Vec<u8>,
+    skip_fstypes: Globs,
+    skip_mounts: Globs,
+    timeout: std::time::Duration,
+    tiers: Tiers,
+    probes: Probes,
+    followed: Vec<Followed>,
+    unnameable: Vec<Missing>,
+    refused: usize,
+    absent: Option<String>,
+}
+
+struct Followed {
+    mount: Mount,
+    tier: String,
+    facts: FactSet<Fact>,
+    slot: usize,
+    trouble: Option<Trouble>,
+}
+
+/// Why a mount gave nothing in the last round.
+#[derive(Clone, Copy)]
+enum Trouble {
+    /// For this long.
+    Silent {
+        since_ns: i64,
+        for_ns: i64,
+    },
+    Refused(Errno),
+    NotAsked,
+}
+
+impl Filesystems {
+    /// Below the configured root.
+    pub fn new(config: &SourcesConfig) -> Self {
+        Self::with_stat(config, Arc::new(probe::statvfs))
+    }
+
+    /// Asking for space in another way, such as one that hangs.
+    pub fn with_stat(config: &SourcesConfig, stat: Arc<StatFn>) -> Self {
+        let root = SysRoot::new(&config.sys_root);
+        Self {
+            mountinfo: root.until_end("proc/self/mountinfo"),
+            bytes: Vec::new(),
+            known: Vec::new(),
+            skip_fstypes: Globs::new(&config.filesystem.skip_fstypes),
+            skip_mounts: Globs::new(&config.filesystem.skip_mounts),
+            timeout: config.filesystem.timeout(),
+            tiers: Tiers::new(&config.tiers, &root),
+            probes: Probes::new(stat),
+            followed: Vec::new(),
+            unnameable: Vec::new(),
+            refused: 0,
+            absent: None,
+            root,
+        }
+    }
+
+    /// Follows what was mounted, leaves what was unmounted.
+    fn choose(&mut self, batch: &mut Batch, faults: &mut Faults) {
+        let (mut mounts, bad) =
+            mountinfo::choose(&self.bytes, &self.skip_fstypes, &self.skip_mounts);
+        // A mount that a broken file does not name may well be there.
+        if !bad.any() {
+            let probes = &self.probes;
+            self.followed.retain_mut(|followed| {
+                let stays = mounts.contains(&followed.mount);
+                if !stays {
+                    followed.facts.retire(batch);
+                    probes.remove(followed.slot);
+                }
+                stays
+            });
+            self.known.clone_from(&self.bytes);
+        }
+        mounts.retain(|mount| self.followed.iter().all(|f| f.mount != *mount));
+        let room = MOUNTS_MAX.saturating_sub(self.followed.len());
+        self.refused = mounts.len().saturating_sub(room);
+        self.unnameable.clear();
+        for mount in mounts.into_iter().take(room) {
+            match self.follow(mount) {
+                Ok(followed) => self.followed.push(followed),
+                Err(missing) => self.unnameable.push(missing),
+            }
+        }
+        bad.report(self.mountinfo.path(), faults);
+    }
+
+    fn follow(&self, mount: Mount) -> Result<Followed, Missing> {
+        let disk = whole_disk(&self.root, &mount.device, Some(&mount.number));
+        let tier = self
+            .tiers
+            .of_mount(&mount.label, &mount.device, &mount.fstype, disk.as_deref());
+        let labels = [
+            ("mount", mount.label.clone()),
+            ("device", mount.device.clone()),
+            ("fstype", mount.fstype.clone()),
+            ("tier", tier.clone()),
+        ];
+        let facts = FactSet::labelled(labels).map_err(|fault| {
+            let what = format!("file system at {}", mount.label);
+            Missing::new(what, fault.to_string(), "mount it at a shorter path")
+        })?;
+        let slot = self.probes.add(self.path_of(&mount));
+        Ok(Followed {
+            mount,
+            tier,
+            facts,
+            slot,
+            trouble: None,
+        })
+    }
+
+    fn path_of(&self, mount: &Mount) -> Arc<CStr> {
+        let mut path = match self.root.is_real() {
+            true => Vec::new(),
+            false => self.root.as_path().as_os_str().as_bytes().to_vec(),
+        };
+        path.extend_from_slice(&mount.point);
+        CString::new(path)
+            .expect("a mount point has no zero byte")
+            .into()
+    }
+}
+
+impl Source for Filesystems {
+    fn name(&self) -> &'static str {
+        "filesystem"
+    }
+
+    fn is_slow(&self) -> bool {
+        true
+    }
+
+    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+        let mut faults = Faults::default();
+        let read = absent_or_fault(self.mountinfo.read(&mut self.bytes), &mut self.absent);
+        if faults.take(read) == Some(true) && self.bytes != self.known {
+            self.choose(batch, &mut faults);
+        }
+        self.probes.round(self.timeout);
+        for followed in &mut self.followed {
+            let answer = self.probes.answer(followed.slot);
+            followed.put(now_ns, batch, answer);
+        }
+        if self.refused > 0 {
+            let refused = self.refused;
+            faults.add(SourceError::TooMany {
+                what: "file systems",
+                refused,
+                max: MOUNTS_MAX,
+            });
+        }
+        faults.finish()
+    }
+
+    fn report(&self) -> Report {
+        let names = self
+            .followed
+            .iter()
+            .map(|f| format!("{} ({})", f.mount.label, f.tier));
+        let names: Vec<_> = names.collect();
+        let sees = match names.is_empty() {
+            true => "no file systems".to_owned(),
+            false => format!(
+                "{}: {}",
+                counted(names.len(), "file system"),
+                names.join(", ")
+            ),
+        };
+        let mut missing: Vec<_> = missing_proc("mounts", &self.absent).into_iter().collect();
+        missing.extend(self.unnameable.iter().cloned());
+        missing.extend(self.followed.iter().filter_map(Followed::missing));
+        if let Some(fault) = &self.probes.thread_fault {
+            let remedy = "raise the limit on threads (ulimit -u, pids.max)";
+            missing.push(Missing::new(
+                "a thread to ask mounts",
+                fault.as_str(),
+                remedy,
+            ));
+        }
+        Report { sees, missing }
+    }
+}
+
+impl Followed {
+    fn put(&mut self, now_ns: i64, batch: &mut Batch, answer: Answer) {
+        let at_ns = batch.monotonic_ns();
+        self.trouble = match answer {
+            Answer::Space(space) => {
+                self.put_space(now_ns, batch, &space);
+                None
+            }
+            Answer::Refused(errno) => {
+                // Without the right to look, nothing is known of its health.
+                if !matches!(errno, Errno::ACCESS | Errno::PERM | Errno::NOENT) {
+                    self.facts.measured(batch, now_ns, Fact::Responding, false);
+                }
+                Some(Trouble::Refused(errno))
+            }
+            Answer::Silent => {
+                self.facts.measured(batch, now_ns, Fact::Responding, false);
+                let since_ns = match self.trouble {
+                    Some(Trouble::Silent { since_ns, .. }) => since_ns,
+                    _ => at_ns,
+                };
+                Some(Trouble::Silent {
+                    since_ns,
+                    for_ns: at_ns.saturating_sub(since_ns),
+                })
+            }
+            Answer::NotAsked => Some(Trouble::NotAsked),
+        };
+    }
+
+    fn put_space(&mut self, now_ns: i64, batch: &mut Batch, space: &Space) {
+        let counts = [
+            (Fact::Total, space.total_bytes),
+            (Fact::Free, space.free_bytes),
+            (Fact::Available, space.available_bytes),
+            (Fact::FilesTotal, space.files_total),
+            (Fact::FilesFree, space.files_free),
+        ];
+        for (fact, value) in counts {
+            self.facts.count(batch, now_ns, fact, value);
+        }
+        let used = space.total_bytes.saturating_sub(space.free_bytes) as f64;
+        let usable = used + space.available_bytes as f64;
+        if usable > 0.0 {
+            self.facts.derived(batch, now_ns, Fact::Used, used / usable);
+        }
+        self.facts
+            .measured(batch, now_ns, Fact::Readonly, space.readonly);
+        self.facts.measured(batch, now_ns, Fact::Responding, true);
+    }
+
+    fn missing(&self) -> Option<Missing> {
+        let (why, remedy) = match self.trouble? {
+            Trouble::Silent { for_ns, .. } => (
+                format!("it has not answered for at least {} s", for_ns / NS_PER_S),
+                "look at its server; umount -l takes it out of the way",
+            ),
+            Trouble::Refused(errno) => (std::io::Error::from(errno).to_string(), remedy(errno)),
+            Trouble::NotAsked => (
+                format!("all {} threads hang in other mounts", probe::THREADS_MAX),
+                "look at the servers of the mounts that do not answer",
+            ),
+        };
+        let what = format!("space of {} ({})", self.mount.label, self.mount.fstype);
+        Some(Missing::new(what, why, remedy))
+    }
+}
+
+fn remedy(errno: Errno) -> &'static str {
+    match errno {
+        Errno::ACCESS | Errno::PERM => {
+            "let the agent's user look at it, or list it in filesystem.skip_mounts"
+        }
+        Errno::NOENT => "nothing is at this path for the agent; list it in filesystem.skip_mounts",
+        _ => "look at its server; umount -l takes it out of the way",
+    }
+}

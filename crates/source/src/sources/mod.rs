@@ -1,0 +1,122 @@
+//! The sources, one file per kernel interface, and the table that names them all.
+
+pub mod cgroup;
+pub mod cpu;
+pub mod disk;
+pub mod filesystem;
+pub mod memory;
+pub mod network;
+pub mod pressure;
+pub mod vm;
+
+use crate::fact::FactTable;
+use crate::{FactSpec, Missing, Source, SourceError, SourcesConfig};
+
+/// One line of the table of sources.
+pub(crate) struct Entry {
+    /// Its name in configuration, reports and labels.
+    pub(crate) name: &'static str,
+    /// How often it is usually read.
+    pub(crate) interval_ms: u64,
+    /// What it can give.
+    pub(crate) facts: &'static [FactSpec],
+    /// Makes one.
+    pub(crate) make: fn(&SourcesConfig) -> Box<dyn Source>,
+}
+
+/// Every source. To add one, write its file and add its line.
+#[rustfmt::skip]
+pub(crate) const TABLE: &[Entry] = &[
+    Entry { name: "disk", interval_ms: 1000, facts: disk::Fact::SPECS, make: |c| Box::new(disk::Disks::new(c)) },
+    Entry { name: "filesystem", interval_ms: 10_000, facts: filesystem::Fact::SPECS, make: |c| Box::new(filesystem::Filesystems::new(c)) },
+    Entry { name: "memory", interval_ms: 1000, facts: memory::Fact::SPECS, make: |c| Box::new(memory::Memory::new(c)) },
+    Entry { name: "vm", interval_ms: 1000, facts: vm::Fact::SPECS, make: |c| Box::new(vm::Vm::new(c)) },
+    Entry { name: "cpu", interval_ms: 1000, facts: cpu::Fact::SPECS, make: |c| Box::new(cpu::Cpu::new(c)) },
+    Entry { name: "pressure", interval_ms: 1000, facts: pressure::Fact::SPECS, make: |c| Box::new(pressure::Pressure::new(c)) },
+    Entry { name: "network", interval_ms: 1000, facts: network::Fact::SPECS, make: |c| Box::new(network::Network::new(c)) },
+    Entry { name: "cgroup", interval_ms: 2000, facts: cgroup::Fact::SPECS, make: |c| Box::new(cgroup::Cgroups::new(c)) },
+];
+
+/// Makes every source that the configuration enables.
+pub fn all_sources(config: &SourcesConfig) -> Vec<Box<dyn Source>> {
+    let enabled = TABLE
+        .iter()
+        .filter(|entry| config.poll_of(entry.name).enabled);
+    enabled.map(|entry| (entry.make)(config)).collect()
+}
+
+/// Of a file that is the whole interface: nothing if it is merely absent here, else the fault.
+/// The absence is remembered for the report.
+fn absent_or_fault(
+    result: Result<(), SourceError>,
+    absent: &mut Option<String>,
+) -> Result<bool, SourceError> {
+    match result {
+        Ok(()) => {
+            *absent = None;
+            Ok(true)
+        }
+        Err(fault) if fault.is_absent() => {
+            if absent.is_none() {
+                *absent = Some(fault.to_string());
+            }
+            Ok(false)
+        }
+        Err(fault) => Err(fault),
+    }
+}
+
+/// The report's line for an absent file of `/proc`.
+fn missing_proc(what: &str, why: &Option<String>) -> Option<Missing> {
+    let why = why.as_ref()?;
+    Some(Missing::new(
+        what,
+        why.as_str(),
+        "mount /proc, or let the agent see the host's",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use barograph_model::{HELP_BYTES_MAX, Kind, Name, Unit, ValueType};
+
+    use crate::all_facts;
+
+    #[test]
+    fn every_fact_can_be_declared_and_is_named_after_its_unit() {
+        let mut seen = BTreeSet::new();
+        for spec in all_facts() {
+            let name = spec.name;
+            assert!(seen.insert(name), "{name} is there twice");
+            Name::new(name).unwrap();
+            Unit::new(spec.unit).unwrap();
+            assert!(
+                spec.help.len() <= HELP_BYTES_MAX && spec.help.ends_with('.'),
+                "{name}"
+            );
+            let last = name.rsplit('.').next().unwrap();
+            let expect = match last {
+                "bytes" | "ops" | "requests" | "seconds" | "pages" | "tasks" | "packets"
+                | "count" | "ratio" | "flag" | "name" => last,
+                "bytes_per_second" => "bytes/s",
+                "ops_per_second" => "ops/s",
+                "depth" => "requests",
+                other => panic!("{name} ends in {other}"),
+            };
+            assert_eq!(spec.unit, expect, "{name}");
+            let expect = match last {
+                "bytes" | "ops" | "requests" | "pages" | "packets" | "count" => ValueType::Int,
+                "tasks" if !name.contains("load") => ValueType::Int,
+                "flag" => ValueType::Bool,
+                "name" => ValueType::Text,
+                _ => ValueType::Float,
+            };
+            assert_eq!(spec.value_type, expect, "{name}");
+            if matches!(last, "ratio" | "bytes_per_second" | "ops_per_second") {
+                assert_ne!(spec.kind, Kind::Counter, "{name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! `/proc/vmstat`: the traffic between memory and storage, in a useful selection.
+
+use crate::error::Faults;
+use crate::fact::{FactSet, facts};
+use crate::util::file::{HeldFile, SysRoot};
+use crate::util::keyed::KeyedLines;
+use crate::util::parse::words;
+use crate::{Batch, Report, Source, SourceError, SourcesConfig};
+
+use super::{absent_or_fault, missing_proc};
+
+facts! {
+    /// Facts of the node's virtual memory.
+    pub(crate) enum Fact in "vm" {
+        PageIn: Counter Int "pagein.bytes" "bytes" "Read from block devices, through the page cache or not.";
+        PageOut: Counter Int "pageout.bytes" "bytes" "Written to block devices, through the page cache or not.";
+        SwapIn: Counter Int "swapin.pages" "pages" "Pages read from swap.";
+        SwapOut: Counter Int "swapout.pages" "pages" "Pages written to swap.";
+        Faults: Counter Int "faults.count" "count" "Page faults.";
+        MajorFaults: Counter Int "major_faults.count" "count" "Page faults that had to wait for storage.";
+        Dirtied: Counter Int "dirtied.pages" "pages" "Pages that became dirty.";
+        Written: Counter Int "written.pages" "pages" "Pages written back to storage.";
+        ScannedBackground: Counter Int "scanned.background.pages" "pages" "Pages that kswapd looked at for reclaim.";
+        ScannedDirect: Counter Int "scanned.direct.pages" "pages" "Pages that programs short of memory had to look at themselves.";
+        ReclaimedBackground: Counter Int "reclaimed.background.pages" "pages" "Pages that kswapd reclaimed.";
+        ReclaimedDirect: Counter Int "reclaimed.direct.pages" "pages" "Pages that programs short of memory had to reclaim themselves.";
+        RefaultFile: Counter Int "refault.file.pages" "pages" "File pages read again soon after they were reclaimed.";
+        OomKills: Counter Int "oom_kills.count" "count" "Processes killed for want of memory.";
+    }
+}
+
+/// Key, fact, and what one of the kernel's units is worth in ours: `pgpgin` and `pgpgout` count
+/// KiB, all others what they say.
+const KEYS: [(&[u8], Fact, u64); 14] = [
+    (b"pgpgin", Fact::PageIn, 1024),
+    (b"pgpgout", Fact::PageOut, 1024),
+    (b"pswpin", Fact::SwapIn, 1),
+    (b"pswpout", Fact::SwapOut, 1),
+    (b"pgfault", Fact::Faults, 1),
+    (b"pgmajfault", Fact::MajorFaults, 1),
+    (b"nr_dirtied", Fact::Dirtied, 1),
+    (b"nr_written", Fact::Written, 1),
+    (b"pgscan_kswapd", Fact::ScannedBackground, 1),
+    (b"pgscan_direct", Fact::ScannedDirect, 1),
+    (b"pgsteal_kswapd", Fact::ReclaimedBackground, 1),
+    (b"pgsteal_direct", Fact::ReclaimedDirect, 1),
+    (b"workingset_refault_file", Fact::RefaultFile, 1),
+    (b"oom_kill", Fact::OomKills, 1),
+];
+
+/// The source `vm`.
+pub struct Vm {
+    file: HeldFile,
+    bytes: Vec<u8>,
+    lines: KeyedLines<{ KEYS.len() }>,
+    facts: FactSet<Fact>,
+    absent: Option<String>,
+    seen: usize,
+}
+
+impl Vm {
+    /// Below the configured root.
+    pub fn new(config: &SourcesConfig) -> Self {
+        Self {
+            file: SysRoot::new(&config.sys_root).short_records("proc/vmstat"),
+            bytes: Vec::new(),
+            lines: KeyedLines::new(KEYS.map(|(key, ..)| key), b' '),
+            facts: FactSet::new(barograph_model::Labels::none()),
+            absent: None,
+            seen: 0,
+        }
+    }
+}
+
+impl Source for Vm {
+    fn name(&self) -> &'static str {
+        "vm"
+    }
+
+    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+        self.seen = 0;
+        if !absent_or_fault(self.file.read(&mut self.bytes), &mut self.absent)? {
+            return Ok(());
+        }
+        let (values, bad) = self.lines.read(&self.bytes, value);
+        for (value, (_, fact, _)) in values.iter().zip(KEYS) {
+            if let Some(value) = value {
+                self.seen += 1;
+                self.facts.count(batch, now_ns, fact, *value);
+            }
+        }
+        let mut faults = Faults::default();
+        bad.report(self.file.path(), &mut faults);
+        faults.finish()
+    }
+
+    fn report(&self) -> Report {
+        Report {
+            sees: format!("{} counters of paging and reclaim", self.seen),
+            missing: missing_proc("paging", &self.absent).into_iter().collect(),
+        }
+    }
+}
+
+/// What follows the key of this place, in our unit.
+fn value(place: usize, text: &[u8]) -> Option<u64> {
+    let mut words = words(text);
+    let (_, _, worth) = KEYS[place];
+    let value = words.number()?.checked_mul(worth)?;
+    (words.at_end() && value <= i64::MAX as u64).then_some(value)
+}

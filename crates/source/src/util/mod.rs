@@ -1,0 +1,7 @@
+//! What all sources share: files held open, parsers of bytes, rates, and the things they follow.
+
+pub(crate) mod file;
+pub(crate) mod keyed;
+pub(crate) mod parse;
+pub(crate) mod rate;
+pub(crate) mod roster;

@@ -1,0 +1,18 @@
+//! Sources on fixture trees and on the real machine, and the poller on a clock that moves when told.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests fail as tests do; clippy sees only functions marked as tests"
+)]
+
+mod allocation;
+mod config;
+mod fuse;
+mod golden;
+mod hostile;
+mod hotplug;
+mod mounts;
+mod oracle;
+mod policies;
+mod poller;
+mod support;

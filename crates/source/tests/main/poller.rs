@@ -1,0 +1,465 @@
+//! The poller on a clock that moves when told, with sources that do as they are told.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use barograph_model::{
+    Clock, Descriptor, Kind, Labels, ManualClock, NS_PER_S, Name, Sample, Unit, ValueType,
+};
+use barograph_source::policy::{Aimd, IntervalPolicy};
+use barograph_source::{
+    Batch, FactId, Missing, Poller, Report, STALL_NS, Source, SourceError, SourceReport,
+    SourceState, SourcesConfig,
+};
+
+use crate::support::{Map, Tree};
+
+/// How long a test waits for another thread before it fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn descriptor(source: &'static str, fact: &str) -> Descriptor {
+    Descriptor {
+        name: Name::new("fake.count").unwrap(),
+        labels: Labels::new([("source", source), ("fact", fact)]).unwrap(),
+        value_type: ValueType::Int,
+        unit: Unit::new("count").unwrap(),
+        kind: Kind::Gauge,
+        help: String::new(),
+    }
+}
+
+/// Gives `value`, after whatever `during` does; fails when the value is negative.
+struct Fake {
+    name: &'static str,
+    facts: Option<(FactId, FactId)>,
+    value: Arc<AtomicI64>,
+    during: Box<dyn FnMut() + Send>,
+    slow: bool,
+    missing: Vec<Missing>,
+}
+
+impl Fake {
+    fn new(name: &'static str) -> Self {
+        let value = Arc::new(AtomicI64::new(1));
+        let during = Box::new(|| {});
+        Self {
+            name,
+            facts: None,
+            value,
+            during,
+            slow: false,
+            missing: Vec::new(),
+        }
+    }
+
+    fn boxed(self) -> Box<dyn Source> {
+        Box::new(self)
+    }
+}
+
+impl Source for Fake {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn is_slow(&self) -> bool {
+        self.slow
+    }
+
+    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+        (self.during)();
+        let value = self.value.load(Ordering::SeqCst);
+        if value < 0 {
+            return Err(SourceError::TooMany {
+                what: "things",
+                refused: 1,
+                max: 1,
+            });
+        }
+        let (changing, rare) = *self.facts.get_or_insert_with(|| {
+            let rare = descriptor(self.name, "rare");
+            let changing = batch.declare(descriptor(self.name, "changing"), None);
+            (changing, batch.declare_every(rare, None, 60 * NS_PER_S))
+        });
+        if value > 0 {
+            batch.put(changing, Sample::measured(now_ns, value));
+            batch.put(rare, Sample::measured(now_ns, value));
+        }
+        Ok(())
+    }
+
+    fn report(&self) -> Report {
+        Report {
+            sees: "what it is told".to_owned(),
+            missing: self.missing.clone(),
+        }
+    }
+}
+
+fn fixed(seconds: i64) -> IntervalPolicy {
+    IntervalPolicy::Fixed {
+        interval_ns: seconds * NS_PER_S,
+    }
+}
+
+struct Bench {
+    clock: Arc<ManualClock>,
+    poller: Poller,
+    map: Map,
+    woken: Receiver<()>,
+}
+
+impl Bench {
+    fn new(sources: Vec<(Box<dyn Source>, IntervalPolicy)>) -> Self {
+        Self::at(Arc::new(ManualClock::at(1000 * NS_PER_S)), sources)
+    }
+
+    fn at(clock: Arc<ManualClock>, sources: Vec<(Box<dyn Source>, IntervalPolicy)>) -> Self {
+        let (wake, woken) = sync_channel(64);
+        let wake = Arc::new(move || wake.send(()).unwrap_or_default());
+        let poller = Poller::with_sources(sources, clock.clone(), wake);
+        Self {
+            clock,
+            poller,
+            map: Map::default(),
+            woken,
+        }
+    }
+
+    fn run(&mut self) -> usize {
+        self.poller.run_due(&mut self.map)
+    }
+
+    /// Goes to the next deadline and runs.
+    fn step(&mut self) -> usize {
+        let wait_ns = self.poller.next_deadline_ns() - self.clock.monotonic_ns();
+        self.clock.advance(wait_ns.max(0));
+        self.run()
+    }
+
+    fn own(&self, fact: &str, source: &str) -> Option<f64> {
+        self.map
+            .newest(&format!("source.{fact}{{source={source}}}"))
+    }
+
+    fn report(&self, source: &str) -> SourceReport {
+        self.poller
+            .reports()
+            .into_iter()
+            .find(|r| r.source == source)
+            .unwrap()
+    }
+}
+
+const A: &str = "fake.count{fact=changing,source=a}";
+const B: &str = "fake.count{fact=changing,source=b}";
+
+#[test]
+fn each_source_has_its_own_rhythm() {
+    let mut bench = Bench::new(vec![
+        (Fake::new("a").boxed(), fixed(1)),
+        (Fake::new("b").boxed(), fixed(3)),
+    ]);
+    assert_eq!(bench.run(), 2, "all are due at once");
+    assert_eq!(bench.run(), 0);
+    for _ in 0..6 {
+        bench.step();
+    }
+    assert_eq!(
+        (bench.map.samples(A).len(), bench.map.samples(B).len()),
+        (7, 3)
+    );
+    assert_eq!(bench.own("polls.count", "a"), Some(7.0));
+    assert_eq!(bench.own("interval.seconds", "b"), Some(3.0));
+    assert_eq!(bench.map.interval(A), Some(NS_PER_S));
+    assert_eq!(
+        bench.map.interval("fake.count{fact=rare,source=a}"),
+        Some(60 * NS_PER_S)
+    );
+    assert_eq!(
+        bench.map.interval("source.up.flag{source=b}"),
+        Some(3 * NS_PER_S)
+    );
+}
+
+#[test]
+fn deadlines_do_not_drift_and_missed_ones_are_counted() {
+    let clock = Arc::new(ManualClock::at(1000 * NS_PER_S));
+    let mut fake = Fake::new("a");
+    let theirs = clock.clone();
+    fake.during = Box::new(move || theirs.advance(NS_PER_S / 10));
+    let mut bench = Bench::at(clock, vec![(fake.boxed(), fixed(1))]);
+    let start_ns = bench.clock.monotonic_ns();
+    bench.run();
+    assert_eq!(bench.poller.next_deadline_ns(), start_ns + NS_PER_S);
+    // The loop comes 2.5 s late: two deadlines have passed unread, the rhythm stays.
+    bench
+        .clock
+        .advance(start_ns + NS_PER_S * 7 / 2 - bench.clock.monotonic_ns());
+    assert_eq!(bench.run(), 1);
+    assert_eq!(bench.poller.next_deadline_ns(), start_ns + 4 * NS_PER_S);
+    assert_eq!(bench.own("skew.seconds", "a"), Some(2.5));
+    assert_eq!(bench.own("missed.count", "a"), Some(2.0));
+    let cost = bench.own("cost.seconds", "a").unwrap();
+    assert!((cost - 0.2).abs() < 1e-9, "{cost}");
+    assert_eq!(bench.report("a").cost_ns_mean, NS_PER_S / 10);
+}
+
+#[test]
+fn a_read_longer_than_its_interval_does_not_hold_the_loop() {
+    let clock = Arc::new(ManualClock::at(0));
+    let mut fake = Fake::new("a");
+    let theirs = clock.clone();
+    fake.during = Box::new(move || theirs.advance(5 * NS_PER_S));
+    let sources = vec![(fake.boxed(), fixed(1)), (Fake::new("b").boxed(), fixed(1))];
+    let mut bench = Bench::at(clock, sources);
+    for _ in 0..3 {
+        assert_eq!(bench.step(), 2, "each at most once in a run");
+    }
+}
+
+#[test]
+fn adaptive_sources_follow_their_most_eager_stream() {
+    let aimd = Aimd {
+        start_ns: NS_PER_S,
+        min_ns: NS_PER_S,
+        max_ns: 4 * NS_PER_S,
+        add_ns: NS_PER_S,
+        multiply: 0.5,
+        threshold: 0.1,
+    };
+    let fake = Fake::new("a");
+    let value = fake.value.clone();
+    let mut bench = Bench::new(vec![(fake.boxed(), IntervalPolicy::AimdSimple(aimd))]);
+    for _ in 0..6 {
+        bench.step();
+    }
+    assert_eq!(
+        bench.map.interval(A),
+        Some(4 * NS_PER_S),
+        "a constant relaxes to the bound"
+    );
+    assert_eq!(bench.own("interval.seconds", "a"), Some(4.0));
+    value.store(100, Ordering::SeqCst);
+    bench.step();
+    assert_eq!(bench.map.interval(A), Some(2 * NS_PER_S));
+    let now_ns = bench.clock.monotonic_ns();
+    assert_eq!(bench.poller.next_deadline_ns(), now_ns + 2 * NS_PER_S);
+    let rare = bench.map.interval("fake.count{fact=rare,source=a}");
+    assert_eq!(rare, Some(60 * NS_PER_S), "attributes keep their own");
+}
+
+#[test]
+fn a_failing_source_is_data() {
+    let fake = Fake::new("a");
+    let value = fake.value.clone();
+    let mut bench = Bench::new(vec![(fake.boxed(), fixed(1))]);
+    bench.run();
+    assert_eq!(
+        (bench.own("up.flag", "a"), bench.report("a").state),
+        (Some(1.0), SourceState::Ok)
+    );
+    value.store(-1, Ordering::SeqCst);
+    bench.step();
+    assert_eq!(
+        (bench.own("up.flag", "a"), bench.own("errors.count", "a")),
+        (Some(0.0), Some(1.0))
+    );
+    let report = bench.report("a");
+    assert_eq!((report.state, report.errors), (SourceState::Down, 1));
+    assert!(report.last_error.unwrap().contains("things"));
+    value.store(1, Ordering::SeqCst);
+    bench.step();
+    let report = bench.report("a");
+    assert_eq!(
+        (report.state, report.errors, report.polls),
+        (SourceState::Ok, 1, 3)
+    );
+    assert!(
+        report.last_error.is_some(),
+        "the newest fault is remembered"
+    );
+}
+
+#[test]
+fn states_of_what_is_missing() {
+    let with_missing = |name, value: i64| {
+        let mut fake = Fake::new(name);
+        fake.missing = vec![Missing::new("a thing", "it is not here", "bring it")];
+        fake.value.store(value, Ordering::SeqCst);
+        fake.boxed()
+    };
+    let mut bench = Bench::new(vec![
+        (with_missing("a", 1), fixed(1)),
+        (with_missing("b", 0), fixed(1)),
+    ]);
+    bench.run();
+    assert_eq!(bench.report("a").state, SourceState::Partial);
+    assert_eq!(bench.report("b").state, SourceState::Unavailable);
+    let json = serde_json::to_value(bench.report("b")).unwrap();
+    let keys: Vec<_> = json
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    let mut expect = vec![
+        "source",
+        "state",
+        "sees",
+        "streams",
+        "missing",
+        "polls",
+        "errors",
+        "cost_ns_mean",
+        "interval_ns",
+        "last_error",
+    ];
+    expect.sort_unstable();
+    let mut keys = keys;
+    keys.sort_unstable();
+    assert_eq!(keys, expect);
+    assert_eq!(json["state"], "unavailable");
+    assert_eq!(json["missing"][0]["remedy"], "bring it");
+}
+
+#[test]
+fn streams_that_the_sink_refuses_are_reported() {
+    let mut bench = Bench::new(vec![(Fake::new("a").boxed(), fixed(1))]);
+    bench.map.room = Some(1);
+    bench.run();
+    let report = bench.report("a");
+    assert_eq!((report.streams, report.state), (1, SourceState::Partial));
+    assert!(report.missing[0].what.starts_with("1 stream"), "{report:?}");
+}
+
+/// A slow source whose reads begin when told and say when they have begun.
+fn gated(name: &'static str) -> (Fake, Receiver<()>, SyncSender<()>) {
+    let (begun_tx, begun) = sync_channel(64);
+    let (go, go_rx) = sync_channel::<()>(64);
+    let go_rx = Mutex::new(go_rx);
+    let mut fake = Fake::new(name);
+    fake.slow = true;
+    fake.during = Box::new(move || {
+        begun_tx.send(()).unwrap_or_default();
+        // When the test is over, the read ends at once.
+        let _ = go_rx.lock().unwrap().recv();
+    });
+    (fake, begun, go)
+}
+
+#[test]
+fn a_slow_source_hands_over_and_wakes() {
+    let (fake, begun, go) = gated("a");
+    let mut bench = Bench::new(vec![
+        (fake.boxed(), fixed(1)),
+        (Fake::new("b").boxed(), fixed(1)),
+    ]);
+    assert_eq!(bench.run(), 1, "only the live one is read on the loop");
+    begun.recv_timeout(PATIENCE).unwrap();
+    assert!(bench.map.samples(A).is_empty() && bench.own("up.flag", "a").is_none());
+    go.send(()).unwrap();
+    bench.woken.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(bench.run(), 1);
+    assert_eq!(bench.map.samples(A).len(), 1);
+    assert_eq!(bench.own("up.flag", "a"), Some(1.0));
+    assert_eq!(bench.report("a").sees, "what it is told");
+    drop(go);
+    bench.poller.stop();
+}
+
+#[test]
+fn a_hung_read_is_reported_and_the_rest_goes_on() {
+    let (fake, begun, go) = gated("a");
+    let mut bench = Bench::new(vec![
+        (fake.boxed(), fixed(2)),
+        (Fake::new("b").boxed(), fixed(1)),
+    ]);
+    bench.run();
+    begun.recv_timeout(PATIENCE).unwrap();
+    let start_ns = bench.clock.monotonic_ns();
+    while bench.clock.monotonic_ns() < start_ns + STALL_NS + 4 * NS_PER_S {
+        bench.step();
+    }
+    assert_eq!(bench.map.samples(B).len(), 10, "the other kept its rhythm");
+    let report = bench.report("a");
+    assert_eq!((report.state, report.polls), (SourceState::Down, 0));
+    assert!(report.sees.contains("9 s"), "{}", report.sees);
+    assert_eq!(bench.own("up.flag", "a"), Some(0.0));
+    assert_eq!(bench.own("missed.count", "a"), Some(4.0));
+    assert!(begun.try_recv().is_err(), "no second read is begun");
+    go.send(()).unwrap();
+    bench.woken.recv_timeout(PATIENCE).unwrap();
+    bench.run();
+    assert_eq!(bench.report("a").state, SourceState::Ok);
+    assert_eq!(bench.own("up.flag", "a"), Some(1.0));
+    drop(go);
+    bench.poller.stop();
+}
+
+#[test]
+fn a_source_that_panics_on_its_thread_is_down() {
+    let mut fake = Fake::new("a");
+    fake.slow = true;
+    fake.during = Box::new(|| panic!("told to"));
+    let mut bench = Bench::new(vec![(fake.boxed(), fixed(1))]);
+    bench.run();
+    // Its thread ends some time after the read was asked for.
+    for _ in 0..3000 {
+        bench.step();
+        if bench.report("a").last_error.is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let report = bench.report("a");
+    assert_eq!(report.state, SourceState::Down);
+    assert!(report.last_error.unwrap().contains("thread has ended"));
+}
+
+#[test]
+fn the_end_does_not_wait_for_a_hung_read() {
+    let (fake, begun, go) = gated("a");
+    let mut bench = Bench::new(vec![(fake.boxed(), fixed(1))]);
+    bench.run();
+    begun.recv_timeout(PATIENCE).unwrap();
+    bench.poller.stop();
+    drop(go);
+}
+
+/// All real sources on a fixture tree, through the poller, to the sink.
+#[test]
+fn all_sources_of_a_machine() {
+    let tree = Tree::of("nvme-v2");
+    let mut config: SourcesConfig = tree.config();
+    config.poll.remove("filesystem");
+    // With a root of its own, a mount is the directory of its name there.
+    std::fs::create_dir_all(tree.path().join("scratch")).unwrap();
+    let clock = Arc::new(ManualClock::at(1000 * NS_PER_S));
+    let (wake, woken) = sync_channel(64);
+    let wake = Arc::new(move || wake.send(()).unwrap_or_default());
+    let mut poller = Poller::new(&config, clock.clone(), wake);
+    let mut map = Map::default();
+    poller.run_due(&mut map);
+    woken.recv_timeout(PATIENCE).unwrap();
+    tree.advance();
+    clock.advance(NS_PER_S);
+    poller.run_due(&mut map);
+    let busy = map.newest("disk.busy.ratio{device=nvme0n1}");
+    assert_eq!(busy, Some(0.6));
+    assert_eq!(map.newest("pressure.io.some.ratio"), Some(0.25));
+    assert!(map.newest("memory.total.bytes").is_some());
+    let scratch =
+        "filesystem.responding.flag{device=mapper/vg-scratch,fstype=xfs,mount=/scratch,tier=nvme}";
+    assert_eq!(map.newest(scratch), Some(1.0));
+    for report in poller.reports() {
+        assert!(report.streams > 0 && report.polls > 0, "{report:?}");
+        assert_eq!(
+            map.newest(&format!("source.up.flag{{source={}}}", report.source)),
+            Some(1.0)
+        );
+    }
+    poller.stop();
+}
