@@ -1,0 +1,39 @@
+//! What other programs use to read streams in shared memory: the newest values, what the rings
+//! hold, being told of what is new, and SQL.
+//!
+//! An [`Observer`] maps the segment of the node's agent into the asker's own process; no question
+//! costs a message to anyone. It has no global state, needs no thread, and goes on when the agent
+//! restarts: what was held is resolved anew, and what is old says so ([`LatestValue::stale`]).
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use barograph_client::{Observer, RunDir, SystemClock};
+//! use barograph_model::Selector;
+//!
+//! let observer = Observer::open(RunDir::find(), Arc::new(SystemClock::new()))?;
+//! for disk in observer.latest(&Selector::parse("disk.busy.ratio")?) {
+//!     println!("{} {:?}", disk.descriptor, disk.sample);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod error;
+mod history;
+mod json;
+mod near;
+mod observer;
+mod sql;
+mod stream;
+mod view;
+mod watch;
+
+pub use barograph_query::{Cell, Rows};
+pub use barograph_stream::{Incarnation, RunDir, SystemClock};
+pub use error::ClientError;
+pub use history::{HISTORY_SAMPLES_DEFAULT, History, Window};
+pub use json::{latest_json, status_json, streams_json, value_json};
+pub use near::NEAR_MAX;
+pub use observer::{LatestValue, NodeStatus, Observer, StreamInfo};
+pub use stream::{Stream, Woken};
+pub use view::{HEARTBEAT_AGE_NS_MAX, STALE_AGE_NS_MIN, STALE_INTERVALS};
+pub use watch::{UPDATES_MAX, Update, Watch};

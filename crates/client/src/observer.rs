@@ -1,0 +1,247 @@
+//! The observer of one node: finds the segment, follows it over agent restarts, and answers about
+//! the present.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use barograph_model::{Clock, Descriptor, Sample, Selector, SeriesId};
+use barograph_stream::{Incarnation, RunDir, SegmentReader};
+
+use crate::sql::Databases;
+use crate::view::{self, Known, View};
+use crate::{ClientError, Stream, Watch, near};
+
+/// Most streams that the text of an ambiguity lists.
+const MATCHES_SHOWN_MAX: usize = 5;
+
+/// Reads the streams of one node in this process. Cheap to clone, for use from any thread.
+#[derive(Clone)]
+pub struct Observer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    run_dir: RunDir,
+    clock: Arc<dyn Clock>,
+    view: Mutex<Arc<View>>,
+    databases: Databases,
+}
+
+/// How the node's observation stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeStatus {
+    /// The node's name.
+    pub node: String,
+    /// The agent's life.
+    pub incarnation: Incarnation,
+    /// The agent's process.
+    pub pid: u64,
+    /// When it started, ns since the epoch.
+    pub started_ns: i64,
+    /// How long ago it last said that it lives, in ns.
+    pub heartbeat_age_ns: i64,
+    /// Whether it lives: it has not said goodbye, and its heartbeat is younger than
+    /// [`HEARTBEAT_AGE_NS_MAX`](crate::HEARTBEAT_AGE_NS_MAX).
+    pub alive: bool,
+    /// Streams alive.
+    pub streams: usize,
+    /// Most streams that fit.
+    pub streams_max: usize,
+    /// Streams refused for lack of room.
+    pub refused: u64,
+    /// Samples appended to the living streams so far.
+    pub samples: u64,
+}
+
+/// What a stream is and how far it has come.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamInfo {
+    /// Name, labels, type, unit, kind, help.
+    pub descriptor: Arc<Descriptor>,
+    /// Its identity, the same on every node and after every restart.
+    pub series: SeriesId,
+    /// Samples that its ring holds.
+    pub depth: u32,
+    /// Samples so far.
+    pub samples: u64,
+    /// How often its resource is looked at, in ns; 0 when nobody has said.
+    pub interval_ns: i64,
+    /// When it was registered, ns since the epoch.
+    pub created_ns: i64,
+    /// When its resource was last looked at, ns since the epoch; 0 if never.
+    pub looked_ns: i64,
+}
+
+/// The newest that is known of a stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LatestValue {
+    /// Whose.
+    pub descriptor: Arc<Descriptor>,
+    /// The newest sample; `None` when there has not been one.
+    pub sample: Option<Sample>,
+    /// Time since the last look at the resource, in ns (0 without a sample).
+    pub age_ns: i64,
+    /// The last look at the resource, ns since the epoch (0 without a sample).
+    pub looked_ns: i64,
+    /// How often the resource is looked at, in ns; 0 when nobody has said.
+    pub interval_ns: i64,
+    /// Not to be taken for the present: the next look is overdue (age above
+    /// [`STALE_INTERVALS`](crate::STALE_INTERVALS) intervals), or the agent is dead.
+    pub stale: bool,
+}
+
+impl Observer {
+    /// Maps the segment in `run_dir`. That of a dead agent opens too: its last values can be read,
+    /// and say that they are stale.
+    pub fn open(run_dir: RunDir, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
+        let segment = Arc::new(SegmentReader::open(&run_dir.segment())?);
+        let view = Mutex::new(Arc::new(View::read(segment, None)));
+        let databases = Databases::default();
+        Ok(Self {
+            inner: Arc::new(Inner {
+                run_dir,
+                clock,
+                view,
+                databases,
+            }),
+        })
+    }
+
+    /// The run directory that is read.
+    pub fn run_dir(&self) -> &RunDir {
+        &self.inner.run_dir
+    }
+
+    /// How the node's observation stands. An error means that another agent has taken over and its
+    /// segment cannot be read.
+    pub fn status(&self) -> Result<NodeStatus, ClientError> {
+        let view = self.follow()?;
+        let (segment, now_ns) = (&view.segment, self.now_ns());
+        Ok(NodeStatus {
+            node: segment.node(),
+            incarnation: segment.incarnation(),
+            pid: segment.pid(),
+            started_ns: segment.created_ns(),
+            heartbeat_age_ns: now_ns.saturating_sub(segment.heartbeat_ns()).max(0),
+            alive: view::alive(segment, now_ns),
+            streams: view.streams.len(),
+            streams_max: segment.streams_max(),
+            refused: segment.refused(),
+            samples: view.streams.iter().filter_map(|k| k.handle.count()).sum(),
+        })
+    }
+
+    /// Grows whenever streams have come or gone or the agent has restarted: what was resolved
+    /// from a selector before may have to be resolved anew.
+    pub fn directory_changes(&self) -> u64 {
+        self.view().serial
+    }
+
+    /// The streams that match, by name and labels.
+    pub fn streams(&self, selector: &Selector) -> Vec<StreamInfo> {
+        self.view()
+            .matching(selector)
+            .filter_map(|k| k.info())
+            .collect()
+    }
+
+    /// The newest of each stream that matches, by name and labels.
+    pub fn latest(&self, selector: &Selector) -> Vec<LatestValue> {
+        let view = self.view();
+        let now_ns = self.now_ns();
+        let alive = view::alive(&view.segment, now_ns);
+        let value = |k: &Arc<Known>| k.latest(now_ns, alive).map(|(value, _)| value);
+        view.matching(selector).filter_map(value).collect()
+    }
+
+    /// A handle on the one stream that matches: resolve once, read in nanoseconds for ever.
+    pub fn stream(&self, selector: &Selector) -> Result<Stream, ClientError> {
+        let view = self.view();
+        let mut matching = view.matching(selector);
+        match (matching.next(), matching.next()) {
+            (None, _) => Err(self.unknown(selector)),
+            (Some(one), None) => Ok(Stream::new(self.clone(), Arc::clone(one))),
+            (Some(_), Some(_)) => Err(ClientError::Ambiguous {
+                selector: selector.to_string(),
+                count: view.matching(selector).count(),
+                matches: view
+                    .matching(selector)
+                    .take(MATCHES_SHOWN_MAX)
+                    .map(|k| k.descriptor.to_string())
+                    .collect(),
+            }),
+        }
+    }
+
+    /// Is told of every new sample of the streams that match, also of those that come later.
+    pub fn watch(&self, selector: &Selector) -> Watch {
+        Watch::new(self.clone(), selector.clone())
+    }
+
+    /// Names of streams that resemble `name`, best first, at most [`NEAR_MAX`](crate::NEAR_MAX).
+    pub fn near(&self, name: &str) -> Vec<String> {
+        near::names(&self.view(), name)
+    }
+
+    /// The error for a selector that nothing matches: names the streams that may have been meant.
+    pub fn unknown(&self, selector: &Selector) -> ClientError {
+        let view = self.view();
+        // The name may be right and a label wrong: then the streams of that name are the help.
+        let by_name = Selector {
+            name: selector.name.clone(),
+            labels: Vec::new(),
+        };
+        let mut near: Vec<String> = view
+            .matching(&by_name)
+            .take(MATCHES_SHOWN_MAX)
+            .map(|k| k.descriptor.to_string())
+            .collect();
+        if near.is_empty() {
+            near = near::names(&view, selector.name.as_str());
+        }
+        ClientError::UnknownStream {
+            selector: selector.to_string(),
+            near,
+        }
+    }
+
+    pub(crate) fn now_ns(&self) -> i64 {
+        self.inner.clock.now_ns()
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.inner.clock
+    }
+
+    pub(crate) fn databases(&self) -> &Databases {
+        &self.inner.databases
+    }
+
+    /// The streams as they are now. When another agent has taken over with a segment that cannot
+    /// be read, the old one stays: its values say that they are stale, and `status` says why.
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.follow().unwrap_or_else(|_| Arc::clone(&self.held()))
+    }
+
+    fn follow(&self) -> Result<Arc<View>, ClientError> {
+        let now_ns = self.now_ns();
+        let mut held = self.held();
+        if !view::alive(&held.segment, now_ns) {
+            let mut segment = SegmentReader::clone(&held.segment);
+            if segment.reopen_if_replaced()? {
+                *held = Arc::new(View::read(Arc::new(segment), Some(&**held)));
+            }
+        }
+        if held.outdated() {
+            *held = Arc::new(View::read(Arc::clone(&held.segment), Some(&**held)));
+        }
+        Ok(Arc::clone(&held))
+    }
+
+    fn held(&self) -> MutexGuard<'_, Arc<View>> {
+        // A view is replaced whole or not at all: a panic elsewhere leaves a good one.
+        self.inner
+            .view
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,161 @@
+//! A held handle on one stream: the nanosecond path, and being woken.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use barograph_model::Descriptor;
+use barograph_stream::{SegmentState, Waited};
+
+use crate::view::{self, Known};
+use crate::{LatestValue, Observer};
+
+/// Longest sleep on the futex before the handle asks whether the agent still lives: an agent that
+/// is replaced wakes its readers, one whose file was removed under it cannot.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
+/// How often a stream that is not there (its agent restarts, its device is gone) is looked for.
+const MISSING_SLEEP_MAX: Duration = Duration::from_millis(20);
+
+/// Why [`Stream::wait`] came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// There are samples that this handle has not shown.
+    News,
+    /// Nothing came in time.
+    TimedOut,
+    /// The stream is not there, and did not come back in time.
+    Gone,
+}
+
+/// A handle on one stream: resolve once, then read without a system call or a lock. It remembers
+/// what it has shown (for [`Stream::wait`]) and finds its stream again after an agent restart or
+/// when its device comes back ([`Stream::restarted`] counts that). Clone it for another thread.
+#[derive(Clone)]
+pub struct Stream {
+    observer: Observer,
+    known: Arc<Known>,
+    shown: u64,
+    restarted: u64,
+    missing: bool,
+}
+
+impl Stream {
+    pub(crate) fn new(observer: Observer, known: Arc<Known>) -> Self {
+        Self {
+            observer,
+            known,
+            shown: 0,
+            restarted: 0,
+            missing: false,
+        }
+    }
+
+    /// What the stream is.
+    pub fn descriptor(&self) -> &Arc<Descriptor> {
+        &self.known.descriptor
+    }
+
+    /// How many times the stream has begun anew under this handle: counters may have started from
+    /// zero, and samples in between are not known.
+    pub fn restarted(&self) -> u64 {
+        self.restarted
+    }
+
+    /// The newest sample with its age; `None` while the stream is not there.
+    pub fn latest(&mut self) -> Option<LatestValue> {
+        let now_ns = self.observer.now_ns();
+        let mut alive = view::alive(&self.known.segment, now_ns);
+        if self.missing || !alive {
+            self.follow();
+            alive = view::alive(&self.known.segment, now_ns);
+        }
+        if self.missing {
+            return None;
+        }
+        if let Some((value, count)) = self.known.latest(now_ns, alive) {
+            self.shown = count;
+            return Some(value);
+        }
+        self.follow();
+        let (value, count) = self.known.latest(now_ns, alive)?;
+        self.shown = count;
+        Some(value)
+    }
+
+    /// The time and value of the newest sample of a numeric stream, without allocation or a look
+    /// at the clock: whether the agent still lives is [`Stream::latest`]'s to say. `None` for text,
+    /// before the first sample, and while the stream is not there.
+    #[inline]
+    pub fn latest_f64(&mut self) -> Option<(i64, f64)> {
+        if self.known.segment.state() == SegmentState::Live
+            && let Some(newest) = self.known.handle.latest_f64()
+        {
+            return Some(newest);
+        }
+        self.latest_f64_anew()
+    }
+
+    #[cold]
+    fn latest_f64_anew(&mut self) -> Option<(i64, f64)> {
+        self.follow();
+        if self.missing {
+            None
+        } else {
+            self.known.handle.latest_f64()
+        }
+    }
+
+    /// Sleeps until there is a sample that neither [`Stream::latest`] nor an earlier wait has
+    /// shown, at most `timeout`. Goes on over agent restarts.
+    pub fn wait(&mut self, timeout: Duration) -> Woken {
+        let mut left = timeout;
+        loop {
+            let slice = if self.missing {
+                MISSING_SLEEP_MAX
+            } else {
+                SLEEP_MAX
+            }
+            .min(left);
+            let waited = if self.missing {
+                Waited::Gone
+            } else {
+                self.known.handle.wait(self.shown, slice)
+            };
+            match waited {
+                Waited::News => {
+                    self.shown = self.known.handle.count().unwrap_or(self.shown);
+                    return Woken::News;
+                }
+                Waited::TimedOut => left = left.saturating_sub(slice),
+                Waited::Gone | Waited::Closed if self.follow() => continue,
+                Waited::Gone | Waited::Closed => {
+                    let nap = MISSING_SLEEP_MAX.min(left);
+                    thread::sleep(nap);
+                    left = left.saturating_sub(nap);
+                }
+            }
+            if left.is_zero() {
+                let gone = self.missing || self.known.handle.count().is_none();
+                return if gone { Woken::Gone } else { Woken::TimedOut };
+            }
+            self.follow();
+        }
+    }
+
+    /// Looks where the stream is now; `true` when this handle has moved.
+    fn follow(&mut self) -> bool {
+        let view = self.observer.view();
+        let Some(now) = view.find(self.known.series()) else {
+            self.missing = true;
+            return false;
+        };
+        self.missing = false;
+        if Arc::ptr_eq(now, &self.known) {
+            return false;
+        }
+        self.known = Arc::clone(now);
+        self.shown = 0;
+        self.restarted += 1;
+        true
+    }
+}

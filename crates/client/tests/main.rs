@@ -1,0 +1,9 @@
+//! The observer as programs use it, over segments that the tests write.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod node;
+mod present;
+mod restart;
+mod sql;
+mod watching;

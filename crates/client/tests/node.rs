@@ -1,0 +1,103 @@
+//! A node whose agent is the test: a run directory, a segment, a clock that moves when told.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use barograph_client::{Observer, RunDir};
+use barograph_model::{
+    Clock as _, Descriptor, Kind, Labels, ManualClock, NS_PER_S, Name, Sample, Selector, Unit,
+    Value, ValueType,
+};
+use barograph_stream::{Segment, SegmentConfig, StreamWriter};
+
+pub const START_NS: i64 = 1_000 * NS_PER_S;
+
+pub struct Node {
+    pub dir: tempfile::TempDir,
+    pub clock: Arc<ManualClock>,
+    pub segment: Segment,
+    writers: HashMap<String, StreamWriter>,
+}
+
+pub fn selector(text: &str) -> Selector {
+    Selector::parse(text).unwrap()
+}
+
+pub fn descriptor(text: &str, value_type: ValueType) -> Descriptor {
+    let wanted = selector(text);
+    Descriptor {
+        name: Name::new(wanted.name.as_str()).unwrap(),
+        labels: Labels::new(wanted.labels.iter().map(|(n, v)| (n.clone(), v.as_str()))).unwrap(),
+        value_type,
+        unit: Unit::new("bytes").unwrap(),
+        kind: Kind::Gauge,
+        help: "what it is".into(),
+    }
+}
+
+impl Node {
+    /// A node with these float streams.
+    pub fn with(streams: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(START_NS));
+        let segment = make_segment(&dir);
+        let mut node = Self {
+            dir,
+            clock,
+            segment,
+            writers: HashMap::new(),
+        };
+        streams.iter().for_each(|s| node.add(s, ValueType::Float));
+        node
+    }
+
+    pub fn add(&mut self, stream: &str, value_type: ValueType) {
+        let writer = self
+            .segment
+            .register(&descriptor(stream, value_type), Some(16), START_NS)
+            .unwrap();
+        self.writers.insert(stream.into(), writer);
+    }
+
+    pub fn retire(&mut self, stream: &str) {
+        self.segment.retire(self.writers.remove(stream).unwrap());
+    }
+
+    pub fn expect_interval(&self, stream: &str, interval_ns: i64) {
+        self.segment
+            .expect_interval(&self.writers[stream], interval_ns);
+    }
+
+    /// A look at the present time.
+    pub fn put(&mut self, stream: &str, value: impl Into<Value>) {
+        let writer = self.writers.get_mut(stream).unwrap();
+        writer
+            .look(&Sample::measured(self.clock.now_ns(), value))
+            .unwrap();
+        self.segment.wake(writer.wake_bit());
+    }
+
+    /// Another agent takes over, with other streams.
+    pub fn restart(&mut self, streams: &[&str]) {
+        self.segment = make_segment(&self.dir);
+        self.segment.heartbeat(self.clock.now_ns());
+        self.writers.clear();
+        streams.iter().for_each(|s| self.add(s, ValueType::Float));
+    }
+
+    pub fn observer(&self) -> Observer {
+        Observer::open(self.run_dir(), self.clock.clone()).unwrap()
+    }
+
+    pub fn run_dir(&self) -> RunDir {
+        RunDir::new(self.dir.path())
+    }
+}
+
+fn make_segment(dir: &tempfile::TempDir) -> Segment {
+    let config = SegmentConfig {
+        streams_max: 64,
+        ..SegmentConfig::new("n1")
+    };
+    Segment::create(&dir.path().join("segment"), config, START_NS).unwrap()
+}

@@ -1,0 +1,111 @@
+//! An answer as an Arrow IPC stream.
+//!
+//! SQLite types fields, Arrow types columns. All integers: int64. Floats, or floats and integers
+//! that floats hold exactly: float64. A column declared BOOLEAN with only 0 and 1: bool. Else utf8,
+//! in which numbers are written as text and bytes as hexadecimal. A column without a value is of its
+//! declared type. Every column is nullable.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::{ArrowError, DataType, Field, Schema};
+use barograph_model::{SqlFault, SqlFaultKind};
+
+use crate::fault::fault;
+use crate::rows::{Cell, Column, Rows, hex};
+
+/// Integers up to here are exact as floats.
+const EXACT_MAX: u64 = 1 << 53;
+
+impl Rows {
+    /// An Arrow IPC stream of one batch.
+    pub fn to_arrow_ipc(&self) -> Result<Vec<u8>, SqlFault> {
+        let internal = |error: ArrowError| {
+            fault(
+                SqlFaultKind::Internal,
+                format!("cannot encode the answer as arrow: {error}"),
+            )
+        };
+        let arrays: Vec<ArrayRef> = self
+            .columns()
+            .iter()
+            .enumerate()
+            .map(|(i, column)| array(&data_type(column, self.column(i)), self.column(i)))
+            .collect();
+        let fields: Vec<Field> = self
+            .unique_names()
+            .into_iter()
+            .zip(&arrays)
+            .map(|(name, array)| Field::new(name, array.data_type().clone(), true))
+            .collect();
+        let schema = Arc::new(Schema::new(fields));
+        let mut writer = StreamWriter::try_new(Vec::new(), &schema).map_err(internal)?;
+        let batch = RecordBatch::try_new(schema, arrays).map_err(internal)?;
+        writer.write(&batch).map_err(internal)?;
+        writer.into_inner().map_err(internal)
+    }
+}
+
+fn data_type(column: &Column, cells: &[Cell]) -> DataType {
+    let known = || cells.iter().filter(|cell| **cell != Cell::Null);
+    let is_exact = |cell: &Cell| match cell {
+        Cell::Int(v) => v.unsigned_abs() <= EXACT_MAX,
+        cell => matches!(cell, Cell::Real(_)),
+    };
+    if known().next().is_none() {
+        return match column.declared.as_str() {
+            "INTEGER" => DataType::Int64,
+            "REAL" => DataType::Float64,
+            "BOOLEAN" => DataType::Boolean,
+            _ => DataType::Utf8,
+        };
+    }
+    let is_boolean = column.declared == "BOOLEAN";
+    if is_boolean && known().all(|cell| matches!(cell, Cell::Int(0 | 1))) {
+        DataType::Boolean
+    } else if known().all(|cell| matches!(cell, Cell::Int(_))) {
+        DataType::Int64
+    } else if known().all(is_exact) {
+        DataType::Float64
+    } else {
+        DataType::Utf8
+    }
+}
+
+fn array(data_type: &DataType, cells: &[Cell]) -> ArrayRef {
+    match data_type {
+        DataType::Boolean => Arc::new(BooleanArray::from_iter(
+            cells.iter().map(|c| int(c).map(|v| v != 0)),
+        )),
+        DataType::Int64 => Arc::new(Int64Array::from_iter(cells.iter().map(int))),
+        DataType::Float64 => Arc::new(Float64Array::from_iter(cells.iter().map(real))),
+        _ => Arc::new(StringArray::from_iter(cells.iter().map(text))),
+    }
+}
+
+fn int(cell: &Cell) -> Option<i64> {
+    if let Cell::Int(v) = cell {
+        Some(*v)
+    } else {
+        None
+    }
+}
+
+fn real(cell: &Cell) -> Option<f64> {
+    match cell {
+        Cell::Real(v) => Some(*v),
+        Cell::Int(v) => Some(*v as f64),
+        _ => None,
+    }
+}
+
+fn text(cell: &Cell) -> Option<String> {
+    match cell {
+        Cell::Null => None,
+        Cell::Int(v) => Some(v.to_string()),
+        Cell::Real(v) => Some(v.to_string()),
+        Cell::Text(v) => Some(v.to_string()),
+        Cell::Blob(v) => Some(hex(v)),
+    }
+}

@@ -1,0 +1,311 @@
+//! One thread's database over the streams of a run directory.
+
+use std::cell::{Cell as Slot, RefCell};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use barograph_model::{Clock, SqlFault, SqlFaultKind, SqlLimits};
+use barograph_stream::RunDir;
+use rusqlite::{Connection, OpenFlags, Row, Statement};
+
+use crate::QueryError;
+use crate::catalogue::{Catalogue, Names};
+use crate::fault::{Circumstances, fault};
+use crate::guard::{Guard, SQL_BYTES_MAX};
+use crate::live::Live;
+use crate::rows::{Column, Field, Rows};
+use crate::sqlite::{limit_heap, reserve};
+use crate::text;
+
+/// Statements that are kept prepared, by their text.
+const STATEMENTS_KEPT_MAX: usize = 64;
+
+/// Bytes of each slot of the memory that a connection sets aside for its small allocations.
+const RESERVE_SLOT_BYTES: i32 = 1_024;
+/// How many slots it has: 256 KB, which hold a statement of some dozen terms while it is prepared.
+/// SQLite's own default of 48 KB holds a few.
+const RESERVE_SLOTS: i32 = 256;
+
+/// SQL over the streams of one run directory. One per thread.
+///
+/// It follows the agent by itself: streams that come and go, and an agent that is replaced.
+pub struct Database {
+    connection: Connection,
+    live: Arc<Live>,
+    guard: Arc<Guard>,
+    names: Arc<Names>,
+    catalogue: RefCell<Catalogue>,
+    /// Grows when tables or columns do: statements prepared before do not know them.
+    schema_version: Slot<u64>,
+    /// Texts that passed the checks, as SQLite gets them. One that comes again is kept prepared.
+    checked: RefCell<HashMap<String, Arc<str>>>,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Database")
+            .field("run_dir", &self.live.run_dir())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// Maps the segment and makes its tables. Without an agent, now or in the past, this is an error
+    /// that says so.
+    pub fn open(run_dir: &RunDir, clock: Arc<dyn Clock>) -> Result<Self, QueryError> {
+        let live = Arc::new(Live::open(run_dir, clock)?);
+        let error = |what| move |source| QueryError::Sqlite { what, source };
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection =
+            Connection::open_in_memory_with_flags(flags).map_err(error("open a database"))?;
+        // Without it all is the same, but slower.
+        reserve(&connection, RESERVE_SLOT_BYTES, RESERVE_SLOTS);
+        connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT_MAX);
+        // Sorting must not spill into files.
+        connection
+            .pragma_update(None, "temp_store", "MEMORY")
+            .map_err(error("keep temporary data in memory"))?;
+        let catalogue = Catalogue::new(&connection, &live).map_err(error("register tables"))?;
+        let names = catalogue.names();
+        let guard = Guard::install(&mut connection, &live, Arc::clone(&names))
+            .map_err(error("install limits"))?;
+        Ok(Self {
+            connection,
+            live,
+            guard,
+            names,
+            catalogue: RefCell::new(catalogue),
+            schema_version: Slot::new(0),
+            checked: RefCell::default(),
+        })
+    }
+
+    /// Runs one read-only statement within its limits.
+    pub fn run(
+        &mut self,
+        sql: &str,
+        limits: &SqlLimits,
+        cancel: &AtomicBool,
+    ) -> Result<Rows, SqlFault> {
+        let started_ns = self.live.monotonic_ns();
+        let text = self.ready(sql, limits)?;
+        self.guard.watch(limits, cancel, || {
+            let fault = |error| self.circumstances(&text, limits).fault(error);
+            let was_checked = self.checked.borrow().contains_key(sql);
+            let mut rows = if was_checked {
+                let mut statement = self.connection.prepare_cached(&text).map_err(fault)?;
+                self.answer(&mut statement, &text, limits)?
+            } else {
+                // Of a text that may never come again nothing is kept but that it was seen: this
+                // pushes no other out of the cache, and SQLite prepares it in the reserve.
+                let mut statement = self.connection.prepare(&text).map_err(fault)?;
+                self.only_reads(&statement)?;
+                self.keep(sql, &text);
+                self.answer(&mut statement, &text, limits)?
+            };
+            rows.elapsed_ns = self.live.monotonic_ns() - started_ns;
+            Ok(rows)
+        })
+    }
+
+    /// Steps a statement that passed the checks through all its rows.
+    fn answer(
+        &self,
+        statement: &mut Statement<'_>,
+        text: &str,
+        limits: &SqlLimits,
+    ) -> Result<Rows, SqlFault> {
+        let mut rows = Rows::new(columns(statement));
+        let mut source = statement.raw_query();
+        loop {
+            match source.next() {
+                Ok(Some(row)) => rows.push(&RowView(row), limits)?,
+                Ok(None) => return Ok(rows),
+                Err(error) => return Err(self.circumstances(text, limits).fault(error)),
+            }
+        }
+    }
+
+    /// Prepares a statement for being run again and again.
+    pub fn prepare(&mut self, sql: &str) -> Result<Prepared<'_>, SqlFault> {
+        let limits = SqlLimits::default();
+        let text = self.ready(sql, &limits)?;
+        let statement = self.prepare_text(&text, &limits)?;
+        Ok(Prepared {
+            schema_version: self.schema_version.get(),
+            database: self,
+            text,
+            statement,
+        })
+    }
+
+    /// Whether a statement can run: its columns, or what is wrong with it. Runs nothing.
+    pub fn check(&mut self, sql: &str) -> Result<Vec<Column>, SqlFault> {
+        let limits = SqlLimits::default();
+        let text = self.ready(sql, &limits)?;
+        Ok(columns(&self.prepare_text(&text, &limits)?))
+    }
+
+    fn prepare_text(&self, text: &str, limits: &SqlLimits) -> Result<Statement<'_>, SqlFault> {
+        let prepared = self.guard.watch(limits, &AtomicBool::new(false), || {
+            self.connection.prepare(text)
+        });
+        let statement = prepared.map_err(|e| self.circumstances(text, limits).fault(e))?;
+        self.only_reads(&statement)?;
+        Ok(statement)
+    }
+
+    /// The authorizer has seen all but statements that do nothing by themselves.
+    fn only_reads(&self, statement: &Statement<'_>) -> Result<(), SqlFault> {
+        if statement.column_count() == 0 && statement.expanded_sql().is_none() {
+            return Err(fault(SqlFaultKind::Statement, "there is no statement"));
+        }
+        if statement.column_count() == 0 || !statement.readonly() {
+            return Err(self.guard.refusal());
+        }
+        if statement.parameter_count() > 0 {
+            let message = "the statement has parameters (? or :name): write their values into it";
+            return Err(fault(SqlFaultKind::Statement, message));
+        }
+        Ok(())
+    }
+
+    /// Follows the agent, and gives the text that SQLite is to see.
+    fn ready(&self, sql: &str, limits: &SqlLimits) -> Result<Arc<str>, SqlFault> {
+        self.follow(limits)?;
+        if let Some(text) = self.checked.borrow().get(sql) {
+            return Ok(Arc::clone(text));
+        }
+        if sql.len() > SQL_BYTES_MAX {
+            let message = format!("the statement has {} bytes of {SQL_BYTES_MAX}", sql.len());
+            return Err(fault(SqlFaultKind::Limit, message));
+        }
+        if sql.contains('\0') {
+            return Err(fault(
+                SqlFaultKind::Statement,
+                "the statement contains a zero byte",
+            ));
+        }
+        if text::is_plain(sql) {
+            return Ok(sql.into());
+        }
+        let tokens = text::tokens(sql);
+        if text::has_more_statements(&tokens) {
+            let message = "one statement at a time: remove what follows the first ;";
+            return Err(fault(SqlFaultKind::Refused, message));
+        }
+        Ok(text::with_newest_constraints(sql, &tokens).into())
+    }
+
+    fn follow(&self, limits: &SqlLimits) -> Result<(), SqlFault> {
+        bound_heap(limits.memory_bytes_max);
+        let snapshot = self.live.attend()?;
+        let changed = self
+            .catalogue
+            .borrow_mut()
+            .follow(&self.connection, &snapshot)
+            .map_err(|source| QueryError::Sqlite {
+                what: "register tables",
+                source,
+            })?;
+        if changed {
+            self.connection.flush_prepared_statement_cache();
+            self.schema_version.set(self.schema_version.get() + 1);
+        }
+        Ok(())
+    }
+
+    fn keep(&self, sql: &str, text: &Arc<str>) {
+        let mut checked = self.checked.borrow_mut();
+        if checked.len() >= STATEMENTS_KEPT_MAX {
+            checked.clear();
+        }
+        checked.insert(sql.to_owned(), Arc::clone(text));
+    }
+
+    fn circumstances<'a>(&'a self, sql: &'a str, limits: &'a SqlLimits) -> Circumstances<'a> {
+        Circumstances {
+            sql,
+            limits,
+            guard: &self.guard,
+            names: &self.names,
+        }
+    }
+}
+
+/// SQLite has one heap limit a process: it is that of the query that began last.
+fn bound_heap(bytes: usize) {
+    static BOUND: AtomicI64 = AtomicI64::new(0);
+    let bytes = i64::try_from(bytes).unwrap_or(i64::MAX).max(1);
+    if BOUND.swap(bytes, Ordering::Relaxed) != bytes {
+        limit_heap(bytes);
+    }
+}
+
+fn columns(statement: &Statement<'_>) -> Vec<Column> {
+    let column = |c: &rusqlite::Column<'_>| Column {
+        name: c.name().to_owned(),
+        declared: c.decl_type().unwrap_or_default().to_ascii_uppercase(),
+    };
+    statement.columns().map(|c| column(&c)).collect()
+}
+
+/// One row of an answer while it is being read.
+pub struct RowView<'a>(&'a Row<'a>);
+
+impl RowView<'_> {
+    /// The field at `column`; NULL beyond the last.
+    pub fn get(&self, column: usize) -> Field<'_> {
+        self.0.get_ref(column).map_or(Field::Null, Field::from)
+    }
+}
+
+/// A statement that is prepared once and run often. It follows the agent as the database does: when
+/// tables change it prepares itself anew.
+pub struct Prepared<'db> {
+    database: &'db Database,
+    text: Arc<str>,
+    statement: Statement<'db>,
+    schema_version: u64,
+}
+
+impl std::fmt::Debug for Prepared<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Prepared").field(&self.text).finish()
+    }
+}
+
+impl Prepared<'_> {
+    /// Runs the statement and hands each row to `take`; returns how many there were. The time limit
+    /// is that of `limits`; rows and bytes are the taker's business.
+    pub fn for_each(
+        &mut self,
+        limits: &SqlLimits,
+        cancel: &AtomicBool,
+        mut take: impl FnMut(&RowView<'_>),
+    ) -> Result<usize, SqlFault> {
+        let database = self.database;
+        database.follow(limits)?;
+        if database.schema_version.get() != self.schema_version {
+            self.statement = database.prepare_text(&self.text, limits)?;
+            self.schema_version = database.schema_version.get();
+        }
+        database.guard.watch(limits, cancel, || {
+            let mut rows = self.statement.raw_query();
+            let mut count = 0;
+            loop {
+                match rows.next() {
+                    Ok(Some(row)) => take(&RowView(row)),
+                    Ok(None) => return Ok(count),
+                    Err(error) => {
+                        return Err(database.circumstances(&self.text, limits).fault(error));
+                    }
+                }
+                count += 1;
+            }
+        })
+    }
+}

@@ -1,0 +1,303 @@
+//! What guests may do: read our tables with known functions, within their limits. All else is refused
+//! when the statement is prepared, or stopped while it runs.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use barograph_model::{SqlFault, SqlFaultKind, SqlLimits};
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::limits::Limit;
+use rusqlite::{Connection, Result};
+
+use crate::catalogue::Names;
+use crate::live::Live;
+use crate::sqlite::LentFlag;
+
+/// Longest statement, in bytes.
+pub const SQL_BYTES_MAX: usize = 256 << 10;
+/// Longest text that a statement may make, in bytes.
+pub const TEXT_RESULT_BYTES_MAX: i32 = 16 << 20;
+/// Instructions of SQLite's machine between two looks at the clock.
+const PROGRESS_OPERATIONS: i32 = 1_000;
+
+/// SQLite's own bounds, set once for each connection.
+const LIMITS: [(Limit, i32); 11] = [
+    (Limit::SQLITE_LIMIT_LENGTH, TEXT_RESULT_BYTES_MAX),
+    // The twin of a bare `newest` may lengthen the text a little.
+    (Limit::SQLITE_LIMIT_SQL_LENGTH, 2 * SQL_BYTES_MAX as i32),
+    (Limit::SQLITE_LIMIT_COLUMN, 500),
+    (Limit::SQLITE_LIMIT_EXPR_DEPTH, 200),
+    // Apollo's resource query is a UNION of a term per resource: up to 640 in its evaluation.
+    (Limit::SQLITE_LIMIT_COMPOUND_SELECT, 1_000),
+    (Limit::SQLITE_LIMIT_VDBE_OP, 1_000_000),
+    (Limit::SQLITE_LIMIT_FUNCTION_ARG, 100),
+    (Limit::SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1_000),
+    (Limit::SQLITE_LIMIT_VARIABLE_NUMBER, 100),
+    (Limit::SQLITE_LIMIT_ATTACHED, 0),
+    (Limit::SQLITE_LIMIT_WORKER_THREADS, 0),
+];
+
+/// Table functions of SQLite itself that only look at their arguments.
+const FOREIGN_TABLES: [&str; 2] = ["json_each", "json_tree"];
+
+/// Watches over the statements of one connection.
+pub(crate) struct Guard {
+    live: Arc<Live>,
+    names: Arc<Names>,
+    cancel: LentFlag,
+    deadline_ns: AtomicI64,
+    cancelled: AtomicBool,
+    refusal: Mutex<Option<String>>,
+}
+
+impl Guard {
+    /// Puts a connection under guard.
+    pub(crate) fn install(
+        connection: &mut Connection,
+        live: &Arc<Live>,
+        names: Arc<Names>,
+    ) -> Result<Arc<Self>> {
+        for (limit, value) in LIMITS {
+            connection.set_limit(limit, value)?;
+        }
+        let guard = Arc::new(Self {
+            live: Arc::clone(live),
+            names,
+            cancel: LentFlag::default(),
+            deadline_ns: AtomicI64::new(i64::MAX),
+            cancelled: AtomicBool::new(false),
+            refusal: Mutex::new(None),
+        });
+        let judge = Arc::clone(&guard);
+        connection.authorizer(Some(move |context: AuthContext<'_>| {
+            judge.authorize(&context)
+        }))?;
+        let watch = Arc::clone(&guard);
+        connection.progress_handler(PROGRESS_OPERATIONS, Some(move || watch.must_stop()))?;
+        Ok(guard)
+    }
+
+    /// Runs `then`, which prepares and steps one statement, within its limits.
+    pub(crate) fn watch<R>(
+        &self,
+        limits: &SqlLimits,
+        cancel: &AtomicBool,
+        then: impl FnOnce() -> R,
+    ) -> R {
+        let deadline_ns = self.live.monotonic_ns().saturating_add(limits.time_ns_max);
+        self.deadline_ns.store(deadline_ns, Ordering::Relaxed);
+        self.cancelled.store(false, Ordering::Relaxed);
+        self.live.memory.set_max(limits.memory_bytes_max);
+        self.cancel.lend(cancel, then)
+    }
+
+    fn must_stop(&self) -> bool {
+        if self.cancel.is_set() {
+            self.cancelled.store(true, Ordering::Relaxed);
+            return true;
+        }
+        self.live.monotonic_ns() > self.deadline_ns.load(Ordering::Relaxed)
+    }
+
+    /// Why a statement was interrupted.
+    pub(crate) fn interruption(&self, limits: &SqlLimits) -> SqlFault {
+        if self.cancelled.load(Ordering::Relaxed) {
+            let message = "the query was cancelled by its asker".into();
+            return SqlFault {
+                kind: SqlFaultKind::Cancelled,
+                message,
+            };
+        }
+        let seconds = limits.time_ns_max as f64 / 1e9;
+        let message = format!(
+            "the query was stopped after {seconds} s: narrow it (ts > now_ns() - 60e9, newest = 1), \
+             or raise its time limit"
+        );
+        SqlFault {
+            kind: SqlFaultKind::Limit,
+            message,
+        }
+    }
+
+    /// That the last statement was not authorized, and what in it.
+    pub(crate) fn refusal(&self) -> SqlFault {
+        let refused = self
+            .refusal
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let what = refused.as_deref().unwrap_or("this statement");
+        let message = format!(
+            "{what} is refused: SQL here only reads (SELECT from what `SELECT * FROM tables` lists)"
+        );
+        SqlFault {
+            kind: SqlFaultKind::Refused,
+            message,
+        }
+    }
+
+    fn authorize(&self, context: &AuthContext<'_>) -> Authorization {
+        let refused = match context.action {
+            AuthAction::Select | AuthAction::Recursive => return Authorization::Allow,
+            // No column of it is read: also how SQLite asks about names of the statement's own (CTEs).
+            AuthAction::Read {
+                column_name: "", ..
+            } => return Authorization::Allow,
+            AuthAction::Read { table_name, .. } if self.may_read(table_name) => {
+                return Authorization::Allow;
+            }
+            AuthAction::Function { function_name } if may_call(function_name) => {
+                return Authorization::Allow;
+            }
+            AuthAction::Read { table_name, .. } => format!("reading {table_name}"),
+            AuthAction::Function { function_name } => format!("the function {function_name}"),
+            AuthAction::Pragma { pragma_name, .. } => format!("PRAGMA {pragma_name}"),
+            AuthAction::Attach { .. } => "ATTACH".into(),
+            AuthAction::Detach { .. } => "DETACH".into(),
+            AuthAction::Transaction { .. } | AuthAction::Savepoint { .. } => "a transaction".into(),
+            AuthAction::Insert { .. } | AuthAction::Update { .. } | AuthAction::Delete { .. } => {
+                "writing".into()
+            }
+            _ => "changing the schema".into(),
+        };
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused);
+        Authorization::Deny
+    }
+
+    fn may_read(&self, table: &str) -> bool {
+        self.names.contains(table) || FOREIGN_TABLES.iter().any(|t| t.eq_ignore_ascii_case(table))
+    }
+}
+
+fn may_call(function: &str) -> bool {
+    let function = function.to_ascii_lowercase();
+    FUNCTIONS_ALLOWED.contains(&function.as_str())
+}
+
+/// The functions that guests may call.
+pub(crate) const FUNCTIONS_ALLOWED: &[&str] = &[
+    // ours
+    "iso",
+    "now_ns",
+    // aggregates and windows
+    "avg",
+    "count",
+    "group_concat",
+    "max",
+    "median",
+    "min",
+    "percentile",
+    "percentile_cont",
+    "percentile_disc",
+    "string_agg",
+    "sum",
+    "total",
+    "cume_dist",
+    "dense_rank",
+    "first_value",
+    "lag",
+    "last_value",
+    "lead",
+    "nth_value",
+    "ntile",
+    "percent_rank",
+    "rank",
+    "row_number",
+    // scalars
+    "abs",
+    "char",
+    "coalesce",
+    "concat",
+    "concat_ws",
+    "format",
+    "glob",
+    "hex",
+    "if",
+    "ifnull",
+    "iif",
+    "instr",
+    "length",
+    "like",
+    "likelihood",
+    "likely",
+    "lower",
+    "ltrim",
+    "nullif",
+    "octet_length",
+    "printf",
+    "quote",
+    "random",
+    "replace",
+    "round",
+    "rtrim",
+    "sign",
+    "substr",
+    "substring",
+    "trim",
+    "typeof",
+    "unhex",
+    "unicode",
+    "unistr",
+    "unlikely",
+    "upper",
+    "sqlite_version",
+    // mathematics
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "ceil",
+    "ceiling",
+    "cos",
+    "cosh",
+    "degrees",
+    "exp",
+    "floor",
+    "ln",
+    "log",
+    "log10",
+    "log2",
+    "mod",
+    "pi",
+    "pow",
+    "power",
+    "radians",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+    "trunc",
+    // times
+    "current_date",
+    "current_time",
+    "current_timestamp",
+    "date",
+    "datetime",
+    "julianday",
+    "strftime",
+    "time",
+    "timediff",
+    "unixepoch",
+    // JSON
+    "->",
+    "->>",
+    "json",
+    "json_array",
+    "json_array_length",
+    "json_extract",
+    "json_group_array",
+    "json_group_object",
+    "json_object",
+    "json_patch",
+    "json_quote",
+    "json_remove",
+    "json_replace",
+    "json_set",
+    "json_type",
+    "json_valid",
+    "json_pretty",
+];

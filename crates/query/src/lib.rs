@@ -1,0 +1,62 @@
+//! SQL by SQLite's virtual tables over the live streams.
+//!
+//! Every process that may read an agent's segment can ask in SQL, without the agent: each metric is
+//! a table, the rows are the samples that the rings hold, and `newest` marks each stream's newest.
+//!
+//! ```no_run
+//! use std::sync::{Arc, atomic::AtomicBool};
+//! use barograph_model::SqlLimits;
+//! use barograph_query::Database;
+//! use barograph_stream::{RunDir, SystemClock};
+//!
+//! let mut database = Database::open(&RunDir::find(), Arc::new(SystemClock::new()))?;
+//! let sql = "SELECT device, value FROM disk_read_bytes WHERE newest";
+//! let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false))?;
+//! println!("{} devices", rows.len());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! It stands alone because it owns SQLite. With the feature `bundled` SQLite is compiled in; with
+//! `loadable` the same tables are registered in the SQLite of a host program (`extension/`).
+
+mod catalogue;
+mod error;
+mod functions;
+mod listing;
+mod live;
+mod metric;
+mod plan;
+mod shape;
+mod sqlite;
+mod stream;
+mod system;
+
+#[cfg(feature = "bundled")]
+mod arrow;
+#[cfg(feature = "bundled")]
+mod database;
+#[cfg(feature = "bundled")]
+mod fault;
+#[cfg(feature = "bundled")]
+mod guard;
+#[cfg(feature = "bundled")]
+mod pool;
+#[cfg(feature = "bundled")]
+mod rows;
+#[cfg(feature = "bundled")]
+mod suggest;
+#[cfg(feature = "bundled")]
+mod text;
+
+#[cfg(feature = "loadable")]
+pub mod loadable;
+
+pub use error::QueryError;
+
+#[cfg(feature = "bundled")]
+pub use crate::{
+    database::{Database, Prepared, RowView},
+    guard::{SQL_BYTES_MAX, TEXT_RESULT_BYTES_MAX},
+    pool::{PoolConfig, QueryPool},
+    rows::{Cell, Column, Field, Rows},
+};

@@ -1,0 +1,314 @@
+//! Tables that are made row by row in Rust: the system tables and the table functions.
+//!
+//! A listing has arguments (hidden columns, as SQLite's table functions want them) and produces
+//! batches of rows lazily, one stream at a time, so that its memory is that of one stream.
+
+use std::ffi::{CString, c_int};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use rusqlite::Result;
+use rusqlite::types::{Null, ValueRef};
+use rusqlite::vtab::{Context, Filters, IndexConstraintOp, IndexInfo};
+
+use crate::error::usage;
+use crate::live::{Claim, Live};
+use crate::sqlite::{Cursor, Table};
+
+/// One field of a row.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Cell {
+    Null,
+    Int(i64),
+    Real(f64),
+    Text(Arc<str>),
+}
+
+impl From<i64> for Cell {
+    fn from(v: i64) -> Self {
+        Self::Int(v)
+    }
+}
+
+impl From<f64> for Cell {
+    fn from(v: f64) -> Self {
+        Self::Real(v)
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(v: &str) -> Self {
+        Self::Text(v.into())
+    }
+}
+
+impl From<String> for Cell {
+    fn from(v: String) -> Self {
+        Self::Text(v.into())
+    }
+}
+
+impl From<Arc<str>> for Cell {
+    fn from(v: Arc<str>) -> Self {
+        Self::Text(v)
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for Cell {
+    fn from(v: Option<T>) -> Self {
+        v.map_or(Self::Null, Into::into)
+    }
+}
+
+impl From<&barograph_model::Value> for Cell {
+    fn from(value: &barograph_model::Value) -> Self {
+        use barograph_model::Value;
+        match value {
+            Value::Int(v) => Self::Int(*v),
+            Value::Float(v) => Self::Real(*v),
+            Value::Bool(v) => Self::Int(i64::from(*v)),
+            Value::Text(v) => Self::Text(Arc::clone(v)),
+        }
+    }
+}
+
+pub(crate) type Row = Vec<Cell>;
+pub(crate) type Batches = Box<dyn Iterator<Item = Result<Vec<Row>>>>;
+
+/// What a listing is.
+pub(crate) struct Listing {
+    pub(crate) name: &'static str,
+    /// `system` or `function`.
+    pub(crate) kind: &'static str,
+    pub(crate) help: &'static str,
+    /// Column name and declared type, in the order of the cells.
+    pub(crate) columns: &'static [(&'static str, &'static str)],
+    /// Names of the arguments, in the order of the call.
+    pub(crate) arguments: &'static [&'static str],
+    pub(crate) produce: fn(&Arc<Live>, &Arguments) -> Result<Batches>,
+}
+
+/// What a listing was called with.
+#[derive(Clone, Debug)]
+pub(crate) struct Arguments {
+    of: &'static str,
+    names: &'static [&'static str],
+    values: Vec<Option<Cell>>,
+}
+
+impl Arguments {
+    /// The text at `index`; it must be there.
+    pub(crate) fn text(&self, index: usize) -> Result<&str> {
+        match &self.values[index] {
+            Some(Cell::Text(text)) => Ok(text),
+            _ => Err(self.wrong(index, "a text")),
+        }
+    }
+
+    /// The integer at `index`; NULL is as good as none. A float is cut.
+    pub(crate) fn int(&self, index: usize) -> Result<Option<i64>> {
+        match &self.values[index] {
+            None | Some(Cell::Null) => Ok(None),
+            Some(Cell::Int(value)) => Ok(Some(*value)),
+            Some(Cell::Real(value)) if value.is_finite() => Ok(Some(*value as i64)),
+            Some(_) => Err(self.wrong(index, "an integer (nanoseconds since the epoch for times)")),
+        }
+    }
+
+    /// The number at `index`; it must be there.
+    pub(crate) fn real(&self, index: usize) -> Result<f64> {
+        match &self.values[index] {
+            Some(Cell::Int(value)) => Ok(*value as f64),
+            Some(Cell::Real(value)) => Ok(*value),
+            _ => Err(self.wrong(index, "a number")),
+        }
+    }
+
+    /// An error that shows the call as it should be.
+    pub(crate) fn wrong(&self, index: usize, expected: &str) -> rusqlite::Error {
+        let (of, call) = (self.of, self.names.join(", "));
+        usage(format!(
+            "{of}({call}): {} must be {expected}",
+            self.names[index]
+        ))
+    }
+}
+
+pub(crate) type ListingAux = (Arc<Live>, &'static Listing);
+
+/// The table of a listing.
+pub(crate) struct ListingTable {
+    live: Arc<Live>,
+    listing: &'static Listing,
+}
+
+impl Table for ListingTable {
+    type Aux = ListingAux;
+    type Cursor = ListingCursor;
+
+    fn connect((live, listing): &ListingAux) -> (CString, Self) {
+        let columns = listing
+            .columns
+            .iter()
+            .map(|(name, ty)| format!("\"{name}\" {ty}"));
+        let arguments = listing
+            .arguments
+            .iter()
+            .map(|name| format!("\"arg_{name}\" HIDDEN"));
+        let all: Vec<String> = columns.chain(arguments).collect();
+        let schema = CString::new(format!("CREATE TABLE x({})", all.join(", ")))
+            .expect("the names are constants");
+        (
+            schema,
+            Self {
+                live: Arc::clone(live),
+                listing,
+            },
+        )
+    }
+
+    fn best_index(&self, info: &mut IndexInfo) -> Result<bool> {
+        let first = self.listing.columns.len();
+        let mut given = vec![None; self.listing.arguments.len()];
+        for (i, constraint) in info.constraints().enumerate() {
+            let column = usize::try_from(constraint.column()).unwrap_or(0);
+            let is_equal = constraint.operator() == IndexConstraintOp::SQLITE_INDEX_CONSTRAINT_EQ;
+            if column < first || !is_equal {
+                continue;
+            }
+            if !constraint.is_usable() {
+                return Ok(false); // An argument that is not known yet: another order of the join.
+            }
+            given[column - first] = Some(i);
+        }
+        let mut mask = 0;
+        let mut argument = 1;
+        for (bit, constraint) in given.iter().enumerate() {
+            if let Some(i) = constraint {
+                let mut usage = info.constraint_usage(*i);
+                usage.set_argv_index(argument);
+                usage.set_omit(true);
+                argument += 1;
+                mask |= 1 << bit;
+            }
+        }
+        info.set_idx_num(mask);
+        // Without its first argument a function only has an error to give.
+        let is_called = given.first().is_none_or(Option::is_some);
+        info.set_estimated_cost(if is_called { 10_000.0 } else { 1e18 });
+        info.set_estimated_rows(1_000);
+        Ok(true)
+    }
+
+    fn open(&self) -> ListingCursor {
+        ListingCursor {
+            live: Arc::clone(&self.live),
+            listing: self.listing,
+            arguments: Vec::new(),
+            batches: Box::new(std::iter::empty()),
+            rows: Vec::new(),
+            at: 0,
+            number: 0,
+            call: 0,
+            claim: self.live.memory.claim(),
+        }
+    }
+}
+
+/// A scan of a listing.
+pub(crate) struct ListingCursor {
+    live: Arc<Live>,
+    listing: &'static Listing,
+    arguments: Vec<Option<Cell>>,
+    batches: Batches,
+    rows: Vec<Row>,
+    at: usize,
+    /// Rows before the current one.
+    number: u32,
+    /// Hash of the arguments.
+    call: i64,
+    claim: Claim,
+}
+
+impl Cursor for ListingCursor {
+    fn filter(&mut self, mask: c_int, _text: Option<&str>, args: &Filters<'_>) -> Result<()> {
+        let mut values = args.iter();
+        let names = self.listing.arguments;
+        self.arguments = (0..names.len())
+            .map(|bit| {
+                if mask & (1 << bit) != 0 {
+                    values.next().map(cell)
+                } else {
+                    None
+                }
+            })
+            .collect();
+        let call = Arguments {
+            of: self.listing.name,
+            names,
+            values: self.arguments.clone(),
+        };
+        self.batches = (self.listing.produce)(&self.live, &call)?;
+        let mut hash = DefaultHasher::new();
+        format!("{:?}", self.arguments).hash(&mut hash);
+        self.call = hash.finish() as i64;
+        self.rows.clear();
+        self.at = 0;
+        self.number = 0;
+        self.settle()
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.at += 1;
+        self.number = self.number.wrapping_add(1);
+        self.settle()
+    }
+
+    fn eof(&self) -> bool {
+        self.at >= self.rows.len()
+    }
+
+    fn column(&self, context: &mut Context, index: usize) -> Result<()> {
+        let width = self.listing.columns.len();
+        let cell = if index < width {
+            self.rows.get(self.at).and_then(|row| row.get(index))
+        } else {
+            self.arguments.get(index - width).and_then(Option::as_ref)
+        };
+        match cell {
+            None | Some(Cell::Null) => context.set_result(Null),
+            Some(Cell::Int(v)) => context.set_result(*v),
+            Some(Cell::Real(v)) => context.set_result(*v),
+            Some(Cell::Text(v)) => context.set_result(&**v),
+        }
+    }
+
+    fn rowid(&self) -> i64 {
+        // Rows of other calls are other rows: SQLite tells by it which rows of an OR it has given.
+        (self.call << 32) | i64::from(self.number)
+    }
+}
+
+impl ListingCursor {
+    fn settle(&mut self) -> Result<()> {
+        while self.eof() {
+            let Some(batch) = self.batches.next() else {
+                break;
+            };
+            self.rows = batch?;
+            self.at = 0;
+            let cells = self.rows.len() * self.listing.columns.len();
+            self.claim.set(cells * size_of::<Cell>())?;
+        }
+        Ok(())
+    }
+}
+
+fn cell(value: ValueRef<'_>) -> Cell {
+    match value {
+        ValueRef::Null => Cell::Null,
+        ValueRef::Integer(v) => Cell::Int(v),
+        ValueRef::Real(v) => Cell::Real(v),
+        ValueRef::Text(v) | ValueRef::Blob(v) => String::from_utf8_lossy(v).into_owned().into(),
+    }
+}

@@ -1,0 +1,55 @@
+//! The tables in the SQLite of a host program: the inside of `libbaro_sqlite.so`.
+//!
+//! The host owns the connection, so there are no limits and no authorizer here: whoever loads the
+//! extension may already do all that their process may. Tables of metrics that appear after the
+//! extension was loaded come with `SELECT baro_refresh()`, since SQLite asks nobody about a table
+//! that it does not know; streams that come and go in known tables are seen by themselves.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use barograph_stream::{RunDir, SystemClock};
+use rusqlite::functions::FunctionFlags;
+use rusqlite::{Connection, Result};
+
+use crate::catalogue::Catalogue;
+use crate::error::usage;
+use crate::live::Live;
+use crate::sqlite::with_connection;
+
+pub use rusqlite;
+
+/// Registers tables and functions over the run directory that [`RunDir::find`] finds. The form that
+/// `Connection::extension_init2` asks for.
+pub fn register(connection: Connection) -> Result<bool> {
+    let live = Live::open(&RunDir::find(), Arc::new(SystemClock::new()))
+        .map_err(|e| usage(e.to_string()))?;
+    let live = Arc::new(live);
+    let catalogue = Arc::new(Mutex::new(Catalogue::new(&connection, &live)?));
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DIRECTONLY;
+
+    let (of_refresh, of_open) = (
+        (Arc::clone(&live), Arc::clone(&catalogue)),
+        (live, catalogue),
+    );
+    connection.create_scalar_function("baro_refresh", 0, flags, move |call| {
+        let (live, catalogue) = &of_refresh;
+        with_connection(call, |connection| refresh(connection, live, catalogue))
+    })?;
+    connection.create_scalar_function("baro_open", 1, flags, move |call| {
+        let (live, catalogue) = &of_open;
+        let path: String = call.get(0)?;
+        live.move_to(RunDir::new(PathBuf::from(path)))
+            .map_err(|e| usage(e.to_string()))?;
+        with_connection(call, |connection| refresh(connection, live, catalogue))
+    })?;
+    Ok(false)
+}
+
+/// Follows the agent; returns the number of its streams.
+fn refresh(connection: &Connection, live: &Live, catalogue: &Mutex<Catalogue>) -> Result<i64> {
+    let snapshot = live.attend().map_err(|e| usage(e.to_string()))?;
+    let mut catalogue = catalogue.lock().unwrap_or_else(PoisonError::into_inner);
+    catalogue.follow(connection, &snapshot)?;
+    Ok(snapshot.streams.len() as i64)
+}

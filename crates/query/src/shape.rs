@@ -1,0 +1,171 @@
+//! The columns of a metric's table: the fixed ones, and the labels of its streams.
+//!
+//! A shape only grows while a connection lives: a label that was once a column stays one (NULL where
+//! absent), so that a statement does not break because a stream went away.
+
+use std::ffi::CString;
+use std::sync::Arc;
+
+use barograph_model::{Kind, ValueType};
+
+use crate::stream::Stream;
+
+/// Most label columns of one table; further labels are found in `streams.labels` only.
+pub(crate) const LABEL_COLUMNS_MAX: usize = 200;
+
+/// What a column of a metric's table holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Column {
+    /// Time of the sample.
+    Ts,
+    /// Its value.
+    Value,
+    /// How it came to be.
+    Quality,
+    /// Half width of its interval.
+    Error,
+    /// Where it was measured.
+    Node,
+    /// Whether it is its stream's newest.
+    Newest,
+    /// The label of this name.
+    Label(String),
+    /// When the resource was last looked at.
+    Looked,
+    /// Time since then.
+    AgeNs,
+    /// Unit of the value.
+    Unit,
+}
+
+/// Index of [`Column::Newest`], which a plan names.
+#[cfg(test)]
+pub(crate) const NEWEST_INDEX: usize = 5;
+
+const FIRST: [(&str, Column); 6] = [
+    ("ts", Column::Ts),
+    ("value", Column::Value),
+    ("quality", Column::Quality),
+    ("error", Column::Error),
+    ("node", Column::Node),
+    ("newest", Column::Newest),
+];
+
+/// Hidden columns: not part of `*`. The first two are the names in Apollo's resource query.
+const LAST: [(&str, Column); 5] = [
+    ("Timestamp", Column::Ts),
+    ("metric", Column::Value),
+    ("looked", Column::Looked),
+    ("age_ns", Column::AgeNs),
+    ("unit", Column::Unit),
+];
+
+/// The columns of one metric's table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Column name and label name.
+    labels: Vec<(String, String)>,
+    /// Type of the values; `None` when the streams of the table differ.
+    value_type: Option<ValueType>,
+    pub(crate) kind: Kind,
+    pub(crate) help: String,
+}
+
+impl Shape {
+    /// The shape that holds `streams` too; `None` when `old` already does.
+    pub(crate) fn grown(old: Option<&Self>, streams: &[Arc<Stream>]) -> Option<Self> {
+        let first = &streams.first()?.entry.descriptor;
+        let mut shape = old.cloned().unwrap_or_else(|| Self {
+            labels: Vec::new(),
+            value_type: Some(first.value_type),
+            kind: first.kind,
+            help: first.help.clone(),
+        });
+        for stream in streams {
+            let descriptor = &stream.entry.descriptor;
+            if shape.value_type.is_some_and(|t| t != descriptor.value_type) {
+                shape.value_type = None;
+            }
+            for (label, _) in descriptor.labels.iter() {
+                shape.add_label(label);
+            }
+        }
+        (old != Some(&shape)).then_some(shape)
+    }
+
+    fn add_label(&mut self, label: &str) {
+        if self.labels.iter().any(|(_, known)| known == label)
+            || self.labels.len() == LABEL_COLUMNS_MAX
+        {
+            return;
+        }
+        let mut column = label.to_owned();
+        while self
+            .names()
+            .any(|taken| taken.eq_ignore_ascii_case(&column))
+        {
+            column.insert_str(0, "label_");
+        }
+        self.labels.push((column, label.to_owned()));
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let fixed = |columns: &'static [(&str, Column)]| columns.iter().map(|(name, _)| *name);
+        let labels = self.labels.iter().map(|(column, _)| column.as_str());
+        fixed(&FIRST).chain(labels).chain(fixed(&LAST))
+    }
+
+    /// The names of all columns, hidden ones last.
+    pub(crate) fn column_names(&self) -> Vec<String> {
+        self.names().map(str::to_owned).collect()
+    }
+
+    /// What the columns hold, in their order.
+    pub(crate) fn columns(&self) -> Vec<Column> {
+        let labels = self
+            .labels
+            .iter()
+            .map(|(_, label)| Column::Label(label.clone()));
+        let fixed = |columns: &'static [(&str, Column)]| columns.iter().map(|(_, c)| c.clone());
+        fixed(&FIRST).chain(labels).chain(fixed(&LAST)).collect()
+    }
+
+    /// The `CREATE TABLE` text that SQLite reads the columns from.
+    pub(crate) fn schema(&self) -> CString {
+        let hidden_from = FIRST.len() + self.labels.len();
+        let columns: Vec<String> = self
+            .names()
+            .zip(self.columns())
+            .enumerate()
+            .map(|(i, (name, column))| {
+                let hidden = if i >= hidden_from { " HIDDEN" } else { "" };
+                // Without this said SQLite does not look for the smallest time in order.
+                let never_null = if column == Column::Ts {
+                    " NOT NULL"
+                } else {
+                    ""
+                };
+                let declared = self.declared(&column);
+                format!("\"{name}\" {declared}{hidden}{never_null}")
+            })
+            .collect();
+        CString::new(format!("CREATE TABLE x({})", columns.join(", ")))
+            .expect("column names are letters, digits and _")
+    }
+
+    fn declared(&self, column: &Column) -> &'static str {
+        match column {
+            Column::Ts | Column::Looked | Column::AgeNs => "INTEGER",
+            Column::Error => "REAL",
+            Column::Quality | Column::Node | Column::Unit | Column::Label(_) => "TEXT",
+            Column::Newest => "BOOLEAN",
+            Column::Value => match self.value_type {
+                Some(ValueType::Int) => "INTEGER",
+                Some(ValueType::Float) => "REAL",
+                Some(ValueType::Bool) => "BOOLEAN",
+                Some(ValueType::Text) => "TEXT",
+                None => "",
+            },
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! One stream as a table sees it: its descriptor, its reader, and what is known of the order of the
+//! time stamps in its ring.
+//!
+//! Time stamps come from a clock that may be set back, so a ring is not sorted by them as such. But
+//! a ring whose samples were all looked at once stays known: only the samples since the last look
+//! must be checked, and newest-first then costs the same at every depth.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use barograph_model::Sample;
+use barograph_stream::{Entry, Latest, StreamReader};
+
+/// One stream.
+pub(crate) struct Stream {
+    pub(crate) entry: Entry,
+    pub(crate) node: Arc<str>,
+    pub(crate) table: String,
+    reader: StreamReader,
+    order: Mutex<Order>,
+}
+
+/// Up to which sample the order is known.
+struct Order {
+    checked: u64,
+    last_ts: i64,
+    /// From this sample on to `checked` no time stamp is smaller than the one before.
+    sorted_since: u64,
+}
+
+impl Order {
+    fn advance(&mut self, number: u64, ts: i64) {
+        if number != self.checked + 1 || ts < self.last_ts {
+            self.sorted_since = number;
+        }
+        self.checked = number;
+        self.last_ts = ts;
+    }
+}
+
+/// The newest sample of a stream.
+pub(crate) struct Head {
+    pub(crate) sample: Sample,
+    /// Its number in the stream, from 1.
+    pub(crate) number: u64,
+    /// Whether the ring up to here is sorted by time, so that this sample is the latest in time too.
+    pub(crate) sorted: bool,
+}
+
+impl Stream {
+    pub(crate) fn new(reader: StreamReader, entry: Entry, node: Arc<str>) -> Self {
+        let order = Mutex::new(Order {
+            checked: 0,
+            last_ts: i64::MIN,
+            sorted_since: 1,
+        });
+        let table = entry.descriptor.name.table();
+        Self {
+            entry,
+            node,
+            table,
+            reader,
+            order,
+        }
+    }
+
+    /// Streams are listed by name and labels.
+    pub(crate) fn sort_key(&self) -> (&barograph_model::Name, &barograph_model::Labels) {
+        (&self.entry.descriptor.name, &self.entry.descriptor.labels)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.entry.descriptor.name.as_str()
+    }
+
+    pub(crate) fn unit(&self) -> &str {
+        self.entry.descriptor.unit.as_str()
+    }
+
+    pub(crate) fn label(&self, name: &str) -> Option<&str> {
+        self.entry.descriptor.labels.get(name)
+    }
+
+    /// The labels as a JSON object.
+    pub(crate) fn labels_json(&self) -> String {
+        let pairs = self.entry.descriptor.labels.iter();
+        serde_json::Value::Object(pairs.map(|(n, v)| (n.into(), v.into())).collect()).to_string()
+    }
+
+    /// The newest sample and its number.
+    pub(crate) fn latest(&self) -> Option<(Sample, u64)> {
+        match self.reader.latest() {
+            Latest::Sample { sample, count, .. } => Some((sample, count)),
+            Latest::Empty | Latest::Gone => None,
+        }
+    }
+
+    /// When the resource was last looked at.
+    pub(crate) fn looked_ns(&self, newest_ts: i64) -> i64 {
+        self.reader.looked_ns().max(newest_ts)
+    }
+
+    /// Samples so far, and how many of them the ring holds.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let count = self.reader.count().unwrap_or(0);
+        (count, count.min(self.reader.depth()))
+    }
+
+    /// The newest sample, with what is known of the order of those before it.
+    pub(crate) fn head(&self) -> Option<Head> {
+        let (mut sample, mut number) = self.latest()?;
+        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        if number == order.checked + 1 {
+            order.advance(number, sample.ts);
+        } else if number > order.checked {
+            let mut news = Vec::new();
+            let scan = self.reader.scan(order.checked, &mut news)?;
+            let first = scan.cursor + 1 - news.len() as u64;
+            for (number, sample) in (first..).zip(&news) {
+                order.advance(number, sample.ts);
+            }
+            if let Some(newest) = news.pop() {
+                (sample, number) = (newest, scan.cursor);
+            }
+        }
+        // The oldest that a scan can give: one cell of a full ring is always the writer's.
+        let oldest = (number + 2).saturating_sub(self.reader.depth()).max(1);
+        let sorted = order.checked == number && order.sorted_since <= oldest;
+        Some(Head {
+            sample,
+            number,
+            sorted,
+        })
+    }
+
+    /// Hands every sample that the ring holds to `take`, oldest first, with its number. At least the
+    /// newest is there unless the stream is empty or has ended, however fast its writer is.
+    pub(crate) fn samples(&self, scratch: &mut Vec<Sample>, mut take: impl FnMut(u64, Sample)) {
+        scratch.clear();
+        let Some(scan) = self.reader.scan(0, scratch) else {
+            return;
+        };
+        if scratch.is_empty() {
+            if let Some((sample, number)) = self.latest() {
+                take(number, sample);
+            }
+            return;
+        }
+        let first = scan.cursor + 1 - scratch.len() as u64;
+        for (number, sample) in (first..).zip(scratch.drain(..)) {
+            take(number, sample);
+        }
+    }
+}
+
+#[cfg(all(test, feature = "bundled"))]
+mod tests {
+    use super::*;
+    use barograph_model::{Descriptor, Kind, Labels, Name, Unit, ValueType};
+    use barograph_stream::{Segment, SegmentConfig};
+
+    #[test]
+    fn the_order_of_a_ring_is_known_when_it_is_full_and_when_the_clock_was_set_back() {
+        const DEPTH: u32 = 8;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("segment");
+        let mut segment = Segment::create(&path, SegmentConfig::new("n"), 0).unwrap();
+        let descriptor = Descriptor {
+            name: Name::new("a.count").unwrap(),
+            labels: Labels::none(),
+            value_type: ValueType::Int,
+            unit: Unit::new("count").unwrap(),
+            kind: Kind::Gauge,
+            help: String::new(),
+        };
+        let mut writer = segment.register(&descriptor, Some(DEPTH), 0).unwrap();
+        let reader = segment.reader().unwrap();
+        let entry = reader.directory().entries.remove(0);
+        let stream = Stream::new(reader.stream(&entry), entry, "n".into());
+        assert!(stream.head().is_none());
+
+        let mut append = |ts: i64| writer.append(&Sample::measured(ts, ts)).unwrap();
+        // Looked at for the first time when it is full and has wrapped, then again unchanged.
+        (1..=50).for_each(&mut append);
+        for _ in 0..2 {
+            let head = stream.head().unwrap();
+            assert_eq!((head.sample.ts, head.number, head.sorted), (50, 50, true));
+        }
+        // One more, several more, more than the ring holds.
+        append(51);
+        assert!(stream.head().unwrap().sorted);
+        (52..=55).for_each(&mut append);
+        assert!(stream.head().unwrap().sorted);
+        (56..=99).for_each(&mut append);
+        assert!(stream.head().unwrap().sorted);
+        // Set back: unsorted for as long as a scan can give the sample before the step. A scan of
+        // a full ring gives one sample less than its depth.
+        append(10);
+        for ts in 11..10 + i64::from(DEPTH) - 2 {
+            assert!(!stream.head().unwrap().sorted, "{ts}");
+            append(ts);
+        }
+        assert!(!stream.head().unwrap().sorted);
+        append(40);
+        assert!(stream.head().unwrap().sorted);
+    }
+}

@@ -1,0 +1,289 @@
+//! The system tables: what there is, how it is, what was lost.
+
+use std::sync::Arc;
+
+use barograph_model::NS_PER_S;
+use barograph_stream::SegmentState;
+use rusqlite::Result;
+use serde_json::Value as Json;
+
+use crate::error::internal;
+use crate::functions::FUNCTIONS;
+use crate::listing::{Arguments, Batches, Cell, Listing, Row};
+use crate::live::{Live, Snapshot};
+use crate::stream::Stream;
+
+/// An agent whose heartbeat is older than this is not called live.
+const SILENT_AFTER_NS: i64 = 5 * NS_PER_S;
+
+/// All system tables.
+pub(crate) static SYSTEM: [Listing; 7] = [
+    Listing {
+        name: "streams",
+        kind: "system",
+        help: "every stream: what it is and how it is kept",
+        columns: &[
+            ("name", "TEXT"),
+            ("labels", "TEXT"),
+            ("table_name", "TEXT"),
+            ("type", "TEXT"),
+            ("unit", "TEXT"),
+            ("kind", "TEXT"),
+            ("help", "TEXT"),
+            ("id", "TEXT"),
+            ("depth", "INTEGER"),
+            ("samples", "INTEGER"),
+            ("interval_ns", "INTEGER"),
+            ("node", "TEXT"),
+            ("slot", "INTEGER"),
+            ("generation", "INTEGER"),
+            ("created_ts", "INTEGER"),
+        ],
+        arguments: &[],
+        produce: |live, _| per_stream(live, stream_row),
+    },
+    Listing {
+        name: "latest",
+        kind: "system",
+        help: "the newest sample of every stream",
+        columns: &[
+            ("name", "TEXT"),
+            ("labels", "TEXT"),
+            ("ts", "INTEGER"),
+            ("value", ""),
+            ("quality", "TEXT"),
+            ("error", "REAL"),
+            ("node", "TEXT"),
+            ("looked", "INTEGER"),
+            ("age_ns", "INTEGER"),
+            ("unit", "TEXT"),
+        ],
+        arguments: &[],
+        produce: |live, _| {
+            let now_ns = live.now_ns();
+            per_stream(live, move |_, stream| latest_row(stream, now_ns))
+        },
+    },
+    Listing {
+        name: "tables",
+        kind: "system",
+        help: "every table and table function",
+        columns: &[
+            ("name", "TEXT"),
+            ("columns", "TEXT"),
+            ("kind", "TEXT"),
+            ("help", "TEXT"),
+        ],
+        arguments: &[],
+        produce: tables,
+    },
+    Listing {
+        name: "nodes",
+        kind: "system",
+        help: "the nodes that are known here",
+        columns: &[
+            ("node", "TEXT"),
+            ("state", "TEXT"),
+            ("heartbeat_ts", "INTEGER"),
+            ("age_ns", "INTEGER"),
+            ("pid", "INTEGER"),
+            ("incarnation", "TEXT"),
+            ("streams", "INTEGER"),
+            ("streams_max", "INTEGER"),
+        ],
+        arguments: &[],
+        produce: nodes,
+    },
+    Listing {
+        name: "loss",
+        kind: "system",
+        help: "what was refused or dropped, counted",
+        columns: &[("what", "TEXT"), ("count", "INTEGER"), ("where", "TEXT")],
+        arguments: &[],
+        produce: loss,
+    },
+    Listing {
+        name: "sources",
+        kind: "system",
+        help: "what each source of facts sees, and what is missing and why",
+        columns: &[
+            ("source", "TEXT"),
+            ("state", "TEXT"),
+            ("sees", "TEXT"),
+            ("streams", "INTEGER"),
+            ("missing", "TEXT"),
+            ("polls", "INTEGER"),
+            ("errors", "INTEGER"),
+            ("cost_ns_mean", "REAL"),
+            ("interval_ns", "INTEGER"),
+            ("last_error", "TEXT"),
+        ],
+        arguments: &[],
+        produce: |live, _| document(live, "sources.json", SYSTEM[5].columns),
+    },
+    Listing {
+        name: "insights",
+        kind: "system",
+        help: "the insights: their SQL, their inputs and how they are",
+        columns: &[
+            ("name", "TEXT"),
+            ("table", "TEXT"),
+            ("sql", "TEXT"),
+            ("builtin", "BOOLEAN"),
+            ("unit", "TEXT"),
+            ("help", "TEXT"),
+            ("inputs", "TEXT"),
+            ("groups", "INTEGER"),
+            ("state", "TEXT"),
+            ("reason", "TEXT"),
+            ("evaluations", "INTEGER"),
+            ("cost_ns_mean", "REAL"),
+        ],
+        arguments: &[],
+        produce: |live, _| document(live, "insights.json", SYSTEM[6].columns),
+    },
+];
+
+fn one(rows: Vec<Row>) -> Batches {
+    Box::new(std::iter::once(Ok(rows)))
+}
+
+fn per_stream(
+    live: &Arc<Live>,
+    row: impl Fn(&Snapshot, &Stream) -> Option<Row> + 'static,
+) -> Result<Batches> {
+    let snapshot = live.current().map_err(internal)?;
+    let count = snapshot.streams.len();
+    let rows =
+        (0..count).map(move |i| Ok(row(&snapshot, &snapshot.streams[i]).into_iter().collect()));
+    Ok(Box::new(rows))
+}
+
+fn stream_row(snapshot: &Snapshot, stream: &Stream) -> Option<Row> {
+    let (entry, (_, held)) = (&stream.entry, stream.counts());
+    Some(vec![
+        stream.name().into(),
+        stream.labels_json().into(),
+        stream.table.as_str().into(),
+        entry.descriptor.value_type.as_str().into(),
+        stream.unit().into(),
+        entry.descriptor.kind.as_str().into(),
+        entry.descriptor.help.as_str().into(),
+        entry.series.to_string().into(),
+        i64::from(entry.depth).into(),
+        (held as i64).into(),
+        snapshot.segment.interval_ns(entry).into(),
+        Arc::clone(&stream.node).into(),
+        (entry.slot as i64).into(),
+        i64::from(entry.generation).into(),
+        entry.created_ns.into(),
+    ])
+}
+
+fn latest_row(stream: &Stream, now_ns: i64) -> Option<Row> {
+    let (sample, _) = stream.latest()?;
+    let looked_ns = stream.looked_ns(sample.ts);
+    Some(vec![
+        stream.name().into(),
+        stream.labels_json().into(),
+        sample.ts.into(),
+        (&sample.value).into(),
+        sample.quality.as_str().into(),
+        f64::from(sample.error).into(),
+        Arc::clone(&stream.node).into(),
+        looked_ns.into(),
+        now_ns.saturating_sub(looked_ns).into(),
+        stream.unit().into(),
+    ])
+}
+
+fn tables(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
+    let snapshot = live.current().map_err(internal)?;
+    let metrics = snapshot.shapes.iter().map(|(name, shape)| {
+        let columns = shape.column_names().join(",");
+        vec![
+            name.as_str().into(),
+            columns.into(),
+            "metric".into(),
+            shape.help.as_str().into(),
+        ]
+    });
+    let listings = SYSTEM.iter().chain(&FUNCTIONS).map(|listing| {
+        let columns: Vec<&str> = listing.columns.iter().map(|(name, _)| *name).collect();
+        let call = match listing.arguments {
+            [] => listing.name.to_owned(),
+            arguments => format!("{}({})", listing.name, arguments.join(", ")),
+        };
+        vec![
+            call.into(),
+            columns.join(",").into(),
+            listing.kind.into(),
+            listing.help.into(),
+        ]
+    });
+    Ok(one(metrics.chain(listings).collect()))
+}
+
+fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
+    let snapshot = live.attend().map_err(internal)?;
+    let segment = &snapshot.segment;
+    let age_ns = live.now_ns().saturating_sub(segment.heartbeat_ns());
+    let state = match segment.state() {
+        SegmentState::Closed => "closed",
+        SegmentState::Live if age_ns > SILENT_AFTER_NS => "silent",
+        SegmentState::Live => "live",
+    };
+    Ok(one(vec![vec![
+        Arc::clone(&snapshot.node).into(),
+        state.into(),
+        segment.heartbeat_ns().into(),
+        age_ns.into(),
+        (segment.pid() as i64).into(),
+        segment.incarnation().to_string().into(),
+        (snapshot.streams.len() as i64).into(),
+        (segment.streams_max() as i64).into(),
+    ]]))
+}
+
+fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
+    let snapshot = live.current().map_err(internal)?;
+    Ok(one(vec![vec![
+        "streams refused for lack of room".into(),
+        (snapshot.segment.refused() as i64).into(),
+        live.run_dir().segment().display().to_string().into(),
+    ]]))
+}
+
+/// The objects of a JSON list in the run directory; what is not a scalar in them stays JSON text.
+fn document(
+    live: &Arc<Live>,
+    name: &'static str,
+    columns: &'static [(&'static str, &'static str)],
+) -> Result<Batches> {
+    let Some(bytes) = live.run_dir().document(name).map_err(internal)? else {
+        return Ok(one(Vec::new())); // The agent has not written it yet.
+    };
+    let damaged = |why: String| internal(format!("the agent's {name} is damaged: {why}"));
+    let list: Vec<serde_json::Map<String, Json>> =
+        serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
+    let row = |object: &serde_json::Map<String, Json>| {
+        columns
+            .iter()
+            .map(|(column, _)| json_cell(object.get(*column)))
+            .collect()
+    };
+    Ok(one(list.iter().map(row).collect()))
+}
+
+fn json_cell(value: Option<&Json>) -> Cell {
+    match value {
+        None | Some(Json::Null) => Cell::Null,
+        Some(Json::Bool(v)) => i64::from(*v).into(),
+        Some(Json::Number(v)) => match v.as_i64() {
+            Some(int) => int.into(),
+            None => v.as_f64().into(),
+        },
+        Some(Json::String(v)) => v.as_str().into(),
+        Some(nested) => nested.to_string().into(),
+    }
+}

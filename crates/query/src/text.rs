@@ -1,0 +1,230 @@
+//! SQL text before SQLite sees it: one statement only, and the idiom `WHERE newest`.
+//!
+//! SQLite hands a virtual table the constraints of the form *column operator value*. A bare `newest`
+//! is none, so the whole ring would be read for it; where it stands as a factor of its own it is
+//! given the twin `newest AND newest<>0`, which is true for the same values of whatever `newest` is.
+
+use std::borrow::Cow;
+
+/// A token; comments and blanks are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token<'a> {
+    pub(crate) text: &'a str,
+    /// Byte after its last.
+    end: usize,
+    /// A bare or quoted name or a keyword; quotes are part of `text`.
+    pub(crate) is_word: bool,
+}
+
+impl Token<'_> {
+    fn is(&self, word: &str) -> bool {
+        self.text.eq_ignore_ascii_case(word)
+    }
+
+    fn is_any(&self, words: &[&str]) -> bool {
+        words.iter().any(|word| self.is(word))
+    }
+
+    /// The name without quotes.
+    pub(crate) fn name(&self) -> &str {
+        self.text.trim_matches(['"', '`', '[', ']'])
+    }
+}
+
+/// Whether a text has neither a `;` nor `newest`: then there is nothing to look for among its tokens.
+pub(crate) fn is_plain(sql: &str) -> bool {
+    const NEWEST: &[u8] = b"newest";
+    let bytes = sql.as_bytes();
+    let is_newest = |at: usize| {
+        let found = bytes.get(at..at + NEWEST.len());
+        found.is_some_and(|found| found.eq_ignore_ascii_case(NEWEST))
+    };
+    !bytes.iter().enumerate().any(|(at, byte)| match byte {
+        b';' => true,
+        b'n' | b'N' => is_newest(at),
+        _ => false,
+    })
+}
+
+/// Splits SQL text as SQLite does, as far as it matters here.
+pub(crate) fn tokens(sql: &str) -> Vec<Token<'_>> {
+    let bytes = sql.as_bytes();
+    let mut tokens = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let start = at;
+        let is_name = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_' || *b == b'$' || *b >= 0x80;
+        let rest = &bytes[at..];
+        let length_until = |end: &[u8], from: usize| {
+            let found = rest[from..].windows(end.len()).position(|w| w == end);
+            found.map_or(rest.len(), |i| from + i + end.len())
+        };
+        let mut is_word = false;
+        let mut is_blank = false;
+        at += match rest {
+            [b, ..] if b.is_ascii_whitespace() => {
+                is_blank = true;
+                1
+            }
+            [b'-', b'-', ..] => {
+                is_blank = true;
+                length_until(b"\n", 2)
+            }
+            [b'/', b'*', ..] => {
+                is_blank = true;
+                length_until(b"*/", 2)
+            }
+            [b'\'', ..] => length_until(b"'", 1),
+            [quote @ (b'"' | b'`'), ..] => {
+                is_word = true;
+                length_until(&[*quote], 1)
+            }
+            [b'[', ..] => {
+                is_word = true;
+                length_until(b"]", 1)
+            }
+            [b, ..] if is_name(b) => {
+                is_word = true;
+                rest.iter().take_while(|b| is_name(b)).count()
+            }
+            _ => 1,
+        };
+        if !is_blank {
+            tokens.push(Token {
+                text: &sql[start..at],
+                end: at,
+                is_word,
+            });
+        }
+    }
+    tokens
+}
+
+/// Whether anything follows the first statement.
+pub(crate) fn has_more_statements(tokens: &[Token<'_>]) -> bool {
+    let mut rest = tokens
+        .iter()
+        .skip_while(|t| t.text != ";")
+        .skip_while(|t| t.text == ";");
+    rest.next().is_some()
+}
+
+/// Gives each bare `newest` its twin.
+pub(crate) fn with_newest_constraints<'a>(sql: &'a str, tokens: &[Token<'_>]) -> Cow<'a, str> {
+    // `x BETWEEN a AND newest` looks like a factor and is none.
+    let between = tokens.iter().any(|t| t.is("BETWEEN"));
+    let before: &[&str] = if between {
+        &["WHERE", "ON"]
+    } else {
+        &["WHERE", "ON", "AND"]
+    };
+    let after = [
+        "AND",
+        "OR",
+        "GROUP",
+        "HAVING",
+        "WINDOW",
+        "ORDER",
+        "LIMIT",
+        "UNION",
+        "INTERSECT",
+        "EXCEPT",
+        "WHERE",
+        "JOIN",
+        "LEFT",
+        "INNER",
+        "CROSS",
+        "NATURAL",
+        ")",
+        ";",
+        ",",
+    ];
+    let mut out = String::new();
+    let mut copied = 0;
+    for (i, token) in tokens.iter().enumerate().filter(|(_, t)| t.is("newest")) {
+        let qualifier = match i.checked_sub(2).map(|first| &tokens[first..i]) {
+            Some([table, dot]) if dot.text == "." => Some(table),
+            _ => None,
+        };
+        let first = if qualifier.is_some() { i - 2 } else { i };
+        let follows = first
+            .checked_sub(1)
+            .is_some_and(|p| tokens[p].is_any(before));
+        let ends = tokens.get(i + 1).is_none_or(|next| next.is_any(&after));
+        if follows && ends {
+            out.push_str(&sql[copied..token.end]);
+            let table = qualifier
+                .map(|q| format!("{}.", q.text))
+                .unwrap_or_default();
+            out.push_str(&format!(" AND {table}newest<>0"));
+            copied = token.end;
+        }
+    }
+    if copied == 0 {
+        return Cow::Borrowed(sql);
+    }
+    out.push_str(&sql[copied..]);
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_counted() {
+        let check = |sql: &str, expect: bool| {
+            assert_eq!(has_more_statements(&tokens(sql)), expect, "{sql}");
+        };
+        check("SELECT 1", false);
+        check("SELECT 1; ;; -- the end", false);
+        check("SELECT 1; /* more */ SELECT 2", true);
+        check("SELECT ';'; ", false);
+        check("SELECT 'it''s; ' ; x", true);
+        check("SELECT \"a;b\", [c;d], `e;f`", false);
+        check("", false);
+        check("/* never closed ; x", false);
+        check("é;é", true);
+    }
+
+    #[test]
+    fn plain_texts_have_nothing_to_look_for() {
+        let check = |sql: &str, expect: bool| assert_eq!(is_plain(sql), expect, "{sql}");
+        check("SELECT MAX(ts), value FROM t -- nn newes", true);
+        check("", true);
+        check("SELECT 1; SELECT 2", false);
+        check("SELECT * FROM t WHERE nNEWest", false);
+        check("SELECT * FROM t WHERE newest", false);
+    }
+
+    #[test]
+    fn newest_as_a_factor_gets_a_constraint() {
+        let check = |sql: &str, expect: &str| {
+            assert_eq!(with_newest_constraints(sql, &tokens(sql)), expect);
+        };
+        let same = |sql: &str| check(sql, sql);
+        check(
+            "SELECT * FROM t WHERE newest",
+            "SELECT * FROM t WHERE newest AND newest<>0",
+        );
+        check(
+            "SELECT * FROM t WHERE t.newest AND a=1 GROUP BY b",
+            "SELECT * FROM t WHERE t.newest AND t.newest<>0 AND a=1 GROUP BY b",
+        );
+        check(
+            "SELECT * FROM a JOIN b ON a.d=b.d AND b.Newest WHERE newest OR x",
+            "SELECT * FROM a JOIN b ON a.d=b.d AND b.Newest AND b.newest<>0 \
+             WHERE newest AND newest<>0 OR x",
+        );
+        check(
+            "(SELECT 1 WHERE newest)",
+            "(SELECT 1 WHERE newest AND newest<>0)",
+        );
+        same("SELECT newest FROM t WHERE newest=1");
+        same("SELECT * FROM t WHERE NOT newest");
+        same("SELECT * FROM t WHERE x BETWEEN 0 AND newest");
+        same("SELECT * FROM t WHERE newest + 1");
+        same("SELECT 'WHERE newest'");
+        same("SELECT CASE WHEN a AND newest THEN 1 END FROM t");
+    }
+}

@@ -1,0 +1,96 @@
+//! The query threads: answers, cancelled and refused questions, a full queue.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use barograph_model::{Clock, ResultFormat, SqlEngine as _, SqlFaultKind, SqlLimits, SqlRequest};
+use barograph_query::{PoolConfig, QueryPool};
+use barograph_stream::{RunDir, SystemClock};
+
+use crate::demo::Demo;
+
+const ENDLESS: &str =
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT count(*) FROM n";
+
+fn request(sql: &str) -> SqlRequest {
+    SqlRequest {
+        sql: sql.into(),
+        format: ResultFormat::JsonRows,
+        limits: SqlLimits::default(),
+        cancel: Arc::new(AtomicBool::new(false)),
+    }
+}
+
+fn pool(dir: &std::path::Path, threads: usize, queue_max: usize) -> QueryPool {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    QueryPool::start(&RunDir::new(dir), &clock, PoolConfig { threads, queue_max }).unwrap()
+}
+
+#[test]
+fn questions_are_answered_in_every_format() {
+    let dir = tempfile::tempdir().unwrap();
+    let _demo = Demo::known(dir.path());
+    let pool = pool(dir.path(), 2, 4);
+    let sql = "SELECT value FROM pfs_capacity WHERE newest";
+    let reply = pool.query(&request(sql)).unwrap();
+    assert_eq!(
+        (reply.rows, &reply.body[..]),
+        (1, &br#"[{"value":123456}]"#[..])
+    );
+    for (format, begins) in [
+        (ResultFormat::JsonTable, &b"{\"columns\""[..]),
+        (ResultFormat::Arrow, &[0xff; 4][..]),
+    ] {
+        let reply = pool
+            .query(&SqlRequest {
+                format,
+                ..request(sql)
+            })
+            .unwrap();
+        assert!(reply.body.starts_with(begins), "{format:?}");
+    }
+    let fault = pool.query(&request("DROP TABLE streams")).unwrap_err();
+    assert_eq!(fault.kind, SqlFaultKind::Refused);
+    let limits = SqlLimits {
+        bytes_max: 10,
+        ..SqlLimits::default()
+    };
+    let fault = pool
+        .query(&SqlRequest {
+            limits,
+            ..request(sql)
+        })
+        .unwrap_err();
+    assert_eq!(fault.kind, SqlFaultKind::Limit);
+}
+
+#[test]
+fn a_full_queue_says_busy_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let _demo = Demo::known(dir.path());
+    let pool = Arc::new(pool(dir.path(), 1, 1));
+    let endless = request(ENDLESS);
+    let askers: Vec<_> = (0..4)
+        .map(|_| {
+            let (pool, endless) = (Arc::clone(&pool), endless.clone());
+            std::thread::spawn(move || pool.query(&endless).unwrap_err().kind)
+        })
+        .collect();
+    // One runs, at most one waits: the others are turned away while those two are stuck.
+    while askers.iter().filter(|asker| asker.is_finished()).count() < 2 {
+        std::thread::yield_now();
+    }
+    endless.cancel.store(true, Ordering::Relaxed);
+    let mut kinds: Vec<_> = askers
+        .into_iter()
+        .map(|asker| asker.join().unwrap())
+        .collect();
+    kinds.sort_by_key(|kind| format!("{kind:?}"));
+    assert_eq!(kinds[..2], [SqlFaultKind::Busy; 2]);
+    assert!(
+        kinds[2..]
+            .iter()
+            .all(|k| matches!(k, SqlFaultKind::Busy | SqlFaultKind::Cancelled))
+    );
+    assert!(pool.query(&request("SELECT 1")).is_ok());
+}

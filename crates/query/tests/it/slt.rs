@@ -1,0 +1,59 @@
+//! Runs the `.slt` files: records of `query` (SQL, `----`, the rows) and `error` (SQL, `----`, a part
+//! of the message), over the known streams.
+
+use std::path::Path;
+
+use crate::demo::Demo;
+use crate::{ask, lines, open};
+
+fn check_file(text: &str, name: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let _demo = Demo::known(dir.path());
+    std::fs::write(
+        dir.path().join("sources.json"),
+        r#"[{"source":"disk","state":"partial","sees":"2 devices","streams":4,
+            "missing":[{"what":"queue","why":"no sysfs"}],"polls":7,"errors":0,
+            "cost_ns_mean":1234.5,"interval_ns":1000000000,"last_error":null,"new":1}]"#,
+    )
+    .unwrap();
+    let mut database = open(dir.path());
+    for record in text.split("\n\n").map(str::trim).filter(|r| !r.is_empty()) {
+        let body: String = record
+            .lines()
+            .filter(|l| !l.starts_with('#'))
+            .map(|l| format!("{l}\n"))
+            .collect();
+        if body.is_empty() {
+            continue;
+        }
+        let (kind, rest) = body.split_once('\n').unwrap();
+        let (sql, expect) = rest
+            .split_once("----\n")
+            .unwrap_or_else(|| panic!("{name}: {body}"));
+        let (sql, expect) = (sql.trim(), expect.trim());
+        match (kind, ask(&mut database, sql)) {
+            ("query", Ok(rows)) => assert_eq!(lines(&rows).join("\n"), expect, "{name}: {sql}"),
+            ("query", Err(fault)) => panic!("{name}: {sql}: {fault}"),
+            ("error", Ok(rows)) => panic!("{name}: {sql}: {:?}", lines(&rows)),
+            ("error", Err(fault)) => {
+                assert!(fault.message.contains(expect), "{name}: {sql}: {fault}");
+            }
+            (other, _) => panic!("{name}: what is {other}?"),
+        }
+    }
+}
+
+#[test]
+fn files() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/slt");
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    assert!(files.len() >= 4, "{files:?}");
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        check_file(&text, &file.file_name().unwrap().to_string_lossy());
+    }
+}
