@@ -1,0 +1,236 @@
+//! The configuration file: every key has a default, an unknown key is an error.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use barograph_source::SourcesConfig;
+use barograph_stream::RunDir;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::AgentError;
+
+/// Everything that can be configured. Command-line options of `baro up` win over the file.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Name of this node; empty: the host name up to the first dot.
+    pub node: String,
+    /// Loopback address and port of HTTP; `off` for unix sockets only.
+    pub http: String,
+    /// Where segment, sockets and documents lie; empty: `/dev/shm/barograph-<uid>`.
+    pub run_dir: PathBuf,
+    /// Where what must survive a restart lies; empty: `/var/lib/barograph` for root, else
+    /// `$XDG_STATE_HOME/barograph` or `~/.local/state/barograph`.
+    pub state_dir: PathBuf,
+    /// Insights made at start, each a `CREATE INSIGHT` statement.
+    pub insights: Vec<String>,
+    /// Bounds of the segment.
+    pub streams: StreamsConfig,
+    /// Bounds of SQL that the agent runs for others.
+    pub query: QueryConfig,
+    /// What is observed, and how often.
+    pub sources: SourcesConfig,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            node: String::new(),
+            http: "127.0.0.1:7070".into(),
+            run_dir: PathBuf::new(),
+            state_dir: PathBuf::new(),
+            insights: Vec::new(),
+            streams: StreamsConfig::default(),
+            query: QueryConfig::default(),
+            sources: SourcesConfig::default(),
+        }
+    }
+}
+
+/// Bounds of the segment.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StreamsConfig {
+    /// Most streams at once, 1 to 1048576; further ones are refused and counted.
+    pub max: u32,
+    /// Samples that a ring holds unless its source says otherwise, 2 to 1048576.
+    pub depth: u32,
+    /// Most memory for rings, in bytes.
+    pub ring_bytes_max: u64,
+}
+
+impl Default for StreamsConfig {
+    fn default() -> Self {
+        Self {
+            max: barograph_stream::STREAMS_DEFAULT,
+            depth: barograph_stream::DEPTH_DEFAULT,
+            ring_bytes_max: 1 << 30,
+        }
+    }
+}
+
+/// Bounds of SQL that the agent runs for others; what a client runs in its own process is its own.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct QueryConfig {
+    /// Threads, at low priority.
+    pub threads: usize,
+    /// Questions that may wait for a thread.
+    pub waiting_max: usize,
+    /// Most seconds a question may take.
+    pub seconds_max: f64,
+    /// Most rows in an answer.
+    pub rows_max: usize,
+    /// Most bytes in an encoded answer.
+    pub bytes_max: usize,
+    /// Most memory of all questions together, in bytes.
+    pub memory_bytes_max: usize,
+}
+
+impl Default for QueryConfig {
+    fn default() -> Self {
+        Self {
+            threads: 2,
+            waiting_max: 16,
+            seconds_max: 10.0,
+            rows_max: 1_000_000,
+            bytes_max: 256 << 20,
+            memory_bytes_max: 256 << 20,
+        }
+    }
+}
+
+impl Config {
+    /// Reads a file; a missing one is an error, since it was named.
+    pub fn read(path: &Path) -> Result<Self, AgentError> {
+        let text = fs::read_to_string(path).map_err(|source| AgentError::ConfigFile {
+            path: path.into(),
+            source,
+        })?;
+        toml::from_str(&text).map_err(|source| AgentError::ConfigText {
+            path: path.into(),
+            source: Box::new(source),
+        })
+    }
+
+    /// Checks ranges and fills in what depends on user and host.
+    pub fn resolve(mut self) -> Result<Self, AgentError> {
+        let refuse = |key, value: &dyn ToString, reason: &str| {
+            Err(AgentError::ConfigValue {
+                key,
+                value: value.to_string(),
+                reason: reason.into(),
+            })
+        };
+        if !(1..=barograph_stream::STREAMS_MAX).contains(&self.streams.max) {
+            return refuse("streams.max", &self.streams.max, "it must be 1 to 1048576");
+        }
+        if !(2..=barograph_stream::DEPTH_MAX).contains(&self.streams.depth) {
+            return refuse(
+                "streams.depth",
+                &self.streams.depth,
+                "it must be 2 to 1048576",
+            );
+        }
+        if !(1..=64).contains(&self.query.threads) {
+            return refuse("query.threads", &self.query.threads, "it must be 1 to 64");
+        }
+        if !(self.query.seconds_max > 0.0 && self.query.seconds_max <= 86_400.0) {
+            return refuse(
+                "query.seconds_max",
+                &self.query.seconds_max,
+                "it must be more than 0, at most 86400",
+            );
+        }
+        if !self.sources.sys_root.is_dir() {
+            return Err(AgentError::SysRoot {
+                path: self.sources.sys_root,
+            });
+        }
+        self.sources.validate()?;
+        if self.node.is_empty() {
+            self.node = host_name();
+        }
+        if self.node.len() > barograph_stream::NODE_BYTES_MAX
+            || self.node.contains(char::is_control)
+        {
+            return refuse(
+                "node",
+                &self.node,
+                "it must be at most 63 bytes without control characters",
+            );
+        }
+        if self.run_dir.as_os_str().is_empty() {
+            self.run_dir = RunDir::default_path();
+        }
+        if self.state_dir.as_os_str().is_empty() {
+            self.state_dir = default_state_dir();
+        }
+        Ok(self)
+    }
+}
+
+fn host_name() -> String {
+    let name = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let short = name.split('.').next().unwrap_or_default();
+    if short.is_empty() {
+        "localhost".into()
+    } else {
+        short.into()
+    }
+}
+
+fn default_state_dir() -> PathBuf {
+    if rustix::process::getuid().is_root() {
+        return "/var/lib/barograph".into();
+    }
+    let from = |key: &str| {
+        std::env::var_os(key)
+            .map(PathBuf::from)
+            .filter(|p| p.is_absolute())
+    };
+    match from("XDG_STATE_HOME").or_else(|| from("HOME").map(|home| home.join(".local/state"))) {
+        Some(state) => state.join("barograph"),
+        None => RunDir::default_path().join("state"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_keys_and_bad_values_are_refused() {
+        let check = |text: &str, expect: &str| {
+            let error = match toml::from_str::<Config>(text) {
+                Err(error) => error.to_string(),
+                Ok(config) => config.resolve().unwrap_err().to_string(),
+            };
+            assert!(error.contains(expect), "{text}: {error}");
+        };
+        check("nodes = 'a'", "unknown field `nodes`");
+        check("[streams]\nmax = 0", "streams.max = 0 is refused");
+        check("[streams]\ndepth = 1", "streams.depth = 1 is refused");
+        check("[query]\nthreads = 0", "query.threads = 0 is refused");
+        check(
+            "[query]\nseconds_max = -1",
+            "query.seconds_max = -1 is refused",
+        );
+        check("node = '''a\nb'''", "control characters");
+        check(
+            "[sources]\nsys_root = '/no/such'",
+            "--sys-root /no/such is not a directory",
+        );
+    }
+
+    #[test]
+    fn the_default_resolves() {
+        let config = Config::default().resolve().unwrap();
+        assert!(!config.node.is_empty());
+        assert!(config.run_dir.is_absolute() && config.state_dir.is_absolute());
+    }
+}

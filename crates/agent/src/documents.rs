@@ -1,0 +1,68 @@
+//! The documents in the run directory, as JSON: what the contract of
+//! `docs/design/0001-one-node.md` calls `GET /api/v1/sources` and `GET /api/v1/insights`.
+
+use barograph_insight::{Graph, InsightReport, TestRow};
+use barograph_model::Value;
+use barograph_source::SourceReport;
+use serde_json::{Value as Json, json};
+
+/// Reports of the sources.
+pub const SOURCES_DOCUMENT: &str = "sources.json";
+/// The insights.
+pub const INSIGHTS_DOCUMENT: &str = "insights.json";
+/// Addresses and version of the agent.
+pub const AGENT_DOCUMENT: &str = "agent.json";
+
+/// The whole of `sources.json`.
+pub fn sources(reports: &[SourceReport]) -> Json {
+    json!(reports)
+}
+
+/// The whole of `insights.json`.
+pub fn insights(graph: &Graph) -> Json {
+    graph.reports().iter().map(insight_json).collect()
+}
+
+/// One insight; null when there is none of this name (it was just dropped).
+pub fn insight(graph: &Graph, name: &str) -> Json {
+    graph
+        .reports()
+        .iter()
+        .find(|r| r.name == name)
+        .map_or(Json::Null, insight_json)
+}
+
+fn insight_json(report: &InsightReport) -> Json {
+    json!({
+        "name": report.name,
+        "table": report.table,
+        "sql": report.sql,
+        "builtin": report.builtin,
+        "unit": report.unit,
+        "help": report.help,
+        "inputs": report.inputs,
+        "groups": report.groups,
+        "state": report.state.as_str(),
+        "reason": report.reason,
+        "evaluations": report.evaluations,
+        "cost_ns_mean": report.cost_ns / report.evaluations.max(1),
+    })
+}
+
+/// One row of a test: the labels and `value`.
+pub fn test_row(row: &TestRow) -> Json {
+    let mut object: serde_json::Map<String, Json> = row
+        .labels
+        .iter()
+        .map(|(name, value)| (name.to_owned(), json!(value)))
+        .collect();
+    let value = match &row.value {
+        None => Json::Null,
+        Some(Value::Int(v)) => json!(v),
+        Some(Value::Float(v)) => json!(v),
+        Some(Value::Bool(v)) => json!(v),
+        Some(Value::Text(v)) => json!(&**v),
+    };
+    object.insert("value".into(), value);
+    Json::Object(object)
+}

@@ -1,0 +1,212 @@
+//! The one loop that samples: it waits for the next deadline or event, and applies one at a time.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::Duration;
+
+use barograph_insight::{Executed, Graph};
+use barograph_model::{Clock, NS_PER_S};
+use barograph_source::Poller;
+use barograph_stream::{RunDir, Segment};
+use serde_json::Value as Json;
+use tracing::{info, warn};
+
+use crate::control::{Answer, Insights, Refusal};
+use crate::documents;
+use crate::outlook::Outlook;
+use crate::self_watch::SelfWatch;
+use crate::streams::{Facts, Streams};
+
+/// Events that may wait for the loop.
+pub const EVENTS_MAX: usize = 64;
+/// How often the agent says that it lives, and looks at itself.
+const BEAT_NS: i64 = NS_PER_S;
+/// How long the first round of sources may take before the agent calls itself ready without the
+/// slow ones.
+const FIRST_ROUND_NS: i64 = NS_PER_S;
+/// How often the documents are written anew though nothing in them is news (their counters are).
+const DOCUMENTS_NS: i64 = 5 * NS_PER_S;
+
+/// All that can happen to the loop, besides time passing.
+pub enum Event {
+    /// A slow source has a batch ready.
+    Wake,
+    /// A control statement.
+    Execute(String, SyncSender<Answer>),
+    /// What a statement would give.
+    Test(String, SyncSender<Answer>),
+    /// The end.
+    Stop,
+}
+
+/// What the loop owns.
+pub struct EventLoop<'c> {
+    clock: &'c dyn Clock,
+    run_dir: RunDir,
+    events: Receiver<Event>,
+    poller: Poller,
+    streams: Streams<'c>,
+    graph: Graph,
+    insights: Insights,
+    outlook: Outlook,
+    self_watch: SelfWatch,
+    next_beat_ns: i64,
+    next_documents_ns: i64,
+}
+
+impl<'c> EventLoop<'c> {
+    /// Puts the parts together; nothing has been read yet.
+    pub fn new(
+        clock: &'c dyn Clock,
+        run_dir: RunDir,
+        events: Receiver<Event>,
+        poller: Poller,
+        segment: Segment,
+        graph: Graph,
+        insights: Insights,
+    ) -> Self {
+        let mut streams = Streams::new(segment, clock);
+        let self_watch = SelfWatch::new(&mut streams, BEAT_NS);
+        Self {
+            clock,
+            run_dir,
+            events,
+            poller,
+            streams,
+            graph,
+            insights,
+            outlook: Outlook::default(),
+            self_watch,
+            next_beat_ns: 0,
+            next_documents_ns: 0,
+        }
+    }
+
+    /// Samples until told to stop, then closes the segment. `ready` is called once, when every
+    /// source has been read or has had its chance.
+    pub fn run(mut self, ready: impl FnOnce()) {
+        let mut ready = Some(ready);
+        let ready_by_ns = self.clock.monotonic_ns() + FIRST_ROUND_NS;
+        self.tick();
+        loop {
+            if ready.is_some() && (self.all_polled() || self.clock.monotonic_ns() >= ready_by_ns) {
+                self.write_documents();
+                ready.take().into_iter().for_each(|ready| ready());
+            }
+            match self.next() {
+                Some(Event::Stop) => break,
+                Some(event) => self.apply(event),
+                None => self.tick(),
+            }
+        }
+        info!("stopping: sources first");
+        self.poller.stop();
+        self.streams.wake();
+        self.streams.segment().close();
+    }
+
+    fn all_polled(&self) -> bool {
+        self.poller.reports().iter().all(|report| report.polls > 0)
+    }
+
+    fn next(&self) -> Option<Event> {
+        let deadline_ns = self.poller.next_deadline_ns().min(self.next_beat_ns);
+        let wait_ns = deadline_ns.saturating_sub(self.clock.monotonic_ns());
+        if wait_ns <= 0 {
+            // Due now: still give events their turn, or a source at full speed would starve them.
+            return self.events.try_recv().ok();
+        }
+        match self
+            .events
+            .recv_timeout(Duration::from_nanos(wait_ns as u64))
+        {
+            Ok(event) => Some(event),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Event::Stop),
+        }
+    }
+
+    fn apply(&mut self, event: Event) {
+        match event {
+            Event::Wake => self.tick(),
+            Event::Execute(sql, reply) => {
+                let answer = self.execute(&sql);
+                // Whoever asked may have gone away: that is theirs.
+                let _ = reply.try_send(answer);
+            }
+            Event::Test(sql, reply) => {
+                let _ = reply.try_send(self.test(&sql));
+            }
+            Event::Stop => {}
+        }
+    }
+
+    fn tick(&mut self) {
+        let mut facts = Facts {
+            streams: &mut self.streams,
+            graph: &mut self.graph,
+            outlook: &mut self.outlook,
+        };
+        self.poller.run_due(&mut facts);
+        let now_ns = self.clock.now_ns();
+        self.graph.evaluate(now_ns, &mut self.streams);
+        let monotonic_ns = self.clock.monotonic_ns();
+        if monotonic_ns >= self.next_beat_ns {
+            self.next_beat_ns = monotonic_ns + BEAT_NS;
+            self.streams.segment().heartbeat(now_ns);
+            self.graph.confirm(&mut self.streams);
+            let sentence = self.outlook.sentence(now_ns);
+            self.self_watch.look(now_ns, &sentence, &mut self.streams);
+        }
+        self.streams.wake();
+        if monotonic_ns >= self.next_documents_ns {
+            self.write_documents();
+        }
+    }
+
+    /// What is to survive a restart is written first: an insight that cannot be kept is not made.
+    fn execute(&mut self, sql: &str) -> Answer {
+        let intent = self.graph.intent(sql).map_err(Refusal::from)?;
+        let (name, statement) = match &intent {
+            Executed::Created(name) => (name, Some(sql)),
+            Executed::Dropped(name) => (name, None),
+        };
+        let dropped = documents::insight(&self.graph, name);
+        let before = self.insights.keep(name, statement)?;
+        if let Err(error) = self.graph.execute(sql, &mut self.streams) {
+            self.insights.keep(name, before.as_deref())?;
+            return Err(error.into());
+        }
+        info!(insight = name, made = statement.is_some(), "changed");
+        self.graph.evaluate(self.clock.now_ns(), &mut self.streams);
+        self.streams.wake();
+        self.write_documents();
+        Ok(match intent {
+            Executed::Created(name) => documents::insight(&self.graph, &name),
+            Executed::Dropped(_) => dropped,
+        })
+    }
+
+    fn test(&self, sql: &str) -> Answer {
+        let rows = self.graph.test(sql).map_err(Refusal::from)?;
+        Ok(
+            serde_json::json!({ "rows": rows.iter().map(documents::test_row).collect::<Vec<Json>>() }),
+        )
+    }
+
+    fn write_documents(&mut self) {
+        self.next_documents_ns = self.clock.monotonic_ns() + DOCUMENTS_NS;
+        let sources = documents::sources(&self.poller.reports());
+        let insights = documents::insights(&self.graph);
+        for (name, document) in [
+            (documents::SOURCES_DOCUMENT, sources),
+            (documents::INSIGHTS_DOCUMENT, insights),
+        ] {
+            if let Err(error) = self
+                .run_dir
+                .publish(name, document.to_string().as_bytes(), 0o644)
+            {
+                warn!(%error, "a document is not up to date");
+            }
+        }
+    }
+}

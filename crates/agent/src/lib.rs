@@ -1,0 +1,21 @@
+//! The one process that serves a node: configuration, wiring, the event loop, ordered shutdown.
+//!
+//! It alone knows every part; it decides nothing that a part could decide. What happens when is
+//! `docs/design/0001-one-node.md`.
+
+mod config;
+mod control;
+mod documents;
+mod error;
+mod event_loop;
+mod outlook;
+mod reference;
+mod self_watch;
+mod start;
+mod streams;
+
+pub use config::{Config, QueryConfig, StreamsConfig};
+pub use documents::{AGENT_DOCUMENT, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT, sources as sources_json};
+pub use error::AgentError;
+pub use reference::{config_file, config_markdown};
+pub use start::{Agent, probe_sources};

@@ -1,0 +1,314 @@
+//! The state of the node's storage in one sentence, composed from its streams: what the page and
+//! `baro top` show on top, and the stream `node.outlook.text` for everyone else.
+//!
+//! Pure: what was sampled and the time are arguments.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+
+use barograph_model::{Descriptor, NS_PER_S, Sample, StreamKey, TEXT_BYTES_MAX};
+
+/// A disk this busy is called saturated, once it has been so for [`SATURATED_NS`].
+const SATURATED_RATIO: f64 = 0.9;
+const SATURATED_NS: i64 = 5 * NS_PER_S;
+/// A saturated disk is called so until it falls below this: no flapping at the threshold.
+const RELIEVED_RATIO: f64 = 0.7;
+/// A file system with less than this share free is called nearly full.
+const NEARLY_FULL_RATIO: f64 = 0.05;
+/// Tasks stalled on I/O this share of the time are worth a word.
+const PRESSURE_RATIO: f64 = 0.25;
+/// Memory below this share available is worth a word.
+const MEMORY_RATIO: f64 = 0.05;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Role {
+    DiskBusy,
+    FilesystemAvailable,
+    FilesystemTotal,
+    FilesystemResponding,
+    PressureIo,
+    MemoryAvailable,
+    MemoryTotal,
+    SourceUp,
+}
+
+impl Role {
+    fn of(descriptor: &Descriptor) -> Option<(Self, String)> {
+        let label = |name: &str| descriptor.labels.get(name).unwrap_or_default().to_owned();
+        Some(match descriptor.name.as_str() {
+            "disk.busy.ratio" => (Self::DiskBusy, label("device")),
+            "filesystem.available.bytes" => (Self::FilesystemAvailable, label("mount")),
+            "filesystem.total.bytes" => (Self::FilesystemTotal, label("mount")),
+            "filesystem.responding.flag" => (Self::FilesystemResponding, label("mount")),
+            "pressure.io.some.ratio" => (Self::PressureIo, String::new()),
+            "memory.available.bytes" => (Self::MemoryAvailable, String::new()),
+            "memory.total.bytes" => (Self::MemoryTotal, String::new()),
+            "source.up.flag" => (Self::SourceUp, label("source")),
+            _ => return None,
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    value: f64,
+    /// Since when the value has been on the bad side of its threshold.
+    bad_since: Option<i64>,
+}
+
+/// Follows the few streams that the sentence is made of.
+#[derive(Debug, Default)]
+pub struct Outlook {
+    roles: HashMap<StreamKey, (Role, String)>,
+    states: BTreeMap<(Role, String), State>,
+}
+
+impl Outlook {
+    /// Takes note of a stream, if it matters.
+    pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
+        if let Some(role) = Role::of(descriptor) {
+            self.roles.insert(key, role);
+        }
+    }
+
+    /// Forgets a stream.
+    pub fn stream_removed(&mut self, key: StreamKey) {
+        if let Some(role) = self.roles.remove(&key) {
+            self.states.remove(&role);
+        }
+    }
+
+    /// Takes a changed value.
+    pub fn sample(&mut self, key: StreamKey, sample: &Sample) {
+        let (Some(role), Some(value)) = (self.roles.get(&key), sample.value.as_f64()) else {
+            return;
+        };
+        let was = self.states.get(role).and_then(|s| s.bad_since);
+        let bad = match role.0 {
+            Role::DiskBusy if was.is_some() => value >= RELIEVED_RATIO,
+            Role::DiskBusy => value >= SATURATED_RATIO,
+            Role::PressureIo => value >= PRESSURE_RATIO,
+            Role::FilesystemResponding | Role::SourceUp => value == 0.0,
+            _ => false,
+        };
+        let bad_since = if bad { was.or(Some(sample.ts)) } else { None };
+        self.states.insert(role.clone(), State { value, bad_since });
+    }
+
+    /// The sentence, gravest first, at most [`TEXT_BYTES_MAX`] bytes; `calm` when there is nothing
+    /// to say. Values are rounded so that the sentence changes only when a reader would care.
+    pub fn sentence(&self, now_ns: i64) -> String {
+        let mut parts = Vec::new();
+        self.hung(now_ns, &mut parts);
+        self.saturated(now_ns, &mut parts);
+        self.full(&mut parts);
+        self.short_of_memory(&mut parts);
+        self.stalled(now_ns, &mut parts);
+        self.blind(&mut parts);
+        if parts.is_empty() {
+            return "calm".into();
+        }
+        join(&parts)
+    }
+
+    fn of(&self, role: Role) -> impl Iterator<Item = (&str, State)> {
+        self.states
+            .iter()
+            .filter(move |((r, _), _)| *r == role)
+            .map(|((_, what), s)| (what.as_str(), *s))
+    }
+
+    fn value(&self, role: Role, what: &str) -> Option<f64> {
+        self.states.get(&(role, what.to_owned())).map(|s| s.value)
+    }
+
+    fn hung(&self, now_ns: i64, parts: &mut Vec<String>) {
+        for (mount, state) in self.of(Role::FilesystemResponding) {
+            if let Some(since) = state.bad_since {
+                parts.push(format!(
+                    "{mount} has not answered for {}",
+                    span(now_ns - since)
+                ));
+            }
+        }
+    }
+
+    fn saturated(&self, now_ns: i64, parts: &mut Vec<String>) {
+        for (device, state) in self.of(Role::DiskBusy) {
+            let Some(since) = state.bad_since.filter(|s| now_ns - s >= SATURATED_NS) else {
+                continue;
+            };
+            let percent = (state.value * 100.0).round();
+            parts.push(format!(
+                "{device} is saturated: {percent} % busy for {}",
+                span(now_ns - since)
+            ));
+        }
+    }
+
+    fn full(&self, parts: &mut Vec<String>) {
+        for (mount, state) in self.of(Role::FilesystemAvailable) {
+            let total = self.value(Role::FilesystemTotal, mount).unwrap_or(0.0);
+            if total > 0.0 && state.value < total * NEARLY_FULL_RATIO {
+                let percent = (state.value / total * 100.0).floor();
+                parts.push(format!("{mount} is nearly full: {percent} % free"));
+            }
+        }
+    }
+
+    fn short_of_memory(&self, parts: &mut Vec<String>) {
+        let available = self.value(Role::MemoryAvailable, "");
+        let total = self.value(Role::MemoryTotal, "").unwrap_or(0.0);
+        if let Some(available) = available.filter(|a| *a < total * MEMORY_RATIO) {
+            parts.push(format!(
+                "memory is short: {} % available",
+                (available / total * 100.0).floor()
+            ));
+        }
+    }
+
+    fn stalled(&self, now_ns: i64, parts: &mut Vec<String>) {
+        for (_, state) in self.of(Role::PressureIo) {
+            if let Some(since) = state.bad_since.filter(|s| now_ns - s >= SATURATED_NS) {
+                let percent = (state.value * 100.0).round();
+                parts.push(format!(
+                    "tasks stall on I/O {percent} % of the time for {}",
+                    span(now_ns - since)
+                ));
+            }
+        }
+    }
+
+    fn blind(&self, parts: &mut Vec<String>) {
+        let down: Vec<&str> = self
+            .of(Role::SourceUp)
+            .filter(|(_, s)| s.value == 0.0)
+            .map(|(name, _)| name)
+            .collect();
+        if !down.is_empty() {
+            parts.push(format!("not seen: {}", down.join(", ")));
+        }
+    }
+}
+
+/// As many whole parts as fit; the rest is a number.
+fn join(parts: &[String]) -> String {
+    for kept in (1..=parts.len()).rev() {
+        let more = parts.len() - kept;
+        let tail = if more > 0 {
+            format!("; and {more} more")
+        } else {
+            String::new()
+        };
+        let text = parts[..kept].join("; ") + &tail;
+        if text.len() <= TEXT_BYTES_MAX {
+            return text;
+        }
+    }
+    parts[0].clone() // `Value::text` cuts it.
+}
+
+/// A time span in one or two units, coarse enough to read at a glance.
+fn span(ns: i64) -> String {
+    let s = (ns / NS_PER_S).max(0);
+    match s {
+        0..120 => format!("{} s", s / 5 * 5),
+        120..7200 => format!("{} min", s / 60),
+        _ => format!("{} h", s / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use barograph_model::{Kind, Labels, Name, Unit, ValueType};
+
+    use super::*;
+
+    struct Bench {
+        outlook: Outlook,
+        next: u32,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Self {
+                outlook: Outlook::default(),
+                next: 0,
+            }
+        }
+
+        fn stream(&mut self, name: &str, label: &str, value: &str) -> StreamKey {
+            let labels = if label.is_empty() {
+                vec![]
+            } else {
+                vec![(label, value)]
+            };
+            let descriptor = Descriptor {
+                name: Name::new(name).unwrap(),
+                labels: Labels::new(labels).unwrap(),
+                value_type: ValueType::Float,
+                unit: Unit::new("").unwrap(),
+                kind: Kind::Gauge,
+                help: String::new(),
+            };
+            self.next += 1;
+            self.outlook.stream_added(StreamKey(self.next), &descriptor);
+            StreamKey(self.next)
+        }
+
+        fn put(&mut self, key: StreamKey, s: i64, value: f64) {
+            self.outlook
+                .sample(key, &Sample::measured(s * NS_PER_S, value));
+        }
+
+        fn check(&self, s: i64, expect: &str) {
+            assert_eq!(self.outlook.sentence(s * NS_PER_S), expect);
+        }
+    }
+
+    #[test]
+    fn a_saturated_disk_is_named_until_it_is_relieved() {
+        let mut b = Bench::new();
+        let vda = b.stream("disk.busy.ratio", "device", "vda");
+        b.check(0, "calm");
+        b.put(vda, 1, 0.97);
+        b.check(3, "calm");
+        b.check(42, "vda is saturated: 97 % busy for 40 s");
+        b.put(vda, 50, 0.8);
+        b.check(51, "vda is saturated: 80 % busy for 50 s");
+        b.put(vda, 60, 0.3);
+        b.check(61, "calm");
+    }
+
+    #[test]
+    fn hung_full_and_blind_are_told_in_order() {
+        let mut b = Bench::new();
+        let free = b.stream("filesystem.available.bytes", "mount", "/");
+        let total = b.stream("filesystem.total.bytes", "mount", "/");
+        let scratch = b.stream("filesystem.responding.flag", "mount", "/scratch");
+        let up = b.stream("source.up.flag", "source", "pressure");
+        b.put(total, 1, 1000.0);
+        b.put(free, 1, 31.0);
+        b.put(scratch, 1, 0.0);
+        b.put(up, 1, 0.0);
+        b.check(
+            601,
+            "/scratch has not answered for 10 min; / is nearly full: 3 % free; not seen: pressure",
+        );
+        b.outlook.stream_removed(scratch);
+        b.put(up, 2, 1.0);
+        b.check(601, "/ is nearly full: 3 % free");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let parts: Vec<String> = (0..9)
+            .map(|i| format!("disk number {i} is saturated"))
+            .collect();
+        let text = join(&parts);
+        assert!(
+            text.len() <= TEXT_BYTES_MAX && text.ends_with("; and 5 more"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,155 @@
+//! The configuration's reference page and commented file, generated from the types themselves, so
+//! that neither can say what the code does not do.
+
+use schemars::schema_for;
+use serde_json::Value as Json;
+
+use crate::Config;
+
+/// One key of the configuration.
+struct Key {
+    path: String,
+    default: Json,
+    help: String,
+}
+
+/// `docs/reference/configuration.md`.
+pub fn config_markdown() -> String {
+    let mut page = String::from(
+        "# Configuration\n\nGenerated from the code by `cargo xtask generate`. `baro up --config FILE` reads TOML; every key \
+         has the default given here, an unknown key is an error, and options of the command line win over the file.\n\n\
+         | key | default | meaning |\n| --- | --- | --- |\n",
+    );
+    for key in keys() {
+        let help = key.help.replace('|', "\\|");
+        page += &format!(
+            "| `{}` | `{}` | {help} |\n",
+            key.path,
+            toml_text(&key.default)
+        );
+    }
+    page
+}
+
+/// `etc/barograph.toml`: every key, commented out, at its default.
+pub fn config_file() -> String {
+    let mut file = String::from(
+        "# The configuration of barograph, every key at its default. Generated from the code by\n\
+         # `cargo xtask generate`; copy it, uncomment what you change, and start with\n\
+         # `baro up --config FILE`.\n",
+    );
+    let mut table = String::new();
+    let (mut flat, mut nested): (Vec<Key>, Vec<Key>) =
+        keys().into_iter().partition(|k| !k.path.contains('.'));
+    flat.append(&mut nested);
+    for key in flat {
+        let (parent, name) = key.path.rsplit_once('.').unwrap_or(("", &key.path));
+        if parent != table {
+            table = parent.to_owned();
+            file += &format!("\n[{table}]\n");
+        }
+        file += &format!("\n# {}\n# {name} = {}\n", key.help, toml_text(&key.default));
+    }
+    file
+}
+
+fn keys() -> Vec<Key> {
+    let schema = schema_for!(Config).to_value();
+    let defaults =
+        serde_json::to_value(Config::default()).expect("the configuration is plain data");
+    let mut keys = Vec::new();
+    walk(&schema, &schema, &defaults, "", &mut keys);
+    keys
+}
+
+/// Follows the schema's objects; a map or list is one key with its whole default.
+fn walk(root: &Json, schema: &Json, default: &Json, path: &str, keys: &mut Vec<Key>) {
+    let schema_here = resolve(root, schema);
+    let Some(properties) = schema_here["properties"]
+        .as_object()
+        .filter(|_| default.is_object())
+    else {
+        let help = [schema, schema_here]
+            .iter()
+            .find_map(|s| s["description"].as_str())
+            .unwrap_or_default()
+            .replace('\n', " ");
+        keys.push(Key {
+            path: path.into(),
+            default: default.clone(),
+            help,
+        });
+        return;
+    };
+    for (name, property) in properties {
+        let below = if path.is_empty() {
+            name.clone()
+        } else {
+            format!("{path}.{name}")
+        };
+        walk(root, property, &default[name], &below, keys);
+    }
+}
+
+fn resolve<'a>(root: &'a Json, schema: &'a Json) -> &'a Json {
+    let reference = schema["$ref"]
+        .as_str()
+        .or_else(|| schema["allOf"][0]["$ref"].as_str());
+    match reference
+        .and_then(|r| r.strip_prefix('#'))
+        .and_then(|pointer| root.pointer(pointer))
+    {
+        Some(target) => target,
+        None => schema,
+    }
+}
+
+/// A JSON default as TOML on one line.
+fn toml_text(json: &Json) -> String {
+    match json {
+        Json::Null => "unset".into(),
+        Json::Array(list) => format!(
+            "[{}]",
+            list.iter().map(toml_text).collect::<Vec<_>>().join(", ")
+        ),
+        Json::Object(map) => {
+            let pairs: Vec<String> = map
+                .iter()
+                .map(|(k, v)| format!("{k} = {}", toml_text(v)))
+                .collect();
+            format!("{{ {} }}", pairs.join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_described() {
+        let keys = keys();
+        assert!(keys.len() > 15, "{} keys", keys.len());
+        for key in keys {
+            assert!(key.help.len() > 10, "{} has no description", key.path);
+        }
+    }
+
+    #[test]
+    fn the_commented_file_is_the_default_when_uncommented() {
+        let uncommented: String = config_file()
+            .lines()
+            .filter(|l| !l.contains("= unset"))
+            .map(|l| match l.strip_prefix("# ") {
+                Some(rest) if rest.split(' ').nth(1) == Some("=") => format!("{rest}\n"),
+                Some(_) => String::new(),
+                None => format!("{l}\n"),
+            })
+            .collect();
+        let config: Config =
+            toml::from_str(&uncommented).unwrap_or_else(|e| panic!("{e}\n{uncommented}"));
+        let text = |c: &Config| serde_json::to_string(c).unwrap();
+        assert_eq!(text(&config), text(&Config::default()));
+    }
+}

@@ -1,0 +1,116 @@
+//! The agent as one more thing that is observed: its processor time, memory and streams.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use barograph_model::{
+    Descriptor, Kind, Labels, Name, Sample, Sink, StreamKey, Unit, Value, ValueType,
+};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::streams::Streams;
+
+/// The agent's own streams.
+pub struct SelfWatch {
+    statm: Option<File>,
+    cpu: Option<StreamKey>,
+    memory: Option<StreamKey>,
+    streams: Option<StreamKey>,
+    refused: Option<StreamKey>,
+    outlook: Option<StreamKey>,
+    page_bytes: i64,
+}
+
+impl SelfWatch {
+    /// Declares the streams; all are looked at every `interval_ns`.
+    pub fn new(sink: &mut Streams<'_>, interval_ns: i64) -> Self {
+        use Kind::{Counter, Gauge, State};
+        use ValueType::{Float, Int, Text};
+        let mut declare = |name: &str, value_type, unit: &str, kind, help: &str| {
+            let descriptor = Descriptor {
+                name: Name::new(name).expect("a literal"),
+                labels: Labels::none(),
+                value_type,
+                unit: Unit::new(unit).expect("a literal"),
+                kind,
+                help: help.into(),
+            };
+            let key = sink.declare(&descriptor, None);
+            if let Some(key) = key {
+                sink.expect_interval(key, interval_ns);
+            }
+            key
+        };
+        Self {
+            statm: File::open("/proc/self/statm").ok(),
+            cpu: declare(
+                "agent.cpu.seconds",
+                Float,
+                "seconds",
+                Counter,
+                "Processor time of the agent, all threads",
+            ),
+            memory: declare(
+                "agent.memory.bytes",
+                Int,
+                "bytes",
+                Gauge,
+                "Resident memory of the agent, shared pages included",
+            ),
+            streams: declare(
+                "agent.streams.count",
+                Int,
+                "count",
+                Gauge,
+                "Streams in the segment",
+            ),
+            refused: declare(
+                "agent.refused.streams.count",
+                Int,
+                "count",
+                Counter,
+                "Streams refused because the segment was full",
+            ),
+            outlook: declare(
+                "node.outlook.text",
+                Text,
+                "",
+                State,
+                "The state of the node's storage in one sentence",
+            ),
+            page_bytes: rustix::param::page_size() as i64,
+        }
+    }
+
+    /// Looks once.
+    pub fn look(&mut self, now_ns: i64, outlook: &str, sink: &mut Streams<'_>) {
+        let used = clock_gettime(ClockId::ProcessCPUTime);
+        let cpu = used.tv_sec as f64 + used.tv_nsec as f64 / 1e9;
+        let segment = sink.segment();
+        let (streams, refused) = (segment.streams() as i64, segment.refused() as i64);
+        let mut put = |key: Option<StreamKey>, value: Value| {
+            if let Some(key) = key {
+                sink.put(key, &Sample::measured(now_ns, value));
+            }
+        };
+        put(self.cpu, Value::Float(cpu));
+        put(self.streams, Value::Int(streams));
+        put(self.refused, Value::Int(refused));
+        put(self.outlook, Value::text(outlook));
+        if let Some(pages) = self.resident_pages() {
+            put(self.memory, Value::Int(pages * self.page_bytes));
+        }
+    }
+
+    /// The second number of `/proc/self/statm` (proc_pid_statm(5)).
+    fn resident_pages(&self) -> Option<i64> {
+        let mut buffer = [0u8; 128];
+        let bytes = self.statm.as_ref()?.read_at(&mut buffer, 0).ok()?;
+        std::str::from_utf8(&buffer[..bytes])
+            .ok()?
+            .split(' ')
+            .nth(1)?
+            .parse()
+            .ok()
+    }
+}

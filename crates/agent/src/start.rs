@@ -1,0 +1,299 @@
+//! Starting an agent in order, and stopping it in the reverse.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use barograph_insight::{Graph, Limits};
+use barograph_model::{Clock, Name, SqlLimits};
+use barograph_query::{PoolConfig, QueryPool};
+use barograph_server::{Limits as ServerLimits, NodeInfo, Server, ServerConfig};
+use barograph_source::{Poller, SourceReport};
+use barograph_stream::{AgentLock, RunDir, Segment, SegmentConfig, SystemClock};
+use serde_json::json;
+use tracing::{info, warn};
+
+use crate::control::{Insights, LoopControl};
+use crate::event_loop::{EVENTS_MAX, Event, EventLoop};
+use crate::{AGENT_DOCUMENT, AgentError, Config};
+
+/// How long a start waits for the first round of sources.
+const FIRST_ROUND_WAIT: Duration = Duration::from_secs(5);
+
+/// A running agent. Dropping it stops it.
+pub struct Agent {
+    node: String,
+    run_dir: RunDir,
+    events: SyncSender<Event>,
+    sampler: Option<JoinHandle<()>>,
+    server: Option<Server>,
+    _lock: AgentLock,
+}
+
+impl Agent {
+    /// Starts everything; returns when the first round of sources has been read.
+    pub fn start(config: Config) -> Result<Self, AgentError> {
+        let config = config.resolve()?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let run_dir = RunDir::new(&config.run_dir);
+        let lock = run_dir.occupy()?;
+        let insights = Insights::open(&config.state_dir)?;
+        let graph = graph(&config, &insights, &clock);
+        let started_ns = clock.now_ns();
+        let segment = Segment::create(&run_dir.segment(), segment_config(&config), started_ns)?;
+        let (events, receiver) = sync_channel(EVENTS_MAX);
+        let mut agent = Self {
+            node: config.node.clone(),
+            run_dir: run_dir.clone(),
+            events: events.clone(),
+            sampler: None,
+            server: None,
+            _lock: lock,
+        };
+        let (ready, first_round) = sync_channel(1);
+        agent.sampler = Some(start_sampler(
+            &config,
+            &clock,
+            &run_dir,
+            (events.clone(), receiver),
+            segment,
+            graph,
+            insights,
+            ready,
+        )?);
+        // A source that hangs must not keep the others from being served.
+        let _ = first_round.recv_timeout(FIRST_ROUND_WAIT);
+        agent.server = Some(start_server(&config, &clock, &run_dir, events, started_ns)?);
+        agent.publish_addresses(started_ns)?;
+        info!(node = config.node, run_dir = %config.run_dir.display(), "ready");
+        Ok(agent)
+    }
+
+    /// This node's name.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// Where HTTP is served, if anywhere.
+    pub fn http_addr(&self) -> Option<SocketAddr> {
+        self.server.as_ref().and_then(Server::http_addr)
+    }
+
+    /// The run directory.
+    pub fn run_dir(&self) -> &RunDir {
+        &self.run_dir
+    }
+
+    /// Whether the sampling thread still runs.
+    pub fn is_alive(&self) -> bool {
+        self.sampler.as_ref().is_some_and(|s| !s.is_finished())
+    }
+
+    /// Stops in order: sources, streams, servers.
+    pub fn stop(self) {}
+
+    fn publish_addresses(&self, started_ns: i64) -> Result<(), AgentError> {
+        let document = json!({
+            "node": self.node,
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "started_ts": started_ns,
+            "http": self.http_addr().map(|a| format!("http://{a}")),
+        });
+        Ok(self
+            .run_dir
+            .publish(AGENT_DOCUMENT, document.to_string().as_bytes(), 0o644)?)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Blocking: the loop empties its channel until it sees this one.
+        let _ = self.events.send(Event::Stop);
+        if let Some(sampler) = self.sampler.take()
+            && sampler.join().is_err()
+        {
+            warn!("the sampling thread had panicked");
+        }
+        if let Some(server) = self.server.take() {
+            server.stop();
+        }
+        info!("stopped");
+    }
+}
+
+/// Looks once through all sources of a configuration, without an agent: for `baro doctor`.
+pub fn probe_sources(config: Config) -> Result<Vec<SourceReport>, AgentError> {
+    let config = config.resolve()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let (woken, wakes) = sync_channel(1);
+    let wake = Arc::new(move || {
+        let _ = woken.try_send(());
+    });
+    let mut poller = Poller::new(&config.sources, Arc::clone(&clock), wake);
+    let mut nowhere = Nowhere::default();
+    poller.run_due(&mut nowhere);
+    let until_ns = clock.monotonic_ns() + FIRST_ROUND_WAIT.as_nanos() as i64;
+    while poller.reports().iter().any(|r| r.polls == 0) && clock.monotonic_ns() < until_ns {
+        let _ = wakes.recv_timeout(Duration::from_millis(100));
+        poller.run_due(&mut nowhere);
+    }
+    let reports = poller.reports();
+    poller.stop();
+    Ok(reports)
+}
+
+/// A sink for a look that leaves nothing behind.
+#[derive(Default)]
+struct Nowhere {
+    streams: u32,
+}
+
+impl barograph_model::Sink for Nowhere {
+    fn declare(
+        &mut self,
+        _: &barograph_model::Descriptor,
+        _: Option<u32>,
+    ) -> Option<barograph_model::StreamKey> {
+        self.streams += 1;
+        Some(barograph_model::StreamKey(self.streams))
+    }
+    fn retire(&mut self, _: barograph_model::StreamKey) {}
+    fn put(&mut self, _: barograph_model::StreamKey, _: &barograph_model::Sample) {}
+    fn expect_interval(&mut self, _: barograph_model::StreamKey, _: i64) {}
+}
+
+fn segment_config(config: &Config) -> SegmentConfig {
+    SegmentConfig {
+        node: config.node.clone(),
+        streams_max: config.streams.max,
+        depth_default: config.streams.depth,
+        ring_bytes_max: usize::try_from(config.streams.ring_bytes_max).unwrap_or(usize::MAX >> 1),
+    }
+}
+
+/// The graph with curated, configured and kept insights. One that no longer holds is left out
+/// with a word: it must not keep the observer from observing.
+fn graph(config: &Config, insights: &Insights, clock: &Arc<dyn Clock>) -> Graph {
+    let limits = Limits {
+        node: config.node.clone(),
+        ..Limits::default()
+    };
+    let mut graph = Graph::new(limits).with_clock(Arc::clone(clock));
+    let curated_inputs = barograph_insight::curated_inputs();
+    for name in barograph_source::all_facts()
+        .map(|fact| fact.name)
+        .chain(curated_inputs)
+    {
+        graph.know_metric(&Name::new(name).expect("names of facts are literals"));
+    }
+    for (file, sql) in barograph_insight::curated() {
+        if let Err(error) = graph.create(sql, true) {
+            warn!(%error, file, "a built-in insight is left out");
+        }
+    }
+    let configured = config.insights.iter().map(String::as_str);
+    create_all(
+        &mut graph,
+        configured
+            .chain(insights.iter().map(|(_, sql)| sql))
+            .collect(),
+    );
+    graph
+}
+
+/// Makes insights that may read each other, whatever their order: those refused are tried again as
+/// long as others succeed.
+fn create_all(graph: &mut Graph, mut left: Vec<&str>) {
+    loop {
+        let before = left.len();
+        left.retain(|sql| graph.create(sql, false).is_err());
+        if left.len() == before {
+            break;
+        }
+    }
+    for sql in left {
+        if let Err(error) = graph.create(sql, false) {
+            warn!(%error, sql, "an insight is left out");
+        }
+    }
+}
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "hands every part to its thread, once"
+)]
+fn start_sampler(
+    config: &Config,
+    clock: &Arc<dyn Clock>,
+    run_dir: &RunDir,
+    (events, receiver): (SyncSender<Event>, std::sync::mpsc::Receiver<Event>),
+    segment: Segment,
+    graph: Graph,
+    insights: Insights,
+    ready: SyncSender<()>,
+) -> Result<JoinHandle<()>, AgentError> {
+    // A full channel means that the loop is about to run anyway.
+    let wake = Arc::new(move || drop(events.try_send(Event::Wake)));
+    let sources = config.sources.clone();
+    let (clock, run_dir) = (Arc::clone(clock), run_dir.clone());
+    std::thread::Builder::new()
+        .name("baro-sampler".into())
+        .spawn(move || {
+            let poller = Poller::new(&sources, Arc::clone(&clock), wake);
+            EventLoop::new(&*clock, run_dir, receiver, poller, segment, graph, insights).run(
+                || {
+                    let _ = ready.try_send(());
+                },
+            );
+        })
+        .map_err(AgentError::Thread)
+}
+
+fn start_server(
+    config: &Config,
+    clock: &Arc<dyn Clock>,
+    run_dir: &RunDir,
+    events: SyncSender<Event>,
+    started_ns: i64,
+) -> Result<Server, AgentError> {
+    let limits = SqlLimits {
+        rows_max: config.query.rows_max,
+        bytes_max: config.query.bytes_max,
+        time_ns_max: (config.query.seconds_max * 1e9) as i64,
+        memory_bytes_max: config.query.memory_bytes_max,
+    };
+    let pool = PoolConfig {
+        threads: config.query.threads,
+        queue_max: config.query.waiting_max,
+    };
+    let sql = Arc::new(QueryPool::start(run_dir, clock, pool)?);
+    let http = match config.http.as_str() {
+        "off" => None,
+        text => Some(text.parse().map_err(|_| AgentError::ConfigValue {
+            key: "http",
+            value: text.into(),
+            reason: "it must be ADDRESS:PORT on loopback, like 127.0.0.1:7070, or off".into(),
+        })?),
+    };
+    let limits = ServerLimits {
+        sql: limits,
+        ..ServerLimits::default()
+    };
+    let server = ServerConfig { http, limits };
+    let info = NodeInfo {
+        version: env!("CARGO_PKG_VERSION").into(),
+        started_ns,
+    };
+    let control = Arc::new(LoopControl::new(events));
+    Ok(Server::start(
+        server,
+        run_dir.clone(),
+        sql,
+        control,
+        Arc::clone(clock),
+        info,
+    )?)
+}

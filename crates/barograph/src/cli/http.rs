@@ -1,0 +1,62 @@
+//! Statements to the agent's control socket: HTTP/1.1 over a unix socket.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use serde_json::Value as Json;
+
+/// How long an answer may take.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
+/// Largest answer that is taken.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// Posts JSON to `path` on the socket; an error answer becomes an error with its message.
+pub fn post(socket: &Path, path: &str, body: &Json) -> anyhow::Result<Json> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        tokio::time::timeout(ANSWER_WAIT, exchange(socket, path, body))
+            .await
+            .context("the agent did not answer in 10 s")?
+    })
+}
+
+async fn exchange(socket: &Path, path: &str, body: &Json) -> anyhow::Result<Json> {
+    let stream = tokio::net::UnixStream::connect(socket)
+        .await
+        .with_context(|| {
+            format!(
+                "cannot reach the control socket {}: is the agent running, and yours?",
+                socket.display()
+            )
+        })?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(connection);
+    let request = hyper::Request::post(path)
+        .header("host", "localhost")
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(body.to_string())))?;
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    let bytes = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+        .collect()
+        .await
+        .map_err(|e| anyhow::anyhow!("the answer was cut: {e}"))?
+        .to_bytes();
+    drop(sender);
+    let _ = driver.await;
+    let answer: Json = serde_json::from_slice(&bytes).unwrap_or(Json::Null);
+    if status.is_success() {
+        return Ok(answer);
+    }
+    match answer["error"]["message"].as_str() {
+        Some(message) => anyhow::bail!("{message}"),
+        None => anyhow::bail!("the agent answered {status}"),
+    }
+}

@@ -1,0 +1,163 @@
+//! The commands, one file each, and what they share: exit codes 0 (done), 1 (what was asked for
+//! failed) and 2 (wrong use).
+
+mod doctor;
+mod format;
+mod generate;
+mod http;
+mod insight;
+mod latest;
+mod output;
+mod sql;
+mod status;
+mod streams;
+mod top;
+mod up;
+mod watch;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use barograph_client::{Observer, RunDir};
+use barograph_model::Selector;
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+
+/// Real-time observer of the storage of this node
+///
+/// Every stream is memory that any process may read: the commands below look at it themselves and
+/// work while the agent is busy. Start the agent with `baro up`.
+#[derive(Parser)]
+#[command(
+    name = "baro",
+    version,
+    propagate_version = true,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start the agent of this node and serve until Ctrl-C
+    Up(up::Up),
+    /// Show whether an agent lives and what it holds
+    Status(status::Status),
+    /// List streams
+    Streams(streams::Streams),
+    /// Show the newest value of streams
+    Latest(latest::Latest),
+    /// Follow streams as they change
+    Watch(watch::Watch),
+    /// Ask in SQL
+    Sql(sql::Sql),
+    /// Make, drop, list and explain insights
+    Insight(insight::Insight),
+    /// Say what every source sees, what is missing and what would help
+    Doctor(doctor::Doctor),
+    /// Watch the node on a terminal screen
+    Top(top::Top),
+    /// Print the completion script of a shell
+    Completion {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print generated reference pages
+    #[command(hide = true)]
+    Generate(generate::Generate),
+}
+
+/// Which agent to look at.
+#[derive(Args)]
+pub struct Target {
+    /// Run directory of the agent [default: $BAROGRAPH_RUN_DIR, this user's agent, else root's]
+    #[arg(long, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Target {
+    fn run_dir(&self) -> RunDir {
+        self.run_dir.as_ref().map_or_else(RunDir::find, RunDir::new)
+    }
+
+    fn observer(&self) -> anyhow::Result<Observer> {
+        Ok(Observer::open(
+            self.run_dir(),
+            Arc::new(barograph_client::SystemClock::new()),
+        )?)
+    }
+}
+
+/// What the user wrote wrong, found after the arguments were parsed: exit code 2.
+#[derive(Debug)]
+struct Usage(String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+fn selector(name: &str, labels: &[String]) -> anyhow::Result<Selector> {
+    let mut selector = Selector::parse(name).map_err(|e| Usage(e.to_string()))?;
+    for label in labels {
+        let Some((label, value)) = label.split_once('=') else {
+            return Err(Usage(format!("{label:?} is not LABEL=VALUE (like device=vda)")).into());
+        };
+        selector = selector.with_label(label, value);
+    }
+    Ok(selector)
+}
+
+/// Parses, runs, and turns the outcome into an exit code.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("baro: {}", message(&error));
+            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+        }
+    }
+}
+
+/// An error and its causes, leaving out those that the text before them has told already.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text += &format!(": {cause}");
+        }
+    }
+    text
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Up(up) => up.run(),
+        Command::Status(status) => status.run(),
+        Command::Streams(streams) => streams.run(),
+        Command::Latest(latest) => latest.run(),
+        Command::Watch(watch) => watch.run(),
+        Command::Sql(sql) => sql.run(),
+        Command::Insight(insight) => insight.run(),
+        Command::Doctor(doctor) => doctor.run(),
+        Command::Top(top) => top.run(),
+        Command::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "baro", &mut script);
+            output::print(&String::from_utf8_lossy(&script))
+        }
+        Command::Generate(generate) => generate.run(),
+    }
+}

@@ -1,0 +1,118 @@
+//! `baro sql`: one read-only statement, run in this process over shared memory.
+
+use std::io::{Read as _, Write as _};
+
+use barograph_client::{Cell, Rows};
+use barograph_model::SqlLimits;
+use clap::{Args, ValueEnum};
+
+use super::{Target, output};
+
+/// How to print the answer.
+#[derive(Clone, Copy, ValueEnum)]
+enum Form {
+    /// Aligned columns
+    Table,
+    /// A JSON list of row objects
+    Json,
+    /// Comma-separated values with a heading
+    Csv,
+    /// An Arrow IPC stream
+    Arrow,
+}
+
+/// Arguments of `baro sql`.
+#[derive(Args)]
+pub struct Sql {
+    /// The statement; `-` reads it from standard input
+    statement: String,
+    /// Form of the answer
+    #[arg(long, value_enum, default_value = "table")]
+    format: Form,
+    /// Most seconds it may take
+    #[arg(long, default_value_t = 60.0)]
+    seconds_max: f64,
+    /// Most rows in the answer
+    #[arg(long, default_value_t = 1_000_000)]
+    rows_max: usize,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Sql {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<()> {
+        let mut statement = self.statement;
+        if statement == "-" {
+            statement.clear();
+            std::io::stdin().read_to_string(&mut statement)?;
+        }
+        if !(self.seconds_max > 0.0 && self.seconds_max <= 1e6) {
+            return Err(
+                super::Usage("--seconds-max must be more than 0, at most 1000000".into()).into(),
+            );
+        }
+        let observer = self.target.observer()?;
+        let limits = SqlLimits {
+            time_ns_max: (self.seconds_max * 1e9) as i64,
+            rows_max: self.rows_max,
+            ..SqlLimits::default()
+        };
+        let rows = observer.sql(&statement, &limits)?;
+        match if self.target.json {
+            Form::Json
+        } else {
+            self.format
+        } {
+            Form::Json => {
+                output::print(&String::from_utf8_lossy(&rows.to_json_rows()))?;
+                output::print("\n")
+            }
+            Form::Arrow => Ok(std::io::stdout().lock().write_all(&rows.to_arrow_ipc()?)?),
+            Form::Csv => output::print(&csv(&rows)),
+            Form::Table => {
+                let names = rows.unique_names();
+                let headings: Vec<&str> = names.iter().map(String::as_str).collect();
+                output::print_table(&headings, &number_columns(&rows), &texts(&rows))
+            }
+        }
+    }
+}
+
+/// Every field as text, row by row.
+fn texts(rows: &Rows) -> Vec<Vec<String>> {
+    let columns = rows.columns().len();
+    let text = |row, column| rows.get(row, column).map_or_else(String::new, cell_text);
+    (0..rows.len())
+        .map(|row| (0..columns).map(|column| text(row, column)).collect())
+        .collect()
+}
+
+fn cell_text(cell: &Cell) -> String {
+    match cell {
+        Cell::Null => String::new(),
+        Cell::Int(v) => v.to_string(),
+        Cell::Real(v) => v.to_string(),
+        Cell::Text(v) => v.to_string(),
+        Cell::Blob(v) => format!("{} bytes", v.len()),
+    }
+}
+
+/// The columns that hold nothing but numbers.
+fn number_columns(rows: &Rows) -> Vec<usize> {
+    let is_number = |cell: &Cell| matches!(cell, Cell::Int(_) | Cell::Real(_) | Cell::Null);
+    (0..rows.columns().len())
+        .filter(|&i| rows.column(i).iter().all(is_number))
+        .collect()
+}
+
+/// RFC 4180.
+fn csv(rows: &Rows) -> String {
+    let quote = |cell: &String| match cell.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", cell.replace('"', "\"\"")),
+        false => cell.clone(),
+    };
+    let line = |cells: &[String]| cells.iter().map(quote).collect::<Vec<_>>().join(",") + "\r\n";
+    let body: String = texts(rows).iter().map(|row| line(row)).collect();
+    line(&rows.unique_names()) + &body
+}

@@ -1,0 +1,67 @@
+//! `baro status`: whether an agent lives, and what it holds.
+
+use clap::Args;
+
+use super::{Target, format, output};
+
+/// Arguments of `baro status`.
+#[derive(Args)]
+pub struct Status {
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Status {
+    /// Runs the command; an agent that is dead is a failure (exit code 1), told on the way.
+    pub fn run(self) -> anyhow::Result<()> {
+        let observer = self.target.observer()?;
+        let status = observer.status()?;
+        let run_dir = self.target.run_dir();
+        let http = http_address(&run_dir);
+        if self.target.json {
+            let mut json = barograph_client::status_json(&status);
+            json["run_dir"] = run_dir.path().display().to_string().into();
+            json["http"] = http.into();
+            output::print_json(&json)?;
+        } else {
+            let state = if status.alive { "alive" } else { "dead" };
+            let beat = format::age(status.heartbeat_age_ns);
+            let rows = [
+                ("node", status.node.clone()),
+                (
+                    "agent",
+                    format!("{state}, pid {}, last sign of life {beat} ago", status.pid),
+                ),
+                (
+                    "streams",
+                    format!(
+                        "{} of {}, {} refused",
+                        status.streams, status.streams_max, status.refused
+                    ),
+                ),
+                ("samples", status.samples.to_string()),
+                ("page", http.unwrap_or_else(|| "off".into())),
+                ("run dir", run_dir.path().display().to_string()),
+            ];
+            let text: String = rows
+                .iter()
+                .map(|(what, value)| format!("{what:<8} {value}\n"))
+                .collect();
+            output::print(&text)?;
+        }
+        if !status.alive {
+            anyhow::bail!(
+                "the agent of {} is dead: its last values are above, start one with `baro up`",
+                status.node
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The address in the agent's document, if it serves one.
+pub fn http_address(run_dir: &barograph_client::RunDir) -> Option<String> {
+    let bytes = run_dir.document(barograph_agent::AGENT_DOCUMENT).ok()??;
+    let document: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
+    Some(document.get("http")?.as_str()?.to_owned())
+}

@@ -1,0 +1,246 @@
+//! What the screen shows, gathered from the streams: no drawing here.
+
+use barograph_client::{Observer, Window};
+use barograph_model::{NS_PER_S, Quality, Selector, Value};
+use serde_json::{Value as Json, json};
+
+/// Seconds of history that a strip can show.
+pub const STRIP_SECONDS: usize = 240;
+/// Lines of causes.
+const CAUSES_MAX: usize = 8;
+
+/// One disk.
+pub struct Strip {
+    /// Device name.
+    pub device: String,
+    /// Busy share per second, oldest first; `None` where nothing was measured.
+    pub busy: Vec<Option<f64>>,
+    /// Newest busy share.
+    pub busy_now: Option<f64>,
+    /// Bytes a second.
+    pub read: Option<f64>,
+    /// Bytes a second.
+    pub write: Option<f64>,
+    /// Seconds a request.
+    pub latency: Option<f64>,
+    /// The values above are too old to be taken for the present.
+    pub stale: bool,
+}
+
+/// One tier.
+pub struct Tank {
+    /// Name of the tier.
+    pub tier: String,
+    /// Free bytes.
+    pub free: f64,
+    /// All bytes.
+    pub total: f64,
+}
+
+/// One who causes I/O.
+pub struct Cause {
+    /// Control group.
+    pub name: String,
+    /// Bytes a second.
+    pub read: f64,
+    /// Bytes a second.
+    pub write: f64,
+}
+
+/// Everything on the screen.
+pub struct Board {
+    /// Node name.
+    pub node: String,
+    /// Whether the agent lives.
+    pub alive: bool,
+    /// Age of its last sign of life.
+    pub heartbeat_age_ns: i64,
+    /// The sentence.
+    pub outlook: String,
+    /// Disks, busiest first.
+    pub strips: Vec<Strip>,
+    /// Tiers.
+    pub tanks: Vec<Tank>,
+    /// Who causes it.
+    pub causes: Vec<Cause>,
+}
+
+impl Board {
+    /// Reads it all from shared memory.
+    pub fn read(observer: &Observer) -> Self {
+        let status = observer.status().ok();
+        let alive = status.as_ref().is_some_and(|s| s.alive);
+        let mut strips = strips(observer);
+        strips.sort_by(|a, b| {
+            b.busy_now
+                .unwrap_or(0.0)
+                .total_cmp(&a.busy_now.unwrap_or(0.0))
+        });
+        let sentence = match text(observer, "node.outlook.text") {
+            Some(sentence) if alive => sentence,
+            _ if alive => "calm".into(),
+            _ => "the agent is dead: what is shown is old".into(),
+        };
+        Self {
+            node: status.as_ref().map(|s| s.node.clone()).unwrap_or_default(),
+            heartbeat_age_ns: status.map_or(0, |s| s.heartbeat_age_ns),
+            alive,
+            outlook: sentence,
+            strips,
+            tanks: tanks(observer),
+            causes: causes(observer),
+        }
+    }
+
+    /// For `--json`.
+    pub fn to_json(&self) -> Json {
+        json!({
+            "node": self.node,
+            "alive": self.alive,
+            "heartbeat_age_ns": self.heartbeat_age_ns,
+            "outlook": self.outlook,
+            "disks": self.strips.iter().map(|s| json!({
+                "device": s.device, "busy": s.busy_now, "read": s.read, "write": s.write,
+                "latency": s.latency, "stale": s.stale,
+            })).collect::<Vec<_>>(),
+            "tiers": self.tanks.iter().map(|t| json!({
+                "tier": t.tier, "free": t.free, "total": t.total,
+            })).collect::<Vec<_>>(),
+            "causes": self.causes.iter().map(|c| json!({
+                "cgroup": c.name, "read": c.read, "write": c.write,
+            })).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn all(name: &str) -> Selector {
+    Selector::parse(name).expect("a literal name")
+}
+
+fn text(observer: &Observer, name: &str) -> Option<String> {
+    let value = observer.latest(&all(name)).into_iter().next()?;
+    match value.sample?.value {
+        Value::Text(text) => Some(text.to_string()),
+        _ => None,
+    }
+}
+
+/// The newest numbers of a metric by one of its labels.
+fn by_label(observer: &Observer, name: &str, label: &str) -> Vec<(String, f64)> {
+    let values = observer.latest(&all(name)).into_iter();
+    values
+        .filter_map(|v| {
+            let key = v.descriptor.labels.get(label)?.to_owned();
+            Some((key, v.sample?.value.as_f64()?))
+        })
+        .collect()
+}
+
+fn strips(observer: &Observer) -> Vec<Strip> {
+    let newest = observer.latest(&all("disk.busy.ratio"));
+    let rates = |name| by_label(observer, name, "device");
+    let read = rates("disk.read.bytes_per_second");
+    let write = rates("disk.write.bytes_per_second");
+    let latencies = [
+        rates("disk.read.latency.seconds"),
+        rates("disk.write.latency.seconds"),
+    ];
+    let of = |list: &[(String, f64)], device: &str| {
+        list.iter().find(|(d, _)| d == device).map(|(_, v)| *v)
+    };
+    newest
+        .iter()
+        .filter_map(|v| {
+            let device = v.descriptor.labels.get("device")?.to_owned();
+            let selector = all("disk.busy.ratio").with_label("device", device.clone());
+            let history = observer
+                .history(&selector, &Window::default())
+                .into_iter()
+                .next();
+            let samples = history.map(|h| h.samples).unwrap_or_default();
+            let points: Vec<(i64, f64)> = samples
+                .iter()
+                .filter(|s| s.quality != Quality::Predicted)
+                .filter_map(|s| Some((s.ts, s.value.as_f64()?)))
+                .collect();
+            let latency = latencies
+                .iter()
+                .filter_map(|l| of(l, &device))
+                .reduce(f64::max);
+            Some(Strip {
+                busy: per_second(&points, v.looked_ns, STRIP_SECONDS),
+                busy_now: v.sample.as_ref().and_then(|s| s.value.as_f64()),
+                read: of(&read, &device),
+                write: of(&write, &device),
+                latency,
+                stale: v.stale,
+                device,
+            })
+        })
+        .collect()
+}
+
+/// Change-only samples as one value a second up to `end_ns`: a value holds until the next change,
+/// and there is nothing before the first.
+fn per_second(points: &[(i64, f64)], end_ns: i64, seconds: usize) -> Vec<Option<f64>> {
+    let mut next = 0;
+    let mut held = None;
+    (0..seconds)
+        .map(|i| {
+            let until_ns = end_ns - (seconds - 1 - i) as i64 * NS_PER_S;
+            while let Some(&(ts, value)) = points.get(next).filter(|p| p.0 <= until_ns) {
+                held = Some((ts, value));
+                next += 1;
+            }
+            held.map(|(_, value)| value)
+        })
+        .collect()
+}
+
+fn tanks(observer: &Observer) -> Vec<Tank> {
+    let totals = by_label(observer, "tier.total.bytes", "tier");
+    by_label(observer, "tier.free.bytes", "tier")
+        .into_iter()
+        .filter_map(|(tier, free)| {
+            let total = totals.iter().find(|(t, _)| *t == tier)?.1;
+            Some(Tank { tier, free, total })
+        })
+        .collect()
+}
+
+fn causes(observer: &Observer) -> Vec<Cause> {
+    let reads = by_label(observer, "cgroup.io.read.bytes_per_second", "cgroup");
+    let writes = by_label(observer, "cgroup.io.write.bytes_per_second", "cgroup");
+    let write_of = |name: &str| {
+        writes
+            .iter()
+            .find(|(n, _)| n == name)
+            .map_or(0.0, |(_, v)| *v)
+    };
+    let mut causes: Vec<Cause> = reads
+        .into_iter()
+        .map(|(name, read)| Cause {
+            write: write_of(&name),
+            name,
+            read,
+        })
+        .filter(|c| c.read + c.write > 0.0)
+        .collect();
+    causes.sort_by(|a, b| (b.read + b.write).total_cmp(&(a.read + a.write)));
+    causes.truncate(CAUSES_MAX);
+    causes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_holds_until_the_next_change() {
+        let s = NS_PER_S;
+        let points = [(2 * s, 0.5), (4 * s, 0.9)];
+        let expect = [None, Some(0.5), Some(0.5), Some(0.9), Some(0.9)];
+        assert_eq!(per_second(&points, 5 * s, 5), expect);
+        assert_eq!(per_second(&[], 5 * s, 2), [None, None]);
+    }
+}

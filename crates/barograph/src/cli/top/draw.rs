@@ -1,0 +1,199 @@
+//! Drawing the board into a terminal buffer: blue read, amber write, red trouble, grey old.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+
+use super::super::format;
+use super::board::{Board, Cause, Strip, Tank};
+
+const READ: Color = Color::Blue;
+const WRITE: Color = Color::Yellow;
+const TROUBLE: Color = Color::Red;
+const OLD: Color = Color::DarkGray;
+
+/// A disk this busy is drawn as trouble.
+const TROUBLE_RATIO: f64 = 0.9;
+/// Columns left of a strip: the device's name.
+const NAME_COLUMNS: u16 = 10;
+/// Columns right of the pen: the newest values.
+const VALUES_COLUMNS: u16 = 52;
+/// Eighths of a line, for heights.
+const BLOCKS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+
+/// Draws everything.
+pub fn board(board: &Board, paused: bool, area: Rect, buffer: &mut Buffer) {
+    let mut pen = Pen {
+        buffer,
+        area,
+        line: 0,
+    };
+    let plain = if board.alive {
+        Style::new()
+    } else {
+        Style::new().fg(OLD)
+    };
+    let state = match (board.alive, paused) {
+        (false, _) => format!("dead for {}", format::age(board.heartbeat_age_ns)),
+        (true, true) => "paused".into(),
+        (true, false) => "live".into(),
+    };
+    pen.text(
+        0,
+        &format!("{}  {state}", board.node),
+        plain.add_modifier(Modifier::BOLD),
+    );
+    pen.next();
+    let calm = board.outlook == "calm";
+    let sentence = if calm || !board.alive {
+        plain
+    } else {
+        Style::new().fg(TROUBLE)
+    };
+    pen.text(0, &board.outlook, sentence.add_modifier(Modifier::BOLD));
+    pen.next();
+    pen.next();
+    board.strips.iter().for_each(|s| strip(s, plain, &mut pen));
+    if board.strips.is_empty() {
+        pen.text(0, "no disk is seen: `baro doctor` says why", plain);
+        pen.next();
+    }
+    pen.next();
+    board.tanks.iter().for_each(|t| tank(t, plain, &mut pen));
+    pen.next();
+    causes(&board.causes, plain, &mut pen);
+    if area.height > 0 {
+        pen.line = area.height - 1;
+        pen.text(0, "q quit   p pause", Style::new().fg(OLD));
+    }
+}
+
+/// A place to write on, a line at a time; what does not fit is cut.
+struct Pen<'a> {
+    buffer: &'a mut Buffer,
+    area: Rect,
+    line: u16,
+}
+
+impl Pen<'_> {
+    fn text(&mut self, column: u16, text: &str, style: Style) {
+        // The last line is the keys'.
+        if self.line < self.area.height && column < self.area.width {
+            let room = (self.area.width - column) as usize;
+            self.buffer.set_stringn(
+                self.area.x + column,
+                self.area.y + self.line,
+                text,
+                room,
+                style,
+            );
+        }
+    }
+
+    fn next(&mut self) {
+        self.line += 1;
+    }
+}
+
+fn strip(strip: &Strip, plain: Style, pen: &mut Pen<'_>) {
+    let style = if strip.stale {
+        Style::new().fg(OLD)
+    } else {
+        plain
+    };
+    let hot = strip.busy_now.is_some_and(|b| b >= TROUBLE_RATIO) && !strip.stale;
+    let ink = if hot { Style::new().fg(TROUBLE) } else { style };
+    pen.text(0, &strip.device, ink);
+    let values_at = pen
+        .area
+        .width
+        .saturating_sub(VALUES_COLUMNS)
+        .max(NAME_COLUMNS);
+    let columns = values_at.saturating_sub(NAME_COLUMNS + 1) as usize;
+    let shown = &strip.busy[strip.busy.len().saturating_sub(columns)..];
+    let line: String = shown.iter().map(|b| b.map_or(" ", block)).collect();
+    pen.text(NAME_COLUMNS + (columns - shown.len()) as u16, &line, ink);
+    pen.text(values_at - 1, "▏", Style::new().fg(OLD));
+    let number = |v: Option<f64>, unit: &str| v.map_or("-".into(), |v| format::number(v, unit));
+    pen.text(
+        values_at,
+        &format!("{:>7}", number(strip.busy_now, "ratio")),
+        ink,
+    );
+    let read = if strip.stale { style } else { style.fg(READ) };
+    let write = if strip.stale { style } else { style.fg(WRITE) };
+    pen.text(
+        values_at + 8,
+        &format!("r {:>10}", number(strip.read, "bytes/s")),
+        read,
+    );
+    pen.text(
+        values_at + 22,
+        &format!("w {:>10}", number(strip.write, "bytes/s")),
+        write,
+    );
+    pen.text(
+        values_at + 36,
+        &format!("{:>8}", number(strip.latency, "seconds")),
+        style,
+    );
+    if strip.stale {
+        pen.text(values_at + 46, "old", style);
+    }
+    pen.next();
+}
+
+fn block(ratio: f64) -> &'static str {
+    // Anything above nothing leaves a trace.
+    let eighths = (ratio.clamp(0.0, 1.0) * 8.0).ceil() as usize;
+    BLOCKS[eighths.min(8)]
+}
+
+fn tank(tank: &Tank, plain: Style, pen: &mut Pen<'_>) {
+    let used = if tank.total > 0.0 {
+        1.0 - tank.free / tank.total
+    } else {
+        0.0
+    };
+    let columns = 30usize;
+    let filled = (used * columns as f64).round().clamp(0.0, columns as f64) as usize;
+    let style = if used > 0.95 {
+        Style::new().fg(TROUBLE)
+    } else {
+        plain
+    };
+    let bar = format!("{}{}", "█".repeat(filled), "░".repeat(columns - filled));
+    let text = format!(
+        "{:<10}{bar}  {} free of {}",
+        tank.tier,
+        format::number(tank.free, "bytes"),
+        format::number(tank.total, "bytes"),
+    );
+    pen.text(0, &text, style);
+    pen.next();
+}
+
+fn causes(causes: &[Cause], plain: Style, pen: &mut Pen<'_>) {
+    if causes.is_empty() {
+        pen.text(
+            0,
+            "no control group reads or writes now",
+            Style::new().fg(OLD),
+        );
+        return;
+    }
+    for cause in causes {
+        pen.text(0, &format!("{:<40}", cause.name), plain);
+        pen.text(
+            41,
+            &format!("r {:>10}", format::number(cause.read, "bytes/s")),
+            plain.fg(READ),
+        );
+        pen.text(
+            55,
+            &format!("w {:>10}", format::number(cause.write, "bytes/s")),
+            plain.fg(WRITE),
+        );
+        pen.next();
+    }
+}

@@ -1,0 +1,148 @@
+//! `baro up`: the agent, in the foreground, until Ctrl-C or SIGTERM.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use barograph_agent::{Agent, Config, SOURCES_DOCUMENT};
+use clap::Args;
+use serde_json::Value as Json;
+use tracing_subscriber::EnvFilter;
+
+use super::{doctor, output};
+
+/// How often the command looks whether the agent's sampling thread still runs.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Arguments of `baro up`.
+#[derive(Args)]
+pub struct Up {
+    /// Configuration file (see docs/reference/configuration.md)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Name of this node [default: the host name]
+    #[arg(long)]
+    node: Option<String>,
+    /// Loopback address of HTTP and the page, or "off" [default: 127.0.0.1:7070]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
+    http: Option<String>,
+    /// Where segment and sockets lie [default: /dev/shm/barograph-<uid>]
+    #[arg(long, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
+    /// Where what must survive a restart lies [default: $XDG_STATE_HOME/barograph or /var/lib/barograph]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// Tree to read in place of /
+    #[arg(long, value_name = "DIR")]
+    sys_root: Option<PathBuf>,
+    /// Print what is seen as JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+impl Up {
+    /// Runs the agent until it is told to stop.
+    pub fn run(self) -> anyhow::Result<()> {
+        tracing_subscriber::fmt()
+            .with_env_filter(
+                EnvFilter::try_from_env("BAROGRAPH_LOG").unwrap_or_else(|_| EnvFilter::new("warn")),
+            )
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
+            .init();
+        let json = self.json;
+        let agent = Agent::start(self.into_config()?)?;
+        announce(&agent, json)?;
+        let signalled = wait(&agent)?;
+        let alive = agent.is_alive();
+        agent.stop();
+        match (alive, signalled) {
+            (true, signal) => output::print(&format!("barograph stopped ({signal})\n")),
+            (false, _) => anyhow::bail!("the sampling thread has ended: see the log above"),
+        }
+    }
+
+    fn into_config(self) -> anyhow::Result<Config> {
+        let mut config = match &self.config {
+            Some(path) => Config::read(path)?,
+            None => Config::default(),
+        };
+        config.node = self.node.unwrap_or(config.node);
+        config.http = self.http.unwrap_or(config.http);
+        config.run_dir = self.run_dir.unwrap_or(config.run_dir);
+        config.state_dir = self.state_dir.unwrap_or(config.state_dir);
+        config.sources.sys_root = self.sys_root.unwrap_or(config.sources.sys_root);
+        Ok(config)
+    }
+}
+
+/// Refuses early, as wrong use, what is no address.
+fn address(text: &str) -> Result<String, String> {
+    match text.parse::<std::net::SocketAddr>() {
+        Err(_) if text != "off" => {
+            Err("it must be ADDRESS:PORT, like 127.0.0.1:7070, or off".into())
+        }
+        _ => Ok(text.into()),
+    }
+}
+
+fn announce(agent: &Agent, json: bool) -> anyhow::Result<()> {
+    let document = agent
+        .run_dir()
+        .document(SOURCES_DOCUMENT)?
+        .unwrap_or_else(|| b"[]".to_vec());
+    let reports: Vec<Json> = serde_json::from_slice(&document)?;
+    if json {
+        output::print_json(&Json::from(reports.clone()))?;
+    } else {
+        output::print(&doctor::table(&reports)?)?;
+        let missing: usize = reports
+            .iter()
+            .filter_map(|r| r["missing"].as_array())
+            .map(Vec::len)
+            .sum();
+        if missing > 0 {
+            output::print(&format!(
+                "\n{missing} things cannot be seen here: `baro doctor` says why and what would help\n"
+            ))?;
+        }
+    }
+    let token = agent.run_dir().control_token();
+    if agent.http_addr().is_some() && !json {
+        output::print(&format!(
+            "control from the page: token in {}\n",
+            token.display()
+        ))?;
+    }
+    let place = agent.http_addr().map_or_else(
+        || agent.run_dir().read_socket().display().to_string(),
+        |address| format!("http://{address}"),
+    );
+    output::print(&format!(
+        "barograph ready: {place} (node {})\n",
+        agent.node()
+    ))
+}
+
+/// Waits for a signal, or for the agent to end by itself.
+fn wait(agent: &Agent) -> anyhow::Result<&'static str> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => return Ok("interrupted"),
+                _ = terminate.recv() => return Ok("terminated"),
+                () = tokio::time::sleep(LOOK_EVERY) => {
+                    if !agent.is_alive() {
+                        return Ok("ended");
+                    }
+                }
+            }
+        }
+    })
+}

@@ -1,0 +1,95 @@
+//! `baro watch`: streams as they change, one line a sample.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{Target, format, output, selector};
+
+/// How long one wait lasts before the command looks whether it should end.
+const SLICE: Duration = Duration::from_millis(500);
+
+/// Arguments of `baro watch`.
+#[derive(Args)]
+pub struct Watch {
+    /// Name or glob: disk.busy.ratio, filesystem.*
+    name: String,
+    /// Labels that must match: device=vda
+    #[arg(value_name = "LABEL=VALUE")]
+    labels: Vec<String>,
+    /// End after so many samples
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Watch {
+    /// Runs the command until its count is reached or its output closed.
+    pub fn run(self) -> anyhow::Result<()> {
+        let observer = self.target.observer()?;
+        let selector = selector(&self.name, &self.labels)?;
+        if observer.streams(&selector).is_empty() && selector.name.is_literal() {
+            return Err(observer.unknown(&selector).into());
+        }
+        let mut watch = observer.watch(&selector);
+        let mut left = self.count.unwrap_or(u64::MAX);
+        let mut alive = true;
+        while left > 0 {
+            let lives = observer.status().is_ok_and(|s| s.alive);
+            if lives != alive {
+                alive = lives;
+                eprintln!(
+                    "baro: {}",
+                    if alive {
+                        "the agent is back"
+                    } else {
+                        "the agent is dead, waiting for the next"
+                    }
+                );
+            }
+            for update in watch.next(SLICE).into_iter().flatten() {
+                self.print(&update)?;
+                left -= 1;
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn print(&self, update: &barograph_client::Update) -> anyhow::Result<()> {
+        if self.target.json {
+            return output::print_json(&json(update));
+        }
+        let (descriptor, sample) = (&update.descriptor, &update.sample);
+        let time = jiff::Timestamp::from_nanosecond(i128::from(sample.ts))?;
+        let lost = match update.lost {
+            0 => String::new(),
+            n => format!("  ({n} samples before it were lost)"),
+        };
+        let value = format::value(&sample.value, descriptor.unit.as_str());
+        output::print(&format!("{time:.3}  {descriptor}  {value}{lost}\n"))
+    }
+}
+
+/// A line of `--json`: as an element of `baro latest --json`, with the samples lost before it.
+fn json(update: &barograph_client::Update) -> serde_json::Value {
+    let (descriptor, sample) = (&update.descriptor, &update.sample);
+    let labels: serde_json::Map<_, _> = descriptor
+        .labels
+        .iter()
+        .map(|(n, v)| (n.to_owned(), v.into()))
+        .collect();
+    serde_json::json!({
+        "name": descriptor.name.as_str(),
+        "labels": labels,
+        "unit": descriptor.unit.as_str(),
+        "ts": sample.ts,
+        "value": barograph_client::value_json(&sample.value),
+        "quality": sample.quality.as_str(),
+        "error": sample.error,
+        "lost": update.lost,
+    })
+}

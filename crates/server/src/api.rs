@@ -1,0 +1,388 @@
+//! The requests and their answers, as the contract has them (`docs/design/0001-one-node.md`).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest as _, RawQuery, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use barograph_model::{Clock, ResultFormat, SqlEngine, SqlRequest};
+use hyper::body::Body as _;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, mpsc, watch as signal};
+
+use crate::blocking::{self, HeldBody, MessageBody};
+use crate::counts::Counters;
+use crate::fault::Fault;
+use crate::json::{HistoryJson, LatestJson, StreamJson};
+use crate::metrics;
+use crate::params::Params;
+use crate::rights::{Token, Way, check_control};
+use crate::view::{View, Views};
+use crate::watch::{self, EVERY_MS_DEFAULT, EVERY_MS_MAX, EVERY_MS_MIN, QUEUED_MAX, Watcher};
+use crate::{Control, Limits, NodeInfo};
+
+/// Answers about the present that are made at once; more wait.
+pub const SMALL_ANSWERS_MAX: usize = 4;
+/// Control statements and tests of them at once; more are refused as busy.
+pub const STATEMENTS_MAX: usize = 2;
+
+const JSON: &str = "application/json";
+const ARROW: &str = "application/vnd.apache.arrow.stream";
+const SOURCES: &str = "sources.json";
+const INSIGHTS: &str = "insights.json";
+
+/// What the handlers share.
+pub struct App {
+    pub views: Views,
+    pub clock: Arc<dyn Clock>,
+    pub sql: Arc<dyn SqlEngine>,
+    pub control: Arc<dyn Control>,
+    pub info: NodeInfo,
+    pub http: Option<String>,
+    pub token: Token,
+    pub limits: Limits,
+    pub room: Room,
+    pub counters: Counters,
+    pub stop: signal::Receiver<bool>,
+}
+
+/// The bounds on what goes on at once.
+pub struct Room {
+    pub small: Arc<Semaphore>,
+    pub large: Arc<Semaphore>,
+    pub statements: Arc<Semaphore>,
+    pub tests: Arc<Semaphore>,
+    pub watchers: Arc<Semaphore>,
+}
+
+type Shared = State<Arc<App>>;
+type Answer = Result<Response, Fault>;
+
+impl App {
+    /// Ends when the server is told to stop, or is gone.
+    pub async fn stopped(&self) {
+        // The guard that this gives back must not live across an await of the caller.
+        let _ = self.stop.clone().wait_for(|stop| *stop).await;
+    }
+
+    /// Makes a small answer from the current view on a thread that may compute.
+    async fn render(
+        self: &Arc<Self>,
+        content_type: &'static str,
+        make: impl FnOnce(&Self, &View) -> Result<Vec<u8>, Fault> + Send + 'static,
+    ) -> Answer {
+        let permit = Arc::clone(&self.room.small).acquire_owned().await;
+        let permit = permit.map_err(|_| Fault::busy("the server is stopping"))?;
+        let app = Arc::clone(self);
+        let work = move || make(&app, &*app.views.current()?);
+        let (bytes, _) = blocking::run(permit, work).await?;
+        Ok(([(header::CONTENT_TYPE, content_type)], bytes).into_response())
+    }
+
+    /// A document that is a list; an agent that has not written it yet has nothing to list.
+    fn list_document(&self, name: &str) -> Result<Vec<u8>, Fault> {
+        Ok(self
+            .views
+            .run_dir()
+            .document(name)?
+            .unwrap_or_else(|| b"[]".to_vec()))
+    }
+}
+
+fn to_json(value: &impl Serialize) -> Result<Vec<u8>, Fault> {
+    serde_json::to_vec(value).map_err(|e| Fault::internal(format!("cannot write JSON: {e}")))
+}
+
+/// `GET /healthz`
+pub async fn healthz(State(app): Shared) -> Answer {
+    let view = app.views.current()?;
+    let segment = view.segment();
+    let now_ns = app.clock.now_ns();
+    let mut body = serde_json::json!({
+        "status": "ok", "node": segment.node(), "incarnation": segment.incarnation().to_string(),
+    });
+    if view.is_alive(now_ns) {
+        return Ok(axum::Json(body).into_response());
+    }
+    let age_s = now_ns.saturating_sub(segment.heartbeat_ns()) as f64 / 1e9;
+    let fault = Fault::internal(format!(
+        "the agent's loop has not ticked for {age_s:.1} s: it has ended or hangs"
+    ));
+    body["status"] = "stopped".into();
+    body["error"] = fault.body()["error"].take();
+    Ok((StatusCode::SERVICE_UNAVAILABLE, axum::Json(body)).into_response())
+}
+
+/// `GET /metrics`
+pub async fn metrics(State(app): Shared) -> Answer {
+    app.render(metrics::CONTENT_TYPE, |app, view| {
+        let counts = app.counters.now();
+        Ok(metrics::exposition(view, app.clock.now_ns(), counts).into_bytes())
+    })
+    .await
+}
+
+#[derive(Serialize)]
+struct StatusJson<'a> {
+    node: String,
+    version: &'a str,
+    incarnation: String,
+    pid: u64,
+    started_ts: i64,
+    now_ts: i64,
+    streams: usize,
+    streams_max: usize,
+    samples: u64,
+    sources_up: usize,
+    sources: usize,
+    run_dir: Cow<'a, str>,
+    http: Option<&'a str>,
+}
+
+/// What status wants to know of a source.
+#[derive(Deserialize)]
+struct SourceState {
+    state: String,
+}
+
+/// `GET /api/v1/status`
+pub async fn status(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
+    Params::parse(query.as_deref(), &[])?;
+    app.render(JSON, |app, view| {
+        let segment = view.segment();
+        let sources: Vec<SourceState> = serde_json::from_slice(&app.list_document(SOURCES)?)
+            .map_err(|e| Fault::internal(format!("{SOURCES} is not as it should be: {e}")))?;
+        let up = |s: &&SourceState| s.state == "ok" || s.state == "partial";
+        to_json(&StatusJson {
+            node: segment.node(),
+            version: &app.info.version,
+            incarnation: segment.incarnation().to_string(),
+            pid: segment.pid(),
+            started_ts: app.info.started_ns,
+            now_ts: app.clock.now_ns(),
+            streams: view.streams.len(),
+            streams_max: segment.streams_max(),
+            samples: view.streams.iter().filter_map(|s| s.handle.count()).sum(),
+            sources_up: sources.iter().filter(up).count(),
+            sources: sources.len(),
+            run_dir: app.views.run_dir().path().to_string_lossy(),
+            http: app.http.as_deref(),
+        })
+    })
+    .await
+}
+
+/// `GET /api/v1/streams?match=P`
+pub async fn streams(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
+    let selectors = Params::parse(query.as_deref(), &["match"])?.selectors()?;
+    app.render(JSON, move |_, view| {
+        let meant = view.select(&selectors).into_iter();
+        let list: Vec<_> = meant
+            .map(|at| StreamJson::of(view, &view.streams[at], None))
+            .collect();
+        to_json(&list)
+    })
+    .await
+}
+
+/// `GET /api/v1/latest?match=P`
+pub async fn latest(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
+    let selectors = Params::parse(query.as_deref(), &["match"])?.selectors()?;
+    app.render(JSON, move |app, view| {
+        let now_ns = app.clock.now_ns();
+        let meant = view.select(&selectors).into_iter();
+        let list: Vec<_> = meant
+            .filter_map(|at| LatestJson::of(&view.streams[at], now_ns))
+            .collect();
+        to_json(&list)
+    })
+    .await
+}
+
+/// `GET /api/v1/history?match=P&start=&stop=`: samples with start <= ts < stop.
+pub async fn history(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
+    let params = Params::parse(query.as_deref(), &["match", "start", "stop"])?;
+    let selectors = params.selectors()?;
+    let time = "nanoseconds since the epoch";
+    let start = params.integer("start", time)?.unwrap_or(i64::MIN);
+    let stop = params.integer("stop", time)?.unwrap_or(i64::MAX);
+    if start > stop {
+        return Err(Fault::usage(format!("start={start} is after stop={stop}")));
+    }
+    let permit = blocking::permit(&app.room.large, "queries and histories")?;
+    let work = move || {
+        let view = app.views.current()?;
+        let samples_max = app.limits.history_samples_max;
+        let (mut list, mut scanned, mut total) = (Vec::new(), Vec::new(), 0);
+        for at in view.select(&selectors) {
+            let stream = &view.streams[at];
+            if stream.handle.scan(0, &mut scanned).is_none() {
+                continue;
+            }
+            scanned.retain(|s| start <= s.ts && s.ts < stop);
+            total += scanned.len();
+            if total > samples_max {
+                return Err(Fault::limit(format!(
+                    "more than {samples_max} samples: narrow match, start or stop"
+                )));
+            }
+            list.push(HistoryJson::of(&view, stream, scanned.drain(..)));
+        }
+        to_json(&list)
+    };
+    let (bytes, permit) = blocking::run(permit, work).await?;
+    let body = Body::new(HeldBody::new(bytes, permit));
+    Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
+}
+
+/// `GET /api/v1/watch?match=P&every_ms=1000`
+pub async fn watch(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
+    let params = Params::parse(query.as_deref(), &["match", "every_ms"])?;
+    let every_ms = params
+        .integer("every_ms", "milliseconds")?
+        .unwrap_or(EVERY_MS_DEFAULT);
+    if !(EVERY_MS_MIN..=EVERY_MS_MAX).contains(&every_ms) {
+        return Err(Fault::usage(format!(
+            "every_ms={every_ms} is not between {EVERY_MS_MIN} and {EVERY_MS_MAX}"
+        )));
+    }
+    let every = Duration::from_millis(every_ms.unsigned_abs());
+    let streams_max = app.limits.watch_streams_max;
+    let watcher = Watcher::new(params.selectors()?, streams_max, &*app.views.current()?)?;
+    let permit = blocking::permit(&app.room.watchers, "watchers").inspect_err(|_| {
+        app.counters
+            .refused_watchers
+            .fetch_add(1, Ordering::Relaxed);
+    })?;
+    let (to, messages) = mpsc::channel::<Bytes>(QUEUED_MAX);
+    tokio::spawn(watch::serve(app, watcher, every, to));
+    let body = Body::new(MessageBody::new(messages, permit));
+    Ok(([(header::CONTENT_TYPE, "text/event-stream")], body).into_response())
+}
+
+/// `GET /api/v1/sources`
+pub async fn sources(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
+    Params::parse(query.as_deref(), &[])?;
+    app.render(JSON, |app, _| app.list_document(SOURCES)).await
+}
+
+/// `GET /api/v1/insights`
+pub async fn insights(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
+    Params::parse(query.as_deref(), &[])?;
+    app.render(JSON, |app, _| app.list_document(INSIGHTS)).await
+}
+
+/// `POST /api/v1/insights`: needs the right to control.
+pub async fn change_insight(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    request: Request,
+) -> Answer {
+    check_control(way, &app.token, request.headers())?;
+    Params::parse(request.uri().query(), &[])?;
+    let sql = statement(request, &app.limits).await?;
+    let permit = blocking::permit(&app.room.statements, "control statements")?;
+    let (made, _) = blocking::run(permit, move || Ok(app.control.execute(&sql)?)).await?;
+    Ok(axum::Json(made).into_response())
+}
+
+/// `POST /api/v1/insights/test`: changes nothing, so whoever may read may ask.
+pub async fn test_insight(State(app): Shared, request: Request) -> Answer {
+    Params::parse(request.uri().query(), &[])?;
+    let sql = statement(request, &app.limits).await?;
+    let permit = blocking::permit(&app.room.tests, "tests of insights")?;
+    let (rows, _) = blocking::run(permit, move || Ok(app.control.test(&sql)?)).await?;
+    Ok(axum::Json(rows).into_response())
+}
+
+/// `POST /api/v1/sql?format=rows|table|arrow`
+pub async fn sql(State(app): Shared, request: Request) -> Answer {
+    let params = Params::parse(request.uri().query(), &["format"])?;
+    let (format, content_type) = match params.one("format")?.unwrap_or("rows") {
+        "rows" => (ResultFormat::JsonRows, JSON),
+        "table" => (ResultFormat::JsonTable, JSON),
+        "arrow" => (ResultFormat::Arrow, ARROW),
+        other => {
+            return Err(Fault::usage(format!(
+                "format={other} is not rows, table or arrow"
+            )));
+        }
+    };
+    let sql = statement(request, &app.limits).await?;
+    let permit = blocking::permit(&app.room.large, "queries and histories")?;
+    let cancel = Arc::new(AtomicBool::new(false));
+    // This future is dropped when the client goes away or the time is up.
+    let _cancelled_with_us = CancelOnDrop(Arc::clone(&cancel));
+    let question = SqlRequest {
+        sql,
+        format,
+        limits: app.limits.sql,
+        cancel,
+    };
+    let (reply, permit) = blocking::run(permit, move || Ok(app.sql.query(&question)?)).await?;
+    let body = Body::new(HeldBody::new(reply.body, permit));
+    Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
+}
+
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StatementJson {
+    sql: String,
+}
+
+/// The statement in a body: the text itself, or `{"sql": …}`.
+async fn statement(request: Request, limits: &Limits) -> Result<String, Fault> {
+    let is_json = says_json(request.headers());
+    let too_large = || {
+        Fault::limit(format!(
+            "the body is larger than {} bytes",
+            limits.body_bytes_max
+        ))
+        .with_status(StatusCode::PAYLOAD_TOO_LARGE)
+    };
+    // What is announced as too large is not waited for.
+    if request.body().size_hint().lower() > limits.body_bytes_max as u64 {
+        return Err(too_large());
+    }
+    let body = Bytes::from_request(request, &())
+        .await
+        .map_err(|rejected| match rejected.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => too_large(),
+            status => Fault::usage(rejected.body_text()).with_status(status),
+        })?;
+    let text = std::str::from_utf8(&body).map_err(|_| Fault::usage("the body is not UTF-8"))?;
+    // No statement begins with a brace.
+    let text = if is_json || text.trim_start().starts_with('{') {
+        let StatementJson { sql } = serde_json::from_str(text)
+            .map_err(|e| Fault::usage(format!("the body is not {{\"sql\": \"…\"}}: {e}")))?;
+        sql
+    } else {
+        text.to_owned()
+    };
+    if text.trim().is_empty() {
+        return Err(Fault::usage(
+            "the body holds no statement: send SQL, or {\"sql\": \"…\"}",
+        ));
+    }
+    Ok(text)
+}
+
+fn says_json(headers: &HeaderMap) -> bool {
+    let content_type = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok());
+    content_type.is_some_and(|t| t.trim_start().to_ascii_lowercase().starts_with(JSON))
+}

@@ -1,0 +1,33 @@
+//! The seam through which the server hands control statements to the agent's loop.
+
+use thiserror::Error;
+
+/// Executes control statements (`CREATE INSIGHT …`, `DROP INSIGHT …`). Blocking: the agent answers
+/// from its loop; the server calls it from threads that may wait.
+pub trait Control: Send + Sync {
+    /// Changes the system and says what it made.
+    fn execute(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
+    /// Says what the statement would give now, as `{"rows": […]}`, and changes nothing.
+    fn test(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
+}
+
+/// Why a control statement was not executed.
+#[derive(Clone, Debug, Error)]
+#[error("{message}")]
+pub struct ControlFault {
+    /// Whose fault.
+    pub kind: ControlFaultKind,
+    /// For people.
+    pub message: String,
+}
+
+/// Whose fault it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControlFaultKind {
+    /// The statement is wrong.
+    Statement,
+    /// The loop has too much to do.
+    Busy,
+    /// Our side failed.
+    Internal,
+}

@@ -1,0 +1,123 @@
+//! Every error that leaves the server: `{"error":{"kind","message"}}` under a fitting status.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use barograph_model::{ModelError, SqlFault, SqlFaultKind};
+use barograph_stream::StreamError;
+
+use crate::{ControlFault, ControlFaultKind};
+
+/// An error on its way to the client.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    pub status: StatusCode,
+    pub kind: &'static str,
+    pub message: String,
+}
+
+impl Fault {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            kind,
+            message: message.into(),
+        }
+    }
+
+    /// The request is not one.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "usage", message)
+    }
+
+    /// There is no such thing.
+    pub fn unknown(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "unknown", message)
+    }
+
+    /// The client may not.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "refused", message)
+    }
+
+    /// The client has not shown that it may.
+    pub fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "refused", message)
+    }
+
+    /// A bound was reached.
+    pub fn limit(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "limit", message)
+    }
+
+    /// Too much at once.
+    pub fn busy(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
+    }
+
+    /// Our side failed.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
+    }
+
+    /// The same error under another status.
+    pub fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
+    /// The contract's object.
+    pub fn body(&self) -> serde_json::Value {
+        serde_json::json!({ "error": { "kind": self.kind, "message": self.message } })
+    }
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, axum::Json(self.body())).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            let scheme = HeaderValue::from_static("Bearer");
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        response
+    }
+}
+
+impl From<ModelError> for Fault {
+    fn from(error: ModelError) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+impl From<StreamError> for Fault {
+    fn from(error: StreamError) -> Self {
+        Self::internal(error.to_string()).with_status(StatusCode::SERVICE_UNAVAILABLE)
+    }
+}
+
+impl From<SqlFault> for Fault {
+    fn from(fault: SqlFault) -> Self {
+        let (status, kind) = match fault.kind {
+            SqlFaultKind::Statement => (StatusCode::BAD_REQUEST, "statement"),
+            SqlFaultKind::Refused => (StatusCode::FORBIDDEN, "refused"),
+            SqlFaultKind::Limit | SqlFaultKind::Cancelled => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "limit")
+            }
+            SqlFaultKind::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+            SqlFaultKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+        };
+        Self::new(status, kind, fault.message)
+    }
+}
+
+impl From<ControlFault> for Fault {
+    fn from(fault: ControlFault) -> Self {
+        match fault.kind {
+            ControlFaultKind::Statement => {
+                Self::new(StatusCode::BAD_REQUEST, "statement", fault.message)
+            }
+            ControlFaultKind::Busy => Self::busy(fault.message),
+            ControlFaultKind::Internal => Self::internal(fault.message),
+        }
+    }
+}

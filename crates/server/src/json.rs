@@ -1,0 +1,184 @@
+//! How streams and samples look in JSON. Integers stay integers; a float that is not finite (NaN,
+//! infinities) is `null`, since JSON has no word for it.
+
+use barograph_model::{Labels, Sample, Value};
+use barograph_stream::Latest;
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+
+use crate::view::{Stream, View};
+
+/// Labels as an object.
+#[derive(Debug, Clone, Copy)]
+pub struct LabelsJson<'a>(pub &'a Labels);
+
+impl Serialize for LabelsJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.iter().len()))?;
+        for (name, value) in self.0.iter() {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+/// A value as number, bool, string or null.
+#[derive(Debug, Clone)]
+pub struct ValueJson(pub Value);
+
+impl Serialize for ValueJson {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            Value::Int(v) => serializer.serialize_i64(*v),
+            Value::Float(v) => serializer.serialize_f64(*v),
+            Value::Bool(v) => serializer.serialize_bool(*v),
+            Value::Text(v) => serializer.serialize_str(v),
+        }
+    }
+}
+
+/// What is fixed about a stream, with how much it holds.
+#[derive(Debug, Serialize)]
+pub struct StreamJson<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<usize>,
+    name: &'a str,
+    labels: LabelsJson<'a>,
+    #[serde(rename = "type")]
+    value_type: &'static str,
+    unit: &'a str,
+    kind: &'static str,
+    help: &'a str,
+    id: String,
+    depth: u32,
+    samples: u64,
+    interval_ns: i64,
+}
+
+impl<'a> StreamJson<'a> {
+    /// Describes one stream; `index` is its number for a watcher.
+    pub fn of(view: &View, stream: &'a Stream, index: Option<usize>) -> Self {
+        let d = &stream.entry.descriptor;
+        Self {
+            index,
+            name: d.name.as_str(),
+            labels: LabelsJson(&d.labels),
+            value_type: d.value_type.as_str(),
+            unit: d.unit.as_str(),
+            kind: d.kind.as_str(),
+            help: &d.help,
+            id: stream.entry.series.to_string(),
+            depth: stream.entry.depth,
+            samples: stream.handle.count().unwrap_or(0),
+            interval_ns: view.interval_ns(stream),
+        }
+    }
+}
+
+/// The newest sample of a stream.
+#[derive(Debug, Serialize)]
+pub struct LatestJson<'a> {
+    name: &'a str,
+    labels: LabelsJson<'a>,
+    ts: i64,
+    value: ValueJson,
+    quality: &'static str,
+    error: f32,
+    age_ns: i64,
+    looked_ts: i64,
+    unit: &'a str,
+}
+
+impl<'a> LatestJson<'a> {
+    /// `None` when the stream has no sample or has ended.
+    pub fn of(stream: &'a Stream, now_ns: i64) -> Option<Self> {
+        let Latest::Sample {
+            sample, looked_ns, ..
+        } = stream.handle.latest()
+        else {
+            return None;
+        };
+        let d = &stream.entry.descriptor;
+        Some(Self {
+            name: d.name.as_str(),
+            labels: LabelsJson(&d.labels),
+            ts: sample.ts,
+            value: ValueJson(sample.value),
+            quality: sample.quality.as_str(),
+            error: sample.error,
+            age_ns: now_ns.saturating_sub(looked_ns).max(0),
+            looked_ts: looked_ns,
+            unit: d.unit.as_str(),
+        })
+    }
+}
+
+/// The samples of a stream in columns, oldest first.
+#[derive(Debug, Serialize)]
+pub struct HistoryJson<'a> {
+    name: &'a str,
+    labels: LabelsJson<'a>,
+    unit: &'a str,
+    kind: &'static str,
+    interval_ns: i64,
+    ts: Vec<i64>,
+    value: Vec<ValueJson>,
+    quality: Vec<&'static str>,
+}
+
+impl<'a> HistoryJson<'a> {
+    /// Puts samples in columns.
+    pub fn of(view: &View, stream: &'a Stream, samples: impl Iterator<Item = Sample>) -> Self {
+        let d = &stream.entry.descriptor;
+        let mut history = Self {
+            name: d.name.as_str(),
+            labels: LabelsJson(&d.labels),
+            unit: d.unit.as_str(),
+            kind: d.kind.as_str(),
+            interval_ns: view.interval_ns(stream),
+            ts: Vec::new(),
+            value: Vec::new(),
+            quality: Vec::new(),
+        };
+        for sample in samples {
+            history.ts.push(sample.ts);
+            history.value.push(ValueJson(sample.value));
+            history.quality.push(sample.quality.as_str());
+        }
+        history
+    }
+}
+
+/// `[index, ts, value, quality, error]`.
+pub type TickSample = (usize, i64, ValueJson, &'static str, f32);
+
+/// One message of a watch.
+#[derive(Debug, Default, Serialize)]
+pub struct TickJson {
+    /// Time of the agent's clock.
+    pub ts: i64,
+    /// What changed, per stream oldest first.
+    pub samples: Vec<TickSample>,
+    /// Streams that were looked at since the last tick, and when.
+    pub looked: Vec<(usize, i64)>,
+    /// Streams whose interval has changed since it was last said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<(usize, i64)>,
+    /// Samples that were left out, by stream.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<(usize, u64)>,
+    /// Ticks that the client was too slow for, since the last one.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub skipped: u64,
+    /// Streams that match but are beyond the limit of one watcher.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub left_out: u64,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands out references"
+)]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}

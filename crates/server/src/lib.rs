@@ -1,0 +1,29 @@
+//! HTTP over loopback and unix sockets: JSON, Arrow, server-sent events, Prometheus exposition and
+//! the page.
+//!
+//! The server looks at the segment as any foreign process does and never touches the agent's loop.
+//! SQL comes through [`barograph_model::SqlEngine`], control through [`Control`]; it stands alone
+//! because it owns axum and the rights of those who ask.
+
+mod api;
+mod blocking;
+mod config;
+mod control;
+mod counts;
+mod fault;
+mod json;
+mod listen;
+mod metrics;
+mod params;
+mod rights;
+mod server;
+mod site;
+mod stall;
+mod view;
+mod watch;
+
+pub use config::{Limits, NodeInfo, ServerConfig, ServerError};
+pub use control::{Control, ControlFault, ControlFaultKind};
+pub use counts::Counts;
+pub use server::Server;
+pub use site::Site;

@@ -1,0 +1,316 @@
+//! The server's life: threads, ways in, routes, and an end in bounded time.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{MethodRouter, get, post};
+use barograph_model::{Clock, SqlEngine};
+use barograph_stream::RunDir;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{Semaphore, watch};
+
+use crate::api::{self, App, Room, SMALL_ANSWERS_MAX, STATEMENTS_MAX};
+use crate::counts::{Counters, Counts};
+use crate::fault::Fault;
+use crate::listen::{self, Listeners};
+use crate::rights::{Token, Way, check_asker};
+use crate::site::{Asset, CONTENT_SECURITY_POLICY, Site};
+use crate::view::Views;
+use crate::{Control, Limits, NodeInfo, ServerConfig, ServerError};
+
+/// Threads that wait for the network; answers are made on others.
+const WORKERS: usize = 2;
+/// After the connections' time is up, the threads that still compute get this much.
+const THREADS_TIME_MAX: Duration = Duration::from_millis(500);
+/// A path with at most so many edits is worth naming.
+const NEAR_EDITS_MAX: usize = 4;
+/// Longer paths are not compared.
+const PATH_COMPARED_MAX: usize = 64;
+
+/// A running server. It stops when it is dropped, which must not happen on an async runtime's
+/// thread: stopping waits.
+pub struct Server {
+    runtime: Option<Runtime>,
+    app: Arc<App>,
+    http: Option<SocketAddr>,
+    stop: watch::Sender<bool>,
+    rooms: [Arc<Semaphore>; 3],
+}
+
+impl Server {
+    /// Opens the ways in and serves until [`Server::stop`]. The run directory must be occupied by
+    /// the caller.
+    pub fn start(
+        config: ServerConfig,
+        run_dir: RunDir,
+        sql: Arc<dyn SqlEngine>,
+        control: Arc<dyn Control>,
+        clock: Arc<dyn Clock>,
+        info: NodeInfo,
+    ) -> Result<Self, ServerError> {
+        let limits = config.limits;
+        let runtime = start_threads(&limits)?;
+        let inside = runtime.enter();
+        let Listeners {
+            tcp,
+            read,
+            control: controlling,
+        } = Listeners::open(config.http, &run_dir)?;
+        let http = tcp.as_ref().and_then(|tcp| tcp.local_addr().ok());
+        let (stop, stopped) = watch::channel(false);
+        let app = Arc::new(App {
+            token: Token::publish(&run_dir)?,
+            views: Views::new(run_dir),
+            clock,
+            sql,
+            control,
+            info,
+            http: http.map(|address| format!("http://{address}")),
+            room: Room::new(&limits),
+            counters: Counters::default(),
+            stop: stopped,
+            limits,
+        });
+        let rooms = [(); 3].map(|()| Arc::new(Semaphore::new(app.limits.connections_max)));
+        let routes = routes(&app);
+        let spawn = |room: usize| (Arc::clone(&app), routes.clone(), Arc::clone(&rooms[room]));
+        if let Some(tcp) = tcp {
+            let (app, routes, room) = spawn(0);
+            runtime.spawn(listen::accept(tcp, app, routes, room, |socket| {
+                // Answers are small and wanted now; a socket that refuses this still works.
+                let _ = socket.set_nodelay(true);
+                Way::Tcp
+            }));
+        }
+        let (shared, routes_of_read, room) = spawn(1);
+        runtime.spawn(listen::accept(read, shared, routes_of_read, room, |_| {
+            Way::ReadSocket
+        }));
+        let (shared, routes_of_control, room) = spawn(2);
+        let our_uid = rustix::process::getuid().as_raw();
+        runtime.spawn(listen::accept(
+            controlling,
+            shared,
+            routes_of_control,
+            room,
+            move |socket| {
+                let peer_uid = socket.peer_cred().ok().map(|peer| peer.uid());
+                Way::of_control_peer(peer_uid, our_uid)
+            },
+        ));
+        tracing::info!(http = app.http.as_deref().unwrap_or("off"), "server ready");
+        drop(inside);
+        Ok(Self {
+            runtime: Some(runtime),
+            app,
+            http,
+            stop,
+            rooms,
+        })
+    }
+
+    /// Where TCP clients reach the server.
+    pub fn http_addr(&self) -> Option<SocketAddr> {
+        self.http
+    }
+
+    /// What was refused or dropped so far.
+    pub fn counts(&self) -> Counts {
+        self.app.counters.now()
+    }
+
+    /// Stops accepting, says goodbye to watchers, lets requests end, and returns in bounded time.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let Some(runtime) = self.runtime.take() else {
+            return;
+        };
+        let run_dir = self.app.views.run_dir();
+        for path in [
+            run_dir.read_socket(),
+            run_dir.control_socket(),
+            run_dir.control_token(),
+        ] {
+            // What is gone already need not be removed.
+            let _ = fs::remove_file(path);
+        }
+        let _ = self.stop.send(true);
+        let (all, time_max) = (
+            self.app.limits.connections_max,
+            self.app.limits.stop_time_max,
+        );
+        let rooms = self.rooms.clone();
+        let drained = runtime.block_on(async move {
+            let waits = rooms.map(|room| {
+                tokio::spawn(async move { listen::drained(&room, all, time_max).await })
+            });
+            let mut drained = true;
+            for wait in waits {
+                drained &= wait.await.unwrap_or(false);
+            }
+            drained
+        });
+        if !drained {
+            tracing::warn!("the server closes connections that did not end in time");
+        }
+        runtime.shutdown_timeout(THREADS_TIME_MAX);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn start_threads(limits: &Limits) -> Result<Runtime, ServerError> {
+    Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .max_blocking_threads(limits.large_answers_max + SMALL_ANSWERS_MAX + 2 * STATEMENTS_MAX)
+        .thread_name("baro-server")
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(|source| ServerError::Threads { source })
+}
+
+impl Room {
+    fn new(limits: &Limits) -> Self {
+        let of = |n: usize| Arc::new(Semaphore::new(n));
+        Self {
+            small: of(SMALL_ANSWERS_MAX),
+            large: of(limits.large_answers_max),
+            statements: of(STATEMENTS_MAX),
+            tests: of(STATEMENTS_MAX),
+            watchers: of(limits.watchers_max),
+        }
+    }
+}
+
+/// Every path with its methods.
+fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
+    let site = Site::EMBEDDED;
+    let html = Asset::new(site.index_html, "text/html; charset=utf-8");
+    let js = Asset::new(site.app_js, "text/javascript; charset=utf-8");
+    let css = Asset::new(site.app_css, "text/css; charset=utf-8");
+    vec![
+        (
+            "/",
+            get(async move |headers: HeaderMap| html.answer(&headers)),
+        ),
+        (
+            "/app.js",
+            get(async move |headers: HeaderMap| js.answer(&headers)),
+        ),
+        (
+            "/app.css",
+            get(async move |headers: HeaderMap| css.answer(&headers)),
+        ),
+        ("/healthz", get(api::healthz)),
+        ("/metrics", get(api::metrics)),
+        ("/api/v1/status", get(api::status)),
+        ("/api/v1/streams", get(api::streams)),
+        ("/api/v1/latest", get(api::latest)),
+        ("/api/v1/history", get(api::history)),
+        ("/api/v1/watch", get(api::watch)),
+        ("/api/v1/sources", get(api::sources)),
+        (
+            "/api/v1/insights",
+            get(api::insights).post(api::change_insight),
+        ),
+        ("/api/v1/insights/test", post(api::test_insight)),
+        ("/api/v1/sql", post(api::sql)),
+    ]
+}
+
+fn routes(app: &Arc<App>) -> Router {
+    let table = table();
+    let paths: Arc<[&'static str]> = table.iter().map(|(path, _)| *path).collect();
+    let mut router = Router::new();
+    for (path, methods) in table {
+        router = router.route(path, methods);
+    }
+    router
+        .fallback(async move |uri: Uri| unknown_path(uri.path(), &paths))
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(app.limits.body_bytes_max))
+        .layer(from_fn_with_state(Arc::clone(app), guard))
+        .with_state(Arc::clone(app))
+}
+
+/// What holds for every request: who may ask, how long it may take, what the browser may do with
+/// the answer.
+async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let way = request
+        .extensions()
+        .get::<Way>()
+        .copied()
+        .unwrap_or(Way::Stranger);
+    let time_max = app.limits.request_time_max;
+    let mut response = match check_asker(way, request.uri(), request.headers()) {
+        Err(fault) => fault.into_response(),
+        Ok(()) => match tokio::time::timeout(time_max, next.run(request)).await {
+            Ok(response) => response,
+            Err(_) => Fault::limit(format!("the request took longer than {time_max:?}"))
+                .with_status(StatusCode::REQUEST_TIMEOUT)
+                .into_response(),
+        },
+    };
+    let headers = response.headers_mut();
+    let fixed = [
+        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ];
+    for (name, value) in fixed {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.insert(
+        "cross-origin-resource-policy",
+        HeaderValue::from_static("same-origin"),
+    );
+    headers
+        .entry(header::CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Fault {
+    Fault::usage(format!("{} does not take {method}", uri.path()))
+        .with_status(StatusCode::METHOD_NOT_ALLOWED)
+}
+
+fn unknown_path(path: &str, paths: &[&str]) -> Fault {
+    let near = if path.len() > PATH_COMPARED_MAX {
+        Vec::new()
+    } else {
+        near_paths(path, paths)
+    };
+    let hint = if near.is_empty() {
+        paths.join(", ")
+    } else {
+        near.join(", ")
+    };
+    Fault::unknown(format!("there is nothing at this path; there is: {hint}"))
+}
+
+/// The nearest first.
+fn near_paths<'a>(path: &str, paths: &[&'a str]) -> Vec<&'a str> {
+    let distance = |known: &&str| strsim::damerau_levenshtein(path, known);
+    let is_near = |known: &&str| {
+        distance(known) <= NEAR_EDITS_MAX || (*known != "/" && path.starts_with(*known))
+    };
+    let mut near: Vec<&str> = paths.iter().copied().filter(is_near).collect();
+    near.sort_by_key(distance);
+    near
+}

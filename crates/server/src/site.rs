@@ -1,0 +1,80 @@
+//! The page, embedded in the program, and the headers that keep it to itself.
+
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+/// What the page may load: only itself.
+pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; \
+     style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; \
+     form-action 'none'; frame-ancestors 'none'";
+
+/// The files of the page as they were built.
+#[derive(Clone, Copy, Debug)]
+pub struct Site {
+    /// `/`
+    pub index_html: &'static [u8],
+    /// `/app.js`
+    pub app_js: &'static [u8],
+    /// `/app.css`
+    pub app_css: &'static [u8],
+}
+
+impl Site {
+    /// The page that this program was built with.
+    pub const EMBEDDED: Self = Self {
+        index_html: include_bytes!("../../../web/dist/index.html"),
+        app_js: include_bytes!("../../../web/dist/app.js"),
+        app_css: include_bytes!("../../../web/dist/app.css"),
+    };
+}
+
+/// One file with its type and its tag.
+#[derive(Clone, Debug)]
+pub struct Asset {
+    bytes: &'static [u8],
+    content_type: &'static str,
+    etag: HeaderValue,
+}
+
+impl Asset {
+    /// A file of this type.
+    pub fn new(bytes: &'static [u8], content_type: &'static str) -> Self {
+        let tag = format!("\"{:016x}-{}\"", fnv1a(bytes), bytes.len());
+        let etag = HeaderValue::from_str(&tag).expect("hex is a header value");
+        Self {
+            bytes,
+            content_type,
+            etag,
+        }
+    }
+
+    /// The file, or 304 when the client has it.
+    pub fn answer(&self, headers: &HeaderMap) -> Response {
+        let common = [
+            (header::ETAG, self.etag.clone()),
+            (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        ];
+        if self.is_held(headers) {
+            return (StatusCode::NOT_MODIFIED, common).into_response();
+        }
+        let content_type = [(header::CONTENT_TYPE, self.content_type)];
+        (common, content_type, self.bytes).into_response()
+    }
+
+    fn is_held(&self, headers: &HeaderMap) -> bool {
+        let held = headers
+            .get_all(header::IF_NONE_MATCH)
+            .iter()
+            .filter_map(|v| v.to_str().ok());
+        held.flat_map(|list| list.split(','))
+            .map(|tag| tag.trim().trim_start_matches("W/"))
+            .any(|tag| tag == "*" || self.etag == tag)
+    }
+}
+
+/// FNV-1a: tells builds of one page apart, no more is asked of it.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}

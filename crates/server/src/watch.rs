@@ -1,0 +1,260 @@
+//! `/api/v1/watch`: server-sent events, one message a period for all streams that a client follows.
+//!
+//! [`Watcher`] knows what the client has been told and writes what is new; `serve` gives it time. A
+//! client that is too slow loses ticks, not samples: the next tick begins where the last delivered
+//! one ended, and says how many were skipped.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use barograph_model::{Sample, Selector};
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::api::App;
+use crate::fault::Fault;
+use crate::json::{StreamJson, TickJson, ValueJson};
+use crate::view::View;
+
+/// Shortest period, in ms.
+pub const EVERY_MS_MIN: i64 = 50;
+/// Longest period, in ms.
+pub const EVERY_MS_MAX: i64 = 60_000;
+/// Period unless asked for.
+pub const EVERY_MS_DEFAULT: i64 = 1_000;
+/// Messages that wait for a slow client.
+pub const QUEUED_MAX: usize = 2;
+/// Most samples of one stream in one tick: the newest stay, the rest are counted as lost.
+const TICK_SAMPLES_MAX: u64 = 256;
+/// Longest wait for room to say goodbye.
+const BYE_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// One stream that a client follows.
+#[derive(Debug)]
+struct Watched {
+    /// In the view.
+    at: usize,
+    /// Number of the last sample told.
+    cursor: u64,
+    looked_ns: i64,
+    interval_ns: i64,
+}
+
+/// What one client follows, and what it has been told.
+#[derive(Debug)]
+pub struct Watcher {
+    selectors: Vec<Selector>,
+    streams_max: usize,
+    view: Option<Arc<View>>,
+    watched: Vec<Watched>,
+    left_out: u64,
+    /// Ticks not sent since the last one that was.
+    skipped: u64,
+    stale: bool,
+    scanned: Vec<Sample>,
+}
+
+impl Watcher {
+    /// A client that follows what the selectors mean; more than `streams_max` is refused now and
+    /// counted later.
+    pub fn new(selectors: Vec<Selector>, streams_max: usize, view: &View) -> Result<Self, Fault> {
+        let meant = view.select(&selectors).len();
+        if meant > streams_max {
+            return Err(Fault::limit(format!(
+                "{meant} streams match, one watch follows at most {streams_max}: narrow match"
+            )));
+        }
+        Ok(Self {
+            selectors,
+            streams_max,
+            view: None,
+            watched: Vec::new(),
+            left_out: 0,
+            skipped: 0,
+            stale: false,
+            scanned: Vec::new(),
+        })
+    }
+
+    /// Writes what is new since the last turn: `streams` when the list has changed, then `tick`, or
+    /// `stale` once when the agent no longer writes. `None` for a segment that cannot be read.
+    pub fn turn(&mut self, view: Option<Arc<View>>, now_ns: i64, out: &mut Vec<u8>) {
+        if let Some(view) = &view
+            && !self
+                .view
+                .as_ref()
+                .is_some_and(|known| Arc::ptr_eq(known, view))
+        {
+            self.follow(view, out);
+        }
+        let Some(known) = self.view.clone() else {
+            return;
+        };
+        let alive = view.is_some() && known.is_alive(now_ns);
+        if alive {
+            self.stale = false;
+            let tick = self.tick(&known, now_ns);
+            write_event(out, "tick", None, &tick);
+        } else if !self.stale {
+            self.stale = true;
+            let since = serde_json::json!({ "since": known.segment().heartbeat_ns() });
+            write_event(out, "stale", None, &since);
+        }
+    }
+
+    /// Turns to a new view: whoever was followed goes on where it was.
+    fn follow(&mut self, view: &Arc<View>, out: &mut Vec<u8>) {
+        let before = self.view.replace(Arc::clone(view));
+        let same_life =
+            |known: &Arc<View>| known.segment().incarnation() == view.segment().incarnation();
+        let first_life = before.is_none();
+        let before = before.filter(same_life);
+        let key_in =
+            |v: &View, at: usize| (v.streams[at].entry.slot, v.streams[at].entry.generation);
+        let old_watched = std::mem::take(&mut self.watched);
+        let old_keys: Vec<_> = match &before {
+            Some(known) => old_watched.iter().map(|w| key_in(known, w.at)).collect(),
+            None => Vec::new(),
+        };
+        let mut known: HashMap<_, Watched> = old_keys.iter().copied().zip(old_watched).collect();
+        let meant = view.select(&self.selectors);
+        self.left_out = meant.len().saturating_sub(self.streams_max) as u64;
+        for at in meant.into_iter().take(self.streams_max) {
+            let stream = &view.streams[at];
+            let fresh = || Watched {
+                at,
+                // A new client is told the newest sample of each stream, not all that the ring
+                // holds (that is `history`); of a stream that comes later it misses nothing.
+                cursor: if first_life {
+                    stream.handle.count().unwrap_or(0).saturating_sub(1)
+                } else {
+                    0
+                },
+                looked_ns: i64::MIN,
+                interval_ns: view.interval_ns(stream),
+            };
+            let watched = known
+                .remove(&key_in(view, at))
+                .map_or_else(fresh, |w| Watched { at, ..w });
+            self.watched.push(watched);
+        }
+        let same_list =
+            before.is_some() && self.watched.iter().map(|w| key_in(view, w.at)).eq(old_keys);
+        if !same_list {
+            self.write_streams(view, out);
+        }
+    }
+
+    fn write_streams(&mut self, view: &View, out: &mut Vec<u8>) {
+        for watched in &mut self.watched {
+            watched.interval_ns = view.interval_ns(&view.streams[watched.at]);
+        }
+        let list: Vec<StreamJson<'_>> = self
+            .watched
+            .iter()
+            .enumerate()
+            .map(|(index, w)| StreamJson::of(view, &view.streams[w.at], Some(index)))
+            .collect();
+        let incarnation = view.segment().incarnation().to_string();
+        write_event(out, "streams", Some(&incarnation), &list);
+    }
+
+    fn tick(&mut self, view: &View, now_ns: i64) -> TickJson {
+        let mut tick = TickJson {
+            ts: now_ns,
+            skipped: std::mem::take(&mut self.skipped),
+            left_out: self.left_out,
+            ..TickJson::default()
+        };
+        for (index, watched) in self.watched.iter_mut().enumerate() {
+            let stream = &view.streams[watched.at];
+            // A stream that has ended leaves the list at the next turn.
+            let Some(count) = stream.handle.count() else {
+                continue;
+            };
+            if count > watched.cursor {
+                let from = watched.cursor.max(count.saturating_sub(TICK_SAMPLES_MAX));
+                self.scanned.clear();
+                let Some(scan) = stream.handle.scan(from, &mut self.scanned) else {
+                    continue;
+                };
+                let lost = from - watched.cursor + scan.lost;
+                if lost > 0 {
+                    tick.lost.push((index, lost));
+                }
+                watched.cursor = scan.cursor;
+                tick.samples.extend(
+                    self.scanned
+                        .drain(..)
+                        .map(|s| (index, s.ts, ValueJson(s.value), s.quality.as_str(), s.error)),
+                );
+            }
+            let looked_ns = stream.handle.looked_ns();
+            if looked_ns != watched.looked_ns && count > 0 {
+                watched.looked_ns = looked_ns;
+                tick.looked.push((index, looked_ns));
+            }
+            let interval_ns = view.interval_ns(stream);
+            if interval_ns != watched.interval_ns {
+                watched.interval_ns = interval_ns;
+                tick.intervals.push((index, interval_ns));
+            }
+        }
+        tick
+    }
+}
+
+/// One event; JSON has no line breaks, so one `data` line holds it.
+fn write_event(out: &mut Vec<u8>, name: &str, id: Option<&str>, data: &impl Serialize) {
+    // Writing to a Vec cannot fail, nor can our own types.
+    if let Some(id) = id {
+        let _ = writeln!(out, "id: {id}");
+    }
+    let _ = write!(out, "event: {name}\ndata: ");
+    let _ = serde_json::to_writer(&mut *out, data);
+    out.extend_from_slice(b"\n\n");
+}
+
+/// Gives a watcher its turns until its client or the server ends.
+pub async fn serve(app: Arc<App>, mut watcher: Watcher, every: Duration, to: mpsc::Sender<Bytes>) {
+    app.counters.watchers.fetch_add(1, Ordering::Relaxed);
+    let mut stopped = pin!(app.stopped());
+    let mut turns = interval(every);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut quiet = interval(app.limits.keep_alive_every);
+    quiet.reset();
+    loop {
+        tokio::select! {
+            () = to.closed() => break,
+            () = &mut stopped => {
+                let bye = to.send(Bytes::from_static(b"event: bye\ndata: {}\n\n"));
+                let _ = timeout(BYE_TIME_MAX, bye).await;
+                break;
+            }
+            _ = turns.tick() => {
+                let Ok(room) = to.try_reserve() else {
+                    watcher.skipped += 1;
+                    app.counters.skipped_ticks.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                };
+                let mut out = Vec::new();
+                watcher.turn(app.views.current().ok(), app.clock.now_ns(), &mut out);
+                if !out.is_empty() {
+                    room.send(out.into());
+                    quiet.reset();
+                }
+            }
+            _ = quiet.tick() => {
+                // No room means that something is on its way, which is as good.
+                let _ = to.try_send(Bytes::from_static(b": still here\n\n"));
+            }
+        }
+    }
+    app.counters.watchers.fetch_sub(1, Ordering::Relaxed);
+}

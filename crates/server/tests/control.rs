@@ -1,0 +1,187 @@
+//! Who may control, on all three ways in; who may ask at all on TCP.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
+use rustix::thread::set_thread_res_uid;
+use serde_json::json;
+
+use crate::fixture::Fixture;
+
+const MAKE: &str = "POST /api/v1/insights";
+const TEST: &str = "POST /api/v1/insights/test";
+const STATEMENT: &[u8] = b"CREATE INSIGHT x AS SELECT 1";
+
+#[test]
+fn control_needs_its_right() {
+    let fixture = Fixture::new();
+    let made = json!({ "name": "made", "sql": "CREATE INSIGHT x AS SELECT 1" });
+    let bearer = format!("authorization: Bearer {}", fixture.token());
+
+    let by_token = fixture.ask(MAKE, &[&bearer], STATEMENT);
+    assert_eq!((by_token.status, by_token.json()), (200, made.clone()));
+    let by_uid = fixture.ask_unix(fixture.run_dir.control_socket(), MAKE, &[], STATEMENT);
+    assert_eq!((by_uid.status, by_uid.json()), (200, made));
+
+    let without = fixture.ask(MAKE, &[], STATEMENT);
+    without.expect_fault(401, "refused", "control.token in the run directory");
+    assert_eq!(without.header("www-authenticate"), Some("Bearer"));
+    let almost = format!("{}0", &fixture.token()[..63]);
+    for wrong in [
+        "authorization: Bearer",
+        "authorization: Bearer x",
+        "authorization: Basic eA==",
+        "authorization: B",
+        &format!("authorization: Bearer {almost}x"),
+    ] {
+        let refused = fixture.ask(MAKE, &[wrong], STATEMENT);
+        assert_eq!(refused.status, 401, "{wrong}");
+    }
+    let read_side = fixture.ask_unix(fixture.run_dir.read_socket(), MAKE, &[&bearer], STATEMENT);
+    read_side.expect_fault(401, "refused", "use control.sock");
+}
+
+#[test]
+fn a_test_changes_nothing_and_needs_no_right() {
+    let fixture = Fixture::new();
+    let tcp = fixture.ask(TEST, &[], STATEMENT);
+    assert_eq!(
+        (tcp.status, tcp.json()),
+        (200, json!({ "rows": [{ "value": 7 }] }))
+    );
+    let read_side = fixture.ask_unix(fixture.run_dir.read_socket(), TEST, &[], STATEMENT);
+    assert_eq!(read_side.status, 200);
+}
+
+#[test]
+fn faults_of_control_say_whose_they_are() {
+    let fixture = Fixture::new();
+    for (kind, status) in [("statement", 400), ("busy", 503), ("internal", 500)] {
+        for line in [MAKE, TEST] {
+            let socket = fixture.run_dir.control_socket();
+            let fault = fixture.ask_unix(socket, line, &[], kind.as_bytes());
+            fault.expect_fault(status, kind, &format!("it was {kind}"));
+        }
+    }
+    let empty = fixture.ask_unix(fixture.run_dir.control_socket(), MAKE, &[], b" ");
+    empty.expect_fault(400, "usage", "holds no statement");
+}
+
+#[test]
+fn files_have_the_modes_of_the_contract() {
+    let mut fixture = Fixture::new();
+    let mode = |path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(fixture.run_dir.read_socket()), 0o666);
+    assert_eq!(mode(fixture.run_dir.control_socket()), 0o600);
+    assert_eq!(mode(fixture.run_dir.control_token()), 0o600);
+    let token = fixture.token();
+    assert!(
+        token.len() == 64 && token.bytes().all(|b| b.is_ascii_hexdigit()),
+        "{token}"
+    );
+    fixture.stop();
+    for path in [
+        fixture.run_dir.read_socket(),
+        fixture.run_dir.control_socket(),
+        fixture.run_dir.control_token(),
+    ] {
+        assert!(!path.exists(), "{}", path.display());
+    }
+}
+
+#[test]
+fn strangers_on_the_control_socket_get_nothing() {
+    let fixture = Fixture::new();
+    let socket = fixture.run_dir.control_socket();
+    // Even with modes that let everyone in, the peer's uid decides.
+    std::fs::set_permissions(fixture.dir.path(), Permissions::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
+    let nobody = rustix::process::Uid::from_raw(65_534);
+    let ask = |line: &'static str| {
+        std::thread::scope(|scope| {
+            let peer = scope.spawn(|| {
+                // Of this thread alone; only root can, everyone else stays who they are.
+                let is_nobody = set_thread_res_uid(nobody, nobody, nobody).is_ok();
+                (
+                    is_nobody,
+                    fixture.ask_unix(socket.clone(), line, &[], STATEMENT),
+                )
+            });
+            peer.join().unwrap()
+        })
+    };
+    for line in [MAKE, "GET /api/v1/latest"] {
+        let (is_nobody, response) = ask(line);
+        if is_nobody && !rustix::process::getuid().eq(&nobody) {
+            response.expect_fault(403, "refused", "use read.sock to read");
+        } else {
+            assert_eq!(response.status, 200);
+        }
+    }
+}
+
+#[test]
+fn hosts() {
+    let fixture = Fixture::new();
+    let latest = "GET /api/v1/latest";
+    let check = |line: &str, headers: &[&str], expect: u16| {
+        let found = fixture.ask(line, headers, b"").status;
+        assert_eq!(found, expect, "{line} {headers:?}");
+    };
+    for host in [
+        "localhost",
+        "LOCALHOST:1",
+        "127.0.0.1:70",
+        "[::1]",
+        "[::1]:80",
+    ] {
+        check(latest, &[&format!("host: {host}")], 200);
+    }
+    for host in [
+        "evil.example",
+        "localhost.evil.example:70",
+        "127.0.0.1.nip.io",
+        "10.0.0.1",
+        "",
+    ] {
+        check(latest, &[&format!("host: {host}")], 403);
+        check("GET /", &[&format!("host: {host}")], 403);
+    }
+    check("GET /", &["Host:"], 400);
+    check("GET /", &["host: localhost", "host: evil.example"], 400);
+    let local = ["host: localhost"];
+    check("GET http://evil.example/api/v1/latest", &local, 403);
+    check("GET http://localhost/api/v1/latest", &local, 200);
+
+    // Unix sockets are not reached by browsers: any Host will do.
+    let socket = fixture.run_dir.read_socket();
+    let any = fixture.ask_unix(socket, latest, &["host: barograph"], b"");
+    assert_eq!(any.status, 200);
+}
+
+#[test]
+fn pages_of_other_sites() {
+    let fixture = Fixture::new();
+    let address = fixture.server().http_addr().unwrap();
+    let ours = format!("host: {address}");
+    let check = |path: &str, header: &str, expect: u16| {
+        let found = fixture.ask(&format!("GET {path}"), &[&ours, header], b"");
+        assert_eq!(found.status, expect, "{path} {header}");
+    };
+    let latest = "/api/v1/latest";
+    check(latest, &format!("origin: http://{address}"), 200);
+    check(latest, "origin: http://evil.example", 403);
+    check(latest, "origin: http://127.0.0.1:1", 403);
+    check(latest, &format!("origin: https://{address}"), 403);
+    check(latest, "origin: null", 403);
+    check("/api/v1/watch", "sec-fetch-site: cross-site", 403);
+    check(latest, "sec-fetch-site: same-site", 403);
+    check(latest, "sec-fetch-site: same-origin", 200);
+    check(latest, "sec-fetch-site: none", 200);
+    check("/", "sec-fetch-site: cross-site", 200);
+    let bearer = format!("authorization: Bearer {}", fixture.token());
+    let headers = [&ours, &bearer, "origin: http://evil.example"];
+    fixture
+        .ask(MAKE, &headers, STATEMENT)
+        .expect_fault(403, "refused", "other sites");
+}

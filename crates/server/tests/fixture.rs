@@ -1,0 +1,210 @@
+//! A server on an ephemeral port over a segment that the test writes.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use barograph_model::{
+    Descriptor, Kind, Labels, ManualClock, Name, SqlEngine, SqlFault, SqlFaultKind, SqlReply,
+    SqlRequest, Unit, ValueType,
+};
+use barograph_server::{
+    Control, ControlFault, ControlFaultKind, Limits, NodeInfo, Server, ServerConfig, ServerError,
+};
+use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
+use serde_json::{Value, json};
+
+use crate::client::{Events, Response, request, send, tcp, unix};
+
+/// Where the clock of every test starts.
+pub const T0: i64 = 1_700_000_000_000_000_000;
+pub const S: i64 = 1_000_000_000;
+
+/// Answers with what it was asked; `wait` runs until it is cancelled.
+#[derive(Default)]
+pub struct FakeSql {
+    pub asked: Mutex<Vec<SqlRequest>>,
+    pub running: AtomicUsize,
+    pub cancelled: AtomicUsize,
+}
+
+impl SqlEngine for FakeSql {
+    fn query(&self, request: &SqlRequest) -> Result<SqlReply, SqlFault> {
+        self.asked.lock().unwrap().push(request.clone());
+        let kind = match request.sql.as_str() {
+            "statement" => SqlFaultKind::Statement,
+            "refused" => SqlFaultKind::Refused,
+            "limit" => SqlFaultKind::Limit,
+            "busy" => SqlFaultKind::Busy,
+            "internal" => SqlFaultKind::Internal,
+            "panic" => panic!("as asked"),
+            "wait" => {
+                self.running.fetch_add(1, Ordering::SeqCst);
+                until(|| request.cancel.load(Ordering::SeqCst));
+                self.cancelled.fetch_add(1, Ordering::SeqCst);
+                SqlFaultKind::Cancelled
+            }
+            _ => {
+                return Ok(SqlReply {
+                    body: b"[{\"answer\":42}]".to_vec(),
+                    rows: 1,
+                });
+            }
+        };
+        Err(SqlFault {
+            kind,
+            message: format!("it was {}", request.sql),
+        })
+    }
+}
+
+/// Waits for what another thread does.
+pub fn until(done: impl Fn() -> bool) {
+    for _ in 0..30_000 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("it never happened");
+}
+
+struct FakeControl;
+
+impl Control for FakeControl {
+    fn execute(&self, sql: &str) -> Result<Value, ControlFault> {
+        let kind = match sql {
+            "statement" => ControlFaultKind::Statement,
+            "busy" => ControlFaultKind::Busy,
+            "internal" => ControlFaultKind::Internal,
+            _ => return Ok(json!({ "name": "made", "sql": sql })),
+        };
+        Err(ControlFault {
+            kind,
+            message: format!("it was {sql}"),
+        })
+    }
+
+    fn test(&self, sql: &str) -> Result<Value, ControlFault> {
+        self.execute(sql)
+            .map(|_| json!({ "rows": [{ "value": 7 }] }))
+    }
+}
+
+pub struct Fixture {
+    pub server: Option<Server>,
+    pub segment: Segment,
+    pub clock: Arc<ManualClock>,
+    pub sql: Arc<FakeSql>,
+    pub run_dir: RunDir,
+    pub dir: tempfile::TempDir,
+}
+
+impl Fixture {
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub fn with(change: impl FnOnce(&mut Limits)) -> Self {
+        let mut limits = Limits::default();
+        change(&mut limits);
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = RunDir::new(dir.path());
+        let segment = segment(&run_dir);
+        let clock = Arc::new(ManualClock::at(T0));
+        let sql = Arc::new(FakeSql::default());
+        let http = Some("127.0.0.1:0".parse().unwrap());
+        let config = ServerConfig { http, limits };
+        let server = Some(start(config, &run_dir, &clock, &sql).unwrap());
+        Self {
+            server,
+            segment,
+            clock,
+            sql,
+            run_dir,
+            dir,
+        }
+    }
+
+    pub fn server(&self) -> &Server {
+        self.server.as_ref().expect("it was not stopped")
+    }
+
+    pub fn stop(&mut self) {
+        self.server.take().expect("it was not stopped").stop();
+    }
+
+    pub fn ask(&self, line: &str, headers: &[&str], body: &[u8]) -> Response {
+        self.ask_raw(&request(line, headers, body))
+    }
+
+    pub fn ask_raw(&self, bytes: &[u8]) -> Response {
+        send(tcp(self.server().http_addr().unwrap()), bytes)
+    }
+
+    pub fn ask_unix(&self, socket: PathBuf, line: &str, headers: &[&str], body: &[u8]) -> Response {
+        send(unix(&socket), &request(line, headers, body))
+    }
+
+    /// The JSON of a request that succeeds.
+    #[track_caller]
+    pub fn get(&self, path: &str) -> Value {
+        let response = self.ask(&format!("GET {path}"), &[], b"");
+        assert_eq!(response.status, 200, "{path}: {}", response.text());
+        assert_eq!(response.header("content-type"), Some("application/json"));
+        response.json()
+    }
+
+    pub fn watch(&self, query: &str) -> Events {
+        Events::open(
+            unix(&self.run_dir.read_socket()),
+            &format!("/api/v1/watch?{query}"),
+        )
+    }
+
+    pub fn register(&mut self, descriptor: &Descriptor) -> StreamWriter {
+        self.segment.register(descriptor, None, T0).unwrap()
+    }
+
+    pub fn token(&self) -> String {
+        std::fs::read_to_string(self.run_dir.control_token()).unwrap()
+    }
+}
+
+pub fn start(
+    config: ServerConfig,
+    run_dir: &RunDir,
+    clock: &Arc<ManualClock>,
+    sql: &Arc<FakeSql>,
+) -> Result<Server, ServerError> {
+    let info = NodeInfo {
+        version: "9.9".into(),
+        started_ns: T0 - S,
+    };
+    Server::start(
+        config,
+        run_dir.clone(),
+        sql.clone(),
+        Arc::new(FakeControl),
+        clock.clone(),
+        info,
+    )
+}
+
+pub fn segment(run_dir: &RunDir) -> Segment {
+    Segment::create(&run_dir.segment(), SegmentConfig::new("n1"), T0).unwrap()
+}
+
+/// A stream `name{device=…}`; a name that ends in `bytes` is a counter of bytes.
+pub fn descriptor(name: &str, device: &str, value_type: ValueType) -> Descriptor {
+    let counter = name.ends_with("bytes");
+    Descriptor {
+        name: Name::new(name).unwrap(),
+        labels: Labels::new([("device", device)]).unwrap(),
+        value_type,
+        unit: Unit::new(if counter { "bytes" } else { "" }).unwrap(),
+        kind: if counter { Kind::Counter } else { Kind::Gauge },
+        help: "What it is.".into(),
+    }
+}

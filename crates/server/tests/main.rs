@@ -1,0 +1,13 @@
+//! The server over real sockets and a real segment, with a fake engine and a fake agent behind it.
+
+#![expect(clippy::unwrap_used, reason = "tests panic; that is how they fail")]
+
+mod client;
+mod control;
+mod fixture;
+mod life;
+mod limits;
+mod metrics;
+mod reads;
+mod sql;
+mod watch;
