@@ -1,0 +1,172 @@
+"""The state of this node's storage, read from shared memory in this process.
+
+A *stream* is one quantity of one thing over time, named by dotted words and labels:
+``disk.read.bytes`` with ``device="vda"``. The node's agent (``baro up``) writes streams into memory
+that every process can read; nothing here asks the agent, and all of it goes on while the agent is
+busy and after it restarts.
+
+::
+
+    import barograph
+
+    barograph.latest("disk.read.bytes", device="vda").value
+    barograph.sql("SELECT device, value FROM disk_busy_ratio WHERE newest").pandas()
+    for sample in barograph.watch("disk.*{device=vda}"):
+        print(sample.name, sample.value)
+
+Names and labels may be given as a pattern with ``*`` and ``?``: ``disk.*{device=vd*}``; labels may
+also be keyword arguments. Times are integers, nanoseconds since the epoch. The functions of the
+module read the run directory in ``BAROGRAPH_RUN_DIR``, else this user's agent's, else the node's;
+:func:`connect` reads another. All of it may be used from any thread, and after ``os.fork()``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from barograph import _barograph
+from barograph._barograph import (
+    AmbiguousStreamError,
+    Error,
+    NoAgentError,
+    QueryError,
+    Sample,
+    Status,
+    Stream,
+    StreamInfo,
+    UnknownStreamError,
+    Watch,
+    __version__,
+)
+from barograph._control import Control, ControlError
+from barograph._result import Result
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+__all__ = [
+    "AmbiguousStreamError",
+    "Control",
+    "ControlError",
+    "Error",
+    "NoAgentError",
+    "Observer",
+    "QueryError",
+    "Result",
+    "Sample",
+    "Status",
+    "Stream",
+    "StreamInfo",
+    "UnknownStreamError",
+    "Watch",
+    "__version__",
+    "connect",
+    "control",
+    "latest",
+    "latest_all",
+    "sql",
+    "status",
+    "stream",
+    "streams",
+    "watch",
+]
+
+
+class Observer(_barograph.Observer):
+    """Reads the streams of one node; has the methods that the module has as functions.
+
+    Raises NoAgentError when no agent has ever served ``run_dir``. The streams of a dead agent can
+    be read: their samples say that they are ``stale``.
+    """
+
+    def sql(
+        self, sql: str, /, *, rows_max: int | None = None, seconds_max: float | None = None
+    ) -> Result:
+        """See :func:`barograph.sql`."""
+        return Result(self.query(sql, rows_max=rows_max, seconds_max=seconds_max))
+
+
+def connect(run_dir: str | PathLike[str] | None = None) -> Observer:
+    """An observer of the agent that serves ``run_dir``; without it, of the default one."""
+    return Observer(run_dir)
+
+
+def control(run_dir: str | PathLike[str] | None = None) -> Control:
+    """The right to change what the agent does (its own user and root have it)."""
+    return Control(connect(run_dir).run_dir)
+
+
+# The observer behind the functions below, with the run directory it was opened for.
+_default: tuple[str | None, Observer] | None = None
+
+
+def _forget() -> None:
+    global _default
+    _default = None
+
+
+# A child opens its own: another thread of the parent may have been in the middle of something.
+os.register_at_fork(after_in_child=_forget)
+
+
+def _observer() -> Observer:
+    global _default
+    held = _default
+    named = os.environ.get("BAROGRAPH_RUN_DIR")
+    if held is None or held[0] != named:
+        held = _default = (named, connect())
+    return held[1]
+
+
+def latest(name: str, /, **labels: str) -> Sample:
+    """The newest sample of the one stream that matches, with its age.
+
+    Raises UnknownStreamError (``near`` lists what may have been meant) and AmbiguousStreamError.
+    In a loop, hold a :func:`stream`.
+    """
+    return _observer().latest(name, **labels)
+
+
+def latest_all(pattern: str = "*", /, **labels: str) -> list[Sample]:
+    """The newest sample of every stream that matches, by name and labels."""
+    return _observer().latest_all(pattern, **labels)
+
+
+def stream(name: str, /, **labels: str) -> Stream:
+    """A handle on the one stream that matches: resolve once, read in well under a microsecond.
+
+    It finds its stream again when the agent restarts (``restarted`` counts that).
+    """
+    return _observer().stream(name, **labels)
+
+
+def streams(pattern: str = "*", /, **labels: str) -> list[StreamInfo]:
+    """What there is: the streams that match, by name and labels."""
+    return _observer().streams(pattern, **labels)
+
+
+def watch(pattern: str = "*", /, timeout: float | None = None, **labels: str) -> Watch:
+    """Iterates over the samples of the streams that match, as they come.
+
+    Begins with the newest sample of each; then each sample once, also of streams that come later;
+    ``Sample.lost`` counts those that the reader was too slow for. Ends when ``timeout`` seconds
+    bring nothing new; without it, never.
+    """
+    return _observer().watch(pattern, timeout=timeout, **labels)
+
+
+def sql(sql: str, /, *, rows_max: int | None = None, seconds_max: float | None = None) -> Result:
+    """Answers one read-only SQL statement in this process, with no server on the way.
+
+    Each metric is a table, dots become underscores: ``SELECT device, value FROM disk_busy_ratio
+    WHERE newest``. Raises QueryError, whose ``kind`` says why: the statement is wrong
+    (``statement``), does what it may not (``refused``), or reaches a limit (``limit``):
+    ``rows_max`` (1,000,000) or ``seconds_max`` (10).
+    """
+    return _observer().sql(sql, rows_max=rows_max, seconds_max=seconds_max)
+
+
+def status() -> Status:
+    """How this node's observation stands: whether its agent lives, how many streams there are."""
+    return _observer().status()

@@ -1,0 +1,89 @@
+"""Changing what the agent does, over its control socket.
+
+It stands alone because it is the only part of the package that talks to the agent.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from typing import Any
+
+from barograph._barograph import Error, NoAgentError
+
+_SECONDS_MAX = 10.0
+
+
+class ControlError(Error):
+    """The agent refused. ``kind`` is its word for why: ``statement``, ``refused``, ``unknown``…"""
+
+    kind: str
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_SECONDS_MAX)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class Control:
+    """The control side of the agent that serves ``run_dir``."""
+
+    def __init__(self, run_dir: str | os.PathLike[str]) -> None:
+        self._socket = os.path.join(run_dir, "control.sock")
+
+    def create_insight(self, sql: str) -> dict[str, Any]:
+        """Makes an insight: ``CREATE INSIGHT name AS SELECT …``. Gives the agent's word on it.
+
+        Raises ControlError when the agent refuses, NoAgentError when none answers.
+        """
+        return self._post("/api/v1/insights", sql)
+
+    def drop_insight(self, name: str) -> dict[str, Any]:
+        """Drops an insight. Errors as for :meth:`create_insight`."""
+        return self._post("/api/v1/insights", f"DROP INSIGHT {name}")
+
+    def test_insight(self, sql: str) -> dict[str, Any]:
+        """What ``CREATE INSIGHT …`` would give now: ``{"rows": [{…, "value"}]}``."""
+        return self._post("/api/v1/insights/test", sql)
+
+    def _post(self, path: str, sql: str) -> dict[str, Any]:
+        connection = _UnixConnection(self._socket)
+        try:
+            body = json.dumps({"sql": sql})
+            connection.request("POST", path, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            status, text = answer.status, answer.read()
+        except PermissionError as error:
+            raise ControlError(
+                "refused", f"{self._socket}: only the agent's user and root may control it"
+            ) from error
+        except OSError as error:
+            raise NoAgentError(f"no agent answers on {self._socket}: {error}") from error
+        finally:
+            connection.close()
+        return _answer(status, text)
+
+
+def _answer(status: int, text: bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(text) if text else {}
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise ControlError("internal", f"the agent answered {status} without JSON")
+    if status != http.client.OK:
+        error = answer.get("error", {})
+        raise ControlError(error.get("kind", "internal"), error.get("message", f"HTTP {status}"))
+    return answer

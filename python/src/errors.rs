@@ -1,0 +1,84 @@
+//! The exceptions of the package, and which fault becomes which.
+
+use barograph_client::ClientError;
+use barograph_model::{SqlFault, SqlFaultKind};
+use pyo3::create_exception;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+
+create_exception!(barograph, Error, PyException, "Any failure of barograph.");
+create_exception!(
+    barograph,
+    NoAgentError,
+    Error,
+    "No agent has served the run directory: start one with `baro up`."
+);
+create_exception!(
+    barograph,
+    UnknownStreamError,
+    Error,
+    "No stream matches, or the stream has ended. `near` lists those that may have been meant."
+);
+create_exception!(
+    barograph,
+    AmbiguousStreamError,
+    Error,
+    "One stream was asked for and several match. `matches` lists the first of them."
+);
+create_exception!(
+    barograph,
+    QueryError,
+    Error,
+    "A query was not answered. `kind` is statement, refused, limit, cancelled, busy or internal."
+);
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("Error", py.get_type::<Error>())?;
+    module.add("NoAgentError", py.get_type::<NoAgentError>())?;
+    module.add("UnknownStreamError", py.get_type::<UnknownStreamError>())?;
+    module.add(
+        "AmbiguousStreamError",
+        py.get_type::<AmbiguousStreamError>(),
+    )?;
+    module.add("QueryError", py.get_type::<QueryError>())
+}
+
+pub(crate) fn from_client(py: Python<'_>, error: ClientError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        ClientError::NoAgent { .. } => NoAgentError::new_err(text),
+        ClientError::UnknownStream { near, .. } => {
+            with(py, UnknownStreamError::new_err(text), "near", near)
+        }
+        ClientError::Ambiguous { matches, .. } => {
+            with(py, AmbiguousStreamError::new_err(text), "matches", matches)
+        }
+        ClientError::Segment(_) | ClientError::Selector(_) => Error::new_err(text),
+    }
+}
+
+pub(crate) fn from_sql(py: Python<'_>, fault: SqlFault) -> PyErr {
+    let kind = match fault.kind {
+        SqlFaultKind::Statement => "statement",
+        SqlFaultKind::Refused => "refused",
+        SqlFaultKind::Limit => "limit",
+        SqlFaultKind::Cancelled => "cancelled",
+        SqlFaultKind::Busy => "busy",
+        SqlFaultKind::Internal => "internal",
+    };
+    with(py, QueryError::new_err(fault.message), "kind", kind)
+}
+
+/// The error with one attribute more; should that fail (no memory), that error instead.
+fn with<'py>(
+    py: Python<'py>,
+    error: PyErr,
+    attribute: &str,
+    value: impl IntoPyObject<'py>,
+) -> PyErr {
+    match error.value(py).setattr(attribute, value) {
+        Ok(()) => error,
+        Err(other) => other,
+    }
+}

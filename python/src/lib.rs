@@ -1,0 +1,26 @@
+//! `barograph._barograph`: the client for Python. The package `barograph` (pure, typed) stands on
+//! it; what is here is only what must be fast or must touch the segment.
+
+mod errors;
+mod observer;
+mod rows;
+mod sample;
+mod stream;
+mod wait;
+mod watch;
+
+use pyo3::prelude::*;
+
+/// Streams in shared memory, read in this process.
+#[pymodule]
+fn _barograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    errors::register(module)?;
+    module.add_class::<observer::Observer>()?;
+    module.add_class::<observer::Status>()?;
+    module.add_class::<observer::StreamInfo>()?;
+    module.add_class::<rows::Rows>()?;
+    module.add_class::<sample::Sample>()?;
+    module.add_class::<stream::Stream>()?;
+    module.add_class::<watch::Watch>()?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}

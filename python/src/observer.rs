@@ -1,0 +1,329 @@
+//! The observer: resolves names, and keeps the handles of those that are asked for again.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use barograph_client::{Observer as Client, RunDir, Stream as Held, SystemClock};
+use barograph_model::{Labels, NS_PER_S, Selector, SqlLimits};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::rows::{self, Rows};
+use crate::sample::{Sample, labels_dict};
+use crate::stream::Stream;
+use crate::watch::Watch;
+use crate::{errors, wait};
+
+/// Handles kept for `latest`; when there are more, all are let go and resolved anew.
+const HELD_MAX: usize = 4_096;
+
+/// Reads the streams of one node.
+#[pyclass(frozen, subclass, module = "barograph")]
+pub(crate) struct Observer {
+    client: Client,
+    clock: SystemClock,
+    // Locked only under the GIL, as in `Stream`.
+    held: Mutex<Handles>,
+}
+
+/// Handles by the text they were asked for with, as of one state of the directory: a name that
+/// had one stream may have two after a change.
+#[derive(Default)]
+struct Handles {
+    changes: u64,
+    by_text: HashMap<String, Held>,
+}
+
+#[pymethods]
+impl Observer {
+    #[new]
+    #[pyo3(signature = (run_dir=None))]
+    fn new(py: Python<'_>, run_dir: Option<PathBuf>) -> PyResult<Self> {
+        let run_dir = run_dir.map_or_else(RunDir::find, RunDir::new);
+        let clock = SystemClock::new();
+        let client = Client::open(run_dir, Arc::new(clock))
+            .map_err(|error| errors::from_client(py, error))?;
+        Ok(Self {
+            client,
+            clock,
+            held: Mutex::default(),
+        })
+    }
+
+    /// The run directory that is read.
+    #[getter]
+    fn run_dir(&self) -> PathBuf {
+        self.client.run_dir().path().to_owned()
+    }
+
+    /// The newest sample of the one stream that matches.
+    #[pyo3(signature = (name, /, **labels))]
+    fn latest(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        labels: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Sample> {
+        let text = text_of(name, labels)?;
+        let changes = self.client.directory_changes();
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.changes != changes || held.by_text.len() >= HELD_MAX {
+            held.by_text.clear();
+            held.changes = changes;
+        }
+        if let Some(latest) = held.by_text.get_mut(&text).and_then(Held::latest) {
+            return Ok(Sample::new(latest, 0));
+        }
+        let selector = selector_of(py, name, labels)?;
+        let failed = |error| errors::from_client(py, error);
+        let mut stream = self.client.stream(&selector).map_err(failed)?;
+        let latest = stream
+            .latest()
+            .ok_or_else(|| failed(self.client.unknown(&selector)))?;
+        held.by_text.insert(text, stream);
+        Ok(Sample::new(latest, 0))
+    }
+
+    /// The newest sample of every stream that matches.
+    #[pyo3(signature = (pattern="*", /, **labels))]
+    fn latest_all(
+        &self,
+        py: Python<'_>,
+        pattern: &str,
+        labels: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Vec<Sample>> {
+        let selector = selector_of(py, pattern, labels)?;
+        let found = py.detach(|| self.client.latest(&selector));
+        Ok(found
+            .into_iter()
+            .map(|latest| Sample::new(latest, 0))
+            .collect())
+    }
+
+    /// A held handle on the one stream that matches.
+    #[pyo3(signature = (name, /, **labels))]
+    fn stream(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        labels: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Stream> {
+        let selector = selector_of(py, name, labels)?;
+        let held = self
+            .client
+            .stream(&selector)
+            .map_err(|error| errors::from_client(py, error))?;
+        Ok(Stream::new(self.client.clone(), held))
+    }
+
+    /// The streams that match.
+    #[pyo3(signature = (pattern="*", /, **labels))]
+    fn streams(
+        &self,
+        py: Python<'_>,
+        pattern: &str,
+        labels: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Vec<StreamInfo>> {
+        let selector = selector_of(py, pattern, labels)?;
+        let found = py.detach(|| self.client.streams(&selector));
+        Ok(found.into_iter().map(|info| StreamInfo { info }).collect())
+    }
+
+    /// Samples of the streams that match, as they come.
+    #[pyo3(signature = (pattern="*", /, timeout=None, **labels))]
+    fn watch(
+        &self,
+        py: Python<'_>,
+        pattern: &str,
+        timeout: Option<f64>,
+        labels: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Watch> {
+        let timeout = wait::timeout(timeout)?;
+        let selector = selector_of(py, pattern, labels)?;
+        Ok(Watch::new(
+            self.client.watch(&selector),
+            timeout,
+            self.clock,
+        ))
+    }
+
+    /// Names that resemble `name`, best first.
+    fn near(&self, name: &str) -> Vec<String> {
+        self.client.near(name)
+    }
+
+    /// How the node's observation stands.
+    fn status(&self, py: Python<'_>) -> PyResult<Status> {
+        let status = self
+            .client
+            .status()
+            .map_err(|error| errors::from_client(py, error))?;
+        Ok(Status {
+            node: status.node,
+            incarnation: status.incarnation.to_string(),
+            pid: status.pid,
+            started_ts: status.started_ns,
+            heartbeat_age_ns: status.heartbeat_age_ns,
+            alive: status.alive,
+            streams: status.streams,
+            streams_max: status.streams_max,
+            refused: status.refused,
+            samples: status.samples,
+        })
+    }
+
+    /// The rows of one read-only statement.
+    #[pyo3(signature = (sql, /, *, rows_max=None, seconds_max=None))]
+    fn query(
+        &self,
+        py: Python<'_>,
+        sql: &str,
+        rows_max: Option<usize>,
+        seconds_max: Option<f64>,
+    ) -> PyResult<Rows> {
+        let mut limits = SqlLimits::default();
+        if let Some(rows_max) = rows_max {
+            limits.rows_max = rows_max;
+        }
+        if let Some(seconds) = seconds_max {
+            if seconds.is_nan() || seconds <= 0.0 {
+                return Err(PyValueError::new_err(format!(
+                    "seconds_max {seconds} is not above 0"
+                )));
+            }
+            limits.time_ns_max = (seconds * NS_PER_S as f64) as i64;
+        }
+        rows::ask(py, &self.client, sql, limits)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Observer of {}>", self.client.run_dir().path().display())
+    }
+}
+
+/// What a stream is and how far it has come.
+#[pyclass(frozen, module = "barograph")]
+pub(crate) struct StreamInfo {
+    info: barograph_client::StreamInfo,
+}
+
+#[pymethods]
+impl StreamInfo {
+    #[getter]
+    fn name(&self) -> &str {
+        self.info.descriptor.name.as_str()
+    }
+
+    #[getter]
+    fn labels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        labels_dict(py, self.label_set())
+    }
+
+    #[getter]
+    fn r#type(&self) -> &'static str {
+        self.info.descriptor.value_type.as_str()
+    }
+
+    #[getter]
+    fn unit(&self) -> &str {
+        self.info.descriptor.unit.as_str()
+    }
+
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.info.descriptor.kind.as_str()
+    }
+
+    #[getter]
+    fn help(&self) -> &str {
+        &self.info.descriptor.help
+    }
+
+    #[getter]
+    fn id(&self) -> String {
+        self.info.series.to_string()
+    }
+
+    #[getter]
+    fn depth(&self) -> u32 {
+        self.info.depth
+    }
+
+    #[getter]
+    fn samples(&self) -> u64 {
+        self.info.samples
+    }
+
+    #[getter]
+    fn interval_ns(&self) -> i64 {
+        self.info.interval_ns
+    }
+
+    fn __repr__(&self) -> String {
+        let stream = &self.info.descriptor;
+        format!(
+            "<StreamInfo {stream}, {} {}>",
+            stream.value_type.as_str(),
+            stream.kind.as_str()
+        )
+    }
+}
+
+impl StreamInfo {
+    fn label_set(&self) -> &Labels {
+        &self.info.descriptor.labels
+    }
+}
+
+/// How a node's observation stands.
+#[pyclass(frozen, get_all, module = "barograph")]
+pub(crate) struct Status {
+    node: String,
+    incarnation: String,
+    pid: u64,
+    started_ts: i64,
+    heartbeat_age_ns: i64,
+    alive: bool,
+    streams: usize,
+    streams_max: usize,
+    refused: u64,
+    samples: u64,
+}
+
+#[pymethods]
+impl Status {
+    fn __repr__(&self) -> String {
+        let alive = if self.alive { "alive" } else { "dead" };
+        format!(
+            "<Status of {}: agent {alive}, {} streams>",
+            self.node, self.streams
+        )
+    }
+}
+
+/// What tells one question to `latest` from another.
+fn text_of(name: &str, labels: Option<&Bound<'_, PyDict>>) -> PyResult<String> {
+    let mut text = name.to_owned();
+    for (label, value) in labels.into_iter().flatten() {
+        // A zero byte is in no label: `a="b{c"` and `a="b", c=""` stay apart.
+        let (label, value) = (label.extract::<&str>()?, value.extract::<&str>()?);
+        let _ = write!(text, "\0{label}\0{value}");
+    }
+    Ok(text)
+}
+
+fn selector_of(
+    py: Python<'_>,
+    pattern: &str,
+    labels: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Selector> {
+    let mut selector =
+        Selector::parse(pattern).map_err(|error| errors::from_client(py, error.into()))?;
+    for (label, value) in labels.into_iter().flatten() {
+        selector = selector.with_label(label.extract::<String>()?, value.extract::<&str>()?);
+    }
+    Ok(selector)
+}
