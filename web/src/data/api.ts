@@ -1,0 +1,102 @@
+// Requests to the agent. Addresses are relative, so that the page also works below a proxy's prefix.
+
+import { signal } from "@preact/signals";
+import { parseExact } from "../text/json";
+import type { History, Insight, Latest, Source, Status, StreamInfo } from "./contract";
+
+/** An answer that is an error, with the agent's own words. */
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    readonly kind: string,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+const TOKEN_KEY = "barograph.control";
+/** Longest wait for an answer that is not SQL. */
+const ANSWER_MS_MAX = 10_000;
+
+function stored(): string {
+  try {
+    return sessionStorage.getItem(TOKEN_KEY) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+/** The control right of this tab; empty without it. */
+export const control = signal(stored());
+
+export function setControl(token: string): void {
+  control.value = token;
+  try {
+    if (token === "") sessionStorage.removeItem(TOKEN_KEY);
+    else sessionStorage.setItem(TOKEN_KEY, token);
+  } catch {
+    // Storage may be forbidden; the right then lasts as long as the page.
+  }
+}
+
+async function ask(path: string, init: RequestInit = {}): Promise<string> {
+  const signal = init.signal ?? AbortSignal.timeout(ANSWER_MS_MAX);
+  let response: Response;
+  try {
+    response = await fetch(path, { ...init, signal });
+  } catch (cause) {
+    if (cause instanceof DOMException && cause.name === "AbortError") throw cause;
+    throw new ApiError(0, "unreachable", "the agent does not answer");
+  }
+  const text = await response.text();
+  if (!response.ok) throw fault(response.status, text);
+  return text;
+}
+
+function fault(status: number, text: string): ApiError {
+  try {
+    const { error } = JSON.parse(text) as { error?: { kind?: string; message?: string } };
+    if (error?.message !== undefined) return new ApiError(status, error.kind ?? "internal", error.message);
+  } catch {
+    // Not ours: say what little is known.
+  }
+  return new ApiError(status, "internal", `the agent answered ${status}${text === "" ? "" : `: ${text.slice(0, 200)}`}`);
+}
+
+const json = async <T>(path: string): Promise<T> => JSON.parse(await ask(path)) as T;
+const enc = encodeURIComponent;
+
+export const status = () => json<Status>("api/v1/status");
+export const sources = () => json<Source[]>("api/v1/sources");
+export const insights = () => json<Insight[]>("api/v1/insights");
+export const streams = (match: string) => json<StreamInfo[]>(`api/v1/streams?match=${enc(match)}`);
+export const latest = (match: string) => json<Latest[]>(`api/v1/latest?match=${enc(match)}`);
+
+export function history(match: string, startMs: number): Promise<History[]> {
+  // Nanoseconds do not fit a double: written as milliseconds and six zeros.
+  return json<History[]>(`api/v1/history?match=${enc(match)}&start=${Math.floor(startMs)}000000`);
+}
+
+export interface SqlTable {
+  readonly columns: readonly string[];
+  readonly rows: readonly (readonly unknown[])[];
+  readonly elapsed_ns: number;
+}
+
+export async function sql(text: string, abort?: AbortSignal): Promise<SqlTable> {
+  const init: RequestInit = { method: "POST", body: JSON.stringify({ sql: text }), headers: { "Content-Type": "application/json" } };
+  init.signal = abort ?? AbortSignal.timeout(60_000);
+  return parseExact(await ask("api/v1/sql?format=table", init)) as SqlTable;
+}
+
+async function statement<T>(path: string, text: string): Promise<T> {
+  const headers: Record<string, string> = { "Content-Type": "application/json" };
+  if (control.value !== "") headers["Authorization"] = `Bearer ${control.value}`;
+  return JSON.parse(await ask(path, { method: "POST", body: JSON.stringify({ sql: text }), headers })) as T;
+}
+
+/** CREATE INSIGHT or DROP INSIGHT. */
+export const changeInsight = (text: string) => statement<Insight>("api/v1/insights", text);
+/** What the statement would give now; changes nothing. */
+export const testInsight = (text: string) => statement<{ rows: Record<string, unknown>[] }>("api/v1/insights/test", text);

@@ -1,0 +1,117 @@
+// The agent's HTTP answers as the page reads them. Times are nanoseconds since the epoch.
+
+export type Labels = Readonly<Record<string, string>>;
+export type Raw = number | boolean | string | null;
+
+export interface StreamInfo {
+  readonly name: string;
+  readonly labels: Labels;
+  readonly type: string;
+  readonly unit: string;
+  readonly kind: string;
+  readonly help: string;
+  readonly interval_ns: number;
+  readonly samples?: number;
+  readonly depth?: number;
+}
+
+export interface WatchedStream extends StreamInfo {
+  readonly index: number;
+}
+
+export interface Tick {
+  readonly ts: number;
+  readonly samples: readonly (readonly [number, number, Raw, number | string, number])[];
+  readonly looked: readonly (readonly [number, number])[];
+  /** Streams whose expected time between looks has changed. */
+  readonly intervals?: readonly (readonly [number, number])[];
+  /** Streams that match and are not followed: there are too many. */
+  readonly left_out?: number;
+}
+
+export interface History {
+  readonly name: string;
+  readonly labels: Labels;
+  readonly unit: string;
+  readonly kind: string;
+  readonly interval_ns: number;
+  readonly ts: readonly number[];
+  readonly value: readonly Raw[];
+  readonly quality: readonly (number | string)[];
+}
+
+export interface Latest {
+  readonly name: string;
+  readonly labels: Labels;
+  readonly ts: number;
+  readonly value: Raw;
+  readonly quality: string | number;
+  readonly error: number;
+  readonly age_ns: number;
+  readonly looked_ts: number;
+  readonly unit: string;
+}
+
+export interface Missing {
+  readonly what: string;
+  readonly why: string;
+  readonly remedy: string;
+}
+
+export interface Source {
+  readonly source: string;
+  readonly state: "ok" | "partial" | "unavailable" | "down";
+  readonly sees: string | readonly string[];
+  readonly streams: number;
+  readonly missing: readonly Missing[];
+  readonly polls: number;
+  readonly errors: number;
+  readonly cost_ns_mean: number;
+  readonly interval_ns: number;
+  readonly last_error: string | null;
+}
+
+export interface Insight {
+  readonly name: string;
+  readonly table: string;
+  readonly sql: string;
+  readonly builtin: boolean;
+  readonly unit: string;
+  readonly help: string;
+  readonly inputs: readonly string[];
+  readonly groups: number;
+  readonly state: "live" | "waiting" | "failed";
+  readonly reason: string | null;
+  readonly evaluations: number;
+  readonly cost_ns_mean: number;
+}
+
+export interface Status {
+  readonly node: string;
+  readonly version: string;
+  readonly pid: number;
+  readonly started_ts: number;
+  readonly now_ts: number;
+  readonly streams: number;
+  readonly streams_max: number;
+  readonly samples: number;
+  readonly sources_up: number;
+  readonly sources: number;
+  readonly run_dir: string;
+  readonly http: string;
+}
+
+export const NS_PER_MS = 1e6;
+
+/** A raw value as a number: flags are 0 and 1, text and nothing are NaN. */
+export function numberOf(raw: Raw): number {
+  if (typeof raw === "number") return raw;
+  return typeof raw === "boolean" ? Number(raw) : NaN;
+}
+
+const QUALITY_NUMBER: Readonly<Record<string, number>> = { measured: 0, derived: 1, predicted: 2, reconciled: 3 };
+
+/** Quality as its number, however it was written. */
+export function qualityOf(raw: number | string): number {
+  return typeof raw === "number" ? raw : (QUALITY_NUMBER[raw] ?? 0);
+}

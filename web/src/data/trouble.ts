@@ -1,0 +1,125 @@
+// Is anything wrong, where, since when: read from the streams, said in words. Pure but for its input.
+
+import type { Ring } from "./ring";
+import { SATURATED, slackOf } from "../sheet/geometry";
+import { duration, percent, plain, quantity } from "../text/format";
+
+export interface Trouble {
+  readonly level: "bad" | "warn";
+  readonly where: string;
+  /** In a list: `saturated, 96 % busy`. */
+  readonly what: string;
+  /** In a sentence after `where`: `is saturated, 96 % busy`. */
+  readonly said: string;
+  /** Milliseconds since the epoch; NaN when it began before we looked. */
+  readonly since: number;
+}
+
+/** What is asked of a stream here. */
+export interface Known {
+  readonly name: string;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly ring: Ring;
+  readonly intervalMs: number;
+  readonly looked: number;
+}
+
+/** A device counts as saturated when it was so for this long. */
+const SATURATED_MS = 8000;
+/** Dips shorter than this do not end a spell. */
+const DIP_MS = 4000;
+/** A tier with less than this share free is nearly full. */
+const TIER_FREE_LOW = 0.05;
+
+/** Since when the newest value has been at or above `level`; NaN when it is not. */
+export function spellStart(ring: Ring, level: number, now: number): number {
+  let start = NaN;
+  let end = now;
+  for (let i = ring.length - 1; i >= 0; i -= 1) {
+    if (ring.value(i) >= level) {
+      if (end - ring.held(i) > DIP_MS) break;
+      start = ring.ts(i);
+      end = ring.ts(i);
+    }
+  }
+  return start;
+}
+
+const last = (one: Known): number => (one.ring.length === 0 ? NaN : one.ring.value(one.ring.length - 1));
+const changed = (one: Known): number => (one.ring.length === 0 ? NaN : one.ring.ts(one.ring.length - 1));
+
+/** Everything that is wrong now, worst and oldest first. */
+export function troubles(named: (name: string) => readonly Known[], now: number): Trouble[] {
+  const all: Trouble[] = [];
+  for (const one of named("filesystem.responding.flag")) {
+    if (last(one) === 0) all.push({ level: "bad", where: one.labels["mount"] ?? "a mount", what: "does not answer", said: "has not answered", since: changed(one) });
+  }
+  for (const one of named("disk.busy.ratio")) {
+    const where = one.labels["device"] ?? "a device";
+    const silent = now - one.looked;
+    if (one.looked > 0 && silent > slackOf(one.intervalMs) + 2500) {
+      all.push({ level: "warn", where, what: "no news", said: "gives no news", since: one.looked });
+      continue;
+    }
+    const since = spellStart(one.ring, SATURATED, now);
+    if (now - since >= SATURATED_MS) {
+      const what = `saturated, ${plain(percent(recentMean(one.ring, now)))} busy`;
+      all.push({ level: "bad", where, what, said: `is ${what}`, since });
+    }
+  }
+  for (const free of named("tier.free.bytes")) {
+    const tier = free.labels["tier"] ?? "";
+    const total = named("tier.total.bytes").find((one) => one.labels["tier"] === tier);
+    const share = total === undefined ? NaN : last(free) / last(total);
+    if (!(share < TIER_FREE_LOW)) continue;
+    const what = `nearly full, ${plain(quantity(last(free), "bytes"))} free`;
+    all.push({ level: "warn", where: `tier ${tier}`, what, said: `is ${what}`, since: NaN });
+  }
+  for (const one of named("source.up.flag")) {
+    if (last(one) === 0) all.push({ level: "warn", where: `source ${one.labels["source"] ?? ""}`, what: "down", said: "is down", since: changed(one) });
+  }
+  const rank = (t: Trouble) => (t.level === "bad" ? 0 : 1);
+  return all.sort((a, b) => rank(a) - rank(b) || (a.since || 0) - (b.since || 0));
+}
+
+/** Mean of the newest ten seconds. */
+function recentMean(ring: Ring, now: number): number {
+  let sum = 0;
+  let n = 0;
+  for (let i = ring.length - 1; i >= 0 && ring.held(i) > now - 10_000; i -= 1) {
+    sum += ring.value(i);
+    n += 1;
+  }
+  return n === 0 ? NaN : sum / n;
+}
+
+/** The sentence at the top, when the agent gives none. */
+export function outlook(all: readonly Trouble[], now: number): string {
+  const [first, ...rest] = all;
+  if (first === undefined) return "Calm";
+  const since = Number.isNaN(first.since) ? "" : ` for ${duration(now - first.since)}`;
+  const more = rest.length === 0 ? "" : `; and ${rest.length} more`;
+  return `${first.where} ${first.said}${since}${more}`;
+}
+
+export interface Reading {
+  readonly device: string;
+  readonly busy: number;
+  readonly read: number;
+  readonly write: number;
+  readonly latency: number;
+  readonly since: number;
+  readonly silentMs: number;
+  readonly old: boolean;
+}
+
+/** A strip as one sentence, for those who hear it. */
+export function stripSentence(r: Reading, now: number): string {
+  if (r.old) return `${r.device}: no news for ${duration(r.silentMs)}.`;
+  if (Number.isNaN(r.busy)) return `${r.device}: nothing measured yet.`;
+  const say = (value: number, unit: string) => plain(quantity(value, unit));
+  const spell = Number.isNaN(r.since) ? "" : `, saturated for ${duration(now - r.since)}`;
+  const rates = Number.isNaN(r.read) && Number.isNaN(r.write) ? "" : `, reading ${say(r.read, "B/s")}, writing ${say(r.write, "B/s")}`;
+  const slow = r.latency > 0 ? `, ${say(r.latency, "s")} a request` : "";
+  return `${r.device}: ${say(r.busy, "ratio")} busy${spell}${rates}${slow}.`;
+}

@@ -1,0 +1,141 @@
+// The page: header, route, view. Everything else is in its own file.
+
+import { computed, effect, signal } from "@preact/signals";
+import { render } from "preact";
+import * as api from "./data/api";
+import { beat, leftOut, link, named, now, start, want } from "./data/feed";
+import { troubles } from "./data/trouble";
+import type { Status } from "./data/contract";
+import { controlToken, formatRoute, parseRoute, VIEWS } from "./route";
+import type { View } from "./route";
+import { setTheme, startTheme, theme, THEMES } from "./theme";
+import { clock, duration } from "./text/format";
+import { Now, NOW_MATCHES } from "./view/now";
+import { Streams } from "./view/streams";
+import { Insights } from "./view/insights";
+import { Sql } from "./view/sql";
+import { Doctor } from "./view/doctor";
+import "uplot/dist/uPlot.min.css";
+import "./app.css";
+
+const NAMES: Readonly<Record<View, string>> = { now: "Now", streams: "Streams", insights: "Insights", sql: "SQL", doctor: "Doctor" };
+const SCREENS: Readonly<Record<View, () => preact.JSX.Element>> = { now: Now, streams: Streams, insights: Insights, sql: Sql, doctor: Doctor };
+
+const view = signal<View>("now");
+const status = signal<Status | null>(null);
+/** Something is bad: said in every view and in the title, for whoever has another tab open. */
+const alarm = computed(() => {
+  void beat.value;
+  return link.value.state === "live" && troubles(named, now()).some((one) => one.level === "bad");
+});
+
+/** Follows the address; a control token in it is taken and removed from sight. */
+function follow(): void {
+  const token = controlToken(location.hash);
+  if (token !== null) {
+    api.setControl(token);
+    history.replaceState(null, "", formatRoute(view.value));
+  }
+  view.value = parseRoute(location.hash).view;
+}
+
+function App() {
+  const Screen = SCREENS[view.value];
+  return (
+    <>
+      <a class="skip" href="#main" onClick={skip}>To the content</a>
+      <Head />
+      <Screen />
+      <Foot />
+    </>
+  );
+}
+
+/** The hash is the route, so the skip link moves the focus itself. */
+function skip(event: Event): void {
+  event.preventDefault();
+  const main = document.getElementById("main");
+  main?.setAttribute("tabindex", "-1");
+  main?.focus();
+}
+
+function Head() {
+  return (
+    <header class="head">
+      <p class="name">
+        <svg viewBox="0 0 34 20" aria-hidden="true"><path d="M1,14C7,14 8,6 12,6S17,11 20,10S24,3 28,3" /><path class="arm" d="M27,3L33,3" /></svg>
+        barograph
+        {status.value !== null && <span class="node">{status.value.node}</span>}
+      </p>
+      <nav aria-label="Views">
+        {VIEWS.map((name) => (
+          <a href={formatRoute(name)} aria-current={view.value === name ? "page" : undefined}>
+            {NAMES[name]}
+            {name === "now" && alarm.value && <span class="alarm" title="something is wrong"> ▲</span>}
+          </a>
+        ))}
+      </nav>
+      <LinkState />
+      <button type="button" class="theme" onClick={nextTheme} title="Light, dark, or as the system says" aria-label={`Theme: ${theme.value}`}>
+        <svg viewBox="0 0 16 16" aria-hidden="true"><circle cx="8" cy="8" r="6.2" /><path d="M8,1.8A6.2,6.2 0 0 1 8,14.2Z" /></svg>
+        <span>{theme.value}</span>
+      </button>
+    </header>
+  );
+}
+
+function nextTheme(): void {
+  setTheme(THEMES[(THEMES.indexOf(theme.value) + 1) % THEMES.length] ?? "auto");
+}
+
+function LinkState() {
+  void beat.value;
+  const { state, since } = link.value;
+  const text = { live: "live", connecting: "connecting", lost: `silent since ${clock(since, now())}` }[state];
+  return (
+    <p class={`link ${state}`} role="status">
+      <span aria-hidden="true">{state === "live" ? "●" : "○"}</span> {text}
+    </p>
+  );
+}
+
+function Foot() {
+  const s = status.value;
+  if (s === null) return null;
+  const up = duration(s.now_ts / 1e6 - s.started_ts / 1e6);
+  return (
+    <footer class="foot">
+      <span>barograph {s.version}</span>
+      <span>{s.streams.toLocaleString("en")} streams</span>
+      <span>{s.sources_up} of {s.sources} sources</span>
+      <span>up {up}</span>
+      <span class="path">{s.run_dir}</span>
+      {leftOut.value > 0 && <span>{leftOut.value} streams beyond the page's limit are not shown</span>}
+    </footer>
+  );
+}
+
+function askStatus(): void {
+  void api.status().then((answer) => (status.value = answer), () => undefined);
+}
+
+startTheme();
+follow();
+addEventListener("hashchange", follow);
+start();
+want("now", NOW_MATCHES);
+askStatus();
+setInterval(() => document.hidden || askStatus(), 30_000);
+// A new life of the agent may have another version, node name or run directory.
+effect(() => {
+  if (link.value.state === "live") askStatus();
+});
+effect(() => {
+  document.title = `${link.value.state === "lost" ? "○ " : alarm.value ? "▲ " : ""}${NAMES[view.value]} · barograph`;
+});
+// A silent agent beats no more, yet the words that tell its silence must go on.
+setInterval(() => {
+  if (link.value.state !== "live" && !document.hidden) beat.value += 1;
+}, 1000);
+
+render(<App />, document.getElementById("app") as HTMLElement);

@@ -1,0 +1,2 @@
+// Style sheets are bundled by the build, not typed.
+declare module "*.css";

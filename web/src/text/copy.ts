@@ -1,0 +1,45 @@
+// A stream in the words of other tools: SQL, PromQL, Python, curl. Pure.
+
+export interface StreamName {
+  readonly name: string;
+  readonly labels: Readonly<Record<string, string>>;
+}
+
+/** The SQL table of a metric. */
+export const tableOf = (name: string): string => name.replaceAll(".", "_");
+
+const sqlText = (text: string): string => `'${text.replaceAll("'", "''")}'`;
+const sqlName = (name: string): string => (/^[a-z_][a-z0-9_]*$/i.test(name) ? name : `"${name.replaceAll('"', '""')}"`);
+const quoted = (text: string): string => JSON.stringify(text);
+
+export function asSql({ name, labels }: StreamName): string {
+  const where = Object.keys(labels).sort().map((label) => `${sqlName(label)} = ${sqlText(labels[label] ?? "")}`);
+  return `SELECT ts, value, quality FROM ${sqlName(tableOf(name))}${where.length > 0 ? ` WHERE ${where.join(" AND ")}` : ""} ORDER BY ts`;
+}
+
+export function asPromql({ name, labels }: StreamName): string {
+  const pairs = Object.keys(labels).sort().map((label) => `${label}=${quoted(labels[label] ?? "")}`);
+  return pairs.length > 0 ? `${tableOf(name)}{${pairs.join(",")}}` : tableOf(name);
+}
+
+export function asPython({ name, labels }: StreamName): string {
+  const pairs = Object.keys(labels).sort();
+  const simple = pairs.every((label) => /^[a-z_][a-z0-9_]*$/i.test(label) && !PYTHON_WORDS.has(label));
+  const args = simple
+    ? pairs.map((label) => `, ${label}=${quoted(labels[label] ?? "")}`).join("")
+    : `, **{${pairs.map((label) => `${quoted(label)}: ${quoted(labels[label] ?? "")}`).join(", ")}}`;
+  return `import barograph\nbarograph.latest(${quoted(name)}${args})`;
+}
+
+const PYTHON_WORDS = new Set(["class", "from", "in", "is", "for", "global", "import", "lambda", "pass", "with", "as", "def", "del", "not", "or", "and", "if", "try"]);
+
+/** The pattern that means this stream alone. */
+export function matchOf({ name, labels }: StreamName): string {
+  const pairs = Object.keys(labels).sort().map((label) => `${label}=${labels[label]}`);
+  return pairs.length > 0 ? `${name}{${pairs.join(",")}}` : name;
+}
+
+export function asCurl(stream: StreamName, origin: string): string {
+  const shell = `'match=${matchOf(stream).replaceAll("'", "'\\''")}'`;
+  return `curl -sG ${origin}/api/v1/latest --data-urlencode ${shell}`;
+}

@@ -1,0 +1,114 @@
+// A chart of one unit over time (uPlot), its axes and inks after the page's. Several share cursor and zoom.
+
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import { inks } from "../theme";
+import { plain, quantity } from "../text/format";
+
+/** How the n-th series is told apart: colour and dash, so that colour is never the only sign. */
+export const SERIES_STYLES = [
+  { ink: "read", dash: [] },
+  { ink: "write", dash: [] },
+  { ink: "green", dash: [] },
+  { ink: "ink", dash: [] },
+  { ink: "read", dash: [7, 4] },
+  { ink: "write", dash: [7, 4] },
+  { ink: "green", dash: [7, 4] },
+  { ink: "ink", dash: [7, 4] },
+] as const;
+
+export interface Line {
+  readonly label: string;
+  /** Index into SERIES_STYLES. */
+  readonly style: number;
+}
+
+export interface ChartProps {
+  readonly unit: string;
+  readonly lines: readonly Line[];
+  readonly data: uPlot.AlignedData;
+  /** Shown time in seconds; the data's own when left out. */
+  readonly range?: readonly [number, number] | undefined;
+  readonly height: number;
+  readonly syncKey?: string;
+  readonly name: string;
+  readonly onZoom?: (from: number, to: number) => void;
+  readonly onCursor?: (ts: number | null) => void;
+}
+
+export function Chart(props: ChartProps) {
+  const host = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | undefined>(undefined);
+  const live = useRef(props);
+  live.current = props;
+  const shape = JSON.stringify([props.unit, props.lines, props.height]);
+  const look = inks.value;
+  useEffect(() => {
+    const box = host.current;
+    if (box === null) return undefined;
+    const made = new uPlot(options(live, box.clientWidth), live.current.data, box);
+    plot.current = made;
+    const sized = new ResizeObserver(() => made.setSize({ width: box.clientWidth, height: live.current.height }));
+    sized.observe(box);
+    return () => {
+      sized.disconnect();
+      made.destroy();
+    };
+  }, [shape, look]);
+  useEffect(() => {
+    const made = plot.current;
+    if (made === undefined || made.series.length !== props.data.length) return;
+    made.setData(props.data, props.range === undefined);
+    if (props.range !== undefined) made.setScale("x", { min: props.range[0], max: props.range[1] });
+  }, [props.data, props.range?.[0], props.range?.[1], shape, look]);
+  return <div class="chart" ref={host} role="img" aria-label={props.name} />;
+}
+
+function options(live: { readonly current: ChartProps }, width: number): uPlot.Options {
+  const { unit, lines, height, syncKey } = live.current;
+  const look = inks.value;
+  const style = getComputedStyle(document.body);
+  const font = `12px ${style.fontFamily}`;
+  const axis = { stroke: look.muted, font, ticks: { stroke: look["rule-strong"], width: 1, size: 4 }, grid: { stroke: look.rule, width: 1 } };
+  return {
+    width,
+    height,
+    legend: { show: false },
+    padding: [8, 30, 0, 0],
+    cursor: {
+      drag: { x: live.current.onZoom !== undefined, y: false, setScale: false },
+      points: { size: 7 },
+      ...(syncKey === undefined ? {} : { sync: { key: syncKey } }),
+    },
+    scales: { x: { time: true }, y: { range: (_u, min, max) => yRange(unit, min, max) } },
+    axes: [
+      { ...axis, space: 80, size: 32, values: "{HH}:{mm}:{ss}" as unknown as uPlot.Axis.Values },
+      { ...axis, size: 72, values: (_u, splits) => splits.map((v) => plain(quantity(v, unit))) },
+    ],
+    series: [
+      {},
+      ...lines.map((line): uPlot.Series => {
+        const s = SERIES_STYLES[line.style % SERIES_STYLES.length] ?? SERIES_STYLES[0];
+        return { label: line.label, stroke: look[s.ink], width: 1.5, dash: [...s.dash], spanGaps: false, points: { show: false } };
+      }),
+    ],
+    hooks: {
+      setSelect: [
+        (u) => {
+          if (u.select.width > 4) live.current.onZoom?.(u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x"));
+          u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+        },
+      ],
+      setCursor: [(u) => live.current.onCursor?.(u.cursor.left === undefined || u.cursor.left < 0 ? null : u.posToVal(u.cursor.left, "x") * 1000)],
+    },
+  };
+}
+
+/** Ratios show the whole from 0 to 1; what is never negative stands on zero. */
+function yRange(unit: string, min: number | null, max: number | null): [number, number] {
+  if (min === null || max === null) return [0, 1];
+  if (unit === "ratio" && min >= 0 && max <= 1) return [0, 1];
+  const span = max - min || Math.abs(max) || 1;
+  const low = min >= 0 && min < span * 2 ? 0 : min - span * 0.08;
+  return [low, max + span * 0.08];
+}

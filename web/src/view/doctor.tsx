@@ -1,0 +1,102 @@
+// Doctor: every source, what it sees and costs, what is missing and what would make it available.
+
+import { signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import * as api from "../data/api";
+import { now } from "../data/feed";
+import type { Source } from "../data/contract";
+import { clock, duration, plain, seconds } from "../text/format";
+import { Note, words } from "./parts";
+
+const all = signal<readonly Source[] | null>(null);
+const fault = signal("");
+const at = signal(0);
+
+const SIGNS: Readonly<Record<Source["state"], string>> = { ok: "●", partial: "◐", unavailable: "○", down: "▲" };
+const ORDER: readonly Source["state"][] = ["down", "partial", "unavailable", "ok"];
+
+async function load(): Promise<void> {
+  try {
+    all.value = await api.sources();
+    at.value = now();
+    fault.value = "";
+  } catch (error) {
+    fault.value = words(error);
+  }
+}
+
+export function Doctor() {
+  useEffect(() => {
+    void load();
+    const timer = setInterval(() => document.hidden || void load(), 3000);
+    return () => clearInterval(timer);
+  }, []);
+  const list = all.value;
+  const rank = (one: Source) => ORDER.indexOf(one.state);
+  const sorted = [...(list ?? [])].sort((a, b) => rank(a) - rank(b) || a.source.localeCompare(b.source));
+  return (
+    <main id="main" class={fault.value !== "" && list !== null ? "doctor dead" : "doctor"}>
+      <h1>{list === null ? "Asking the sources…" : summary(list)}</h1>
+      {fault.value !== "" && <Note bad>{fault.value}{list === null ? "" : `; what is below was told at ${clock(at.value, now())}`}</Note>}
+      {list !== null && <Table list={sorted} />}
+    </main>
+  );
+}
+
+function summary(list: readonly Source[]): string {
+  const count = (state: Source["state"]) => list.filter((one) => one.state === state).length;
+  const parts = [
+    `${count("ok")} of ${list.length} sources see all they can`,
+    count("partial") > 0 ? `${count("partial")} a part` : "",
+    count("unavailable") > 0 ? `${count("unavailable")} not available here` : "",
+    count("down") > 0 ? `${count("down")} down` : "",
+  ];
+  return `${parts.filter((part) => part !== "").join(", ")}.`;
+}
+
+function Table({ list }: { list: readonly Source[] }) {
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label="Sources">
+      <table class="sources">
+        <thead>
+          <tr>
+            <th scope="col">source</th>
+            <th scope="col">state</th>
+            <th scope="col">sees</th>
+            <th scope="col" class="num">streams</th>
+            <th scope="col" class="num">every</th>
+            <th scope="col" class="num">a poll costs</th>
+            <th scope="col" class="num">polls</th>
+            <th scope="col" class="num">errors</th>
+          </tr>
+        </thead>
+        {list.map((one) => (
+          <tbody key={one.source} class={one.state}>
+            <tr>
+              <th scope="row">{one.source}</th>
+              <td class="state"><span aria-hidden="true">{SIGNS[one.state]}</span> {one.state}</td>
+              <td class="sees">{typeof one.sees === "string" ? one.sees : one.sees.join(", ")}</td>
+              <td class="num">{one.streams}</td>
+              <td class="num">{one.interval_ns > 0 ? duration(one.interval_ns / 1e6) : "–"}</td>
+              <td class="num">{one.polls > 0 ? plain(seconds(one.cost_ns_mean / 1e9)) : "–"}</td>
+              <td class="num">{one.polls.toLocaleString("en")}</td>
+              <td class={one.errors > 0 ? "num some" : "num"}>{one.errors.toLocaleString("en")}</td>
+            </tr>
+            {one.last_error !== null && one.last_error !== "" && one.state !== "ok" && (
+              <tr class="more"><td /><td colSpan={7}><strong>last error</strong> {one.last_error}</td></tr>
+            )}
+            {one.missing.map((missing) => (
+              <tr class="more">
+                <td />
+                <td colSpan={7}>
+                  <strong>{missing.what}</strong> {missing.why}
+                  {missing.remedy !== "" && <span class="remedy">→ {missing.remedy}</span>}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        ))}
+      </table>
+    </div>
+  );
+}

@@ -1,0 +1,72 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { pushHeld, Ring, RING_SAMPLES_MAX } from "../src/data/ring";
+
+test("keeps the newest, in order, however many come", () => {
+  const ring = new Ring();
+  const n = RING_SAMPLES_MAX * 3 + 17;
+  for (let i = 0; i < n; i += 1) ring.push(i * 1000, i);
+  assert.equal(ring.length, RING_SAMPLES_MAX);
+  for (let i = 0; i < ring.length; i += 1) assert.equal(ring.value(i), n - RING_SAMPLES_MAX + i);
+});
+
+test("growing loses nothing", () => {
+  for (const n of [1, 63, 64, 65, 129, 500, 899, 900]) {
+    const ring = new Ring();
+    for (let i = 0; i < n; i += 1) ring.push(i, i * 2, i % 4, i / 2);
+    assert.equal(ring.length, n);
+    for (let i = 0; i < n; i += 1) assert.deepEqual([ring.ts(i), ring.value(i), ring.error(i)], [i, i * 2, i / 2]);
+    assert.equal(ring.quality(0), "measured");
+    if (n > 3) assert.deepEqual([1, 2, 3].map((i) => ring.quality(i)), ["derived", "predicted", "reconciled"]);
+  }
+});
+
+test("what is not newer is not news", () => {
+  const ring = new Ring();
+  ring.push(10, 1);
+  ring.push(10, 2);
+  ring.push(9, 3);
+  assert.deepEqual([ring.length, ring.value(0)], [1, 1]);
+});
+
+test("which sample stands at a time", () => {
+  const ring = new Ring();
+  ring.push(1000, 1);
+  ring.hold(5000);
+  ring.push(6000, 2);
+  ring.push(20_000, 3);
+  ring.hold(21_000);
+  const check = (ts: number, expect: number) => assert.equal(ring.at(ts, 2500), expect, `at ${ts}`);
+  check(999, -1);
+  check(1000, 0);
+  check(4000, 0);
+  check(5500, 0);
+  check(6000, 1);
+  check(7000, -1); // the silence from 6 s to 20 s is a gap from its first moment
+  check(19_999, -1);
+  check(20_500, 2);
+  check(23_000, 2);
+  check(24_000, -1);
+});
+
+test("taking over from another ring keeps all of a sample", () => {
+  const from = new Ring();
+  from.push(5, 7, 2, 0.5);
+  from.hold(50);
+  const to = new Ring();
+  to.take(from, 0, 20);
+  assert.deepEqual([to.ts(0), to.held(0), to.value(0), to.quality(0), to.error(0)], [5, 20, 7, "predicted", 0.5]);
+});
+
+test("a held value is not known while the agent was silent", () => {
+  const drawn = (silences: readonly { from: number; to: number }[], held: number, next: number) => {
+    const ring = new Ring();
+    pushHeld(ring, silences, { ts: 1000, held, next, value: 5, quality: 1 });
+    return Array.from({ length: ring.length }, (_, i) => [ring.ts(i), ring.held(i), ring.value(i)]);
+  };
+  assert.deepEqual(drawn([], 9000, 10_000), [[1000, 9000, 5]]);
+  assert.deepEqual(drawn([{ from: 3000, to: 7000 }], 9000, 10_000), [[1000, 3000, 5], [7000, 9000, 5]]);
+  assert.deepEqual(drawn([{ from: 3000, to: 12_000 }], 9000, 10_000), [[1000, 3000, 5]], "it sampled again before it was heard");
+  assert.deepEqual(drawn([{ from: 3000, to: Infinity }], 1000, NaN), [[1000, 1000, 5]]);
+  assert.deepEqual(drawn([{ from: 200, to: 500 }, { from: 20_000, to: 30_000 }], 9000, 10_000), [[1000, 9000, 5]]);
+});
