@@ -1,0 +1,172 @@
+//! The real agent as a process, and what a process with its children costs.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use barograph_client::{Observer, RunDir, SystemClock};
+
+use super::Scratch;
+use crate::measure::now;
+use crate::peers::Server;
+use crate::report::Fault;
+
+/// Every source, by the name that the configuration has for it.
+pub const SOURCES: [&str; 8] = [
+    "cgroup",
+    "cpu",
+    "disk",
+    "filesystem",
+    "memory",
+    "network",
+    "pressure",
+    "vm",
+];
+/// Until the start is over: attributes read, insights made, tables registered.
+const SETTLED_AFTER: Duration = Duration::from_secs(2);
+
+/// A running agent with a run directory of its own.
+pub struct Agent {
+    server: Server,
+    /// The run directory.
+    pub scratch: Scratch,
+    /// Its port on loopback.
+    pub port: u16,
+}
+
+impl Agent {
+    /// Starts one with this configuration file, and waits until it has settled.
+    pub fn start(name: &str, config: &str) -> Result<Self, Fault> {
+        let scratch = Scratch::new(name)?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let file = scratch.0.join("config.toml");
+        fs::write(&file, config)?;
+        let child = Command::new(binary()?)
+            .args(["up", "--http", &format!("127.0.0.1:{port}"), "--config"])
+            .arg(&file)
+            .arg("--run-dir")
+            .arg(&scratch.0)
+            .arg("--state-dir")
+            .arg(scratch.0.join("state"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let agent = Self {
+            server: Server(child),
+            scratch,
+            port,
+        };
+        for _ in 0..200 {
+            if agent.scratch.0.join("agent.json").exists() {
+                std::thread::sleep(SETTLED_AFTER);
+                return Ok(agent);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Err("the agent did not start".into())
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.server.0.id()
+    }
+
+    /// A reader of its streams in this process.
+    pub fn observer(&self) -> Result<Observer, Fault> {
+        Ok(Observer::open(
+            RunDir::new(&self.scratch.0),
+            Arc::new(SystemClock::new()),
+        )?)
+    }
+}
+
+/// A configuration that reads every source this often.
+pub fn every_ms(interval_ms: u32) -> String {
+    SOURCES
+        .iter()
+        .map(|s| format!("[sources.poll.{s}]\ninterval_ms = {interval_ms}\n"))
+        .collect()
+}
+
+fn binary() -> Result<PathBuf, Fault> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/baro");
+    if !path.exists() {
+        return Err("target/release/baro is missing: cargo build --release -p barograph".into());
+    }
+    Ok(path)
+}
+
+/// What a process and its children took.
+#[derive(Clone, Copy)]
+pub struct Cost {
+    /// Share of one core, in percent.
+    pub cpu: f64,
+    /// Resident memory, shared pages included, in MB.
+    pub rss: f64,
+}
+
+/// Runs `work`, and says what the processes below and with `pid` took meanwhile.
+pub fn cost(pid: u32, mut work: impl FnMut()) -> Result<Cost, Fault> {
+    let family = family(pid);
+    let cpu_s = || family.iter().map(|&pid| cpu_s(pid)).sum::<f64>();
+    let (before, begin) = (cpu_s(), now());
+    work();
+    let cpu = (cpu_s() - before) / begin.elapsed().as_secs_f64() * 100.0;
+    let rss = family.iter().map(|&pid| rss_mb(pid)).sum();
+    if fs::metadata(format!("/proc/{pid}")).is_err() {
+        return Err("the process ended while it was watched".into());
+    }
+    Ok(Cost { cpu, rss })
+}
+
+/// The process, its children, theirs, and so on.
+fn family(pid: u32) -> Vec<u32> {
+    let mut family = vec![pid];
+    let mut at = 0;
+    while at < family.len() {
+        for task in fs::read_dir(format!("/proc/{}/task", family[at]))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            family.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|c| c.parse::<u32>().ok()),
+            );
+        }
+        at += 1;
+    }
+    family
+}
+
+/// Processor seconds of a process, counted by the scheduler in nanoseconds. (`/proc/PID/stat` has
+/// ticks of 10 ms, too coarse for what sleeps nearly always.)
+fn cpu_s(pid: u32) -> f64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let ns = threads.filter_map(|thread| {
+        let schedstat = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        schedstat.split(' ').next()?.parse::<f64>().ok()
+    });
+    ns.sum::<f64>() / 1e9
+}
+
+fn rss_mb(pid: u32) -> f64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let rss = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmRSS:"))
+        .unwrap_or_default();
+    rss.trim()
+        .trim_end_matches(" kB")
+        .parse::<f64>()
+        .unwrap_or(0.0)
+        / 1024.0
+}

@@ -1,0 +1,113 @@
+//! The cases, one file each: observe, then know, then Apollo's figures.
+
+mod agent;
+mod append;
+mod figures;
+mod hops;
+mod idle;
+mod insight;
+mod irregular;
+mod overhead;
+mod proof;
+mod read;
+mod served;
+mod source;
+mod sql;
+mod woken;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use barograph_model::{Descriptor, Kind, Labels, Name, Unit, ValueType};
+use barograph_stream::{Segment, SegmentConfig};
+
+use crate::report::{Fault, Report};
+
+/// A case and the prefix of the rows that it gives.
+pub type Case = (&'static str, fn(&mut Report) -> Result<(), Fault>);
+
+/// All of them.
+pub const ALL: &[Case] = &[
+    ("read.latest", read::run),
+    ("read.latest", proof::system_calls),
+    ("read.latest", proof::python),
+    ("read.latest", served::http),
+    ("read.woken", woken::run),
+    ("stream.append", append::run),
+    ("agent.idle", idle::idle),
+    ("source.1khz", idle::one_khz),
+    ("source.read", source::run),
+    ("insight.dag", insight::run),
+    ("sql.latest", sql::run),
+    ("poll.skew", served::hostile),
+    ("poll.irregular", irregular::run),
+    ("apollo.fig4", figures::anatomy),
+    ("apollo.fig5", overhead::run),
+    ("apollo.fig6", figures::throughput),
+    ("apollo.fig7", hops::run),
+];
+
+/// What a helper process of a case does.
+pub fn role(role: &str, arguments: &[String]) -> ExitCode {
+    let done = match role {
+        "writer" => read::writer(arguments),
+        "waker" => woken::waker(arguments),
+        "reader" => proof::reader(arguments),
+        "hops" => hops::publisher(arguments),
+        _ => Err(format!("no role {role}").into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench {role}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A directory of this run, in memory, that goes with it.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    /// A new one.
+    pub fn new(name: &str) -> Result<Self, Fault> {
+        let path = PathBuf::from(format!(
+            "/dev/shm/barograph-bench-{}-{name}",
+            std::process::id()
+        ));
+        std::fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A segment in a scratch directory.
+pub fn segment(scratch: &Scratch) -> Result<Segment, Fault> {
+    Ok(Segment::create(
+        &scratch.0.join("segment"),
+        SegmentConfig::new("bench"),
+        0,
+    )?)
+}
+
+/// A float gauge called `bench.value.count` with label `i`.
+pub fn descriptor(i: usize) -> Descriptor {
+    named("bench.value.count", i)
+}
+
+/// A float gauge of this name with label `i`.
+pub fn named(name: &str, i: usize) -> Descriptor {
+    Descriptor {
+        name: Name::new(name).expect("a literal"),
+        labels: Labels::new([("i", i.to_string())]).expect("a short label"),
+        value_type: ValueType::Float,
+        unit: Unit::new("count").expect("a literal"),
+        kind: Kind::Gauge,
+        help: String::new(),
+    }
+}

@@ -1,0 +1,47 @@
+//! As much of an HTTP client as a benchmark needs: one connection, kept, one request at a time.
+
+use std::io::{BufRead as _, BufReader, Read, Write};
+
+/// A connection over TCP or a unix socket.
+pub struct Connection<S>(BufReader<S>);
+
+impl<S: Read + Write> Connection<S> {
+    /// Over a connected stream.
+    pub fn new(stream: S) -> Self {
+        Self(BufReader::new(stream))
+    }
+
+    /// Status and length of the answer.
+    pub fn get(&mut self, path: &str) -> Option<(u16, usize)> {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+    }
+
+    /// As [`Connection::get`], with a body.
+    pub fn post(&mut self, path: &str, body: &str) -> Option<(u16, usize)> {
+        let length = body.len();
+        self.ask(&format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
+        ))
+    }
+
+    fn ask(&mut self, request: &str) -> Option<(u16, usize)> {
+        self.0.get_mut().write_all(request.as_bytes()).ok()?;
+        let (mut status, mut length) = (None, 0);
+        loop {
+            let mut line = String::new();
+            self.0.read_line(&mut line).ok()?;
+            let line = line.trim_end().to_ascii_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            if let Some(value) = line.strip_prefix("content-length:") {
+                length = value.trim().parse().ok()?;
+            } else if status.is_none() {
+                status = line.split(' ').nth(1)?.parse().ok();
+            }
+        }
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).ok()?;
+        Some((status?, length))
+    }
+}

@@ -1,0 +1,50 @@
+//! `make bench`: the figures of barograph beside its peers, from one run on one machine.
+//!
+//! Prints a table and writes `target/bench.json`. Every case is also run by hand, and then takes the
+//! place of its own rows in that file: `cargo run --release -p barograph-bench -- read.latest`.
+//! With `--table`, prints the file as Markdown and measures nothing. Nothing here asserts a time.
+
+mod cases;
+mod http;
+mod measure;
+mod peers;
+mod report;
+mod table;
+
+use std::process::ExitCode;
+
+use report::Report;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // Helper processes of the cases are this program again.
+    if let Some(role) = arguments.first().and_then(|a| a.strip_prefix("--role=")) {
+        return cases::role(role, &arguments[1..]);
+    }
+    if arguments == ["--table"] {
+        return ended(table::print());
+    }
+    let wanted =
+        |id: &str| arguments.is_empty() || arguments.iter().any(|a| id.starts_with(a.as_str()));
+    let mut report = Report::begin(arguments.is_empty());
+    for (id, case) in cases::ALL {
+        if !wanted(id) {
+            continue;
+        }
+        eprintln!("{id} …");
+        if let Err(error) = case(&mut report) {
+            report.failed(id, &error);
+        }
+    }
+    ended(report.finish())
+}
+
+fn ended(done: Result<(), report::Fault>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

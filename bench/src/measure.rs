@@ -1,0 +1,104 @@
+//! Time and processor time, and what to make of many measurements.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Operations of one batch: long enough to hide the clock, short enough to escape most preemption.
+const BATCH: usize = 500;
+
+/// Nanoseconds now.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "benchmarks measure the system's time"
+)]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+/// Keeps this thread on one processor, where there are two: on the same one, a reader and a writer
+/// never meet.
+pub fn stay_on(processor: usize) {
+    let mut set = CpuSet::new();
+    set.set(processor);
+    if std::thread::available_parallelism().is_ok_and(|n| n.get() >= 2) {
+        let _ = sched_setaffinity(None, &set);
+    }
+}
+
+/// Processor time of this thread, in seconds.
+pub fn thread_cpu_s() -> f64 {
+    let t = clock_gettime(ClockId::ThreadCPUTime);
+    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+}
+
+/// Median nanoseconds of one `operation`, over batches of [`BATCH`] for about `for_`.
+pub fn batch_ns(for_: Duration, mut operation: impl FnMut()) -> f64 {
+    let started = now();
+    let mut batches = Vec::new();
+    while started.elapsed() < for_ || batches.len() < 100 {
+        let begin = now();
+        for _ in 0..BATCH {
+            operation();
+        }
+        batches.push(begin.elapsed().as_nanos() as f64 / BATCH as f64);
+    }
+    median(&mut batches)
+}
+
+/// Median nanoseconds of single operations that take a microsecond or more.
+pub fn each_ns(count: usize, mut operation: impl FnMut()) -> Spread {
+    for _ in 0..count / 10 {
+        operation();
+    }
+    let mut times: Vec<f64> = (0..count)
+        .map(|_| {
+            let begin = now();
+            operation();
+            begin.elapsed().as_nanos() as f64
+        })
+        .collect();
+    Spread::of(&mut times)
+}
+
+/// Processor nanoseconds of this thread for one operation, over `count` of them.
+pub fn cpu_ns(count: usize, mut operation: impl FnMut()) -> f64 {
+    let begin = thread_cpu_s();
+    for _ in 0..count {
+        operation();
+    }
+    (thread_cpu_s() - begin) * 1e9 / count as f64
+}
+
+/// Middle and edge of many measurements.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread {
+    /// Half are below.
+    pub p50: f64,
+    /// 99 of 100 are below.
+    pub p99: f64,
+}
+
+impl Spread {
+    /// Of measurements in any order.
+    pub fn of(times: &mut [f64]) -> Self {
+        let p50 = median(times);
+        Self {
+            p50,
+            p99: times[times.len() * 99 / 100],
+        }
+    }
+}
+
+/// The middle one; there must be one.
+pub fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+/// Keeps a value from being optimised away.
+pub fn keep<T>(value: T) {
+    black_box(value);
+}

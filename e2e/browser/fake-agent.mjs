@@ -1,0 +1,198 @@
+// A stand-in for the agent, for tests of the page only: it serves web/dist and answers as the HTTP
+// contract says (docs/design/0001-one-node.md), from the scenarios. Its SQL knows a few shapes.
+//
+//   node fake-agent.mjs [calm|busy|broken] [port]
+
+import { createServer } from "node:http";
+import { readFile } from "node:fs/promises";
+import { dirname, extname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { insightsOf, sourcesOf, streamsOf } from "./scenarios.mjs";
+
+const DIST = join(dirname(fileURLToPath(import.meta.url)), "../../web/dist");
+const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8" };
+/** What the real agent sends with the page. */
+const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const HISTORY_MS = 15 * 60_000;
+export const TOKEN = "fake-control-token";
+const ns = (ms) => Number(`${Math.round(ms)}000000`);
+
+const glob = (pattern) => new RegExp(`^${pattern.replace(/[.+^${}()|[\]\\]/g, "\\$&").replaceAll("*", ".*").replaceAll("?", ".")}$`);
+
+function matcher(text) {
+  const [, name, rest] = /^([^{]*)(?:\{(.*)\})?$/.exec(text) ?? [];
+  const labels = (rest ?? "").split(",").filter(Boolean).map((pair) => pair.split("="));
+  return (s) => glob(name ?? "").test(s.name) && labels.every(([k, v]) => s.labels[k] !== undefined && glob(v).test(s.labels[k]));
+}
+
+/** Starts one; `port` 0 takes a free one. `kill` drops every connection at once, as a dying process does; `streams` goes on with those of another. */
+export async function startFakeAgent({ scenario = "calm", port = 0, devices = 0, streams } = {}) {
+  const start = Date.now() - HISTORY_MS;
+  const state = { scenario, start, streams: streams ?? streamsOf(scenario, start), insights: insightsOf(scenario), seen: [] };
+  for (let i = 0; i < devices; i += 1) state.streams.push(...manyDisks(state.streams, i));
+  const server = createServer((request, response) => {
+    state.seen.push(request.url);
+    handle(state, request, response).catch((error) => fail(response, 500, "internal", String(error)));
+  });
+  await new Promise((resolve, reject) => server.once("error", reject).listen(port, "127.0.0.1", resolve));
+  const bound = server.address().port;
+  return {
+    url: `http://127.0.0.1:${bound}`,
+    port: bound,
+    state,
+    kill: () => new Promise((resolve) => {
+      server.close(resolve);
+      server.closeAllConnections();
+    }),
+  };
+}
+
+/** The disk streams once more under another name, for a sheet of many strips. */
+function manyDisks(streams, i) {
+  return streams.filter((s) => s.labels.device === "sda").map((s) => ({ ...s, labels: { device: `sd${i}` }, at: (t) => s.at(t + i * 91_000) }));
+}
+
+function fail(response, status, kind, message) {
+  response.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify({ error: { kind, message } }));
+}
+
+async function handle(state, request, response) {
+  const url = new URL(request.url, "http://localhost");
+  const json = (value) => response.writeHead(200, { "Content-Type": "application/json" }).end(JSON.stringify(value));
+  const matches = url.searchParams.getAll("match").map(matcher);
+  const chosen = () => state.streams.filter((s) => matches.length === 0 || matches.some((m) => m(s)));
+  switch (url.pathname) {
+    case "/healthz": return json({ status: "ok", node: "lab-3", incarnation: "0" });
+    case "/api/v1/status": return json(statusOf(state));
+    case "/api/v1/streams": return json(chosen().map(describe));
+    case "/api/v1/latest": return json(chosen().map((s) => latestOf(s, Date.now())));
+    case "/api/v1/history": return json(chosen().map((s) => historyOf(s, Number(url.searchParams.get("start") ?? 0) / 1e6)));
+    case "/api/v1/watch": return watch(chosen(), request, response);
+    case "/api/v1/sources": return json(sourcesOf(state.scenario));
+    case "/api/v1/insights": return request.method === "POST" ? change(state, request, response, json) : json(state.insights);
+    case "/api/v1/insights/test": return json({ rows: [{ device: "vda", value: 0.42 }, { device: "sda", value: 0.07 }] });
+    case "/api/v1/sql": return answerSql(state, await body(request), response, json);
+    default: return file(url.pathname, response);
+  }
+}
+
+async function body(request) {
+  let text = "";
+  for await (const chunk of request) text += chunk;
+  return text.startsWith("{") ? JSON.parse(text).sql : text;
+}
+
+async function file(path, response) {
+  const name = path === "/" ? "index.html" : path.slice(1);
+  if (!["index.html", "app.js", "app.css"].includes(name)) return fail(response, 404, "unknown", `no page ${path}`);
+  const bytes = await readFile(join(DIST, name));
+  return response.writeHead(200, { "Content-Type": TYPES[extname(name)], "Content-Security-Policy": CSP }).end(bytes);
+}
+
+function statusOf(state) {
+  return {
+    node: "lab-3", version: "0.1.0", incarnation: "0", pid: 1, started_ts: ns(state.start), now_ts: ns(Date.now()), streams: state.streams.length,
+    streams_max: 16384, samples: 812_000, sources_up: 6, sources: 7, run_dir: "/dev/shm/barograph-1000", http: "127.0.0.1:7070",
+  };
+}
+
+const describe = (s) => ({ name: s.name, labels: s.labels, type: s.type, unit: s.unit, kind: s.kind, help: s.help, id: "0", depth: 1024, samples: 900, interval_ns: s.interval_ms * 1e6 });
+
+/** The last look at a stream up to `now`; during a blindness that a test asked for, the look before it. */
+function lookOf(s, now) {
+  const at = (t) => s.looked(Math.floor((t - 137) / 1000) * 1000 + 137);
+  return s.blind !== undefined && now > s.blind[0] && now < s.blind[1] ? at(s.blind[0]) : at(now);
+}
+
+/** Second `k` of a stream: its time and value, or nothing where it was not looked at. */
+function sampleAt(s, second) {
+  const ts = second * 1000 + 137;
+  return lookOf(s, ts) < ts ? undefined : { ts, value: s.at(ts) };
+}
+
+function latestOf(s, now) {
+  const looked = lookOf(s, now);
+  return { name: s.name, labels: s.labels, ts: ns(looked), value: s.at(looked), quality: s.quality === 1 ? "derived" : "measured", error: 0, age_ns: ns(now - looked), looked_ts: ns(looked), unit: s.unit };
+}
+
+/** Only changes, as the agent keeps them. */
+function historyOf(s, from) {
+  const out = { name: s.name, labels: s.labels, unit: s.unit, kind: s.kind, interval_ns: s.interval_ms * 1e6, ts: [], value: [], quality: [] };
+  const now = Date.now();
+  let last;
+  for (let second = Math.ceil(Math.max(from, now - HISTORY_MS) / 1000); second * 1000 + 137 <= now; second += 1) {
+    const sample = sampleAt(s, second);
+    if (sample === undefined || sample.value === last) continue;
+    out.ts.push(ns(sample.ts));
+    out.value.push((last = sample.value));
+    out.quality.push(s.quality);
+  }
+  return out;
+}
+
+function watch(streams, request, response) {
+  response.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-store" });
+  const send = (event, data) => response.write(`event: ${event}\ndata: ${JSON.stringify(data)}\n\n`);
+  send("streams", streams.map((s, index) => ({ index, ...describe(s) })));
+  const last = new Map();
+  const tick = () => {
+    const now = Date.now();
+    const samples = [];
+    const looked = [];
+    streams.forEach((s, index) => {
+      const at = lookOf(s, now);
+      const value = s.at(at);
+      // A new client is told the newest sample of each stream, with the time at which it was new.
+      const ts = last.has(index) ? ns(at) : (historyOf(s, 0).ts.at(-1) ?? ns(at));
+      if (last.get(index) !== value) samples.push([index, ts, value, s.quality === 1 ? "derived" : "measured", 0]);
+      last.set(index, value);
+      looked.push([index, ns(at)]);
+    });
+    send("tick", { ts: ns(now), samples, looked });
+  };
+  tick();
+  const timer = setInterval(tick, 1000);
+  request.on("close", () => clearInterval(timer));
+}
+
+async function change(state, request, response, json) {
+  if (request.headers.authorization !== `Bearer ${TOKEN}`) {
+    return fail(response, request.headers.authorization === undefined ? 401 : 403, "refused", "control needs the token of control.token");
+  }
+  const sql = await body(request);
+  const drop = /^\s*DROP\s+INSIGHT\s+(\S+)/i.exec(sql);
+  if (drop !== null) {
+    state.insights = state.insights.filter((one) => one.name !== drop[1]);
+    return json({ name: drop[1] });
+  }
+  const create = /^\s*CREATE\s+INSIGHT\s+(\S+)\s+AS\s+SELECT[\s\S]+?FROM\s+(\w+)/i.exec(sql);
+  if (create === null) return fail(response, 400, "statement", "an insight is CREATE INSIGHT name AS SELECT … FROM metric");
+  const made = { ...state.insights[0], name: create[1], table: create[1].replaceAll(".", "_"), sql, builtin: false, inputs: [create[2].replaceAll("_", ".")], groups: 0, help: "" };
+  state.insights = [...state.insights, made];
+  return json(made);
+}
+
+function answerSql(state, sql, response, json) {
+  const table = /\bfrom\s+(\w+)/i.exec(sql)?.[1] ?? "";
+  const columns = (s) => ["ts", "value", "quality", "error", "node", "newest", ...Object.keys(s.labels)];
+  const byTable = new Map(state.streams.map((s) => [s.name.replaceAll(".", "_"), s]));
+  if (table === "tables") {
+    const rows = [...byTable].map(([name, s]) => [name, columns(s).join(", ")]);
+    return json({ columns: ["name", "columns"], rows, elapsed_ns: 41_000 });
+  }
+  if (table === "latest") {
+    const rows = state.streams.slice(0, 50).map((s) => [s.name, JSON.stringify(s.labels), latestOf(s, Date.now()).value, s.unit]);
+    return json({ columns: ["name", "labels", "value", "unit"], rows, elapsed_ns: 187_000 });
+  }
+  if (!byTable.has(table)) return fail(response, 400, "statement", `no such table: ${table} (near: disk_busy_ratio)`);
+  const same = state.streams.filter((s) => s.name.replaceAll(".", "_") === table && !s.labels.device?.startsWith("loop"));
+  const label = Object.keys(same[0].labels)[0];
+  const rows = same.flatMap((s) => historyOf(s, Date.now() - 300_000).ts.map((ts) => [ts, s.labels[label] ?? "all", s.at(ts / 1e6)]));
+  const text = JSON.stringify({ columns: ["ts", label ?? "what", "busy"], rows, elapsed_ns: 2_310_000 });
+  return response.writeHead(200, { "Content-Type": "application/json" }).end(text);
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const agent = await startFakeAgent({ scenario: process.argv[2] ?? "calm", port: Number(process.argv[3] ?? 7071) });
+  console.log(`fake agent: ${agent.url}`);
+}

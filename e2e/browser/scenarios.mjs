@@ -1,0 +1,185 @@
+// What the fake agent pretends to see: streams as functions of time, so that history and the live
+// side agree. Three states of a node: calm, busy (vda saturated, with spikes), and broken.
+
+const MIB = 1 << 20;
+const GIB = 2 ** 30;
+
+/** Noise in [0, 1), the same for the same second and seed. */
+function noise(second, seed) {
+  let h = Math.imul(second ^ (seed * 0x9e3779b1), 0x85ebca6b);
+  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35);
+  return ((h ^ (h >>> 16)) >>> 0) / 2 ** 32;
+}
+
+/** The same, but changing smoothly over some seconds. */
+function smooth(t, seed, seconds = 4) {
+  const x = t / 1000 / seconds;
+  const k = Math.floor(x);
+  const f = (1 - Math.cos((x - k) * Math.PI)) / 2;
+  return noise(k, seed) * (1 - f) + noise(k + 1, seed) * f;
+}
+
+/** Slow waves with some noise on them, in [0, 1]. */
+function waves(t, seed, rough = 0.25) {
+  const s = t / 1000;
+  const slow = 0.5 + 0.3 * Math.sin(s / (37 + seed * 5)) + 0.2 * Math.sin(s / (11 + seed * 2) + seed);
+  return clamp(slow * (1 - rough) + rough * (0.75 * smooth(t, seed) + 0.25 * noise(Math.floor(s), seed)));
+}
+
+const clamp = (v) => Math.min(1, Math.max(0, v));
+
+/** Busy ratio of a device in a scenario, at `t` ms; `start` is when the agent started. */
+function busyOf(device, scenario, t, start) {
+  const s = Math.floor(t / 1000);
+  const seed = SEEDS[device] ?? device.length * 7 + device.charCodeAt(device.length - 1);
+  if (device.startsWith("loop")) return 0;
+  if (scenario === "busy" && device === "vda") {
+    const since = (t - start) / 1000;
+    if (since > 505) return clamp(0.955 + 0.045 * noise(s, 7) - (s % 53 === 0 ? 0.03 : 0));
+    return clamp(0.22 + 0.25 * waves(t, 3) + (s % 67 < 4 ? 0.5 * noise(s, 5) : 0));
+  }
+  const level = scenario === "calm" ? 0.1 : scenario === "busy" ? 0.3 : 0.16;
+  return clamp(level * waves(t, seed % 7, 0.4) * 1.6 + (noise(s >> 3, seed) > 0.93 ? level * 1.6 * noise(s, seed + 1) : 0));
+}
+
+function latencyOf(device, scenario, t, start, write) {
+  const busy = busyOf(device, scenario, t, start);
+  const base = device.startsWith("sd") ? 0.004 : 0.0002;
+  return base * (1 + (write ? 0.6 : 0) + 10 * busy ** 3) * (0.7 + 0.6 * noise(Math.floor(t / 1000), 11)) + (busy > 0.93 ? 0.03 : 0);
+}
+
+/** All streams of a scenario: {name, labels, unit, kind, type, help, interval_ms, at(t), looked(t)}. */
+export function streamsOf(scenario, start) {
+  const all = [];
+  const add = (name, labels, unit, at, more = {}) =>
+    all.push({ name, labels, unit, kind: "gauge", type: "float64", help: `${name} of the fake agent`, interval_ms: 1000, at, looked: (t) => t, quality: 0, ...more });
+  addDisks(add, scenario, start);
+  addFilesystems(add, scenario, start);
+  addGroups(add, scenario, start);
+  const derived = { quality: 1 };
+  add("memory.total.bytes", {}, "By", () => 64 * GIB, { type: "int64" });
+  add("memory.available.bytes", {}, "By", (t) => Math.round((38 + 4 * waves(t, 2)) * GIB), { type: "int64" });
+  add("cpu.busy.ratio", {}, "1", (t) => 0.1 + 0.3 * waves(t, 4));
+  add("pressure.io.some.ratio", {}, "1", (t) => (scenario === "busy" ? 0.4 : 0.02) * waves(t, 5));
+  add("network.receive.bytes_per_second", { device: "eth0" }, "By/s", (t) => 9e6 * waves(t, 6));
+  add("node.busiest.ratio", {}, "1", (t) => Math.max(...DEVICES.map((d) => busyOf(d, scenario, t, start))), derived);
+  add("node.write.bytes_per_second", {}, "By/s", (t) => sumOf(t, scenario, start, true), derived);
+  add("node.read.bytes_per_second", {}, "By/s", (t) => sumOf(t, scenario, start, false), derived);
+  for (const device of DEVICES) {
+    add("device.load.ratio", { device }, "1", (t) => 0.8 * busyOf(device, scenario, t, start), derived);
+    add("device.interference.ratio", { device }, "1", (t) => 1 - 0.8 * busyOf(device, scenario, t, start), derived);
+  }
+  add("memory.capacity", {}, "By", (t) => Math.round((38 + 4 * waves(t, 2)) * GIB), { type: "int64", quality: 1 });
+  add("node.storage.free.bytes", {}, "By", (t) => Math.round(318 * 2 ** 40 - (t - start) * 48000), { type: "int64", quality: 1 });
+  if (scenario !== "broken") add("pfs.capacity", {}, "By", (t) => Math.round(310 * 2 ** 40 - (t - start) * 12000), { type: "int64", quality: 1 });
+  for (const source of ["diskstats", "mounts", "cgroup", "meminfo", "pressure", "nfs"]) {
+    const down = scenario === "broken" && source === "nfs";
+    add("source.up.flag", { source }, "flag", (t) => !(down && t > start + 660_000), { type: "bool" });
+  }
+  if (scenario !== "broken") {
+    add("node.outlook.text", {}, "", () => (scenario === "calm" ? "calm" : "vda is saturated: 96 % busy, mostly by /system.slice/slurm-4711.scope"), { type: "string", kind: "state", quality: 1 });
+  }
+  return all;
+}
+
+const DEVICES = ["nvme0n1", "nvme1n1", "sda", "vda", "vdb"];
+const SEEDS = { nvme0n1: 12, nvme1n1: 23, sda: 34, vda: 3, vdb: 9 };
+const LOOPS = ["loop0", "loop1", "loop2"];
+const TIERS = { nvme0n1: "nvme", nvme1n1: "nvme", sda: "hdd", vda: "ssd", vdb: "ssd" };
+
+function rateOf(device, scenario, t, start, write) {
+  const seed = (SEEDS[device] ?? 5) + (write ? 3 : 0);
+  const top = device.startsWith("nvme") ? 1.9e9 : device.startsWith("sd") ? 160e6 : 420e6;
+  const share = write ? 0.25 + 0.5 * waves(t, seed % 9) : 0.6 * waves(t, seed % 8);
+  return busyOf(device, scenario, t, start) * top * share;
+}
+
+function sumOf(t, scenario, start, write) {
+  return DEVICES.reduce((sum, device) => sum + rateOf(device, scenario, t, start, write), 0);
+}
+
+function addDisks(add, scenario, start) {
+  for (const device of [...DEVICES, ...LOOPS]) {
+    // In the broken node vdb is not looked at any more: its values grow old.
+    const stopped = start + 700_000;
+    const looked = scenario === "broken" && device === "vdb" ? (t) => Math.min(t, stopped) : (t) => t;
+    const more = { looked };
+    const derived = { ...more, quality: 1 };
+    add("disk.busy.ratio", { device }, "1", (t) => busyOf(device, scenario, t, start), derived);
+    for (const write of [false, true]) {
+      const side = write ? "write" : "read";
+      add(`disk.${side}.bytes_per_second`, { device }, "By/s", (t) => rateOf(device, scenario, t, start, write), derived);
+      add(`disk.${side}.latency.seconds`, { device }, "s", (t) => (device.startsWith("loop") ? 0 : latencyOf(device, scenario, t, start, write)), derived);
+      add(`disk.${side}.bytes`, { device }, "By", (t) => Math.round((t - start) * 41 * MIB / 1000), { ...more, kind: "counter", type: "int64" });
+    }
+    if (TIERS[device] !== undefined) add("disk.tier.name", { device }, "", () => TIERS[device], { ...more, type: "string", kind: "state" });
+  }
+}
+
+function addFilesystems(add, scenario, start) {
+  const tiers = { nvme: [3.4, 1.9], ssd: [1.8, scenario === "busy" ? 0.07 : 0.9], hdd: [14, 5.2], pfs: [820, 310] };
+  for (const [tier, [total, free]] of Object.entries(tiers)) {
+    add("tier.total.bytes", { tier }, "By", () => Math.round(total * 2 ** 40), { type: "int64", quality: 1 });
+    add("tier.free.bytes", { tier }, "By", (t) => Math.round(free * 2 ** 40 - (t - start) * 12000), { type: "int64", quality: 1 });
+  }
+  for (const mount of ["/", "/scratch", "/mnt/nfs"]) {
+    const hung = scenario === "broken" && mount === "/mnt/nfs";
+    const hungAt = start + 640_000;
+    add("filesystem.responding.flag", { mount, fstype: mount === "/mnt/nfs" ? "nfs4" : "xfs" }, "flag", (t) => !(hung && t > hungAt), { type: "bool" });
+    const looked = hung ? (t) => Math.min(t, hungAt) : (t) => t;
+    add("filesystem.free.bytes", { mount }, "By", (t) => Math.round(400 * GIB - (t - start) * 9000), { type: "int64", looked });
+  }
+}
+
+function addGroups(add, scenario, start) {
+  if (scenario === "broken") return;
+  const groups = scenario === "calm"
+    ? ["/system.slice/postgresql.service", "/user.slice/user-1000.slice"]
+    : ["/system.slice/slurm-4711.scope", "/system.slice/postgresql.service", "/system.slice/slurm-4712.scope", "/user.slice/user-1000.slice"];
+  groups.forEach((cgroup, i) => {
+    const share = [0.78, 0.12, 0.07, 0.02][i];
+    const quiet = scenario === "calm" ? 0.06 : 1;
+    for (const write of [false, true]) {
+      const name = `cgroup.io.${write ? "write" : "read"}.bytes_per_second`;
+      add(name, { cgroup }, "By/s", (t) => quiet * share * rateOf("vda", scenario, t, start, write), { quality: 1 });
+    }
+  });
+}
+
+export function sourcesOf(scenario) {
+  const one = (source, state, sees, streams, missing = [], more = {}) => ({
+    source, state, sees, streams, missing, polls: state === "unavailable" ? 0 : 918, errors: 0,
+    cost_ns_mean: 21_000 + source.length * 4100, interval_ns: 1e9, last_error: null, ...more,
+  });
+  const broken = scenario === "broken";
+  return [
+    one("diskstats", "ok", "8 block devices", 96),
+    one("mounts", broken ? "partial" : "ok", "3 mounts", 24, broken ? [{ what: "/mnt/nfs", why: "statvfs has not returned for 4 min", remedy: "check the NFS server or mount it with soft,timeo=50" }] : []),
+    one("meminfo", "ok", "memory of the node", 9),
+    one("pressure", "ok", "io, memory, cpu", 18),
+    one("cgroup", broken ? "unavailable" : "ok", broken ? "" : "4 control groups", broken ? 0 : 32, broken ? [{ what: "I/O by control group", why: "the io controller is not enabled at the root of the hierarchy", remedy: "echo +io > /sys/fs/cgroup/cgroup.subtree_control, as root" }] : []),
+    one("nfs", broken ? "down" : "ok", broken ? "" : "1 mount", broken ? 0 : 14, [], broken ? { errors: 260, last_error: "/proc/self/mountstats: line 14 is cut short" } : {}),
+    one("nvme", "unavailable", "", 0, [{ what: "SMART of nvme0n1", why: "/dev/nvme0 is readable by root only", remedy: "setfacl -m u:barograph:r /dev/nvme0" }]),
+  ];
+}
+
+export function insightsOf(scenario) {
+  const one = (name, sql, inputs, unit, groups, more = {}) => ({
+    name, table: name.replaceAll(".", "_"), sql: `CREATE INSIGHT ${name} AS\n${sql}`, builtin: true, unit, help: "", inputs, groups,
+    state: "live", reason: null, evaluations: 1834, cost_ns_mean: 3400 + name.length * 120, ...more,
+  });
+  return [
+    one("tier.free.bytes", "SELECT tier, sum(value) FROM filesystem_available_bytes GROUP BY tier", ["filesystem.available.bytes"], "By", 4, { help: "Room left in each tier." }),
+    one("tier.total.bytes", "SELECT tier, sum(value) FROM filesystem_total_bytes GROUP BY tier", ["filesystem.total.bytes"], "By", 4),
+    one("node.storage.free.bytes", "SELECT sum(value) FROM tier_free_bytes", ["tier.free.bytes"], "By", 1),
+    one("device.load.ratio", "SELECT r.device, (r.value + w.value) / m.value\nFROM disk_read_bytes_per_second r\nJOIN disk_write_bytes_per_second w USING (device)\nJOIN disk_bandwidth_max_bytes_per_second m USING (device)", ["disk.read.bytes_per_second", "disk.write.bytes_per_second", "disk.bandwidth.max.bytes_per_second"], "1", 5),
+    one("device.interference.ratio", "SELECT device, 1 - value FROM device_load_ratio", ["device.load.ratio"], "1", 5),
+    one("node.read.bytes_per_second", "SELECT sum(value) FROM disk_read_bytes_per_second", ["disk.read.bytes_per_second"], "By/s", 1),
+    one("node.write.bytes_per_second", "SELECT sum(value) FROM disk_write_bytes_per_second", ["disk.write.bytes_per_second"], "By/s", 1),
+    one("node.busiest.ratio", "SELECT max(value) FROM disk_busy_ratio", ["disk.busy.ratio"], "1", 1),
+    one("node.outlook.text", "built in", ["node.busiest.ratio", "node.storage.free.bytes"], "", 1),
+    one("pfs.capacity", "SELECT value FROM tier_free_bytes WHERE tier = 'pfs'", ["tier.free.bytes"], "By", 1, scenario === "broken" ? { state: "failed", reason: "division by zero in group tier=pfs" } : {}),
+    one("memory.capacity", "SELECT value FROM memory_available_bytes", ["memory.available.bytes"], "By", 1),
+    one("availability", "SELECT count(value) FROM node_up_flag", ["node.up.flag"], "1", 0, { state: "waiting", reason: "no stream node.up.flag yet", evaluations: 0 }),
+  ];
+}

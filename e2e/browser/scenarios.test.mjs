@@ -1,0 +1,205 @@
+// What the page shows when things go wrong: over the fake agent, whose faults can be ordered.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { inkOf, launch, open } from "./browser.mjs";
+import { startFakeAgent, TOKEN } from "./fake-agent.mjs";
+
+let browser;
+before(async () => (browser = await launch()));
+after(() => browser?.close());
+
+async function withAgent(options, hash, act, view = {}) {
+  const agent = await startFakeAgent(options);
+  const { page, complaints, close } = await open(browser, `${agent.url}/${hash}`, view);
+  try {
+    await act(page, agent, complaints);
+  } finally {
+    await close();
+    await agent.kill();
+  }
+}
+
+const sentence = (page) => page.locator(".outlook h1");
+
+test("calm says calm, and idle devices are folded", () =>
+  withAgent({ scenario: "calm" }, "", async (page, _agent, complaints) => {
+    await page.locator(".outlook.calm").waitFor();
+    assert.match(await sentence(page).innerText(), /^●\s*Calm\.$/);
+    assert.equal(await page.locator(".strip").count(), 5);
+    const fold = page.getByRole("button", { name: /3 idle devices/ });
+    await fold.click();
+    assert.equal(await page.locator(".strip").count(), 8);
+    assert.deepEqual(complaints, []);
+  }));
+
+test("a saturated device: where, since when, in words and in red ink", () =>
+  withAgent({ scenario: "busy" }, "", async (page, _agent, complaints) => {
+    await page.locator('.strip.saturated[data-device="vda"]').waitFor();
+    assert.match(await page.locator(".troubles li").first().innerText(), /vda saturated, \d+ % busy since .+\(.+\)/);
+    assert.match(await page.locator('.strip[data-device="vda"] .past canvas').getAttribute("aria-label"), /vda: \d+ % busy, saturated for .+/);
+    assert.match(await page.locator(".tank.full").innerText(), /97 % of 1\.8 TiB used/);
+    await page.locator(".causes tbody tr").first().waitFor();
+    assert.match(await page.locator(".causes tbody tr").first().innerText(), /slurm-4711/);
+    await page.getByRole("link", { name: "Doctor" }).click();
+    await page.waitForFunction(() => document.title.startsWith("▲ Doctor"));
+    assert.deepEqual(complaints, []);
+  }));
+
+test("broken: a hung mount, a source that is down, a device without news, nobody visible", () =>
+  withAgent({ scenario: "broken" }, "", async (page, _agent, complaints) => {
+    await page.locator(".troubles li").nth(2).waitFor();
+    const troubles = await page.locator(".troubles").innerText();
+    assert.match(troubles, /\/mnt\/nfs does not answer since .+\(4 min/);
+    assert.match(troubles, /vdb no news since/);
+    assert.match(troubles, /source nfs down/);
+    assert.match(await sentence(page).innerText(), /\/mnt\/nfs has not answered for 4 min/);
+    assert.match(await page.locator('.strip.silent[data-device="vdb"]').innerText(), /no news for 3 min/);
+    await page.locator(".causes .note", { hasText: "the io controller is not enabled" }).waitFor();
+    assert.deepEqual(complaints, []);
+  }));
+
+/** The longest stretch in the newest 20 s of a two-minute strip that bears no line, in seconds. */
+function bareSeconds(canvas) {
+  return canvas.evaluate((element) => {
+    const style = getComputedStyle(document.documentElement);
+    const probe = document.createElement("canvas").getContext("2d");
+    probe.fillStyle = style.getPropertyValue("--ink").trim();
+    probe.fillRect(0, 0, 1, 1);
+    const [r, g, b] = probe.getImageData(0, 0, 1, 1).data;
+    const { width, height } = element;
+    const { data } = element.getContext("2d").getImageData(0, 0, width, height);
+    const isInk = (at) => data[at + 3] > 100 && Math.abs(data[at] - r) + Math.abs(data[at + 1] - g) + Math.abs(data[at + 2] - b) < 120;
+    const inked = (x) => Array.from({ length: height }, (_, y) => (y * width + x) * 4).some(isInk);
+    const pen = element.parentElement.clientWidth * (width / element.clientWidth);
+    const perSecond = pen / 120;
+    let longest = 0;
+    let run = 0;
+    for (let x = Math.round(pen - 20 * perSecond); x < Math.round(pen) - 2; x += 1) longest = Math.max(longest, (run = inked(x) ? 0 : run + 1));
+    return longest / perSecond;
+  });
+}
+
+test("a gap in the looks stays a gap on the paper", () =>
+  withAgent({ scenario: "calm" }, "", async (page, agent) => {
+    const canvas = page.locator('.strip[data-device="vda"] .past canvas');
+    await canvas.waitFor();
+    await page.getByRole("button", { name: "2 min" }).click();
+    const now = Date.now();
+    for (const s of agent.state.streams) if (s.labels.device === "vda") s.blind = [now, now + 7000];
+    await page.waitForTimeout(11_500);
+    const bare = await bareSeconds(canvas);
+    assert.ok(bare >= 3, `the longest stretch without a line is ${bare.toFixed(1)} s`);
+  }));
+
+test("a dead agent greys the sheet, says since when, and is found again when it comes back", () =>
+  withAgent({ scenario: "calm" }, "", async (page, agent) => {
+    const canvas = page.locator(".past canvas").first();
+    await page.locator(".outlook.calm").waitFor();
+    await page.getByRole("button", { name: "2 min" }).click();
+    const died = Date.now();
+    await agent.kill();
+    await page.locator(".sheet.dead").waitFor();
+    assert.match(await sentence(page).innerText(), /The agent is silent since \d\d:\d\d:\d\d\./);
+    await page.locator(".head .link.lost").waitFor();
+    assert.match(await page.locator(".head .link").innerText(), /silent since/);
+    assert.ok((await inkOf(canvas)) > 50, "what was known is still drawn");
+    // It was stopped, and goes on with the same streams: nobody looked in between.
+    const { streams } = agent.state;
+    for (const s of streams) s.blind = [died, Date.now()];
+    const again = await startFakeAgent({ scenario: "calm", port: agent.port, streams });
+    try {
+      await page.locator(".outlook.calm").waitFor();
+      assert.equal(await page.locator(".sheet.dead").count(), 0);
+      await page.waitForTimeout(3500);
+      const bare = await bareSeconds(canvas);
+      assert.ok(bare >= 2.5, `the silence is a gap of ${bare.toFixed(1)} s`);
+    } finally {
+      await again.kill();
+    }
+  }));
+
+test("control: the token leaves the address, makes and drops an insight", () =>
+  withAgent({ scenario: "calm" }, `#control=${TOKEN}`, async (page, agent, complaints) => {
+    await page.locator(".sheet").waitFor();
+    assert.ok(!page.url().includes(TOKEN), page.url());
+    await page.getByRole("link", { name: "Insights" }).click();
+    await page.getByLabel("CREATE INSIGHT statement").fill("CREATE INSIGHT my.busiest.ratio AS SELECT max(value) FROM disk_busy_ratio");
+    await page.getByRole("button", { name: "Test" }).click();
+    await page.locator(".maker td", { hasText: "0.42" }).waitFor();
+    assert.equal(agent.state.insights.some((one) => one.name === "my.busiest.ratio"), false, "a test changes nothing");
+    await page.getByRole("button", { name: "Create" }).click();
+    await page.locator("button.insight", { hasText: "my.busiest.ratio" }).waitFor();
+    page.once("dialog", (dialog) => dialog.accept());
+    await page.getByRole("button", { name: "Drop this insight" }).click();
+    await page.locator("button.insight", { hasText: "my.busiest.ratio" }).waitFor({ state: "detached" });
+    assert.deepEqual(complaints, []);
+  }));
+
+test("control: a wrong token is refused in words", () =>
+  withAgent({ scenario: "calm" }, "#control=wrong", async (page) => {
+    await page.getByRole("link", { name: "Insights" }).click();
+    await page.getByRole("button", { name: "Create" }).click();
+    await page.getByText(/The agent refused: .+control\.token/).waitFor();
+  }));
+
+test("forty strips: only those in sight are painted, and the page stays responsive", () =>
+  withAgent({ scenario: "calm", devices: 40 }, "", async (page, _agent, complaints) => {
+    await page.locator(".strip").nth(40).waitFor();
+    await page.waitForFunction(() => document.querySelector(".past canvas")?.width > 300);
+    const painted = await page.locator(".past canvas").evaluateAll((all) => all.map((one) => one.width > 300));
+    assert.ok(painted[0] && !painted.at(-1), "the last strip is out of sight and not painted");
+    await page.locator(".strip").last().scrollIntoViewIfNeeded();
+    await page.waitForFunction(() => [...document.querySelectorAll(".past canvas")].at(-1).width > 300);
+    assert.deepEqual(complaints, []);
+  }));
+
+/** How often in three seconds the paper of one strip is painted, and how often only moved. */
+async function motions(page) {
+  await page.locator(".outlook.calm").waitFor();
+  await page.getByRole("button", { name: "2 min" }).click();
+  return page.evaluate(async () => {
+    const target = document.querySelector(".past canvas");
+    const clear = CanvasRenderingContext2D.prototype.clearRect;
+    const count = { paints: 0, moves: 0 };
+    CanvasRenderingContext2D.prototype.clearRect = function counted(...args) {
+      if (this.canvas === target) count.paints += 1;
+      return clear.apply(this, args);
+    };
+    const watch = new MutationObserver(() => (count.moves += 1));
+    watch.observe(target, { attributes: true, attributeFilter: ["style"] });
+    await new Promise((resolve) => setTimeout(resolve, 3000));
+    watch.disconnect();
+    CanvasRenderingContext2D.prototype.clearRect = clear;
+    return count;
+  });
+}
+
+test("the paper glides between the ticks, and is painted only on them", () =>
+  withAgent({ scenario: "calm" }, "", async (page) => {
+    const { paints, moves } = await motions(page);
+    assert.ok(paints >= 1 && paints <= 8, `${paints} paints in three seconds`);
+    assert.ok(moves > paints + 3, `${moves} moves, ${paints} paints`);
+  }));
+
+test("with reduced motion the paper steps with the ticks", () =>
+  withAgent({ scenario: "calm" }, "", async (page) => {
+    const { paints, moves } = await motions(page);
+    assert.ok(paints >= 1 && paints <= 8, `${paints} paints in three seconds`);
+    assert.ok(moves <= paints + 1, `${moves} moves, ${paints} paints`);
+  }, { reducedMotion: "reduce" }));
+
+test("zoom by dragging pauses, and live goes on", () =>
+  withAgent({ scenario: "busy" }, `#/streams?pin=${encodeURIComponent("disk.busy.ratio{device=vda}")}`, async (page, _agent, complaints) => {
+    const over = page.locator(".chart .u-over");
+    await over.waitFor();
+    const box = await over.boundingBox();
+    await page.mouse.move(box.x + box.width * 0.3, box.y + 40);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width * 0.6, box.y + 60, { steps: 4 });
+    await page.mouse.up();
+    await page.getByText(/paused at/).waitFor();
+    await page.getByRole("button", { name: "Go on live" }).click();
+    await page.locator(".tools .cursor-time", { hasText: "live" }).waitFor();
+    assert.deepEqual(complaints, []);
+  }));

@@ -1,0 +1,319 @@
+"""A real agent in directories of its own, and the ways to reach it: command line, HTTP, sockets."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+BARO = os.environ.get("BARO_BIN", str(ROOT / "target" / "debug" / "baro"))
+FIXTURES = ROOT / "crates" / "source" / "tests" / "fixtures"
+
+READY = re.compile(r"^barograph ready: (?P<place>\S+) \(node (?P<node>.+)\)$", re.MULTILINE)
+
+# How long anything may take before a test gives up on it: generous, since machines are shared.
+PATIENCE_SECONDS = 30.0
+# How long one command may run.
+COMMAND_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 30.0
+
+# Every source often, so that tests see change soon; attributes and new groups too.
+SOURCES = ("disk", "filesystem", "memory", "vm", "cpu", "pressure", "network", "cgroup")
+QUICK = "".join(f"[sources.poll.{name}]\ninterval_ms = 200\n" for name in SOURCES) + (
+    "[sources.disk]\nattributes_interval_ms = 200\n[sources.cgroup]\nscan_interval_ms = 200\n"
+)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """What a command sees: nothing that names another agent."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("BAROGRAPH_")}
+    return kept | more
+
+
+def baro(*arguments: object, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Runs `baro` and gives its outcome, whatever it is."""
+    options = {"capture_output": True, "text": True, "timeout": COMMAND_SECONDS_MAX, "env": environment()}
+    command = [BARO, *map(str, arguments)]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, check=False, **(options | more))
+
+
+def eventually(look: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
+    """What `look` gives as soon as that is true; fails with `what` and the last look if it never is."""
+    deadline = time.monotonic() + seconds
+    while True:
+        seen = look()
+        if seen:
+            return seen
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what} (last look: {seen!r})"
+        time.sleep(0.05)
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=COMMAND_SECONDS_MAX)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self.path))
+
+
+class Answer:
+    """The answer to one request."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.status = response.status
+        self.type = response.headers.get("content-type", "")
+        self.headers = response.headers
+        self.body = response.read()
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def kind(self) -> str:
+        """The kind of an error."""
+        return self.json["error"]["kind"]
+
+    @property
+    def message(self) -> str:
+        """The message of an error."""
+        return self.json["error"]["message"]
+
+
+class Agent:
+    """`baro up` in a directory; the same directory serves it again after a restart."""
+
+    def __init__(self, folder: Path, *options: object, config: str = "") -> None:
+        self.folder = folder
+        self.run_dir = folder / "run"
+        self.state_dir = folder / "state"
+        self.options = [str(option) for option in options]
+        self.config = folder / "barograph.toml"
+        self.config.write_text(config)
+        self.log = folder / "agent.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.place = ""
+        self.node = ""
+        self.port = 0
+
+    def command(self) -> list[str]:
+        """The command line. Options given to the agent come last and win."""
+        places = ["--run-dir", str(self.run_dir), "--state-dir", str(self.state_dir)]
+        common = ["--config", str(self.config), *places]
+        if "--http" not in self.options:
+            common += ["--http", "127.0.0.1:0"]
+        return [BARO, "up", *common, *self.options]
+
+    def start(self) -> Agent:
+        """Starts it and waits until it says that it is ready."""
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment()
+            )
+        found = eventually(lambda: READY.search(self.output()) or self.ended(), "the ready line")
+        assert found is not True, f"the agent ended: {self.output()}"
+        self.place, self.node = found["place"], found["node"]
+        if self.place.startswith("http://"):
+            self.port = int(self.place.rpartition(":")[2])
+        return self
+
+    def output(self) -> str:
+        """What it has printed so far, logs included."""
+        return self.log.read_text(errors="replace")
+
+    def ended(self) -> bool:
+        """Whether the process is gone."""
+        assert self.process
+        return self.process.poll() is not None
+
+    def stop(self, number: int = signal.SIGINT) -> int:
+        """Ends it with a signal; its exit status."""
+        assert self.process
+        self.process.send_signal(number)
+        return self.process.wait(STOP_SECONDS_MAX)
+
+    def restart(self, number: int = signal.SIGINT) -> None:
+        """Ends it and starts it again in the same directories."""
+        self.stop(number)
+        self.start()
+
+    def destroy(self) -> None:
+        """Leaves no process behind, whatever happened."""
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait(STOP_SECONDS_MAX)
+
+    # The command line.
+
+    def run(self, *arguments: object, **more: Any) -> subprocess.CompletedProcess[str]:
+        """Runs a client command on this agent."""
+        return baro(*arguments, "--run-dir", self.run_dir, **more)
+
+    def out(self, *arguments: object) -> str:
+        """What a command prints; it must succeed, and silently."""
+        done = self.run(*arguments)
+        assert done.returncode == 0, f"{arguments}: {done.stderr}"
+        assert done.stderr == "", f"{arguments} succeeded, but complained"
+        return done.stdout
+
+    def ask(self, *arguments: object) -> Any:
+        """What a command prints with --json."""
+        return json.loads(self.out(*arguments, "--json"))
+
+    def error(self, *arguments: object, status: int = 1) -> str:
+        """What a command that must fail with `status` says: one line for the user, no panic."""
+        done = self.run(*arguments)
+        assert done.returncode == status, f"{arguments}: {done.returncode} {done.stdout}{done.stderr}"
+        assert done.stdout == ""
+        assert "panicked" not in done.stderr
+        return done.stderr
+
+    def sql(self, statement: str) -> list[dict[str, Any]]:
+        """The rows of a query, asked in the command's own process."""
+        return self.ask("sql", statement)
+
+    def latest(self, name: str, *labels: str) -> list[dict[str, Any]]:
+        """The newest values of the streams that match; none if no stream does."""
+        done = self.run("latest", name, *labels, "--json")
+        assert done.returncode in (0, 1), done.stderr
+        return json.loads(done.stdout) if done.returncode == 0 else []
+
+    def value(self, name: str, *labels: str) -> Any:
+        """The newest value of the one stream that matches; None before its first sample."""
+        found = self.latest(name, *labels)
+        assert len(found) <= 1, found
+        return found[0]["value"] if found else None
+
+    def names(self, pattern: str = "*") -> set[str]:
+        """The names of the streams that match, labels left out."""
+        return {stream["name"] for stream in self.ask("streams", pattern)}
+
+    def has(self, pattern: str) -> bool:
+        """Whether any stream matches a pattern."""
+        done = self.run("streams", pattern, "--json")
+        return done.returncode == 0 and bool(json.loads(done.stdout))
+
+    # HTTP.
+
+    def connection(self, way: str = "tcp") -> http.client.HTTPConnection:
+        """A connection over `tcp`, `read.sock` or `control.sock`."""
+        if way == "tcp":
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=COMMAND_SECONDS_MAX)
+        return UnixConnection(self.run_dir / way)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        way: str = "tcp",
+        headers: dict[str, str] | None = None,
+    ) -> Answer:
+        """One request; a body that is not text or bytes goes as JSON."""
+        if body is not None and not isinstance(body, (str, bytes)):
+            body = json.dumps(body)
+        connection = self.connection(way)
+        try:
+            connection.request(method, path, body, headers or {})
+            return Answer(connection.getresponse())
+        finally:
+            connection.close()
+
+    def get(self, path: str, way: str = "tcp") -> Answer:
+        """A GET."""
+        return self.request("GET", path, way=way)
+
+    def post_sql(self, statement: str, form: str = "rows", way: str = "tcp") -> Answer:
+        """A query over HTTP, run by the agent."""
+        return self.request("POST", f"/api/v1/sql?format={form}", statement, way)
+
+    def token(self) -> str:
+        """The secret of the control side over TCP."""
+        return (self.run_dir / "control.token").read_text()
+
+    @contextmanager
+    def command_running(self, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+        """A client command that goes on until the end of the block."""
+        command = [BARO, *map(str, arguments), "--run-dir", str(self.run_dir)]
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, env=environment(),
+        )  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate(timeout=STOP_SECONDS_MAX)
+
+
+def machine(name: str, folder: Path) -> Path:
+    """A copy of a fixture tree that a test may change."""
+    tree = folder / "tree"
+    shutil.copytree(FIXTURES / name / "first", tree, symlinks=True)
+    return tree
+
+
+def replace_file(path: Path, content: str | bytes) -> None:
+    """Writes a file so that a reader that opens it sees all of it or what was there before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = content.encode() if isinstance(content, str) else content
+    with path.open("r+b" if path.exists() else "wb") as file:
+        file.write(content)
+        file.truncate()
+
+
+def patient_lines(process: subprocess.Popen[str]) -> Iterator[str]:
+    """The lines of a command as they come; ends with the command, fails when they stop coming."""
+    assert process.stdout
+    os.set_blocking(process.stdout.fileno(), False)
+    selector = selectors.DefaultSelector()
+    selector.register(process.stdout, selectors.EVENT_READ)
+    held = b""
+    while True:
+        assert selector.select(PATIENCE_SECONDS), "no line came"
+        piece = os.read(process.stdout.fileno(), 65536)
+        if not piece:
+            return
+        held += piece
+        *lines, held = held.split(b"\n")
+        yield from (line.decode() for line in lines)
+
+
+def values(agent: Agent, pattern: str = "*") -> dict[str, Any]:
+    """The newest value of every stream that matches and has one, by name and labels."""
+    return {
+        series(sample): sample["value"] for sample in agent.latest(pattern) if sample["value"] is not None
+    }
+
+
+def series(sample: dict[str, Any]) -> str:
+    """The name of a sample's stream with its labels."""
+    labels = ",".join(f"{key}={value}" for key, value in sorted(sample["labels"].items()))
+    return sample["name"] + (f"{{{labels}}}" if labels else "")
+
+
+def fresh(agent: Agent, pattern: str) -> dict[str, Any]:
+    """As `values`, but only what is not said to be old."""
+    return {series(sample): sample["value"] for sample in agent.latest(pattern) if not sample["stale"]}

@@ -1,0 +1,140 @@
+"""Runs commands as steps of suites: each with a limit in time, a log, and a line on the screen."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from counts import Counts
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / "target" / "test-logs"
+
+# A step that takes longer is ended and has failed.
+STEP_SECONDS_MAX = 40 * 60
+# Lines of a failed step's output that are shown; all of it is in its log.
+SHOWN_LINES_MAX = 120
+
+
+class StepFailed(Exception):
+    """A step that others need has failed; it has been reported."""
+
+
+@dataclass
+class Suite:
+    """A named part of the test run and what came of it."""
+
+    name: str
+    tests: bool = True
+    counts: Counts = Counts()
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    def fail(self, note: str) -> None:
+        self.counts += Counts(failed=1)
+        self.notes.append(note)
+
+    def close(self) -> None:
+        """A suite of tests that ran none has failed, whatever its commands returned."""
+        if self.tests and self.counts.ran == 0 and not self.notes:
+            self.fail("ran no test")
+
+
+class Runner:
+    """Runs the steps of one suite after the other."""
+
+    def __init__(self) -> None:
+        self.environment = os.environ | {"CARGO_TERM_COLOR": "never", "NO_COLOR": "1"}
+        LOGS.mkdir(parents=True, exist_ok=True)
+
+    def step(
+        self,
+        suite: Suite,
+        title: str,
+        command: list[str | Path],
+        *,
+        cwd: Path = ROOT,
+        env: dict[str, str] | None = None,
+        count: Callable[[str], Counts] | None = None,
+        needed: bool = False,
+    ) -> bool:
+        """Runs `command`, adds what `count` reads from its output to `suite`, says how it went.
+
+        A step that fails without a failed test counts as one failure.
+        With `needed`, a failure ends the suite by raising StepFailed.
+        """
+        print(f"{suite.name:<9}{title} ...", flush=True)
+        log = LOGS / f"{suite.name}-{title.replace(' ', '-').replace('/', '-')}.log"
+        start = time.monotonic()
+        status = execute(command, cwd, self.environment | (env or {}), log)
+        seconds = time.monotonic() - start
+        output = log.read_text(errors="replace")
+        counts = count(output) if count else Counts()
+        suite.counts += counts
+        suite.seconds += seconds
+        good = status == 0 and counts.failed == 0
+        verdict = "ok" if good else f"FAILED (exit status {status})"
+        tally = f", {counts.passed} of {counts.ran} tests passed" if count else ""
+        print(f"{suite.name:<9}{title}: {verdict}, {seconds:.1f} s{tally}", flush=True)
+        if good:
+            return True
+        show(output, log)
+        if counts.failed == 0:
+            suite.fail(f"{title} failed")
+        else:
+            suite.notes.append(f"{title}: {counts.failed} failed")
+        if needed:
+            raise StepFailed(title)
+        return False
+
+
+def execute(command: list[str | Path], cwd: Path, env: dict[str, str], log: Path) -> int:
+    """Runs a command without a standard input, all output to `log`; ends its group when late."""
+    with log.open("wb") as out:
+        try:
+            process = subprocess.Popen(
+                [str(part) for part in command],
+                cwd=cwd,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            out.write(f"{command[0]}: {error.strerror}\n".encode())
+            return 127
+        try:
+            return process.wait(STEP_SECONDS_MAX)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            out.write(f"\nended after {STEP_SECONDS_MAX} s\n".encode())
+            return 124
+
+
+def show(output: str, log: Path) -> None:
+    """Prints the part of a failed step's output that says why."""
+    lines = excerpt(output.splitlines())
+    for line in lines:
+        print(f"    | {line}")
+    print(f"    | (all of it: {log.relative_to(ROOT)})", flush=True)
+
+
+def excerpt(lines: list[str]) -> list[str]:
+    """The blocks that cargo test prints for failed tests when there are any, else the last lines."""
+    kept: list[str] = []
+    inside = False
+    for line in lines:
+        if line.startswith("---- "):
+            inside = True
+        elif line.startswith("test result: "):
+            inside = False
+        if inside:
+            kept.append(line)
+    return kept[:SHOWN_LINES_MAX] if kept else lines[-SHOWN_LINES_MAX:]

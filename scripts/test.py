@@ -1,0 +1,274 @@
+"""Runs every test of the project and counts them.
+
+    scripts/test.py                 all suites
+    scripts/test.py NAME...         the suites named
+
+What the tests need is set up on the way: build trees, .venv/, node_modules/, a Chromium.
+The last line is `N passed, N failed`; the exit status is 0 only if nothing failed and every suite ran
+tests. With CI=true in the environment a missing browser is a failure, otherwise a warning.
+"""
+
+import sys
+
+if sys.version_info < (3, 11):
+    sys.exit("the tests need Python 3.11 or later: see CONTRIBUTING.md")
+
+import functools
+import hashlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import agent
+import browser
+import cache
+import counts
+import environment
+from steps import LOGS, ROOT, Runner, StepFailed, Suite
+
+CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
+BARO = ROOT / "target" / "debug" / "baro"
+# A writer with known streams, for the tests of readers.
+DEMO = ROOT / "target" / "debug" / "examples" / "demo_run_dir"
+DEMO_SEGMENT = ROOT / "target" / "debug" / "examples" / "demo_segment"
+EXTENSION = ROOT / "crates" / "query" / "extension"
+EXTENSION_TARGET = ROOT / "target" / "extension"
+WORKSPACE = ["--workspace", "--exclude", "barograph-python", "--locked"]
+
+runner = Runner()
+if CI:
+    # Our own crates are built once there: what a second build would reuse is not worth writing.
+    runner.environment["CARGO_INCREMENTAL"] = "0"
+
+
+def once(prepare: Callable[[Suite], None]) -> Callable[[Suite], None]:
+    """Does a preparation for the first suite that needs it; the others share what came of it."""
+    done: list[bool] = []
+
+    @functools.wraps(prepare)
+    def wrapped(suite: Suite) -> None:
+        if not done:
+            done.append(False)
+            prepare(suite)
+            done[0] = True
+        elif not done[0]:
+            suite.fail("what it needs was not built")
+            raise StepFailed(prepare.__name__)
+
+    return wrapped
+
+
+def tools() -> None:
+    """Says at once what is missing, before anything is built."""
+    missing = [name for name in ("cargo", "rustc", "cc", "node", "npm") if not shutil.which(name)]
+    if missing:
+        sys.exit(f"the tests need {', '.join(missing)}: see CONTRIBUTING.md")
+
+
+@once
+def build(suite: Suite) -> None:
+    """Builds the tests and `baro` with one set of features, so that nothing is compiled twice."""
+    targets = ["--lib", "--bins", "--tests", "--examples"]
+    runner.step(suite, "build", ["cargo", "build", *WORKSPACE, *targets], needed=True)
+
+
+@once
+def install_environment(suite: Suite) -> None:
+    environment.prepare(runner, suite)
+
+
+@once
+def build_extension(suite: Suite) -> None:
+    place = ["--manifest-path", EXTENSION / "Cargo.toml", "--target-dir", EXTENSION_TARGET]
+    runner.step(suite, "build extension", ["cargo", "build", "--locked", *place], needed=True)
+
+
+@once
+def build_package(suite: Suite) -> None:
+    command = [environment.VENV / "bin" / "maturin", "develop", "--uv", "--locked"]
+    if not environment.has_installer():
+        command.remove("--uv")
+    runner.step(
+        suite, "build package", command, cwd=ROOT / "python", env=environment.variables(), needed=True
+    )
+
+
+def pytest(suite: Suite, title: str, *paths: Path) -> None:
+    """Runs pytest on `paths` in .venv/, with the places of what was built in its environment."""
+    report = LOGS / f"{suite.name}-{title.replace(' ', '-')}.xml"
+    report.unlink(missing_ok=True)
+    runner.step(
+        suite,
+        title,
+        [environment.PYTHON, "-m", "pytest", "-q", "-rs", f"--junitxml={report}", *paths],
+        env=environment.variables()
+        | {
+            "BARO_BIN": str(BARO),
+            "BARO_DEMO": str(DEMO),
+            "BARO_DEMO_SEGMENT": str(DEMO_SEGMENT),
+            "BARO_SQLITE_SO": str(EXTENSION_TARGET / "debug" / "libbaro_sqlite.so"),
+        },
+        count=lambda _output: counts.junit(report),
+    )
+
+
+def checks(suite: Suite) -> None:
+    """What needs little or no building: form, layers, house rules, licences."""
+    form = ["--check", "--", "-l", "--color", "never"]
+    runner.step(suite, "rustfmt", ["cargo", "fmt", "--all", *form])
+    runner.step(suite, "rustfmt extension", ["cargo", "fmt", *form], cwd=EXTENSION)
+    for check in ("layers", "tidy", "licenses"):
+        runner.step(suite, check, ["cargo", "xtask", check])
+
+
+def scripts(suite: Suite) -> None:
+    """The tests of these scripts: what counts must be right about itself."""
+    install_environment(suite)
+    pytest(suite, "pytest", ROOT / "scripts" / "tests")
+
+
+def web(suite: Suite) -> None:
+    """The page: types, the committed bundle, its pure modules."""
+    install_modules(suite, ROOT / "web")
+    runner.step(suite, "npm run check", ["npm", "run", "check"], cwd=ROOT / "web")
+    runner.step(suite, "npm test", ["npm", "test"], cwd=ROOT / "web", count=counts.node)
+
+
+def install_modules(suite: Suite, folder: Path) -> None:
+    """Installs what the lock file says, unless that is what was installed last."""
+    want = hashlib.sha256((folder / "package-lock.json").read_bytes()).hexdigest()
+    stamp = folder / "node_modules" / ".lock.sha256"
+    if stamp.is_file() and stamp.read_text() == want:
+        return
+    command = ["npm", "ci", "--prefer-offline", "--no-audit", "--no-fund"]
+    runner.step(suite, "npm ci", command, cwd=folder, needed=True)
+    stamp.write_text(want)
+
+
+def rust(suite: Suite) -> None:
+    """The workspace: tests and doctests, lints, generated documents."""
+    build(suite)
+    runner.step(
+        suite, "cargo test", ["cargo", "test", *WORKSPACE, "--no-fail-fast"], count=counts.cargo
+    )
+    runner.step(suite, "generate", ["cargo", "xtask", "generate", "--check"], env={"BARO_BIN": str(BARO)})
+    strict = ["--locked", "--", "-D", "warnings"]
+    runner.step(suite, "clippy", ["cargo", "clippy", "--workspace", "--all-targets", *strict])
+    # What only the loadable extension compiles.
+    loadable = ["--package", "barograph-query", "--lib", "--no-default-features", "--features", "loadable"]
+    runner.step(suite, "clippy loadable", ["cargo", "clippy", *loadable, *strict])
+
+
+def sql(suite: Suite) -> None:
+    """The loadable extension, in the hosts that load it."""
+    install_environment(suite)
+    build_extension(suite)
+    build(suite)
+    pytest(suite, "pytest", EXTENSION)
+
+
+def python(suite: Suite) -> None:
+    """The Python package, as a program that imports it sees it."""
+    install_environment(suite)
+    build_package(suite)
+    build(suite)
+    pytest(suite, "pytest", ROOT / "python")
+
+
+def e2e(suite: Suite) -> None:
+    """The real `baro` through its command line, SQL, HTTP and shared memory."""
+    install_environment(suite)
+    build_package(suite)
+    build_extension(suite)
+    build(suite)
+    pytest(suite, "pytest", ROOT / "e2e")
+
+
+def browsers(suite: Suite) -> None:
+    """The page in a real Chromium, on the real agent."""
+    path = browser.find_or_install()
+    if not path:
+        reason = f"no Chromium found: install {browser.PACKAGE} or set BAROGRAPH_CHROME"
+        if CI:
+            suite.fail(reason)
+        else:
+            suite.notes.append(f"NOT RUN: {reason}")
+        return
+    folder = ROOT / "e2e" / "browser"
+    build(suite)
+    install_modules(suite, folder)
+    env = {"BAROGRAPH_CHROME": path}
+    runner.step(suite, "npm test", ["npm", "test"], cwd=folder, env=env, count=counts.node)
+    over_any_agent = ["node", "--test", "any-agent.test.mjs"]
+    try:
+        with agent.running(BARO, LOGS / "browser-agent.log") as names:
+            runner.step(
+                suite, "real agent", over_any_agent, cwd=folder, env=env | names, count=counts.node
+            )
+    except RuntimeError as error:
+        suite.fail(str(error))
+
+
+# In the order in which they run: what fails soonest comes first.
+SUITES: dict[str, Callable[[Suite], None]] = {
+    "checks": checks,
+    "web": web,
+    "scripts": scripts,
+    "rust": rust,
+    "sql": sql,
+    "python": python,
+    "e2e": e2e,
+    "browser": browsers,
+}
+# Suites that only check: they count when they fail.
+CHECKS = {"checks"}
+
+
+def run(name: str) -> Suite:
+    suite = Suite(name, tests=name not in CHECKS)
+    try:
+        SUITES[name](suite)
+    except StepFailed:
+        pass  # reported and counted where it happened
+    suite.close()
+    return suite
+
+
+def report(suites: list[Suite], seconds: float) -> int:
+    """The closing table and the closing line; the exit status."""
+    print(f"\n{'suite':<9}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}")
+    total = counts.Counts()
+    for suite in suites:
+        total += suite.counts
+        tally = suite.counts
+        notes = f"  {'; '.join(suite.notes)}" if suite.notes else ""
+        print(
+            f"{suite.name:<9}{tally.passed:>8}{tally.failed:>8}{tally.skipped:>9}{suite.seconds:>9.1f}{notes}"
+        )
+    print(f"\n{len(suites)} suites in {seconds / 60:.1f} minutes")
+    print(f"{total.passed} passed, {total.failed} failed", flush=True)
+    return 1 if total.failed else 0
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in SUITES]
+    if unknown:
+        print(f"no suite {', '.join(unknown)}: there are {', '.join(SUITES)}", file=sys.stderr)
+        return 2
+    # A shell starts what it runs in the background with interrupts ignored, and children inherit that;
+    # the tests interrupt programs, and so do people.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    tools()
+    start = time.monotonic()
+    cache.attempt("restore")
+    suites = [run(name) for name in SUITES if not names or name in names]
+    if all(suite.counts.failed == 0 for suite in suites):
+        cache.attempt("save")
+    return report(suites, time.monotonic() - start)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,6 @@
+"""Makes the scripts importable, as they are to each other."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))

@@ -1,0 +1,252 @@
+//! Who may import whom. The table is the architecture: a new arrow is a decision, made here and
+//! nowhere else, so that it is seen in review.
+
+use crate::workspace::{Package, Use};
+
+/// One crate and the crates of ours that it may import, by short name.
+struct Row {
+    name: &'static str,
+    imports: &'static [&'static str],
+}
+
+/// Data flows from the top of the table to its end.
+const ROWS: &[Row] = &[
+    row("model", &[]),
+    row("stream", &["model"]),
+    row("source", &["model"]),
+    row("insight", &["model"]),
+    row("query", &["model", "stream"]),
+    row("client", &["model", "stream", "query"]),
+    row("server", &["model", "stream"]),
+    row(
+        "agent",
+        &[
+            "model", "stream", "source", "insight", "query", "client", "server",
+        ],
+    ),
+    row("baro", &["model", "client", "agent"]),
+    row("python", &["model", "client"]),
+    row("sqlite", &["query"]),
+    row(
+        "bench",
+        &["model", "stream", "source", "insight", "query", "client"],
+    ),
+    row("xtask", &[]),
+];
+
+/// A dependency that is heavy, or whose types must not spread: few crates may name it.
+struct Heavy {
+    /// The package, or the beginning of its name when it ends with `-`.
+    name: &'static str,
+    owners: &'static [&'static str],
+    /// Crates whose tests may use it too.
+    tests: &'static [&'static str],
+}
+
+const HEAVY: &[Heavy] = &[
+    // The tests of insights ask SQLite the same question; benchmarks measure it beside us.
+    Heavy {
+        name: "rusqlite",
+        owners: &["query", "bench"],
+        tests: &["insight"],
+    },
+    Heavy {
+        name: "arrow-",
+        owners: &["query"],
+        tests: &[],
+    },
+    Heavy {
+        name: "sqlparser",
+        owners: &["insight"],
+        tests: &[],
+    },
+    Heavy {
+        name: "axum",
+        owners: &["server"],
+        tests: &[],
+    },
+    Heavy {
+        name: "ratatui",
+        owners: &["baro"],
+        tests: &[],
+    },
+    Heavy {
+        name: "clap",
+        owners: &["baro"],
+        tests: &[],
+    },
+    Heavy {
+        name: "pyo3",
+        owners: &["python"],
+        tests: &[],
+    },
+];
+
+const fn row(name: &'static str, imports: &'static [&'static str]) -> Row {
+    Row { name, imports }
+}
+
+/// Everything that the table does not allow.
+pub(crate) fn check(packages: &[Package]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for package in packages {
+        match ROWS.iter().find(|row| row.name == short(&package.name)) {
+            Some(row) => check_package(row, package, packages, &mut faults),
+            None => faults.push(format!(
+                "{}: no row in xtask/src/layers.rs: say there what it may import",
+                package.name
+            )),
+        }
+    }
+    for row in ROWS {
+        if !packages
+            .iter()
+            .any(|package| short(&package.name) == row.name)
+        {
+            faults.push(format!(
+                "{}: has a row in xtask/src/layers.rs but no crate",
+                row.name
+            ));
+        }
+    }
+    faults
+}
+
+fn check_package(row: &Row, package: &Package, all: &[Package], faults: &mut Vec<String>) {
+    for (dependency, usage) in &package.dependencies {
+        let ours = all.iter().any(|package| package.name == *dependency);
+        if ours && !row.imports.contains(&short(dependency)) {
+            faults.push(format!("{}: may not import {dependency}", package.name));
+        }
+        for heavy in HEAVY.iter().filter(|heavy| heavy.is(dependency)) {
+            if !heavy.may_be_used_by(row.name, *usage) {
+                let owners = heavy.owners.join(", ");
+                faults.push(format!(
+                    "{}: may not depend on {dependency}, which belongs to {owners}: go through it or a trait in model",
+                    package.name
+                ));
+            }
+        }
+    }
+}
+
+impl Heavy {
+    fn is(&self, dependency: &str) -> bool {
+        if self.name.ends_with('-') {
+            return dependency.starts_with(self.name);
+        }
+        dependency == self.name
+    }
+
+    fn may_be_used_by(&self, name: &str, usage: Use) -> bool {
+        self.owners.contains(&name) || (usage == Use::Test && self.tests.contains(&name))
+    }
+}
+
+/// `barograph-stream` is `stream` in the table; the binary's package, `barograph`, is `baro`.
+fn short(package: &str) -> &str {
+    if package == "barograph" {
+        "baro"
+    } else {
+        package.strip_prefix("barograph-").unwrap_or(package)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every crate of the table without dependencies, and `extra` dependencies of one of them.
+    fn with(name: &str, extra: &[(&str, Use)]) -> Vec<Package> {
+        let full = |short: &str| match short {
+            "baro" => "barograph".to_owned(),
+            "xtask" => "xtask".to_owned(),
+            _ => format!("barograph-{short}"),
+        };
+        let mut packages: Vec<Package> = ROWS
+            .iter()
+            .map(|row| Package {
+                name: full(row.name),
+                dependencies: Vec::new(),
+            })
+            .collect();
+        let extra = extra
+            .iter()
+            .map(|(name, usage)| ((*name).to_owned(), *usage))
+            .collect();
+        match packages.iter_mut().find(|package| package.name == name) {
+            Some(package) => package.dependencies = extra,
+            None => packages.push(Package {
+                name: name.to_owned(),
+                dependencies: extra,
+            }),
+        }
+        packages
+    }
+
+    /// A crate, what it asks for, how, and the fault (empty: none).
+    #[rustfmt::skip]
+    const PLANTED: &[(&str, &str, Use, &str)] = &[
+        ("barograph-stream", "barograph-model", Use::Build, ""),
+        ("barograph-model", "barograph-stream", Use::Build, "may not import barograph-stream"),
+        ("barograph-source", "barograph-stream", Use::Build, "may not import barograph-stream"),
+        ("barograph-source", "barograph-stream", Use::Test, "may not import barograph-stream"),
+        ("barograph-server", "barograph-query", Use::Build, "may not import barograph-query"),
+        ("barograph-server", "rusqlite", Use::Build, "rusqlite, which belongs to query"),
+        ("barograph-query", "rusqlite", Use::Build, ""),
+        ("barograph-insight", "rusqlite", Use::Test, ""),
+        ("barograph-insight", "rusqlite", Use::Build, "rusqlite, which belongs to query"),
+        ("barograph-client", "arrow-array", Use::Build, "arrow-array, which belongs to query"),
+        ("barograph-query", "arrow-ipc", Use::Build, ""),
+        ("barograph-agent", "axum", Use::Test, "axum, which belongs to server"),
+        ("barograph", "barograph-stream", Use::Build, "may not import barograph-stream"),
+        ("xtask", "barograph-model", Use::Build, "may not import barograph-model"),
+        ("barograph-fabric", "serde", Use::Build, "no row"),
+    ];
+
+    #[test]
+    fn planted_faults_are_found_and_nothing_else() {
+        for (name, dependency, usage, expect) in PLANTED {
+            let faults = check(&with(name, &[(dependency, *usage)]));
+            if expect.is_empty() {
+                assert!(faults.is_empty(), "{name} -> {dependency}: {faults:?}");
+            } else {
+                assert_eq!(faults.len(), 1, "{name} -> {dependency}: {faults:?}");
+                assert!(
+                    faults[0].starts_with(name),
+                    "{:?} is not about {name}",
+                    faults[0]
+                );
+                assert!(
+                    faults[0].contains(expect),
+                    "{:?} lacks {expect:?}",
+                    faults[0]
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_without_a_crate_is_a_fault() {
+        let mut packages = with("barograph-model", &[]);
+        packages.retain(|package| package.name != "barograph-source");
+        assert_eq!(
+            check(&packages),
+            ["source: has a row in xtask/src/layers.rs but no crate"]
+        );
+    }
+
+    #[test]
+    fn no_cycles_in_the_table() {
+        for (index, row) in ROWS.iter().enumerate() {
+            for import in row.imports {
+                let place = ROWS.iter().position(|row| row.name == *import);
+                assert!(
+                    place.is_some_and(|place| place < index),
+                    "{} imports {import}",
+                    row.name
+                );
+            }
+        }
+    }
+}

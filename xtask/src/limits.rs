@@ -1,0 +1,151 @@
+//! The page of bounds, read from the sources: every queue, buffer, window and timeout has a named constant,
+//! and this is the one place that lists them all.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::tidy::rust_files;
+use crate::workspace::root;
+
+/// A constant whose name ends so is a bound.
+const SUFFIXES: &[&str] = &["_MAX", "_MIN", "_DEFAULT"];
+
+const HEAD: &str = "# Limits
+
+Generated from the sources by `cargo xtask generate`. Every bound of the program, by crate, with the value it has;
+those that can be configured are in [configuration.md](configuration.md), and [the guide](../guide/limits.md) says what happens at each.
+";
+
+/// One bound.
+#[derive(Debug, PartialEq, Eq)]
+struct Bound {
+    name: String,
+    value: String,
+    help: String,
+}
+
+/// `docs/reference/limits.md`.
+pub(crate) fn markdown() -> anyhow::Result<String> {
+    let mut page = HEAD.to_owned();
+    let crates = root().join("crates");
+    let entries = std::fs::read_dir(&crates).with_context(|| crates.display().to_string())?;
+    let mut folders: Vec<_> = entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .collect();
+    folders.sort();
+    for folder in folders {
+        let section = section(&folder)?;
+        if !section.is_empty() {
+            let name = folder.file_name().unwrap_or_default().to_string_lossy();
+            let _ = write!(
+                page,
+                "\n## {name}\n\n| bound | value | what |\n| --- | --- | --- |\n{section}"
+            );
+        }
+    }
+    Ok(page)
+}
+
+fn section(folder: &Path) -> anyhow::Result<String> {
+    let mut rows = String::new();
+    for file in rust_files(&folder.join("src"))? {
+        let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        let place = file
+            .strip_prefix(folder.join("src"))
+            .unwrap_or(&file)
+            .display()
+            .to_string();
+        for bound in bounds(&text) {
+            let Bound { name, value, help } = bound;
+            let _ = writeln!(
+                rows,
+                "| `{name}` ({place}) | `{value}` | {} |",
+                help.replace('|', "\\|")
+            );
+        }
+    }
+    Ok(rows)
+}
+
+/// The bounds that a file declares at its top level, outside its tests.
+fn bounds(text: &str) -> Vec<Bound> {
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let mut found = Vec::new();
+    let mut help = String::new();
+    let mut lines = code.lines();
+    while let Some(line) = lines.next() {
+        if let Some(words) = line.strip_prefix("///") {
+            help.push_str(words);
+        } else if line.starts_with("#[") {
+            // Attributes stand between a comment and what it is about.
+        } else {
+            let mut item = line.to_owned();
+            while is_open(&item) {
+                let Some(next) = lines.next() else { break };
+                item.push_str(next.trim());
+            }
+            found.extend(bound(&item, help.trim()));
+            help.clear();
+        }
+    }
+    found
+}
+
+/// A constant that goes on in the next line.
+fn is_open(item: &str) -> bool {
+    declared(item).is_some() && !item.contains(';')
+}
+
+fn declared(item: &str) -> Option<&str> {
+    let rest = [
+        "const ",
+        "pub const ",
+        "pub(crate) const ",
+        "pub(super) const ",
+    ]
+    .iter()
+    .find_map(|start| item.strip_prefix(start))?;
+    rest.contains(':').then_some(rest)
+}
+
+fn bound(item: &str, help: &str) -> Option<Bound> {
+    let (name, rest) = declared(item)?.split_once(':')?;
+    let (_, value) = rest.split_once('=')?;
+    let value = value.split(';').next().unwrap_or_default().trim();
+    let is_bound = SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
+    is_bound.then(|| Bound {
+        name: name.into(),
+        value: value.into(),
+        // Links between items mean nothing outside the crate's own documentation.
+        help: help.replace("[`", "`").replace("`]", "`"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_found_with_their_words() {
+        let text = "/// Most\n/// [`Row`]s.\npub const ROWS_MAX: usize = 1 << 4;\n\
+                    /// No bound.\nconst NAME: &str = \"a\";\n\
+                    #[expect(dead_code)]\nconst TIME_MAX: Duration =\n    Duration::from_millis(5);\n\
+                    fn f() {\n    const INNER_MAX: u8 = 1;\n}\n\
+                    #[cfg(test)]\nmod tests {}\nconst LATE_MAX: u8 = 1;\n";
+        let bound = |name: &str, value: &str, help: &str| Bound {
+            name: name.into(),
+            value: value.into(),
+            help: help.into(),
+        };
+        assert_eq!(
+            bounds(text),
+            [
+                bound("ROWS_MAX", "1 << 4", "Most `Row`s."),
+                bound("TIME_MAX", "Duration::from_millis(5)", "")
+            ]
+        );
+    }
+}

@@ -1,0 +1,77 @@
+//! Code that is handed time and inputs reads no clock, file or socket: a rule about sources, which the
+//! crate graph cannot show because the standard library is everyone's.
+
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::tidy::rust_files;
+use crate::workspace::root;
+
+/// Where the rule holds.
+const PURE: &[&str] = &[
+    "crates/model/src",
+    "crates/insight/src",
+    "crates/source/src/policy.rs",
+];
+
+/// What it forbids.
+const FORBIDDEN: &[&str] = &[
+    "std::fs",
+    "std::net",
+    "std::process",
+    "std::env",
+    "Instant::now",
+    "SystemTime::now",
+    "rustix::",
+    "tokio::",
+];
+
+/// Every place in the pure code that reaches for the outside.
+pub(crate) fn check() -> anyhow::Result<Vec<String>> {
+    let mut faults = Vec::new();
+    for place in PURE {
+        for file in rust_files(&root().join(place))? {
+            let text =
+                std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+            faults.extend(impure(file.strip_prefix(root()).unwrap_or(&file), &text));
+        }
+    }
+    Ok(faults)
+}
+
+/// The forbidden lines of one file; its tests, which stand at the end, may do as they like.
+fn impure(file: &Path, text: &str) -> Vec<String> {
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let mut faults = Vec::new();
+    for (index, line) in code.lines().enumerate() {
+        let line_code = line.split("//").next().unwrap_or_default();
+        for word in FORBIDDEN.iter().filter(|word| line_code.contains(**word)) {
+            faults.push(format!(
+                "{}:{}: pure code may not use {word}",
+                file.display(),
+                index + 1
+            ));
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_outside_is_seen_in_code_and_not_in_tests_or_comments() {
+        let table = [
+            ("use std::fs::File;\n", 1),
+            ("fn f() { rustix::time::now(); }\n", 1),
+            ("// std::fs\n", 0),
+            ("use std::fmt;\n", 0),
+            ("#[cfg(test)]\nmod tests { use std::fs; }\n", 0),
+        ];
+        for (text, expect) in table {
+            assert_eq!(impure(Path::new("a.rs"), text).len(), expect, "{text}");
+        }
+    }
+}

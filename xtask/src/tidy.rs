@@ -1,0 +1,207 @@
+//! House rules that neither the compiler nor clippy checks: how files open, how long they are, what is not
+//! left in them. The rules' data is `xtask/tidy.toml`.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use toml::Table;
+
+use crate::workspace::root;
+
+const RULES: &str = "xtask/tidy.toml";
+/// More lines than this need a reason in `xtask/tidy.toml`.
+const LINES_MAX: usize = 600;
+/// Folders that are not ours, or are built.
+const SKIPPED: &[&str] = &[
+    ".git",
+    ".venv",
+    ".pytest_cache",
+    "__pycache__",
+    "dist",
+    "fixtures",
+    "node_modules",
+    "target",
+];
+/// Text that we write by hand.
+const EXTENSIONS: &[&str] = &[
+    "rs", "py", "ts", "tsx", "mjs", "c", "h", "sh", "sql", "toml", "md", "yml", "css",
+];
+
+/// What `xtask/tidy.toml` says.
+struct Rules {
+    banned: Vec<(String, String)>,
+    long: Vec<String>,
+}
+
+/// Every departure from the rules.
+pub(crate) fn check() -> anyhow::Result<Vec<String>> {
+    let rules = rules(&read(&root().join(RULES))?)?;
+    let mut faults = Vec::new();
+    let mut files = Vec::new();
+    walk(root(), &|path| has_extension(path, EXTENSIONS), &mut files)?;
+    for file in &files {
+        let name = name(file);
+        if name != RULES {
+            faults.extend(faults_of(&name, &read(file)?, &rules));
+        }
+    }
+    for long in &rules.long {
+        let lines =
+            std::fs::read_to_string(root().join(long)).map_or(0, |text| text.lines().count());
+        if lines <= LINES_MAX {
+            faults.push(format!(
+                "{RULES}: {long} has {lines} lines and needs no exception"
+            ));
+        }
+    }
+    Ok(faults)
+}
+
+fn faults_of(name: &str, text: &str, rules: &Rules) -> Vec<String> {
+    let mut faults = Vec::new();
+    if name.ends_with(".rs") && !text.starts_with("//!") {
+        faults.push(format!("{name}: does not open with //! saying what it is"));
+    }
+    let lines = text.lines().count();
+    let is_code = !name.ends_with(".md") && !name.ends_with(".toml");
+    if is_code && lines > LINES_MAX && !rules.long.iter().any(|long| long == name) {
+        faults.push(format!(
+            "{name}: {lines} lines: split it, or give the reason in {RULES}"
+        ));
+    }
+    for (index, line) in text.lines().enumerate() {
+        for (word, why) in rules
+            .banned
+            .iter()
+            .filter(|(word, _)| line.contains(word.as_str()))
+        {
+            faults.push(format!("{name}:{}: {word:?}: {why}", index + 1));
+        }
+    }
+    faults
+}
+
+/// All Rust files under a folder, or the file itself.
+pub(crate) fn rust_files(place: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if place.is_file() {
+        return Ok(vec![place.to_owned()]);
+    }
+    let mut files = Vec::new();
+    walk(place, &|path| has_extension(path, &["rs"]), &mut files)?;
+    Ok(files)
+}
+
+fn walk(
+    folder: &Path,
+    want: &dyn Fn(&Path) -> bool,
+    files: &mut Vec<PathBuf>,
+) -> anyhow::Result<()> {
+    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    for entry in entries {
+        let entry = entry.with_context(|| folder.display().to_string())?;
+        let path = entry.path();
+        let kind = entry
+            .file_type()
+            .with_context(|| path.display().to_string())?;
+        let skipped = path
+            .file_name()
+            .and_then(OsStr::to_str)
+            .is_some_and(|name| SKIPPED.contains(&name));
+        if kind.is_dir() && !skipped {
+            walk(&path, want, files)?;
+        } else if kind.is_file() && want(&path) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(())
+}
+
+fn has_extension(path: &Path, extensions: &[&str]) -> bool {
+    path.extension()
+        .and_then(OsStr::to_str)
+        .is_some_and(|it| extensions.contains(&it))
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| path.display().to_string())
+}
+
+fn name(file: &Path) -> String {
+    file.strip_prefix(root())
+        .unwrap_or(file)
+        .display()
+        .to_string()
+}
+
+fn rules(text: &str) -> anyhow::Result<Rules> {
+    let table: Table = text.parse().with_context(|| RULES.to_owned())?;
+    let rows = |key: &str, name: &str| -> anyhow::Result<Vec<(String, String)>> {
+        let rows = table
+            .get(key)
+            .and_then(toml::Value::as_array)
+            .map_or(&[][..], Vec::as_slice);
+        rows.iter()
+            .map(|row| pair(row, name).with_context(|| format!("{RULES}: {key}")))
+            .collect()
+    };
+    let long = rows("long", "file")?
+        .into_iter()
+        .map(|(file, _)| file)
+        .collect();
+    Ok(Rules {
+        banned: rows("banned", "word")?,
+        long,
+    })
+}
+
+/// What a row is about, and its reason, which every row must give.
+fn pair(row: &toml::Value, name: &str) -> anyhow::Result<(String, String)> {
+    let field = |key: &str| {
+        let value = row
+            .get(key)
+            .and_then(toml::Value::as_str)
+            .filter(|value| !value.is_empty());
+        value
+            .map(str::to_owned)
+            .with_context(|| format!("{row}: no {key}"))
+    };
+    Ok((field(name)?, field("reason")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planted_faults_are_found() {
+        let rules = rules(
+            "banned = [{ word = 'later!', reason = 'now' }]\n[[long]]\nfile = 'long.rs'\nreason = 'a table'\n",
+        )
+        .expect("well formed");
+        let long = format!("//! Long.\n{}", "\n".repeat(LINES_MAX));
+        let table: &[(&str, &str, &[&str])] = &[
+            ("a.rs", "//! A.\n", &[]),
+            ("a.rs", "use b;\n", &["a.rs: does not open"]),
+            ("a.py", "import b\n", &[]),
+            ("a.rs", "//! A.\n// later!\n", &["a.rs:2: \"later!\": now"]),
+            ("a.rs", &long, &["a.rs: 601 lines"]),
+            ("long.rs", &long, &[]),
+            ("a.md", &long, &[]),
+        ];
+        for (name, text, expect) in table {
+            let faults = faults_of(name, text, &rules);
+            assert_eq!(faults.len(), expect.len(), "{name}: {faults:?}");
+            for (fault, expect) in faults.iter().zip(*expect) {
+                assert!(fault.starts_with(expect), "{fault:?} is not {expect:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rule_without_a_reason_is_refused() {
+        assert!(rules("[[long]]\nfile = 'a.rs'\n").is_err());
+        assert!(rules("banned = [{ word = 'a', reason = '' }]").is_err());
+    }
+}

@@ -1,0 +1,102 @@
+//! What cargo knows about our crates and their dependencies, as far as the checks need it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+/// Manifests of the cargo workspaces in this repository.
+pub(crate) const MANIFESTS: [&str; 2] = ["Cargo.toml", "crates/query/extension/Cargo.toml"];
+
+/// How one package uses another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// In what is shipped, or in the building of it.
+    Build,
+    /// In tests, examples and benchmarks only.
+    Test,
+}
+
+/// One of our packages.
+#[derive(Clone, Debug)]
+pub(crate) struct Package {
+    /// As in its manifest.
+    pub(crate) name: String,
+    /// Names of the packages that it asks for.
+    pub(crate) dependencies: Vec<(String, Use)>,
+}
+
+/// The folder of the repository.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask/ lies in the repository")
+}
+
+/// All packages of the repository.
+pub(crate) fn load() -> anyhow::Result<Vec<Package>> {
+    let mut packages = Vec::new();
+    for manifest in MANIFESTS {
+        let metadata = metadata(manifest, &["--no-deps"])?;
+        packages.extend(array(&metadata, "packages")?.iter().map(package));
+    }
+    Ok(packages)
+}
+
+/// The answer of `cargo metadata` about one manifest.
+pub(crate) fn metadata(manifest: &str, arguments: &[&str]) -> anyhow::Result<Value> {
+    let cargo = std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
+    let output = Command::new(cargo)
+        .args([
+            "metadata",
+            "--format-version=1",
+            "--manifest-path",
+            manifest,
+        ])
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .with_context(|| format!("{manifest}: cargo metadata does not start"))?;
+    if !output.status.success() {
+        bail!(
+            "{manifest}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("{manifest}: cargo metadata is not JSON"))
+}
+
+/// The array under `key`.
+pub(crate) fn array<'a>(value: &'a Value, key: &str) -> anyhow::Result<&'a Vec<Value>> {
+    value[key]
+        .as_array()
+        .with_context(|| format!("cargo metadata has no array {key:?}"))
+}
+
+fn package(value: &Value) -> Package {
+    let dependencies = value["dependencies"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    Package {
+        name: text(&value["name"]),
+        dependencies: dependencies
+            .iter()
+            .map(|it| (text(&it["name"]), usage(it)))
+            .collect(),
+    }
+}
+
+fn usage(dependency: &Value) -> Use {
+    if dependency["kind"] == "dev" {
+        Use::Test
+    } else {
+        Use::Build
+    }
+}
+
+/// A JSON string, empty when it is something else.
+pub(crate) fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
