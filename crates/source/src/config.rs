@@ -21,7 +21,8 @@ pub struct SourcesConfig {
     /// The directory that stands for `/`: every path of `/proc`, `/sys` and of mounts is taken
     /// below it.
     pub sys_root: PathBuf,
-    /// Whether and how often each source is read, by its name.
+    /// Whether and how often each source is read, by its name; what is not named here is read as
+    /// is usual for it.
     #[serde(deserialize_with = "known_sources")]
     pub poll: BTreeMap<String, SourceConfig>,
     /// Which class of storage a file system or disk belongs to.
@@ -40,10 +41,7 @@ impl Default for SourcesConfig {
     fn default() -> Self {
         Self {
             sys_root: PathBuf::from("/"),
-            poll: TABLE
-                .iter()
-                .map(|e| (e.name.to_owned(), SourceConfig::every(e.interval_ms)))
-                .collect(),
+            poll: BTreeMap::new(),
             tiers: TierConfig::default(),
             disk: DiskConfig::default(),
             filesystem: FilesystemConfig::default(),
@@ -82,12 +80,11 @@ impl SourcesConfig {
 
     /// How the source of this name is polled: as configured, else as its line in the table says.
     pub fn poll_of(&self, name: &str) -> SourceConfig {
-        let usual_ms = TABLE
-            .iter()
-            .find(|e| e.name == name)
-            .map_or(1000, |e| e.interval_ms);
+        let entry = TABLE.iter().find(|e| e.name == name);
         let mut poll = self.poll.get(name).cloned().unwrap_or_default();
-        poll.interval_ms.get_or_insert(usual_ms);
+        poll.interval_ms
+            .get_or_insert(entry.map_or(1000, |e| e.interval_ms));
+        poll.enabled.get_or_insert(entry.is_none_or(|e| e.usual));
         poll
     }
 }
@@ -127,8 +124,9 @@ pub enum PolicyKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SourceConfig {
-    /// Whether it is read at all.
-    pub enabled: bool,
+    /// Whether it is read at all. Unset: as usual for the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
     /// `fixed`, `aimd_simple` or `aimd_complex`.
     pub policy: PolicyKind,
     /// Milliseconds between reads; where an adaptive policy starts. Unset: as usual for the source.
@@ -151,7 +149,7 @@ pub struct SourceConfig {
 impl Default for SourceConfig {
     fn default() -> Self {
         Self {
-            enabled: true,
+            enabled: None,
             policy: PolicyKind::Fixed,
             interval_ms: None,
             interval_min_ms: 1000,
@@ -170,6 +168,11 @@ impl SourceConfig {
             interval_ms: Some(interval_ms),
             ..Self::default()
         }
+    }
+
+    /// Whether it is read; what says nothing of it is.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.unwrap_or(true)
     }
 
     /// The policy that these settings mean; what is out of bounds is brought into them.

@@ -39,6 +39,22 @@ pub enum SourceError {
         /// The beginning of the first one.
         first: String,
     },
+    /// A program that a source asks.
+    #[error("{program}: {reason}")]
+    Command {
+        /// Its name.
+        program: String,
+        /// Why it gave nothing.
+        reason: String,
+    },
+    /// What a program or a file said, which is not what its documentation has.
+    #[error("{what}: {reason}")]
+    Format {
+        /// What said it.
+        what: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// More things than a source follows.
     #[error("{refused} {what} were left out: the limit is {max}")]
     TooMany {

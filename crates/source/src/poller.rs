@@ -37,7 +37,7 @@ facts! {
 pub fn all_facts() -> impl Iterator<Item = &'static FactSpec> {
     TABLE
         .iter()
-        .flat_map(|entry| entry.facts)
+        .flat_map(|entry| entry.facts.iter().copied().flatten())
         .chain(SelfFact::SPECS)
 }
 

@@ -18,8 +18,10 @@ pub(crate) struct Entry {
     pub(crate) name: &'static str,
     /// How often it is usually read.
     pub(crate) interval_ms: u64,
-    /// What it can give.
-    pub(crate) facts: &'static [FactSpec],
+    /// Whether it is read unless the configuration says otherwise.
+    pub(crate) usual: bool,
+    /// What it can give: a table for each kind of thing that it looks at.
+    pub(crate) facts: &'static [&'static [FactSpec]],
     /// Makes one.
     pub(crate) make: fn(&SourcesConfig) -> Box<dyn Source>,
 }
@@ -27,22 +29,27 @@ pub(crate) struct Entry {
 /// Every source. To add one, write its file and add its line.
 #[rustfmt::skip]
 pub(crate) const TABLE: &[Entry] = &[
-    Entry { name: "disk", interval_ms: 1000, facts: disk::Fact::SPECS, make: |c| Box::new(disk::Disks::new(c)) },
-    Entry { name: "filesystem", interval_ms: 10_000, facts: filesystem::Fact::SPECS, make: |c| Box::new(filesystem::Filesystems::new(c)) },
-    Entry { name: "memory", interval_ms: 1000, facts: memory::Fact::SPECS, make: |c| Box::new(memory::Memory::new(c)) },
-    Entry { name: "vm", interval_ms: 1000, facts: vm::Fact::SPECS, make: |c| Box::new(vm::Vm::new(c)) },
-    Entry { name: "cpu", interval_ms: 1000, facts: cpu::Fact::SPECS, make: |c| Box::new(cpu::Cpu::new(c)) },
-    Entry { name: "pressure", interval_ms: 1000, facts: pressure::Fact::SPECS, make: |c| Box::new(pressure::Pressure::new(c)) },
-    Entry { name: "network", interval_ms: 1000, facts: network::Fact::SPECS, make: |c| Box::new(network::Network::new(c)) },
-    Entry { name: "cgroup", interval_ms: 2000, facts: cgroup::Fact::SPECS, make: |c| Box::new(cgroup::Cgroups::new(c)) },
+    Entry { name: "disk", interval_ms: 1000, usual: true, facts: &[disk::Fact::SPECS], make: |c| Box::new(disk::Disks::new(c)) },
+    Entry { name: "filesystem", interval_ms: 10_000, usual: true, facts: &[filesystem::Fact::SPECS], make: |c| Box::new(filesystem::Filesystems::new(c)) },
+    Entry { name: "memory", interval_ms: 1000, usual: true, facts: &[memory::Fact::SPECS], make: |c| Box::new(memory::Memory::new(c)) },
+    Entry { name: "vm", interval_ms: 1000, usual: true, facts: &[vm::Fact::SPECS], make: |c| Box::new(vm::Vm::new(c)) },
+    Entry { name: "cpu", interval_ms: 1000, usual: true, facts: &[cpu::Fact::SPECS], make: |c| Box::new(cpu::Cpu::new(c)) },
+    Entry { name: "pressure", interval_ms: 1000, usual: true, facts: &[pressure::Fact::SPECS], make: |c| Box::new(pressure::Pressure::new(c)) },
+    Entry { name: "network", interval_ms: 1000, usual: true, facts: &[network::Fact::SPECS], make: |c| Box::new(network::Network::new(c)) },
+    Entry { name: "cgroup", interval_ms: 2000, usual: true, facts: &[cgroup::Fact::SPECS], make: |c| Box::new(cgroup::Cgroups::new(c)) },
 ];
 
 /// Makes every source that the configuration enables.
 pub fn all_sources(config: &SourcesConfig) -> Vec<Box<dyn Source>> {
     let enabled = TABLE
         .iter()
-        .filter(|entry| config.poll_of(entry.name).enabled);
+        .filter(|entry| config.poll_of(entry.name).is_enabled());
     enabled.map(|entry| (entry.make)(config)).collect()
+}
+
+/// The names of all sources, in the order of the table.
+pub fn source_names() -> impl Iterator<Item = &'static str> {
+    TABLE.iter().map(|entry| entry.name)
 }
 
 /// Of a file that is the whole interface: nothing if it is merely absent here, else the fault.
@@ -98,8 +105,8 @@ mod tests {
             );
             let last = name.rsplit('.').next().unwrap();
             let expect = match last {
-                "bytes" | "ops" | "requests" | "seconds" | "pages" | "tasks" | "packets"
-                | "count" | "ratio" | "flag" | "name" => last,
+                "bytes" | "ops" | "requests" | "seconds" | "pages" | "tasks" | "packets" | "count"
+                | "ratio" | "flag" | "name" | "blocks" | "joules" | "watts" | "celsius" => last,
                 "bytes_per_second" => "bytes/s",
                 "ops_per_second" => "ops/s",
                 "depth" => "requests",
@@ -107,7 +114,9 @@ mod tests {
             };
             assert_eq!(spec.unit, expect, "{name}");
             let expect = match last {
-                "bytes" | "ops" | "requests" | "pages" | "packets" | "count" => ValueType::Int,
+                "bytes" | "ops" | "requests" | "pages" | "packets" | "count" | "blocks" => {
+                    ValueType::Int
+                }
                 "tasks" if !name.contains("load") => ValueType::Int,
                 "flag" => ValueType::Bool,
                 "name" => ValueType::Text,

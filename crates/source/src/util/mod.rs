@@ -1,5 +1,6 @@
 //! What all sources share: files held open, parsers of bytes, rates, and the things they follow.
 
+pub(crate) mod command;
 pub(crate) mod file;
 pub(crate) mod keyed;
 pub(crate) mod parse;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, NS_PER_S, Sample, Sink, StreamKey};
 use barograph_source::sources::filesystem::{Filesystems, Space, StatFn};
 use barograph_source::{
-    Batch, FactId, FilesystemConfig, Source, SourceError, SourcesConfig, all_sources,
+    Batch, FactId, FilesystemConfig, Source, SourceConfig, SourceError, SourcesConfig, all_sources,
 };
 use rustix::io::Errno;
 
@@ -17,7 +17,16 @@ use rustix::io::Errno;
 pub const START_NS: i64 = 1_700_000_000 * NS_PER_S;
 
 /// The machines under `tests/fixtures`.
-pub const MACHINES: [&str; 4] = ["nvme-v2", "hdd-v1", "container", "empty"];
+pub const MACHINES: [&str; 8] = [
+    "nvme-v2",
+    "hdd-v1",
+    "container",
+    "empty",
+    "nvme-four",
+    "hdd-raid",
+    "lustre-client",
+    "lustre-server",
+];
 
 /// A copy of a machine's tree.
 pub struct Tree {
@@ -57,8 +66,14 @@ impl Tree {
         std::fs::read(self.path().join(path)).unwrap()
     }
 
+    /// Every source, those that are usually off too.
     pub fn config(&self) -> SourcesConfig {
+        let on = |name: String| {
+            let enabled = Some(true);
+            (name, SourceConfig { enabled, ..Default::default() })
+        };
         SourcesConfig {
+            poll: source_names().into_iter().map(on).collect(),
             sys_root: self.path().to_owned(),
             filesystem: FilesystemConfig {
                 timeout_ms: 30_000,
@@ -85,7 +100,7 @@ pub fn source(config: &SourcesConfig, name: &str) -> Box<dyn Source> {
 }
 
 pub fn source_names() -> Vec<String> {
-    SourcesConfig::default().poll.into_keys().collect()
+    barograph_source::source_names().map(str::to_owned).collect()
 }
 
 fn made_up_space() -> Arc<StatFn> {

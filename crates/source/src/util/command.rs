@@ -1,0 +1,440 @@
+//! Programs whose output a source reads: few, named here by absolute path, without a shell, in an
+//! environment of our own, bounded in time and output.
+//!
+//! Below a root other than `/` nothing is run: what a program would say is the recording
+//! `commands/NAME` of that tree. Only sources of which [`crate::Source::is_slow`] may ask.
+
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::SourceError;
+use crate::util::file::SysRoot;
+use crate::util::parse::escape;
+
+/// Most bytes that are taken of a program's output.
+pub(crate) const OUTPUT_BYTES_MAX: usize = 8 << 20;
+/// Most bytes of its complaints.
+const COMPLAINT_BYTES_MAX: usize = 4096;
+/// Longest complaint that is passed on.
+const COMPLAINT_SHOWN_MAX: usize = 160;
+/// What a program sees: numbers and words as its manual has them, and nothing of ours.
+const ENVIRONMENT: [(&str, &str); 3] = [
+    ("LC_ALL", "C"),
+    ("TZ", "UTC"),
+    ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+];
+
+/// A program that may be run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Program {
+    pub(crate) name: &'static str,
+    /// Where it may be: the first that is there is taken.
+    pub(crate) paths: &'static [&'static str],
+}
+
+/// Why a program gave nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It is not installed: no fault of this machine.
+    Absent,
+    /// It may not be run, or not by us.
+    Denied(String),
+    /// It ran and failed, or took too long, or said too much.
+    Failed(String),
+}
+
+impl Refusal {
+    /// As the fault of a read.
+    pub(crate) fn into_fault(self, program: &str) -> SourceError {
+        let reason = match self {
+            Self::Absent => "is not installed".to_owned(),
+            Self::Denied(reason) | Self::Failed(reason) => reason,
+        };
+        SourceError::Command {
+            program: program.to_owned(),
+            reason,
+        }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Absent => f.write_str("is not installed"),
+            Self::Denied(reason) | Self::Failed(reason) => f.write_str(reason),
+        }
+    }
+}
+
+/// Runs programs, or plays their recordings.
+#[derive(Clone, Debug)]
+pub(crate) struct Commands {
+    root: SysRoot,
+    timeout: Duration,
+}
+
+impl Commands {
+    pub(crate) fn new(root: &SysRoot, timeout: Duration) -> Self {
+        Self {
+            root: root.clone(),
+            timeout,
+        }
+    }
+
+    /// What `program` prints. `recording` is the name of its recording in a tree, such as
+    /// `chronyc-tracking`.
+    pub(crate) fn run(
+        &self,
+        program: Program,
+        arguments: &[&str],
+        recording: &str,
+    ) -> Result<Vec<u8>, Refusal> {
+        if !self.root.is_real() {
+            return self.play(recording);
+        }
+        let found = program.paths.iter().map(Path::new).find(|p| p.exists());
+        let path = found.ok_or(Refusal::Absent)?;
+        trusted(path)?;
+        let mut command = Command::new(path);
+        command.args(arguments);
+        collect(command, self.timeout)
+    }
+
+    /// What the privileged helper answers to a verb and its argument, over its socket. `recording`
+    /// as in [`Self::run`].
+    pub(crate) fn ask_helper(
+        &self,
+        socket: &Path,
+        verb: &str,
+        argument: &str,
+        recording: &str,
+    ) -> Result<Vec<u8>, Refusal> {
+        if !self.root.is_real() {
+            return self.play(recording);
+        }
+        ask(socket, verb, argument, self.timeout)
+    }
+
+    fn play(&self, recording: &str) -> Result<Vec<u8>, Refusal> {
+        let safe: String = recording
+            .chars()
+            .map(|c| if c == '/' { '!' } else { c })
+            .collect();
+        let path = self.root.path("commands").join(safe);
+        let file = std::fs::File::open(&path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => Refusal::Absent,
+            _ => Refusal::Denied(e.to_string()),
+        })?;
+        let mut bytes = Vec::new();
+        let read = file
+            .take(OUTPUT_BYTES_MAX as u64 + 1)
+            .read_to_end(&mut bytes);
+        read.map_err(|e| Refusal::Failed(e.to_string()))?;
+        bounded(bytes)
+    }
+}
+
+/// A program that others than root could have written is not run.
+fn trusted(path: &Path) -> Result<(), Refusal> {
+    let meta = std::fs::metadata(path).map_err(|e| Refusal::Denied(e.to_string()))?;
+    if meta.uid() != 0 || meta.mode() & 0o022 != 0 {
+        let reason = format!(
+            "{} is not run: others than root could have written it",
+            path.display()
+        );
+        return Err(Refusal::Denied(reason));
+    }
+    Ok(())
+}
+
+fn bounded(bytes: Vec<u8>) -> Result<Vec<u8>, Refusal> {
+    match bytes.len() <= OUTPUT_BYTES_MAX {
+        true => Ok(bytes),
+        false => Err(Refusal::Failed(format!(
+            "printed more than {OUTPUT_BYTES_MAX} bytes"
+        ))),
+    }
+}
+
+/// Runs a program to its end; ends it and all it started when it is late or says too much.
+fn collect(mut command: Command, timeout: Duration) -> Result<Vec<u8>, Refusal> {
+    let deadline = Instant::now() + timeout;
+    command
+        .env_clear()
+        .envs(ENVIRONMENT)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    let mut child = command.spawn().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Refusal::Absent,
+        std::io::ErrorKind::PermissionDenied => Refusal::Denied(e.to_string()),
+        _ => Refusal::Failed(e.to_string()),
+    })?;
+    let taken = drain(&mut child, deadline);
+    let finished = taken.and_then(|pipes| Ok((wait(&mut child, deadline, timeout)?, pipes)));
+    let (status, (output, complaint)) = match finished {
+        Ok(finished) => finished,
+        Err(refusal) => {
+            end(&mut child);
+            return Err(refusal);
+        }
+    };
+    if status.success() {
+        return Ok(output);
+    }
+    let complaint = complaint
+        .split(|b| *b == b'\n')
+        .find(|line| !line.is_empty())
+        .unwrap_or(b"said nothing of why");
+    let complaint = escape(&complaint[..complaint.len().min(COMPLAINT_SHOWN_MAX)]);
+    Err(Refusal::Failed(format!("{status}: {complaint}")))
+}
+
+/// Output and complaints, both until their end.
+fn drain(child: &mut Child, deadline: Instant) -> Result<(Vec<u8>, Vec<u8>), Refusal> {
+    let mut out = child.stdout.take();
+    let mut err = child.stderr.take();
+    let (mut output, mut complaint) = (Vec::new(), Vec::new());
+    while out.is_some() || err.is_some() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Refusal::Failed("took too long and was ended".to_owned()));
+        }
+        let (out_ready, err_ready) = {
+            let mut fds = Vec::with_capacity(2);
+            fds.extend(out.as_ref().map(|f| PollFd::new(f, PollFlags::IN)));
+            fds.extend(err.as_ref().map(|f| PollFd::new(f, PollFlags::IN)));
+            match poll(&mut fds, Some(&timespec(left))) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(Refusal::Failed(errno.to_string())),
+            }
+            let ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+            match out.is_some() {
+                true => (ready(0), ready(1)),
+                false => (false, ready(0)),
+            }
+        };
+        if out_ready && step(&mut out, &mut output, usize::MAX)? {
+            out = None;
+        }
+        if output.len() > OUTPUT_BYTES_MAX {
+            return Err(Refusal::Failed(format!(
+                "printed more than {OUTPUT_BYTES_MAX} bytes"
+            )));
+        }
+        if err_ready && step(&mut err, &mut complaint, COMPLAINT_BYTES_MAX)? {
+            err = None;
+        }
+    }
+    Ok((output, complaint))
+}
+
+/// One read that does not wait; whether it was the end. Keeps at most `keep` bytes in all.
+fn step<R: Read>(from: &mut Option<R>, to: &mut Vec<u8>, keep: usize) -> Result<bool, Refusal> {
+    let Some(reader) = from else {
+        return Ok(true);
+    };
+    let mut piece = [0; 8192];
+    match reader.read(&mut piece) {
+        Ok(0) => Ok(true),
+        Ok(n) => {
+            let room = keep.saturating_sub(to.len());
+            to.extend_from_slice(&piece[..n.min(room)]);
+            Ok(false)
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::Interrupted => Ok(false),
+        Err(e) => Err(Refusal::Failed(e.to_string())),
+    }
+}
+
+/// Both pipes are closed: the end is near, but nothing says how near.
+fn wait(
+    child: &mut Child,
+    deadline: Instant,
+    timeout: Duration,
+) -> Result<std::process::ExitStatus, Refusal> {
+    const STEP: Duration = Duration::from_millis(2);
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status),
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(STEP.min(timeout)),
+            Ok(None) => return Err(Refusal::Failed("took too long and was ended".to_owned())),
+            Err(e) => return Err(Refusal::Failed(e.to_string())),
+        }
+    }
+}
+
+fn end(child: &mut Child) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // It may have ended by itself meanwhile.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let _ = child.wait();
+}
+
+fn timespec(left: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(left.subsec_nanos()),
+    }
+}
+
+/// One request to the helper: `VERB ARGUMENT` on a line; the answer is a line `ok` and what was
+/// asked for, or a line `error: REASON`.
+fn ask(socket: &Path, verb: &str, argument: &str, timeout: Duration) -> Result<Vec<u8>, Refusal> {
+    let deadline = Instant::now() + timeout;
+    let denied = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => Refusal::Absent,
+        std::io::ErrorKind::PermissionDenied => Refusal::Denied(format!(
+            "{} is not for this user: join its group",
+            socket.display()
+        )),
+        _ => Refusal::Failed(e.to_string()),
+    };
+    let mut stream = UnixStream::connect(socket).map_err(denied)?;
+    stream.set_write_timeout(Some(timeout)).map_err(denied)?;
+    let request = match argument.is_empty() {
+        true => format!("{verb}\n"),
+        false => format!("{verb} {argument}\n"),
+    };
+    stream.write_all(request.as_bytes()).map_err(denied)?;
+    stream
+        .shutdown(std::net::Shutdown::Write)
+        .map_err(denied)?;
+    let mut answer = Vec::new();
+    let mut open = Some(stream);
+    while let Some(stream) = &open {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Refusal::Failed("the helper took too long".to_owned()));
+        }
+        let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
+        let ready = match poll(&mut fds, Some(&timespec(left))) {
+            Ok(ready) => ready > 0,
+            Err(rustix::io::Errno::INTR) => false,
+            Err(errno) => return Err(Refusal::Failed(errno.to_string())),
+        };
+        if ready && step(&mut open, &mut answer, usize::MAX)? {
+            open = None;
+        }
+        if answer.len() > OUTPUT_BYTES_MAX {
+            return Err(Refusal::Failed("the helper said too much".to_owned()));
+        }
+    }
+    let end = answer.iter().position(|b| *b == b'\n');
+    let (first, rest) = match end {
+        Some(end) => (&answer[..end], &answer[end + 1..]),
+        None => (&answer[..], &answer[answer.len()..]),
+    };
+    match first {
+        b"ok" => Ok(rest.to_vec()),
+        _ => {
+            let reason = first.strip_prefix(b"error: ").unwrap_or(first);
+            let reason = escape(&reason[..reason.len().min(COMPLAINT_SHOWN_MAX)]);
+            Err(Refusal::Failed(format!("the helper says: {reason}")))
+        }
+    }
+}
+
+/// Where the helper listens unless configured otherwise.
+pub(crate) fn helper_socket() -> PathBuf {
+    PathBuf::from("/run/barograph/helper.sock")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const SHELL: Program = Program {
+        name: "sh",
+        paths: &["/nonexistent/sh", "/bin/sh"],
+    };
+
+    fn real(timeout_ms: u64) -> Commands {
+        let root = SysRoot::new(Path::new("/"));
+        Commands::new(&root, Duration::from_millis(timeout_ms))
+    }
+
+    fn run(script: &str, timeout_ms: u64) -> Result<String, Refusal> {
+        let out = real(timeout_ms).run(SHELL, &["-c", script], "sh")?;
+        Ok(String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn what_is_printed_comes_whole_in_an_environment_of_our_own() {
+        assert_eq!(run("echo $LC_ALL $HOME", 10_000).unwrap(), "C\n");
+        let long = run("head -c 300000 /dev/zero | tr '\\0' x", 10_000).unwrap();
+        assert_eq!(long.len(), 300_000);
+    }
+
+    #[test]
+    fn failures_say_why() {
+        let fault = run("echo no such disk >&2; exit 3", 10_000).unwrap_err();
+        assert_eq!(
+            fault,
+            Refusal::Failed("exit status: 3: no such disk".to_owned())
+        );
+        let absent = Program {
+            name: "x",
+            paths: &["/nonexistent/x"],
+        };
+        let refusal = real(1000).run(absent, &[], "x").unwrap_err();
+        assert_eq!(refusal, Refusal::Absent);
+    }
+
+    #[test]
+    fn what_never_ends_or_never_stops_talking_is_ended_with_its_children() {
+        let start = Instant::now();
+        for script in [
+            "sleep 60 & sleep 60",
+            "exec >&- 2>&-; sleep 60",
+            "sleep 60 & exit 0",
+        ] {
+            let fault = run(script, 300).unwrap_err();
+            assert!(
+                matches!(&fault, Refusal::Failed(why) if why.contains("too long")),
+                "{fault:?}"
+            );
+        }
+        let fault = run("cat /dev/zero", 30_000).unwrap_err();
+        assert!(
+            matches!(&fault, Refusal::Failed(why) if why.contains("more than")),
+            "{fault:?}"
+        );
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn what_others_could_have_written_is_not_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("program");
+        std::fs::write(&path, "#!/bin/sh\necho no\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(trusted(&path), Err(Refusal::Denied(_))));
+    }
+
+    #[test]
+    fn below_another_root_recordings_are_played_and_nothing_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("commands")).unwrap();
+        std::fs::write(dir.path().join("commands/sh-a!b"), "recorded\n").unwrap();
+        let commands = Commands::new(&SysRoot::new(dir.path()), Duration::from_secs(1));
+        let out = commands.run(SHELL, &["-c", "echo run"], "sh-a/b").unwrap();
+        assert_eq!(out, b"recorded\n");
+        let refusal = commands.run(SHELL, &[], "other").unwrap_err();
+        assert_eq!(refusal, Refusal::Absent);
+    }
+}
