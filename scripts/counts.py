@@ -29,6 +29,19 @@ CARGO = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignor
 NODE = re.compile(r"^[#ℹ] (pass|fail|cancelled|skipped|todo) (\d+)\s*$", re.MULTILINE)
 
 
+# How pytest (with -rfE), cargo test and `node --test` name what failed.
+FAILED_NAME = re.compile(
+    r"^(?:(?:FAILED|ERROR) (\S+::\S.*?)(?: - .*)?|test (\S+) (?:- .* )?\.\.\. FAILED|\s*✖ (.+?) \(\d[\d.]*ms\)|\s*not ok \d+ - (.+))$",
+    re.MULTILINE,
+)
+
+
+def failed_names(output: str) -> list[str]:
+    """The tests that failed, as their runner names them, each once."""
+    found = ("".join(groups) for groups in FAILED_NAME.findall(output))
+    return list(dict.fromkeys(found))
+
+
 def cargo(output: str) -> Counts:
     """Counts of `cargo test`, summed over all its test binaries and doctests."""
     total = Counts()

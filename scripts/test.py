@@ -100,10 +100,12 @@ def pytest(suite: Suite, title: str, *paths: Path) -> None:
     """Runs pytest on `paths` in .venv/, with the places of what was built in its environment."""
     report = LOGS / f"{suite.name}-{title.replace(' ', '-')}.xml"
     report.unlink(missing_ok=True)
+    command = [environment.PYTHON, "-m", "pytest", "-q", "-rsfE", f"--junitxml={report}"]
     runner.step(
         suite,
         title,
-        [environment.PYTHON, "-m", "pytest", "-q", "-rs", f"--junitxml={report}", *paths],
+        [*command, *paths],
+        again=[*command, "--last-failed", *paths],
         env=environment.variables()
         | {
             "BARO_BIN": str(BARO),
@@ -151,9 +153,8 @@ def install_modules(suite: Suite, folder: Path) -> None:
 def rust(suite: Suite) -> None:
     """The workspace: tests and doctests, lints, generated documents."""
     build(suite)
-    runner.step(
-        suite, "cargo test", ["cargo", "test", *WORKSPACE, "--no-fail-fast"], count=counts.cargo
-    )
+    tests = ["cargo", "test", *WORKSPACE, "--no-fail-fast"]
+    runner.step(suite, "cargo test", tests, count=counts.cargo, again=tests)
     runner.step(suite, "generate", ["cargo", "xtask", "generate", "--check"], env={"BARO_BIN": str(BARO)})
     strict = ["--locked", "--", "-D", "warnings"]
     runner.step(suite, "clippy", ["cargo", "clippy", "--workspace", "--all-targets", *strict])
@@ -201,12 +202,19 @@ def browsers(suite: Suite) -> None:
     build(suite)
     install_modules(suite, folder)
     env = {"BAROGRAPH_CHROME": path}
-    runner.step(suite, "npm test", ["npm", "test"], cwd=folder, env=env, count=counts.node)
+    tests = ["npm", "test"]
+    runner.step(suite, "npm test", tests, cwd=folder, env=env, count=counts.node, again=tests)
     over_any_agent = ["node", "--test", "any-agent.test.mjs"]
     try:
         with agent.running(BARO, LOGS / "browser-agent.log") as names:
             runner.step(
-                suite, "real agent", over_any_agent, cwd=folder, env=env | names, count=counts.node
+                suite,
+                "real agent",
+                over_any_agent,
+                cwd=folder,
+                env=env | names,
+                count=counts.node,
+                again=over_any_agent,
             )
     except RuntimeError as error:
         suite.fail(str(error))

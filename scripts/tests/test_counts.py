@@ -3,6 +3,7 @@
 import pytest
 
 import counts
+import steps
 from counts import Counts
 from steps import Suite, excerpt
 
@@ -59,3 +60,56 @@ def test_excerpt_prefers_the_blocks_of_failed_tests():
     lines = ["running 2 tests", "---- one stdout ----", "panicked", "test result: FAILED.", "noise"]
     assert excerpt(lines) == ["---- one stdout ----", "panicked"]
     assert excerpt(["a", "b"]) == ["a", "b"]
+
+
+def test_failed_tests_are_named_as_their_runner_names_them():
+    output = """
+FAILED e2e/test_up.py::test_it[a b] - AssertionError: no
+ERROR e2e/test_up.py::test_other
+test graph::two ... ok
+test graph::one ... FAILED
+✖ the page has ink (12.5ms)
+not ok 3 - the strips
+✖ failing tests:
+test result: FAILED. 1 passed; 1 failed;
+test graph::one ... FAILED
+"""
+    assert counts.failed_names(output) == [
+        "e2e/test_up.py::test_it[a b]",
+        "e2e/test_up.py::test_other",
+        "graph::one",
+        "the page has ink",
+        "the strips",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("second", "failed", "note"),
+    [
+        ("echo 'ℹ pass 1'", 0, "passed only when tried again: one"),
+        ("echo 'ℹ fail 1'; false", 1, "t: 1 failed"),
+        ("true", 1, "t: 1 failed: one"),
+        ("echo 'ℹ pass 1'; false", 1, "t: 1 failed: one"),
+    ],
+)
+def test_a_second_try_counts_only_when_it_is_whole_and_is_said(second, failed, note, tmp_path, monkeypatch):
+    monkeypatch.setattr(steps, "LOGS", tmp_path)
+    monkeypatch.setattr(steps, "ROOT", tmp_path)
+    suite = Suite("some")
+    first = "echo '✖ one (1ms)'; echo 'ℹ pass 4'; echo 'ℹ fail 1'; exit 1"
+    good = steps.Runner().step(
+        suite, "t", ["sh", "-c", first], cwd=tmp_path, count=counts.node, again=["sh", "-c", second]
+    )
+    assert (good, suite.counts.failed) == (failed == 0, failed)
+    assert suite.counts.passed == 5 - failed
+    assert [n for n in suite.notes if n.startswith(note)], suite.notes
+
+
+def test_many_failures_get_no_second_try(tmp_path, monkeypatch):
+    monkeypatch.setattr(steps, "LOGS", tmp_path)
+    monkeypatch.setattr(steps, "ROOT", tmp_path)
+    suite = Suite("some")
+    command = ["sh", "-c", "echo 'ℹ fail 4'; exit 1"]
+    again = ["sh", "-c", "echo 'ℹ pass 4'"]
+    steps.Runner().step(suite, "t", command, cwd=tmp_path, count=counts.node, again=again)
+    assert suite.counts == Counts(failed=4)
