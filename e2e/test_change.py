@@ -141,7 +141,7 @@ def is_moving(name: str) -> bool:
 def test_a_file_that_is_gone_marks_its_source_down(start: Start, tree: Path, source: str, file: str) -> None:
     agent = start("--sys-root", tree)
     whole = (tree / file).read_text()
-    assert fresh(agent, f"{source}.*")
+    eventually(lambda: fresh(agent, f"{source}.*"), "it is fresh")
     replace_file(tree / file, "")
 
     eventually(lambda: agent.value("source.up.flag", f"source={source}") is False, "the flag")
