@@ -7,6 +7,7 @@ mod hops;
 mod idle;
 mod insight;
 mod irregular;
+mod machines;
 mod overhead;
 mod proof;
 mod read;
@@ -37,6 +38,8 @@ pub const ALL: &[Case] = &[
     ("agent.idle", idle::idle),
     ("source.1khz", idle::one_khz),
     ("source.read", source::run),
+    ("source.machine", machines::run),
+    ("source.devices", machines::devices),
     ("insight.dag", insight::run),
     ("sql.latest", sql::run),
     ("poll.skew", served::hostile),
