@@ -2,6 +2,7 @@
 
 pub mod cgroup;
 pub mod cpu;
+pub mod device;
 pub mod disk;
 pub mod filesystem;
 pub mod memory;
@@ -30,6 +31,7 @@ pub(crate) struct Entry {
 #[rustfmt::skip]
 pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "disk", interval_ms: 1000, usual: true, facts: &[disk::Fact::SPECS], make: |c| Box::new(disk::Disks::new(c)) },
+    Entry { name: "device", interval_ms: 30_000, usual: true, facts: &[device::Fact::SPECS, device::On::SPECS], make: |c| Box::new(device::Devices::new(c)) },
     Entry { name: "filesystem", interval_ms: 10_000, usual: true, facts: &[filesystem::Fact::SPECS], make: |c| Box::new(filesystem::Filesystems::new(c)) },
     Entry { name: "memory", interval_ms: 1000, usual: true, facts: &[memory::Fact::SPECS], make: |c| Box::new(memory::Memory::new(c)) },
     Entry { name: "vm", interval_ms: 1000, usual: true, facts: &[vm::Fact::SPECS], make: |c| Box::new(vm::Vm::new(c)) },
