@@ -149,7 +149,9 @@ pub enum ProbeError {
         size_bytes: u64,
     },
     /// Others use it.
-    #[error("{device} is busy with the work of others ({bytes} bytes in {seconds:.1} s, busy {busy_percent:.0} % of it): try again when it is idle, or measure what is left of it with --force")]
+    #[error(
+        "{device} is busy with the work of others ({bytes} bytes in {seconds:.1} s, busy {busy_percent:.0} % of it): try again when it is idle, or measure what is left of it with --force"
+    )]
     Busy {
         /// The device.
         device: String,
@@ -185,11 +187,7 @@ struct Device {
 }
 
 /// Measures a block device: a path, or a name below `/dev`. For up to `time_ns_max`, on this thread.
-pub fn probe(
-    device: &str,
-    limits: &ProbeLimits,
-    clock: &dyn Clock,
-) -> Result<Probe, ProbeError> {
+pub fn probe(device: &str, limits: &ProbeLimits, clock: &dyn Clock) -> Result<Probe, ProbeError> {
     if limits.bytes_max < 2 * MIB {
         return Err(ProbeError::Limits("at least 2 MiB must be read"));
     }

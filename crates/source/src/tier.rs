@@ -185,12 +185,11 @@ impl Tiers {
             });
             let slowness = |(_, g): &(&str, Guess)| SLOWER.iter().position(|n| *n == g.tier);
             // Of several that are as slow, the first is named.
-            let slowest = guesses.reduce(|worst, other| {
-                match slowness(&other) > slowness(&worst) {
+            let slowest =
+                guesses.reduce(|worst, other| match slowness(&other) > slowness(&worst) {
                     true => other,
                     false => worst,
-                }
-            });
+                });
             if let Some((name, Guess { tier, reason })) = slowest {
                 return guess(&tier, format!("as the slowest below it, {name}: {reason}"));
             }

@@ -102,10 +102,26 @@ pub(super) fn measure(
     measured.other_bytes = measured.random_read_bytes;
     let start_ns = clock.monotonic_ns();
     let until_ns = start_ns.saturating_add((limits.time_ns_max as f64 * SEQUENTIAL_SHARE) as i64);
-    sequential(target, limits, clock, until_ns, &mut buffers, &mut measured, &check)
-        .map_err(|e| e.or(&fault))?;
+    sequential(
+        target,
+        limits,
+        clock,
+        until_ns,
+        &mut buffers,
+        &mut measured,
+        &check,
+    )
+    .map_err(|e| e.or(&fault))?;
     let until_ns = start_ns.saturating_add(limits.time_ns_max);
-    random(target, limits, clock, until_ns, &mut buffers[0], &mut measured).map_err(&fault)?;
+    random(
+        target,
+        limits,
+        clock,
+        until_ns,
+        &mut buffers[0],
+        &mut measured,
+    )
+    .map_err(&fault)?;
     measured.latencies_ns.sort_unstable();
     Ok(measured)
 }
@@ -371,10 +387,20 @@ mod tests {
 
     #[test]
     fn places_are_inside_and_spread() {
-        for (size, budget) in [(1, 1), (1, 300), (5, 256), (64, 256), (4_000_000, 253), (3, 2)] {
+        for (size, budget) in [
+            (1, 1),
+            (1, 300),
+            (5, 256),
+            (64, 256),
+            (4_000_000, 253),
+            (3, 2),
+        ] {
             let places = places(size * MIB + 4096, budget * MIB);
             let read: u64 = places.iter().map(|(_, bytes)| bytes).sum();
-            assert!(read <= (budget * MIB).max(MIB), "{size} {budget} {places:?}");
+            assert!(
+                read <= (budget * MIB).max(MIB),
+                "{size} {budget} {places:?}"
+            );
             assert!(places.iter().all(|(at, bytes)| at + bytes <= size * MIB));
             assert!(places.len() as u64 == PLACES.min(size).min(budget));
         }

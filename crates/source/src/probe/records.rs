@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 /// A longer file is none of ours.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-const HEADING: &str = "# Written by `baro probe`, read by the agent for disk.bandwidth.max.bytes_per_second.\n\n";
+const HEADING: &str =
+    "# Written by `baro probe`, read by the agent for disk.bandwidth.max.bytes_per_second.\n\n";
 
 /// What is kept of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -80,7 +81,11 @@ pub fn store(path: &Path, device: &str, record: Record) -> io::Result<()> {
 
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(0o644).open(path)?;
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o644)
+        .open(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }
@@ -141,16 +146,26 @@ mod tests {
                 assert!(same, "cut at {end}: {got:?}");
             }
         }
-        for bad in ["[sda]\nbytes_per_second = -1.0\nsize_bytes = 1\nat_seconds = 0\n", ""] {
+        for bad in [
+            "[sda]\nbytes_per_second = -1.0\nsize_bytes = 1\nat_seconds = 0\n",
+            "",
+        ] {
             fs::write(&path, bad).unwrap();
             assert_eq!(read(&path).unwrap(), Records::new(), "{bad}");
         }
-        for bad in ["sda", "[sda]\nbytes_per_second = 'fast'", "[sda]\nbytes_per_second = nan"] {
+        for bad in [
+            "sda",
+            "[sda]\nbytes_per_second = 'fast'",
+            "[sda]\nbytes_per_second = nan",
+        ] {
             fs::write(&path, bad).unwrap();
             assert!(read(&path).is_err(), "{bad}");
         }
         fs::write(&path, vec![b'#'; 2 << 20]).unwrap();
         assert!(read(&path).unwrap_err().to_string().contains("more than"));
-        assert!(store(&path, "sda", record(1.0)).is_err(), "nothing of others is replaced");
+        assert!(
+            store(&path, "sda", record(1.0)).is_err(),
+            "nothing of others is replaced"
+        );
     }
 }

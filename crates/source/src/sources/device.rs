@@ -232,8 +232,16 @@ impl Devices {
 
     fn refused(&self, faults: &mut Faults) {
         let counts = [
-            ("block devices", self.topology.refused + self.devices.refused(), DEVICES_MAX),
-            ("pairs of a device and its disk", self.pairs.refused(), PAIRS_MAX),
+            (
+                "block devices",
+                self.topology.refused + self.devices.refused(),
+                DEVICES_MAX,
+            ),
+            (
+                "pairs of a device and its disk",
+                self.pairs.refused(),
+                PAIRS_MAX,
+            ),
         ];
         for (what, refused, max) in counts {
             if refused > 0 {
@@ -296,7 +304,9 @@ impl Source for Devices {
                 uncounted.push(escape(name).replace('!', "/"));
             }
         }
-        let counts = kinds.iter().map(|(kind, n)| format!("{n} {}", kind.as_str()));
+        let counts = kinds
+            .iter()
+            .map(|(kind, n)| format!("{n} {}", kind.as_str()));
         let counts: Vec<_> = counts.collect();
         let mut sees = match counts.is_empty() {
             true => "no block devices".to_owned(),
@@ -306,7 +316,10 @@ impl Source for Devices {
                 counts.join(", ")
             ),
         };
-        for (what, names) in [("never used", &self.topology.unused), ("empty", &self.topology.empty)] {
+        for (what, names) in [
+            ("never used", &self.topology.unused),
+            ("empty", &self.topology.empty),
+        ] {
             if !names.is_empty() {
                 sees += &format!("; {what}: {}", names.join(", "));
             }
@@ -408,7 +421,13 @@ impl Look<'_> {
                 None => facts.retire_one(batch, fact),
             }
         }
-        self.numbers(facts, node, self.topology.disks_below(at).len(), batch, bytes);
+        self.numbers(
+            facts,
+            node,
+            self.topology.disks_below(at).len(),
+            batch,
+            bytes,
+        );
     }
 
     fn numbers(
@@ -431,7 +450,10 @@ impl Look<'_> {
         let counts = [
             (Fact::Disks, Some(disks as u64).filter(|n| *n > 0)),
             (Fact::Size, sectors(read("size"))),
-            (Fact::Start, sectors(node.parent.and_then(|_| read("start")))),
+            (
+                Fact::Start,
+                sectors(node.parent.and_then(|_| read("start"))),
+            ),
         ];
         let flags = [
             (Fact::Readonly, read("ro")),

@@ -184,10 +184,10 @@ impl Disks {
             context.last_whole.extend_from_slice(name);
         }
         if let Device::Followed(disk) = device {
-            disk.put(now_ns, batch, counters);
             if disk.attributes(now_ns, batch, attribute, context.attributes_ns) {
                 disk.take_probe(self.probed.records());
             }
+            disk.put(now_ns, batch, counters);
         }
     }
 
@@ -275,7 +275,9 @@ impl Source for Disks {
         }
         if !unmeasured.is_empty() {
             let names = unmeasured.join(", ");
-            sees += &format!("; greatest bandwidth only as seen so far (baro probe measures it): {names}");
+            sees += &format!(
+                "; greatest bandwidth only as seen so far (baro probe measures it): {names}"
+            );
         }
         missing.extend(self.probed.missing());
         if let Some(why) = &self.absent {

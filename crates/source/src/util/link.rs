@@ -243,7 +243,9 @@ mod tests {
         check("8.0 GT/s PCIe", Some(984_615_385.0));
         check("16.0 GT/s PCIe", Some(1_969_230_769.0));
         check("64.0 GT/s PCIe", Some(7_562_500_000.0));
-        for bad in ["Unknown", "", "8.0", "8,0 GT/s", "0 GT/s", "1e9 GT/s", "999 GT/s", "8 Gbps"] {
+        for bad in [
+            "Unknown", "", "8.0", "8,0 GT/s", "0 GT/s", "1e9 GT/s", "999 GT/s", "8 Gbps",
+        ] {
             check(bad, None);
         }
         assert_eq!(serial_rate(6.0), Some(600e6));
@@ -279,12 +281,18 @@ mod tests {
         let pci = "devices/pci0000:00/0000:00:1f.2";
         let sata = format!("{pci}/ata7/host6/target6:0:0/6:0:0:0/block/sda");
         tree.write(&format!("{sata}/size"), "1\n");
-        tree.write(&format!("{pci}/ata7/link7/ata_link/link7/sata_spd"), "6.0 Gbps\n");
+        tree.write(
+            &format!("{pci}/ata7/link7/ata_link/link7/sata_spd"),
+            "6.0 Gbps\n",
+        );
         tree.link("block/sda", &format!("../{sata}"));
         let port = format!("{pci}/host0/port-0:3");
         let sas = format!("{port}/end_device-0:3/target0:0:3/0:0:3:0/block/sdb");
         tree.write(&format!("{sas}/size"), "1\n");
-        tree.write(&format!("{port}/phy-0:3/sas_phy/phy-0:3/negotiated_linkrate"), "12.0 Gbit\n");
+        tree.write(
+            &format!("{port}/phy-0:3/sas_phy/phy-0:3/negotiated_linkrate"),
+            "12.0 Gbit\n",
+        );
         tree.link("block/sdb", &format!("../{sas}"));
         let virtio = format!("{pci}/virtio1/block/vda");
         tree.write(&format!("{virtio}/size"), "1\n");
@@ -293,14 +301,20 @@ mod tests {
         let check = |disk: &str, transport: &str, solid: Option<f64>, rotating: Option<f64>| {
             let link = tree.of(disk).unwrap();
             assert_eq!(link.transport, transport);
-            assert_eq!((link.expected(false), link.expected(true)), (solid, rotating));
+            assert_eq!(
+                (link.expected(false), link.expected(true)),
+                (solid, rotating)
+            );
         };
         check("sda", "sata", Some(552e6), Some(250e6));
         check("sdb", "sas", Some(1104e6), Some(250e6));
         check("vda", "virtio", None, None);
         assert_eq!(tree.of("sdz"), None, "it leads out of the tree");
         // The disk is there, and its link does not say how fast it is.
-        tree.write(&format!("{pci}/ata7/link7/ata_link/link7/sata_spd"), "<unknown>\n");
+        tree.write(
+            &format!("{pci}/ata7/link7/ata_link/link7/sata_spd"),
+            "<unknown>\n",
+        );
         check("sda", "sata", None, None);
     }
 }

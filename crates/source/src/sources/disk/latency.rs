@@ -124,9 +124,8 @@ impl Latencies {
                 ms += u64::from(slice[place].ms);
             }
             passed += ops;
-            while wanted < SHARES.len() && ops > 0 && passed as f64 >= SHARES[wanted] * all as f64
-            {
-                quantiles[wanted] = ms as f64 / 1e3 / ops as f64;
+            while wanted < SHARES.len() && ops > 0 && passed as f64 >= SHARES[wanted] * all as f64 {
+                quantiles[wanted] = ms as f64 / (ops as f64 * 1e3);
                 wanted += 1;
             }
         }
@@ -150,7 +149,10 @@ mod tests {
     #[test]
     fn places_go_up_and_stay_inside() {
         assert_eq!((place(0.0), place(1e-9), place(f64::NAN)), (0, 0, 0));
-        assert_eq!((place(1e9), place(f64::INFINITY)), (BUCKETS - 1, BUCKETS - 1));
+        assert_eq!(
+            (place(1e9), place(f64::INFINITY)),
+            (BUCKETS - 1, BUCKETS - 1)
+        );
         assert!(place(0.001) < place(0.0011) && place(60.0) < BUCKETS - 1);
     }
 
