@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::AgentError;
 
+/// In the state directory: what `baro probe` measured.
+const PROBES_FILE: &str = "probes.toml";
+
 /// Everything that can be configured. Command-line options of `baro up` win over the file.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -167,6 +170,11 @@ impl Config {
         if self.state_dir.as_os_str().is_empty() {
             self.state_dir = default_state_dir();
         }
+        // What was measured on this machine says nothing of a recorded one.
+        let probes = &mut self.sources.disk.probes;
+        if probes.as_os_str().is_empty() && self.sources.sys_root == Path::new("/") {
+            *probes = self.state_dir.join(PROBES_FILE);
+        }
         Ok(self)
     }
 }
@@ -232,5 +240,13 @@ mod tests {
         let config = Config::default().resolve().unwrap();
         assert!(!config.node.is_empty());
         assert!(config.run_dir.is_absolute() && config.state_dir.is_absolute());
+        assert_eq!(
+            config.sources.disk.probes,
+            config.state_dir.join(PROBES_FILE)
+        );
+        let mut recorded = Config::default();
+        recorded.sources.sys_root = std::env::temp_dir();
+        let recorded = recorded.resolve().unwrap();
+        assert_eq!(recorded.sources.disk.probes, PathBuf::new());
     }
 }

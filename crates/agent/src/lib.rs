@@ -14,6 +14,7 @@ mod self_watch;
 mod start;
 mod streams;
 
+pub use barograph_source::probe;
 pub use config::{Config, QueryConfig, StreamsConfig};
 pub use documents::{AGENT_DOCUMENT, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT, sources as sources_json};
 pub use error::AgentError;

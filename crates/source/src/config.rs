@@ -273,8 +273,12 @@ pub struct DiskConfig {
     /// so that sums over all disks count each transfer once.
     pub skip: Vec<String>,
     /// The most that a disk can transfer, in bytes per second, by pattern over its name; the
-    /// longest pattern that matches decides. Without one, it is the highest rate seen so far.
+    /// longest pattern that matches decides. Without one, it is what `baro probe` measured, else
+    /// what is usual for the disk's link, else the highest rate that was seen.
     pub bandwidth_max: BTreeMap<String, u64>,
+    /// The file in which `baro probe` leaves what it measured; empty: `probes.toml` in the agent's
+    /// state directory, and none below another root than `/`.
+    pub probes: PathBuf,
     /// Milliseconds between looks at attributes: size, scheduler, queue depth.
     pub attributes_interval_ms: u64,
 }
@@ -286,6 +290,7 @@ impl Default for DiskConfig {
                 .map(str::to_owned)
                 .to_vec(),
             bandwidth_max: BTreeMap::new(),
+            probes: PathBuf::new(),
             attributes_interval_ms: ATTRIBUTES_INTERVAL_MS,
         }
     }

@@ -39,6 +39,7 @@ mod util;
 mod worker;
 
 pub mod policy;
+pub mod probe;
 pub mod sources;
 
 pub use batch::{Batch, FACTS_MAX, FactId};

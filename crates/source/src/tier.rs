@@ -1,5 +1,8 @@
 //! Which class of storage a disk or a file system belongs to.
 
+use std::ffi::OsStr;
+use std::path::Path;
+
 use barograph_model::Pattern;
 
 use crate::TierConfig;
@@ -12,6 +15,16 @@ pub(crate) const OTHER: &str = "other";
 const STACK_DEPTH_MAX: usize = 4;
 /// Most devices below one stacked device.
 const SLAVES_MAX: usize = 64;
+
+/// Disks whose name says what they are.
+const BY_NAME: [(&str, &str); 4] = [
+    ("ram", "memory"),
+    ("zram", "memory"),
+    ("pmem", "memory"),
+    ("nvme", "nvme"),
+];
+/// Tiers from fast to slow.
+const SLOWER: [&str; 4] = ["memory", "nvme", "ssd", "hdd"];
 
 const MEMORY_FSTYPES: &[&str] = &["tmpfs", "ramfs", "hugetlbfs"];
 /// Parallel, distributed and network file systems.
@@ -60,6 +73,14 @@ struct Rule {
     tier: String,
 }
 
+/// A tier, and why it is this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Guess {
+    pub(crate) tier: String,
+    /// In a few words.
+    pub(crate) reason: String,
+}
+
 impl Tiers {
     pub(crate) fn new(config: &TierConfig, root: &SysRoot) -> Self {
         let pattern = |text: &Option<String>| text.as_ref().map(Pattern::new);
@@ -77,8 +98,27 @@ impl Tiers {
 
     /// Of a whole disk, by its kernel name.
     pub(crate) fn of_disk(&self, device: &str) -> String {
+        self.guess(device).tier
+    }
+
+    /// Of a whole disk, by its kernel name, and why.
+    pub(crate) fn guess(&self, device: &str) -> Guess {
         self.by_rule(None, device, None)
-            .unwrap_or_else(|| self.disk_default(device).to_owned())
+            .or_else(|| self.disk_tier(device, STACK_DEPTH_MAX))
+            .unwrap_or_else(|| Guess {
+                tier: OTHER.to_owned(),
+                reason: "no rule matches, and its kind does not tell how fast it is".to_owned(),
+            })
+    }
+
+    /// Of a partition of the whole disk `disk`, and why.
+    pub(crate) fn guess_partition(&self, device: &str, disk: &str) -> Guess {
+        if let Some(guess) = self.by_rule(None, device, None) {
+            return guess;
+        }
+        let Guess { tier, reason } = self.guess(disk);
+        let reason = format!("as {disk}: {reason}");
+        Guess { tier, reason }
     }
 
     /// Of a mount. `disk` is the whole disk below it, if it stands on one.
@@ -89,8 +129,8 @@ impl Tiers {
         fstype: &str,
         disk: Option<&str>,
     ) -> String {
-        if let Some(tier) = self.by_rule(Some(mount), device, Some(fstype)) {
-            return tier;
+        if let Some(guess) = self.by_rule(Some(mount), device, Some(fstype)) {
+            return guess.tier;
         }
         if MEMORY_FSTYPES.contains(&fstype) {
             return "memory".to_owned();
@@ -101,32 +141,32 @@ impl Tiers {
         disk.map_or_else(|| OTHER.to_owned(), |disk| self.of_disk(disk))
     }
 
-    fn by_rule(&self, mount: Option<&str>, device: &str, fstype: Option<&str>) -> Option<String> {
+    fn by_rule(&self, mount: Option<&str>, device: &str, fstype: Option<&str>) -> Option<Guess> {
         let fits = |pattern: &Option<Pattern>, text: Option<&str>| {
             pattern
                 .as_ref()
                 .is_none_or(|p| text.is_some_and(|t| p.matches(t)))
         };
-        let rule = self.rules.iter().find(|r| {
+        let mut rules = self.rules.iter().zip(1..);
+        let (rule, place) = rules.find(|(r, _)| {
             fits(&r.mount, mount) && fits(&r.device, Some(device)) && fits(&r.fstype, fstype)
-        });
-        rule.map(|r| r.tier.clone())
-    }
-
-    fn disk_default(&self, device: &str) -> &'static str {
-        self.disk_tier(device, STACK_DEPTH_MAX).unwrap_or(OTHER)
+        })?;
+        Some(Guess {
+            tier: rule.tier.clone(),
+            reason: format!("rule {place} of sources.tiers.rules"),
+        })
     }
 
     /// A stacked device is as slow as the slowest below it.
-    fn disk_tier(&self, device: &str, depth: usize) -> Option<&'static str> {
-        if ["ram", "zram", "pmem"]
-            .iter()
-            .any(|p| device.starts_with(p))
-        {
-            return Some("memory");
-        }
-        if device.starts_with("nvme") {
-            return Some("nvme");
+    fn disk_tier(&self, device: &str, depth: usize) -> Option<Guess> {
+        let guess = |tier: &str, reason: String| {
+            let tier = tier.to_owned();
+            Some(Guess { tier, reason })
+        };
+        for (prefix, tier) in BY_NAME {
+            if device.starts_with(prefix) {
+                return guess(tier, format!("its name begins with {prefix}"));
+            }
         }
         // Its flags say nothing of the file behind it.
         if device.starts_with("loop") {
@@ -136,26 +176,48 @@ impl Tiers {
         if depth > 0
             && let Ok((below, _)) = names_in(&block.join("slaves"), SLAVES_MAX)
         {
-            let below = below
+            let names = below
                 .iter()
                 .filter_map(|name| std::str::from_utf8(name).ok());
-            let tiers =
-                below.filter_map(|name| self.disk_tier(self.whole(name).as_str(), depth - 1));
-            let slowness = |t: &&str| ["memory", "nvme", "ssd", "hdd"].iter().position(|n| n == t);
-            if let Some(slowest) = tiers.max_by_key(slowness) {
-                return Some(slowest);
+            let guesses = names.filter_map(|name| {
+                let disk = self.whole(&block, name);
+                Some((name, self.disk_tier(&disk, depth - 1)?))
+            });
+            let slowness = |(_, g): &(&str, Guess)| SLOWER.iter().position(|n| *n == g.tier);
+            // Of several that are as slow, the first is named.
+            let slowest =
+                guesses.reduce(|worst, other| match slowness(&other) > slowness(&worst) {
+                    true => other,
+                    false => worst,
+                });
+            if let Some((name, Guess { tier, reason })) = slowest {
+                return guess(&tier, format!("as the slowest below it, {name}: {reason}"));
             }
         }
         let mut bytes = Vec::new();
         HeldFile::short_records(block.join("queue/rotational"))
             .read_and_close(&mut bytes)
             .ok()?;
-        sole_number(&bytes).map(|rotational| if rotational == 0 { "ssd" } else { "hdd" })
+        match sole_number(&bytes)? {
+            0 => guess("ssd", "its rotational flag is 0".to_owned()),
+            flag => guess("hdd", format!("its rotational flag is {flag}")),
+        }
     }
 
-    /// The whole disk that a partition is part of; a whole disk as it is.
-    fn whole(&self, device: &str) -> String {
-        whole_disk(&self.root, device, None).unwrap_or_else(|| device.to_owned())
+    /// The whole disk that something below `block` is part of; a whole disk as it is. A link in
+    /// `slaves` says it; only where there is none are all disks looked through.
+    fn whole(&self, block: &Path, device: &str) -> String {
+        if self.root.path("sys/block").join(device).is_dir() {
+            return device.to_owned();
+        }
+        let link = std::fs::read_link(block.join("slaves").join(device)).ok();
+        let parent = link.as_deref().and_then(Path::parent);
+        let parent = parent.and_then(Path::file_name).and_then(OsStr::to_str);
+        let parent = parent.filter(|disk| self.root.path("sys/block").join(disk).is_dir());
+        parent
+            .map(|disk| disk.replace('!', "/"))
+            .or_else(|| whole_disk(&self.root, device, None))
+            .unwrap_or_else(|| device.to_owned())
     }
 }
 
@@ -238,6 +300,27 @@ mod tests {
         check(&plain, "zram0", "memory");
         check(&plain, "loop0", "other");
         check(&plain, "absent", "other");
+        let why = |tiers: &Tiers, disk: &str, expect: &str| {
+            assert_eq!(tiers.guess(disk).reason, expect, "{disk}");
+        };
+        why(&plain, "sda", "its rotational flag is 1");
+        why(&plain, "nvme0n1", "its name begins with nvme");
+        why(&ruled, "vda", "rule 1 of sources.tiers.rules");
+        why(
+            &plain,
+            "dm-1",
+            "as the slowest below it, sda1: its rotational flag is 1",
+        );
+        why(
+            &plain,
+            "loop0",
+            "no rule matches, and its kind does not tell how fast it is",
+        );
+        let part = plain.guess_partition("sda1", "sda");
+        assert_eq!(part.reason, "as sda: its rotational flag is 1");
+        assert_eq!(part.tier, "hdd");
+        let part = ruled.guess_partition("vda1", "vda");
+        assert_eq!(part.tier, "burst_buffer");
     }
 
     #[test]

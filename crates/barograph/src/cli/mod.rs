@@ -8,6 +8,7 @@ mod http;
 mod insight;
 mod latest;
 mod output;
+mod probe;
 mod sql;
 mod status;
 mod streams;
@@ -57,6 +58,8 @@ enum Command {
     Insight(insight::Insight),
     /// Say what every source sees, what is missing and what would help
     Doctor(doctor::Doctor),
+    /// Measure what a disk can do, gently and only by reading
+    Probe(probe::Probe),
     /// Watch the node on a terminal screen
     Top(top::Top),
     /// Print the completion script of a shell
@@ -152,6 +155,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Sql(sql) => sql.run(),
         Command::Insight(insight) => insight.run(),
         Command::Doctor(doctor) => doctor.run(),
+        Command::Probe(probe) => probe.run(),
         Command::Top(top) => top.run(),
         Command::Completion { shell } => {
             let mut script = Vec::new();

@@ -6,8 +6,11 @@
 //! named in the report but have no streams until their first I/O.
 
 mod attributes;
-mod counters;
+mod bandwidth;
+pub(crate) mod counters;
 mod follow;
+mod latency;
+mod probed;
 
 use barograph_model::Pattern;
 use std::os::unix::ffi::OsStringExt as _;
@@ -25,6 +28,7 @@ use super::absent_or_fault;
 use counters::{Counters, parse_line};
 use follow::Disk;
 pub(crate) use follow::Fact;
+use probed::Probed;
 
 /// Most block devices that are looked at, partitions included.
 const DEVICES_MAX: usize = 4096;
@@ -39,6 +43,7 @@ pub struct Disks {
     attribute: Vec<u8>,
     devices: Roster<Device>,
     context: Context,
+    probed: Probed,
     absent: Option<String>,
     blocks_absent: bool,
 }
@@ -78,6 +83,7 @@ impl Disks {
             bytes: Vec::new(),
             attribute: Vec::new(),
             devices: Roster::new(DEVICES_MAX),
+            probed: Probed::new(&config.disk.probes),
             absent: None,
             blocks_absent: false,
             context: Context {
@@ -178,8 +184,10 @@ impl Disks {
             context.last_whole.extend_from_slice(name);
         }
         if let Device::Followed(disk) = device {
+            if disk.attributes(now_ns, batch, attribute, context.attributes_ns) {
+                disk.take_probe(self.probed.records());
+            }
             disk.put(now_ns, batch, counters);
-            disk.attributes(now_ns, batch, attribute, context.attributes_ns);
         }
     }
 
@@ -199,6 +207,13 @@ impl Source for Disks {
 
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
+        if self.probed.changed() {
+            for (_, device) in self.devices.iter_mut() {
+                if let Device::Followed(disk) = device {
+                    disk.take_probe(self.probed.records());
+                }
+            }
+        }
         self.devices.begin();
         match absent_or_fault(self.diskstats.read(&mut self.bytes), &mut self.absent) {
             Ok(true) => self.read_list(now_ns, batch, &mut faults),
@@ -222,10 +237,14 @@ impl Source for Disks {
     fn report(&self) -> Report {
         let (mut followed, mut idle, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
         let (mut missing, mut blind) = (Vec::new(), Vec::new());
+        let mut unmeasured = Vec::new();
         for (name, device) in self.devices.iter() {
             match device {
                 Device::Followed(disk) => {
                     followed.push(format!("{} ({})", disk.label, disk.tier));
+                    if disk.is_unmeasured() {
+                        unmeasured.push(disk.label.as_str());
+                    }
                     if !disk.attributes_seen {
                         blind.push(disk.label.as_str());
                     }
@@ -254,6 +273,13 @@ impl Source for Disks {
         if !skipped.is_empty() {
             sees += &format!("; left out by configuration: {}", skipped.join(", "));
         }
+        if !unmeasured.is_empty() {
+            let names = unmeasured.join(", ");
+            sees += &format!(
+                "; greatest bandwidth only as seen so far (baro probe measures it): {names}"
+            );
+        }
+        missing.extend(self.probed.missing());
         if let Some(why) = &self.absent {
             let what = if self.blocks_absent {
                 "disks"

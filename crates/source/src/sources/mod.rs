@@ -2,6 +2,7 @@
 
 pub mod cgroup;
 pub mod cpu;
+pub mod device;
 pub mod disk;
 pub mod filesystem;
 pub mod memory;
@@ -37,6 +38,7 @@ pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "pressure", interval_ms: 1000, usual: true, facts: &[pressure::Fact::SPECS], make: |c| Box::new(pressure::Pressure::new(c)) },
     Entry { name: "network", interval_ms: 1000, usual: true, facts: &[network::Fact::SPECS], make: |c| Box::new(network::Network::new(c)) },
     Entry { name: "cgroup", interval_ms: 2000, usual: true, facts: &[cgroup::Fact::SPECS], make: |c| Box::new(cgroup::Cgroups::new(c)) },
+    Entry { name: "device", interval_ms: 30_000, usual: true, facts: &[device::Fact::SPECS, device::On::SPECS], make: |c| Box::new(device::Devices::new(c)) },
 ];
 
 /// Makes every source that the configuration enables.
@@ -105,8 +107,9 @@ mod tests {
             );
             let last = name.rsplit('.').next().unwrap();
             let expect = match last {
-                "bytes" | "ops" | "requests" | "seconds" | "pages" | "tasks" | "packets" | "count"
-                | "ratio" | "flag" | "name" | "blocks" | "joules" | "watts" | "celsius" => last,
+                "bytes" | "ops" | "requests" | "seconds" | "pages" | "tasks" | "packets"
+                | "count" | "ratio" | "flag" | "name" | "blocks" | "joules" | "watts"
+                | "celsius" => last,
                 "bytes_per_second" => "bytes/s",
                 "ops_per_second" => "ops/s",
                 "depth" => "requests",

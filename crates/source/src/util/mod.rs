@@ -2,7 +2,9 @@
 
 pub(crate) mod command;
 pub(crate) mod file;
+pub(crate) mod identity;
 pub(crate) mod keyed;
+pub(crate) mod link;
 pub(crate) mod parse;
 pub(crate) mod rate;
 pub(crate) mod roster;

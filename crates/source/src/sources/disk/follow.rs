@@ -1,19 +1,19 @@
 //! One disk that is followed: its facts, and what they are computed from.
 
-use barograph_model::NS_PER_S;
 use std::ffi::OsStr;
 
 use crate::fact::{FactSet, facts, int};
+use crate::probe::Records;
 use crate::util::file::{HeldFile, SysRoot};
+use crate::util::identity;
+use crate::util::link::Link;
 use crate::util::rate::per_second;
 use crate::{Batch, SourceError};
 
 use super::attributes::{Files, Text};
+use super::bandwidth::{Bandwidth, Origin};
 use super::counters::Counters;
-
-/// The highest rate is taken over at least this long, so that a burst into a device's own cache
-/// or two reads close together do not pass for its bandwidth.
-const PEAK_WINDOW_NS: i64 = NS_PER_S * 9 / 10;
+use super::latency::Latencies;
 
 facts! {
     /// Facts of one disk.
@@ -39,7 +39,14 @@ facts! {
         WriteOpsRate: Gauge Float "write.ops_per_second" "ops/s" "Writes completed per second, since the last read-out.";
         ReadLatency: Gauge Float "read.latency.seconds" "seconds" "Mean time of the reads completed since the last read-out; 0 if there were none.";
         WriteLatency: Gauge Float "write.latency.seconds" "seconds" "Mean time of the writes completed since the last read-out; 0 if there were none.";
-        BandwidthMax: Gauge Float "bandwidth.max.bytes_per_second" "bytes/s" "The most that the device can transfer: as configured (measured), else the highest rate seen so far (derived).";
+        ReadLatencyP50: Gauge Float "read.latency.p50.seconds" "seconds" "Median time of reads in the last minute, each taken as the mean of the reads of its poll.";
+        ReadLatencyP90: Gauge Float "read.latency.p90.seconds" "seconds" "Time that 90 % of reads in the last minute took at most, each taken as the mean of its poll.";
+        ReadLatencyP99: Gauge Float "read.latency.p99.seconds" "seconds" "Time that 99 % of reads in the last minute took at most, each taken as the mean of its poll.";
+        WriteLatencyP50: Gauge Float "write.latency.p50.seconds" "seconds" "Median time of writes in the last minute, each taken as the mean of the writes of its poll.";
+        WriteLatencyP90: Gauge Float "write.latency.p90.seconds" "seconds" "Time that 90 % of writes in the last minute took at most, each taken as the mean of its poll.";
+        WriteLatencyP99: Gauge Float "write.latency.p99.seconds" "seconds" "Time that 99 % of writes in the last minute took at most, each taken as the mean of its poll.";
+        BandwidthMax: Gauge Float "bandwidth.max.bytes_per_second" "bytes/s" "The most that the device can transfer; disk.bandwidth.source.name says how it is known.";
+        BandwidthSource: State Text "bandwidth.source.name" "name" "How the greatest bandwidth is known: configured, probed, table (of its link) or observed.";
         ConcurrencyMax: Gauge Int "concurrency.max.requests" "requests" "The most requests that the device takes at once.";
         Size: State Int "size.bytes" "bytes" "Size of the device.";
         Rotational: State Bool "rotational.flag" "flag" "Whether the device has turning platters.";
@@ -59,10 +66,12 @@ pub(super) struct Disk {
     pub(super) tier: String,
     facts: FactSet<Fact>,
     last: Option<(i64, Counters)>,
-    /// Where the present window for the highest rate began.
-    window: Option<(i64, u64)>,
-    peak: f64,
-    bandwidth_max: Option<u64>,
+    reads: Quantiles,
+    writes: Quantiles,
+    bandwidth: Bandwidth,
+    link: Option<Link>,
+    serial: Option<String>,
+    size_bytes: Option<u64>,
     files: Files,
     attributes_next_ns: i64,
     pub(super) attributes_seen: bool,
@@ -82,9 +91,20 @@ impl Disk {
             facts: FactSet::labelled([("device", label.clone())])?,
             tier,
             last: None,
-            window: None,
-            peak: 0.0,
-            bandwidth_max,
+            reads: Quantiles::new([
+                Fact::ReadLatencyP50,
+                Fact::ReadLatencyP90,
+                Fact::ReadLatencyP99,
+            ]),
+            writes: Quantiles::new([
+                Fact::WriteLatencyP50,
+                Fact::WriteLatencyP90,
+                Fact::WriteLatencyP99,
+            ]),
+            bandwidth: Bandwidth::new(bandwidth_max, None),
+            link: Link::of(root, sysfs_name),
+            serial: identity::serial(&root.path("sys/block").join(sysfs_name)),
+            size_bytes: None,
             files: Files::new(root, sysfs_name),
             attributes_next_ns: i64::MIN,
             attributes_seen: false,
@@ -100,8 +120,16 @@ impl Disk {
             && let Some(step) = counters.since(&old)
         {
             self.put_rates(now_ns, batch, &step, at_ns.saturating_sub(then_ns));
+            self.reads.latencies.add(at_ns, step.read_ops, step.read_ms);
+            self.writes
+                .latencies
+                .add(at_ns, step.write_ops, step.write_ms);
         }
-        self.put_bandwidth(now_ns, batch, counters);
+        self.reads.put(now_ns, batch, &mut self.facts);
+        self.writes.put(now_ns, batch, &mut self.facts);
+        let bytes = counters.read_bytes.saturating_add(counters.write_bytes);
+        self.bandwidth.observe(at_ns, bytes);
+        self.put_bandwidth(now_ns, batch);
     }
 
     fn put_counters(&mut self, now_ns: i64, batch: &mut Batch, c: &Counters) {
@@ -167,43 +195,54 @@ impl Disk {
         }
     }
 
-    fn put_bandwidth(&mut self, now_ns: i64, batch: &mut Batch, counters: &Counters) {
-        if let Some(configured) = self.bandwidth_max {
-            return self
-                .facts
-                .measured(batch, now_ns, Fact::BandwidthMax, configured as f64);
+    fn put_bandwidth(&mut self, now_ns: i64, batch: &mut Batch) {
+        let Some((rate, origin)) = self.bandwidth.now() else {
+            return;
+        };
+        let fact = Fact::BandwidthMax;
+        match origin {
+            Origin::Configured | Origin::Probed => {
+                self.facts.measured(batch, now_ns, fact, rate);
+            }
+            Origin::Table | Origin::Observed => self.facts.derived(batch, now_ns, fact, rate),
         }
-        let at_ns = batch.monotonic_ns();
-        let bytes = counters.read_bytes.saturating_add(counters.write_bytes);
-        let (since_ns, old) = *self.window.get_or_insert((at_ns, bytes));
-        let elapsed_ns = at_ns.saturating_sub(since_ns);
-        if bytes < old || elapsed_ns >= PEAK_WINDOW_NS {
-            let rate = bytes
-                .checked_sub(old)
-                .and_then(|growth| per_second(growth, elapsed_ns));
-            self.peak = self.peak.max(rate.unwrap_or(0.0));
-            self.window = Some((at_ns, bytes));
-        }
-        if self.peak > 0.0 {
-            self.facts
-                .derived(batch, now_ns, Fact::BandwidthMax, self.peak);
-        }
+        self.facts
+            .text(batch, now_ns, Fact::BandwidthSource, origin.as_str());
     }
 
-    /// Reads the attributes if it is time to.
+    /// Takes what `baro probe` measured on this disk; a measurement of another disk that had this
+    /// name is none.
+    pub(super) fn take_probe(&mut self, records: &Records) {
+        let record = records.get(&self.label);
+        let record = record.filter(|r| r.is_of(self.size_bytes, self.serial.as_deref()));
+        self.bandwidth.probed = record.map(|r| r.bytes_per_second);
+    }
+
+    /// Whether nothing but what was seen so far tells its bandwidth.
+    pub(super) fn is_unmeasured(&self) -> bool {
+        !matches!(
+            self.bandwidth.now(),
+            Some((_, Origin::Configured | Origin::Probed | Origin::Table))
+        )
+    }
+
+    /// Reads the attributes if it is time to; whether it was.
     pub(super) fn attributes(
         &mut self,
         now_ns: i64,
         batch: &mut Batch,
         bytes: &mut Vec<u8>,
         every_ns: i64,
-    ) {
+    ) -> bool {
         if batch.monotonic_ns() < self.attributes_next_ns {
-            return;
+            return false;
         }
         self.attributes_next_ns = batch.monotonic_ns().saturating_add(every_ns);
         let numbers = self.files.numbers(bytes);
         self.attributes_seen = numbers.size_bytes.is_some();
+        self.size_bytes = numbers.size_bytes;
+        let link = self.link.as_ref().zip(numbers.rotational);
+        self.bandwidth.table = link.and_then(|(link, rotating)| link.expected(rotating));
         let counts = [
             (Fact::ConcurrencyMax, numbers.concurrency_max),
             (Fact::Size, numbers.size_bytes),
@@ -234,9 +273,40 @@ impl Disk {
                     .text_attribute(batch, now_ns, fact, text, every_ns);
             }
         }
+        true
     }
 
     pub(super) fn retire(&mut self, batch: &mut Batch) {
         self.facts.retire(batch);
+    }
+}
+
+/// The streams of latency quantiles of one direction. Without a request in the last minute there
+/// are none.
+struct Quantiles {
+    latencies: Latencies,
+    facts: [Fact; 3],
+    alive: bool,
+}
+
+impl Quantiles {
+    fn new(facts: [Fact; 3]) -> Self {
+        Self {
+            latencies: Latencies::new(),
+            facts,
+            alive: false,
+        }
+    }
+
+    fn put(&mut self, now_ns: i64, batch: &mut Batch, facts: &mut FactSet<Fact>) {
+        let quantiles = self.latencies.quantiles();
+        for (i, fact) in self.facts.into_iter().enumerate() {
+            match quantiles {
+                Some(values) => facts.derived(batch, now_ns, fact, values[i]),
+                None if self.alive => facts.retire_one(batch, fact),
+                None => {}
+            }
+        }
+        self.alive = quantiles.is_some();
     }
 }

@@ -1,0 +1,380 @@
+//! Which block devices there are, of what kind, and what stands on what.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::SourceError;
+use crate::sources::disk::counters::Counters;
+use crate::util::file::{HeldFile, SysRoot, names_in};
+use crate::util::parse::{escape, lines, sole_number, sole_text, words};
+
+/// How deep devices may stand on each other: deeper than any that is made on purpose.
+const DEPTH_MAX: usize = 8;
+/// Most devices directly below one. RAID 10 of md takes 384 at most.
+const SLAVES_MAX: usize = 512;
+/// Most names in the directory of one disk.
+const NAMES_MAX: usize = 512;
+/// Devices that exist in numbers before anyone uses them.
+const STANDBY: [&[u8]; 5] = [b"loop", b"ram", b"zram", b"nbd", b"rbd"];
+/// Names that tell the kind, where nothing in `/sys` does.
+const BY_NAME: [(&[u8], Kind); 11] = [
+    (b"loop", Kind::Loop),
+    (b"zram", Kind::Memory),
+    (b"ram", Kind::Memory),
+    (b"nbd", Kind::Network),
+    (b"rbd", Kind::Network),
+    (b"drbd", Kind::Network),
+    (b"bcache", Kind::Cache),
+    (b"sr", Kind::Optical),
+    (b"fd", Kind::Other),
+    (b"zd", Kind::Volume),
+    (b"nullb", Kind::Other),
+];
+/// Disks of drivers whose devices have no `device` in a recorded tree; in a living one all have.
+const DISK_NAMES: [&[u8]; 9] = [
+    b"sd", b"hd", b"vd", b"xvd", b"nvme", b"mmcblk", b"dasd", b"cciss", b"pmem",
+];
+/// Beginnings of the UUIDs that users of the device mapper give
+/// (Documentation/ABI/testing/sysfs-block-dm).
+const BY_UUID: [(&str, Kind); 5] = [
+    ("LVM-", Kind::Lvm),
+    ("CRYPT-", Kind::Crypt),
+    ("mpath-", Kind::Multipath),
+    ("DMRAID-", Kind::Raid),
+    ("bcache-", Kind::Cache),
+];
+
+/// What a block device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Disk,
+    Partition,
+    Raid,
+    Lvm,
+    Crypt,
+    Multipath,
+    /// Some other target of the device mapper.
+    Mapper,
+    Cache,
+    Loop,
+    Memory,
+    Network,
+    Optical,
+    Volume,
+    Other,
+}
+
+impl Kind {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Disk => "disk",
+            Self::Partition => "partition",
+            Self::Raid => "raid",
+            Self::Lvm => "lvm",
+            Self::Crypt => "crypt",
+            Self::Multipath => "multipath",
+            Self::Mapper => "dm",
+            Self::Cache => "cache",
+            Self::Loop => "loop",
+            Self::Memory => "memory",
+            Self::Network => "network",
+            Self::Optical => "optical",
+            Self::Volume => "volume",
+            Self::Other => "other",
+        }
+    }
+
+    /// Whether it has a queue whose settings matter to anyone.
+    pub(super) fn has_queue(self) -> bool {
+        !matches!(
+            self,
+            Self::Partition | Self::Loop | Self::Memory | Self::Optical | Self::Other
+        )
+    }
+}
+
+/// A block device.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    /// As in `/sys`, where a `!` stands for a slash.
+    pub(super) name: Vec<u8>,
+    /// As the kernel calls it.
+    pub(super) label: String,
+    pub(super) dir: PathBuf,
+    pub(super) kind: Kind,
+    /// `major:minor`.
+    pub(super) number: String,
+    /// Its name below `/dev/mapper`.
+    pub(super) mapper: Option<String>,
+    /// Of a partition, the whole disk.
+    pub(super) parent: Option<usize>,
+    /// Names of what it stands on.
+    slaves: Vec<Vec<u8>>,
+    below: Vec<usize>,
+}
+
+impl Node {
+    pub(super) fn os_name(&self) -> &OsStr {
+        OsStr::from_bytes(&self.name)
+    }
+}
+
+/// All block devices at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Topology {
+    pub(super) nodes: Vec<Node>,
+    /// Names of devices that nobody used yet.
+    pub(super) unused: Vec<String>,
+    /// Names of devices without a medium.
+    pub(super) empty: Vec<String>,
+    /// How many were too many.
+    pub(super) refused: usize,
+    /// The disk that goes for each device: of several paths to one, the first.
+    stands_for: BTreeMap<usize, usize>,
+}
+
+impl Topology {
+    /// Looks through `/sys/block`.
+    pub(super) fn scan(
+        root: &SysRoot,
+        max: usize,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Self, SourceError> {
+        let blocks = root.path("sys/block");
+        let (names, all) = names_in(&blocks, max)?;
+        let mut topology = Self {
+            refused: all - names.len(),
+            ..Self::default()
+        };
+        for name in names {
+            let dir = blocks.join(OsStr::from_bytes(&name));
+            topology.take_whole(name, dir, max, bytes);
+        }
+        topology.connect();
+        Ok(topology)
+    }
+
+    fn take_whole(&mut self, name: Vec<u8>, dir: PathBuf, max: usize, bytes: &mut Vec<u8>) {
+        // A path of NVMe's own multipathing: the device that stands for all of them is listed too.
+        if number(&dir.join("hidden"), bytes) == Some(1) {
+            return;
+        }
+        if number(&dir.join("size"), bytes) == Some(0) {
+            return self.empty.push(label(&name));
+        }
+        if STANDBY.iter().any(|prefix| name.starts_with(prefix)) && is_untouched(&dir, bytes) {
+            return self.unused.push(label(&name));
+        }
+        let (inside, _) = names_in(&dir, NAMES_MAX).unwrap_or_default();
+        let has = |entry: &[u8]| inside.iter().any(|name| name == entry);
+        let uuid = text(&dir.join("dm/uuid"), bytes);
+        let whole = Node {
+            label: label(&name),
+            kind: kind(&name, has, uuid.as_deref()),
+            number: text(&dir.join("dev"), bytes).unwrap_or_default(),
+            mapper: text(&dir.join("dm/name"), bytes).filter(|_| has(b"dm")),
+            parent: None,
+            slaves: match has(b"slaves") {
+                true => names_in(&dir.join("slaves"), SLAVES_MAX).map_or(Vec::new(), |(n, _)| n),
+                false => Vec::new(),
+            },
+            below: Vec::new(),
+            name,
+            dir,
+        };
+        if self.nodes.len() >= max {
+            self.refused += 1;
+            return;
+        }
+        let disk = self.nodes.len();
+        let parts: Vec<Node> = inside
+            .iter()
+            .filter(|entry| is_part_name(entry, &whole.name))
+            .filter_map(|entry| partition(entry, &whole, disk, bytes))
+            .collect();
+        self.nodes.push(whole);
+        for part in parts {
+            match self.nodes.len() < max {
+                true => self.nodes.push(part),
+                false => self.refused += 1,
+            }
+        }
+    }
+
+    /// Finds what stands on what, once all are known.
+    fn connect(&mut self) {
+        let by_name: BTreeMap<Vec<u8>, usize> = self
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(at, node)| (node.name.clone(), at))
+            .collect();
+        for node in &mut self.nodes {
+            let slaves = node.slaves.iter();
+            node.below = slaves
+                .filter_map(|name| by_name.get(name).copied())
+                .collect();
+        }
+        for node in self.nodes.iter().filter(|n| n.kind == Kind::Multipath) {
+            // sdb comes before sdaa.
+            let order = |at: &&usize| (self.nodes[**at].name.len(), &self.nodes[**at].name);
+            let Some(first) = node.below.iter().min_by_key(order) else {
+                continue;
+            };
+            let stands_for = node.below.iter().map(|path| (*path, *first));
+            self.stands_for.extend(stands_for);
+        }
+    }
+
+    /// The disks that a device stands on, itself included if it is one; in order, each once.
+    pub(super) fn disks_below(&self, at: usize) -> Vec<usize> {
+        let mut disks = Vec::new();
+        self.collect(at, DEPTH_MAX, &mut disks);
+        disks.sort_unstable();
+        disks.dedup();
+        disks
+    }
+
+    fn collect(&self, at: usize, depth: usize, disks: &mut Vec<usize>) {
+        let node = &self.nodes[at];
+        if depth == 0 || disks.len() > SLAVES_MAX {
+            return;
+        }
+        if let Some(disk) = node.parent {
+            self.collect(disk, depth - 1, disks);
+        } else if node.kind == Kind::Disk {
+            disks.push(self.stands_for.get(&at).copied().unwrap_or(at));
+        } else {
+            for below in &node.below {
+                self.collect(*below, depth - 1, disks);
+            }
+        }
+    }
+}
+
+fn partition(name: &[u8], whole: &Node, disk: usize, bytes: &mut Vec<u8>) -> Option<Node> {
+    let dir = whole.dir.join(OsStr::from_bytes(name));
+    number(&dir.join("partition"), bytes)?;
+    Some(Node {
+        label: label(name),
+        kind: Kind::Partition,
+        number: text(&dir.join("dev"), bytes).unwrap_or_default(),
+        mapper: None,
+        parent: Some(disk),
+        slaves: Vec::new(),
+        below: Vec::new(),
+        name: name.to_vec(),
+        dir,
+    })
+}
+
+/// The disk's name and a number, with a `p` between where the name ends in a digit.
+fn is_part_name(entry: &[u8], disk: &[u8]) -> bool {
+    let rest = entry.strip_prefix(disk);
+    let rest = rest.map(|rest| rest.strip_prefix(b"p").unwrap_or(rest));
+    rest.is_some_and(|n| !n.is_empty() && n.iter().all(u8::is_ascii_digit))
+}
+
+fn kind(name: &[u8], has: impl Fn(&[u8]) -> bool, uuid: Option<&str>) -> Kind {
+    if name.starts_with(b"dm-") || has(b"dm") {
+        return uuid.map_or(Kind::Mapper, mapper_kind);
+    }
+    if name.starts_with(b"md") || has(b"md") {
+        return Kind::Raid;
+    }
+    let known = BY_NAME.iter().find(|(prefix, _)| {
+        let rest = name.strip_prefix(*prefix);
+        rest.is_some_and(|rest| rest.first().is_some_and(u8::is_ascii_digit))
+    });
+    if let Some((_, kind)) = known {
+        return *kind;
+    }
+    match has(b"device") || DISK_NAMES.iter().any(|prefix| name.starts_with(prefix)) {
+        true => Kind::Disk,
+        false => Kind::Other,
+    }
+}
+
+/// `part1-mpath-…` is a partition that kpartx made of a multipath device.
+fn mapper_kind(uuid: &str) -> Kind {
+    if let Some((number, _)) = uuid.strip_prefix("part").and_then(|r| r.split_once('-'))
+        && !number.is_empty()
+        && number.bytes().all(|b| b.is_ascii_digit())
+    {
+        return Kind::Partition;
+    }
+    let known = BY_UUID.iter().find(|(prefix, _)| uuid.starts_with(prefix));
+    known.map_or(Kind::Mapper, |(_, kind)| *kind)
+}
+
+/// As the kernel names it: a slash is a `!` in `/sys`.
+fn label(name: &[u8]) -> String {
+    escape(name).replace('!', "/")
+}
+
+fn is_untouched(dir: &Path, bytes: &mut Vec<u8>) -> bool {
+    let read = HeldFile::short_records(dir.join("stat")).read_and_close(bytes);
+    let first = read.ok().and_then(|()| lines(bytes).next());
+    let counters = first.and_then(|line| Counters::parse(words(line)));
+    counters.is_none_or(|c| c.is_untouched())
+}
+
+fn number(path: &Path, bytes: &mut Vec<u8>) -> Option<u64> {
+    HeldFile::short_records(path.to_owned())
+        .read_and_close(bytes)
+        .ok()?;
+    sole_number(bytes)
+}
+
+fn text(path: &Path, bytes: &mut Vec<u8>) -> Option<String> {
+    HeldFile::short_records(path.to_owned())
+        .read_and_close(bytes)
+        .ok()?;
+    sole_text(bytes).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_by_name_and_uuid() {
+        let check = |name: &str, entries: &[&str], uuid: Option<&str>, expect: Kind| {
+            let has = |entry: &[u8]| entries.iter().any(|e| e.as_bytes() == entry);
+            assert_eq!(kind(name.as_bytes(), has, uuid), expect, "{name} {uuid:?}");
+        };
+        check("sda", &["device"], None, Kind::Disk);
+        check("nvme0n1", &[], None, Kind::Disk);
+        check("unheard", &["device"], None, Kind::Disk);
+        check("unheard", &[], None, Kind::Other);
+        check("sr0", &["device"], None, Kind::Optical);
+        check("srx", &["device"], None, Kind::Disk);
+        check("md127", &["md"], None, Kind::Raid);
+        check("bcache0", &["bcache"], None, Kind::Cache);
+        check("zram0", &[], None, Kind::Memory);
+        check("dm-0", &["dm"], None, Kind::Mapper);
+        check("dm-0", &["dm"], Some("LVM-abc"), Kind::Lvm);
+        check("dm-0", &["dm"], Some("CRYPT-LUKS2-abc-root"), Kind::Crypt);
+        check("dm-0", &["dm"], Some("mpath-3600"), Kind::Multipath);
+        check("dm-0", &["dm"], Some("part2-mpath-3600"), Kind::Partition);
+        check("dm-0", &["dm"], Some("party-mpath-3600"), Kind::Mapper);
+        check("dm-0", &["dm"], Some("STRATIS-1"), Kind::Mapper);
+    }
+
+    #[test]
+    fn names_of_partitions() {
+        for (entry, disk, expect) in [
+            ("sda1", "sda", true),
+            ("nvme0n1p12", "nvme0n1", true),
+            ("sda", "sda", false),
+            ("sdaa", "sda", false),
+            ("stat", "sda", false),
+            ("sda_x", "sda", false),
+        ] {
+            let is = is_part_name(entry.as_bytes(), disk.as_bytes());
+            assert_eq!(is, expect, "{entry} of {disk}");
+        }
+    }
+}
