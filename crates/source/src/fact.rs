@@ -136,9 +136,21 @@ impl<T: FactTable> FactSet<T> {
         text: &str,
         every_ns: i64,
     ) {
+        let value = self.shared(fact, text);
+        self.attribute(batch, now_ns, fact, value, every_ns);
+    }
+
+    /// Text read whenever the source is; allocates only when it changes.
+    pub(crate) fn text(&mut self, batch: &mut Batch, now_ns: i64, fact: T, text: &str) {
+        let value = self.shared(fact, text);
+        self.measured(batch, now_ns, fact, value);
+    }
+
+    /// The text as a value, the one of the last time if it is the same.
+    fn shared(&mut self, fact: T, text: &str) -> Value {
         let place = fact.index();
         let known = self.texts.iter().position(|(p, _)| *p == place);
-        let value = match known {
+        match known {
             Some(i) if *self.texts[i].1 == *text => Value::Text(self.texts[i].1.clone()),
             _ => {
                 let value = Value::text(text);
@@ -150,8 +162,7 @@ impl<T: FactTable> FactSet<T> {
                 }
                 value
             }
-        };
-        self.attribute(batch, now_ns, fact, value, every_ns);
+        }
     }
 
     fn put(&mut self, batch: &mut Batch, fact: T, sample: Sample, every_ns: Option<i64>) {

@@ -14,6 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::SourceError;
+use crate::error::Faults;
 
 /// Most bytes that one file may have.
 pub(crate) const FILE_BYTES_MAX: usize = 8 << 20;
@@ -136,6 +137,20 @@ impl HeldFile {
         let result = self.read(bytes);
         self.fd = None;
         result
+    }
+
+    /// Reads what not every kernel has: whether it was read. That it is absent is no fault; without
+    /// it there are no bytes.
+    pub(crate) fn read_if_there(&mut self, bytes: &mut Vec<u8>, faults: &mut Faults) -> bool {
+        match self.read(bytes) {
+            Ok(()) => true,
+            Err(fault) => {
+                if !fault.is_absent() {
+                    faults.add(fault);
+                }
+                false
+            }
+        }
     }
 
     fn bounded(&self, bytes: &mut Vec<u8>) -> Result<(), SourceError> {
