@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::config::Globs;
 use crate::error::Faults;
-use crate::fact::{FactSet, facts};
+use crate::fact::{FactSet, facts, int};
 use crate::report::counted;
 use crate::tier::{Tiers, whole_disk};
 use crate::util::file::{HeldFile, SysRoot};
@@ -74,6 +74,8 @@ struct Followed {
     facts: FactSet<Fact>,
     slot: usize,
     attributes_next_ns: i64,
+    /// As it last said.
+    block_bytes: Option<u64>,
     trouble: Option<Trouble>,
 }
 
@@ -173,6 +175,7 @@ impl Filesystems {
             facts,
             slot,
             attributes_next_ns: i64::MIN,
+            block_bytes: None,
             trouble: None,
         })
     }
@@ -306,8 +309,7 @@ impl Followed {
             self.facts.derived(batch, now_ns, Fact::Used, used / usable);
         }
         if space.block_bytes > 0 {
-            self.facts
-                .count(batch, now_ns, Fact::Block, space.block_bytes);
+            self.block_bytes = Some(space.block_bytes);
         }
         self.facts
             .measured(batch, now_ns, Fact::Readonly, space.readonly);
@@ -333,13 +335,17 @@ impl Followed {
                 None => self.facts.retire_one(batch, fact),
             }
         }
-        match below.disks {
-            Some(disks) => {
-                let disks = crate::fact::int(disks as u64);
-                self.facts
-                    .attribute(batch, now_ns, Fact::Devices, disks, every_ns);
+        let counts = [
+            (Fact::Devices, below.disks.map(|disks| disks as u64)),
+            (Fact::Block, self.block_bytes),
+        ];
+        for (fact, count) in counts {
+            match count {
+                Some(count) => self
+                    .facts
+                    .attribute(batch, now_ns, fact, int(count), every_ns),
+                None => self.facts.retire_one(batch, fact),
             }
-            None => self.facts.retire_one(batch, Fact::Devices),
         }
     }
 

@@ -423,3 +423,70 @@ fn what_file_systems_stand_on() {
     assert!(reader.batch.retired().is_empty());
     texts(&reader, &[(&archive("compression.name"), "lzo")]);
 }
+
+/// On the machine that runs the tests, whatever it has of these.
+#[test]
+fn the_real_machine_is_read_without_fault() {
+    for name in ["raid", "btrfs", "zfs", "filesystem"] {
+        let config = barograph_source::SourcesConfig::default();
+        let mut reader = Reader::new(crate::support::source(&config, name));
+        for _ in 0..3 {
+            let result = reader.read();
+            let rendered = reader.render(result, std::path::Path::new("/nowhere"));
+            assert!(!rendered.contains("fault:"), "{rendered}");
+        }
+    }
+}
+
+/// Every file of the three sources, cut at every byte: nothing is said that the whole files do not
+/// say, but for the sums of lists of bad blocks, where a line that is gone is not missed.
+#[test]
+fn each_attribute_cut_at_every_byte() {
+    let places = [
+        ("raid", MD0.to_owned()),
+        ("btrfs", format!("sys/fs/btrfs/{BTRFS}")),
+        ("zfs", "proc/spl/kstat/zfs/tank".to_owned()),
+    ];
+    for (name, top) in places {
+        let tree = Tree::of("hdd-raid");
+        let mut reader = Reader::new(tree.source(name));
+        reader.read().unwrap();
+        let said = |reader: &Reader| {
+            let result = Ok(());
+            let text = reader.render(result, tree.path());
+            text.lines()
+                .map(str::to_owned)
+                .collect::<std::collections::BTreeSet<_>>()
+        };
+        let whole = said(&reader);
+        let mut files = Vec::new();
+        files_below(&tree.path().join(&top), &mut files);
+        assert!(files.len() > 3, "{top}");
+        for file in files.iter().filter(|file| !file.ends_with("bad_blocks")) {
+            let bytes = std::fs::read(file).unwrap();
+            for end in 0..bytes.len() {
+                std::fs::write(file, &bytes[..end]).unwrap();
+                let mut reader = Reader::new(tree.source(name));
+                let _ = reader.read();
+                let more: Vec<_> = said(&reader).difference(&whole).cloned().collect();
+                let is_value = |line: &&String| line.contains(" = ");
+                assert_eq!(
+                    more.iter().find(is_value),
+                    None,
+                    "{} cut at {end}",
+                    file.display()
+                );
+            }
+            std::fs::write(file, &bytes).unwrap();
+        }
+    }
+}
+
+fn files_below(dir: &std::path::Path, files: &mut Vec<std::path::PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap().is_dir() {
+            true => files_below(&entry.path(), files),
+            false => files.push(entry.path()),
+        }
+    }
+}
