@@ -315,6 +315,8 @@ pub struct FilesystemConfig {
     pub skip_mounts: Vec<String>,
     /// Milliseconds after which a mount that does not answer is reported as not responding.
     pub timeout_ms: u64,
+    /// Milliseconds between looks at attributes: compression, RAID level, number of disks.
+    pub attributes_interval_ms: u64,
 }
 
 impl Default for FilesystemConfig {
@@ -330,11 +332,16 @@ impl Default for FilesystemConfig {
                 "/run/user/*",
             ]),
             timeout_ms: 2000,
+            attributes_interval_ms: ATTRIBUTES_INTERVAL_MS,
         }
     }
 }
 
 impl FilesystemConfig {
+    pub(crate) fn attributes_interval_ns(&self) -> i64 {
+        ns(self.attributes_interval_ms)
+    }
+
     pub(crate) fn timeout(&self) -> std::time::Duration {
         std::time::Duration::from_nanos(ns(self.timeout_ms.max(1)).min(60 * NS_PER_S) as u64)
     }

@@ -97,11 +97,16 @@ impl SourceError {
         let Self::Read { errno, .. } = self else {
             return false;
         };
-        matches!(
-            *errno,
-            Errno::NOENT | Errno::NOTDIR | Errno::NODEV | Errno::NXIO | Errno::OPNOTSUPP
-        )
+        is_absent(*errno)
     }
+}
+
+/// Whether the kernel says so of what this machine does not have.
+pub(crate) fn is_absent(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::NOENT | Errno::NOTDIR | Errno::NODEV | Errno::NXIO | Errno::OPNOTSUPP
+    )
 }
 
 /// The faults of one read, kept as the first and a count.

@@ -140,7 +140,13 @@ impl<T: FactTable> FactSet<T> {
         self.attribute(batch, now_ns, fact, value, every_ns);
     }
 
-    /// The text as it was if it is the same, else anew.
+    /// Text read whenever the source is; allocates only when it changes.
+    pub(crate) fn text(&mut self, batch: &mut Batch, now_ns: i64, fact: T, text: &str) {
+        let value = self.shared(fact, text);
+        self.measured(batch, now_ns, fact, value);
+    }
+
+    /// The text as a value, the one of the last time if it is the same.
     fn shared(&mut self, fact: T, text: &str) -> Value {
         let place = fact.index();
         let known = self.texts.iter().position(|(p, _)| *p == place);
@@ -157,12 +163,6 @@ impl<T: FactTable> FactSet<T> {
                 value
             }
         }
-    }
-
-    /// A text read whenever its source is; allocates only when it changes.
-    pub(crate) fn text(&mut self, batch: &mut Batch, now_ns: i64, fact: T, text: &str) {
-        let value = self.shared(fact, text);
-        self.put(batch, fact, Sample::measured(now_ns, value), None);
     }
 
     fn put(&mut self, batch: &mut Batch, fact: T, sample: Sample, every_ns: Option<i64>) {

@@ -3,6 +3,8 @@
 //! One stream set per file system, not per mount: bind mounts, subvolumes and covered mounts are
 //! collapsed. A mount that does not answer is reported as such and keeps no other waiting.
 
+mod below;
+mod compression;
 mod mountinfo;
 mod probe;
 
@@ -15,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::config::Globs;
 use crate::error::Faults;
-use crate::fact::{FactSet, facts};
+use crate::fact::{FactSet, facts, int};
 use crate::report::counted;
 use crate::tier::{Tiers, whole_disk};
 use crate::util::file::{HeldFile, SysRoot};
@@ -38,6 +40,10 @@ facts! {
         Used: Gauge Float "used.ratio" "ratio" "Used space as a share of used and available space, as df gives it.";
         FilesTotal: Gauge Int "files.total.count" "count" "Inodes; 0 where they are made as needed.";
         FilesFree: Gauge Int "files.free.count" "count" "Unused inodes.";
+        Block: State Int "block.bytes" "bytes" "The smallest piece of space that a file gets.";
+        Compression: State Text "compression.name" "name" "How files are compressed, as the mount options have it; none where they are not.";
+        Raid: State Text "raid.name" "name" "RAID level of what it stands on; none on plain disks.";
+        Devices: State Int "devices.count" "count" "Physical disks that it stands on.";
         Readonly: State Bool "readonly.flag" "flag" "Whether it is mounted read-only.";
         Responding: State Bool "responding.flag" "flag" "Whether it answers in time.";
     }
@@ -53,6 +59,7 @@ pub struct Filesystems {
     skip_fstypes: Globs,
     skip_mounts: Globs,
     timeout: std::time::Duration,
+    attributes_ns: i64,
     tiers: Tiers,
     probes: Probes,
     followed: Vec<Followed>,
@@ -66,6 +73,9 @@ struct Followed {
     tier: String,
     facts: FactSet<Fact>,
     slot: usize,
+    attributes_next_ns: i64,
+    /// As it last said.
+    block_bytes: Option<u64>,
     trouble: Option<Trouble>,
 }
 
@@ -97,6 +107,7 @@ impl Filesystems {
             skip_fstypes: Globs::new(&config.filesystem.skip_fstypes),
             skip_mounts: Globs::new(&config.filesystem.skip_mounts),
             timeout: config.filesystem.timeout(),
+            attributes_ns: config.filesystem.attributes_interval_ns(),
             tiers: Tiers::new(&config.tiers, &root),
             probes: Probes::new(stat),
             followed: Vec::new(),
@@ -115,7 +126,12 @@ impl Filesystems {
         if !bad.any() {
             let probes = &self.probes;
             self.followed.retain_mut(|followed| {
-                let stays = mounts.contains(&followed.mount);
+                let now = mounts.iter().find(|mount| followed.mount.is_same(mount));
+                let stays = now.is_some();
+                if let Some(now) = now.filter(|now| **now != followed.mount) {
+                    followed.mount = now.clone();
+                    followed.attributes_next_ns = i64::MIN;
+                }
                 if !stays {
                     followed.facts.retire(batch);
                     probes.remove(followed.slot);
@@ -124,7 +140,7 @@ impl Filesystems {
             });
             self.known.clone_from(&self.bytes);
         }
-        mounts.retain(|mount| self.followed.iter().all(|f| f.mount != *mount));
+        mounts.retain(|mount| self.followed.iter().all(|f| !f.mount.is_same(mount)));
         let room = MOUNTS_MAX.saturating_sub(self.followed.len());
         self.refused = mounts.len().saturating_sub(room);
         self.unnameable.clear();
@@ -158,6 +174,8 @@ impl Filesystems {
             tier,
             facts,
             slot,
+            attributes_next_ns: i64::MIN,
+            block_bytes: None,
             trouble: None,
         })
     }
@@ -193,6 +211,7 @@ impl Source for Filesystems {
         for followed in &mut self.followed {
             let answer = self.probes.answer(followed.slot);
             followed.put(now_ns, batch, answer);
+            followed.attributes(now_ns, batch, &self.root, self.attributes_ns);
         }
         if self.refused > 0 {
             let refused = self.refused;
@@ -221,6 +240,15 @@ impl Source for Filesystems {
         };
         let mut missing: Vec<_> = missing_proc("mounts", &self.absent).into_iter().collect();
         missing.extend(self.unnameable.iter().cloned());
+        let zfs = self.followed.iter().filter(|f| f.mount.fstype == "zfs");
+        let zfs: Vec<_> = zfs.map(|f| f.mount.label.as_str()).collect();
+        if !zfs.is_empty() {
+            missing.push(Missing::new(
+                format!("compression, RAID level and disks of {}", zfs.join(", ")),
+                "the kernel's files do not tell them of zfs",
+                "zpool status and zfs get compression do",
+            ));
+        }
         missing.extend(self.followed.iter().filter_map(Followed::missing));
         if let Some(fault) = &self.probes.thread_fault {
             let remedy = "raise the limit on threads (ulimit -u, pids.max)";
@@ -280,9 +308,45 @@ impl Followed {
         if usable > 0.0 {
             self.facts.derived(batch, now_ns, Fact::Used, used / usable);
         }
+        if space.block_bytes > 0 {
+            self.block_bytes = Some(space.block_bytes);
+        }
         self.facts
             .measured(batch, now_ns, Fact::Readonly, space.readonly);
         self.facts.measured(batch, now_ns, Fact::Responding, true);
+    }
+
+    /// Looks at what it stands on, if it is time to.
+    fn attributes(&mut self, now_ns: i64, batch: &mut Batch, root: &SysRoot, every_ns: i64) {
+        if batch.monotonic_ns() < self.attributes_next_ns {
+            return;
+        }
+        self.attributes_next_ns = batch.monotonic_ns().saturating_add(every_ns);
+        let below = below::look(root, &self.mount);
+        let texts = [
+            (Fact::Compression, &self.mount.compression),
+            (Fact::Raid, &below.raid),
+        ];
+        for (fact, text) in texts {
+            match text {
+                Some(text) => self
+                    .facts
+                    .text_attribute(batch, now_ns, fact, text, every_ns),
+                None => self.facts.retire_one(batch, fact),
+            }
+        }
+        let counts = [
+            (Fact::Devices, below.disks.map(|disks| disks as u64)),
+            (Fact::Block, self.block_bytes),
+        ];
+        for (fact, count) in counts {
+            match count {
+                Some(count) => self
+                    .facts
+                    .attribute(batch, now_ns, fact, int(count), every_ns),
+                None => self.facts.retire_one(batch, fact),
+            }
+        }
     }
 
     fn missing(&self) -> Option<Missing> {

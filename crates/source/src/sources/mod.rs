@@ -1,5 +1,6 @@
 //! The sources, one file per kernel interface, and the table that names them all.
 
+pub mod btrfs;
 pub mod cgroup;
 pub mod cpu;
 pub mod device;
@@ -8,7 +9,9 @@ pub mod filesystem;
 pub mod memory;
 pub mod network;
 pub mod pressure;
+pub mod raid;
 pub mod vm;
+pub mod zfs;
 
 use crate::fact::FactTable;
 use crate::{FactSpec, Missing, Source, SourceError, SourcesConfig};
@@ -37,6 +40,9 @@ pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "cpu", interval_ms: 1000, usual: true, facts: &[cpu::Fact::SPECS], make: |c| Box::new(cpu::Cpu::new(c)) },
     Entry { name: "pressure", interval_ms: 1000, usual: true, facts: &[pressure::Fact::SPECS], make: |c| Box::new(pressure::Pressure::new(c)) },
     Entry { name: "network", interval_ms: 1000, usual: true, facts: &[network::Fact::SPECS], make: |c| Box::new(network::Network::new(c)) },
+    Entry { name: "raid", interval_ms: 5000, usual: true, facts: &[raid::Fact::SPECS, raid::MemberFact::SPECS], make: |c| Box::new(raid::Raid::new(c)) },
+    Entry { name: "btrfs", interval_ms: 10_000, usual: true, facts: &[btrfs::Fact::SPECS, btrfs::DeviceFact::SPECS], make: |c| Box::new(btrfs::Btrfs::new(c)) },
+    Entry { name: "zfs", interval_ms: 10_000, usual: true, facts: &[zfs::Fact::SPECS, zfs::PoolFact::SPECS, zfs::DatasetFact::SPECS], make: |c| Box::new(zfs::Zfs::new(c)) },
     Entry { name: "cgroup", interval_ms: 2000, usual: true, facts: &[cgroup::Fact::SPECS], make: |c| Box::new(cgroup::Cgroups::new(c)) },
     Entry { name: "device", interval_ms: 30_000, usual: true, facts: &[device::Fact::SPECS, device::On::SPECS], make: |c| Box::new(device::Devices::new(c)) },
 ];

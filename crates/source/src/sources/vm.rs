@@ -25,13 +25,20 @@ facts! {
         ReclaimedBackground: Counter Int "reclaimed.background.pages" "pages" "Pages that kswapd reclaimed.";
         ReclaimedDirect: Counter Int "reclaimed.direct.pages" "pages" "Pages that programs short of memory had to reclaim themselves.";
         RefaultFile: Counter Int "refault.file.pages" "pages" "File pages read again soon after they were reclaimed.";
+        ActivateFile: Counter Int "activate.file.pages" "pages" "Of these, pages that were missed so soon that they counted as in use at once.";
+        RestoreFile: Counter Int "restore.file.pages" "pages" "Of these, pages that were in use when they were reclaimed: the page cache is too small.";
+        ScannedFile: Counter Int "scanned.file.pages" "pages" "File pages looked at for reclaim.";
+        ReclaimedFile: Counter Int "reclaimed.file.pages" "pages" "File pages reclaimed.";
+        CacheDrops: Counter Int "cache_drops.count" "count" "Times that an administrator emptied the page cache.";
+        DirtyBackground: Gauge Int "dirty.background.pages" "pages" "Dirty pages above which the kernel begins to write.";
+        DirtyMax: Gauge Int "dirty.max.pages" "pages" "Dirty pages above which programs that write must wait.";
         OomKills: Counter Int "oom_kills.count" "count" "Processes killed for want of memory.";
     }
 }
 
 /// Key, fact, and what one of the kernel's units is worth in ours: `pgpgin` and `pgpgout` count
 /// KiB, all others what they say.
-const KEYS: [(&[u8], Fact, u64); 14] = [
+const KEYS: [(&[u8], Fact, u64); 21] = [
     (b"pgpgin", Fact::PageIn, 1024),
     (b"pgpgout", Fact::PageOut, 1024),
     (b"pswpin", Fact::SwapIn, 1),
@@ -45,6 +52,13 @@ const KEYS: [(&[u8], Fact, u64); 14] = [
     (b"pgsteal_kswapd", Fact::ReclaimedBackground, 1),
     (b"pgsteal_direct", Fact::ReclaimedDirect, 1),
     (b"workingset_refault_file", Fact::RefaultFile, 1),
+    (b"workingset_activate_file", Fact::ActivateFile, 1),
+    (b"workingset_restore_file", Fact::RestoreFile, 1),
+    (b"pgscan_file", Fact::ScannedFile, 1),
+    (b"pgsteal_file", Fact::ReclaimedFile, 1),
+    (b"drop_pagecache", Fact::CacheDrops, 1),
+    (b"nr_dirty_background_threshold", Fact::DirtyBackground, 1),
+    (b"nr_dirty_threshold", Fact::DirtyMax, 1),
     (b"oom_kill", Fact::OomKills, 1),
 ];
 

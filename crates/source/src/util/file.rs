@@ -14,6 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::SourceError;
+use crate::error::{Faults, is_absent};
 
 /// Most bytes that one file may have.
 pub(crate) const FILE_BYTES_MAX: usize = 8 << 20;
@@ -105,9 +106,17 @@ impl HeldFile {
 
     /// Replaces `bytes` with the whole file and keeps the descriptor.
     pub(crate) fn read(&mut self, bytes: &mut Vec<u8>) -> Result<(), SourceError> {
+        match self.attempt(bytes) {
+            Ok(()) | Err(Errno::FBIG) => self.bounded(bytes),
+            Err(errno) => Err(self.fault(errno)),
+        }
+    }
+
+    /// Leaves no bytes if it fails, unless with `FBIG`.
+    fn attempt(&mut self, bytes: &mut Vec<u8>) -> Result<(), Errno> {
         if let Some(fd) = &self.fd {
             match read_whole(fd, self.ending, bytes) {
-                Err(Errno::FBIG) | Ok(()) => return self.bounded(bytes),
+                result @ (Err(Errno::FBIG) | Ok(())) => return result,
                 // The thing behind the descriptor is gone; its name may mean a new one.
                 Err(_) => self.fd = None,
             }
@@ -118,16 +127,17 @@ impl HeldFile {
             self.fd = Some(fd);
             read
         });
-        match result {
-            Ok(()) | Err(Errno::FBIG) => self.bounded(bytes),
-            Err(errno) => {
-                self.fd = None;
-                bytes.clear();
-                Err(SourceError::Read {
-                    path: self.path.clone(),
-                    errno,
-                })
-            }
+        if !matches!(result, Ok(()) | Err(Errno::FBIG)) {
+            self.fd = None;
+            bytes.clear();
+        }
+        result
+    }
+
+    fn fault(&self, errno: Errno) -> SourceError {
+        SourceError::Read {
+            path: self.path.clone(),
+            errno,
         }
     }
 
@@ -136,6 +146,20 @@ impl HeldFile {
         let result = self.read(bytes);
         self.fd = None;
         result
+    }
+
+    /// Reads what not every kernel has: whether it was read. That it is absent is no fault; without
+    /// it there are no bytes, and nothing is allocated to say so.
+    pub(crate) fn read_if_there(&mut self, bytes: &mut Vec<u8>, faults: &mut Faults) -> bool {
+        match self.attempt(bytes) {
+            Ok(()) | Err(Errno::FBIG) => faults.take(self.bounded(bytes)).is_some(),
+            Err(errno) => {
+                if !is_absent(errno) {
+                    faults.add(self.fault(errno));
+                }
+                false
+            }
+        }
     }
 
     fn bounded(&self, bytes: &mut Vec<u8>) -> Result<(), SourceError> {

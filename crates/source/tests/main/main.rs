@@ -16,4 +16,5 @@ mod mounts;
 mod oracle;
 mod policies;
 mod poller;
+mod raid;
 mod support;

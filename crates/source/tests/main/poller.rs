@@ -454,7 +454,10 @@ fn all_sources_of_a_machine() {
     let scratch =
         "filesystem.responding.flag{device=mapper/vg-scratch,fstype=xfs,mount=/scratch,tier=nvme}";
     assert_eq!(map.newest(scratch), Some(1.0));
-    for report in poller.reports() {
+    let reports = poller.reports();
+    // This machine does not have every interface.
+    let there = |report: &&SourceReport| report.state != SourceState::Unavailable;
+    for report in reports.iter().filter(there) {
         assert!(report.streams > 0 && report.polls > 0, "{report:?}");
         assert_eq!(
             map.newest(&format!("source.up.flag{{source={}}}", report.source)),

@@ -126,6 +126,7 @@ fn made_up_space() -> Arc<StatFn> {
             available_bytes: 400 << 20,
             files_total: 1000,
             files_free: 900,
+            block_bytes: 4096,
             readonly: path.ends_with("disk"),
         })
     })

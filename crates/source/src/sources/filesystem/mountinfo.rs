@@ -1,6 +1,7 @@
 //! `/proc/self/mountinfo`, and which of its mounts hold data of their own
 //! (<https://docs.kernel.org/filesystems/proc.html>, 3.5).
 
+use super::compression;
 use crate::config::Globs;
 use crate::error::BadLines;
 use crate::util::parse::{cut, escape, lines, unescape_octal, words};
@@ -49,6 +50,18 @@ pub(super) struct Mount {
     pub(super) fstype: String,
     /// What is mounted, without `/dev/`.
     pub(super) device: String,
+    /// How it is compressed, `none` if it is not; nothing where the options do not tell.
+    pub(super) compression: Option<String>,
+}
+
+impl Mount {
+    /// Whether this is that mount, which may have other options by now.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.point == other.point
+            && self.number == other.number
+            && self.fstype == other.fstype
+            && self.device == other.device
+    }
 }
 
 /// One line as it is, and whether the file system's own root is what it shows.
@@ -126,16 +139,18 @@ fn parse_line(line: &[u8]) -> Option<Line> {
     rest.find(|word| *word == b"-")?;
     let fstype = escape(rest.next()?);
     let source = unescape_octal(rest.next()?);
-    rest.next()?;
+    let options = rest.next()?;
     let device = escape(source.strip_prefix(b"/dev/").unwrap_or(&source));
     let label = escape(&point);
     let number = number.to_owned();
+    let compression = compression::of(&fstype, options);
     let mount = Mount {
         point,
         label,
         number,
         fstype,
         device,
+        compression,
     };
     Some(Line {
         mount,

@@ -33,6 +33,8 @@ pub struct Space {
     pub files_total: u64,
     /// Inodes not used.
     pub files_free: u64,
+    /// Bytes in the smallest piece of space that it gives to a file; 0 if it does not say.
+    pub block_bytes: u64,
     /// Whether it is mounted read-only.
     pub readonly: bool,
 }
@@ -50,6 +52,7 @@ pub(super) fn statvfs(path: &CStr) -> Result<Space, Errno> {
         available_bytes: bytes(stat.f_bavail),
         files_total: stat.f_files,
         files_free: stat.f_ffree,
+        block_bytes: stat.f_frsize,
         readonly: stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY),
     })
 }

@@ -1,0 +1,183 @@
+//! Software RAID of the kernel (md): `/proc/mdstat` and `/sys/block/md*/md`
+//! (<https://docs.kernel.org/admin-guide/md.html>).
+//!
+//! The list in `/proc` says which arrays and members there are, so that no directory is looked
+//! through; their files say how they are. Where `/sys` is not to be seen, the list has the rest as
+//! well, except the members' errors.
+
+mod array;
+mod mdstat;
+
+use crate::error::{BadLines, Faults};
+use crate::report::counted;
+use crate::util::file::{HeldFile, SysRoot};
+use crate::util::parse::escape;
+use crate::util::roster::Roster;
+use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+
+use super::absent_or_fault;
+use array::Array;
+pub(crate) use array::{Fact, MemberFact};
+
+/// Most arrays that are followed.
+const ARRAYS_MAX: usize = 256;
+
+/// The source `raid`.
+pub struct Raid {
+    root: SysRoot,
+    mdstat: HeldFile,
+    bytes: Vec<u8>,
+    /// For files of single arrays, while `bytes` holds the list of all.
+    attribute: Vec<u8>,
+    arrays: Roster<Slot>,
+    absent: Option<String>,
+}
+
+enum Slot {
+    Followed(Box<Array>),
+    /// Cannot be a label.
+    Unnameable(String),
+}
+
+impl Raid {
+    /// Below the configured root.
+    pub fn new(config: &SourcesConfig) -> Self {
+        let root = SysRoot::new(&config.sys_root);
+        Self {
+            // A line names all members of an array.
+            mdstat: root.until_end("proc/mdstat"),
+            bytes: Vec::new(),
+            attribute: Vec::new(),
+            arrays: Roster::new(ARRAYS_MAX),
+            absent: None,
+            root,
+        }
+    }
+}
+
+impl Source for Raid {
+    fn name(&self) -> &'static str {
+        "raid"
+    }
+
+    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+        let mut faults = Faults::default();
+        let there = absent_or_fault(self.mdstat.read(&mut self.bytes), &mut self.absent)?;
+        self.arrays.begin();
+        let mut bad = BadLines::default();
+        if there {
+            let (root, attribute) = (&self.root, &mut self.attribute);
+            mdstat::arrays(&self.bytes, &mut bad, |listed| {
+                let make = || Some(Slot::new(listed.name, root));
+                if let Some(Slot::Followed(array)) = self.arrays.visit(listed.name, make) {
+                    array.put(now_ns, batch, &listed, attribute, &mut faults);
+                    array.put_members(now_ns, batch, &listed, root, attribute, &mut faults);
+                }
+            });
+        }
+        // An array that a broken list does not name may well be there.
+        if !bad.any() {
+            self.arrays.sweep(|slot| {
+                if let Slot::Followed(array) = slot {
+                    array.retire(batch);
+                }
+            });
+        }
+        bad.report(self.mdstat.path(), &mut faults);
+        let refused = self.arrays.refused();
+        if refused > 0 {
+            faults.add(SourceError::TooMany {
+                what: "RAID arrays",
+                refused,
+                max: ARRAYS_MAX,
+            });
+        }
+        faults.finish()
+    }
+
+    fn report(&self) -> Report {
+        let mut missing = Vec::new();
+        let mut seen = Vec::new();
+        if let Some(why) = &self.absent {
+            missing.push(Missing::new(
+                "software RAID of the kernel",
+                why.as_str(),
+                "nothing to do on a machine without md arrays; a container needs the host's /proc",
+            ));
+        }
+        for (name, slot) in self.arrays.iter() {
+            match slot {
+                Slot::Followed(array) => {
+                    seen.push(describe(array));
+                    tell_missing(array, &self.root, &mut missing);
+                }
+                Slot::Unnameable(why) => missing.push(Missing::new(
+                    format!("array {}", escape(name)),
+                    why.as_str(),
+                    "give it a shorter name",
+                )),
+            }
+        }
+        let sees = match seen.is_empty() {
+            true => "no software RAID".to_owned(),
+            false => format!("{}: {}", counted(seen.len(), "array"), seen.join(", ")),
+        };
+        Report { sees, missing }
+    }
+}
+
+impl Slot {
+    fn new(name: &[u8], root: &SysRoot) -> Self {
+        match Array::new(name, root) {
+            Ok(array) => Self::Followed(Box::new(array)),
+            Err(fault) => Self::Unnameable(fault.to_string()),
+        }
+    }
+}
+
+/// `md0 (raid6, 4 of 5 in sync, recover)`
+fn describe(array: &Array) -> String {
+    let summary = &array.summary;
+    let mut parts = Vec::new();
+    if !summary.level.is_empty() {
+        parts.push(summary.level.clone());
+    }
+    match (summary.active, summary.devices) {
+        (Some(active), Some(devices)) => parts.push(format!("{active} of {devices} in sync")),
+        (None, _) => parts.push("not running".to_owned()),
+        (Some(_), None) => {}
+    }
+    if !matches!(summary.action.as_str(), "" | "idle") {
+        parts.push(summary.action.clone());
+    }
+    format!("{} ({})", array.label, parts.join(", "))
+}
+
+fn tell_missing(array: &Array, root: &SysRoot, missing: &mut Vec<Missing>) {
+    let label = &array.label;
+    if !array.summary.sysfs_seen {
+        missing.push(Missing::new(
+            format!("errors, bad blocks and mismatches of {label}"),
+            format!(
+                "{} cannot be read",
+                root.path("sys/block").join(label).join("md").display()
+            ),
+            "mount /sys, or let the agent see the host's",
+        ));
+    }
+    let cut: Vec<_> = array.members_cut().map(escape).collect();
+    if !cut.is_empty() {
+        missing.push(Missing::new(
+            format!("some of the bad blocks of {} in {label}", cut.join(", ")),
+            "the kernel cuts the list at the end of a page; the number is the least that it can be",
+            "replace the disk",
+        ));
+    }
+    if array.summary.members_refused > 0 {
+        missing.push(Missing::new(
+            format!("{} members of {label}", array.summary.members_refused),
+            "no more than 384 are followed",
+            "none is needed: the array's own counts have them all",
+        ));
+    }
+}
