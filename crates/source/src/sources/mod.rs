@@ -4,6 +4,7 @@ pub mod cgroup;
 pub mod cpu;
 pub mod disk;
 pub mod filesystem;
+pub mod health;
 pub mod memory;
 pub mod network;
 pub mod pressure;
@@ -36,6 +37,7 @@ pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "cpu", interval_ms: 1000, usual: true, facts: &[cpu::Fact::SPECS], make: |c| Box::new(cpu::Cpu::new(c)) },
     Entry { name: "pressure", interval_ms: 1000, usual: true, facts: &[pressure::Fact::SPECS], make: |c| Box::new(pressure::Pressure::new(c)) },
     Entry { name: "network", interval_ms: 1000, usual: true, facts: &[network::Fact::SPECS], make: |c| Box::new(network::Network::new(c)) },
+    Entry { name: "health", interval_ms: 60_000, usual: true, facts: &[health::Fact::SPECS], make: |c| Box::new(health::Health::new(c)) },
     Entry { name: "cgroup", interval_ms: 2000, usual: true, facts: &[cgroup::Fact::SPECS], make: |c| Box::new(cgroup::Cgroups::new(c)) },
 ];
 

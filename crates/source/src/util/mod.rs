@@ -2,6 +2,7 @@
 
 pub(crate) mod command;
 pub(crate) mod file;
+pub(crate) mod helper;
 pub(crate) mod keyed;
 pub(crate) mod parse;
 pub(crate) mod rate;
