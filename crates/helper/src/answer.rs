@@ -14,7 +14,9 @@ const PIECE_BYTES: usize = 4096;
 pub fn write(to: impl AsFd, answer: &Result<Vec<u8>, String>, within: Duration) -> bool {
     let deadline = Deadline::after(within);
     match answer {
-        Ok(output) => piece_by_piece(&to, b"ok\n", deadline) && piece_by_piece(&to, output, deadline),
+        Ok(output) => {
+            piece_by_piece(&to, b"ok\n", deadline) && piece_by_piece(&to, output, deadline)
+        }
         Err(reason) => piece_by_piece(&to, format!("error: {reason}\n").as_bytes(), deadline),
     }
 }

@@ -99,9 +99,7 @@ impl Helper {
             false => return Err(format!("{} takes no argument", verb.name)),
         };
         match &verb.action {
-            Action::Run(program) => {
-                run::run(program, device.as_deref(), self.vet, self.limits.run)
-            }
+            Action::Run(program) => run::run(program, device.as_deref(), self.vet, self.limits.run),
             Action::Rapl => rapl::read_at_full_second(&self.sys),
         }
     }

@@ -22,7 +22,11 @@ fn main() -> ExitCode {
     match arguments[..] {
         [] => serve(),
         [Some("--help" | "-h")] => say(USAGE),
-        [Some("--version" | "-V")] => say(concat!("barograph-helper ", env!("CARGO_PKG_VERSION"), "\n")),
+        [Some("--version" | "-V")] => say(concat!(
+            "barograph-helper ",
+            env!("CARGO_PKG_VERSION"),
+            "\n"
+        )),
         [Some("--verbs")] => say(&verbs::table(verbs::VERBS)),
         _ => {
             eprint!("{USAGE}");
@@ -34,7 +38,8 @@ fn main() -> ExitCode {
 fn serve() -> ExitCode {
     let helper = Helper::real();
     if is_raised() {
-        let answer = Err("the helper is installed setuid or setgid and refuses to run so".to_owned());
+        let answer =
+            Err("the helper is installed setuid or setgid and refuses to run so".to_owned());
         barograph_helper::write_answer(std::io::stdout(), &answer, helper.limits.answer);
         return ExitCode::FAILURE;
     }

@@ -41,7 +41,8 @@ fn read(sys: &Path) -> Result<Vec<u8>, String> {
     for zone in zones {
         let file = |name: &str| std::fs::read_to_string(folder.join(&zone).join(name));
         let number = |name: &str| file(name).ok()?.trim().parse::<u64>().ok();
-        let (Some(energy_uj), Some(range_uj)) = (number("energy_uj"), number("max_energy_range_uj"))
+        let (Some(energy_uj), Some(range_uj)) =
+            (number("energy_uj"), number("max_energy_range_uj"))
         else {
             continue;
         };
@@ -77,9 +78,16 @@ mod tests {
         zone("intel-rapl", &[("enabled", "1\n")]);
         assert!(read(sys.path()).is_err());
         let range = ("max_energy_range_uj", "262143328850\n");
-        let package = [("name", "package-0\n"), ("energy_uj", "98765432199\n"), range];
+        let package = [
+            ("name", "package-0\n"),
+            ("energy_uj", "98765432199\n"),
+            range,
+        ];
         zone("intel-rapl:0", &package);
-        zone("intel-rapl:0:0", &[("name", "dram two\n"), ("energy_uj", "99999\n"), range]);
+        zone(
+            "intel-rapl:0:0",
+            &[("name", "dram two\n"), ("energy_uj", "99999\n"), range],
+        );
         zone("intel-rapl:1", &[("energy_uj", "garbage\n"), range]);
         zone("intel-rapl:2", &[("energy_uj", "100000\n"), range]);
         let text = String::from_utf8(read(sys.path()).unwrap()).unwrap();

@@ -119,8 +119,25 @@ mod tests {
         assert_eq!(of("cciss!c0d0").unwrap(), "/dev/cciss/c0d0");
         let long = "a".repeat(33);
         for bad in [
-            "", "sdb", "sda1", "sda/sda1", "/dev/sda", "../block/sda", "..", ".", "-a", "--all",
-            "sda ", " sda", "sda sdb", "sda;id", "$(id)", "sd*", "sda\\", "sdä", &long,
+            "",
+            "sdb",
+            "sda1",
+            "sda/sda1",
+            "/dev/sda",
+            "../block/sda",
+            "..",
+            ".",
+            "-a",
+            "--all",
+            "sda ",
+            " sda",
+            "sda sdb",
+            "sda;id",
+            "$(id)",
+            "sd*",
+            "sda\\",
+            "sdä",
+            &long,
         ] {
             assert!(of(bad).is_err(), "{bad:?}");
         }

@@ -205,6 +205,10 @@ fn kill(child: &mut Child) {
 
 /// The first line of a complaint, as printable ASCII.
 fn shown(complaint: &[u8]) -> String {
-    let line = complaint.split(|b| *b == b'\n').find(|line| !line.is_empty());
-    line.unwrap_or(b"it said nothing of why").escape_ascii().to_string()
+    let line = complaint
+        .split(|b| *b == b'\n')
+        .find(|line| !line.is_empty());
+    line.unwrap_or(b"it said nothing of why")
+        .escape_ascii()
+        .to_string()
 }

@@ -56,7 +56,11 @@ pub const VERBS: &[Verb] = &[
         // ATA standard fixes, where the vendors' attributes of `--all` differ from model to model.
         action: Action::Run(Program {
             name: "smartctl",
-            paths: &["/usr/sbin/smartctl", "/usr/local/sbin/smartctl", "/sbin/smartctl"],
+            paths: &[
+                "/usr/sbin/smartctl",
+                "/usr/local/sbin/smartctl",
+                "/sbin/smartctl",
+            ],
             arguments: &["--json=c", "--all", "--log=devstat", "--nocheck=standby"],
             input: b"",
             exit: Exit::Any,
@@ -68,7 +72,11 @@ pub const VERBS: &[Verb] = &[
         takes_device: false,
         action: Action::Run(Program {
             name: "ipmitool",
-            paths: &["/usr/bin/ipmitool", "/usr/sbin/ipmitool", "/usr/local/bin/ipmitool"],
+            paths: &[
+                "/usr/bin/ipmitool",
+                "/usr/sbin/ipmitool",
+                "/usr/local/bin/ipmitool",
+            ],
             arguments: &["dcmi", "power", "reading"],
             input: b"",
             exit: Exit::Zero,
@@ -110,7 +118,10 @@ pub fn table(verbs: &[Verb]) -> String {
             }
             Action::Rapl => "/sys/class/powercap/*/energy_uj".to_owned(),
         };
-        text.push_str(&format!("{}{argument}: {}\n    {done}\n", verb.name, verb.help));
+        text.push_str(&format!(
+            "{}{argument}: {}\n    {done}\n",
+            verb.name, verb.help
+        ));
     }
     text
 }

@@ -13,7 +13,9 @@ pub fn vet(path: &Path) -> Result<PathBuf, String> {
     let shown = path.display();
     let real = path.canonicalize().map_err(|e| format!("{shown}: {e}"))?;
     for place in real.ancestors() {
-        let meta = place.metadata().map_err(|e| format!("{}: {e}", place.display()))?;
+        let meta = place
+            .metadata()
+            .map_err(|e| format!("{}: {e}", place.display()))?;
         if !only_roots(&meta) {
             return Err(format!(
                 "{shown} is not run: others than root may write {}",

@@ -85,7 +85,10 @@ fn hostile_requests_through_a_real_socket() {
         let answer = socket.ask(request);
         let shown = request[..request.len().min(40)].escape_ascii();
         assert!(answer.starts_with("error: "), "{shown}: {answer:?}");
-        assert!(answer.ends_with('\n') && answer.lines().count() == 1, "{answer:?}");
+        assert!(
+            answer.ends_with('\n') && answer.lines().count() == 1,
+            "{answer:?}"
+        );
     }
 }
 
@@ -94,7 +97,10 @@ fn hostile_requests_through_a_real_socket() {
 fn the_real_verbs_answer_or_say_why_not() {
     let disks = std::fs::read_dir("/sys/block").into_iter().flatten();
     let names = disks.filter_map(|e| e.ok()?.file_name().into_string().ok());
-    let mut requests: Vec<_> = names.take(2).map(|disk| format!("smart {disk}\n")).collect();
+    let mut requests: Vec<_> = names
+        .take(2)
+        .map(|disk| format!("smart {disk}\n"))
+        .collect();
     requests.extend(["rapl\n".to_owned(), "gpfs\n".to_owned()]);
     let socket = Socket::listen(requests.len());
     for request in requests {
@@ -102,7 +108,10 @@ fn the_real_verbs_answer_or_say_why_not() {
         let (first, rest) = answer.split_once('\n').unwrap();
         assert!(first == "ok" || first.starts_with("error: "), "{answer:?}");
         if first == "ok" && request.starts_with("smart") {
-            assert!(rest.trim().starts_with('{') && rest.trim().ends_with('}'), "{rest}");
+            assert!(
+                rest.trim().starts_with('{') && rest.trim().ends_with('}'),
+                "{rest}"
+            );
         }
     }
 }
@@ -121,14 +130,21 @@ fn a_sender_who_is_too_slow_is_not_waited_for() {
 fn the_options() {
     let say = |option: &str| {
         let out = Command::new(BINARY).arg(option).output().unwrap();
-        (out.status.code().unwrap(), String::from_utf8(out.stdout).unwrap())
+        (
+            out.status.code().unwrap(),
+            String::from_utf8(out.stdout).unwrap(),
+        )
     };
     let (code, text) = say("--verbs");
     assert_eq!(code, 0);
     for verb in VERBS {
         assert!(text.contains(verb.name), "{text}");
     }
-    assert!(text.contains("/usr/sbin/smartctl --json=c --all --log=devstat --nocheck=standby /dev/DEVICE"));
+    assert!(
+        text.contains(
+            "/usr/sbin/smartctl --json=c --all --log=devstat --nocheck=standby /dev/DEVICE"
+        )
+    );
     assert!(say("--version").1.starts_with("barograph-helper "));
     assert!(say("--help").1.contains("never setuid"));
     assert_eq!(say("smart").0, 2);
@@ -222,7 +238,12 @@ fn a_program_gets_fixed_arguments_our_input_and_a_clean_environment() {
     assert_eq!(lines[..3], ["ok", "2 --fixed /dev/sda", "from us"]);
     // The shell adds PWD by itself.
     let env: Vec<_> = lines.iter().filter(|l| l.contains('=')).copied().collect();
-    let expect = ["LC_ALL=C", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "PWD=/", "TZ=UTC"];
+    let expect = [
+        "LC_ALL=C",
+        "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+        "PWD=/",
+        "TZ=UTC",
+    ];
     assert_eq!(env, expect);
     assert!(lines.contains(&"/"), "{answer}");
 }
@@ -231,7 +252,10 @@ fn a_program_gets_fixed_arguments_our_input_and_a_clean_environment() {
 #[test]
 fn a_program_does_not_inherit_the_socket() {
     let answer = Fake::new("ls -l /proc/self/fd", Exit::Zero, 20_000).ask();
-    assert!(answer.starts_with("ok\n") && !answer.contains("socket:"), "{answer}");
+    assert!(
+        answer.starts_with("ok\n") && !answer.contains("socket:"),
+        "{answer}"
+    );
 }
 
 #[test]
@@ -243,15 +267,31 @@ fn ends_of_programs() {
     // smartctl's status is a mask of findings.
     check("echo '{}'; exit 64", Exit::Any, "ok\n{}\n");
     check("echo '{}'; exit 2", Exit::Any, "ok\n{}\n");
-    check("exit 1", Exit::Any, "error: program: exit status: 1: it said nothing of why\n");
-    check("echo cut; kill -9 $$", Exit::Any, "error: program: signal: 9 (SIGKILL): it said nothing of why\n");
-    check("echo x; exit 3", Exit::Zero, "error: program: exit status: 3: it said nothing of why\n");
+    check(
+        "exit 1",
+        Exit::Any,
+        "error: program: exit status: 1: it said nothing of why\n",
+    );
+    check(
+        "echo cut; kill -9 $$",
+        Exit::Any,
+        "error: program: signal: 9 (SIGKILL): it said nothing of why\n",
+    );
+    check(
+        "echo x; exit 3",
+        Exit::Zero,
+        "error: program: exit status: 3: it said nothing of why\n",
+    );
     check(
         "printf '\\nno \\001 b\\303\\244mc\\nmore\\n' >&2; exit 1",
         Exit::Zero,
         "error: program: exit status: 1: no \\x01 b\\xc3\\xa4mc\n",
     );
-    let long = Fake::new("head -c 100000 /dev/zero | tr '\\0' e >&2; exit 1", Exit::Zero, 20_000);
+    let long = Fake::new(
+        "head -c 100000 /dev/zero | tr '\\0' e >&2; exit 1",
+        Exit::Zero,
+        20_000,
+    );
     assert!(long.ask().len() < 300);
 }
 
@@ -264,7 +304,10 @@ fn output_up_to_the_bound_and_not_beyond() {
     let whole = print(OUTPUT_BYTES_MAX);
     assert_eq!(whole.len(), 3 + OUTPUT_BYTES_MAX);
     let answer = print(OUTPUT_BYTES_MAX + 1);
-    assert_eq!(answer, format!("error: program printed more than {OUTPUT_BYTES_MAX} bytes\n"));
+    assert_eq!(
+        answer,
+        format!("error: program printed more than {OUTPUT_BYTES_MAX} bytes\n")
+    );
     let endless = Fake::new("cat /dev/zero", Exit::Zero, 60_000).ask();
     assert_eq!(endless, answer);
 }
@@ -277,7 +320,11 @@ fn what_takes_too_long_is_ended_with_all_it_started() {
         "trap '' TERM; sleep 60",
     ] {
         let fake = Fake::new(script, Exit::Zero, 300);
-        assert_eq!(fake.ask(), "error: program took too long and was ended\n", "{script}");
+        assert_eq!(
+            fake.ask(),
+            "error: program took too long and was ended\n",
+            "{script}"
+        );
         if let Ok(child) = std::fs::read_to_string(fake.dir.path().join("child")) {
             let status = std::fs::read_to_string(format!("/proc/{}/status", child.trim()));
             let alive = status.is_ok_and(|s| !s.contains("zombie"));

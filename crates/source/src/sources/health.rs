@@ -133,7 +133,9 @@ impl Health {
         for name in names {
             let unnameable = &mut self.unnameable;
             self.disks.visit(name.as_bytes(), || {
-                Disk::new(name).map_err(|missing| unnameable.push(missing)).ok()
+                Disk::new(name)
+                    .map_err(|missing| unnameable.push(missing))
+                    .ok()
             });
         }
         self.disks.sweep(|disk| disk.facts.retire(batch));
@@ -213,27 +215,40 @@ impl Source for Health {
             )),
             None => {}
         }
-        missing.extend(self.unanswered());
-        missing.extend(disks().filter_map(Disk::missing));
-        missing.extend(disks().filter_map(Disk::missing_blocks));
+        let mut gaps: Vec<_> = disks().filter_map(Disk::missing_smart).collect();
+        gaps.extend(disks().filter_map(Disk::missing_blocks));
+        missing.extend(together(gaps));
         Report { sees, missing }
     }
 }
 
-impl Health {
-    /// All disks that nobody could be asked about, in one entry: the reason is one.
-    fn unanswered(&self) -> Option<Missing> {
-        let is = |disk: &Disk| matches!(disk.verdict, Verdict::Refused(Refusal::Absent));
-        let disks = self.disks.iter().map(|(_, disk)| disk).filter(|d| is(d));
-        let names: Vec<_> = disks.map(|disk| disk.name.as_str()).collect();
-        (!names.is_empty()).then(|| {
-            Missing::new(
-                format!("SMART of {}", names.join(", ")),
-                "only root may ask a disk, and the helper that does it does not answer",
-                format!("{REMEDY}, and install smartmontools"),
-            )
-        })
+/// What is not known of one disk.
+struct Gap {
+    what: &'static str,
+    disk: String,
+    why: String,
+    remedy: String,
+}
+
+/// One entry for all disks of which the same is missing for the same reason.
+fn together(gaps: Vec<Gap>) -> Vec<Missing> {
+    let mut entries: Vec<Missing> = Vec::new();
+    for Gap {
+        what,
+        disk,
+        why,
+        remedy,
+    } in gaps
+    {
+        let of = format!("{what} of ");
+        let is_same =
+            |m: &&mut Missing| m.what.starts_with(&of) && m.why == why && m.remedy == remedy;
+        match entries.iter_mut().find(is_same) {
+            Some(entry) => entry.what.extend([", ", &disk]),
+            None => entries.push(Missing::new(of + &disk, why, remedy)),
+        }
     }
+    entries
 }
 
 impl Disk {
@@ -337,8 +352,13 @@ impl Disk {
         let listed = kernel.of(&self.name);
         let of_disk = smart.and_then(|smart| smart.bad_blocks);
         let asked = smart.and_then(|smart| smart.celsius);
-        let sensor = || local::celsius(root, &self.name);
-        self.celsius = asked.or_else(sensor);
+        // The driver asks the disk, which may take that for work and not go to sleep
+        // (Documentation/hwmon/drivetemp.rst): one that sleeps is left alone here too.
+        let is_asleep = matches!(self.verdict, Verdict::Asleep);
+        self.celsius = match asked {
+            None if !is_asleep => local::celsius(root, &self.name),
+            asked => asked,
+        };
         // Blocks that the disk replaced are none that the kernel met, and those that wait for it may
         // be: the greater count is one that holds.
         let bad = of_disk.max(listed.map(|count| count.blocks));
@@ -356,7 +376,12 @@ impl Disk {
         };
         self.is_known = true;
         let facts = &mut self.facts;
-        facts.measured(batch, now_ns, Fact::From, barograph_model::Value::text(from));
+        facts.measured(
+            batch,
+            now_ns,
+            Fact::From,
+            barograph_model::Value::text(from),
+        );
         if let Some(celsius) = self.celsius {
             facts.measured(batch, now_ns, Fact::Temperature, celsius);
         }
@@ -382,9 +407,13 @@ impl Disk {
     }
 
     /// What SMART would give and does not.
-    fn missing(&self) -> Option<Missing> {
+    fn missing_smart(&self) -> Option<Gap> {
         let (why, remedy) = match &self.verdict {
-            Verdict::Known | Verdict::NotAsked | Verdict::Refused(Refusal::Absent) => return None,
+            Verdict::Known | Verdict::NotAsked => return None,
+            Verdict::Refused(Refusal::Absent) => (
+                "only root may ask a disk, and the helper that does it does not answer".to_owned(),
+                format!("{REMEDY}, and install smartmontools"),
+            ),
             Verdict::Virtual => (
                 "the disk is a virtual one, which has no SMART".to_owned(),
                 "ask on the machine that has the real one".to_owned(),
@@ -407,22 +436,32 @@ impl Disk {
             ),
             Verdict::Refused(refusal) => (refusal.to_string(), remedy(refusal)),
         };
-        Some(Missing::new(format!("SMART of {}", self.name), why, remedy))
+        Some(Gap {
+            what: "SMART",
+            disk: self.name.clone(),
+            why,
+            remedy,
+        })
     }
 
     /// Bad blocks that are not, or not all, counted.
-    fn missing_blocks(&self) -> Option<Missing> {
-        let what = format!("bad blocks of {}", self.name);
-        if self.is_least {
-            let why = "the kernel lists one page of them: there may be more";
-            return Some(Missing::new(what, why, "replace the disk"));
-        }
-        (matches!(self.verdict, Verdict::Known) && !self.has_bad_blocks).then(|| {
-            Missing::new(
-                what,
-                "it counts none, as NVMe drives do not and some SSDs",
+    fn missing_blocks(&self) -> Option<Gap> {
+        let (why, remedy) = match (self.is_least, &self.verdict) {
+            (true, _) => (
+                "the kernel lists one page of them: there may be more",
+                "replace the disk",
+            ),
+            (false, Verdict::Known) if !self.has_bad_blocks => (
+                "it counts none, as NVMe drives do not, nor some SSDs",
                 "look at media errors, wear and what is left of its spare blocks",
-            )
+            ),
+            _ => return None,
+        };
+        Some(Gap {
+            what: "bad blocks",
+            disk: self.name.clone(),
+            why: why.to_owned(),
+            remedy: remedy.to_owned(),
         })
     }
 }

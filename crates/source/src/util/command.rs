@@ -273,7 +273,11 @@ fn drain(child: &mut Child, deadline: Instant) -> Result<(Vec<u8>, Vec<u8>), Ref
 }
 
 /// One read that does not wait; whether it was the end. Keeps at most `keep` bytes in all.
-pub(crate) fn step<R: Read>(from: &mut Option<R>, to: &mut Vec<u8>, keep: usize) -> Result<bool, Refusal> {
+pub(crate) fn step<R: Read>(
+    from: &mut Option<R>,
+    to: &mut Vec<u8>,
+    keep: usize,
+) -> Result<bool, Refusal> {
     let Some(reader) = from else {
         return Ok(true);
     };

@@ -128,9 +128,7 @@ fn over_socket(
     let deadline = Instant::now() + timeout;
     let failed = |e: std::io::Error| Refusal::Failed(e.to_string());
     stream.write_all(request.as_bytes()).map_err(failed)?;
-    stream
-        .shutdown(std::net::Shutdown::Write)
-        .map_err(failed)?;
+    stream.shutdown(std::net::Shutdown::Write).map_err(failed)?;
     let mut answer = Vec::new();
     let mut open = Some(stream);
     while let Some(stream) = &open {
@@ -228,7 +226,10 @@ mod tests {
         assert_eq!((&*request, got), ("smart sda\n", Ok(b"{}\n".to_vec())));
         assert_eq!(ask(b"ok\n").1, Ok(Vec::new()));
         for (answer, why) in [
-            (&b"error: no such verb\n"[..], "the helper says: no such verb"),
+            (
+                &b"error: no such verb\n"[..],
+                "the helper says: no such verb",
+            ),
             (b"error: \xff\x1b[2J\n", "the helper says: \\xff\\x1b[2J"),
             (b"", "cut"),
             (b"ok", "cut"),
@@ -257,8 +258,18 @@ mod tests {
             let refusal = start(command).unwrap_err().to_string();
             assert!(refusal.contains(why), "{refusal} lacks {why}");
         };
-        check(&["/bin/sh", "-c", "echo 'error: not here'; exit 1"], "the helper says: not here");
-        check(&["/bin/sh", "-c", "echo 'sudo: a password is required' >&2; exit 1"], "a password");
+        check(
+            &["/bin/sh", "-c", "echo 'error: not here'; exit 1"],
+            "the helper says: not here",
+        );
+        check(
+            &[
+                "/bin/sh",
+                "-c",
+                "echo 'sudo: a password is required' >&2; exit 1",
+            ],
+            "a password",
+        );
         check(&["/bin/sh", "-c", "echo ok; exit 1"], "exit status: 1");
         check(&["sudo", "-n"], "no absolute path");
         check(&["/nonexistent/sudo"], "No such file");

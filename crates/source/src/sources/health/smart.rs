@@ -223,7 +223,9 @@ impl<'a> Statistics<'a> {
     fn get(&self, (page, offset): Statistic) -> Option<u64> {
         let is = |of: &Value, key: &str, number: u64| count(of, &[key]) == Some(number);
         let page = self.0.iter().find(|p| is(p, "number", page))?;
-        let row = list(page, &["table"]).iter().find(|r| is(r, "offset", offset))?;
+        let row = list(page, &["table"])
+            .iter()
+            .find(|r| is(r, "offset", offset))?;
         let flag = |name: &str| at(row, &["flags", name]).and_then(Value::as_bool);
         // A normalized one is a percentage of what the vendor thinks bearable, not a count; the
         // endurance indicator is a percentage by itself.
@@ -242,7 +244,11 @@ const LEFT: &[(u64, &str)] = &[
     (169, "Remaining_Lifetime_Perc"),
     (177, "Wear_Leveling_Count"),
 ];
-const UNSAFE: &[&str] = &["Unsafe_Shutdown", "Unexpect_Power_Loss", "Unexpected_Power_Loss"];
+const UNSAFE: &[&str] = &[
+    "Unsafe_Shutdown",
+    "Unexpect_Power_Loss",
+    "Unexpected_Power_Loss",
+];
 /// Ends of the names of attributes 241 and 242, and how many blocks the unit has that they name.
 const UNITS: &[(&str, u64)] = &[
     ("_32MiB", 65_536),
@@ -277,7 +283,9 @@ impl<'a> Attributes<'a> {
     /// Blocks read or written by the host since the device was made.
     fn transferred(&self, id: u64, ratio: u64) -> Option<u64> {
         let (_, name) = self.find(id)?;
-        let is_of_host = ["Host_", "Lifetime_", "Total_"].iter().any(|p| name.starts_with(p));
+        let is_of_host = ["Host_", "Lifetime_", "Total_"]
+            .iter()
+            .any(|p| name.starts_with(p));
         let unit = match UNITS.iter().find(|(end, _)| name.ends_with(end)) {
             Some((_, blocks)) => *blocks,
             None if matches!(name, "Total_LBAs_Written" | "Total_LBAs_Read") => ratio,
@@ -291,7 +299,8 @@ impl<'a> Attributes<'a> {
         LEFT.iter().find_map(|(id, expect)| {
             let (row, name) = self.find(*id)?;
             let left = count(row, &["value"]).filter(|left| *left <= 100)?;
-            name.starts_with(expect).then_some((100 - left) as f64 / 100.0)
+            name.starts_with(expect)
+                .then_some((100 - left) as f64 / 100.0)
         })
     }
 
@@ -307,7 +316,9 @@ fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
 }
 
 fn list<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
-    at(value, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    at(value, path)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
 }
 
 /// A number that a stream can hold. What has a fraction or is larger is no count.
@@ -344,7 +355,9 @@ mod tests {
 
     fn with_attributes(rows: &[String]) -> Smart {
         let rows = rows.join(",");
-        known(&format!(r#""logical_block_size":512,"ata_smart_attributes":{{"table":[{rows}]}}"#))
+        known(&format!(
+            r#""logical_block_size":512,"ata_smart_attributes":{{"table":[{rows}]}}"#
+        ))
     }
 
     #[test]
@@ -367,16 +380,30 @@ mod tests {
         assert_eq!(of(1, &both), Answer::Nothing(why));
         let bare = "smartctl ended with status 2".to_owned();
         assert_eq!(of(2, ""), Answer::Nothing(bare));
-        assert_eq!(of(0, ""), Answer::Nothing("it has no SMART data".to_owned()));
+        assert_eq!(
+            of(0, ""),
+            Answer::Nothing("it has no SMART data".to_owned())
+        );
         // A disk that fails has findings in its status, and its data all the same.
         let text = r#"{"json_format_version":[1,0],"smartctl":{"exit_status":216},"smart_status":{"passed":false}}"#;
-        let failing = Smart { is_ok: Some(false), ..Default::default() };
+        let failing = Smart {
+            is_ok: Some(false),
+            ..Default::default()
+        };
         assert_eq!(parse(text.as_bytes()), Ok(Answer::Known(Box::new(failing))));
     }
 
     #[test]
     fn what_is_not_smartctls_json_is_refused() {
-        for bad in ["", "{", "[]", "{}", "null", "smartctl 7.3", r#"{"json_format_version":[2,0]}"#] {
+        for bad in [
+            "",
+            "{",
+            "[]",
+            "{}",
+            "null",
+            "smartctl 7.3",
+            r#"{"json_format_version":[2,0]}"#,
+        ] {
             assert!(parse(bad.as_bytes()).is_err(), "{bad}");
         }
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
@@ -385,26 +412,48 @@ mod tests {
 
     #[test]
     fn numbers_that_are_none_are_absent() {
-        for bad in ["-1", "1.5", "1e300", "18446744073709551616", "9223372036854775808", "\"7\"", "null", "[]"] {
+        for bad in [
+            "-1",
+            "1.5",
+            "1e300",
+            "18446744073709551616",
+            "9223372036854775808",
+            "\"7\"",
+            "null",
+            "[]",
+        ] {
             let smart = known(&format!(
                 r#""smart_status":{{"passed":true}},"temperature":{{"current":-274}},"power_cycle_count":{bad},
                 "nvme_smart_health_information_log":{{"media_errors":{bad},"percentage_used":{bad},"data_units_read":{bad}}}"#
             ));
-            let expect = Smart { is_ok: Some(true), ..Default::default() };
+            let expect = Smart {
+                is_ok: Some(true),
+                ..Default::default()
+            };
             assert_eq!(smart, expect, "{bad}");
         }
         // What overflows in our unit, and what no standard allows.
         let smart = known(
             r#""power_cycle_count":1,"nvme_smart_health_information_log":{"data_units_read":9223372036854775807,"available_spare":101,"percentage_used":256}"#,
         );
-        assert_eq!(smart, Smart { power_cycles: Some(1), ..Default::default() });
+        assert_eq!(
+            smart,
+            Smart {
+                power_cycles: Some(1),
+                ..Default::default()
+            }
+        );
     }
 
     #[test]
     fn attributes_count_in_the_unit_that_their_name_has() {
         let check = |id: u64, name: &str, raw: &str, expect: Option<u64>| {
             let smart = with_attributes(&[attribute(id, name, 100, raw)]);
-            let got = if id == 241 { smart.write_blocks } else { smart.read_blocks };
+            let got = if id == 241 {
+                smart.write_blocks
+            } else {
+                smart.read_blocks
+            };
             assert_eq!(got, expect, "{name}");
         };
         check(241, "Host_Writes_32MiB", "3", Some(3 * 65_536));
@@ -447,9 +496,35 @@ mod tests {
                 r#""power_cycle_count":1,"logical_block_size":4096,"ata_device_statistics":{{"pages":[{{"number":3,"table":[{{"offset":32,"value":2,"flags":{{{flags}}}}}]}}]}}"#
             ))
         };
-        assert_eq!(log(r#""valid":true,"normalized":false"#).bad_blocks, Some(16));
+        assert_eq!(
+            log(r#""valid":true,"normalized":false"#).bad_blocks,
+            Some(16)
+        );
         assert_eq!(log(r#""valid":true,"normalized":true"#).bad_blocks, None);
         assert_eq!(log(r#""valid":false,"normalized":false"#).bad_blocks, None);
+    }
+
+    #[test]
+    fn a_sas_disk() {
+        let smart = known(
+            r#""smart_status":{"passed":true},"temperature":{"current":35,"drive_trip":65},
+            "logical_block_size":4096,"power_on_time":{"hours":2,"minutes":30},
+            "scsi_percentage_used_endurance_indicator":7,"scsi_grown_defect_list":14,"scsi_pending_defects":{"count":1},
+            "scsi_error_counter_log":{"read":{"gigabytes_processed":"512.000","total_uncorrected_errors":2},
+            "write":{"gigabytes_processed":"1024.000","total_uncorrected_errors":3},"verify":{"gigabytes_processed":"0.001"}}"#,
+        );
+        let expect = Smart {
+            is_ok: Some(true),
+            celsius: Some(35.0),
+            wear: Some(0.07),
+            bad_blocks: Some(15 * 8),
+            read_blocks: Some(1_000_000_000),
+            write_blocks: Some(2_000_000_000),
+            power_on_s: Some(9000.0),
+            media_errors: Some(5),
+            ..Default::default()
+        };
+        assert_eq!(smart, expect);
     }
 
     #[test]
