@@ -15,6 +15,8 @@ const ROWS: &[Row] = &[
     row("stream", &["model"]),
     row("source", &["model"]),
     row("insight", &["model"]),
+    // Runs as root: it imports nothing of ours, and nothing of ours imports it.
+    row("helper", &[]),
     row("query", &["model", "stream"]),
     row("client", &["model", "stream", "query"]),
     row("server", &["model", "stream"]),

@@ -52,5 +52,7 @@ pub use fact::FactSpec;
 pub use poller::{Poller, STOP_WAIT, SelfFact, all_facts};
 pub use report::{Missing, Report, SourceReport, SourceState};
 pub use source::Source;
+pub use sources::health::HealthConfig;
 pub use sources::{all_sources, source_names};
+pub use util::helper::HelperConfig;
 pub use worker::STALL_NS;

@@ -6,6 +6,7 @@ pub mod cpu;
 pub mod device;
 pub mod disk;
 pub mod filesystem;
+pub mod health;
 pub mod memory;
 pub mod network;
 pub mod pressure;
@@ -43,6 +44,7 @@ pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "raid", interval_ms: 5000, usual: true, facts: &[raid::Fact::SPECS, raid::MemberFact::SPECS], make: |c| Box::new(raid::Raid::new(c)) },
     Entry { name: "btrfs", interval_ms: 10_000, usual: true, facts: &[btrfs::Fact::SPECS, btrfs::DeviceFact::SPECS], make: |c| Box::new(btrfs::Btrfs::new(c)) },
     Entry { name: "zfs", interval_ms: 10_000, usual: true, facts: &[zfs::Fact::SPECS, zfs::PoolFact::SPECS, zfs::DatasetFact::SPECS], make: |c| Box::new(zfs::Zfs::new(c)) },
+    Entry { name: "health", interval_ms: 60_000, usual: true, facts: &[health::Fact::SPECS], make: |c| Box::new(health::Health::new(c)) },
     Entry { name: "cgroup", interval_ms: 2000, usual: true, facts: &[cgroup::Fact::SPECS], make: |c| Box::new(cgroup::Cgroups::new(c)) },
     Entry { name: "device", interval_ms: 30_000, usual: true, facts: &[device::Fact::SPECS, device::On::SPECS], make: |c| Box::new(device::Devices::new(c)) },
 ];

@@ -3,13 +3,15 @@
 //!
 //! Below a root other than `/` nothing is run: what a program would say is the recording
 //! `commands/NAME` of that tree. Only sources of which [`crate::Source::is_slow`] may ask.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "real time is what bounds a real program; no value depends on it"
+)]
 
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -106,25 +108,18 @@ impl Commands {
         trusted(path)?;
         let mut command = Command::new(path);
         command.args(arguments);
-        collect(command, self.timeout)
+        collect(command, b"", self.timeout)?.judge()
     }
 
-    /// What the privileged helper answers to a verb and its argument, over its socket. `recording`
-    /// as in [`Self::run`].
-    pub(crate) fn ask_helper(
-        &self,
-        socket: &Path,
-        verb: &str,
-        argument: &str,
-        recording: &str,
-    ) -> Result<Vec<u8>, Refusal> {
-        if !self.root.is_real() {
-            return self.play(recording);
-        }
-        ask(socket, verb, argument, self.timeout)
+    pub(crate) fn is_real(&self) -> bool {
+        self.root.is_real()
     }
 
-    fn play(&self, recording: &str) -> Result<Vec<u8>, Refusal> {
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    pub(crate) fn play(&self, recording: &str) -> Result<Vec<u8>, Refusal> {
         let safe: String = recording
             .chars()
             .map(|c| if c == '/' { '!' } else { c })
@@ -143,15 +138,21 @@ impl Commands {
     }
 }
 
-/// A program that others than root could have written is not run.
-fn trusted(path: &Path) -> Result<(), Refusal> {
-    let meta = std::fs::metadata(path).map_err(|e| Refusal::Denied(e.to_string()))?;
-    if meta.uid() != 0 || meta.mode() & 0o022 != 0 {
-        let reason = format!(
-            "{} is not run: others than root could have written it",
-            path.display()
-        );
-        return Err(Refusal::Denied(reason));
+/// A program is run only if it and every folder above it are root's and nobody else may write them:
+/// who may write a folder may put another file there.
+pub(crate) fn trusted(path: &Path) -> Result<(), Refusal> {
+    const OTHERS_WRITE: u32 = 0o022;
+    let denied = |e: std::io::Error| Refusal::Denied(format!("{}: {e}", path.display()));
+    for place in path.canonicalize().map_err(denied)?.ancestors() {
+        let meta = place.metadata().map_err(denied)?;
+        if meta.uid() != 0 || meta.mode() & OTHERS_WRITE != 0 {
+            let reason = format!(
+                "{} is not run: others than root may write {}",
+                path.display(),
+                place.display()
+            );
+            return Err(Refusal::Denied(reason));
+        }
     }
     Ok(())
 }
@@ -165,14 +166,50 @@ fn bounded(bytes: Vec<u8>) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// Runs a program to its end; ends it and all it started when it is late or says too much.
-fn collect(mut command: Command, timeout: Duration) -> Result<Vec<u8>, Refusal> {
+/// What a program left when it ended.
+pub(crate) struct Ended {
+    pub(crate) status: std::process::ExitStatus,
+    pub(crate) output: Vec<u8>,
+    complaint: Vec<u8>,
+}
+
+impl Ended {
+    /// Its output, if it ended well.
+    pub(crate) fn judge(self) -> Result<Vec<u8>, Refusal> {
+        if self.status.success() {
+            return Ok(self.output);
+        }
+        let complaint = self
+            .complaint
+            .split(|b| *b == b'\n')
+            .find(|line| !line.is_empty())
+            .unwrap_or(b"said nothing of why");
+        let complaint = shown(complaint);
+        Err(Refusal::Failed(format!("{}: {complaint}", self.status)))
+    }
+}
+
+/// The beginning of a complaint.
+pub(crate) fn shown(complaint: &[u8]) -> String {
+    escape(&complaint[..complaint.len().min(COMPLAINT_SHOWN_MAX)])
+}
+
+/// Runs a program on a short input to its end; ends it and all it started when it is late or says
+/// too much.
+pub(crate) fn collect(
+    mut command: Command,
+    input: &[u8],
+    timeout: Duration,
+) -> Result<Ended, Refusal> {
     let deadline = Instant::now() + timeout;
     command
         .env_clear()
         .envs(ENVIRONMENT)
         .current_dir("/")
-        .stdin(Stdio::null())
+        .stdin(match input.is_empty() {
+            true => Stdio::null(),
+            false => Stdio::piped(),
+        })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
@@ -181,24 +218,23 @@ fn collect(mut command: Command, timeout: Duration) -> Result<Vec<u8>, Refusal> 
         std::io::ErrorKind::PermissionDenied => Refusal::Denied(e.to_string()),
         _ => Refusal::Failed(e.to_string()),
     })?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A pipe takes a short input at once; a program that does not read it says so by its answer.
+        let _ = stdin.write_all(input);
+    }
     let taken = drain(&mut child, deadline);
     let finished = taken.and_then(|pipes| Ok((wait(&mut child, deadline, timeout)?, pipes)));
-    let (status, (output, complaint)) = match finished {
-        Ok(finished) => finished,
+    match finished {
+        Ok((status, (output, complaint))) => Ok(Ended {
+            status,
+            output,
+            complaint,
+        }),
         Err(refusal) => {
             end(&mut child);
-            return Err(refusal);
+            Err(refusal)
         }
-    };
-    if status.success() {
-        return Ok(output);
     }
-    let complaint = complaint
-        .split(|b| *b == b'\n')
-        .find(|line| !line.is_empty())
-        .unwrap_or(b"said nothing of why");
-    let complaint = escape(&complaint[..complaint.len().min(COMPLAINT_SHOWN_MAX)]);
-    Err(Refusal::Failed(format!("{status}: {complaint}")))
 }
 
 /// Output and complaints, both until their end.
@@ -241,7 +277,11 @@ fn drain(child: &mut Child, deadline: Instant) -> Result<(Vec<u8>, Vec<u8>), Ref
 }
 
 /// One read that does not wait; whether it was the end. Keeps at most `keep` bytes in all.
-fn step<R: Read>(from: &mut Option<R>, to: &mut Vec<u8>, keep: usize) -> Result<bool, Refusal> {
+pub(crate) fn step<R: Read>(
+    from: &mut Option<R>,
+    to: &mut Vec<u8>,
+    keep: usize,
+) -> Result<bool, Refusal> {
     let Some(reader) = from else {
         return Ok(true);
     };
@@ -283,71 +323,11 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-fn timespec(left: Duration) -> Timespec {
+pub(crate) fn timespec(left: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(left.subsec_nanos()),
     }
-}
-
-/// One request to the helper: `VERB ARGUMENT` on a line; the answer is a line `ok` and what was
-/// asked for, or a line `error: REASON`.
-fn ask(socket: &Path, verb: &str, argument: &str, timeout: Duration) -> Result<Vec<u8>, Refusal> {
-    let deadline = Instant::now() + timeout;
-    let denied = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => Refusal::Absent,
-        std::io::ErrorKind::PermissionDenied => Refusal::Denied(format!(
-            "{} is not for this user: join its group",
-            socket.display()
-        )),
-        _ => Refusal::Failed(e.to_string()),
-    };
-    let mut stream = UnixStream::connect(socket).map_err(denied)?;
-    stream.set_write_timeout(Some(timeout)).map_err(denied)?;
-    let request = match argument.is_empty() {
-        true => format!("{verb}\n"),
-        false => format!("{verb} {argument}\n"),
-    };
-    stream.write_all(request.as_bytes()).map_err(denied)?;
-    stream.shutdown(std::net::Shutdown::Write).map_err(denied)?;
-    let mut answer = Vec::new();
-    let mut open = Some(stream);
-    while let Some(stream) = &open {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(Refusal::Failed("the helper took too long".to_owned()));
-        }
-        let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
-        let ready = match poll(&mut fds, Some(&timespec(left))) {
-            Ok(ready) => ready > 0,
-            Err(rustix::io::Errno::INTR) => false,
-            Err(errno) => return Err(Refusal::Failed(errno.to_string())),
-        };
-        if ready && step(&mut open, &mut answer, usize::MAX)? {
-            open = None;
-        }
-        if answer.len() > OUTPUT_BYTES_MAX {
-            return Err(Refusal::Failed("the helper said too much".to_owned()));
-        }
-    }
-    let end = answer.iter().position(|b| *b == b'\n');
-    let (first, rest) = match end {
-        Some(end) => (&answer[..end], &answer[end + 1..]),
-        None => (&answer[..], &answer[answer.len()..]),
-    };
-    match first {
-        b"ok" => Ok(rest.to_vec()),
-        _ => {
-            let reason = first.strip_prefix(b"error: ").unwrap_or(first);
-            let reason = escape(&reason[..reason.len().min(COMPLAINT_SHOWN_MAX)]);
-            Err(Refusal::Failed(format!("the helper says: {reason}")))
-        }
-    }
-}
-
-/// Where the helper listens unless configured otherwise.
-pub(crate) fn helper_socket() -> PathBuf {
-    PathBuf::from("/run/barograph/helper.sock")
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 pub(crate) mod command;
 pub(crate) mod file;
 pub(crate) mod identity;
+pub(crate) mod helper;
 pub(crate) mod keyed;
 pub(crate) mod link;
 pub(crate) mod parse;

@@ -9,6 +9,7 @@ mod allocation;
 mod config;
 mod fuse;
 mod golden;
+mod health;
 mod hostile;
 mod hotplug;
 mod identity;

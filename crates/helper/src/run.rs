@@ -1,0 +1,214 @@
+//! One program, run to its end within bounds of time and output.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "real time is what bounds a real program; nothing else here knows of time"
+)]
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::Vet;
+use crate::verbs::{Exit, Program};
+
+/// Most bytes that a program may print.
+pub const OUTPUT_BYTES_MAX: usize = 8 << 20;
+/// Most bytes of its complaints that are kept, and of one that is passed on.
+const COMPLAINT_BYTES_MAX: usize = 160;
+/// How long a killed program is waited for: one that hangs in the kernel is left to it.
+const KILLED_WAIT: Duration = Duration::from_secs(2);
+/// Between looks at whether a program has ended that closed its pipes before.
+const STEP: Duration = Duration::from_millis(5);
+/// All that a program sees of an environment.
+const ENVIRONMENT: [(&str, &str); 3] = [
+    ("LC_ALL", "C"),
+    ("TZ", "UTC"),
+    ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+];
+
+/// What the program prints.
+pub(crate) fn run(
+    program: &Program,
+    device: Option<&str>,
+    vet: Vet,
+    within: Duration,
+) -> Result<Vec<u8>, String> {
+    let name = program.name;
+    let found = program.paths.iter().map(Path::new).find(|p| p.exists());
+    let path = vet(found.ok_or(format!("{name} is not installed"))?)?;
+    let deadline = Deadline::after(within);
+    let mut child = Command::new(path)
+        .args(program.arguments)
+        .args(device)
+        .env_clear()
+        .envs(ENVIRONMENT)
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .map_err(|e| format!("{name}: {e}"))?;
+    let ended = give(&mut child, program.input)
+        .and_then(|()| take(&mut child, deadline))
+        .and_then(|taken| Ok((wait(&mut child, deadline)?, taken)));
+    let (status, taken) = match ended {
+        Ok(ended) => ended,
+        Err(reason) => {
+            kill(&mut child);
+            return Err(format!("{name} {reason}"));
+        }
+    };
+    let is_good = match program.exit {
+        Exit::Zero => status.success(),
+        Exit::Any => status.code().is_some() && !taken.output.is_empty(),
+    };
+    match is_good {
+        true => Ok(taken.output),
+        false => Err(format!("{name}: {status}: {}", shown(&taken.complaint))),
+    }
+}
+
+/// A moment that is not waited beyond.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline(Instant);
+
+impl Deadline {
+    pub(crate) fn after(time: Duration) -> Self {
+        Self(Instant::now() + time)
+    }
+
+    fn left(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+}
+
+/// Waits until a descriptor is ready; `false` when the time is over.
+pub(crate) fn ready(fd: &impl AsFd, what: PollFlags, deadline: Deadline) -> Result<bool, String> {
+    loop {
+        let mut fds = [PollFd::new(fd, what)];
+        match poll(&mut fds, Some(&timespec(deadline.left()))) {
+            Ok(count) => return Ok(count > 0),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.to_string()),
+        }
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(time.subsec_nanos()),
+    }
+}
+
+/// Its input is a few bytes, which any pipe takes at once; one that reads none of it is free to.
+fn give(child: &mut Child, input: &[u8]) -> Result<(), String> {
+    let Some(mut stdin) = child.stdin.take() else {
+        return Ok(());
+    };
+    match stdin.write_all(input) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(format!("took no request: {e}")),
+        _ => Ok(()),
+    }
+}
+
+#[derive(Default)]
+struct Taken {
+    output: Vec<u8>,
+    complaint: Vec<u8>,
+}
+
+/// Output and complaints, both until their end.
+fn take(child: &mut Child, deadline: Deadline) -> Result<Taken, String> {
+    let mut out = child.stdout.take();
+    let mut err = child.stderr.take();
+    let mut taken = Taken::default();
+    while out.is_some() || err.is_some() {
+        let left = deadline.left();
+        if left.is_zero() {
+            return Err("took too long and was ended".to_owned());
+        }
+        let (out_ready, err_ready) = {
+            let mut fds = Vec::with_capacity(2);
+            fds.extend(out.as_ref().map(|f| PollFd::new(f, PollFlags::IN)));
+            fds.extend(err.as_ref().map(|f| PollFd::new(f, PollFlags::IN)));
+            match poll(&mut fds, Some(&timespec(left))) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.to_string()),
+            }
+            let at = |place: usize| fds.get(place).is_some_and(|fd| !fd.revents().is_empty());
+            match out.is_some() {
+                true => (at(0), at(1)),
+                false => (false, at(0)),
+            }
+        };
+        if out_ready {
+            step(&mut out, &mut taken.output, OUTPUT_BYTES_MAX + 1)?;
+        }
+        if taken.output.len() > OUTPUT_BYTES_MAX {
+            return Err(format!("printed more than {OUTPUT_BYTES_MAX} bytes"));
+        }
+        if err_ready {
+            step(&mut err, &mut taken.complaint, COMPLAINT_BYTES_MAX)?;
+        }
+    }
+    Ok(taken)
+}
+
+/// One read of what is ready; keeps at most `keep` bytes in all, and forgets the pipe at its end.
+fn step<R: Read>(from: &mut Option<R>, to: &mut Vec<u8>, keep: usize) -> Result<(), String> {
+    let Some(reader) = from else {
+        return Ok(());
+    };
+    let mut piece = [0; 8192];
+    match reader.read(&mut piece) {
+        Ok(0) => *from = None,
+        Ok(n) => {
+            let room = keep.saturating_sub(to.len());
+            to.extend_from_slice(&piece[..n.min(room)]);
+        }
+        Err(e) if e.kind() == ErrorKind::Interrupted => {}
+        Err(e) => return Err(format!("cannot be read: {e}")),
+    }
+    Ok(())
+}
+
+fn wait(child: &mut Child, deadline: Deadline) -> Result<ExitStatus, String> {
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status),
+            Ok(None) if deadline.left().is_zero() => {
+                return Err("took too long and was ended".to_owned());
+            }
+            Ok(None) => std::thread::sleep(STEP),
+            Err(e) => return Err(e.to_string()),
+        }
+    }
+}
+
+/// Ends a program and all that it started.
+fn kill(child: &mut Child) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // It may have ended by itself meanwhile.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let _ = wait(child, Deadline::after(KILLED_WAIT));
+}
+
+/// The first line of a complaint, as printable ASCII.
+fn shown(complaint: &[u8]) -> String {
+    let line = complaint
+        .split(|b| *b == b'\n')
+        .find(|line| !line.is_empty());
+    line.unwrap_or(b"it said nothing of why")
+        .escape_ascii()
+        .to_string()
+}

@@ -1,0 +1,127 @@
+//! All that can be asked. To add a verb is a decision about security: it is made here, in one place.
+
+/// One thing that can be asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Verb {
+    /// The first word of the request.
+    pub name: &'static str,
+    /// Whether the second word is the name of a whole disk; else there is none.
+    pub takes_device: bool,
+    /// What is done.
+    pub action: Action,
+    /// In a few words, for `--verbs`.
+    pub help: &'static str,
+}
+
+/// What is done for a verb.
+#[derive(Clone, Copy, Debug)]
+pub enum Action {
+    /// A program is run.
+    Run(Program),
+    /// The energy counters of `/sys/class/powercap` are read, coarsely.
+    Rapl,
+}
+
+/// A program and all that it is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// Its name in messages.
+    pub name: &'static str,
+    /// Where it may be: the first that is there is taken.
+    pub paths: &'static [&'static str],
+    /// Its arguments; the path of the disk follows where the verb takes one.
+    pub arguments: &'static [&'static str],
+    /// What it reads on standard input.
+    pub input: &'static [u8],
+    /// Which ends are good ones.
+    pub exit: Exit,
+}
+
+/// Which ends of a program are good ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Status 0.
+    Zero,
+    /// Any status, if something was printed: the status is a finding, not a failure.
+    Any,
+}
+
+/// The verbs of the real helper.
+pub const VERBS: &[Verb] = &[
+    Verb {
+        name: "smart",
+        takes_device: true,
+        // smartctl(8): `--nocheck=standby` never wakes a disk; the exit status is a mask of findings,
+        // and what it cannot do stands in the JSON too. `devstat` has the counters whose units the
+        // ATA standard fixes, where the vendors' attributes of `--all` differ from model to model.
+        action: Action::Run(Program {
+            name: "smartctl",
+            paths: &[
+                "/usr/sbin/smartctl",
+                "/usr/local/sbin/smartctl",
+                "/sbin/smartctl",
+            ],
+            arguments: &["--json=c", "--all", "--log=devstat", "--nocheck=standby"],
+            input: b"",
+            exit: Exit::Any,
+        }),
+        help: "health of a disk, as JSON; a sleeping disk is not woken",
+    },
+    Verb {
+        name: "bmc-power",
+        takes_device: false,
+        action: Action::Run(Program {
+            name: "ipmitool",
+            paths: &[
+                "/usr/bin/ipmitool",
+                "/usr/sbin/ipmitool",
+                "/usr/local/bin/ipmitool",
+            ],
+            arguments: &["dcmi", "power", "reading"],
+            input: b"",
+            exit: Exit::Zero,
+        }),
+        help: "what the node draws, as its management controller says",
+    },
+    Verb {
+        name: "gpfs",
+        takes_device: false,
+        // mmpmon reads requests from standard input; this one changes nothing.
+        action: Action::Run(Program {
+            name: "mmpmon",
+            paths: &["/usr/lpp/mmfs/bin/mmpmon"],
+            arguments: &["-p"],
+            input: b"fs_io_s\n",
+            exit: Exit::Zero,
+        }),
+        help: "counters of mounted GPFS file systems",
+    },
+    Verb {
+        name: "rapl",
+        takes_device: false,
+        action: Action::Rapl,
+        help: "energy counters of the processors, to 0.1 J, as of the last full second",
+    },
+];
+
+/// What `--verbs` prints: each verb and what is done for it.
+pub fn table(verbs: &[Verb]) -> String {
+    let mut text = String::new();
+    for verb in verbs {
+        let argument = if verb.takes_device { " DEVICE" } else { "" };
+        let done = match &verb.action {
+            Action::Run(program) => {
+                let mut words = vec![program.paths[0]];
+                words.extend(program.arguments);
+                words.extend(verb.takes_device.then_some("/dev/DEVICE"));
+                words.join(" ")
+            }
+            Action::Rapl => "/sys/class/powercap/*/energy_uj".to_owned(),
+        };
+        text.push_str(&format!(
+            "{}{argument}: {}\n    {done}\n",
+            verb.name, verb.help
+        ));
+    }
+    text
+}

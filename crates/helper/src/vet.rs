@@ -1,0 +1,55 @@
+//! Which programs may be run as root: those that only root could have put where they are.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Writable by the group or by all.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// The file behind a path, if it and every folder above it are root's and nobody else may write
+/// them: who may write a folder may put another file there.
+pub fn vet(path: &Path) -> Result<PathBuf, String> {
+    let shown = path.display();
+    let real = path.canonicalize().map_err(|e| format!("{shown}: {e}"))?;
+    for place in real.ancestors() {
+        let meta = place
+            .metadata()
+            .map_err(|e| format!("{}: {e}", place.display()))?;
+        if !only_roots(&meta) {
+            return Err(format!(
+                "{shown} is not run: others than root may write {}",
+                place.display()
+            ));
+        }
+    }
+    match real.is_file() {
+        true => Ok(real),
+        false => Err(format!("{shown} is not run: it is no file")),
+    }
+}
+
+fn only_roots(meta: &Metadata) -> bool {
+    meta.uid() == 0 && meta.mode() & OTHERS_WRITE == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_could_have_written_is_not_run() {
+        assert!(vet(Path::new("/bin/sh")).is_ok());
+        assert!(vet(Path::new("/bin")).is_err());
+        assert!(vet(Path::new("/nonexistent")).is_err());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("program");
+        std::fs::write(&path, "#!/bin/sh\n").unwrap();
+        let fault = vet(&path).unwrap_err();
+        assert!(fault.contains("others than root may write"), "{fault}");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/bin/sh", &link).unwrap();
+        // It is the file behind the link that would be run, and that is root's.
+        assert!(vet(&link).unwrap().is_absolute());
+    }
+}

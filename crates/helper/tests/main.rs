@@ -1,0 +1,358 @@
+//! The helper through sockets, as systemd starts it: the real binary with its real verbs, and the
+//! library with programs of the tests in place of those.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests fail as tests do; clippy sees only functions marked as tests"
+)]
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use barograph_helper::verbs::{Action, Exit, Program, VERBS, Verb};
+use barograph_helper::{Helper, Limits, OUTPUT_BYTES_MAX};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_barograph-helper");
+
+/// What systemd does for a socket with `Accept=yes`: a helper for each connection, whose standard
+/// input and output it is.
+struct Socket {
+    dir: tempfile::TempDir,
+}
+
+impl Socket {
+    fn listen(connections: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(dir.path().join("s")).unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().take(connections) {
+                let input = OwnedFd::from(stream.unwrap());
+                let output = input.try_clone().unwrap();
+                let mut child = Command::new(BINARY)
+                    .stdin(Stdio::from(input))
+                    .stdout(Stdio::from(output))
+                    .spawn()
+                    .unwrap();
+                std::thread::spawn(move || child.wait());
+            }
+        });
+        Self { dir }
+    }
+
+    fn ask(&self, request: &[u8]) -> String {
+        let mut stream = UnixStream::connect(self.dir.path().join("s")).unwrap();
+        // The helper may have refused and gone before all of it was written.
+        let _ = stream.write_all(request);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8(answer).unwrap()
+    }
+}
+
+#[test]
+fn hostile_requests_through_a_real_socket() {
+    let long = [b"smart ".as_slice(), &[b'a'; 4096], b"\n"].concat();
+    let requests: [&[u8]; 20] = [
+        b"",
+        b"\n",
+        b"smart",
+        b"smart \n",
+        b"smart nonexistent\n",
+        b"smart ../../etc/passwd\n",
+        b"smart /dev/vda\n",
+        b"smart --all\n",
+        b"smart -d\n",
+        b"smart sda;id\n",
+        b"smart sda\nrapl\n",
+        b"smart sd\0a\n",
+        b"smart \xff\xfe\n",
+        b"rapl now\n",
+        b"RAPL\n",
+        b"sh -c id\n",
+        b"/bin/sh\n",
+        b"gpfs",
+        b"bmc-power raw 0x00 0x02\n",
+        &long,
+    ];
+    let socket = Socket::listen(requests.len());
+    for request in requests {
+        let answer = socket.ask(request);
+        let shown = request[..request.len().min(40)].escape_ascii();
+        assert!(answer.starts_with("error: "), "{shown}: {answer:?}");
+        assert!(
+            answer.ends_with('\n') && answer.lines().count() == 1,
+            "{answer:?}"
+        );
+    }
+}
+
+/// What it says here depends on the machine; that it is whole and well formed does not.
+#[test]
+fn the_real_verbs_answer_or_say_why_not() {
+    let disks = std::fs::read_dir("/sys/block").into_iter().flatten();
+    let names = disks.filter_map(|e| e.ok()?.file_name().into_string().ok());
+    let mut requests: Vec<_> = names
+        .take(2)
+        .map(|disk| format!("smart {disk}\n"))
+        .collect();
+    requests.extend(["rapl\n".to_owned(), "gpfs\n".to_owned()]);
+    let socket = Socket::listen(requests.len());
+    for request in requests {
+        let answer = socket.ask(request.as_bytes());
+        let (first, rest) = answer.split_once('\n').unwrap();
+        assert!(first == "ok" || first.starts_with("error: "), "{answer:?}");
+        if first == "ok" && request.starts_with("smart") {
+            assert!(
+                rest.trim().starts_with('{') && rest.trim().ends_with('}'),
+                "{rest}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_sender_who_is_too_slow_is_not_waited_for() {
+    let socket = Socket::listen(1);
+    let mut stream = UnixStream::connect(socket.dir.path().join("s")).unwrap();
+    stream.write_all(b"smar").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "error: the request came too slowly\n");
+}
+
+#[test]
+fn the_options() {
+    let say = |option: &str| {
+        let out = Command::new(BINARY).arg(option).output().unwrap();
+        (
+            out.status.code().unwrap(),
+            String::from_utf8(out.stdout).unwrap(),
+        )
+    };
+    let (code, text) = say("--verbs");
+    assert_eq!(code, 0);
+    for verb in VERBS {
+        assert!(text.contains(verb.name), "{text}");
+    }
+    assert!(
+        text.contains(
+            "/usr/sbin/smartctl --json=c --all --log=devstat --nocheck=standby /dev/DEVICE"
+        )
+    );
+    assert!(say("--version").1.starts_with("barograph-helper "));
+    assert!(say("--help").1.contains("never setuid"));
+    assert_eq!(say("smart").0, 2);
+}
+
+#[test]
+fn a_setuid_helper_refuses() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let copy = dir.path().join("helper");
+    std::fs::copy(BINARY, &copy).unwrap();
+    // Only root can hand a file to another user, and only root can start as one.
+    if std::os::unix::fs::chown(&copy, Some(65534), Some(65534)).is_err() {
+        return;
+    }
+    std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o6755)).unwrap();
+    let out = Command::new(&copy).stdin(Stdio::null()).output().unwrap();
+    let answer = String::from_utf8(out.stdout).unwrap();
+    // A file system mounted nosuid gives no rights, so there is nothing to refuse but the request.
+    assert!(answer.starts_with("error: "), "{answer}");
+    assert!(!out.status.success());
+    if !answer.contains("no end of line") {
+        assert!(answer.contains("setuid"), "{answer}");
+    }
+}
+
+/// A helper with one verb, `ask DEVICE`, that runs a script of the test.
+struct Fake {
+    dir: tempfile::TempDir,
+    helper: Helper,
+}
+
+impl Fake {
+    fn new(script: &str, exit: Exit, run_ms: u64) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("program");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        let disk = dir.path().join("sys/block/sda");
+        std::fs::create_dir_all(&disk).unwrap();
+        std::fs::write(disk.join("size"), "8\n").unwrap();
+        let path: &'static str = program.to_str().unwrap().to_owned().leak();
+        let verb = Verb {
+            name: "ask",
+            takes_device: true,
+            action: Action::Run(Program {
+                name: "program",
+                paths: vec!["/nonexistent/program", path].leak(),
+                arguments: &["--fixed"],
+                input: b"from us\n",
+                exit,
+            }),
+            help: "",
+        };
+        let helper = Helper {
+            verbs: vec![verb].leak(),
+            sys: dir.path().join("sys"),
+            vet: anything,
+            limits: Limits {
+                request: Duration::from_secs(20),
+                run: Duration::from_millis(run_ms),
+                answer: Duration::from_secs(20),
+            },
+        };
+        Self { dir, helper }
+    }
+
+    fn ask(&self) -> String {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let helper = self.helper.clone();
+        let thread = std::thread::spawn(move || helper.serve(&theirs, &theirs));
+        let mut ours = ours;
+        ours.write_all(b"ask sda\n").unwrap();
+        let mut answer = Vec::new();
+        ours.read_to_end(&mut answer).unwrap();
+        let is_ok = thread.join().unwrap();
+        assert_eq!(is_ok, answer.starts_with(b"ok\n"));
+        String::from_utf8(answer).unwrap()
+    }
+}
+
+fn anything(path: &Path) -> Result<PathBuf, String> {
+    Ok(path.to_owned())
+}
+
+#[test]
+fn a_program_gets_fixed_arguments_our_input_and_a_clean_environment() {
+    let script = "echo \"$# $1 $2\"; cat; env | sort; pwd; ls /proc/self/fd | wc -l; grep NoNewPrivs /proc/self/status";
+    let answer = Fake::new(script, Exit::Zero, 20_000).ask();
+    let lines: Vec<_> = answer.lines().collect();
+    assert_eq!(lines[..3], ["ok", "2 --fixed /dev/sda", "from us"]);
+    // The shell adds PWD by itself.
+    let env: Vec<_> = lines.iter().filter(|l| l.contains('=')).copied().collect();
+    let expect = [
+        "LC_ALL=C",
+        "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+        "PWD=/",
+        "TZ=UTC",
+    ];
+    assert_eq!(env, expect);
+    assert!(lines.contains(&"/"), "{answer}");
+}
+
+/// The descriptors of the helper itself, such as the asker's socket, stay with it.
+#[test]
+fn a_program_does_not_inherit_the_socket() {
+    let answer = Fake::new("ls -l /proc/self/fd", Exit::Zero, 20_000).ask();
+    assert!(
+        answer.starts_with("ok\n") && !answer.contains("socket:"),
+        "{answer}"
+    );
+}
+
+#[test]
+fn ends_of_programs() {
+    let check = |script: &str, exit: Exit, expect: &str| {
+        let answer = Fake::new(script, exit, 20_000).ask();
+        assert_eq!(answer, expect, "{script}");
+    };
+    // smartctl's status is a mask of findings.
+    check("echo '{}'; exit 64", Exit::Any, "ok\n{}\n");
+    check("echo '{}'; exit 2", Exit::Any, "ok\n{}\n");
+    check(
+        "exit 1",
+        Exit::Any,
+        "error: program: exit status: 1: it said nothing of why\n",
+    );
+    check(
+        "echo cut; kill -9 $$",
+        Exit::Any,
+        "error: program: signal: 9 (SIGKILL): it said nothing of why\n",
+    );
+    check(
+        "echo x; exit 3",
+        Exit::Zero,
+        "error: program: exit status: 3: it said nothing of why\n",
+    );
+    check(
+        "printf '\\nno \\001 b\\303\\244mc\\nmore\\n' >&2; exit 1",
+        Exit::Zero,
+        "error: program: exit status: 1: no \\x01 b\\xc3\\xa4mc\n",
+    );
+    let long = Fake::new(
+        "head -c 100000 /dev/zero | tr '\\0' e >&2; exit 1",
+        Exit::Zero,
+        20_000,
+    );
+    assert!(long.ask().len() < 300);
+}
+
+#[test]
+fn output_up_to_the_bound_and_not_beyond() {
+    let print = |bytes: usize| {
+        let script = format!("head -c {bytes} /dev/zero | tr '\\0' x");
+        Fake::new(&script, Exit::Zero, 60_000).ask()
+    };
+    let whole = print(OUTPUT_BYTES_MAX);
+    assert_eq!(whole.len(), 3 + OUTPUT_BYTES_MAX);
+    let answer = print(OUTPUT_BYTES_MAX + 1);
+    assert_eq!(
+        answer,
+        format!("error: program printed more than {OUTPUT_BYTES_MAX} bytes\n")
+    );
+    let endless = Fake::new("cat /dev/zero", Exit::Zero, 60_000).ask();
+    assert_eq!(endless, answer);
+}
+
+#[test]
+fn what_takes_too_long_is_ended_with_all_it_started() {
+    for script in [
+        "sleep 60 & echo $! > $(dirname $0)/child; sleep 60",
+        "exec >&- 2>&-; sleep 60",
+        "trap '' TERM; sleep 60",
+    ] {
+        let fake = Fake::new(script, Exit::Zero, 300);
+        assert_eq!(
+            fake.ask(),
+            "error: program took too long and was ended\n",
+            "{script}"
+        );
+        if let Ok(child) = std::fs::read_to_string(fake.dir.path().join("child")) {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", child.trim()));
+            let alive = status.is_ok_and(|s| !s.contains("zombie"));
+            assert!(!alive, "{script}");
+        }
+    }
+}
+
+/// An asker who does not take the answer does not keep the helper.
+#[test]
+fn an_answer_that_nobody_takes_is_dropped() {
+    let mut fake = Fake::new("head -c 4000000 /dev/zero | tr '\\0' x", Exit::Zero, 20_000);
+    fake.helper.limits.answer = Duration::from_millis(200);
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    ours.write_all(b"ask sda\n").unwrap();
+    assert!(!fake.helper.serve(&theirs, &theirs));
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    ours.write_all(b"ask sda\n").unwrap();
+    drop(ours);
+    assert!(!fake.helper.serve(&theirs, &theirs));
+}
+
+#[test]
+fn programs_that_are_not_there_or_not_roots() {
+    let mut fake = Fake::new("echo x", Exit::Zero, 20_000);
+    fake.helper.vet = barograph_helper::vet;
+    let answer = fake.ask();
+    assert!(answer.contains("others than root may write"), "{answer}");
+    std::fs::remove_file(fake.dir.path().join("program")).unwrap();
+    assert_eq!(fake.ask(), "error: program is not installed\n");
+}
