@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::SourceError;
 use crate::policy::{Aimd, INTERVAL_NS_MAX, INTERVAL_NS_MIN, IntervalPolicy};
 use crate::sources::TABLE;
+use crate::sources::peer::PeerConfig;
 
 const NS_PER_MS: i64 = 1_000_000;
 
@@ -35,6 +36,8 @@ pub struct SourcesConfig {
     pub network: NetworkConfig,
     /// Control groups.
     pub cgroup: CgroupConfig,
+    /// Peers whose round-trip time is measured.
+    pub peer: PeerConfig,
 }
 
 impl Default for SourcesConfig {
@@ -47,6 +50,7 @@ impl Default for SourcesConfig {
             filesystem: FilesystemConfig::default(),
             network: NetworkConfig::default(),
             cgroup: CgroupConfig::default(),
+            peer: PeerConfig::default(),
         }
     }
 }
@@ -75,6 +79,7 @@ impl SourcesConfig {
         if self.filesystem.timeout_ms == 0 {
             return fault("filesystem.timeout_ms", "is 0, give it at least 1");
         }
+        self.peer.validate()?;
         Ok(())
     }
 
