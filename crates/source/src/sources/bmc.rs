@@ -76,7 +76,10 @@ impl Bmc {
     fn refused(&mut self, refusal: Refusal) -> Result<(), SourceError> {
         let (why, remedy) = match refusal {
             Refusal::Absent => (
-                format!("barograph-helper does not listen at {}", self.socket.display()),
+                format!(
+                    "barograph-helper does not listen at {}",
+                    self.socket.display()
+                ),
                 "install the privileged helper and start its socket",
             ),
             Refusal::Denied(why) => (why, "add the agent's user to the group barograph"),

@@ -138,7 +138,10 @@ impl Clock {
             (Fact::ErrorEstimated, float(state.error_estimated)),
             (Fact::Frequency, float(state.frequency)),
             (Fact::Source, state.source.as_deref().map(Value::text)),
-            (Fact::Stratum, state.stratum.map(|n| Value::Int(crate::fact::int(n)))),
+            (
+                Fact::Stratum,
+                state.stratum.map(|n| Value::Int(crate::fact::int(n))),
+            ),
             (Fact::RootDelay, float(state.root_delay)),
             (Fact::RootDispersion, float(state.root_dispersion)),
             (Fact::Skew, float(state.skew)),

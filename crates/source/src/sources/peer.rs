@@ -265,7 +265,10 @@ impl Source for Peers {
             what: "asking the peers".to_owned(),
             reason: std::io::Error::from(errno).to_string(),
         });
-        for (place, outcome) in asked.into_iter().zip(faults.take(round).unwrap_or_default()) {
+        for (place, outcome) in asked
+            .into_iter()
+            .zip(faults.take(round).unwrap_or_default())
+        {
             self.ways[place].put(now_ns, batch, outcome);
         }
         faults.finish()
@@ -333,7 +336,12 @@ impl Way {
             (Host::Name(_), None) => return Err(Newest::NotAsked),
         };
         let mut address = ip;
-        address.set_port(self.address.port.filter(|_| self.method == PeerMethod::Tcp).unwrap_or(0));
+        address.set_port(
+            self.address
+                .port
+                .filter(|_| self.method == PeerMethod::Tcp)
+                .unwrap_or(0),
+        );
         Ok(Target {
             method: self.method,
             address,
@@ -359,8 +367,10 @@ impl Way {
             None => self.failures += 1,
         }
         let reachable = round_trip.is_some();
-        self.facts.measured(batch, now_ns, Fact::Reachable, reachable);
-        self.facts.measured(batch, now_ns, Fact::Failures, int(self.failures));
+        self.facts
+            .measured(batch, now_ns, Fact::Reachable, reachable);
+        self.facts
+            .measured(batch, now_ns, Fact::Failures, int(self.failures));
     }
 
     /// Why this system lets the agent send no echo.

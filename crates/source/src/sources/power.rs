@@ -240,7 +240,11 @@ impl Source for Power {
             if let Some(Trouble::Silent(errno)) = zone.trouble {
                 missing.push(Missing::new(
                     format!("power of {}", zone.label),
-                    format!("{}: {}", zone.file.path().display(), std::io::Error::from(errno)),
+                    format!(
+                        "{}: {}",
+                        zone.file.path().display(),
+                        std::io::Error::from(errno)
+                    ),
                     "a device that sleeps has no reading; else see the kernel's log",
                 ));
             }
@@ -278,7 +282,11 @@ impl Power {
                 "load intel_rapl_msr or acpi_power_meter, or enable the source bmc; a virtual machine has no sensors",
             ));
         }
-        let is_part = |z: &Zone| NODE_SOURCES.iter().any(|(_, parts)| parts.contains(&z.part));
+        let is_part = |z: &Zone| {
+            NODE_SOURCES
+                .iter()
+                .any(|(_, parts)| parts.contains(&z.part))
+        };
         let none = !self.zones.iter().any(|(_, zone)| is_part(zone));
         (none && self.zones.len() > 0).then(|| {
             Missing::new(
@@ -405,7 +413,10 @@ mod tests {
         // Slack is not gained again and again.
         let fast: Vec<i64> = (0..100).map(|n| n * 960).collect();
         let mut pace = Pace { next_ns: i64::MIN };
-        let due = fast.iter().filter(|ms| pace.is_due(**ms * 1_000_000)).count();
+        let due = fast
+            .iter()
+            .filter(|ms| pace.is_due(**ms * 1_000_000))
+            .count();
         assert!(due <= 97, "{due}");
     }
 }

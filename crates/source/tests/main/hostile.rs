@@ -8,7 +8,7 @@ use barograph_model::Sample;
 use crate::support::{Reader, Tree, source_names};
 
 /// Each file that a source reads on this machine.
-const FILES: [(&str, &str, &str); 17] = [
+const FILES: [(&str, &str, &str); 23] = [
     ("nvme-v2", "disk", "proc/diskstats"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/size"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/queue/scheduler"),
@@ -38,6 +38,20 @@ const FILES: [(&str, &str, &str); 17] = [
         "cgroup",
         "sys/fs/cgroup/blkio/blkio.throttle.io_service_bytes",
     ),
+    (
+        "nvme-four",
+        "power",
+        "sys/class/powercap/intel-rapl:0/energy_uj",
+    ),
+    (
+        "nvme-four",
+        "power",
+        "sys/class/powercap/intel-rapl:0:1/energy_uj",
+    ),
+    ("hdd-raid", "power", "sys/class/hwmon/hwmon5/power1_average"),
+    ("lustre-server", "bmc", "commands/ipmitool-dcmi-power"),
+    ("lustre-server", "clock", "commands/chronyc-tracking"),
+    ("nvme-four", "clock", "commands/adjtimex"),
 ];
 
 fn samples(reader: &Reader) -> BTreeMap<String, Sample> {

@@ -129,7 +129,10 @@ mod tests {
         // "0.000006523 seconds slow", "3.225 ppm slow".
         let bound = 0.000006523 + 0.001100737 + 0.006819511;
         assert_eq!(state.offset, Some(-0.000006523));
-        assert!((state.error_max.unwrap() - bound).abs() < 1e-12, "{state:?}");
+        assert!(
+            (state.error_max.unwrap() - bound).abs() < 1e-12,
+            "{state:?}"
+        );
         assert_eq!(state.error_estimated, Some(0.000035822));
         assert!((state.frequency.unwrap() + 3.225e-6).abs() < 1e-15);
         assert!((state.skew.unwrap() - 0.129e-6).abs() < 1e-15);
@@ -171,7 +174,10 @@ mod tests {
             ("Normal", "Normal,1"),
         ] {
             let changed = LINE.replacen(from, to, 1);
-            assert!(Tracking::parse(changed.as_bytes()).is_err(), "{from} -> {to}");
+            assert!(
+                Tracking::parse(changed.as_bytes()).is_err(),
+                "{from} -> {to}"
+            );
         }
         for end in 0..LINE.len() {
             assert!(Tracking::parse(&LINE.as_bytes()[..end]).is_err(), "{end}");

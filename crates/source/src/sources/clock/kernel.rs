@@ -167,19 +167,31 @@ time_constant: 6
         assert!((state.frequency.unwrap() + 20e-6).abs() < 1e-15);
         assert!((state.error_max.unwrap() - 0.215).abs() < 1e-12);
         assert!((state.error_estimated.unwrap() - 0.0012).abs() < 1e-12);
-        let micro = Kernel { status: 1, ..kernel };
+        let micro = Kernel {
+            status: 1,
+            ..kernel
+        };
         assert!((micro.state().offset.unwrap() - 0.125).abs() < 1e-12);
     }
 
     #[test]
     fn an_unsynchronised_clock_has_no_offset_and_no_bound() {
         let kernel = parse(TEXT.as_bytes()).unwrap();
-        let unsync = Kernel { status: 8193 | STA_UNSYNC, ..kernel };
-        let error = Kernel { answer: TIME_ERROR, ..kernel };
+        let unsync = Kernel {
+            status: 8193 | STA_UNSYNC,
+            ..kernel
+        };
+        let error = Kernel {
+            answer: TIME_ERROR,
+            ..kernel
+        };
         for kernel in [unsync, error] {
             let state = kernel.state();
             assert_eq!(state.synchronised, Some(false));
-            assert_eq!((state.offset, state.error_max, state.error_estimated), (None, None, None));
+            assert_eq!(
+                (state.offset, state.error_max, state.error_estimated),
+                (None, None, None)
+            );
         }
     }
 
@@ -208,7 +220,10 @@ time_constant: 6
             ("maxerror", "maxfehler"),
             ("1200", "99999999999999999999"),
         ] {
-            assert!(parse(TEXT.replacen(from, to, 1).as_bytes()).is_err(), "{from} -> {to}");
+            assert!(
+                parse(TEXT.replacen(from, to, 1).as_bytes()).is_err(),
+                "{from} -> {to}"
+            );
         }
     }
 
@@ -217,6 +232,9 @@ time_constant: 6
     fn this_machine() {
         let kernel = ask().unwrap();
         assert!((0..=5).contains(&kernel.answer), "{kernel:?}");
-        assert_eq!(kernel.answer == TIME_ERROR, kernel.state().synchronised == Some(false));
+        assert_eq!(
+            kernel.answer == TIME_ERROR,
+            kernel.state().synchronised == Some(false)
+        );
     }
 }

@@ -91,12 +91,19 @@ mod tests {
         let packet = Echo::new(&address, true, 7, 0x0123_4567_89ab_cdef).request();
         assert_eq!(checksum(&packet), 0);
         // The example of RFC 1071, section 3, complemented.
-        assert_eq!(checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2);
+        assert_eq!(
+            checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]),
+            !0xddf2
+        );
     }
 
     #[test]
     fn only_the_own_reply_is_one() {
-        for (address, raw) in [("10.0.0.1:0", true), ("10.0.0.1:0", false), ("[::1]:0", true)] {
+        for (address, raw) in [
+            ("10.0.0.1:0", true),
+            ("10.0.0.1:0", false),
+            ("[::1]:0", true),
+        ] {
             let address: SocketAddr = address.parse().unwrap();
             let echo = Echo::new(&address, raw, 7, 42);
             let header = match raw && address.is_ipv4() {

@@ -210,7 +210,11 @@ fn ask_icmp(target: &Target, place: usize, cookie: u128) -> Result<(OwnedFd, Ech
     connect(&fd, &target.address).map_err(unanswered)?;
     // Two peers may have one address: each has its own sequence number.
     let echo = Echo::new(&target.address, is_raw, place as u16, cookie);
-    match send(&fd, &echo.request(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+    match send(
+        &fd,
+        &echo.request(),
+        SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+    ) {
         Ok(_) => Ok((fd, echo)),
         Err(errno) => Err(unanswered(errno)),
     }
@@ -261,8 +265,15 @@ fn now() -> Instant {
 /// Different in each round, of each process.
 fn cookie() -> u128 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let process = u128::from(rustix::process::getpid().as_raw_nonzero().get().unsigned_abs());
-    (process << 96) | ((time.tv_sec.unsigned_abs() as u128) << 32) | time.tv_nsec.unsigned_abs() as u128
+    let process = u128::from(
+        rustix::process::getpid()
+            .as_raw_nonzero()
+            .get()
+            .unsigned_abs(),
+    );
+    (process << 96)
+        | ((time.tv_sec.unsigned_abs() as u128) << 32)
+        | time.tv_nsec.unsigned_abs() as u128
 }
 
 #[cfg(test)]
@@ -334,19 +345,29 @@ mod tests {
         let start = now();
         let outcomes = round(&targets, Duration::from_millis(400)).unwrap();
         let took = start.elapsed();
-        assert!(outcomes[..100].iter().all(|o| *o == Outcome::Silent), "{outcomes:?}");
+        assert!(
+            outcomes[..100].iter().all(|o| *o == Outcome::Silent),
+            "{outcomes:?}"
+        );
         let Outcome::Answered(time) = outcomes[100] else {
             panic!("{outcomes:?}");
         };
         assert!(time < Duration::from_millis(400), "{time:?}");
-        assert!(took >= Duration::from_millis(400) && took < TIMEOUT, "{took:?}");
+        assert!(
+            took >= Duration::from_millis(400) && took < TIMEOUT,
+            "{took:?}"
+        );
     }
 
     #[test]
     fn as_many_as_there_may_be() {
         let (_listener, open, closed) = addresses("127.0.0.1").unwrap();
         let both = [open, closed].map(|a| target(PeerMethod::Tcp, a));
-        let targets: Vec<_> = both.into_iter().cycle().take(super::super::PEERS_MAX).collect();
+        let targets: Vec<_> = both
+            .into_iter()
+            .cycle()
+            .take(super::super::PEERS_MAX)
+            .collect();
         let outcomes = round(&targets, TIMEOUT).unwrap();
         assert!(outcomes.iter().all(|o| answered(*o)), "{outcomes:?}");
     }

@@ -88,7 +88,9 @@ fn rapl(root: &SysRoot, bytes: &mut Vec<u8>, seen: &mut Seen, faults: &mut Fault
             continue;
         };
         // intel-rapl:0:1 stands below intel-rapl:0.
-        let above = directory.rsplit_once(':').and_then(|(above, _)| labels.get(above));
+        let above = directory
+            .rsplit_once(':')
+            .and_then(|(above, _)| labels.get(above));
         let part = match above {
             _ if name == "dram" => Part::Memory,
             Some(_) => Part::Inner,
@@ -152,9 +154,15 @@ fn hwmon(root: &SysRoot, bytes: &mut Vec<u8>, seen: &mut Seen, faults: &mut Faul
 /// rather than an average over a time that the chip chose.
 fn sensors(files: &[String]) -> BTreeMap<String, String> {
     let mut sensors = BTreeMap::new();
-    for (kind, ending) in [("power", "average"), ("power", "input"), ("energy", "input")] {
+    for (kind, ending) in [
+        ("power", "average"),
+        ("power", "input"),
+        ("energy", "input"),
+    ] {
         for file in files {
-            let numbered = file.strip_prefix(kind).and_then(|rest| rest.split_once('_'));
+            let numbered = file
+                .strip_prefix(kind)
+                .and_then(|rest| rest.split_once('_'));
             if let Some((number, end)) = numbered
                 && end == ending
                 && number.parse::<u16>().is_ok()
@@ -194,7 +202,9 @@ fn entries(
         }
     };
     let names = names.into_iter().filter(|name| name.starts_with(prefix));
-    names.filter_map(|name| String::from_utf8(name).ok()).collect()
+    names
+        .filter_map(|name| String::from_utf8(name).ok())
+        .collect()
 }
 
 fn text(root: &SysRoot, path: &str, bytes: &mut Vec<u8>) -> Option<String> {
