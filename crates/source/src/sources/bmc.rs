@@ -22,6 +22,8 @@ use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 const PROGRAM: &str = "ipmitool dcmi power reading";
 /// Some controllers take seconds.
 const TIMEOUT: Duration = Duration::from_secs(4);
+/// After as many reads without an answer the last one counts no more.
+const UNANSWERED_MAX: u32 = 3;
 /// The fields of the answer are 16 bits wide.
 const WATTS_MAX: u64 = u16::MAX as u64;
 
@@ -52,6 +54,8 @@ pub struct Bmc {
     facts: FactSet<Fact>,
     watts: Option<u64>,
     missing: Option<Missing>,
+    /// Reads since the last answer.
+    unanswered: u32,
 }
 
 impl Bmc {
@@ -64,6 +68,7 @@ impl Bmc {
             facts: zone.expect("a short label"),
             watts: None,
             missing: None,
+            unanswered: 0,
         }
     }
 
@@ -106,6 +111,30 @@ impl Source for Bmc {
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
         self.watts = None;
         self.missing = None;
+        let result = self.read_once(now_ns, batch);
+        match self.watts {
+            Some(_) => self.unanswered = 0,
+            None => self.unanswered = self.unanswered.saturating_add(1),
+        }
+        if self.unanswered == UNANSWERED_MAX {
+            self.facts.retire(batch);
+        }
+        result
+    }
+
+    fn report(&self) -> Report {
+        Report {
+            sees: match self.watts {
+                Some(watts) => format!("the BMC measures {watts} W"),
+                None => "no power reading of a BMC".to_owned(),
+            },
+            missing: self.missing.iter().cloned().collect(),
+        }
+    }
+}
+
+impl Bmc {
+    fn read_once(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
         let answer = match self.ask() {
             Ok(answer) => answer,
             Err(refusal) => return self.refused(refusal),
@@ -124,16 +153,6 @@ impl Source for Bmc {
         }
         self.watts = Some(reading.watts[0]);
         Ok(())
-    }
-
-    fn report(&self) -> Report {
-        Report {
-            sees: match self.watts {
-                Some(watts) => format!("the BMC measures {watts} W"),
-                None => "no power reading of a BMC".to_owned(),
-            },
-            missing: self.missing.iter().cloned().collect(),
-        }
     }
 }
 

@@ -30,11 +30,13 @@ use kernel::Kernel;
 
 /// chronyc gives up after about as long.
 const TIMEOUT: Duration = Duration::from_secs(4);
+/// A time of our days in seconds, as a float, is rounded by up to this.
+const RESOLUTION_SECONDS: f64 = 1.2e-7;
 
 facts! {
     /// Facts of the node's clock.
     pub(crate) enum Fact in "clock" {
-        Time: Gauge Float "time.seconds" "seconds" "The clock as the agent read it, since 1970.";
+        Time: Gauge Float "time.seconds" "seconds" "The clock as the agent read it, since 1970; its error is how far it may be from true time, infinite while nothing synchronises it.";
         Offset: Gauge Float "offset.seconds" "seconds" "How far the clock is ahead of true time, as estimated.";
         ErrorMax: Gauge Float "error.max.seconds" "seconds" "The clock is not further from true time than this.";
         ErrorEstimated: Gauge Float "error.estimated.seconds" "seconds" "How far from true time the clock usually is, as estimated.";
@@ -174,7 +176,9 @@ impl Source for Clock {
         // Below another root the time of this machine is nobody's.
         if self.root.is_real() || known {
             let seconds = now_ns as f64 / 1e9;
-            self.facts.measured(batch, now_ns, Fact::Time, seconds);
+            let error = state.error_max.unwrap_or(f64::INFINITY) + RESOLUTION_SECONDS;
+            self.facts
+                .measured_within(batch, now_ns, Fact::Time, seconds, error);
         }
         if known {
             self.put(now_ns, batch, &state);

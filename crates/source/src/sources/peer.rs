@@ -35,6 +35,8 @@ use resolve::Resolver;
 const PEERS_MAX: usize = 256;
 /// Longest name of a peer.
 const NAME_BYTES_MAX: usize = 64;
+/// After as many times without an answer the last round trip counts no more.
+const UNANSWERED_MAX: u64 = 3;
 /// A read must end before its source counts as hung.
 const TIMEOUT_MS_MAX: u64 = 4000;
 
@@ -157,6 +159,8 @@ struct Way {
     name: Option<usize>,
     facts: FactSet<Fact>,
     failures: u64,
+    /// Of those, since the last answer.
+    unanswered: u64,
     newest: Newest,
 }
 
@@ -215,6 +219,7 @@ impl Peers {
                         name,
                         facts,
                         failures: 0,
+                        unanswered: 0,
                         newest: Newest::NotAsked,
                     }),
                     Err(fault) => unnameable.push(Missing::new(
@@ -362,9 +367,16 @@ impl Way {
         }
         match round_trip {
             Some(seconds) => {
+                self.unanswered = 0;
                 self.facts.measured(batch, now_ns, Fact::RoundTrip, seconds);
             }
-            None => self.failures += 1,
+            None => {
+                self.failures += 1;
+                self.unanswered += 1;
+            }
+        }
+        if self.unanswered == UNANSWERED_MAX {
+            self.facts.retire_one(batch, Fact::RoundTrip);
         }
         let reachable = round_trip.is_some();
         self.facts
@@ -419,6 +431,32 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     use super::*;
+
+    #[test]
+    fn an_old_round_trip_does_not_stand_for_the_present_for_long() {
+        let mut config = SourcesConfig::default();
+        config.peer.methods = vec![PeerMethod::Icmp];
+        config.peer.peers = vec![Peer {
+            name: "a".to_owned(),
+            address: "127.0.0.1".to_owned(),
+        }];
+        let mut peers = Peers::new(&config);
+        let mut batch = Batch::new();
+        let mut check = |outcome: Outcome, facts: usize| {
+            batch.begin(0);
+            peers.ways[0].put(0, &mut batch, outcome);
+            assert_eq!(batch.facts(), facts, "{outcome:?}");
+        };
+        let answered = Outcome::Answered(Duration::from_millis(1));
+        check(answered, 3);
+        check(Outcome::Silent, 3);
+        check(Outcome::Unreachable(Errno::HOSTUNREACH), 3);
+        check(Outcome::Ours(Errno::MFILE), 3);
+        check(Outcome::Silent, 2);
+        check(Outcome::Silent, 2);
+        check(answered, 3);
+        assert_eq!((peers.ways[0].failures, peers.ways[0].unanswered), (4, 0));
+    }
 
     /// A name whose look-up hangs keeps no other peer waiting, and not the end either.
     #[test]

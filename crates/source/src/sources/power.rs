@@ -48,6 +48,8 @@ const PACE_NS: i64 = NS_PER_S;
 /// A read may come this much earlier than a second after the last, since timers do; the next one
 /// waits for it.
 const PACE_SLACK_NS: i64 = NS_PER_S / 20;
+/// After as many reads without a reading the last one counts no more.
+const SILENT_MAX: u32 = 3;
 /// No node draws more: larger readings are mistakes. 1 MW.
 const MICROWATTS_MAX: u64 = 1_000_000_000_000;
 
@@ -90,6 +92,8 @@ struct Zone {
     /// Of the newest read.
     watts: Option<f64>,
     trouble: Option<Trouble>,
+    /// Reads since the last power.
+    silent: u32,
 }
 
 /// Why a zone gave nothing, or less, in the last read.
@@ -311,10 +315,28 @@ impl Zone {
             },
             watts: None,
             trouble: None,
+            silent: 0,
         })
     }
 
     fn read(&mut self, now_ns: i64, batch: &mut Batch, bytes: &mut Vec<u8>, faults: &mut Faults) {
+        self.read_once(now_ns, batch, bytes, faults);
+        match self.watts {
+            Some(_) => self.silent = 0,
+            None => self.silent = self.silent.saturating_add(1),
+        }
+        if self.silent == SILENT_MAX {
+            self.facts.retire_one(batch, Fact::Draw);
+        }
+    }
+
+    fn read_once(
+        &mut self,
+        now_ns: i64,
+        batch: &mut Batch,
+        bytes: &mut Vec<u8>,
+        faults: &mut Faults,
+    ) {
         self.watts = None;
         if self.trouble == Some(Trouble::Denied) {
             return;

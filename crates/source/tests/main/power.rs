@@ -140,6 +140,27 @@ fn sensors_of_chips() {
 }
 
 #[test]
+fn a_sensor_that_breaks_and_recovers() {
+    let path = "sys/class/hwmon/hwmon0/power1_input";
+    let tree = tree(&[("sys/class/hwmon/hwmon0/name", "amdgpu"), (path, "9000000")]);
+    let stream = "power.draw.watts{zone=amdgpu/power1}";
+    let mut reader = Reader::new(tree.source("power"));
+    reader.read().unwrap();
+    close(reader.number(stream), 9.0);
+    for bad in ["N/A\n", "-1\n", "1000000000001\n"] {
+        assert_eq!(reader.streams(""), [stream]);
+        tree.write(path, bad);
+        let fault = reader.read().unwrap_err().to_string();
+        assert!(fault.contains("no reading"), "{fault}");
+    }
+    // An old reading does not stand for the present for long.
+    assert!(reader.streams("").is_empty());
+    tree.write(path, "11000000\n");
+    reader.read().unwrap();
+    close(reader.number(stream), 11.0);
+}
+
+#[test]
 fn no_more_than_a_reading_a_second_however_often_it_is_read() {
     let tree = tree(&[]);
     let mut reader = Reader::new(tree.source("power"));
@@ -304,6 +325,14 @@ fn the_bmc() {
     assert!(reader.batch.samples().is_empty());
     let missing = reader.source.report().missing;
     assert!(missing[0].why.contains("not active"), "{missing:?}");
+    assert_eq!(reader.streams("").len(), 4);
+    // An old reading does not stand for the present for long.
+    reader.read().unwrap();
+    reader.read().unwrap();
+    assert!(reader.streams("").is_empty());
+    tree.write("commands/ipmitool-dcmi-power", answer);
+    reader.read().unwrap();
+    close(reader.number("bmc.draw.watts{zone=node}"), 217.0);
     assert!(!SourcesConfig::default().poll_of("bmc").is_enabled());
 }
 
@@ -313,6 +342,8 @@ fn a_clock_that_chrony_keeps() {
     let mut reader = Reader::new(tree.source("clock"));
     reader.read().unwrap();
     close(reader.number("clock.time.seconds"), 1_700_000_000.0);
+    let error = f64::from(reader.get("clock.time.seconds").unwrap().error);
+    assert!((634.8e-6..635.1e-6).contains(&error), "{error}");
     // -0.000041250 slow is ahead.
     close(reader.number("clock.offset.seconds"), 41.25e-6);
     // 0.000041250 + 0.000187330 + 0.000812440 / 2
@@ -341,6 +372,13 @@ fn a_clock_that_loses_its_server() {
         "clock.time.seconds",
     ];
     assert_eq!(reader.streams(""), expect);
+    assert!(
+        reader
+            .get("clock.time.seconds")
+            .unwrap()
+            .error
+            .is_infinite()
+    );
     let missing = reader.source.report().missing;
     assert!(
         missing
