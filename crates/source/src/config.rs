@@ -13,6 +13,7 @@ use crate::policy::{Aimd, INTERVAL_NS_MAX, INTERVAL_NS_MIN, IntervalPolicy};
 use crate::sources::TABLE;
 use crate::sources::health::HealthConfig;
 use crate::util::helper::HelperConfig;
+use crate::sources::peer::PeerConfig;
 
 const NS_PER_MS: i64 = 1_000_000;
 
@@ -41,6 +42,8 @@ pub struct SourcesConfig {
     pub helper: HelperConfig,
     /// Health of disks.
     pub health: HealthConfig,
+    /// Peers whose round-trip time is measured.
+    pub peer: PeerConfig,
 }
 
 impl Default for SourcesConfig {
@@ -55,6 +58,7 @@ impl Default for SourcesConfig {
             cgroup: CgroupConfig::default(),
             helper: HelperConfig::default(),
             health: HealthConfig::default(),
+            peer: PeerConfig::default(),
         }
     }
 }
@@ -83,6 +87,7 @@ impl SourcesConfig {
         if self.filesystem.timeout_ms == 0 {
             return fault("filesystem.timeout_ms", "is 0, give it at least 1");
         }
+        self.peer.validate()?;
         Ok(())
     }
 

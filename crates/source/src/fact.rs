@@ -110,6 +110,21 @@ impl<T: FactTable> FactSet<T> {
         self.measured(batch, now_ns, fact, int(v));
     }
 
+    /// A value read from the resource that is not further than this from the true one.
+    pub(crate) fn measured_within(
+        &mut self,
+        batch: &mut Batch,
+        now_ns: i64,
+        fact: T,
+        v: impl Into<Value>,
+        error: f64,
+    ) {
+        let mut sample = Sample::measured(now_ns, v);
+        // Rounded up, or the true value could be outside.
+        sample.error = (error as f32).next_up();
+        self.put(batch, fact, sample, None);
+    }
+
     /// A value computed from what was read.
     pub(crate) fn derived(&mut self, batch: &mut Batch, now_ns: i64, fact: T, v: impl Into<Value>) {
         self.put(batch, fact, Sample::derived(now_ns, v), None);

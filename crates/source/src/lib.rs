@@ -53,6 +53,7 @@ pub use poller::{Poller, STOP_WAIT, SelfFact, all_facts};
 pub use report::{Missing, Report, SourceReport, SourceState};
 pub use source::Source;
 pub use sources::health::HealthConfig;
+pub use sources::peer::{Peer, PeerConfig, PeerMethod};
 pub use sources::{all_sources, source_names};
 pub use util::helper::HelperConfig;
 pub use worker::STALL_NS;

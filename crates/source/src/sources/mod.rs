@@ -1,7 +1,9 @@
 //! The sources, one file per kernel interface, and the table that names them all.
 
 pub mod btrfs;
+pub mod bmc;
 pub mod cgroup;
+pub mod clock;
 pub mod cpu;
 pub mod device;
 pub mod disk;
@@ -9,6 +11,8 @@ pub mod filesystem;
 pub mod health;
 pub mod memory;
 pub mod network;
+pub mod peer;
+pub mod power;
 pub mod pressure;
 pub mod raid;
 pub mod vm;
@@ -47,6 +51,10 @@ pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "health", interval_ms: 60_000, usual: true, facts: &[health::Fact::SPECS], make: |c| Box::new(health::Health::new(c)) },
     Entry { name: "cgroup", interval_ms: 2000, usual: true, facts: &[cgroup::Fact::SPECS], make: |c| Box::new(cgroup::Cgroups::new(c)) },
     Entry { name: "device", interval_ms: 30_000, usual: true, facts: &[device::Fact::SPECS, device::On::SPECS], make: |c| Box::new(device::Devices::new(c)) },
+    Entry { name: "power", interval_ms: 1000, usual: true, facts: &[power::Fact::SPECS, power::NodeFact::SPECS], make: |c| Box::new(power::Power::new(c)) },
+    Entry { name: "bmc", interval_ms: 30_000, usual: false, facts: &[bmc::Fact::SPECS], make: |c| Box::new(bmc::Bmc::new(c)) },
+    Entry { name: "clock", interval_ms: 10_000, usual: true, facts: &[clock::Fact::SPECS], make: |c| Box::new(clock::Clock::new(c)) },
+    Entry { name: "peer", interval_ms: 5000, usual: true, facts: &[peer::Fact::SPECS], make: |c| Box::new(peer::Peers::new(c)) },
 ];
 
 /// Makes every source that the configuration enables.

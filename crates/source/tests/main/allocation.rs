@@ -78,7 +78,8 @@ fn a_steady_poll_allocates_nothing() {
                     reader.source.read(at_ns, &mut reader.batch).unwrap();
                 });
                 assert_eq!(made, 0, "{name} on {machine}");
-                assert!(!reader.batch.samples().is_empty());
+                // What `power` publishes is a reading a second, however often it is read.
+                assert!(name == "power" || !reader.batch.samples().is_empty());
             }
         }
     }

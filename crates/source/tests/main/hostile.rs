@@ -9,6 +9,7 @@ use crate::support::{Reader, Tree, source_names};
 
 /// Each file that a source reads on this machine.
 const FILES: [(&str, &str, &str); 32] = [
+const FILES: [(&str, &str, &str); 23] = [
     ("nvme-v2", "disk", "proc/diskstats"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/size"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/queue/scheduler"),
@@ -53,6 +54,20 @@ const FILES: [(&str, &str, &str); 32] = [
     ("hdd-raid", "zfs", "proc/spl/kstat/zfs/tank/state"),
     ("hdd-raid", "zfs", "proc/spl/kstat/zfs/tank/objset-0x183"),
     ("hdd-raid", "filesystem", "proc/self/mountinfo"),
+    (
+        "nvme-four",
+        "power",
+        "sys/class/powercap/intel-rapl:0/energy_uj",
+    ),
+    (
+        "nvme-four",
+        "power",
+        "sys/class/powercap/intel-rapl:0:1/energy_uj",
+    ),
+    ("hdd-raid", "power", "sys/class/hwmon/hwmon5/power1_average"),
+    ("lustre-server", "bmc", "commands/ipmitool-dcmi-power"),
+    ("lustre-server", "clock", "commands/chronyc-tracking"),
+    ("nvme-four", "clock", "commands/adjtimex"),
 ];
 
 /// Parts of paths of attributes, beside those named below.

@@ -18,4 +18,5 @@ mod oracle;
 mod policies;
 mod poller;
 mod raid;
+mod power;
 mod support;

@@ -1,0 +1,490 @@
+//! How long the way to other nodes takes: the time of a TCP connect and of an ICMP echo, to the
+//! peers that the configuration names and to nothing else.
+//!
+//! Documents: `connect(2)` on sockets that do not wait, RFC 792 and RFC 4443 for echo, `icmp(7)`
+//! (`ping_group_range`) for echo without privilege.
+//!
+//! A refused connection is an answer: the host is there, only the service is not. All peers are
+//! asked at once, each for itself; names are looked up on another thread, now and then.
+
+mod address;
+mod icmp;
+mod probe;
+mod resolve;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use barograph_model::NS_PER_S;
+use rustix::io::Errno;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Faults;
+use crate::fact::{FactSet, facts, int};
+use crate::report::counted;
+use crate::util::file::SysRoot;
+use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+
+use address::{Address, Host};
+use probe::{Outcome, Target};
+use resolve::Resolver;
+
+/// Most peers that are asked.
+const PEERS_MAX: usize = 256;
+/// Longest name of a peer.
+const NAME_BYTES_MAX: usize = 64;
+/// After as many times without an answer the last round trip counts no more.
+const UNANSWERED_MAX: u64 = 3;
+/// A read must end before its source counts as hung.
+const TIMEOUT_MS_MAX: u64 = 4000;
+
+/// Peers whose round-trip time is measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PeerConfig {
+    /// The peers; at most 256. Nothing is sent to anything else.
+    pub peers: Vec<Peer>,
+    /// How they are asked: `tcp` those that have a port, `icmp` where the system lets the agent.
+    pub methods: Vec<PeerMethod>,
+    /// Milliseconds after which a peer that has not answered counts as unreachable; at most 4000.
+    pub timeout_ms: u64,
+}
+
+impl Default for PeerConfig {
+    fn default() -> Self {
+        Self {
+            peers: Vec::new(),
+            methods: vec![PeerMethod::Tcp, PeerMethod::Icmp],
+            timeout_ms: 2000,
+        }
+    }
+}
+
+/// One peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Peer {
+    /// What it is called here; the label `peer` of its streams.
+    pub name: String,
+    /// Name or address of the host, with a port for TCP: `10.0.0.2:22`, `[fd00::2]:22`, `node2`.
+    pub address: String,
+}
+
+/// A way to ask a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PeerMethod {
+    /// A connection, closed as soon as it is there.
+    Tcp,
+    /// An echo request.
+    Icmp,
+}
+
+impl PeerMethod {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Icmp => "icmp",
+        }
+    }
+}
+
+impl PeerConfig {
+    /// Refuses what could not be asked; says which and why.
+    pub(crate) fn validate(&self) -> Result<(), SourceError> {
+        let fault = |key: &str, reason: String| {
+            Err(SourceError::Config {
+                key: format!("peer.{key}"),
+                reason,
+            })
+        };
+        if self.peers.len() > PEERS_MAX {
+            return fault("peers", format!("has more than {PEERS_MAX} peers"));
+        }
+        if !(1..=TIMEOUT_MS_MAX).contains(&self.timeout_ms) {
+            let reason = format!("is not between 1 and {TIMEOUT_MS_MAX} milliseconds");
+            return fault("timeout_ms", reason);
+        }
+        if self.methods.is_empty() {
+            return fault("methods", "is empty, name tcp, icmp or both".to_owned());
+        }
+        let mut names = BTreeSet::new();
+        for Peer { name, address } in &self.peers {
+            if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
+                let reason = format!("{name:?} is not a name of 1 to {NAME_BYTES_MAX} bytes");
+                return fault("peers.name", reason);
+            }
+            if !names.insert(name) {
+                return fault("peers.name", format!("{name:?} is there twice"));
+            }
+            let parsed = match Address::parse(address) {
+                Ok(parsed) => parsed,
+                Err(why) => return fault("peers.address", format!("{address:?} {why}")),
+            };
+            if parsed.port.is_none() && !self.methods.contains(&PeerMethod::Icmp) {
+                let reason = format!("{address:?} has no port, which tcp needs: {address}:22");
+                return fault("peers.address", reason);
+            }
+        }
+        Ok(())
+    }
+}
+
+facts! {
+    /// Facts of one way to one peer.
+    pub(crate) enum Fact in "peer" {
+        RoundTrip: Gauge Float "round_trip.seconds" "seconds" "Time until the peer answered.";
+        Reachable: State Bool "reachable.flag" "flag" "Whether it answered in time; a refused connection is an answer.";
+        Failures: Counter Int "failures.count" "count" "How often it did not answer in time, since the agent began.";
+    }
+}
+
+/// The source `peer`.
+pub struct Peers {
+    is_real: bool,
+    ways: Vec<Way>,
+    timeout: Duration,
+    resolver: Resolver,
+    unnameable: Vec<Missing>,
+}
+
+/// One way to one peer.
+struct Way {
+    peer: String,
+    method: PeerMethod,
+    address: Address,
+    /// Its place in the resolver, if its host has a name.
+    name: Option<usize>,
+    facts: FactSet<Fact>,
+    failures: u64,
+    /// Of those, since the last answer.
+    unanswered: u64,
+    newest: Newest,
+}
+
+/// What came of the newest read.
+#[derive(Clone, Debug)]
+enum Newest {
+    NotAsked,
+    Answered,
+    Silent,
+    Unreachable(Errno),
+    /// We could not even ask.
+    Ours(Errno),
+    Unresolved(String),
+}
+
+impl Peers {
+    /// Those that are configured.
+    pub fn new(config: &SourcesConfig) -> Self {
+        Self::with_look_up(config, resolve::system())
+    }
+
+    /// Looking names up in another way, such as one that hangs.
+    fn with_look_up(config: &SourcesConfig, look_up: resolve::LookUp) -> Self {
+        let PeerConfig {
+            peers,
+            methods,
+            timeout_ms,
+        } = &config.peer;
+        let mut resolver = Resolver::new(look_up);
+        let mut ways = Vec::new();
+        let mut unnameable = Vec::new();
+        for peer in peers.iter().take(PEERS_MAX) {
+            // Validated before; what is not valid is not asked.
+            let Ok(address) = Address::parse(&peer.address) else {
+                continue;
+            };
+            let name = match &address.host {
+                Host::Name(name) => Some(resolver.add(name)),
+                Host::Ip(_) => None,
+            };
+            for method in [PeerMethod::Tcp, PeerMethod::Icmp] {
+                if !methods.contains(&method)
+                    || (method == PeerMethod::Tcp && address.port.is_none())
+                {
+                    continue;
+                }
+                let labels = [
+                    ("peer", peer.name.clone()),
+                    ("method", method.as_str().to_owned()),
+                ];
+                match FactSet::labelled(labels) {
+                    Ok(facts) => ways.push(Way {
+                        peer: peer.name.clone(),
+                        method,
+                        address: address.clone(),
+                        name,
+                        facts,
+                        failures: 0,
+                        unanswered: 0,
+                        newest: Newest::NotAsked,
+                    }),
+                    Err(fault) => unnameable.push(Missing::new(
+                        format!("peer {}", peer.name),
+                        fault.to_string(),
+                        "give it a shorter name",
+                    )),
+                }
+            }
+        }
+        Self {
+            is_real: SysRoot::new(&config.sys_root).is_real(),
+            ways,
+            timeout: Duration::from_millis((*timeout_ms).clamp(1, TIMEOUT_MS_MAX)),
+            resolver,
+            unnameable,
+        }
+    }
+}
+
+impl Source for Peers {
+    fn name(&self) -> &'static str {
+        "peer"
+    }
+
+    fn is_slow(&self) -> bool {
+        true
+    }
+
+    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+        if !self.is_real || self.ways.is_empty() {
+            return Ok(());
+        }
+        self.resolver.refresh(batch.monotonic_ns());
+        let mut asked = Vec::new();
+        let mut targets = Vec::new();
+        for (place, way) in self.ways.iter_mut().enumerate() {
+            match way.target(&self.resolver) {
+                Ok(target) => {
+                    asked.push(place);
+                    targets.push(target);
+                }
+                Err(newest) => way.newest = newest,
+            }
+        }
+        let mut faults = Faults::default();
+        let round = probe::round(&targets, self.timeout).map_err(|errno| SourceError::Format {
+            what: "asking the peers".to_owned(),
+            reason: std::io::Error::from(errno).to_string(),
+        });
+        for (place, outcome) in asked
+            .into_iter()
+            .zip(faults.take(round).unwrap_or_default())
+        {
+            self.ways[place].put(now_ns, batch, outcome);
+        }
+        faults.finish()
+    }
+
+    fn report(&self) -> Report {
+        let names: BTreeSet<_> = self.ways.iter().map(|way| &*way.peer).collect();
+        let mut missing = self.unnameable.clone();
+        if names.is_empty() {
+            missing.push(Missing::new(
+                "round-trip times",
+                "no peers are configured",
+                "name some: [sources.peer] peers = [{ name = \"node2\", address = \"10.0.0.2:22\" }]",
+            ));
+            let sees = "no peers".to_owned();
+            return Report { sees, missing };
+        }
+        if !self.is_real {
+            missing.push(Missing::new(
+                "round-trip times",
+                "below another root nothing is sent",
+                "set sources.sys_root to /",
+            ));
+        }
+        missing.extend(self.missing_icmp());
+        missing.extend(self.ways.iter().filter_map(Way::missing));
+        let is_answered = |way: &&Way| matches!(way.newest, Newest::Answered);
+        let answered = self.ways.iter().filter(is_answered).map(|way| &*way.peer);
+        let answered: BTreeSet<_> = answered.collect();
+        Report {
+            sees: format!(
+                "{}, of which {} answered",
+                counted(names.len(), "peer"),
+                answered.len()
+            ),
+            missing,
+        }
+    }
+}
+
+impl Peers {
+    /// Once for all peers, as it does not depend on them.
+    fn missing_icmp(&self) -> Option<Missing> {
+        let errno = self.ways.iter().find_map(Way::icmp_denied)?;
+        Some(Missing::new(
+            "round-trip times of ICMP echo",
+            format!(
+                "the agent may open no such socket: {}",
+                std::io::Error::from(errno)
+            ),
+            "set net.ipv4.ping_group_range to the agent's group (sysctl), or leave icmp out of sources.peer.methods",
+        ))
+    }
+}
+
+impl Way {
+    fn target(&self, resolver: &Resolver) -> Result<Target, Newest> {
+        let ip = match (&self.address.host, self.name) {
+            (Host::Ip(ip), _) => *ip,
+            (Host::Name(_), Some(name)) => match resolver.address(name) {
+                Some(Ok(ip)) => SocketAddr::new(ip, 0),
+                Some(Err(why)) => return Err(Newest::Unresolved(why)),
+                None => return Err(Newest::NotAsked),
+            },
+            (Host::Name(_), None) => return Err(Newest::NotAsked),
+        };
+        let mut address = ip;
+        address.set_port(
+            self.address
+                .port
+                .filter(|_| self.method == PeerMethod::Tcp)
+                .unwrap_or(0),
+        );
+        Ok(Target {
+            method: self.method,
+            address,
+        })
+    }
+
+    fn put(&mut self, now_ns: i64, batch: &mut Batch, outcome: Outcome) {
+        let (newest, round_trip) = match outcome {
+            Outcome::Answered(time) => (Newest::Answered, Some(time.as_secs_f64())),
+            Outcome::Silent => (Newest::Silent, None),
+            Outcome::Unreachable(errno) => (Newest::Unreachable(errno), None),
+            Outcome::Ours(errno) => (Newest::Ours(errno), None),
+        };
+        self.newest = newest;
+        // What we could not ask, we know nothing about.
+        if matches!(outcome, Outcome::Ours(_)) {
+            return;
+        }
+        match round_trip {
+            Some(seconds) => {
+                self.unanswered = 0;
+                self.facts.measured(batch, now_ns, Fact::RoundTrip, seconds);
+            }
+            None => {
+                self.failures += 1;
+                self.unanswered += 1;
+            }
+        }
+        if self.unanswered == UNANSWERED_MAX {
+            self.facts.retire_one(batch, Fact::RoundTrip);
+        }
+        let reachable = round_trip.is_some();
+        self.facts
+            .measured(batch, now_ns, Fact::Reachable, reachable);
+        self.facts
+            .measured(batch, now_ns, Fact::Failures, int(self.failures));
+    }
+
+    /// Why this system lets the agent send no echo.
+    fn icmp_denied(&self) -> Option<Errno> {
+        match (self.method, &self.newest) {
+            (PeerMethod::Icmp, Newest::Ours(errno)) if probe::is_denied(*errno) => Some(*errno),
+            _ => None,
+        }
+    }
+
+    fn missing(&self) -> Option<Missing> {
+        let (why, remedy) = match &self.newest {
+            Newest::NotAsked | Newest::Answered => return None,
+            Newest::Ours(_) if self.icmp_denied().is_some() => return None,
+            Newest::Silent => (
+                "it did not answer in time".to_owned(),
+                "look at the peer, and at firewalls between",
+            ),
+            Newest::Unreachable(errno) => (
+                std::io::Error::from(*errno).to_string(),
+                "look at the peer, and at the routes to it",
+            ),
+            Newest::Ours(errno) => (
+                std::io::Error::from(*errno).to_string(),
+                "let the agent out: IPAddressAllow= and LimitNOFILE= of its unit, firewalls here",
+            ),
+            Newest::Unresolved(why) => (
+                why.clone(),
+                "correct its address in sources.peer.peers, or the name service",
+            ),
+        };
+        let what = format!("{} to {}", self.method.as_str(), self.peer);
+        Some(Missing::new(what, why, remedy))
+    }
+}
+
+/// How often a name is looked up again.
+const RESOLVE_NS: i64 = 60 * NS_PER_S;
+/// How soon after a failure.
+const RESOLVE_AGAIN_NS: i64 = 10 * NS_PER_S;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, TcpListener};
+    use std::sync::Arc;
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    #[test]
+    fn an_old_round_trip_does_not_stand_for_the_present_for_long() {
+        let mut config = SourcesConfig::default();
+        config.peer.methods = vec![PeerMethod::Icmp];
+        config.peer.peers = vec![Peer {
+            name: "a".to_owned(),
+            address: "127.0.0.1".to_owned(),
+        }];
+        let mut peers = Peers::new(&config);
+        let mut batch = Batch::new();
+        let mut check = |outcome: Outcome, facts: usize| {
+            batch.begin(0);
+            peers.ways[0].put(0, &mut batch, outcome);
+            assert_eq!(batch.facts(), facts, "{outcome:?}");
+        };
+        let answered = Outcome::Answered(Duration::from_millis(1));
+        check(answered, 3);
+        check(Outcome::Silent, 3);
+        check(Outcome::Unreachable(Errno::HOSTUNREACH), 3);
+        check(Outcome::Ours(Errno::MFILE), 3);
+        check(Outcome::Silent, 2);
+        check(Outcome::Silent, 2);
+        check(answered, 3);
+        assert_eq!((peers.ways[0].failures, peers.ways[0].unanswered), (4, 0));
+    }
+
+    /// A name whose look-up hangs keeps no other peer waiting, and not the end either.
+    #[test]
+    fn a_look_up_that_hangs_holds_up_nobody() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let peer = |name: &str, address: &str| Peer {
+            name: name.to_owned(),
+            address: address.to_owned(),
+        };
+        let mut config = SourcesConfig::default();
+        config.peer.methods = vec![PeerMethod::Tcp];
+        config.peer.peers = vec![peer("hung", "hung.test:1"), peer("here", &address)];
+        let (release, held) = sync_channel::<()>(0);
+        let held = std::sync::Mutex::new(held);
+        let look_up: resolve::LookUp = Arc::new(move |_| {
+            let _ = held.lock().map(|held| held.recv());
+            Ok(IpAddr::V4(Ipv4Addr::LOCALHOST))
+        });
+        let mut peers = Peers::with_look_up(&config, look_up);
+        for round in 0..3 {
+            let mut batch = Batch::new();
+            batch.begin(round * NS_PER_S);
+            peers.read(round, &mut batch).unwrap();
+            assert!(matches!(peers.ways[1].newest, Newest::Answered));
+            assert!(matches!(peers.ways[0].newest, Newest::NotAsked));
+        }
+        drop(peers);
+        drop(release);
+    }
+}

@@ -1,0 +1,130 @@
+//! How a peer's address is written: a host, and a port where TCP is to be asked.
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+
+/// Longest name of a host: RFC 1035.
+const HOST_BYTES_MAX: usize = 253;
+
+/// A host and perhaps a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) host: Host,
+    pub(super) port: Option<u16>,
+}
+
+/// Where a peer is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Host {
+    /// With the interface of a link-local address; the port means nothing.
+    Ip(SocketAddr),
+    /// To be looked up.
+    Name(String),
+}
+
+impl Address {
+    /// `10.0.0.2:22`, `10.0.0.2`, `[fd00::2]:22`, `fd00::2`, `[fe80::1%2]:22`, `node2:22`, `node2`.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if let Ok(ip) = text.parse::<IpAddr>() {
+            let host = Host::Ip(SocketAddr::new(ip, 0));
+            return Ok(Self { host, port: None });
+        }
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (inside, port) = rest.split_once(']').ok_or("has a [ and no ]")?;
+                let with_port = format!("[{inside}]:0");
+                let ip: SocketAddrV6 = with_port
+                    .parse()
+                    .map_err(|_| "has no IPv6 address between [ and ]")?;
+                let port = match port {
+                    "" => None,
+                    port => Some(port.strip_prefix(':').ok_or("has no : behind ]")?),
+                };
+                (Host::Ip(ip.into()), port)
+            }
+            None => {
+                let (host, port) = match text.split_once(':') {
+                    Some((host, port)) => (host, Some(port)),
+                    None => (text, None),
+                };
+                let host = match host.parse::<IpAddr>() {
+                    Ok(ip) => Host::Ip(SocketAddr::new(ip, 0)),
+                    Err(_) => Host::Name(name(host)?),
+                };
+                (host, port)
+            }
+        };
+        let port = match port {
+            Some(port) => {
+                let number = port.parse::<u16>().ok().filter(|port| *port > 0);
+                Some(number.ok_or("has no port from 1 to 65535 behind its last :")?)
+            }
+            None => None,
+        };
+        Ok(Self { host, port })
+    }
+}
+
+/// Letters, digits, hyphens, dots and underscores; and no number that is meant as an address.
+fn name(host: &str) -> Result<String, String> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+    let is_name = (1..=HOST_BYTES_MAX).contains(&host.len())
+        && host.bytes().all(allowed)
+        && !host.starts_with(['-', '.'])
+        && host.bytes().any(|b| b.is_ascii_alphabetic());
+    match is_name {
+        true => Ok(host.to_owned()),
+        false => Err("is no address and no name of a host".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_an_address() {
+        let check = |text: &str, host: &str, port: Option<u16>| {
+            let address = Address::parse(text).unwrap();
+            let got = match &address.host {
+                Host::Ip(ip) => ip.to_string(),
+                Host::Name(name) => name.clone(),
+            };
+            assert_eq!((got.as_str(), address.port), (host, port), "{text}");
+        };
+        check("10.0.0.2:22", "10.0.0.2:0", Some(22));
+        check("10.0.0.2", "10.0.0.2:0", None);
+        check("[fd00::2]:22", "[fd00::2]:0", Some(22));
+        check("[fd00::2]", "[fd00::2]:0", None);
+        check("fd00::2", "[fd00::2]:0", None);
+        check("[fe80::1%2]:22", "[fe80::1%2]:0", Some(22));
+        check("node2.cluster:22", "node2.cluster", Some(22));
+        check("node_2", "node_2", None);
+    }
+
+    #[test]
+    fn what_is_none() {
+        for text in [
+            "",
+            ":22",
+            "node2:",
+            "node2:0",
+            "node2:65536",
+            "node2:ssh",
+            "node2:22:23",
+            "[fd00::2",
+            "[fd00::2]22",
+            "[10.0.0.2]:22",
+            "[node2]:22",
+            "10.0.0.256",
+            "10.0.0",
+            "http://node2",
+            "node 2",
+            "-node",
+            ".node",
+            "knöten",
+        ] {
+            assert!(Address::parse(text).is_err(), "{text:?}");
+        }
+        assert!(Address::parse(&"n".repeat(254)).is_err());
+    }
+}

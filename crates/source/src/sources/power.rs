@@ -1,0 +1,444 @@
+//! What the node and its parts draw: the energy counters of processors (RAPL) and the power and
+//! energy sensors of hwmon chips.
+//!
+//! Documents: the kernel's `Documentation/power/powercap/powercap.rst` and
+//! `Documentation/ABI/testing/sysfs-class-powercap` for `/sys/class/powercap/intel-rapl:*`, which
+//! AMD's processors have too; `Documentation/hwmon/sysfs-interface.rst` and
+//! `Documentation/hwmon/acpi_power_meter.rst` for `/sys/class/hwmon`. `enabled` of a power zone is
+//! about its limits and says nothing of its counter, so it is not read.
+//!
+//! # The node
+//!
+//! Of what covers more, the first that is there: the platform's meter (`power_meter`, ACPI), if
+//! there is exactly one; `psys`, which covers the platform; the packages with their memory. `core`
+//! and `uncore` are parts of their package and would count twice; `dram` stands below its package
+//! in powercap but is not in its counter, so it is added. The last leaves out drives, fans, cards
+//! and losses of the power supply. What the BMC measures is the source `bmc`.
+//!
+//! # How fine
+//!
+//! Our streams are for every user, energy counters only for root since CVE-2020-8694: from fine
+//! ones keys can be told (PLATYPUS, Lipp et al., IEEE S&P 2021). So one reading a second leaves
+//! this source, however often it is read, and energy is rounded down to 0.1 J before anything is
+//! derived from it; whoever runs the agent, and whatever the configuration says.
+
+mod energy;
+mod scan;
+
+use barograph_model::{Labels, NS_PER_S};
+use rustix::io::Errno;
+
+use crate::error::Faults;
+use crate::fact::{FactSet, facts};
+use crate::report::counted;
+use crate::util::file::{HeldFile, SysRoot};
+use crate::util::parse::{escape, sole_number};
+use crate::util::roster::Roster;
+use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+
+use energy::{Energy, Growth};
+use scan::{Found, Part, What};
+
+/// Most zones that are followed.
+const ZONES_MAX: usize = 256;
+/// How often new zones are looked for, and those that were denied are tried again.
+const SCAN_NS: i64 = 30 * NS_PER_S;
+/// Least time between two readings that are published.
+const PACE_NS: i64 = NS_PER_S;
+/// A read may come this much earlier than a second after the last, since timers do; the next one
+/// waits for it.
+const PACE_SLACK_NS: i64 = NS_PER_S / 20;
+/// After as many reads without a reading the last one counts no more.
+const SILENT_MAX: u32 = 3;
+/// No node draws more: larger readings are mistakes. 1 MW.
+const MICROWATTS_MAX: u64 = 1_000_000_000_000;
+
+facts! {
+    /// Facts of one zone.
+    pub(crate) enum Fact in "power" {
+        Energy: Counter Float "energy.joules" "joules" "Energy used, rounded down to 0.1 J.";
+        Draw: Gauge Float "draw.watts" "watts" "Power: of an energy counter the mean since the last read.";
+    }
+}
+
+facts! {
+    /// Facts of the node.
+    pub(crate) enum NodeFact in "power.node" {
+        Watts: Gauge Float "watts" "watts" "Power of the node, of the source that covers most of it; see power.node.source.name.";
+        Source: State Text "source.name" "name" "What the power of the node was taken from: power_meter, psys or packages (with memory).";
+    }
+}
+
+/// The source `power`.
+pub struct Power {
+    root: SysRoot,
+    bytes: Vec<u8>,
+    zones: Roster<Zone>,
+    node: FactSet<NodeFact>,
+    node_source: Option<&'static str>,
+    pace: Pace,
+    scan_next_ns: i64,
+    hidden: Vec<String>,
+    unnameable: Vec<Missing>,
+}
+
+struct Zone {
+    label: String,
+    part: Part,
+    file: HeldFile,
+    facts: FactSet<Fact>,
+    /// Of an energy counter.
+    energy: Option<Energy>,
+    /// Of the newest read.
+    watts: Option<f64>,
+    trouble: Option<Trouble>,
+    /// Reads since the last power.
+    silent: u32,
+}
+
+/// Why a zone gave nothing, or less, in the last read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// Not tried again before the next scan.
+    Denied,
+    Silent(Errno),
+    /// Its counter may have gone round more than once in between.
+    TooSeldom,
+    /// A fault said why.
+    Broken,
+}
+
+impl Power {
+    /// Below the configured root.
+    pub fn new(config: &SourcesConfig) -> Self {
+        Self {
+            root: SysRoot::new(&config.sys_root),
+            bytes: Vec::new(),
+            zones: Roster::new(ZONES_MAX),
+            node: FactSet::new(Labels::none()),
+            node_source: None,
+            pace: Pace { next_ns: i64::MIN },
+            scan_next_ns: i64::MIN,
+            hidden: Vec::new(),
+            unnameable: Vec::new(),
+        }
+    }
+
+    /// Follows what appeared, leaves what vanished, and gives those that were denied another try.
+    fn scan(&mut self, batch: &mut Batch, faults: &mut Faults) {
+        let seen = scan::find(&self.root, &mut self.bytes, faults);
+        self.hidden = seen.hidden;
+        self.unnameable.clear();
+        self.zones.begin();
+        for found in &seen.zones {
+            let unnameable = &mut self.unnameable;
+            let root = &self.root;
+            let make = || match Zone::new(found, root) {
+                Ok(zone) => Some(zone),
+                Err(fault) => {
+                    let remedy = "give it a shorter name";
+                    unnameable.push(Missing::new(&*found.label, fault.to_string(), remedy));
+                    None
+                }
+            };
+            if let Some(zone) = self.zones.visit(found.path.as_bytes(), make) {
+                zone.part = found.part;
+                zone.trouble = None;
+            }
+        }
+        if seen.whole {
+            self.zones.sweep(|zone| zone.facts.retire(batch));
+        }
+    }
+
+    /// The power of the node, once all that it is the sum of are known.
+    fn put_node(&mut self, now_ns: i64, batch: &mut Batch) {
+        let chosen = NODE_SOURCES.iter().find(|(_, parts)| {
+            let mut zones = self.zones.iter().filter(|(_, z)| parts.contains(&z.part));
+            let known = |z: &Zone| matches!(z.trouble, None | Some(Trouble::TooSeldom));
+            let first = zones.next();
+            first.is_some_and(|(_, z)| known(z)) && zones.all(|(_, z)| known(z))
+        });
+        let Some((name, parts)) = chosen else {
+            self.node_source = None;
+            self.node.retire(batch);
+            return;
+        };
+        self.node_source = Some(name);
+        let zones = self.zones.iter().filter(|(_, z)| parts.contains(&z.part));
+        let watts = zones.map(|(_, zone)| zone.watts).sum::<Option<f64>>();
+        if let Some(watts) = watts {
+            self.node.derived(batch, now_ns, NodeFact::Watts, watts);
+            self.node
+                .text_attribute(batch, now_ns, NodeFact::Source, name, PACE_NS);
+        }
+    }
+
+    /// The labels of the zones with this trouble.
+    fn troubled(&self, is: impl Fn(Trouble) -> bool) -> Option<String> {
+        let zones = self.zones.iter().map(|(_, zone)| zone);
+        let labels: Vec<_> = zones
+            .filter(|zone| zone.trouble.is_some_and(&is))
+            .map(|zone| &*zone.label)
+            .collect();
+        (!labels.is_empty()).then(|| labels.join(", "))
+    }
+}
+
+/// What the node's power is taken from, the first that is there.
+const NODE_SOURCES: [(&str, &[Part]); 3] = [
+    ("power_meter", &[Part::Meter]),
+    ("psys", &[Part::Platform]),
+    ("packages", &[Part::Package, Part::Memory]),
+];
+
+impl Source for Power {
+    fn name(&self) -> &'static str {
+        "power"
+    }
+
+    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+        let at_ns = batch.monotonic_ns();
+        if !self.pace.is_due(at_ns) {
+            return Ok(());
+        }
+        let mut faults = Faults::default();
+        if at_ns >= self.scan_next_ns {
+            self.scan_next_ns = at_ns.saturating_add(SCAN_NS);
+            self.scan(batch, &mut faults);
+        }
+        for (_, zone) in self.zones.iter_mut() {
+            zone.read(now_ns, batch, &mut self.bytes, &mut faults);
+        }
+        self.put_node(now_ns, batch);
+        let refused = self.zones.refused();
+        if refused > 0 {
+            faults.add(SourceError::TooMany {
+                what: "power zones",
+                refused,
+                max: ZONES_MAX,
+            });
+        }
+        faults.finish()
+    }
+
+    fn report(&self) -> Report {
+        let labels: Vec<_> = self.zones.iter().map(|(_, z)| &*z.label).collect();
+        let mut sees = match labels.is_empty() {
+            true => "no power sensors".to_owned(),
+            false => format!("{}: {}", counted(labels.len(), "zone"), labels.join(", ")),
+        };
+        if let Some(source) = self.node_source {
+            sees += &format!("; the node's power is taken from {source}");
+        }
+        let mut missing = self.unnameable.clone();
+        if let Some(zones) = self.troubled(|t| t == Trouble::Denied) {
+            missing.push(Missing::new(
+                format!("power of {zones}"),
+                "their counters are for root only (since CVE-2020-8694)",
+                "give the agent CAP_DAC_READ_SEARCH (AmbientCapabilities= and CapabilityBoundingSet= in \
+                 barograph.service), or measure the node with the source bmc",
+            ));
+        }
+        for (_, zone) in self.zones.iter() {
+            if let Some(Trouble::Silent(errno)) = zone.trouble {
+                missing.push(Missing::new(
+                    format!("power of {}", zone.label),
+                    format!(
+                        "{}: {}",
+                        zone.file.path().display(),
+                        std::io::Error::from(errno)
+                    ),
+                    "a device that sleeps has no reading; else see the kernel's log",
+                ));
+            }
+        }
+        if let Some(zones) = self.troubled(|t| t == Trouble::TooSeldom) {
+            missing.push(Missing::new(
+                format!("power of {zones}"),
+                "between two reads their counters may have gone round more than once",
+                "read more often: sources.poll.power.interval_ms",
+            ));
+        }
+        if !self.hidden.is_empty() {
+            missing.push(Missing::new(
+                format!("power zones {}", self.hidden.join(", ")),
+                "they are named but cannot be read: containers often hide /sys/devices/virtual/powercap",
+                "let the agent see the host's /sys, or run it on the host",
+            ));
+        }
+        missing.extend(self.missing_node());
+        Report { sees, missing }
+    }
+}
+
+impl Power {
+    fn missing_node(&self) -> Option<Missing> {
+        let (powercap, hwmon) = (self.root.path(scan::POWERCAP), self.root.path(scan::HWMON));
+        if self.zones.len() == 0 && self.hidden.is_empty() {
+            return Some(Missing::new(
+                "power of the node",
+                format!(
+                    "no intel-rapl zone in {} and no power sensor in {}",
+                    powercap.display(),
+                    hwmon.display()
+                ),
+                "load intel_rapl_msr or acpi_power_meter, or enable the source bmc; a virtual machine has no sensors",
+            ));
+        }
+        let is_part = |z: &Zone| {
+            NODE_SOURCES
+                .iter()
+                .any(|(_, parts)| parts.contains(&z.part))
+        };
+        let none = !self.zones.iter().any(|(_, zone)| is_part(zone));
+        (none && self.zones.len() > 0).then(|| {
+            Missing::new(
+                "power of the node",
+                "the sensors that are there measure parts of it, which do not add up to it",
+                "load intel_rapl_msr or acpi_power_meter, or enable the source bmc",
+            )
+        })
+    }
+}
+
+impl Zone {
+    fn new(found: &Found, root: &SysRoot) -> Result<Self, SourceError> {
+        Ok(Self {
+            facts: FactSet::labelled([("zone", found.label.clone())])?,
+            label: found.label.clone(),
+            part: found.part,
+            file: root.short_records(&found.path),
+            energy: match found.what {
+                What::Energy { range_uj } => Some(Energy::new(range_uj)),
+                What::Power => None,
+            },
+            watts: None,
+            trouble: None,
+            silent: 0,
+        })
+    }
+
+    fn read(&mut self, now_ns: i64, batch: &mut Batch, bytes: &mut Vec<u8>, faults: &mut Faults) {
+        self.read_once(now_ns, batch, bytes, faults);
+        match self.watts {
+            Some(_) => self.silent = 0,
+            None => self.silent = self.silent.saturating_add(1),
+        }
+        if self.silent == SILENT_MAX {
+            self.facts.retire_one(batch, Fact::Draw);
+        }
+    }
+
+    fn read_once(
+        &mut self,
+        now_ns: i64,
+        batch: &mut Batch,
+        bytes: &mut Vec<u8>,
+        faults: &mut Faults,
+    ) {
+        self.watts = None;
+        if self.trouble == Some(Trouble::Denied) {
+            return;
+        }
+        if let Err(fault) = self.file.read(bytes) {
+            self.trouble = Some(Trouble::of(&fault));
+            if self.trouble == Some(Trouble::Broken) {
+                faults.add(fault);
+            }
+            return;
+        }
+        self.trouble = None;
+        let at_ns = batch.monotonic_ns();
+        let understood = sole_number(bytes).is_some_and(|value| match &mut self.energy {
+            Some(energy) => match energy.read(at_ns, value) {
+                Some((joules, growth)) => {
+                    self.facts.measured(batch, now_ns, Fact::Energy, joules);
+                    match growth {
+                        Growth::Watts(watts) => self.watts = Some(watts),
+                        Growth::TooSeldom => self.trouble = Some(Trouble::TooSeldom),
+                        Growth::Unknown => {}
+                    }
+                    true
+                }
+                None => false,
+            },
+            None => {
+                self.watts = (value <= MICROWATTS_MAX).then_some(value as f64 / 1e6);
+                self.watts.is_some()
+            }
+        });
+        match (self.watts, &self.energy) {
+            (Some(watts), Some(_)) => self.facts.derived(batch, now_ns, Fact::Draw, watts),
+            (Some(watts), None) => self.facts.measured(batch, now_ns, Fact::Draw, watts),
+            (None, _) => {}
+        }
+        if !understood {
+            self.trouble = Some(Trouble::Broken);
+            faults.add(SourceError::Format {
+                what: self.file.path().display().to_string(),
+                reason: format!(
+                    "{:?} is no reading of this sensor",
+                    escape(&bytes[..bytes.len().min(40)])
+                ),
+            });
+        }
+    }
+}
+
+impl Trouble {
+    fn of(fault: &SourceError) -> Self {
+        match fault {
+            SourceError::Read { errno, .. } => match *errno {
+                Errno::ACCESS | Errno::PERM => Self::Denied,
+                errno @ (Errno::NODATA | Errno::AGAIN | Errno::NOLINK) => Self::Silent(errno),
+                errno if fault.is_absent() => Self::Silent(errno),
+                _ => Self::Broken,
+            },
+            _ => Self::Broken,
+        }
+    }
+}
+
+/// One reading a second, on average and but for the slack of timers.
+struct Pace {
+    next_ns: i64,
+}
+
+impl Pace {
+    fn is_due(&mut self, at_ns: i64) -> bool {
+        let earliest_ns = at_ns.saturating_add(PACE_SLACK_NS);
+        if earliest_ns < self.next_ns {
+            return false;
+        }
+        let from_ns = self.next_ns.max(at_ns);
+        self.next_ns = from_ns.saturating_add(PACE_NS);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Milliseconds at which reads are made, and those at which they count.
+    #[test]
+    fn no_more_than_a_reading_a_second() {
+        let check = |at: &[i64], expect: &[i64]| {
+            let mut pace = Pace { next_ns: i64::MIN };
+            let due = at.iter().filter(|ms| pace.is_due(**ms * 1_000_000));
+            assert_eq!(due.copied().collect::<Vec<_>>(), expect);
+        };
+        check(&[0, 1000, 2000, 3000], &[0, 1000, 2000, 3000]);
+        check(&[3, 1000, 2001, 2999, 4000], &[3, 1000, 2001, 2999, 4000]);
+        check(&[0, 100, 900, 960, 1100, 1950, 2000], &[0, 960, 1950]);
+        // Slack is not gained again and again.
+        let fast: Vec<i64> = (0..100).map(|n| n * 960).collect();
+        let mut pace = Pace { next_ns: i64::MIN };
+        let due = fast
+            .iter()
+            .filter(|ms| pace.is_due(**ms * 1_000_000))
+            .count();
+        assert!(due <= 97, "{due}");
+    }
+}

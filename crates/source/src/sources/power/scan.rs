@@ -1,0 +1,218 @@
+//! Which zones and sensors there are, what they are called, and what they are parts of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::SourceError;
+use crate::error::Faults;
+use crate::util::file::{SysRoot, names_in};
+use crate::util::parse::{escape, sole_number, sole_text};
+
+pub(super) const POWERCAP: &str = "sys/class/powercap";
+pub(super) const HWMON: &str = "sys/class/hwmon";
+/// Most entries of a directory that are looked at.
+const ENTRIES_MAX: usize = 4096;
+/// RAPL by MSR. The same packages may be there again as `intel-rapl-mmio:*`, with the same energy.
+const RAPL: &[u8] = b"intel-rapl:";
+/// What the driver of ACPI's power meters calls its chips.
+const METER: &str = "power_meter";
+
+/// What a zone is for the sum over the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The one meter of the platform.
+    Meter,
+    /// `psys`. On machines of several packages those that do not measure it do not list it.
+    Platform,
+    Package,
+    /// `dram`.
+    Memory,
+    /// Part of another zone, or of something that is none.
+    Inner,
+}
+
+/// What its file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// Microjoules that go round after `range_uj`.
+    Energy { range_uj: Option<u64> },
+    /// Microwatts.
+    Power,
+}
+
+/// One zone or sensor.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// Its file, below the root.
+    pub(super) path: String,
+    pub(super) label: String,
+    pub(super) part: Part,
+    pub(super) what: What,
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) zones: Vec<Found>,
+    /// Directories of zones whose name cannot be read.
+    pub(super) hidden: Vec<String>,
+    /// Whether all could be looked at: only then is gone what was not seen.
+    pub(super) whole: bool,
+}
+
+/// Looks for zones and sensors. Labels are unique.
+pub(super) fn find(root: &SysRoot, bytes: &mut Vec<u8>, faults: &mut Faults) -> Seen {
+    let mut seen = Seen {
+        whole: true,
+        ..Seen::default()
+    };
+    rapl(root, bytes, &mut seen, faults);
+    hwmon(root, bytes, &mut seen, faults);
+    let mut labels = BTreeSet::new();
+    for found in &mut seen.zones {
+        if !labels.insert(found.label.clone()) {
+            let mut parents = found.path.rsplit('/');
+            let directory = parents.nth(1).unwrap_or_default();
+            found.label = format!("{}@{directory}", found.label);
+            labels.insert(found.label.clone());
+        }
+    }
+    seen
+}
+
+fn rapl(root: &SysRoot, bytes: &mut Vec<u8>, seen: &mut Seen, faults: &mut Faults) {
+    let mut labels: BTreeMap<String, String> = BTreeMap::new();
+    for directory in entries(root, POWERCAP, RAPL, seen, faults) {
+        let path = format!("{POWERCAP}/{directory}");
+        let Some(name) = text(root, &format!("{path}/name"), bytes) else {
+            seen.hidden.push(directory);
+            continue;
+        };
+        // intel-rapl:0:1 stands below intel-rapl:0.
+        let above = directory
+            .rsplit_once(':')
+            .and_then(|(above, _)| labels.get(above));
+        let part = match above {
+            _ if name == "dram" => Part::Memory,
+            Some(_) => Part::Inner,
+            None if name.starts_with("package") => Part::Package,
+            None if name == "psys" || name.starts_with("psys-") => Part::Platform,
+            None => Part::Inner,
+        };
+        let label = match above {
+            Some(above) => format!("{above}/{name}"),
+            None => name,
+        };
+        let range = number(root, &format!("{path}/max_energy_range_uj"), bytes);
+        seen.zones.push(Found {
+            path: format!("{path}/energy_uj"),
+            label: label.clone(),
+            part,
+            what: What::Energy {
+                range_uj: range.filter(|range_uj| *range_uj > 0),
+            },
+        });
+        labels.insert(directory, label);
+    }
+}
+
+fn hwmon(root: &SysRoot, bytes: &mut Vec<u8>, seen: &mut Seen, faults: &mut Faults) {
+    let mut meters = Vec::new();
+    for directory in entries(root, HWMON, b"hwmon", seen, faults) {
+        let path = format!("{HWMON}/{directory}");
+        let sensors = sensors(&entries(root, &path, b"", seen, faults));
+        if sensors.is_empty() {
+            continue;
+        }
+        let Some(chip) = text(root, &format!("{path}/name"), bytes) else {
+            seen.hidden.push(directory);
+            continue;
+        };
+        for (sensor, file) in sensors {
+            let label = text(root, &format!("{path}/{sensor}_label"), bytes);
+            let what = match sensor.starts_with("energy") {
+                true => What::Energy { range_uj: None },
+                false => What::Power,
+            };
+            if chip == METER && what == What::Power {
+                meters.push(seen.zones.len());
+            }
+            seen.zones.push(Found {
+                path: format!("{path}/{file}"),
+                label: format!("{chip}/{}", label.unwrap_or(sensor)),
+                part: Part::Inner,
+                what,
+            });
+        }
+    }
+    // Of several it is not known which covers the others.
+    if let [only] = meters[..] {
+        seen.zones[only].part = Part::Meter;
+    }
+}
+
+/// The sensors among the files of a chip, each with the file that is read: the present power
+/// rather than an average over a time that the chip chose.
+fn sensors(files: &[String]) -> BTreeMap<String, String> {
+    let mut sensors = BTreeMap::new();
+    for (kind, ending) in [
+        ("power", "average"),
+        ("power", "input"),
+        ("energy", "input"),
+    ] {
+        for file in files {
+            let numbered = file
+                .strip_prefix(kind)
+                .and_then(|rest| rest.split_once('_'));
+            if let Some((number, end)) = numbered
+                && end == ending
+                && number.parse::<u16>().is_ok()
+            {
+                sensors.insert(format!("{kind}{number}"), file.clone());
+            }
+        }
+    }
+    sensors
+}
+
+/// The names in a directory that begin so. That there is no such directory is no fault.
+fn entries(
+    root: &SysRoot,
+    path: &str,
+    prefix: &[u8],
+    seen: &mut Seen,
+    faults: &mut Faults,
+) -> Vec<String> {
+    let names = match names_in(&root.path(path), ENTRIES_MAX) {
+        Ok((names, all)) => {
+            if all > ENTRIES_MAX {
+                faults.add(SourceError::TooMany {
+                    what: "entries of a directory of sensors",
+                    refused: all - ENTRIES_MAX,
+                    max: ENTRIES_MAX,
+                });
+            }
+            names
+        }
+        Err(fault) => {
+            if !fault.is_absent() {
+                seen.whole = false;
+                faults.add(fault);
+            }
+            return Vec::new();
+        }
+    };
+    let names = names.into_iter().filter(|name| name.starts_with(prefix));
+    names
+        .filter_map(|name| String::from_utf8(name).ok())
+        .collect()
+}
+
+fn text(root: &SysRoot, path: &str, bytes: &mut Vec<u8>) -> Option<String> {
+    root.short_records(path).read_and_close(bytes).ok()?;
+    sole_text(bytes).map(|text| escape(text.as_bytes()))
+}
+
+fn number(root: &SysRoot, path: &str, bytes: &mut Vec<u8>) -> Option<u64> {
+    root.short_records(path).read_and_close(bytes).ok()?;
+    sole_number(bytes)
+}
