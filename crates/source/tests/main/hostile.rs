@@ -8,7 +8,7 @@ use barograph_model::Sample;
 use crate::support::{Reader, Tree, source_names};
 
 /// Each file that a source reads on this machine.
-const FILES: [(&str, &str, &str); 17] = [
+const FILES: [(&str, &str, &str); 21] = [
     ("nvme-v2", "disk", "proc/diskstats"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/size"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/queue/scheduler"),
@@ -38,6 +38,10 @@ const FILES: [(&str, &str, &str); 17] = [
         "cgroup",
         "sys/fs/cgroup/blkio/blkio.throttle.io_service_bytes",
     ),
+    ("lustre-client", "lustre", "sys/kernel/debug/lnet/stats"),
+    ("lustre-client", "lustre", "sys/kernel/debug/lustre/osc/scratch-OST0000-osc-ffff9a0c12345000/stats"),
+    ("lustre-client", "lustre", "sys/kernel/debug/lustre/osc/scratch-OST0000-osc-ffff9a0c12345000/import"),
+    ("lustre-server", "lustre", "proc/fs/lustre/obdfilter/scratch-OST0000/stats"),
 ];
 
 fn samples(reader: &Reader) -> BTreeMap<String, Sample> {

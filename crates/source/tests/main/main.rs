@@ -11,6 +11,8 @@ mod fuse;
 mod golden;
 mod hostile;
 mod hotplug;
+mod lustre;
+mod lustre_jobs;
 mod mounts;
 mod oracle;
 mod policies;
