@@ -218,7 +218,11 @@ impl Source for LustreJobs {
         }
         let refused = [
             ("Lustre targets", self.targets.refused(), TARGETS_MAX),
-            ("jobs on Lustre targets", self.ledger.found.refused, ENTRIES_MAX),
+            (
+                "jobs on Lustre targets",
+                self.ledger.found.refused,
+                ENTRIES_MAX,
+            ),
         ];
         for (what, refused, max) in refused.into_iter().filter(|(_, refused, _)| *refused > 0) {
             faults.add(SourceError::TooMany { what, refused, max });
@@ -254,7 +258,10 @@ impl Source for LustreJobs {
         if found.jobs > alone && alone >= self.jobs_max {
             missing.push(Missing::new(
                 format!("{} by name", counted(found.jobs - alone, "job")),
-                format!("only the {} with the most traffic have streams of their own", self.jobs_max),
+                format!(
+                    "only the {} with the most traffic have streams of their own",
+                    self.jobs_max
+                ),
                 "raise lustre_jobs.jobs_max",
             ));
         }
@@ -282,7 +289,8 @@ impl LustreJobs {
             (Some(var), true) => format!("; this client names its jobs by jobid_var={var}"),
             _ => String::new(),
         };
-        let why = format!("servers count by job, clients do not, and no target is served here{var}");
+        let why =
+            format!("servers count by job, clients do not, and no target is served here{var}");
         let remedy = match self.jobid_var.as_deref() {
             Some("disable") if self.client => {
                 "lctl set_param jobid_var=SLURM_JOB_ID here, and run the agent on the servers"

@@ -39,9 +39,21 @@ const FILES: [(&str, &str, &str); 21] = [
         "sys/fs/cgroup/blkio/blkio.throttle.io_service_bytes",
     ),
     ("lustre-client", "lustre", "sys/kernel/debug/lnet/stats"),
-    ("lustre-client", "lustre", "sys/kernel/debug/lustre/osc/scratch-OST0000-osc-ffff9a0c12345000/stats"),
-    ("lustre-client", "lustre", "sys/kernel/debug/lustre/osc/scratch-OST0000-osc-ffff9a0c12345000/import"),
-    ("lustre-server", "lustre", "proc/fs/lustre/obdfilter/scratch-OST0000/stats"),
+    (
+        "lustre-client",
+        "lustre",
+        "sys/kernel/debug/lustre/osc/scratch-OST0000-osc-ffff9a0c12345000/stats",
+    ),
+    (
+        "lustre-client",
+        "lustre",
+        "sys/kernel/debug/lustre/osc/scratch-OST0000-osc-ffff9a0c12345000/import",
+    ),
+    (
+        "lustre-server",
+        "lustre",
+        "proc/fs/lustre/obdfilter/scratch-OST0000/stats",
+    ),
 ];
 
 fn samples(reader: &Reader) -> BTreeMap<String, Sample> {

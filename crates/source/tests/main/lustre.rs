@@ -38,13 +38,10 @@ fn missing(reader: &Reader, what: &str) -> Option<Missing> {
     missing.into_iter().find(|m| m.what.contains(what))
 }
 
-/// Ten seconds later: time for a look at what came and went.
-fn scan(reader: &mut Reader) {
-    reader.reads = 0;
-    let at_ns = reader.batch.monotonic_ns() + 10 * NS_PER_S;
-    reader.read_after(at_ns).unwrap();
+/// A read so many seconds after the first. What came and went is looked for every ten seconds.
+fn read_at(reader: &mut Reader, seconds: i64) {
     reader.reads = 1;
-    reader.read_after(at_ns).unwrap();
+    reader.read_after(seconds * NS_PER_S).unwrap();
 }
 
 #[test]
@@ -69,7 +66,10 @@ fn a_mounted_file_system() {
         // 1500, 500, 300, 2500, 2500, 1200 and 800 us for them
         ("metadata.latency.seconds", 9300e-6 / 84.0),
         // all of those lines, and setattr 20, truncate 5, mkdir 8, rename 2, statfs 15
-        ("metadata.ops", (310 + 300 + 42 + 1050 + 35 + 28 + 64 + 50) as f64),
+        (
+            "metadata.ops",
+            (310 + 300 + 42 + 1050 + 35 + 28 + 64 + 50) as f64,
+        ),
     ] {
         check(&reader, &of(fact), expect);
     }
@@ -82,13 +82,37 @@ fn a_slow_target_and_one_that_does_not_answer() {
         format!("lustre.{family}.{fact}{{filesystem=scratch,target=scratch-{target}}}")
     };
     check(&reader, &of("osc", "read.bytes_per_second", "OST0000"), 1e8);
-    check(&reader, &of("osc", "write.latency.seconds", "OST0000"), 0.003);
-    check(&reader, &of("osc", "write.latency.seconds", "OST0002"), 0.03);
-    check(&reader, &of("osc", "request.latency.seconds", "OST0000"), 0.001);
-    check(&reader, &of("osc", "request.latency.seconds", "OST0002"), 0.01);
-    check(&reader, &of("osc", "request.ops_per_second", "OST0002"), 100.0);
+    check(
+        &reader,
+        &of("osc", "write.latency.seconds", "OST0000"),
+        0.003,
+    );
+    check(
+        &reader,
+        &of("osc", "write.latency.seconds", "OST0002"),
+        0.03,
+    );
+    check(
+        &reader,
+        &of("osc", "request.latency.seconds", "OST0000"),
+        0.001,
+    );
+    check(
+        &reader,
+        &of("osc", "request.latency.seconds", "OST0002"),
+        0.01,
+    );
+    check(
+        &reader,
+        &of("osc", "request.ops_per_second", "OST0002"),
+        100.0,
+    );
     check(&reader, &of("osc", "dirty.bytes", "OST0001"), 5242880.0);
-    check(&reader, &of("mdc", "request.latency.seconds", "MDT0000"), 50e-3 / 200.0);
+    check(
+        &reader,
+        &of("mdc", "request.latency.seconds", "MDT0000"),
+        50e-3 / 200.0,
+    );
     check(&reader, &of("import", "inflight.requests", "OST0000"), 3.0);
     check(&reader, &of("import", "estimate.seconds", "OST0002"), 9.0);
     check(&reader, &of("import", "timeouts.count", "OST0003"), 6.0);
@@ -99,7 +123,10 @@ fn a_slow_target_and_one_that_does_not_answer() {
     assert_eq!(state("OST0003").as_deref(), Some("DISCONN"));
     assert_eq!(state("MDT0000").as_deref(), Some("FULL"));
     let sees = reader.source.report().sees;
-    assert!(sees.contains("not connected: scratch-OST0003 (DISCONN)"), "{sees}");
+    assert!(
+        sees.contains("not connected: scratch-OST0003 (DISCONN)"),
+        "{sees}"
+    );
     check(&reader, "lustre.lnet.send.bytes_per_second", 2.2e8);
     check(&reader, "lustre.lnet.receive.bytes_per_second", 4.1e8);
     check(&reader, "lustre.lnet.drop.count", 2.0);
@@ -113,8 +140,16 @@ fn the_targets_of_a_server() {
     let of = |family: &str, fact: &str, target: &str| {
         format!("lustre.{family}.{fact}{{filesystem=scratch,target=scratch-{target}}}")
     };
-    check(&reader, &of("target", "total.bytes", "OST0000"), 15e9 * 1024.0);
-    check(&reader, &of("target", "available.bytes", "OST0000"), 8.2e9 * 1024.0);
+    check(
+        &reader,
+        &of("target", "total.bytes", "OST0000"),
+        15e9 * 1024.0,
+    );
+    check(
+        &reader,
+        &of("target", "available.bytes", "OST0000"),
+        8.2e9 * 1024.0,
+    );
     check(&reader, &of("target", "used.ratio", "OST0000"), 6.0 / 14.2);
     check(&reader, &of("target", "exports.count", "MDT0000"), 12.0);
     check(&reader, &of("target", "degraded.flag", "OST0001"), 1.0);
@@ -125,13 +160,25 @@ fn the_targets_of_a_server() {
     reader.read().unwrap();
     check(&reader, &of("ost", "read.bytes_per_second", "OST0000"), 4e8);
     check(&reader, &of("ost", "read.bytes_per_second", "OST0001"), 8e8);
-    check(&reader, &of("ost", "write.latency.seconds", "OST0000"), 0.004);
+    check(
+        &reader,
+        &of("ost", "write.latency.seconds", "OST0000"),
+        0.004,
+    );
     check(&reader, &of("ost", "destroy.ops", "OST0000"), 205.0);
     check(&reader, &of("mdt", "read.bytes_per_second", "MDT0000"), 1e5);
     // open 60, close 60, unlink 8, mkdir 2, rename 1, getattr 200, setattr 10, getxattr 16,
     // statfs 2, sync 1; not the renames a second time
-    check(&reader, &of("mdt", "metadata.ops_per_second", "MDT0000"), 360.0);
-    check(&reader, &of("mdt", "metadata.latency.seconds", "MDT0000"), 0.0002);
+    check(
+        &reader,
+        &of("mdt", "metadata.ops_per_second", "MDT0000"),
+        360.0,
+    );
+    check(
+        &reader,
+        &of("mdt", "metadata.latency.seconds", "MDT0000"),
+        0.0002,
+    );
     let sees = reader.source.report().sees;
     assert!(sees.contains("in recovery: scratch-OST0001"), "{sees}");
 }
@@ -141,7 +188,10 @@ fn the_targets_of_a_server() {
 fn older_places() {
     let (_, expect) = later("lustre-client");
     let tree = Tree::of("lustre-client");
-    let (debug, proc) = (tree.path().join("sys/kernel/debug"), tree.path().join("proc"));
+    let (debug, proc) = (
+        tree.path().join("sys/kernel/debug"),
+        tree.path().join("proc"),
+    );
     std::fs::create_dir_all(proc.join("fs")).unwrap();
     std::fs::rename(debug.join("lustre"), proc.join("fs/lustre")).unwrap();
     std::fs::create_dir_all(proc.join("sys")).unwrap();
@@ -165,7 +215,12 @@ fn without_debugfs_the_reason_is_said() {
     let mut reader = Reader::new(tree.source("lustre"));
     reader.read().unwrap();
     assert!(reader.streams("lustre.client").is_empty());
-    for what in ["file system scratch", "scratch-OST0003", "scratch-MDT0000", "LNet"] {
+    for what in [
+        "file system scratch",
+        "scratch-OST0003",
+        "scratch-MDT0000",
+        "LNet",
+    ] {
         let missing = missing(&reader, what).unwrap();
         assert!(missing.remedy.contains("mount debugfs"), "{missing:?}");
     }
@@ -176,8 +231,12 @@ fn without_debugfs_the_reason_is_said() {
     let fixture = Tree::of("lustre-client");
     let debug = "sys/kernel/debug";
     std::fs::rename(fixture.path().join(debug), tree.path().join(debug)).unwrap();
-    scan(&mut reader);
-    assert!(reader.get("lustre.client.read.bytes{filesystem=scratch}").is_some());
+    read_at(&mut reader, 10);
+    assert!(
+        reader
+            .get("lustre.client.read.bytes{filesystem=scratch}")
+            .is_some()
+    );
     assert_eq!(reader.source.report().missing, []);
 }
 
@@ -195,23 +254,42 @@ fn mounts_come_and_go() {
     let mut reader = Reader::new(tree.source("lustre"));
     reader.read().unwrap();
     let before = reader.streams("").len();
-    // Unmounted and mounted again: another device, whose counters began anew. The file that is gone
-    // brings the look for it forward.
+    // Unmounted and mounted again: another device, whose counters began anew.
     moved(ID, "ffff000000000001");
-    reader.read().unwrap();
-    reader.read().unwrap();
+    read_at(&mut reader, 10);
     let rate = "lustre.client.read.bytes_per_second{filesystem=scratch}";
     assert_eq!(reader.get(rate), None);
-    reader.read().unwrap();
+    read_at(&mut reader, 11);
     check(&reader, rate, 0.0);
     assert!(reader.streams("").len() >= before);
     // All gone.
     std::fs::remove_dir_all(tree.path().join("sys/kernel/debug/lustre")).unwrap();
     std::fs::remove_dir_all(tree.path().join("sys/fs/lustre")).unwrap();
-    reader.read().unwrap();
-    reader.read().unwrap();
+    read_at(&mut reader, 20);
     assert_eq!(reader.streams(""), Vec::<String>::new());
     assert_eq!(reader.source.report().sees, "no Lustre");
+}
+
+/// Without a descriptor that is kept, a file that is gone is noticed at once, and what replaced it is
+/// there with the next read.
+#[test]
+fn what_is_gone_is_looked_for_at_once() {
+    let tree = Tree::of("empty");
+    let stats = |n: usize| format!("proc/fs/lustre/obdfilter/x-OST{n:04x}/stats");
+    for n in 0..600 {
+        tree.write(&stats(n), "read_bytes 1 samples [bytes] 1 1 1\n");
+    }
+    let mut config = tree.config();
+    config.lustre.targets_max = 1000;
+    let mut reader = Reader::new(source(&config, "lustre"));
+    reader.read().unwrap();
+    assert_eq!(reader.streams("lustre.ost.read.bytes{").len(), 600);
+    std::fs::remove_dir_all(tree.path().join(stats(599)).parent().unwrap()).unwrap();
+    tree.write(&stats(700), "read_bytes 1 samples [bytes] 1 1 1\n");
+    reader.read().unwrap();
+    reader.read().unwrap();
+    let of = |n: usize| format!("lustre.ost.read.bytes{{filesystem=x,target=x-OST{n:04x}}}");
+    assert!(reader.get(&of(599)).is_none() && reader.get(&of(700)).is_some());
 }
 
 #[test]
@@ -233,7 +311,10 @@ fn a_file_system_that_is_mounted_twice_is_one() {
     let of = |fact: &str| format!("lustre.{fact}{{filesystem=scratch,target=scratch-OST0000}}");
     check(&reader, &of("osc.read.bytes"), 2e9);
     check(&reader, &of("import.inflight.requests"), 4.0);
-    assert_eq!(text(&reader, &of("import.state.name")).as_deref(), Some("EVICTED"));
+    assert_eq!(
+        text(&reader, &of("import.state.name")).as_deref(),
+        Some("EVICTED")
+    );
     // The second has no file of its own in sysfs: the sum is not known.
     assert_eq!(reader.get(&of("osc.dirty.bytes")), None);
 }
@@ -245,7 +326,11 @@ fn counters_that_begin_anew_give_no_rate() {
     let whole = tree.read(&path);
     tree.write(&path, "snapshot_time 1.0 secs.nsecs\nread_bytes 1 samples [bytes] 1 1 1 1\nopen 1 samples [usecs] 1 1 1 1\n");
     reader.read().unwrap();
-    for fact in ["read.bytes_per_second", "metadata.ops_per_second", "metadata.latency.seconds"] {
+    for fact in [
+        "read.bytes_per_second",
+        "metadata.ops_per_second",
+        "metadata.latency.seconds",
+    ] {
         let stream = format!("lustre.client.{fact}{{filesystem=scratch}}");
         assert_eq!(reader.get(&stream), None, "{stream}");
     }
@@ -259,7 +344,10 @@ fn the_number_of_targets_is_bounded() {
     let tree = Tree::of("lustre-server");
     for n in 0..300 {
         let dir = format!("proc/fs/lustre/obdfilter/big-OST{n:04x}");
-        tree.write(&format!("{dir}/stats"), "read_bytes 1 samples [bytes] 1 1 1\n");
+        tree.write(
+            &format!("{dir}/stats"),
+            "read_bytes 1 samples [bytes] 1 1 1\n",
+        );
         tree.write(&format!("{dir}/job_stats"), "job_stats:\n");
     }
     for name in ["lustre", "lustre_jobs"] {
@@ -271,7 +359,12 @@ fn the_number_of_targets_is_bounded() {
     config.lustre.targets_max = 1000;
     let mut reader = Reader::new(source(&config, "lustre"));
     reader.read().unwrap();
-    assert_eq!(reader.streams("lustre.ost.read.bytes{filesystem=big,").len(), 300);
+    assert_eq!(
+        reader
+            .streams("lustre.ost.read.bytes{filesystem=big,")
+            .len(),
+        300
+    );
 }
 
 #[test]
@@ -282,13 +375,22 @@ fn names_that_are_no_targets_are_passed_over() {
         reader.read().unwrap();
         reader.streams("")
     };
-    for name in ["osc/num_refs", "osc/x-OST0000-osc-MDT0000", "osc/-osc-", "llite/x", "llite/-"] {
-        tree.write(&format!("sys/kernel/debug/lustre/{name}/stats"), "garbage\n");
+    for name in [
+        "osc/num_refs",
+        "osc/x-OST0000-osc-MDT0000",
+        "osc/-osc-",
+        "llite/x",
+        "llite/-",
+    ] {
+        tree.write(
+            &format!("sys/kernel/debug/lustre/{name}/stats"),
+            "garbage\n",
+        );
     }
     let mut reader = Reader::new(tree.source("lustre"));
     reader.read().unwrap();
     assert_eq!(reader.streams(""), before);
-    let long = format!("sys/kernel/debug/lustre/llite/{}-ff", "x".repeat(200));
+    let long = format!("proc/fs/lustre/obdfilter/{}-OST0000", "x".repeat(247));
     tree.write(&format!("{long}/stats"), "");
     let mut reader = Reader::new(tree.source("lustre"));
     reader.read().unwrap();

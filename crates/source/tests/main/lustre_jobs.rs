@@ -42,7 +42,11 @@ fn jobs_of_a_server() {
     check(&reader, &job("metadata.ops_per_second", "4711"), 100.0);
     check(&reader, &job("metadata.ops_per_second", "4712"), 25.0);
     check(&reader, &job("read.bytes_per_second", "cp.0"), 0.0);
-    check(&reader, &job("read.bytes_per_second", "node17:my solver:1000"), 1.6e7);
+    check(
+        &reader,
+        &job("read.bytes_per_second", "node17:my solver:1000"),
+        1.6e7,
+    );
     check(&reader, &job("write.bytes_per_second", "dd.1001"), 1e6);
     check(&reader, "lustre.jobs.read.bytes_per_second", 656_020_000.0);
     check(&reader, "lustre.jobs.write.bytes_per_second", 401_000_000.0);
@@ -50,7 +54,11 @@ fn jobs_of_a_server() {
     // Nobody is without streams.
     assert_eq!(reader.get(&job("read.bytes", "other")), None);
     let report = reader.source.report();
-    assert!(report.sees.starts_with("5 jobs on 3 targets, 5 of them"), "{}", report.sees);
+    assert!(
+        report.sees.starts_with("5 jobs on 3 targets, 5 of them"),
+        "{}",
+        report.sees
+    );
     assert_eq!(report.missing, []);
 }
 
@@ -69,8 +77,15 @@ fn a_client_says_where_jobs_are_counted() {
 #[test]
 fn a_server_without_jobs_says_what_would_help() {
     let tree = Tree::of("lustre-server");
-    for target in ["obdfilter/scratch-OST0000", "obdfilter/scratch-OST0001", "mdt/scratch-MDT0000"] {
-        tree.write(&format!("proc/fs/lustre/{target}/job_stats"), "job_stats:\n");
+    for target in [
+        "obdfilter/scratch-OST0000",
+        "obdfilter/scratch-OST0001",
+        "mdt/scratch-MDT0000",
+    ] {
+        tree.write(
+            &format!("proc/fs/lustre/{target}/job_stats"),
+            "job_stats:\n",
+        );
     }
     let mut reader = Reader::new(tree.source("lustre_jobs"));
     reader.read().unwrap();
@@ -96,7 +111,11 @@ fn entry(text: &mut String, name: &str, start: u64, age: u64, counts: [u64; 4]) 
         )
         .unwrap();
     }
-    writeln!(text, "  punch: {{ samples: 1, unit: usecs, min: 0, max: 0, sum: 0, sumsq: 0 }}").unwrap();
+    writeln!(
+        text,
+        "  punch: {{ samples: 1, unit: usecs, min: 0, max: 0, sum: 0, sumsq: 0 }}"
+    )
+    .unwrap();
 }
 
 /// What a target of the simulated server knows of a job.
@@ -131,7 +150,10 @@ impl Server {
     }
 
     fn below(&mut self, limit: u64) -> u64 {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.random = self
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (self.random >> 33) % limit
     }
 
@@ -168,7 +190,13 @@ impl Server {
         let mut text = String::from("job_stats:\n");
         for (job, known) in &self.targets[target] {
             let age = self.now - known.start;
-            entry(&mut text, &format!("job.{job}"), known.start, age, known.counts);
+            entry(
+                &mut text,
+                &format!("job.{job}"),
+                known.start,
+                age,
+                known.counts,
+            );
         }
         let path = format!("proc/fs/lustre/obdfilter/sim-OST{target:04x}/job_stats");
         self.tree.write(&path, text);
@@ -215,9 +243,18 @@ fn everything_adds_up_while_jobs_come_and_go() {
         } else {
             for (fact, at) in [("read.bytes_per_second", 0), ("write.bytes_per_second", 1)] {
                 let grown = (truth[at] - before[at]) as f64 / 10.0;
-                let (all, total) = (sum(&reader, fact), reader.number(&format!("lustre.jobs.{fact}")));
-                assert!((all - grown).abs() < 1e-3, "{fact} {all} {grown} in round {round}");
-                assert!((total.unwrap() - grown).abs() < 1e-3, "{fact} in round {round}");
+                let (all, total) = (
+                    sum(&reader, fact),
+                    reader.number(&format!("lustre.jobs.{fact}")),
+                );
+                assert!(
+                    (all - grown).abs() < 1e-3,
+                    "{fact} {all} {grown} in round {round}"
+                );
+                assert!(
+                    (total.unwrap() - grown).abs() < 1e-3,
+                    "{fact} in round {round}"
+                );
             }
         }
         before = truth;
@@ -250,7 +287,9 @@ fn streams_do_not_flicker() {
         for (name, counts) in ["a", "b"].iter().zip(counts) {
             entry(&mut text, name, 1000, 10 * round, counts);
         }
-        server.tree.write("proc/fs/lustre/obdfilter/x-OST0000/job_stats", text);
+        server
+            .tree
+            .write("proc/fs/lustre/obdfilter/x-OST0000/job_stats", text);
         reader.read_after(STEP_NS).unwrap();
         let named = |name: &str| reader.number(&job("read.bytes", name)).is_some();
         seen.push((named("a"), named("b")));
@@ -269,7 +308,16 @@ fn names_that_need_care() {
     let tree = Tree::of("empty");
     let mut text = String::from("job_stats:\n");
     let long = "x".repeat(250);
-    let names = ["other", "\"other\"", "\"a\\x20b\"", "a\\x20b", "%h.%e.%u", "\"\\xFF\\x0a\"", ":1000:n1", &long];
+    let names = [
+        "other",
+        "\"other\"",
+        "\"a\\x20b\"",
+        "a\\x20b",
+        "%h.%e.%u",
+        "\"\\xFF\\x0a\"",
+        ":1000:n1",
+        &long,
+    ];
     for name in names {
         entry(&mut text, name, 1, 1, [10, 0, 1, 0]);
     }
@@ -277,15 +325,18 @@ fn names_that_need_care() {
     let mut reader = Reader::new(tree.source("lustre_jobs"));
     reader.read().unwrap();
     let jobs = reader.streams("lustre.job.read.bytes{");
-    for name in ["a b", "%h.%e.%u", "\\xff\\x0a", ":1000:n1", "other"] {
+    for name in ["a b", "%h.%e.%u", "\\xff\\x0a", ":1000:n1", "other", &long] {
         assert!(jobs.contains(&job("read.bytes", name)), "{name}: {jobs:?}");
     }
-    assert_eq!(jobs.len(), 5, "{jobs:?}");
+    assert_eq!(jobs.len(), 6, "{jobs:?}");
     // The same name twice in one list counts once: the two that are called other.
     assert_eq!(reader.number("lustre.jobs.read.bytes"), Some(70.0));
     assert_eq!(sum(&reader, "read.bytes"), 70.0);
     let missing = reader.source.report().missing;
-    assert!(missing.iter().any(|m| m.what.contains("by name")), "{missing:?}");
+    assert!(
+        missing.iter().any(|m| m.what.contains("by name")),
+        "{missing:?}"
+    );
 }
 
 /// What was never seen before, but began long ago, has no rate; nor has what went back.
@@ -304,21 +355,35 @@ fn no_rate_is_made_up() {
     write(&[("a", 100, 10, 5000)]);
     reader.read_after(STEP_NS).unwrap();
     // b began long before the last read, and was passed over in it; c began since.
-    write(&[("a", 100, 20, 6000), ("b", 50, 70, 1 << 40), ("c", 113, 5, 2000)]);
+    write(&[
+        ("a", 100, 20, 6000),
+        ("b", 50, 70, 1 << 40),
+        ("c", 113, 5, 2000),
+    ]);
     reader.read_after(STEP_NS).unwrap();
     let rate = |reader: &Reader, name: &str| reader.number(&job("read.bytes_per_second", name));
     assert_eq!(rate(&reader, "a"), Some(100.0));
     assert_eq!(rate(&reader, "b"), Some(0.0));
     assert_eq!(rate(&reader, "c"), Some(200.0));
-    assert_eq!(reader.number(&job("read.bytes", "b")), Some((1u64 << 40) as f64));
+    assert_eq!(
+        reader.number(&job("read.bytes", "b")),
+        Some((1u64 << 40) as f64)
+    );
     // a went back although it did not begin anew, c began anew.
-    write(&[("a", 100, 30, 1000), ("b", 50, 80, 1 << 40), ("c", 125, 2, 500)]);
+    write(&[
+        ("a", 100, 30, 1000),
+        ("b", 50, 80, 1 << 40),
+        ("c", 125, 2, 500),
+    ]);
     reader.read_after(STEP_NS).unwrap();
     assert_eq!(rate(&reader, "a"), Some(0.0));
     assert_eq!(rate(&reader, "c"), Some(50.0));
     assert_eq!(reader.number(&job("read.bytes", "a")), Some(6000.0));
     assert_eq!(reader.number(&job("read.bytes", "c")), Some(2500.0));
-    assert_eq!(reader.number("lustre.jobs.read.bytes_per_second"), Some(50.0));
+    assert_eq!(
+        reader.number("lustre.jobs.read.bytes_per_second"),
+        Some(50.0)
+    );
 }
 
 /// Larger than any file that is read as a whole.
@@ -326,7 +391,10 @@ fn no_rate_is_made_up() {
 fn thousands_of_jobs_in_bounded_memory() {
     let tree = Tree::of("empty");
     let mut text = String::from("job_stats:\n");
-    let padding = format!("  spare: {{ samples: 0, unit: usecs, note: {} }}\n", "x".repeat(1700));
+    let padding = format!(
+        "  spare: {{ samples: 0, unit: usecs, note: {} }}\n",
+        "x".repeat(1700)
+    );
     for n in 0..5000u64 {
         entry(&mut text, &format!("{n}"), 1, 1, [n, 0, 1, 0]);
         text += &padding;
@@ -345,7 +413,10 @@ fn thousands_of_jobs_in_bounded_memory() {
     let other: f64 = (0..4500).sum::<u64>() as f64;
     assert_eq!(reader.number(&job("read.bytes", "other")), Some(other));
     let missing = reader.source.report().missing;
-    assert!(missing.iter().any(|m| m.remedy.contains("jobs_max")), "{missing:?}");
+    assert!(
+        missing.iter().any(|m| m.remedy.contains("jobs_max")),
+        "{missing:?}"
+    );
 }
 
 #[test]

@@ -12,11 +12,7 @@ use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::{Missing, SourceError};
 
 /// In the order of trial: newer releases first.
-const BASES: [&str; 3] = [
-    "sys/kernel/debug/lustre",
-    "proc/fs/lustre",
-    "sys/fs/lustre",
-];
+const BASES: [&str; 3] = ["sys/kernel/debug/lustre", "proc/fs/lustre", "sys/fs/lustre"];
 /// Most names of one directory that are looked at.
 const NAMES_MAX: usize = 8192;
 
@@ -51,9 +47,7 @@ impl Places {
 
     /// Where this parameter of a device is, if anywhere that we may look.
     pub(crate) fn find(&self, kind: &str, device: &[u8], name: &str) -> Option<PathBuf> {
-        let relative = Path::new(kind)
-            .join(OsStr::from_bytes(device))
-            .join(name);
+        let relative = Path::new(kind).join(OsStr::from_bytes(device)).join(name);
         let places = self.bases.iter().map(|base| base.join(&relative));
         places.into_iter().find(|path| path.is_file())
     }
@@ -176,7 +170,10 @@ mod tests {
             let got = target_of(device.as_bytes(), "osc");
             assert_eq!(got, expect.map(str::as_bytes), "{device}");
         };
-        target("scratch-OST0003-osc-ffff9a0c12345000", Some("scratch-OST0003"));
+        target(
+            "scratch-OST0003-osc-ffff9a0c12345000",
+            Some("scratch-OST0003"),
+        );
         target("my-fs-OST000a-osc-ffff9a0c12345000", Some("my-fs-OST000a"));
         target("osc-osc-OST0000-osc-ff", Some("osc-osc-OST0000"));
         target("scratch-OST0003-osc-MDT0000", None);

@@ -38,7 +38,12 @@ impl<T: FlowTable> Served<T> {
     /// Of a file system; or why it cannot be named.
     pub(super) fn new(device: &[u8], filesystem: &[u8]) -> Result<Self, SourceError> {
         let label = escape(device);
-        let labels = || [("target", label.clone()), ("filesystem", escape(filesystem))];
+        let labels = || {
+            [
+                ("target", label.clone()),
+                ("filesystem", escape(filesystem)),
+            ]
+        };
         Ok(Self {
             flow: Flow::new(FactSet::labelled(labels())?),
             facts: FactSet::labelled(labels())?,
@@ -112,9 +117,7 @@ impl<T: FlowTable> Served<T> {
             sole_number(bytes)
         };
         let mut space = [None; SPACE.len()];
-        for ((param, (_, worth, fact)), value) in
-            self.space.iter_mut().zip(SPACE).zip(&mut space)
-        {
+        for ((param, (_, worth, fact)), value) in self.space.iter_mut().zip(SPACE).zip(&mut space) {
             *value = read(param).and_then(|v| v.checked_mul(worth));
             if let Some(value) = *value {
                 facts.attribute(batch, now_ns, fact, int(value), every_ns);

@@ -15,7 +15,7 @@
 //! Sums of squares wrap, and are not read.
 
 use crate::error::BadLines;
-use crate::util::parse::{cut, lines, words};
+use crate::util::parse::{cut, lines, number, words};
 
 /// What a line of a name is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,11 +164,10 @@ fn parse_line(line: &[u8]) -> Option<(&[u8], Count)> {
     let sum = match (words.next(), words.next()) {
         (None, _) => None,
         // The least and the greatest of nothing are made-up numbers.
-        (Some(_), Some(_)) => match words.number() {
-            Some(sum) => Some(sum),
-            // A counter of the least and greatest only.
-            None if words.at_end() => None,
-            None => return None,
+        (Some(_), Some(_)) => match words.next() {
+            Some(sum) => Some(number(sum)?),
+            // A counter of the least and the greatest only.
+            None => None,
         },
         (Some(_), None) => return None,
     };
@@ -236,8 +235,11 @@ getxattr_hits             201 samples [reqs]
             [None, Some((2, Some(3))), Some((3, Some(3)))],
             true,
         );
-        check("snapshot_time:  1.2 secs.nsecs\ncreate 3 samples [regs]\n",
-            [None, None, Some((3, None))], true);
+        check(
+            "snapshot_time:  1.2 secs.nsecs\ncreate 3 samples [regs]\n",
+            [None, None, Some((3, None))],
+            true,
+        );
     }
 
     #[test]
@@ -272,7 +274,10 @@ getxattr_hits             201 samples [reqs]
         assert!(!parse(text, &KEYS, &mut counts).any());
         assert!(!parse(text, &KEYS, &mut counts).any());
         let read = counts[0].unwrap();
-        assert_eq!((read.samples, read.bytes(), read.timed()), (4, Some(60), None));
+        assert_eq!(
+            (read.samples, read.bytes(), read.timed()),
+            (4, Some(60), None)
+        );
         let create = counts[2].unwrap();
         assert_eq!((create.samples, create.sum), (2, None));
     }

@@ -42,8 +42,21 @@ pub(super) const METADATA_OPS: usize = 4;
 /// Operations on names and attributes, as metadata targets count them. `samedir_rename`,
 /// `crossdir_rename` and the like count renames again.
 const METADATA: [&[u8]; 15] = [
-    b"open", b"close", b"mknod", b"link", b"unlink", b"mkdir", b"rmdir", b"rename", b"getattr",
-    b"setattr", b"getxattr", b"setxattr", b"statfs", b"sync", b"migrate",
+    b"open",
+    b"close",
+    b"mknod",
+    b"link",
+    b"unlink",
+    b"mkdir",
+    b"rmdir",
+    b"rename",
+    b"getattr",
+    b"setattr",
+    b"getxattr",
+    b"setxattr",
+    b"statfs",
+    b"sync",
+    b"migrate",
 ];
 
 /// One job on one target.
@@ -75,11 +88,7 @@ pub(super) struct Pieces {
 
 impl Pieces {
     /// Calls `each` with every line, without its newline. Whether the last one had a newline.
-    fn lines(
-        &mut self,
-        file: impl AsFd,
-        mut each: impl FnMut(&[u8]),
-    ) -> Result<Ending, Errno> {
+    fn lines(&mut self, file: impl AsFd, mut each: impl FnMut(&[u8])) -> Result<Ending, Errno> {
         self.buffer.resize(LINE_BYTES_MAX, 0);
         let (mut filled, mut taken) = (0, 0u64);
         // In the middle of a line that is too long.
@@ -310,23 +319,27 @@ fn unquoted(name: &[u8]) -> &[u8] {
 fn samples(value: &[u8]) -> Option<(u64, &[u8])> {
     let value = value.trim_ascii_start().strip_prefix(b"{")?;
     let value = value.trim_ascii_start().strip_prefix(b"samples:")?;
-    let end = value.iter().position(|b| matches!(b, b',' | b'}'))?;
-    let samples = number(value[..end].trim_ascii())?;
+    let (first, rest) = first_part(value)?;
     // What has no end was cut.
     value.trim_ascii_end().ends_with(b"}").then_some(())?;
-    Some((samples, &value[end..]))
+    Some((number(first)?, rest))
 }
 
 fn unit(rest: &[u8]) -> Option<&[u8]> {
-    let rest = part(rest, b"unit:")?;
-    let end = rest.iter().position(|b| matches!(b, b',' | b'}'))?;
-    Some(rest[..end].trim_ascii())
+    first_part(part(rest, b"unit:")?).map(|(unit, _)| unit)
 }
 
 fn sum(rest: &[u8]) -> Option<u64> {
-    let rest = part(rest, b"sum:")?;
-    let end = rest.iter().position(|b| matches!(b, b',' | b'}'))?;
-    number(rest[..end].trim_ascii())
+    number(first_part(part(rest, b"sum:")?)?.0)
+}
+
+/// Up to the comma or brace, and what follows. A comma without a blank is none of the kernel's: some
+/// languages have it in numbers.
+fn first_part(value: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = value.iter().position(|b| matches!(b, b',' | b'}'))?;
+    let (first, rest) = value.split_at(end);
+    let foreign = rest[0] == b',' && !rest.get(1).is_some_and(u8::is_ascii_whitespace);
+    (!foreign).then_some((first.trim_ascii(), rest))
 }
 
 /// What follows this name among the parts that commas divide. Not so `sum:` in `sumsq:`.
@@ -485,8 +498,16 @@ mod tests {
         check("samples:         256", "Proben: 256", &second);
         check("cp.0", "", &second);
         check("cp.0", &"x".repeat(300), &second);
-        check("getattr:         { samples:           9", "garbage\n  getattr: { samples: 9", &second);
-        check("  write_bytes:     { samples: 2, unit: bytes, min: 1, max: 1, sum: 6, sumsq: 1 }\n", "", &["cp.0"]);
+        check(
+            "getattr:         { samples:           9",
+            "garbage\n  getattr: { samples: 9",
+            &second,
+        );
+        check(
+            "  write_bytes:     { samples: 2, unit: bytes, min: 1, max: 1, sum: 6, sumsq: 1 }\n",
+            "",
+            &["cp.0"],
+        );
         check("379104.213451005", "yesterday", &["cp.0"]);
     }
 
