@@ -14,6 +14,8 @@ use crate::sources::TABLE;
 use crate::sources::health::HealthConfig;
 use crate::util::helper::HelperConfig;
 use crate::sources::peer::PeerConfig;
+use crate::sources::lustre::LustreConfig;
+use crate::sources::lustre_jobs::LustreJobsConfig;
 
 const NS_PER_MS: i64 = 1_000_000;
 
@@ -44,6 +46,10 @@ pub struct SourcesConfig {
     pub health: HealthConfig,
     /// Peers whose round-trip time is measured.
     pub peer: PeerConfig,
+    /// Lustre.
+    pub lustre: LustreConfig,
+    /// Jobs on Lustre.
+    pub lustre_jobs: LustreJobsConfig,
 }
 
 impl Default for SourcesConfig {
@@ -59,6 +65,8 @@ impl Default for SourcesConfig {
             helper: HelperConfig::default(),
             health: HealthConfig::default(),
             peer: PeerConfig::default(),
+            lustre: LustreConfig::default(),
+            lustre_jobs: LustreJobsConfig::default(),
         }
     }
 }

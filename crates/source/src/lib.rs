@@ -54,6 +54,8 @@ pub use report::{Missing, Report, SourceReport, SourceState};
 pub use source::Source;
 pub use sources::health::HealthConfig;
 pub use sources::peer::{Peer, PeerConfig, PeerMethod};
+pub use sources::lustre::LustreConfig;
+pub use sources::lustre_jobs::LustreJobsConfig;
 pub use sources::{all_sources, source_names};
 pub use util::helper::HelperConfig;
 pub use worker::STALL_NS;

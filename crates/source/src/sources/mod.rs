@@ -9,6 +9,8 @@ pub mod device;
 pub mod disk;
 pub mod filesystem;
 pub mod health;
+pub mod lustre;
+pub mod lustre_jobs;
 pub mod memory;
 pub mod network;
 pub mod peer;
@@ -55,6 +57,8 @@ pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "bmc", interval_ms: 30_000, usual: false, facts: &[bmc::Fact::SPECS], make: |c| Box::new(bmc::Bmc::new(c)) },
     Entry { name: "clock", interval_ms: 10_000, usual: true, facts: &[clock::Fact::SPECS], make: |c| Box::new(clock::Clock::new(c)) },
     Entry { name: "peer", interval_ms: 5000, usual: true, facts: &[peer::Fact::SPECS], make: |c| Box::new(peer::Peers::new(c)) },
+    Entry { name: "lustre", interval_ms: 1000, usual: true, facts: &[lustre::Node::SPECS, lustre::Client::SPECS, lustre::Osc::SPECS, lustre::Mdc::SPECS, lustre::Import::SPECS, lustre::Ost::SPECS, lustre::Mdt::SPECS, lustre::Target::SPECS], make: |c| Box::new(lustre::Lustre::new(c)) },
+    Entry { name: "lustre_jobs", interval_ms: 10_000, usual: true, facts: &[lustre_jobs::Job::SPECS, lustre_jobs::Jobs::SPECS], make: |c| Box::new(lustre_jobs::LustreJobs::new(c)) },
 ];
 
 /// Makes every source that the configuration enables.

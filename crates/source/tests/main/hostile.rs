@@ -10,6 +10,7 @@ use crate::support::{Reader, Tree, source_names};
 /// Each file that a source reads on this machine.
 const FILES: [(&str, &str, &str); 32] = [
 const FILES: [(&str, &str, &str); 23] = [
+const FILES: [(&str, &str, &str); 21] = [
     ("nvme-v2", "disk", "proc/diskstats"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/size"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/queue/scheduler"),
@@ -68,6 +69,22 @@ const FILES: [(&str, &str, &str); 23] = [
     ("lustre-server", "bmc", "commands/ipmitool-dcmi-power"),
     ("lustre-server", "clock", "commands/chronyc-tracking"),
     ("nvme-four", "clock", "commands/adjtimex"),
+    ("lustre-client", "lustre", "sys/kernel/debug/lnet/stats"),
+    (
+        "lustre-client",
+        "lustre",
+        "sys/kernel/debug/lustre/osc/scratch-OST0000-osc-ffff9a0c12345000/stats",
+    ),
+    (
+        "lustre-client",
+        "lustre",
+        "sys/kernel/debug/lustre/osc/scratch-OST0000-osc-ffff9a0c12345000/import",
+    ),
+    (
+        "lustre-server",
+        "lustre",
+        "proc/fs/lustre/obdfilter/scratch-OST0000/stats",
+    ),
 ];
 
 /// Parts of paths of attributes, beside those named below.

@@ -13,6 +13,8 @@ mod health;
 mod hostile;
 mod hotplug;
 mod identity;
+mod lustre;
+mod lustre_jobs;
 mod mounts;
 mod oracle;
 mod policies;

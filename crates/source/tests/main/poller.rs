@@ -429,12 +429,28 @@ fn the_end_does_not_wait_for_a_hung_read() {
     drop(go);
 }
 
-/// All real sources on a fixture tree, through the poller, to the sink.
+/// Those of which this machine has the interface.
+const HERE: [&str; 8] = [
+    "disk",
+    "filesystem",
+    "memory",
+    "vm",
+    "cpu",
+    "pressure",
+    "network",
+    "cgroup",
+];
+
+/// All real sources of a fixture tree, through the poller, to the sink.
 #[test]
 fn all_sources_of_a_machine() {
     let tree = Tree::of("nvme-v2");
     let mut config: SourcesConfig = tree.config();
     config.poll.remove("filesystem");
+    let off = |(name, poll): (&String, &mut SourceConfig)| {
+        poll.enabled = Some(HERE.contains(&name.as_str()));
+    };
+    config.poll.iter_mut().for_each(off);
     // With a root of its own, a mount is the directory of its name there.
     std::fs::create_dir_all(tree.path().join("scratch")).unwrap();
     let clock = Arc::new(ManualClock::at(1000 * NS_PER_S));

@@ -1,0 +1,268 @@
+//! From the lines of a `stats` file to the facts of one thing: bytes, operations, how many a second
+//! and how long they took.
+
+use crate::error::Faults;
+use crate::fact::{FactSet, FactTable};
+use crate::util::rate::per_second;
+use crate::{Batch, Missing, SourceError};
+
+use super::places::{Param, Places, is_denied, missing_denied};
+use super::stats::{Count, Key, Role, Timed, parse};
+
+/// A table of facts that come from `stats` files.
+pub(super) trait FlowTable: FactTable {
+    /// The lines that are wanted.
+    const KEYS: &'static [Key<Self>];
+    /// Facts of reads.
+    const READ: Option<Way<Self>>;
+    /// Facts of writes.
+    const WRITE: Option<Way<Self>>;
+    /// Facts of metadata operations, or of requests of every kind.
+    const OPERATIONS: Option<Operations<Self>>;
+}
+
+/// Facts of one direction.
+#[derive(Clone, Copy)]
+pub(super) struct Way<T> {
+    pub(super) bytes: T,
+    pub(super) ops: T,
+    pub(super) seconds: T,
+    pub(super) bytes_rate: T,
+    pub(super) latency: T,
+}
+
+/// Facts of operations that move no data.
+#[derive(Clone, Copy)]
+pub(super) struct Operations<T> {
+    pub(super) ops: T,
+    pub(super) rate: T,
+    pub(super) latency: T,
+}
+
+/// What was read of one direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Data {
+    bytes: Option<u64>,
+    ops: Option<u64>,
+    time: Option<Timed>,
+}
+
+/// What was read of a thing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    read: Data,
+    write: Data,
+    /// Of metadata operations, or of requests.
+    ops: Option<u64>,
+    time: Option<Timed>,
+}
+
+/// Memory for one file at a time.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    pub(super) bytes: Vec<u8>,
+    counts: Vec<Option<Count>>,
+}
+
+/// The statistics of one thing, from one file for each of its instances: a file system that is
+/// mounted twice is one file system.
+pub(super) struct Flow<T> {
+    facts: FactSet<T>,
+    pub(super) files: Vec<Param>,
+    last: Option<(i64, Totals)>,
+    /// What the last read was refused.
+    refused: Option<(usize, rustix::io::Errno)>,
+}
+
+impl<T: FlowTable> Flow<T> {
+    pub(super) fn new(facts: FactSet<T>) -> Self {
+        Self {
+            facts,
+            files: Vec::new(),
+            last: None,
+            refused: None,
+        }
+    }
+
+    /// Reads from these files from now on. Their counters are others'.
+    pub(super) fn replace(&mut self, files: Vec<Param>) {
+        self.files = files;
+        self.last = None;
+        self.refused = None;
+    }
+
+    pub(super) fn retire(&mut self, batch: &mut Batch) {
+        self.facts.retire(batch);
+    }
+
+    pub(super) fn facts(&mut self) -> &mut FactSet<T> {
+        &mut self.facts
+    }
+
+    /// Reads and puts. Whether all files were there: one that is gone means that the devices
+    /// changed.
+    pub(super) fn read(
+        &mut self,
+        now_ns: i64,
+        batch: &mut Batch,
+        scratch: &mut Scratch,
+        faults: &mut Faults,
+    ) -> bool {
+        let Scratch { bytes, counts } = scratch;
+        counts.clear();
+        counts.resize(T::KEYS.len(), None);
+        self.refused = None;
+        let mut whole = !self.files.is_empty();
+        for at in 0..self.files.len() {
+            let file = &mut self.files[at];
+            match file.read(bytes) {
+                Ok(()) => {
+                    let bad = parse(bytes, T::KEYS, counts);
+                    whole &= !bad.any();
+                    bad.report(file.path(), faults);
+                }
+                Err(SourceError::Read { errno, .. }) if is_denied(errno) => {
+                    self.refused = Some((at, errno));
+                    return true;
+                }
+                // A sum without one of its parts would look like a reset.
+                Err(fault) if fault.is_absent() => {
+                    self.replace(Vec::new());
+                    return false;
+                }
+                Err(fault) => {
+                    faults.add(fault);
+                    return true;
+                }
+            }
+        }
+        self.put(now_ns, batch, counts, whole);
+        true
+    }
+
+    fn put(&mut self, now_ns: i64, batch: &mut Batch, counts: &[Option<Count>], whole: bool) {
+        let mut totals = Totals::default();
+        for (key, count) in T::KEYS.iter().zip(counts) {
+            let Some(count) = count else { continue };
+            totals.take(key.role, count);
+            if let Some(fact) = key.fact {
+                self.facts.count(batch, now_ns, fact, count.samples);
+            }
+        }
+        if !whole {
+            // Sums over several lines lack some.
+            (totals.ops, totals.time) = (None, None);
+        }
+        let at_ns = batch.monotonic_ns();
+        let last = self.last.replace((at_ns, totals));
+        let old = last.map(|(then_ns, old)| (at_ns.saturating_sub(then_ns), old));
+        if let Some(way) = T::READ {
+            let old = old.map(|(elapsed_ns, old)| (elapsed_ns, old.read));
+            self.put_way(now_ns, batch, &way, totals.read, old);
+        }
+        if let Some(way) = T::WRITE {
+            let old = old.map(|(elapsed_ns, old)| (elapsed_ns, old.write));
+            self.put_way(now_ns, batch, &way, totals.write, old);
+        }
+        if let Some(operations) = T::OPERATIONS {
+            self.put_operations(now_ns, batch, &operations, &totals, old);
+        }
+    }
+
+    fn put_way(
+        &mut self,
+        now_ns: i64,
+        batch: &mut Batch,
+        way: &Way<T>,
+        new: Data,
+        old: Option<(i64, Data)>,
+    ) {
+        if let Some(bytes) = new.bytes {
+            self.facts.count(batch, now_ns, way.bytes, bytes);
+        }
+        if let Some(ops) = new.ops {
+            self.facts.count(batch, now_ns, way.ops, ops);
+        }
+        if let Some(time) = new.time {
+            self.facts
+                .measured(batch, now_ns, way.seconds, time.seconds());
+        }
+        let Some((elapsed_ns, old)) = old else { return };
+        if let Some(rate) = rate(new.bytes, old.bytes, elapsed_ns) {
+            self.facts.derived(batch, now_ns, way.bytes_rate, rate);
+        }
+        if let Some(latency) = latency(new.time, old.time) {
+            self.facts.derived(batch, now_ns, way.latency, latency);
+        }
+    }
+
+    fn put_operations(
+        &mut self,
+        now_ns: i64,
+        batch: &mut Batch,
+        operations: &Operations<T>,
+        new: &Totals,
+        old: Option<(i64, Totals)>,
+    ) {
+        if let Some(ops) = new.ops {
+            self.facts.count(batch, now_ns, operations.ops, ops);
+        }
+        let Some((elapsed_ns, old)) = old else { return };
+        if let Some(rate) = rate(new.ops, old.ops, elapsed_ns) {
+            self.facts.derived(batch, now_ns, operations.rate, rate);
+        }
+        if let Some(latency) = latency(new.time, old.time) {
+            self.facts
+                .derived(batch, now_ns, operations.latency, latency);
+        }
+    }
+
+    /// The report's line if there is nothing to read or we may not.
+    pub(super) fn missing(&self, what: &str, places: &Places) -> Option<Missing> {
+        let what = || format!("statistics of {what}");
+        if let Some((at, errno)) = self.refused {
+            return Some(missing_denied(what(), self.files[at].path(), errno));
+        }
+        if !self.files.is_empty() {
+            return None;
+        }
+        let (why, remedy) = places.why_not_found();
+        Some(Missing::new(what(), why, remedy))
+    }
+}
+
+impl Totals {
+    fn take(&mut self, role: Role, count: &Count) {
+        let data = match role {
+            Role::ReadBytes | Role::ReadTime => &mut self.read,
+            Role::WriteBytes | Role::WriteTime => &mut self.write,
+            Role::Metadata | Role::Request => {
+                self.ops = Some(self.ops.unwrap_or(0).saturating_add(count.samples));
+                if let Some(time) = count.timed() {
+                    self.time = Some(self.time.unwrap_or_default().and(time));
+                }
+                return;
+            }
+            Role::Other => return,
+        };
+        match role {
+            Role::ReadBytes | Role::WriteBytes => {
+                data.bytes = count.bytes();
+                data.ops = Some(count.samples);
+            }
+            _ => {
+                data.time = count.timed();
+                data.ops = data.ops.or(Some(count.samples));
+            }
+        }
+    }
+}
+
+/// Growth per second; nothing if a counter went back.
+fn rate(new: Option<u64>, old: Option<u64>, elapsed_ns: i64) -> Option<f64> {
+    per_second(new?.checked_sub(old?)?, elapsed_ns)
+}
+
+fn latency(new: Option<Timed>, old: Option<Timed>) -> Option<f64> {
+    new?.latency_since(old?)
+}

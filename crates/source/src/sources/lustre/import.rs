@@ -1,0 +1,401 @@
+//! A client's connections to its targets: `import` files (`lprocfs_import_seq_show` in
+//! `lustre/obdclass/lprocfs_status.c`), with what is asked of a target beside them.
+//!
+//! ```text
+//! import:
+//!     name: scratch-OST0003-osc-ffff9a0c12345000
+//!     target: scratch-OST0003_UUID
+//!     state: FULL
+//!     connection:
+//!        connection_attempts: 1
+//!     rpcs:
+//!        inflight: 2
+//!        timeouts: 0
+//!     service_estimates:
+//!        services: 1 sec
+//! ```
+
+use barograph_model::Value;
+
+use crate::error::{BadLines, Faults};
+use crate::fact::{FactSet, int};
+use crate::util::parse::{cut, lines, number, sole_number, words};
+use crate::{Batch, Missing, SourceError};
+
+use super::flow::{Flow, FlowTable, Scratch};
+use super::places::{Param, Places, is_denied, missing_denied};
+use super::tables::{Import, Osc};
+
+/// Longest word that is taken for a state.
+const STATE_BYTES_MAX: usize = 32;
+
+/// What an `import` file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Said<'a> {
+    state: Option<&'a str>,
+    inflight: Option<u64>,
+    timeouts: Option<u64>,
+    attempts: Option<u64>,
+    /// Seconds.
+    estimate: Option<u64>,
+}
+
+/// A target of a file system that is mounted here, by way of one device for each mount.
+pub(super) struct Connection<T> {
+    pub(super) label: String,
+    pub(super) devices: Vec<Vec<u8>>,
+    pub(super) flow: Flow<T>,
+    facts: FactSet<Import>,
+    imports: Vec<Param>,
+    /// As put the last time, so that an unchanged one is not allocated again.
+    state: Value,
+    refused: Option<Missing>,
+    /// Attributes of the first device.
+    active: Option<Param>,
+    inflight_max: Option<Param>,
+    dirty: Vec<Param>,
+    grant: Vec<Param>,
+}
+
+impl<T: FlowTable> Connection<T> {
+    /// Of a file system and a target; or why they cannot be named.
+    pub(super) fn new(filesystem: &str, target: &str) -> Result<Self, SourceError> {
+        let labels = || {
+            [
+                ("target", target.to_owned()),
+                ("filesystem", filesystem.to_owned()),
+            ]
+        };
+        Ok(Self {
+            label: target.to_owned(),
+            devices: Vec::new(),
+            flow: Flow::new(FactSet::labelled(labels())?),
+            facts: FactSet::labelled(labels())?,
+            imports: Vec::new(),
+            state: Value::text(""),
+            refused: None,
+            active: None,
+            inflight_max: None,
+            dirty: Vec::new(),
+            grant: Vec::new(),
+        })
+    }
+
+    /// Reads by way of these devices from now on.
+    pub(super) fn follow(&mut self, devices: Vec<Vec<u8>>) {
+        self.flow.replace(Vec::new());
+        for files in [&mut self.imports, &mut self.dirty, &mut self.grant] {
+            files.clear();
+        }
+        (self.active, self.inflight_max) = (None, None);
+        self.devices = devices;
+    }
+
+    /// Looks where the files are that were not found yet.
+    pub(super) fn find(&mut self, kind: &str, places: &Places) {
+        let devices = &self.devices;
+        let all = |name: &str| {
+            let found = devices.iter().map(|d| places.find(kind, d, name));
+            // Of a sum, all parts or none.
+            let found: Option<Vec<_>> = found.collect();
+            let params = found.unwrap_or_default().into_iter().map(Param::new);
+            params.collect::<Vec<_>>()
+        };
+        if self.flow.files.is_empty() {
+            self.flow.replace(all("stats"));
+        }
+        for (files, name) in [
+            (&mut self.imports, "import"),
+            (&mut self.dirty, "cur_dirty_bytes"),
+            (&mut self.grant, "cur_grant_bytes"),
+        ] {
+            if files.is_empty() {
+                *files = all(name);
+            }
+        }
+        for (file, name) in [
+            (&mut self.active, "active"),
+            (&mut self.inflight_max, "max_rpcs_in_flight"),
+        ] {
+            if file.is_none() {
+                *file = all(name).into_iter().next();
+            }
+        }
+    }
+
+    pub(super) fn keep_within(&mut self, room: &mut usize) {
+        let files = self.flow.files.iter_mut().chain(&mut self.imports);
+        files
+            .chain(&mut self.dirty)
+            .for_each(|file| file.keep_within(room));
+    }
+
+    pub(super) fn retire(&mut self, batch: &mut Batch) {
+        self.flow.retire(batch);
+        self.facts.retire(batch);
+    }
+
+    /// Reads and puts. Whether all files were there.
+    pub(super) fn read(
+        &mut self,
+        now_ns: i64,
+        batch: &mut Batch,
+        scratch: &mut Scratch,
+        faults: &mut Faults,
+    ) -> bool {
+        let there = self.flow.read(now_ns, batch, scratch, faults);
+        there & self.read_imports(now_ns, batch, &mut scratch.bytes, faults)
+    }
+
+    fn read_imports(
+        &mut self,
+        now_ns: i64,
+        batch: &mut Batch,
+        bytes: &mut Vec<u8>,
+        faults: &mut Faults,
+    ) -> bool {
+        self.refused = None;
+        let mut all = Said::default();
+        for at in 0..self.imports.len() {
+            let file = &mut self.imports[at];
+            match file.read(bytes) {
+                Ok(()) => {}
+                Err(SourceError::Read { errno, .. }) if is_denied(errno) => {
+                    let what = format!("state of {}", self.label);
+                    self.refused = Some(missing_denied(what, file.path(), errno));
+                    return true;
+                }
+                Err(fault) if fault.is_absent() => {
+                    self.imports.clear();
+                    return false;
+                }
+                Err(fault) => {
+                    faults.add(fault);
+                    return true;
+                }
+            }
+            let (said, bad) = parse(bytes);
+            bad.report(file.path(), faults);
+            // Of two mounts, the state of the one that is worse off.
+            let worse = at == 0 || said.state.is_some_and(|state| !is_connected(state));
+            if let Some(state) = said.state.filter(|_| worse) {
+                if !matches!(&self.state, Value::Text(old) if **old == *state) {
+                    self.state = Value::text(state);
+                }
+                all.state = Some("");
+            }
+            all.add(&said, at == 0);
+        }
+        if all.state.is_some() {
+            let connected = matches!(&self.state, Value::Text(state) if is_connected(state));
+            let state = self.state.clone();
+            self.facts.measured(batch, now_ns, Import::State, state);
+            self.facts
+                .measured(batch, now_ns, Import::Connected, connected);
+        }
+        let counts = [
+            (Import::Inflight, all.inflight),
+            (Import::Timeouts, all.timeouts),
+            (Import::Attempts, all.attempts),
+        ];
+        for (fact, value) in counts {
+            if let Some(value) = value {
+                self.facts.count(batch, now_ns, fact, value);
+            }
+        }
+        if let Some(seconds) = all.estimate {
+            self.facts
+                .measured(batch, now_ns, Import::Estimate, seconds as f64);
+        }
+        true
+    }
+
+    /// What hardly ever changes.
+    pub(super) fn read_attributes(
+        &mut self,
+        now_ns: i64,
+        batch: &mut Batch,
+        bytes: &mut Vec<u8>,
+        every_ns: i64,
+    ) {
+        if let Some(active) = sole(&mut self.active, bytes).filter(|v| *v <= 1) {
+            self.facts
+                .attribute(batch, now_ns, Import::Active, active == 1, every_ns);
+        }
+        if let Some(max) = sole(&mut self.inflight_max, bytes) {
+            self.facts
+                .attribute(batch, now_ns, Import::InflightMax, int(max), every_ns);
+        }
+    }
+
+    /// The state, if the target cannot be used.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        match &self.state {
+            Value::Text(state) if !state.is_empty() && !is_connected(state) => Some(state),
+            _ => None,
+        }
+    }
+
+    pub(super) fn missing(&self, places: &Places) -> Option<Missing> {
+        let of_flow = || self.flow.missing(&self.label, places);
+        self.refused.clone().or_else(of_flow)
+    }
+}
+
+impl Connection<Osc> {
+    /// What waits in the client's cache, and what it may still put there.
+    pub(super) fn read_cache(&mut self, now_ns: i64, batch: &mut Batch, bytes: &mut Vec<u8>) {
+        let facts = self.flow.facts();
+        if let Some(dirty) = sum(&mut self.dirty, bytes) {
+            facts.count(batch, now_ns, Osc::Dirty, dirty);
+        }
+    }
+
+    /// As [`Self::read_attributes`].
+    pub(super) fn read_grant(
+        &mut self,
+        now_ns: i64,
+        batch: &mut Batch,
+        bytes: &mut Vec<u8>,
+        every_ns: i64,
+    ) {
+        if let Some(grant) = sum(&mut self.grant, bytes) {
+            let facts = self.flow.facts();
+            facts.attribute(batch, now_ns, Osc::Grant, int(grant), every_ns);
+        }
+    }
+}
+
+/// The number that is alone in a file. Nothing if it cannot be had: not every release has it.
+fn sole(file: &mut Option<Param>, bytes: &mut Vec<u8>) -> Option<u64> {
+    file.as_mut()?.read(bytes).ok()?;
+    sole_number(bytes)
+}
+
+fn sum(files: &mut [Param], bytes: &mut Vec<u8>) -> Option<u64> {
+    let mut sum: Option<u64> = None;
+    for file in files {
+        file.read(bytes).ok()?;
+        sum = Some(sum.unwrap_or(0).saturating_add(sole_number(bytes)?));
+    }
+    sum
+}
+
+fn is_connected(state: &str) -> bool {
+    matches!(state, "FULL" | "IDLE")
+}
+
+impl Said<'_> {
+    /// Adds what another device says. What one of them lacks is not known of all.
+    fn add(&mut self, other: &Said<'_>, first: bool) {
+        let plus = |a: &mut Option<u64>, b: Option<u64>| {
+            *a = match first {
+                true => b,
+                false => a.zip(b).map(|(a, b)| a.saturating_add(b)),
+            };
+        };
+        plus(&mut self.inflight, other.inflight);
+        plus(&mut self.timeouts, other.timeouts);
+        plus(&mut self.attempts, other.attempts);
+        self.estimate = match first {
+            true => other.estimate,
+            false => self.estimate.max(other.estimate),
+        };
+    }
+}
+
+/// The lines that are known. Others differ between releases.
+fn parse(bytes: &[u8]) -> (Said<'_>, BadLines) {
+    let mut said = Said::default();
+    let mut bad = BadLines::default();
+    for line in lines(bytes) {
+        let Some(colon) = line.iter().position(|b| *b == b':') else {
+            continue;
+        };
+        let (key, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
+        let wanted = match key {
+            b"state" => &mut None,
+            b"inflight" => &mut said.inflight,
+            b"timeouts" => &mut said.timeouts,
+            b"connection_attempts" => &mut said.attempts,
+            b"services" => &mut said.estimate,
+            _ => continue,
+        };
+        let understood = match key {
+            b"state" => {
+                said.state = state(value);
+                said.state.is_some()
+            }
+            _ => {
+                *wanted = words(value).next().and_then(number);
+                wanted.is_some()
+            }
+        };
+        if !understood {
+            bad.add(line);
+        }
+    }
+    if !cut(bytes).is_empty() || (said.state.is_none() && !bad.any()) {
+        bad.add(cut(bytes));
+    }
+    (said, bad)
+}
+
+/// A word as those of `ptlrpc_import_state_name`, of which releases add some.
+fn state(value: &[u8]) -> Option<&str> {
+    let letter = |b: &u8| b.is_ascii_uppercase() || matches!(b, b'_' | b'<' | b'>');
+    let word = !value.is_empty() && value.len() <= STATE_BYTES_MAX && value.iter().all(letter);
+    std::str::from_utf8(value).ok().filter(|_| word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_of_an_import() {
+        let text = "import:
+    name: scratch-OST0000-osc-ffff9a0c12345000
+    target: scratch-OST0000_UUID
+    state: REPLAY_WAIT
+    connect_flags: [ write_grant, unknown: 7 ]
+    connection:
+       current_connection: \"10.0.0.11@o2ib\"
+       connection_attempts: 3
+    rpcs:
+       inflight: 12
+       timeouts: 4
+       avg_waittime: 1234 usec
+    service_estimates:
+       services: 45 sec
+       network: 1 sec
+";
+        let (said, bad) = parse(text.as_bytes());
+        let expect = Said {
+            state: Some("REPLAY_WAIT"),
+            inflight: Some(12),
+            timeouts: Some(4),
+            attempts: Some(3),
+            estimate: Some(45),
+        };
+        assert_eq!((said, bad.any()), (expect, false));
+    }
+
+    #[test]
+    fn what_is_no_import() {
+        for text in [
+            "",
+            "import:\n",
+            "    state: full\n",
+            "    state: \n",
+            "    state: FULL",
+            "    state: FULL AND MORE\n",
+            "    state: FULL\n inflight: -1\n",
+            "    state: FULL\n services: 1.5 sec\n",
+            "    state: FULL\n timeouts:\n",
+        ] {
+            assert!(parse(text.as_bytes()).1.any(), "{text:?}");
+        }
+        assert!(!parse(b" state: FULL\n").1.any());
+    }
+}

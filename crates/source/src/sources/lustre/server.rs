@@ -1,0 +1,174 @@
+//! The targets of a server: `obdfilter/*` and `mdt/*`, and the space of the disk below them
+//! (`osd-ldiskfs/*`, `osd-zfs/*`; before Lustre 2.4, beside the statistics).
+
+use crate::error::Faults;
+use crate::fact::{FactSet, int};
+use crate::util::parse::{escape, lines, sole_number};
+use crate::{Batch, Missing, SourceError};
+
+use super::flow::{Flow, FlowTable, Scratch};
+use super::places::{Param, Places};
+use super::tables::Target;
+
+/// Where a target's space may be told: the newest first.
+const DISKS: [&str; 3] = ["osd-ldiskfs", "osd-zfs", "osd-wbcfs"];
+/// Files of space: name, what a unit of it is worth, fact.
+const SPACE: [(&str, u64, Target); 5] = [
+    ("kbytestotal", 1024, Target::Total),
+    ("kbytesfree", 1024, Target::Free),
+    ("kbytesavail", 1024, Target::Available),
+    ("filestotal", 1, Target::FilesTotal),
+    ("filesfree", 1, Target::FilesFree),
+];
+
+/// One target.
+pub(super) struct Served<T> {
+    pub(super) label: String,
+    pub(super) flow: Flow<T>,
+    facts: FactSet<Target>,
+    space: [Option<Param>; SPACE.len()],
+    exports: Option<Param>,
+    recovery: Option<Param>,
+    degraded: Option<Param>,
+    /// As read the last time.
+    pub(super) recovering: bool,
+}
+
+impl<T: FlowTable> Served<T> {
+    /// Of a file system; or why it cannot be named.
+    pub(super) fn new(device: &[u8], filesystem: &[u8]) -> Result<Self, SourceError> {
+        let label = escape(device);
+        let labels = || {
+            [
+                ("target", label.clone()),
+                ("filesystem", escape(filesystem)),
+            ]
+        };
+        Ok(Self {
+            flow: Flow::new(FactSet::labelled(labels())?),
+            facts: FactSet::labelled(labels())?,
+            space: [const { None }; SPACE.len()],
+            exports: None,
+            recovery: None,
+            degraded: None,
+            recovering: false,
+            label,
+        })
+    }
+
+    /// Looks where the files are that were not found yet: of a kind (`obdfilter` or `mdt`), with
+    /// this file of statistics.
+    pub(super) fn find(&mut self, kind: &str, stats: &str, device: &[u8], places: &Places) {
+        let param = |name: &str| places.find(kind, device, name).map(Param::new);
+        if self.flow.files.is_empty() {
+            self.flow.replace(param(stats).into_iter().collect());
+        }
+        for (file, (name, ..)) in self.space.iter_mut().zip(SPACE) {
+            if file.is_none() {
+                let mut kinds = DISKS.iter().copied().chain([kind]);
+                let found = kinds.find_map(|kind| places.find(kind, device, name));
+                *file = found.map(Param::new);
+            }
+        }
+        for (file, name) in [
+            (&mut self.exports, "num_exports"),
+            (&mut self.recovery, "recovery_status"),
+            (&mut self.degraded, "degraded"),
+        ] {
+            if file.is_none() {
+                *file = param(name);
+            }
+        }
+    }
+
+    pub(super) fn keep_within(&mut self, room: &mut usize) {
+        self.flow
+            .files
+            .iter_mut()
+            .for_each(|file| file.keep_within(room));
+    }
+
+    pub(super) fn retire(&mut self, batch: &mut Batch) {
+        self.flow.retire(batch);
+        self.facts.retire(batch);
+    }
+
+    pub(super) fn read(
+        &mut self,
+        now_ns: i64,
+        batch: &mut Batch,
+        scratch: &mut Scratch,
+        faults: &mut Faults,
+    ) -> bool {
+        self.flow.read(now_ns, batch, scratch, faults)
+    }
+
+    /// Space and state, which change slowly. What a release does not have is no fault.
+    pub(super) fn read_attributes(
+        &mut self,
+        now_ns: i64,
+        batch: &mut Batch,
+        bytes: &mut Vec<u8>,
+        every_ns: i64,
+    ) {
+        let facts = &mut self.facts;
+        let mut read = |param: &mut Option<Param>| {
+            param.as_mut()?.read(bytes).ok()?;
+            sole_number(bytes)
+        };
+        let mut space = [None; SPACE.len()];
+        for ((param, (_, worth, fact)), value) in self.space.iter_mut().zip(SPACE).zip(&mut space) {
+            *value = read(param).and_then(|v| v.checked_mul(worth));
+            if let Some(value) = *value {
+                facts.attribute(batch, now_ns, fact, int(value), every_ns);
+            }
+        }
+        if let [Some(total), Some(free), Some(available), ..] = space {
+            let used = total.saturating_sub(free) as f64;
+            let usable = used + available as f64;
+            if usable > 0.0 {
+                facts.attribute(batch, now_ns, Target::Used, used / usable, every_ns);
+            }
+        }
+        if let Some(exports) = read(&mut self.exports) {
+            facts.attribute(batch, now_ns, Target::Exports, int(exports), every_ns);
+        }
+        if let Some(degraded) = read(&mut self.degraded).filter(|v| *v <= 1) {
+            facts.attribute(batch, now_ns, Target::Degraded, degraded == 1, every_ns);
+        }
+        self.read_recovery(now_ns, batch, bytes, every_ns);
+    }
+
+    fn read_recovery(
+        &mut self,
+        now_ns: i64,
+        batch: &mut Batch,
+        bytes: &mut Vec<u8>,
+        every_ns: i64,
+    ) {
+        let Some(file) = &mut self.recovery else {
+            return;
+        };
+        let status = file.read(bytes).ok().and_then(|()| recovery(bytes));
+        if let Some(status) = status {
+            let facts = &mut self.facts;
+            facts.text_attribute(batch, now_ns, Target::Recovery, status, every_ns);
+            self.recovering = !matches!(status, "COMPLETE" | "INACTIVE");
+        }
+    }
+
+    pub(super) fn missing(&self, places: &Places) -> Option<Missing> {
+        self.flow.missing(&self.label, places)
+    }
+}
+
+/// The word after `status:` in a `recovery_status` (`lprocfs_recovery_status_seq_show` in
+/// `lustre/ptlrpc/…`; Lustre manual, "Checking Lustre recovery").
+fn recovery(bytes: &[u8]) -> Option<&str> {
+    let value = lines(bytes).find_map(|line| line.strip_prefix(b"status:"))?;
+    let value = value.trim_ascii();
+    let word = value.iter().all(|b| b.is_ascii_uppercase() || *b == b'_');
+    std::str::from_utf8(value)
+        .ok()
+        .filter(|v| word && !v.is_empty())
+}

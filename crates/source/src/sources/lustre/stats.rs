@@ -1,0 +1,296 @@
+//! The format that all of Lustre's `stats` files share (`lprocfs_stats_seq_show` in
+//! `lustre/obdclass/lprocfs_status.c`; Lustre manual, "Monitoring the OST Stats" and "Client stats"):
+//!
+//! ```text
+//! snapshot_time             1700000000.250000000 secs.nsecs
+//! start_time                1699990000.250000000 secs.nsecs
+//! elapsed_time              10000.000000000 secs.nsecs
+//! read_bytes                1000 samples [bytes] 4096 4194304 4000000000 16000000000000000
+//! read                      1000 samples [usecs] 10 90000 2000000 9000000000
+//! create                    4 samples [reqs]
+//! ```
+//!
+//! A line is a name, a count and a unit; then, where the release and the counter have them, the
+//! least, the greatest, the sum and the sum of squares. Lines of counters that are 0 are left out.
+//! Sums of squares wrap, and are not read.
+
+use crate::error::BadLines;
+use crate::util::parse::{cut, lines, number, words};
+
+/// What a line of a name is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Bytes of reads, and their number.
+    ReadBytes,
+    /// Bytes of writes, and their number.
+    WriteBytes,
+    /// Time of reads.
+    ReadTime,
+    /// Time of writes.
+    WriteTime,
+    /// Time of requests of every kind, from sending to reply.
+    Request,
+    /// An operation on metadata; with its time, where the release has it.
+    Metadata,
+    /// An operation that is only counted.
+    Other,
+}
+
+/// A line that is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key<T: 'static> {
+    pub(super) name: &'static [u8],
+    pub(super) role: Role,
+    /// The fact that counts it.
+    pub(super) fact: Option<T>,
+}
+
+/// A counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    pub(super) samples: u64,
+    pub(super) sum: Option<u64>,
+    pub(super) unit: Unit,
+}
+
+/// Of the sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Unit {
+    Bytes,
+    Microseconds,
+    #[default]
+    Other,
+}
+
+/// Adds the wanted lines to `counts`, which has a place for each key: a file system that is mounted
+/// twice has two files.
+pub(super) fn parse<T>(bytes: &[u8], keys: &[Key<T>], counts: &mut [Option<Count>]) -> BadLines {
+    let mut bad = BadLines::default();
+    // The kernel's order is that of the keys, save for releases that differ.
+    let mut next = 0;
+    for line in lines(bytes) {
+        let Some((name, count)) = parse_line(line) else {
+            if !is_heading(line) {
+                bad.add(line);
+            }
+            continue;
+        };
+        let places = (next..keys.len()).chain(0..next.min(keys.len()));
+        let Some(place) = places.into_iter().find(|at| keys[*at].name == name) else {
+            continue;
+        };
+        next = place + 1;
+        counts[place] = Some(match counts[place] {
+            None => count,
+            Some(old) => old.and(count),
+        });
+    }
+    if !cut(bytes).is_empty() || bytes.is_empty() {
+        bad.add(cut(bytes));
+    }
+    bad
+}
+
+impl Count {
+    fn and(self, other: Self) -> Self {
+        let same = self.unit == other.unit;
+        let sums = self.sum.zip(other.sum).filter(|_| same);
+        Self {
+            samples: self.samples.saturating_add(other.samples),
+            sum: sums.map(|(a, b)| a.saturating_add(b)),
+            unit: self.unit,
+        }
+    }
+
+    /// The sum, if it is of bytes.
+    pub(super) fn bytes(&self) -> Option<u64> {
+        self.sum.filter(|_| self.unit == Unit::Bytes)
+    }
+
+    /// Operations and their time, if it is known.
+    pub(super) fn timed(&self) -> Option<Timed> {
+        let microseconds = self.sum.filter(|_| self.unit == Unit::Microseconds)?;
+        Some(Timed {
+            ops: self.samples,
+            microseconds,
+        })
+    }
+}
+
+/// Operations and the time that they took in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Timed {
+    pub(super) ops: u64,
+    pub(super) microseconds: u64,
+}
+
+impl Timed {
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            ops: self.ops.saturating_add(other.ops),
+            microseconds: self.microseconds.saturating_add(other.microseconds),
+        }
+    }
+
+    pub(super) fn seconds(self) -> f64 {
+        self.microseconds as f64 / 1e6
+    }
+
+    /// Mean seconds of an operation since then; 0 if there were none, nothing if a counter went
+    /// back.
+    pub(super) fn latency_since(self, old: Self) -> Option<f64> {
+        let ops = self.ops.checked_sub(old.ops)?;
+        let microseconds = self.microseconds.checked_sub(old.microseconds)?;
+        Some(match ops {
+            0 => 0.0,
+            ops => microseconds as f64 / 1e6 / ops as f64,
+        })
+    }
+}
+
+fn parse_line(line: &[u8]) -> Option<(&[u8], Count)> {
+    let mut words = words(line);
+    let name = words.next()?;
+    let samples = words.number()?;
+    if words.next()? != b"samples" {
+        return None;
+    }
+    // Releases wrote `usec` and `regs`, too.
+    let unit = match words.next()?.strip_prefix(b"[")?.strip_suffix(b"]")? {
+        b"bytes" => Unit::Bytes,
+        b"usec" | b"usecs" => Unit::Microseconds,
+        _ => Unit::Other,
+    };
+    let sum = match (words.next(), words.next()) {
+        (None, _) => None,
+        // The least and the greatest of nothing are made-up numbers.
+        (Some(_), Some(_)) => match words.next() {
+            Some(sum) => Some(number(sum)?),
+            // A counter of the least and the greatest only.
+            None => None,
+        },
+        (Some(_), None) => return None,
+    };
+    Some((name, Count { samples, sum, unit }))
+}
+
+fn is_heading(line: &[u8]) -> bool {
+    let first = words(line).next();
+    let first = first.map(|word| word.strip_suffix(b":").unwrap_or(word));
+    matches!(
+        first,
+        None | Some(b"snapshot_time" | b"start_time" | b"elapsed_time")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: [Key<()>; 3] = [
+        Key {
+            name: b"read_bytes",
+            role: Role::ReadBytes,
+            fact: None,
+        },
+        Key {
+            name: b"read",
+            role: Role::ReadTime,
+            fact: None,
+        },
+        Key {
+            name: b"create",
+            role: Role::Other,
+            fact: None,
+        },
+    ];
+
+    fn check(text: &str, expect: [Option<(u64, Option<u64>)>; 3], whole: bool) {
+        let mut counts = [None; 3];
+        let bad = parse(text.as_bytes(), &KEYS, &mut counts);
+        let got = counts.map(|c: Option<Count>| c.map(|c| (c.samples, c.sum)));
+        assert_eq!((got, !bad.any()), (expect, whole), "{text:?}");
+    }
+
+    #[test]
+    fn lines_of_every_release() {
+        let time = "snapshot_time 1438693135.640551 secs.usecs\n";
+        check(time, [None; 3], true);
+        let text = "snapshot_time             1790277040.611962111 secs.nsecs
+start_time                1790008165.367572621 secs.nsecs
+elapsed_time              268875.244389490 secs.nsecs
+read_bytes                1000 samples [bytes] 1 4194304 4000 47236230193563213
+read                      1000 samples [usecs] 1 1609928 7000 27868360314999
+create                    7 samples [reqs]
+getxattr_hits             201 samples [reqs]
+";
+        let full = [
+            Some((1000, Some(4000))),
+            Some((1000, Some(7000))),
+            Some((7, None)),
+        ];
+        check(text, full, true);
+        check(
+            "create 3 samples [reqs] 1 1 3\nread 2 samples [usec] 1 2 3 4\n",
+            [None, Some((2, Some(3))), Some((3, Some(3)))],
+            true,
+        );
+        check(
+            "snapshot_time:  1.2 secs.nsecs\ncreate 3 samples [regs]\n",
+            [None, None, Some((3, None))],
+            true,
+        );
+    }
+
+    #[test]
+    fn lines_that_are_none() {
+        for bad in [
+            "read_bytes\n",
+            "read_bytes x samples [bytes] 1 2 3\n",
+            "read_bytes 1,5 samples [bytes] 1 2 3\n",
+            "read_bytes 1 Proben [bytes] 1 2 3\n",
+            "read_bytes 1 samples bytes 1 2 3\n",
+            "read_bytes 1 samples [bytes] 1\n",
+            "read_bytes 1 samples [bytes] 1 2 3,0\n",
+            "read_bytes 1 samples [bytes] 1 2 99999999999999999999\n",
+            "read_bytes -1 samples [bytes] 1 2 3\n",
+            "",
+            "read_bytes 1 samples [bytes] 1 2 3",
+        ] {
+            check(bad, [None; 3], false);
+        }
+        // The least of nothing is the greatest number there is.
+        check(
+            "read_bytes 0 samples [bytes] 18446744073709551615 0 0 0\n",
+            [Some((0, Some(0))), None, None],
+            true,
+        );
+    }
+
+    #[test]
+    fn two_mounts_are_summed() {
+        let mut counts = [None; 3];
+        let text = b"read_bytes 2 samples [bytes] 1 2 30\ncreate 1 samples [reqs]\n";
+        assert!(!parse(text, &KEYS, &mut counts).any());
+        assert!(!parse(text, &KEYS, &mut counts).any());
+        let read = counts[0].unwrap();
+        assert_eq!(
+            (read.samples, read.bytes(), read.timed()),
+            (4, Some(60), None)
+        );
+        let create = counts[2].unwrap();
+        assert_eq!((create.samples, create.sum), (2, None));
+    }
+
+    #[test]
+    fn latency() {
+        let timed = |ops, microseconds| Timed { ops, microseconds };
+        let check = |new: Timed, old: Timed, expect: Option<f64>| {
+            assert_eq!(new.latency_since(old), expect, "{new:?} {old:?}");
+        };
+        check(timed(30, 5000), timed(20, 3000), Some(0.0002));
+        check(timed(20, 3000), timed(20, 3000), Some(0.0));
+        check(timed(10, 3000), timed(20, 3000), None);
+        check(timed(30, 2000), timed(20, 3000), None);
+    }
+}
