@@ -4,9 +4,11 @@ pub mod cgroup;
 pub mod cpu;
 pub mod disk;
 pub mod filesystem;
+pub mod job;
 pub mod memory;
 pub mod network;
 pub mod pressure;
+pub mod process;
 pub mod vm;
 
 use crate::fact::FactTable;
@@ -37,6 +39,8 @@ pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "pressure", interval_ms: 1000, usual: true, facts: &[pressure::Fact::SPECS], make: |c| Box::new(pressure::Pressure::new(c)) },
     Entry { name: "network", interval_ms: 1000, usual: true, facts: &[network::Fact::SPECS], make: |c| Box::new(network::Network::new(c)) },
     Entry { name: "cgroup", interval_ms: 2000, usual: true, facts: &[cgroup::Fact::SPECS], make: |c| Box::new(cgroup::Cgroups::new(c)) },
+    Entry { name: "job", interval_ms: 5000, usual: true, facts: &[job::Fact::SPECS, job::NodeFact::SPECS], make: |c| Box::new(job::Jobs::new(c)) },
+    Entry { name: "process", interval_ms: 2000, usual: true, facts: &[process::Fact::SPECS, process::NodeFact::SPECS], make: |c| Box::new(process::Processes::new(c)) },
 ];
 
 /// Makes every source that the configuration enables.
