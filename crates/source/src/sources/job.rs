@@ -131,7 +131,9 @@ impl Default for Squeue {
 impl JobConfig {
     fn squeue_interval_ns(&self) -> i64 {
         let ms = self.squeue_interval_ms.max(10_000);
-        i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(1_000_000)
+        i64::try_from(ms)
+            .unwrap_or(i64::MAX)
+            .saturating_mul(1_000_000)
     }
 }
 
@@ -182,7 +184,9 @@ impl Jobs {
         let every_ms = config.poll_of("job").interval_ms.unwrap_or(5000);
         Self {
             config: config.job.clone(),
-            every_ns: i64::try_from(every_ms).unwrap_or(i64::MAX).saturating_mul(1_000_000),
+            every_ns: i64::try_from(every_ms)
+                .unwrap_or(i64::MAX)
+                .saturating_mul(1_000_000),
             commands: Commands::new(&root, SQUEUE_TIMEOUT),
             jobs: Roster::new(config.job.jobs_max),
             node: FactSet::new(Labels::none()),
@@ -196,8 +200,8 @@ impl Jobs {
         }
     }
 
-    /// Asks `squeue` if that is due and there is need.
-    fn ask(&mut self, at_ns: i64, new_jobs: bool, faults: &mut Faults) {
+    /// Asks `squeue` if that is due and there is need; whether it did.
+    fn ask(&mut self, at_ns: i64, new_jobs: bool, faults: &mut Faults) -> bool {
         let wanted = match self.config.squeue {
             Squeue::Fixed(wanted) => wanted,
             Squeue::Need(Need::Auto) => {
@@ -206,15 +210,12 @@ impl Jobs {
             }
         };
         if !wanted || self.squeue.next_ns.is_some_and(|next| at_ns < next) {
-            return;
+            return false;
         }
         self.squeue.next_ns = Some(at_ns.saturating_add(self.config.squeue_interval_ns()));
-        for (_, job) in self.jobs.iter_mut() {
-            job.asked = job.asked.saturating_add(1);
-        }
         let Some(node) = self.node_name() else {
             self.squeue.refusal = Some("the name of this node is not known".to_owned());
-            return;
+            return true;
         };
         match queue::ask(&self.commands, &node) {
             Ok((listed, bad)) => {
@@ -229,6 +230,7 @@ impl Jobs {
                 self.squeue.refusal = Some(refusal.to_string());
             }
         }
+        true
     }
 
     fn node_name(&mut self) -> Option<String> {
@@ -247,7 +249,10 @@ impl Jobs {
 
     /// Whether what `squeue` said last still tells of the present.
     fn is_fresh(&self, at_ns: i64) -> bool {
-        let age = self.squeue.answered_ns.map(|then| at_ns.saturating_sub(then));
+        let age = self
+            .squeue
+            .answered_ns
+            .map(|then| at_ns.saturating_sub(then));
         age.is_some_and(|age| age <= self.config.squeue_interval_ns().saturating_mul(2))
     }
 
@@ -301,7 +306,11 @@ impl Jobs {
         }
     }
 
-    fn look(&mut self, found: &Found, faults: &mut Faults) -> BTreeMap<String, (&'static str, Usage)> {
+    fn look(
+        &mut self,
+        found: &Found,
+        faults: &mut Faults,
+    ) -> BTreeMap<String, (&'static str, Usage)> {
         if found.jobs.is_empty() {
             return BTreeMap::new();
         }
@@ -334,9 +343,8 @@ impl Jobs {
         }
         missing.extend(notes_missing);
         let jobs = || self.jobs.iter().map(|(_, job)| job);
-        let silent = |has: fn(&Usage) -> bool| {
-            jobs().filter(|j| j.usage.is_some_and(|u| !has(&u))).count()
-        };
+        let silent =
+            |has: fn(&Usage) -> bool| jobs().filter(|j| j.usage.is_some_and(|u| !has(&u))).count();
         let groupless = jobs().filter(|j| j.usage.is_none()).count();
         if groupless > 0 {
             missing.push(Missing::new(
@@ -382,13 +390,21 @@ impl Jobs {
 
     /// Jobs of which only the groups are known.
     fn explain_strangers(&self) -> Option<Missing> {
-        let strangers = self.jobs.iter().filter(|(_, job)| job.is_stranger()).count();
+        let strangers = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| job.is_stranger())
+            .count();
         if strangers == 0 && self.squeue.refusal.is_none() {
             return None;
         }
         let why = match (&self.squeue.refusal, self.config.squeue) {
-            (_, Squeue::Fixed(false)) => "no prolog described them, and squeue is not asked".to_owned(),
-            (Some(refusal), _) => format!("no prolog described them, and squeue {}", phrase(refusal)),
+            (_, Squeue::Fixed(false)) => {
+                "no prolog described them, and squeue is not asked".to_owned()
+            }
+            (Some(refusal), _) => {
+                format!("no prolog described them, and squeue {}", phrase(refusal))
+            }
             (None, _) => "no prolog described them, and squeue did not name them".to_owned(),
         };
         if strangers == 0 && (self.squeue.absent || self.config.squeue != Squeue::Fixed(true)) {
@@ -440,12 +456,13 @@ impl Source for Jobs {
             !known && !notes.jobs.contains_key(id)
         };
         let new_jobs = found.jobs.keys().any(strangers);
-        self.ask(at_ns, new_jobs, &mut faults);
+        let asked = self.ask(at_ns, new_jobs, &mut faults);
         let usages = self.look(&found, &mut faults);
         let fresh = self.is_fresh(at_ns);
         self.meet(batch, usages, notes, fresh);
         let (every_ns, fixed) = (self.every_ns, self.config.squeue == Squeue::Fixed(true));
         for (_, job) in self.jobs.iter_mut() {
+            job.asked = job.asked.saturating_add(u32::from(asked));
             job.put(now_ns, batch, every_ns, fresh && fixed);
         }
         if self.scheduler.is_some() || self.prolog || self.jobs.len() > 0 {
@@ -519,7 +536,8 @@ impl Job {
 
     /// Whether `squeue` may know more: of Slurm, undescribed, and not asked for too often.
     fn is_unknown(&self) -> bool {
-        let lacks = |note: &Note| note.user.is_none() || note.nodes.is_none() || note.tasks.is_none();
+        let lacks =
+            |note: &Note| note.user.is_none() || note.nodes.is_none() || note.tasks.is_none();
         let slurm = self.scheduler.is_none_or(|s| s == "slurm");
         let told = self.queued.is_some() || self.note.as_ref().is_some_and(|note| !lacks(note));
         slurm && !told && self.asked < ASKS_MAX
@@ -556,13 +574,20 @@ impl Job {
         let texts = [
             (Fact::Scheduler, self.scheduler),
             (Fact::User, note.user.as_deref().or(queued.user.as_deref())),
-            (Fact::Account, note.account.as_deref().or(queued.account.as_deref())),
-            (Fact::Partition, note.partition.as_deref().or(queued.partition.as_deref())),
+            (
+                Fact::Account,
+                note.account.as_deref().or(queued.account.as_deref()),
+            ),
+            (
+                Fact::Partition,
+                note.partition.as_deref().or(queued.partition.as_deref()),
+            ),
             (Fact::Array, queued.array.as_deref()),
         ];
         for (fact, text) in texts {
             if let Some(text) = text {
-                self.facts.text_attribute(batch, now_ns, fact, text, every_ns);
+                self.facts
+                    .text_attribute(batch, now_ns, fact, text, every_ns);
             }
         }
         let counts = [
@@ -576,7 +601,8 @@ impl Job {
             }
         }
         if let Some(start_s) = note.start_s.or(queued.start_s) {
-            self.facts.measured(batch, now_ns, Fact::Start, start_s as f64);
+            self.facts
+                .measured(batch, now_ns, Fact::Start, start_s as f64);
         }
     }
 

@@ -153,7 +153,9 @@ impl Processes {
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
         let every_ms = config.poll_of("process").interval_ms.unwrap_or(2000);
-        let every_ns = i64::try_from(every_ms).unwrap_or(i64::MAX).saturating_mul(1_000_000);
+        let every_ns = i64::try_from(every_ms)
+            .unwrap_or(i64::MAX)
+            .saturating_mul(1_000_000);
         Self {
             config: config.process.clone(),
             rings_every_ns: every_ns.saturating_mul(RINGS_EVERY as i64),
@@ -179,13 +181,16 @@ impl Processes {
         let mut active = Vec::new();
         let mut counts = Counts::default();
         let times = Times {
-            elapsed_ns: self.scanned_at_ns.map_or(0, |then| at_ns.saturating_sub(then)),
+            elapsed_ns: self
+                .scanned_at_ns
+                .map_or(0, |then| at_ns.saturating_sub(then)),
             newcomers: self.complete_at_ns == self.scanned_at_ns,
         };
         let mut files = Files::new(&proc);
         for entry in Dir::read_from(&proc)? {
             let entry = entry?;
-            let Some(pid) = number(entry.file_name().to_bytes()).and_then(|n| u32::try_from(n).ok())
+            let Some(pid) =
+                number(entry.file_name().to_bytes()).and_then(|n| u32::try_from(n).ok())
             else {
                 continue;
             };
@@ -318,11 +323,15 @@ impl Processes {
         if self.counts.all > 0 {
             let (all, unreadable) = (self.counts.all as u64, self.counts.unreadable as u64);
             self.node.count(batch, now_ns, NodeFact::All, all);
-            self.node.count(batch, now_ns, NodeFact::Unreadable, unreadable);
+            self.node
+                .count(batch, now_ns, NodeFact::Unreadable, unreadable);
         }
         match self.file_nr.read(&mut self.bytes) {
             // Allocated, unused, and the most there may be; the last may be beyond what we hold.
-            Ok(()) => match words(&self.bytes).number().filter(|_| self.bytes.ends_with(b"\n")) {
+            Ok(()) => match words(&self.bytes)
+                .number()
+                .filter(|_| self.bytes.ends_with(b"\n"))
+            {
                 Some(open) => self.node.count(batch, now_ns, NodeFact::OpenFiles, open),
                 None => {
                     let mut bad = BadLines::default();
@@ -353,7 +362,9 @@ impl Processes {
 
     fn readable(&self) -> impl Iterator<Item = u32> {
         let known = self.known.iter();
-        known.filter(|(_, known)| known.seen.is_some()).map(|(pid, _)| *pid)
+        known
+            .filter(|(_, known)| known.seen.is_some())
+            .map(|(pid, _)| *pid)
     }
 }
 
@@ -523,9 +534,8 @@ impl<'a> Files<'a> {
             None if new && times.newcomers => Some(Io::default()),
             None => None,
         };
-        let rate = |now: u64, base: Option<u64>| {
-            per_second(now.checked_sub(base?)?, times.elapsed_ns)
-        };
+        let rate =
+            |now: u64, base: Option<u64>| per_second(now.checked_sub(base?)?, times.elapsed_ns);
         let read = rate(io.read_bytes, base.map(|b| b.read_bytes));
         let write = rate(io.write_bytes, base.map(|b| b.write_bytes));
         let seen = Seen {

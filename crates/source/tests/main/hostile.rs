@@ -8,7 +8,7 @@ use barograph_model::Sample;
 use crate::support::{Reader, Tree, source_names};
 
 /// Each file that a source reads on this machine.
-const FILES: [(&str, &str, &str); 17] = [
+const FILES: [(&str, &str, &str); 22] = [
     ("nvme-v2", "disk", "proc/diskstats"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/size"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/queue/scheduler"),
@@ -38,6 +38,19 @@ const FILES: [(&str, &str, &str); 17] = [
         "cgroup",
         "sys/fs/cgroup/blkio/blkio.throttle.io_service_bytes",
     ),
+    (
+        "lustre-client",
+        "job",
+        "sys/fs/cgroup/system.slice/slurmstepd.scope/job_4711/cpu.stat",
+    ),
+    (
+        "lustre-client",
+        "job",
+        "sys/fs/cgroup/system.slice/slurmstepd.scope/job_4711/memory.current",
+    ),
+    ("lustre-client", "job", "run/barograph-jobs/4711"),
+    ("lustre-client", "process", "proc/2101/io"),
+    ("lustre-client", "process", "proc/2190/stat"),
 ];
 
 fn samples(reader: &Reader) -> BTreeMap<String, Sample> {

@@ -11,6 +11,7 @@ mod fuse;
 mod golden;
 mod hostile;
 mod hotplug;
+mod jobs;
 mod mounts;
 mod oracle;
 mod policies;

@@ -52,7 +52,11 @@ const V1: [(&str, Role); 8] = [
 ];
 
 /// A batch system, the directories of its jobs, and how it names them.
-type Place = (&'static str, &'static [&'static str], fn(&str) -> Option<&str>);
+type Place = (
+    &'static str,
+    &'static [&'static str],
+    fn(&str) -> Option<&str>,
+);
 
 const PLACES: [Place; 9] = [
     ("slurm", &["*.slice", "*slurmstepd.scope"], slurm),
@@ -194,7 +198,10 @@ fn lsf(name: &str) -> Option<&str> {
 /// Whether a text may be the number of a job of any batch system.
 pub(super) fn is_id(text: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-[]+".contains(&b);
-    let first = text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+    let first = text
+        .bytes()
+        .next()
+        .is_some_and(|b| b.is_ascii_alphanumeric());
     first && text.len() <= ID_BYTES_MAX && text.bytes().all(allowed)
 }
 
@@ -208,7 +215,14 @@ mod tests {
             assert_eq!(id_of(name), expect, "{name}");
         };
         check(slurm, "job_4711", Some("4711"));
-        for other in ["job_", "job_x", "job_4711 ", "step_0", "system", "job_4711_3"] {
+        for other in [
+            "job_",
+            "job_x",
+            "job_4711 ",
+            "step_0",
+            "system",
+            "job_4711_3",
+        ] {
             check(slurm, other, None);
         }
         check(slurm, &format!("job_{}", "9".repeat(21)), None);

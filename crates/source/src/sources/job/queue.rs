@@ -85,7 +85,19 @@ fn job(line: &[u8]) -> Option<Queued> {
     for (field, width) in fields.iter_mut().zip(WIDTHS) {
         (*field, rest) = rest.split_at(width);
     }
-    let [id, array, index, state, user, account, partition, nodes, cpus, tasks, start] = fields;
+    let [
+        id,
+        array,
+        index,
+        state,
+        user,
+        account,
+        partition,
+        nodes,
+        cpus,
+        tasks,
+        start,
+    ] = fields;
     Some(Queued {
         id: count(id)??.to_string(),
         array: match (count(array)?, count(index)?) {

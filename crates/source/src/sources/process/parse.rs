@@ -15,7 +15,11 @@ pub(super) struct Io {
 /// Nothing unless all three lines are there and whole.
 pub(super) fn io(bytes: &[u8]) -> Option<Io> {
     let mut values = [None; 3];
-    const KEYS: [&[u8]; 3] = [b"read_bytes: ", b"write_bytes: ", b"cancelled_write_bytes: "];
+    const KEYS: [&[u8]; 3] = [
+        b"read_bytes: ",
+        b"write_bytes: ",
+        b"cancelled_write_bytes: ",
+    ];
     for line in lines(bytes) {
         for (value, key) in values.iter_mut().zip(KEYS) {
             if let Some(rest) = line.strip_prefix(key) {
@@ -97,7 +101,10 @@ mod tests {
             assert_eq!(io(&IO.as_bytes()[..end]), None, "{end}");
         }
         assert_eq!(io(IO.replace("4096", "4,096").as_bytes()), None);
-        assert_eq!(io(IO.replace("4096", "18446744073709551615").as_bytes()), None);
+        assert_eq!(
+            io(IO.replace("4096", "18446744073709551615").as_bytes()),
+            None
+        );
         assert_eq!(io(b"rchar: 9\n"), None);
     }
 
@@ -114,7 +121,16 @@ mod tests {
                 assert_eq!(got, None, "{command} cut at {end}");
             }
         };
-        for command in ["fio", "", "a b", "a) (b", ") S 1", "((", "a\nb", "Web Content"] {
+        for command in [
+            "fio",
+            "",
+            "a b",
+            "a) (b",
+            ") S 1",
+            "((",
+            "a\nb",
+            "Web Content",
+        ] {
             check(command);
         }
     }
@@ -128,7 +144,16 @@ mod tests {
         };
         assert_eq!(ring(text.as_bytes()), Some(expect));
         assert_eq!(ring(b"pos:\t0\nflags:\t02\n"), None);
-        assert_eq!(ring(text.replace("CqTail:\t14", "CqTail:\t9").as_bytes()), None);
-        assert_eq!(ring(text.replace("SqTail:\t2", "SqTail:\t99999999999").as_bytes()), None);
+        assert_eq!(
+            ring(text.replace("CqTail:\t14", "CqTail:\t9").as_bytes()),
+            None
+        );
+        assert_eq!(
+            ring(
+                text.replace("SqTail:\t2", "SqTail:\t99999999999")
+                    .as_bytes()
+            ),
+            None
+        );
     }
 }
