@@ -8,6 +8,7 @@ mod idle;
 mod insight;
 mod irregular;
 mod overhead;
+mod process;
 mod proof;
 mod read;
 mod served;
@@ -37,6 +38,7 @@ pub const ALL: &[Case] = &[
     ("agent.idle", idle::idle),
     ("source.1khz", idle::one_khz),
     ("source.read", source::run),
+    ("process.scan", process::run),
     ("insight.dag", insight::run),
     ("sql.latest", sql::run),
     ("poll.skew", served::hostile),

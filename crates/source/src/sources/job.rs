@@ -214,7 +214,7 @@ impl Jobs {
         }
         self.squeue.next_ns = Some(at_ns.saturating_add(self.config.squeue_interval_ns()));
         let Some(node) = self.node_name() else {
-            self.squeue.refusal = Some("the name of this node is not known".to_owned());
+            self.squeue.refusal = Some("was not asked: the name of this node is not known".to_owned());
             return true;
         };
         match queue::ask(&self.commands, &node) {
@@ -373,8 +373,8 @@ impl Jobs {
         if uncounted > 0 {
             missing.push(Missing::new(
                 format!("processes of {}", counted(uncounted, "job")),
-                format!("their groups have no readable lists, or there are more than {BELOW_MAX} below them"),
-                "nothing but fewer tasks on a node",
+                format!("their groups have no list of processes, or there are more than {BELOW_MAX} below them"),
+                "nothing; the bound keeps a read short",
             ));
         }
         missing.extend(self.explain_strangers());
@@ -420,7 +420,7 @@ impl Jobs {
 
 /// As the end of a sentence that begins with `squeue`.
 fn phrase(refusal: &str) -> String {
-    match refusal.starts_with("is ") || refusal.starts_with("took ") {
+    match ["is ", "was ", "took "].iter().any(|verb| refusal.starts_with(verb)) {
         true => refusal.to_owned(),
         false => format!("failed: {refusal}"),
     }

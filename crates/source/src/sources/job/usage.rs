@@ -203,6 +203,9 @@ fn add(sum: &mut Traffic, one: &Traffic) {
 
 /// The line `usage_usec 2500000` of `cpu.stat`.
 fn usage_us(bytes: &[u8]) -> Option<u64> {
+    if !cut(bytes).is_empty() {
+        return None;
+    }
     let line = lines(bytes).find_map(|line| line.strip_prefix(b"usage_usec "))?;
     words(line).number()
 }
@@ -232,6 +235,7 @@ mod tests {
         check("usage_usec 25\nuser_usec 20\nsystem_usec 5\n", Some(25));
         check("user_usec 20\nusage_usec 25\n", Some(25));
         check("usage_usec 25", None);
+        check("usage_usec 25\nuser_us", None);
         check("usage_usec 2,5\n", None);
         check("usage_usec\n", None);
         check("", None);
