@@ -9,6 +9,7 @@ mod insight;
 mod irregular;
 mod machines;
 mod overhead;
+mod process;
 mod proof;
 mod read;
 mod served;
@@ -40,6 +41,7 @@ pub const ALL: &[Case] = &[
     ("source.read", source::run),
     ("source.machine", machines::run),
     ("source.devices", machines::devices),
+    ("process.scan", process::run),
     ("insight.dag", insight::run),
     ("sql.latest", sql::run),
     ("poll.skew", served::hostile),

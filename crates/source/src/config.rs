@@ -16,6 +16,8 @@ use crate::util::helper::HelperConfig;
 use crate::sources::peer::PeerConfig;
 use crate::sources::lustre::LustreConfig;
 use crate::sources::lustre_jobs::LustreJobsConfig;
+use crate::sources::job::JobConfig;
+use crate::sources::process::ProcessConfig;
 
 const NS_PER_MS: i64 = 1_000_000;
 
@@ -50,6 +52,10 @@ pub struct SourcesConfig {
     pub lustre: LustreConfig,
     /// Jobs on Lustre.
     pub lustre_jobs: LustreJobsConfig,
+    /// Jobs of a batch system.
+    pub job: JobConfig,
+    /// Processes.
+    pub process: ProcessConfig,
 }
 
 impl Default for SourcesConfig {
@@ -67,6 +73,8 @@ impl Default for SourcesConfig {
             peer: PeerConfig::default(),
             lustre: LustreConfig::default(),
             lustre_jobs: LustreJobsConfig::default(),
+            job: JobConfig::default(),
+            process: ProcessConfig::default(),
         }
     }
 }

@@ -56,6 +56,8 @@ pub use sources::health::HealthConfig;
 pub use sources::peer::{Peer, PeerConfig, PeerMethod};
 pub use sources::lustre::LustreConfig;
 pub use sources::lustre_jobs::LustreJobsConfig;
+pub use sources::job::{JobConfig, Need, Squeue};
+pub use sources::process::ProcessConfig;
 pub use sources::{all_sources, source_names};
 pub use util::helper::HelperConfig;
 pub use worker::STALL_NS;

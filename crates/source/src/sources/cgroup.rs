@@ -4,8 +4,8 @@
 //! that stand on others left out. A group without I/O has streams only near the root, and the
 //! number of groups is bounded: nodes have thousands that nobody asks about.
 
-mod io;
-mod layout;
+pub(super) mod io;
+pub(super) mod layout;
 
 use crate::error::Faults;
 use crate::fact::{FactSet, facts};

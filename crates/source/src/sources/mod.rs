@@ -11,12 +11,14 @@ pub mod filesystem;
 pub mod health;
 pub mod lustre;
 pub mod lustre_jobs;
+pub mod job;
 pub mod memory;
 pub mod network;
 pub mod peer;
 pub mod power;
 pub mod pressure;
 pub mod raid;
+pub mod process;
 pub mod vm;
 pub mod zfs;
 
@@ -59,6 +61,8 @@ pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "peer", interval_ms: 5000, usual: true, facts: &[peer::Fact::SPECS], make: |c| Box::new(peer::Peers::new(c)) },
     Entry { name: "lustre", interval_ms: 1000, usual: true, facts: &[lustre::Node::SPECS, lustre::Client::SPECS, lustre::Osc::SPECS, lustre::Mdc::SPECS, lustre::Import::SPECS, lustre::Ost::SPECS, lustre::Mdt::SPECS, lustre::Target::SPECS], make: |c| Box::new(lustre::Lustre::new(c)) },
     Entry { name: "lustre_jobs", interval_ms: 10_000, usual: true, facts: &[lustre_jobs::Job::SPECS, lustre_jobs::Jobs::SPECS], make: |c| Box::new(lustre_jobs::LustreJobs::new(c)) },
+    Entry { name: "job", interval_ms: 5000, usual: true, facts: &[job::Fact::SPECS, job::NodeFact::SPECS], make: |c| Box::new(job::Jobs::new(c)) },
+    Entry { name: "process", interval_ms: 2000, usual: true, facts: &[process::Fact::SPECS, process::NodeFact::SPECS], make: |c| Box::new(process::Processes::new(c)) },
 ];
 
 /// Makes every source that the configuration enables.

@@ -11,6 +11,7 @@ use crate::support::{Reader, Tree, source_names};
 const FILES: [(&str, &str, &str); 32] = [
 const FILES: [(&str, &str, &str); 23] = [
 const FILES: [(&str, &str, &str); 21] = [
+const FILES: [(&str, &str, &str); 22] = [
     ("nvme-v2", "disk", "proc/diskstats"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/size"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/queue/scheduler"),
@@ -85,6 +86,19 @@ const FILES: [(&str, &str, &str); 21] = [
         "lustre",
         "proc/fs/lustre/obdfilter/scratch-OST0000/stats",
     ),
+    (
+        "lustre-client",
+        "job",
+        "sys/fs/cgroup/system.slice/slurmstepd.scope/job_4711/cpu.stat",
+    ),
+    (
+        "lustre-client",
+        "job",
+        "sys/fs/cgroup/system.slice/slurmstepd.scope/job_4711/memory.current",
+    ),
+    ("lustre-client", "job", "run/barograph-jobs/4711"),
+    ("lustre-client", "process", "proc/2101/io"),
+    ("lustre-client", "process", "proc/2190/stat"),
 ];
 
 /// Parts of paths of attributes, beside those named below.

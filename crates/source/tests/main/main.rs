@@ -15,6 +15,7 @@ mod hotplug;
 mod identity;
 mod lustre;
 mod lustre_jobs;
+mod jobs;
 mod mounts;
 mod oracle;
 mod policies;

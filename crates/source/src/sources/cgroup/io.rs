@@ -7,11 +7,11 @@ use crate::util::parse::{cut, lines, number, words};
 
 /// Sums over devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Traffic {
-    pub(super) read_bytes: u64,
-    pub(super) write_bytes: u64,
-    pub(super) read_ops: u64,
-    pub(super) write_ops: u64,
+pub(in crate::sources) struct Traffic {
+    pub(in crate::sources) read_bytes: u64,
+    pub(in crate::sources) write_bytes: u64,
+    pub(in crate::sources) read_ops: u64,
+    pub(in crate::sources) write_ops: u64,
 }
 
 impl Traffic {
@@ -21,12 +21,12 @@ impl Traffic {
 }
 
 /// Devices whose traffic is counted again at the devices below them, as `major:minor`.
-pub(super) type Stacked = [Vec<u8>];
+pub(in crate::sources) type Stacked = [Vec<u8>];
 
 /// `8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0`
 ///
 /// Some kernels write several devices before the first number; only the last has the numbers.
-pub(super) fn parse_v2(bytes: &[u8], stacked: &Stacked) -> (Traffic, BadLines) {
+pub(in crate::sources) fn parse_v2(bytes: &[u8], stacked: &Stacked) -> (Traffic, BadLines) {
     let mut sum = Traffic::default();
     let bad = each_line(bytes, |line| {
         let mut one = Traffic::default();
@@ -57,7 +57,7 @@ pub(super) fn parse_v2(bytes: &[u8], stacked: &Stacked) -> (Traffic, BadLines) {
 }
 
 /// Reads and writes of a version 1 file: lines like `8:0 Read 4096`, and a `Total`.
-pub(super) fn parse_v1(bytes: &[u8], stacked: &Stacked) -> ((u64, u64), BadLines) {
+pub(in crate::sources) fn parse_v1(bytes: &[u8], stacked: &Stacked) -> ((u64, u64), BadLines) {
     let (mut reads, mut writes) = (0u64, 0u64);
     let bad = each_line(bytes, |line| {
         let mut words = words(line);

@@ -16,7 +16,7 @@ const STACKED_PREFIXES: [&[u8]; 3] = [b"dm-", b"md", b"loop"];
 
 /// Files of version 1 with I/O in bytes and in operations, the best first: those with
 /// `_recursive` count the groups below as version 2 does.
-const V1_IO_FILES: [(&str, &str); 4] = [
+pub(in crate::sources) const V1_IO_FILES: [(&str, &str); 4] = [
     (
         "blkio.throttle.io_service_bytes_recursive",
         "blkio.throttle.io_serviced_recursive",
@@ -173,7 +173,7 @@ pub(super) fn directory(root: &Path, path: &[u8]) -> PathBuf {
 
 /// The block devices that stand on others, as `major:minor`: their traffic is counted again at the
 /// devices below.
-pub(super) fn stacked_devices(root: &SysRoot) -> Vec<Vec<u8>> {
+pub(in crate::sources) fn stacked_devices(root: &SysRoot) -> Vec<Vec<u8>> {
     let blocks = root.path("sys/block");
     let Ok((names, _)) = names_in(&blocks, DEVICES_MAX) else {
         return Vec::new();

@@ -1,0 +1,156 @@
+//! What a prolog wrote of a job: `etc/slurm/prolog.sh` writes a file `KEY=VALUE` a line for each
+//! job of this node, `etc/slurm/epilog.sh` removes it.
+//!
+//! The directory is root's alone. It is not below the agent's run directory: whoever runs as the
+//! agent could put a link there, for root's prolog to follow.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+
+use crate::error::{BadLines, Faults};
+use crate::report::Missing;
+use crate::util::file::{HeldFile, SysRoot, names_in};
+use crate::util::parse::{cut, escape, lines, number};
+
+use super::find::is_id;
+
+/// Below the root.
+pub(super) const DIRECTORY: &str = "run/barograph-jobs";
+/// Most files looked at.
+const FILES_MAX: usize = 4096;
+
+/// What is known of one job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Note {
+    pub(super) user: Option<String>,
+    pub(super) account: Option<String>,
+    pub(super) partition: Option<String>,
+    pub(super) nodes: Option<u64>,
+    pub(super) tasks: Option<u64>,
+    pub(super) cpus: Option<u64>,
+    pub(super) start_s: Option<u64>,
+}
+
+/// All notes of this node.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    pub(super) jobs: BTreeMap<String, Note>,
+    /// Whether the directory is there: a prolog has been at work.
+    pub(super) there: bool,
+    pub(super) missing: Option<Missing>,
+}
+
+impl Notes {
+    pub(super) fn read(root: &SysRoot, bytes: &mut Vec<u8>, faults: &mut Faults) -> Self {
+        let mut notes = Self::default();
+        let dir = root.path(DIRECTORY);
+        let names = match names_in(&dir, FILES_MAX) {
+            Ok((names, _)) => names,
+            Err(fault) if fault.is_absent() => return notes,
+            Err(fault) => {
+                faults.add(fault);
+                return notes;
+            }
+        };
+        notes.there = true;
+        if root.is_real() && !std::fs::metadata(&dir).is_ok_and(|m| is_roots(m.uid(), m.mode())) {
+            notes.missing = Some(Missing::new(
+                "what prologs wrote of jobs",
+                format!("others than root may write to {}", dir.display()),
+                "chown root and chmod 0755 it, and see who made it",
+            ));
+            return notes;
+        }
+        for name in names {
+            let name = String::from_utf8_lossy(&name);
+            // What begins with a dot is still being written.
+            if !is_id(&name) {
+                continue;
+            }
+            let path = dir.join(&*name);
+            match HeldFile::until_end(path.clone()).read_and_close(bytes) {
+                Ok(()) => {
+                    let (note, bad) = parse(bytes);
+                    bad.report(&path, faults);
+                    notes.jobs.insert(name.into_owned(), note);
+                }
+                // The job ended meanwhile.
+                Err(fault) if fault.is_absent() => {}
+                Err(fault) => faults.add(fault),
+            }
+        }
+        notes
+    }
+}
+
+fn is_roots(uid: u32, mode: u32) -> bool {
+    uid == 0 && mode & 0o022 == 0
+}
+
+/// Unknown keys are others' business; of a key that is there twice the first counts.
+fn parse(bytes: &[u8]) -> (Note, BadLines) {
+    let mut note = Note::default();
+    let mut bad = BadLines::default();
+    for line in lines(bytes).filter(|line| !line.is_empty()) {
+        if take(&mut note, line).is_none() {
+            bad.add(line);
+        }
+    }
+    if !cut(bytes).is_empty() {
+        bad.add(cut(bytes));
+    }
+    (note, bad)
+}
+
+fn take(note: &mut Note, line: &[u8]) -> Option<()> {
+    let at = line.iter().position(|b| *b == b'=')?;
+    let (key, value) = (&line[..at], &line[at + 1..]);
+    // The prolog was not told.
+    if value.is_empty() {
+        return Some(());
+    }
+    let text = |slot: &mut Option<String>| {
+        slot.get_or_insert_with(|| escape(value));
+        Some(())
+    };
+    let count = |slot: &mut Option<u64>| {
+        slot.get_or_insert(number(value)?);
+        Some(())
+    };
+    match key {
+        b"user" => text(&mut note.user),
+        b"account" => text(&mut note.account),
+        b"partition" => text(&mut note.partition),
+        b"nodes" => count(&mut note.nodes),
+        b"ntasks" => count(&mut note.tasks),
+        b"cpus" => count(&mut note.cpus),
+        b"start" => count(&mut note.start_s),
+        _ => Some(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_note() {
+        let (note, bad) = parse(
+            b"user=j\xc3\xb6rg =x\nuid=1000\nnodes=2\nnodes=3\nntasks=\ncpus=4x\nlater=1\nnothing\nstart=17",
+        );
+        let expect = Note {
+            user: Some("jörg =x".to_owned()),
+            nodes: Some(2),
+            ..Note::default()
+        };
+        assert_eq!(note, expect);
+        assert!(bad.any());
+        assert!(!parse(b"").1.any() && !parse(b"user=a\n").1.any());
+    }
+
+    #[test]
+    fn whose_directory_it_is() {
+        assert!(is_roots(0, 0o40755) && is_roots(0, 0o40700));
+        assert!(!is_roots(0, 0o40775) && !is_roots(0, 0o41777) && !is_roots(7, 0o40755));
+    }
+}

@@ -1,0 +1,254 @@
+//! What a job's control groups say that it uses.
+//!
+//! The files of version 2 count the groups below (<https://docs.kernel.org/admin-guide/cgroup-v2.html>),
+//! except `cgroup.procs`, and so do those of version 1, except blkio's without `_recursive`
+//! (<https://docs.kernel.org/admin-guide/cgroup-v1/>): these are summed over steps and tasks.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{BadLines, Faults};
+use crate::sources::cgroup::io::{Stacked, Traffic, parse_v1, parse_v2};
+use crate::sources::cgroup::layout::V1_IO_FILES;
+use crate::util::file::HeldFile;
+use crate::util::parse::{cut, lines, number, sole_number, words};
+
+use super::find::{Groups, Role, directories};
+
+/// Most groups below those of all jobs that are looked at in one read.
+pub(super) const BELOW_MAX: usize = 16_384;
+
+/// What is not known is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Usage {
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) cpu_seconds: Option<f64>,
+    pub(super) threads: Option<u64>,
+    pub(super) processes: Option<u64>,
+    pub(super) traffic: Option<Traffic>,
+}
+
+/// What every look at a job needs.
+pub(super) struct Looker<'a> {
+    pub(super) stacked: &'a Stacked,
+    pub(super) bytes: &'a mut Vec<u8>,
+    pub(super) faults: &'a mut Faults,
+    /// How many more groups below jobs may be looked at.
+    pub(super) left: usize,
+}
+
+impl Looker<'_> {
+    pub(super) fn usage(&mut self, groups: &Groups) -> Usage {
+        let of = |roles: &[Role]| -> Vec<(Role, &Path)> {
+            let all = groups.directories.iter();
+            all.filter(|(role, _)| roles.contains(role))
+                .map(|(role, dir)| (*role, dir.as_path()))
+                .collect()
+        };
+        let memory = of(&[Role::V2, Role::Memory]);
+        let cpu = of(&[Role::V2, Role::Cpuacct]);
+        let threads = of(&[Role::V2, Role::Pids]);
+        let io = of(&[Role::V2, Role::Blkio]);
+        Usage {
+            memory_bytes: self.sum(&memory, |this, role, dir| {
+                let file = match role {
+                    Role::V2 => "memory.current",
+                    _ => "memory.usage_in_bytes",
+                };
+                this.file(dir, file, sole_number)
+            }),
+            cpu_seconds: self.sum(&cpu, Self::cpu_ns).map(|ns| ns as f64 / 1e9),
+            threads: self.sum(&threads, |this, _, dir| {
+                this.file(dir, "pids.current", sole_number)
+            }),
+            processes: self.processes(groups),
+            traffic: self.traffic(&io),
+        }
+    }
+
+    /// Over all groups of the job; nothing if one of them does not tell, since a sum that lacks a
+    /// part would look like a reset.
+    fn sum(
+        &mut self,
+        groups: &[(Role, &Path)],
+        mut read: impl FnMut(&mut Self, Role, &Path) -> Option<u64>,
+    ) -> Option<u64> {
+        let mut sum = None;
+        for (role, dir) in groups {
+            let value = read(self, *role, dir)?;
+            sum = Some(sum.unwrap_or(0u64).saturating_add(value));
+        }
+        sum
+    }
+
+    fn cpu_ns(&mut self, role: Role, dir: &Path) -> Option<u64> {
+        match role {
+            Role::V2 => self
+                .file(dir, "cpu.stat", usage_us)
+                .map(|us| us.saturating_mul(1000)),
+            _ => self.file(dir, "cpuacct.usage", sole_number),
+        }
+    }
+
+    fn traffic(&mut self, groups: &[(Role, &Path)]) -> Option<Traffic> {
+        let mut sum = None;
+        for (role, dir) in groups {
+            let one = match role {
+                Role::V2 => self.lines(&dir.join("io.stat"), parse_v2)?,
+                _ => self.blkio(dir)?,
+            };
+            let sum = sum.get_or_insert_with(Traffic::default);
+            add(sum, &one);
+        }
+        sum
+    }
+
+    fn blkio(&mut self, dir: &Path) -> Option<Traffic> {
+        let (bytes, ops) = V1_IO_FILES
+            .into_iter()
+            .find(|(bytes, _)| dir.join(bytes).is_file())?;
+        let mut all = vec![dir.to_owned()];
+        if !bytes.ends_with("_recursive") {
+            self.below(dir, &mut all)?;
+        }
+        let mut sum = Traffic::default();
+        for dir in all {
+            let (read_bytes, write_bytes) = self.lines(&dir.join(bytes), parse_v1)?;
+            let (read_ops, write_ops) = self.lines(&dir.join(ops), parse_v1)?;
+            let one = Traffic {
+                read_bytes,
+                write_bytes,
+                read_ops,
+                write_ops,
+            };
+            add(&mut sum, &one);
+        }
+        Some(sum)
+    }
+
+    /// A process is in one group of each hierarchy, so one hierarchy is asked.
+    fn processes(&mut self, groups: &Groups) -> Option<u64> {
+        let asked = groups.directories.first()?.0;
+        let mut all = Vec::new();
+        for (_, dir) in groups.directories.iter().filter(|(role, _)| *role == asked) {
+            all.push(dir.clone());
+            self.below(dir, &mut all)?;
+        }
+        let mut count = None;
+        for dir in all {
+            // A threaded group has no list; its processes stand in that of its domain.
+            if let Some(here) = self.file(&dir, "cgroup.procs", count_lines) {
+                count = Some(count.unwrap_or(0) + here);
+            }
+        }
+        count
+    }
+
+    /// The groups below one; nothing if there are too many.
+    fn below(&mut self, dir: &Path, all: &mut Vec<PathBuf>) -> Option<()> {
+        for (_, below) in directories(dir, &mut self.left) {
+            all.push(below.clone());
+            self.below(&below, all)?;
+        }
+        (self.left > 0).then_some(())
+    }
+
+    fn lines<T>(
+        &mut self,
+        path: &Path,
+        parse: impl FnOnce(&[u8], &Stacked) -> (T, BadLines),
+    ) -> Option<T> {
+        self.read(path)?;
+        let (value, bad) = parse(self.bytes, self.stacked);
+        let whole = !bad.any();
+        bad.report(path, self.faults);
+        whole.then_some(value)
+    }
+
+    fn file(
+        &mut self,
+        dir: &Path,
+        name: &str,
+        parse: impl FnOnce(&[u8]) -> Option<u64>,
+    ) -> Option<u64> {
+        let path = dir.join(name);
+        self.read(&path)?;
+        let value = parse(self.bytes);
+        if value.is_none() {
+            let mut bad = BadLines::default();
+            bad.add(self.bytes);
+            bad.report(&path, self.faults);
+        }
+        value
+    }
+
+    /// A file that is not there is none of this job's controllers, or the job has just ended.
+    fn read(&mut self, path: &Path) -> Option<()> {
+        match HeldFile::short_records(path.to_owned()).read_and_close(self.bytes) {
+            Ok(()) => Some(()),
+            Err(fault) if fault.is_absent() => None,
+            Err(fault) => {
+                self.faults.add(fault);
+                None
+            }
+        }
+    }
+}
+
+fn add(sum: &mut Traffic, one: &Traffic) {
+    sum.read_bytes = sum.read_bytes.saturating_add(one.read_bytes);
+    sum.write_bytes = sum.write_bytes.saturating_add(one.write_bytes);
+    sum.read_ops = sum.read_ops.saturating_add(one.read_ops);
+    sum.write_ops = sum.write_ops.saturating_add(one.write_ops);
+}
+
+/// The line `usage_usec 2500000` of `cpu.stat`.
+fn usage_us(bytes: &[u8]) -> Option<u64> {
+    if !cut(bytes).is_empty() {
+        return None;
+    }
+    let line = lines(bytes).find_map(|line| line.strip_prefix(b"usage_usec "))?;
+    words(line).number()
+}
+
+/// One process on each line; 0 stands for one of another namespace.
+fn count_lines(bytes: &[u8]) -> Option<u64> {
+    if !cut(bytes).is_empty() {
+        return None;
+    }
+    let mut count = 0;
+    for line in lines(bytes) {
+        number(line)?;
+        count += 1;
+    }
+    Some(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time() {
+        let check = |text: &str, expect: Option<u64>| {
+            assert_eq!(usage_us(text.as_bytes()), expect, "{text:?}");
+        };
+        check("usage_usec 25\nuser_usec 20\nsystem_usec 5\n", Some(25));
+        check("user_usec 20\nusage_usec 25\n", Some(25));
+        check("usage_usec 25", None);
+        check("usage_usec 25\nuser_us", None);
+        check("usage_usec 2,5\n", None);
+        check("usage_usec\n", None);
+        check("", None);
+    }
+
+    #[test]
+    fn processes() {
+        let check = |text: &str, expect: Option<u64>| {
+            assert_eq!(count_lines(text.as_bytes()), expect, "{text:?}");
+        };
+        check("", Some(0));
+        check("1\n0\n0\n", Some(3));
+        check("1\n2", None);
+        check("1\nx\n", None);
+    }
+}

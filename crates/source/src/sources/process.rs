@@ -1,0 +1,575 @@
+//! Which processes read and write the most: `/proc/PID/io`
+//! (<https://docs.kernel.org/filesystems/proc.html>, proc_pid_io(5)).
+//!
+//! A scan reads one small file of each process, and a second one only of those that moved bytes or
+//! are new: when it started, to tell a process from a later one of the same number. The greatest
+//! have streams, and keep them for a while after they were outdone, so that streams do not flicker.
+//! A process that begins between two scans counts from its beginning; one that also ends between
+//! them is never seen.
+
+mod parse;
+mod rings;
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::os::fd::OwnedFd;
+
+use barograph_model::Labels;
+use rustix::fs::{Dir, Mode, OFlags};
+use rustix::io::Errno;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{BadLines, Faults};
+use crate::fact::{FactSet, facts};
+use crate::util::file::{HeldFile, SysRoot};
+use crate::util::parse::{escape, number, words};
+use crate::util::rate::per_second;
+use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+
+use parse::Io;
+use rings::Rings;
+
+/// Most processes that may be among the greatest by either measure.
+const TOP_MAX: usize = 100;
+/// For how many scans a process that was outdone keeps its streams.
+const LINGER: u32 = 15;
+/// Rings are looked for at every so many scans.
+const RINGS_EVERY: u64 = 5;
+/// No file of a process that is read here is longer.
+const PIECE_BYTES: usize = 2048;
+
+facts! {
+    /// Facts of one process.
+    pub(crate) enum Fact in "process" {
+        ReadBytes: Counter Int "read.bytes" "bytes" "Read from storage for the process since it began; not what the page cache had.";
+        WriteBytes: Counter Int "write.bytes" "bytes" "Written by the process since it began, counted when it made pages dirty.";
+        CancelledBytes: Counter Int "cancelled.bytes" "bytes" "Of what it wrote, what was truncated or deleted before it reached storage.";
+        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Read per second, since the last scan.";
+        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Written per second, since the last scan.";
+    }
+}
+
+facts! {
+    /// Facts of all processes together.
+    pub(crate) enum NodeFact in "process" {
+        All: Gauge Int "all.count" "count" "Processes that /proc lists, those of the kernel included.";
+        Unreadable: Gauge Int "unreadable.count" "count" "Processes whose reads and writes may not be seen.";
+        OpenFiles: Gauge Int "open.files.count" "count" "Files that are open, over all processes.";
+        Rings: Gauge Int "io_uring.rings.count" "count" "io_uring rings, once for each process that holds one.";
+        Queued: Gauge Int "io_uring.queued.requests" "requests" "Submissions in rings that the kernel has not taken.";
+        Completed: Gauge Int "io_uring.completed.requests" "requests" "Completions in rings that the programs have not taken.";
+    }
+}
+
+/// Processes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProcessConfig {
+    /// How many of the greatest readers, and of the greatest writers, have streams; at most 100.
+    pub top: usize,
+    /// Most processes that are read in one scan.
+    pub processes_max: usize,
+    /// Whether io_uring rings are counted, at every fifth scan. It takes a look at every open file.
+    pub io_uring: bool,
+}
+
+impl Default for ProcessConfig {
+    fn default() -> Self {
+        Self {
+            top: 10,
+            processes_max: 32_768,
+            io_uring: false,
+        }
+    }
+}
+
+/// The source `process`.
+pub struct Processes {
+    root: SysRoot,
+    config: ProcessConfig,
+    /// How often rings are looked for.
+    rings_every_ns: i64,
+    known: HashMap<u32, Known>,
+    chosen: Vec<Chosen>,
+    node: FactSet<NodeFact>,
+    file_nr: HeldFile,
+    /// When the scan before was made, if it saw every process.
+    complete_at_ns: Option<i64>,
+    scanned_at_ns: Option<i64>,
+    scans: u64,
+    counts: Counts,
+    rings: Rings,
+    absent: Option<String>,
+    bytes: Vec<u8>,
+}
+
+/// What is known of one process.
+struct Known {
+    scan: u64,
+    /// Nothing if it may not be read.
+    seen: Option<Seen>,
+}
+
+#[derive(Clone, Copy)]
+struct Seen {
+    start: u64,
+    io: Io,
+    read: Option<f64>,
+    write: Option<f64>,
+}
+
+/// One of the greatest.
+struct Chosen {
+    pid: u32,
+    start: u64,
+    command: Box<[u8]>,
+    facts: FactSet<Fact>,
+    /// Scans since it was last one of them.
+    out: u32,
+}
+
+/// One that moved bytes in this scan.
+struct Active {
+    pid: u32,
+    start: u64,
+    command: Box<[u8]>,
+    read: f64,
+    write: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    all: usize,
+    unreadable: usize,
+    left_out: usize,
+    /// Those that have no file `io`.
+    without_io: usize,
+    first_is_there: bool,
+}
+
+impl Processes {
+    /// Below the configured root.
+    pub fn new(config: &SourcesConfig) -> Self {
+        let root = SysRoot::new(&config.sys_root);
+        let every_ms = config.poll_of("process").interval_ms.unwrap_or(2000);
+        let every_ns = i64::try_from(every_ms)
+            .unwrap_or(i64::MAX)
+            .saturating_mul(1_000_000);
+        Self {
+            config: config.process.clone(),
+            rings_every_ns: every_ns.saturating_mul(RINGS_EVERY as i64),
+            known: HashMap::new(),
+            chosen: Vec::new(),
+            node: FactSet::new(Labels::none()),
+            file_nr: root.short_records("proc/sys/fs/file-nr"),
+            complete_at_ns: None,
+            scanned_at_ns: None,
+            scans: 0,
+            counts: Counts::default(),
+            rings: Rings::default(),
+            absent: None,
+            bytes: Vec::new(),
+            root,
+        }
+    }
+
+    /// Reads every process; gives those that moved bytes.
+    fn scan(&mut self, at_ns: i64, faults: &mut Faults) -> Result<Vec<Active>, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let proc = rustix::fs::open(self.root.path("proc"), flags, Mode::empty())?;
+        let mut active = Vec::new();
+        let mut counts = Counts::default();
+        let times = Times {
+            elapsed_ns: self
+                .scanned_at_ns
+                .map_or(0, |then| at_ns.saturating_sub(then)),
+            newcomers: self.complete_at_ns == self.scanned_at_ns,
+        };
+        let mut files = Files::new(&proc);
+        for entry in Dir::read_from(&proc)? {
+            let entry = entry?;
+            let Some(pid) =
+                number(entry.file_name().to_bytes()).and_then(|n| u32::try_from(n).ok())
+            else {
+                continue;
+            };
+            counts.all += 1;
+            counts.first_is_there |= pid == 1;
+            if counts.all - counts.left_out > self.config.processes_max {
+                counts.left_out += 1;
+                continue;
+            }
+            let known = self.known.entry(pid).or_insert(Known {
+                scan: 0,
+                seen: None,
+            });
+            let new = known.scan == 0;
+            match files.process(pid, known.seen, new, &times) {
+                Ok((seen, moved)) => {
+                    known.seen = Some(seen);
+                    active.extend(moved);
+                }
+                Err(Trouble::Denied) => {
+                    counts.unreadable += 1;
+                    known.seen = None;
+                }
+                // It ended between the list and the look; or there is no accounting here.
+                Err(Trouble::Gone) => {
+                    counts.without_io += 1;
+                    known.seen = None;
+                    continue;
+                }
+                Err(Trouble::Bad(file)) => {
+                    let mut bad = BadLines::default();
+                    bad.add(&files.piece[..files.length]);
+                    bad.report(&self.root.path(&format!("proc/{pid}/{file}")), faults);
+                    known.seen = None;
+                }
+                Err(Trouble::Failed(file, errno)) => {
+                    faults.add(SourceError::Read {
+                        path: self.root.path(&format!("proc/{pid}/{file}")),
+                        errno,
+                    });
+                    known.seen = None;
+                }
+            }
+            known.scan = self.scans;
+        }
+        let scans = self.scans;
+        self.known.retain(|_, known| known.scan == scans);
+        self.counts = counts;
+        self.scanned_at_ns = Some(at_ns);
+        self.complete_at_ns = (counts.left_out == 0).then_some(at_ns);
+        Ok(active)
+    }
+
+    /// Who has streams from now on.
+    fn choose(&mut self, batch: &mut Batch, mut active: Vec<Active>, faults: &mut Faults) {
+        let known = &self.known;
+        for chosen in &mut self.chosen {
+            chosen.out = chosen.out.saturating_add(1);
+        }
+        let lives = |chosen: &Chosen| {
+            let seen = known.get(&chosen.pid).and_then(|known| known.seen);
+            chosen.out <= LINGER && seen.is_some_and(|seen| seen.start == chosen.start)
+        };
+        self.chosen.retain_mut(|chosen| {
+            let stays = lives(chosen);
+            if !stays {
+                chosen.facts.retire(batch);
+            }
+            stays
+        });
+        let top = self.config.top.min(TOP_MAX);
+        for measure in [|a: &Active| a.read, |a: &Active| a.write] {
+            active.sort_by(|a, b| measure(b).total_cmp(&measure(a)).then(a.pid.cmp(&b.pid)));
+            for one in active.iter().take(top).take_while(|one| measure(one) > 0.0) {
+                self.follow(batch, one, top, faults);
+            }
+        }
+    }
+
+    fn follow(&mut self, batch: &mut Batch, one: &Active, top: usize, faults: &mut Faults) {
+        if let Some(chosen) = self.chosen.iter_mut().find(|c| c.pid == one.pid) {
+            chosen.out = 0;
+            if chosen.command == one.command {
+                return;
+            }
+            // It became another program.
+            chosen.facts.retire(batch);
+            self.chosen.retain(|c| c.pid != one.pid);
+        }
+        // At most twice `top` are of this scan, so one of the others makes room.
+        if self.chosen.len() >= 4 * top {
+            let longest = self.chosen.iter().enumerate().max_by_key(|(_, c)| c.out);
+            if let Some((at, _)) = longest {
+                self.chosen.swap_remove(at).facts.retire(batch);
+            }
+        }
+        let labels = [
+            ("pid", one.pid.to_string()),
+            ("command", escape(&one.command)),
+        ];
+        if let Some(facts) = faults.take(FactSet::labelled(labels)) {
+            self.chosen.push(Chosen {
+                pid: one.pid,
+                start: one.start,
+                command: one.command.clone(),
+                facts,
+                out: 0,
+            });
+        }
+    }
+
+    fn put(&mut self, now_ns: i64, batch: &mut Batch) {
+        for chosen in &mut self.chosen {
+            let seen = self.known.get(&chosen.pid).and_then(|known| known.seen);
+            let Some(seen) = seen else { continue };
+            let facts = &mut chosen.facts;
+            facts.count(batch, now_ns, Fact::ReadBytes, seen.io.read_bytes);
+            facts.count(batch, now_ns, Fact::WriteBytes, seen.io.write_bytes);
+            facts.count(batch, now_ns, Fact::CancelledBytes, seen.io.cancelled_bytes);
+            if let Some(rate) = seen.read {
+                facts.derived(batch, now_ns, Fact::ReadRate, rate);
+            }
+            if let Some(rate) = seen.write {
+                facts.derived(batch, now_ns, Fact::WriteRate, rate);
+            }
+        }
+    }
+
+    fn put_node(&mut self, now_ns: i64, batch: &mut Batch, faults: &mut Faults) {
+        if self.counts.all > 0 {
+            let (all, unreadable) = (self.counts.all as u64, self.counts.unreadable as u64);
+            self.node.count(batch, now_ns, NodeFact::All, all);
+            self.node
+                .count(batch, now_ns, NodeFact::Unreadable, unreadable);
+        }
+        match self.file_nr.read(&mut self.bytes) {
+            // Allocated, unused, and the most there may be; the last may be beyond what we hold.
+            Ok(()) => match words(&self.bytes)
+                .number()
+                .filter(|_| self.bytes.ends_with(b"\n"))
+            {
+                Some(open) => self.node.count(batch, now_ns, NodeFact::OpenFiles, open),
+                None => {
+                    let mut bad = BadLines::default();
+                    bad.add(&self.bytes);
+                    bad.report(self.file_nr.path(), faults);
+                }
+            },
+            Err(fault) if fault.is_absent() => {}
+            Err(fault) => faults.add(fault),
+        }
+    }
+
+    fn put_rings(&mut self, now_ns: i64, batch: &mut Batch) {
+        let mut pids: Vec<u32> = self.readable().collect();
+        pids.sort_unstable();
+        self.rings = rings::look(&self.root.path("proc"), pids.into_iter());
+        let counts = [
+            (NodeFact::Rings, self.rings.rings),
+            (NodeFact::Queued, self.rings.fill.queued),
+            (NodeFact::Completed, self.rings.fill.completed),
+        ];
+        for (fact, count) in counts {
+            let count = crate::fact::int(count);
+            let every_ns = self.rings_every_ns;
+            self.node.attribute(batch, now_ns, fact, count, every_ns);
+        }
+    }
+
+    fn readable(&self) -> impl Iterator<Item = u32> {
+        let known = self.known.iter();
+        known
+            .filter(|(_, known)| known.seen.is_some())
+            .map(|(pid, _)| *pid)
+    }
+}
+
+impl Source for Processes {
+    fn name(&self) -> &'static str {
+        "process"
+    }
+
+    fn is_slow(&self) -> bool {
+        true
+    }
+
+    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+        let mut faults = Faults::default();
+        self.scans += 1;
+        match self.scan(batch.monotonic_ns(), &mut faults) {
+            Ok(active) => {
+                self.absent = None;
+                self.choose(batch, active, &mut faults);
+                self.put(now_ns, batch);
+                self.put_node(now_ns, batch, &mut faults);
+                // The first look is one scan late: it has the time of the first scan to itself.
+                if self.config.io_uring && self.counts.all > 0 && self.scans % RINGS_EVERY == 2 {
+                    self.put_rings(now_ns, batch);
+                }
+            }
+            Err(errno) => {
+                let path = self.root.path("proc");
+                let fault = SourceError::Read { path, errno };
+                match fault.is_absent() {
+                    true => self.absent = Some(fault.to_string()),
+                    false => faults.add(fault),
+                }
+            }
+        }
+        faults.finish()
+    }
+
+    fn report(&self) -> Report {
+        let counts = &self.counts;
+        let sees = match counts.all {
+            0 => "no processes".to_owned(),
+            all => format!(
+                "processes: {all}, with streams: {}; one that begins and ends between two scans is not seen",
+                self.chosen.len()
+            ),
+        };
+        let mut missing = Vec::new();
+        if counts.all == 0 {
+            let proc = self.root.path("proc");
+            let why = self.absent.clone();
+            missing.push(Missing::new(
+                "processes",
+                why.unwrap_or_else(|| format!("{} lists none", proc.display())),
+                "mount /proc, or let the agent see the host's",
+            ));
+            return Report { sees, missing };
+        }
+        missing.extend(self.explain());
+        Report { sees, missing }
+    }
+}
+
+impl Processes {
+    fn explain(&self) -> Vec<Missing> {
+        let counts = &self.counts;
+        let mut missing = Vec::new();
+        if counts.unreadable > 0 {
+            missing.push(Missing::new(
+                format!("reads and writes of {} of {} processes", counts.unreadable, counts.all),
+                "they are other users', and /proc/PID/io is shown only to who may trace a process",
+                "give the agent CAP_SYS_PTRACE (AmbientCapabilities= and CapabilityBoundingSet= of its service)",
+            ));
+        }
+        let read = counts.all - counts.left_out;
+        if counts.without_io == read {
+            missing.push(Missing::new(
+                "reads and writes of processes",
+                "no process has a file io",
+                "a kernel with CONFIG_TASK_IO_ACCOUNTING",
+            ));
+        }
+        if !counts.first_is_there {
+            missing.push(Missing::new(
+                "processes of other users",
+                "process 1 is not listed: /proc hides what is not our own (hidepid)",
+                "mount /proc with gid= of a group of the agent, or without hidepid",
+            ));
+        }
+        if counts.left_out > 0 {
+            missing.push(Missing::new(
+                format!("processes beyond those read: {}", counts.left_out),
+                format!("only {} are read in one scan", self.config.processes_max),
+                "raise process.processes_max; a scan takes some microseconds for each",
+            ));
+        }
+        if self.rings.cut {
+            missing.push(Missing::new(
+                "some io_uring rings",
+                format!("more than {} files are open", rings::FILES_MAX),
+                "nothing; the bound keeps a look short",
+            ));
+        }
+        missing
+    }
+}
+
+/// What a rate is measured over.
+struct Times {
+    elapsed_ns: i64,
+    /// Whether a process that is new to us is new altogether.
+    newcomers: bool,
+}
+
+/// Why a process gave nothing.
+enum Trouble {
+    Denied,
+    Gone,
+    /// The file is not as documented.
+    Bad(&'static str),
+    Failed(&'static str, Errno),
+}
+
+/// Reads the files of processes, one after another, into the same memory.
+struct Files<'a> {
+    proc: &'a OwnedFd,
+    path: String,
+    piece: Box<[u8; PIECE_BYTES]>,
+    length: usize,
+}
+
+impl<'a> Files<'a> {
+    fn new(proc: &'a OwnedFd) -> Self {
+        Self {
+            proc,
+            path: String::with_capacity(32),
+            piece: Box::new([0; PIECE_BYTES]),
+            length: 0,
+        }
+    }
+
+    /// What a process has moved, and itself if it did so since the last scan.
+    fn process(
+        &mut self,
+        pid: u32,
+        before: Option<Seen>,
+        new: bool,
+        times: &Times,
+    ) -> Result<(Seen, Option<Active>), Trouble> {
+        let io = parse::io(self.read(pid, "io")?).ok_or(Trouble::Bad("io"))?;
+        if let Some(before) = before
+            && before.io == io
+        {
+            let rate = per_second(0, times.elapsed_ns);
+            let seen = Seen {
+                read: rate,
+                write: rate,
+                ..before
+            };
+            return Ok((seen, None));
+        }
+        let (command, start) = parse::stat(self.read(pid, "stat")?).ok_or(Trouble::Bad("stat"))?;
+        let base = match before {
+            Some(before) if before.start == start => Some(before.io),
+            // Another process has its number now.
+            Some(_) => Some(Io::default()),
+            None if new && times.newcomers => Some(Io::default()),
+            None => None,
+        };
+        let rate =
+            |now: u64, base: Option<u64>| per_second(now.checked_sub(base?)?, times.elapsed_ns);
+        let read = rate(io.read_bytes, base.map(|b| b.read_bytes));
+        let write = rate(io.write_bytes, base.map(|b| b.write_bytes));
+        let seen = Seen {
+            start,
+            io,
+            read,
+            write,
+        };
+        let (read, write) = (read.unwrap_or(0.0), write.unwrap_or(0.0));
+        let active = (read > 0.0 || write > 0.0).then(|| Active {
+            pid,
+            start,
+            command: command.into(),
+            read,
+            write,
+        });
+        Ok((seen, active))
+    }
+
+    /// One file as a whole: each is one record, which one read gives.
+    fn read(&mut self, pid: u32, file: &'static str) -> Result<&[u8], Trouble> {
+        self.path.clear();
+        write!(self.path, "{pid}/{file}").expect("a String takes what it is given");
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let read = rustix::fs::openat(self.proc, self.path.as_str(), flags, Mode::empty())
+            .and_then(|fd| rustix::io::read(&fd, &mut self.piece[..]));
+        match read {
+            Ok(length) => {
+                self.length = length;
+                Ok(&self.piece[..length])
+            }
+            Err(Errno::ACCESS | Errno::PERM) => Err(Trouble::Denied),
+            Err(Errno::NOENT | Errno::SRCH) => Err(Trouble::Gone),
+            Err(errno) => Err(Trouble::Failed(file, errno)),
+        }
+    }
+}

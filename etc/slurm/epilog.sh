@@ -1,0 +1,28 @@
+#!/bin/sh
+# Epilog of Slurm: removes what prolog.sh wrote down of this job. It never fails: an epilog that does
+# takes the node out of service.
+set -eu
+PATH=/usr/sbin:/usr/bin:/sbin:/bin
+export PATH
+
+log() {
+    logger -t barograph-epilog -- "$1" 2>/dev/null || printf 'barograph-epilog: %s\n' "$1" >&2 || :
+}
+finish() {
+    status=$?
+    trap - EXIT
+    [ "$status" -eq 0 ] || log "job ${SLURM_JOB_ID-}: not removed (status $status)" || :
+    exit 0
+}
+trap finish EXIT
+trap 'exit 1' HUP INT TERM
+
+directory=${1:-/run/barograph-jobs}
+job=${SLURM_JOB_ID-}
+case "$job" in
+    '' | *[!0-9]*) exit 0 ;;
+esac
+# A link is not ours; what is not there is gone already.
+if [ -d "$directory" ] && [ ! -h "$directory" ]; then
+    rm -f -- "$directory/$job" "$directory/.$job".*
+fi
