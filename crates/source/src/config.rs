@@ -11,6 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::SourceError;
 use crate::policy::{Aimd, INTERVAL_NS_MAX, INTERVAL_NS_MIN, IntervalPolicy};
 use crate::sources::TABLE;
+use crate::sources::block_trace::BlockTraceConfig;
+use crate::sources::file_trace::FileTraceConfig;
 
 const NS_PER_MS: i64 = 1_000_000;
 
@@ -35,6 +37,10 @@ pub struct SourcesConfig {
     pub network: NetworkConfig,
     /// Control groups.
     pub cgroup: CgroupConfig,
+    /// Requests of disks, one by one.
+    pub block_trace: BlockTraceConfig,
+    /// Positions of processes in their files.
+    pub file_trace: FileTraceConfig,
 }
 
 impl Default for SourcesConfig {
@@ -47,6 +53,8 @@ impl Default for SourcesConfig {
             filesystem: FilesystemConfig::default(),
             network: NetworkConfig::default(),
             cgroup: CgroupConfig::default(),
+            block_trace: BlockTraceConfig::default(),
+            file_trace: FileTraceConfig::default(),
         }
     }
 }

@@ -51,5 +51,7 @@ pub use fact::FactSpec;
 pub use poller::{Poller, STOP_WAIT, SelfFact, all_facts};
 pub use report::{Missing, Report, SourceReport, SourceState};
 pub use source::Source;
+pub use sources::block_trace::BlockTraceConfig;
+pub use sources::file_trace::FileTraceConfig;
 pub use sources::{all_sources, source_names};
 pub use worker::STALL_NS;

@@ -1,8 +1,10 @@
 //! The sources, one file per kernel interface, and the table that names them all.
 
+pub mod block_trace;
 pub mod cgroup;
 pub mod cpu;
 pub mod disk;
+pub mod file_trace;
 pub mod filesystem;
 pub mod memory;
 pub mod network;
@@ -37,6 +39,8 @@ pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "pressure", interval_ms: 1000, usual: true, facts: &[pressure::Fact::SPECS], make: |c| Box::new(pressure::Pressure::new(c)) },
     Entry { name: "network", interval_ms: 1000, usual: true, facts: &[network::Fact::SPECS], make: |c| Box::new(network::Network::new(c)) },
     Entry { name: "cgroup", interval_ms: 2000, usual: true, facts: &[cgroup::Fact::SPECS], make: |c| Box::new(cgroup::Cgroups::new(c)) },
+    Entry { name: "block_trace", interval_ms: 1000, usual: false, facts: &[block_trace::Fact::SPECS, block_trace::HotFact::SPECS, block_trace::TraceFact::SPECS], make: |c| Box::new(block_trace::BlockTrace::new(c)) },
+    Entry { name: "file_trace", interval_ms: 5000, usual: false, facts: &[file_trace::Fact::SPECS, file_trace::HotFact::SPECS], make: |c| Box::new(file_trace::FileTrace::new(c)) },
 ];
 
 /// Makes every source that the configuration enables.

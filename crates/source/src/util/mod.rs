@@ -6,3 +6,4 @@ pub(crate) mod keyed;
 pub(crate) mod parse;
 pub(crate) mod rate;
 pub(crate) mod roster;
+pub(crate) mod top;

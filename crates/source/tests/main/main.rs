@@ -16,3 +16,4 @@ mod oracle;
 mod policies;
 mod poller;
 mod support;
+mod trace;
