@@ -13,6 +13,7 @@ mod read;
 mod served;
 mod source;
 mod sql;
+mod trace;
 mod woken;
 
 use std::path::PathBuf;
@@ -37,6 +38,7 @@ pub const ALL: &[Case] = &[
     ("agent.idle", idle::idle),
     ("source.1khz", idle::one_khz),
     ("source.read", source::run),
+    ("block_trace.parse", trace::run),
     ("insight.dag", insight::run),
     ("sql.latest", sql::run),
     ("poll.skew", served::hostile),

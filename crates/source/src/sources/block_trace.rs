@@ -198,7 +198,10 @@ impl BlockTrace {
             },
             Pipe::Recorded(fd) => (fd, self.root.path(RECORDING)),
         };
-        let end = self.tally.events.saturating_add(self.config.events_max.max(1));
+        let end = self
+            .tally
+            .events
+            .saturating_add(self.config.events_max.max(1));
         while self.tally.events < end {
             self.bytes.reserve(PIECE_BYTES);
             match rustix::io::read(fd, rustix::buffer::spare_capacity(&mut self.bytes)) {
@@ -208,7 +211,11 @@ impl BlockTrace {
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(SourceError::Read { path, errno }),
             }
-            let whole = self.bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+            let whole = self
+                .bytes
+                .iter()
+                .rposition(|b| *b == b'\n')
+                .map_or(0, |at| at + 1);
             for line in lines(&self.bytes[..whole]) {
                 self.tally.take(line, bad, &self.config, &self.root);
             }
@@ -277,7 +284,8 @@ impl Source for BlockTrace {
         self.put(now_ns, batch);
         if self.root.is_real() {
             self.cost_s += (thread_cpu_s() - begin_s).max(0.0);
-            self.facts.measured(batch, now_ns, TraceFact::Cost, self.cost_s);
+            self.facts
+                .measured(batch, now_ns, TraceFact::Cost, self.cost_s);
         }
         bad.report(&self.root.path("sys/kernel/tracing"), &mut faults);
         if self.tally.refused > 0 {

@@ -268,8 +268,14 @@ impl FileTrace {
             None if is_full => self.refused += 1,
             // New, or another file under the same number.
             _ => {
-                let is_view = target(path).is_some_and(|t| t.starts_with(b"/proc/") || t.starts_with(b"/sys/"));
-                let position = Position { file, at, is_view, round };
+                let is_view = target(path)
+                    .is_some_and(|t| t.starts_with(b"/proc/") || t.starts_with(b"/sys/"));
+                let position = Position {
+                    file,
+                    at,
+                    is_view,
+                    round,
+                };
                 self.positions.insert(of, position);
             }
         }
@@ -342,7 +348,10 @@ impl Source for FileTrace {
             Err(fault) => return Err(fault),
         };
         if pids.is_empty() && self.samples == 0 {
-            self.absent = Some(format!("{} has no processes", self.root.path("proc").display()));
+            self.absent = Some(format!(
+                "{} has no processes",
+                self.root.path("proc").display()
+            ));
             return Ok(());
         }
         self.refused = 0;
@@ -372,8 +381,16 @@ impl Source for FileTrace {
         let sees = format!(
             "positions in {} of {}, sampled; {}",
             counted(met.files, "open file"),
-            if seen == 1 { "1 process".to_owned() } else { format!("{seen} processes") },
-            if self.config.names { "paths are told" } else { "paths are not told (sources.file_trace.names)" },
+            if seen == 1 {
+                "1 process".to_owned()
+            } else {
+                format!("{seen} processes")
+            },
+            if self.config.names {
+                "paths are told"
+            } else {
+                "paths are not told (sources.file_trace.names)"
+            },
         );
         let mut missing = vec![Missing::new(
             "accesses that move no position",
@@ -423,5 +440,11 @@ fn position(path: std::path::PathBuf, bytes: &mut Vec<u8>) -> Option<u64> {
 
 /// The path that a link of `fd` has.
 fn target(path: &Path) -> Option<Vec<u8>> {
-    Some(std::fs::read_link(path).ok()?.as_os_str().as_bytes().to_owned())
+    Some(
+        std::fs::read_link(path)
+            .ok()?
+            .as_os_str()
+            .as_bytes()
+            .to_owned(),
+    )
 }

@@ -98,8 +98,9 @@ impl<K: Copy + Eq + Hash + Ord> Top<K> {
 
     /// The `n` greatest counts, the greatest first; of equal ones the smaller key.
     pub(crate) fn greatest(&self, n: usize, into: &mut Vec<Heavy<K>>) {
-        let order =
-            |a: &Heavy<K>, b: &Heavy<K>| b.count.total_cmp(&a.count).then_with(|| a.key.cmp(&b.key));
+        let order = |a: &Heavy<K>, b: &Heavy<K>| {
+            b.count.total_cmp(&a.count).then_with(|| a.key.cmp(&b.key))
+        };
         into.clear();
         into.extend_from_slice(&self.counters);
         if n < into.len() {
@@ -240,14 +241,20 @@ mod tests {
         for heavy in &all {
             let truth = exact[&heavy.key];
             prop_assert!(truth <= heavy.count + ROUNDING, "{heavy:?}, truly {truth}");
-            prop_assert!(truth >= heavy.count - heavy.error - ROUNDING, "{heavy:?}, truly {truth}");
+            prop_assert!(
+                truth >= heavy.count - heavy.error - ROUNDING,
+                "{heavy:?}, truly {truth}"
+            );
             prop_assert!(heavy.error <= sum / max as f64 + ROUNDING);
             let (count, error) = heavy.whole();
             prop_assert!(truth <= count as f64 + ROUNDING);
             prop_assert!(truth >= count as f64 - error - ROUNDING);
         }
         for (key, truth) in &exact {
-            prop_assert!(top.holds(key) || *truth <= least + ROUNDING, "{key} was lost");
+            prop_assert!(
+                top.holds(key) || *truth <= least + ROUNDING,
+                "{key} was lost"
+            );
         }
         let mut some = Vec::new();
         top.greatest(3, &mut some);

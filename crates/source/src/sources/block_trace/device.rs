@@ -135,7 +135,10 @@ impl Device {
         self.requests *= factor;
         for direction in [&mut self.read, &mut self.write] {
             let histograms = [&mut direction.latency_ns, &mut direction.size];
-            histograms.into_iter().flatten().for_each(|h| h.decay(factor));
+            histograms
+                .into_iter()
+                .flatten()
+                .for_each(|h| h.decay(factor));
         }
     }
 
@@ -180,7 +183,10 @@ impl Direction {
                     facts.estimated(batch, now_ns, fact, seconds(took), seconds(error));
                 }
             }
-            None => told.latency.into_iter().for_each(|f| facts.retire_one(batch, f)),
+            None => told
+                .latency
+                .into_iter()
+                .for_each(|f| facts.retire_one(batch, f)),
         }
         let sizes = told.size.into_iter().flatten();
         match quantiles(&self.size) {

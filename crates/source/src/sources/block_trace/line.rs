@@ -170,8 +170,20 @@ mod tests {
 
     use super::*;
 
-    fn request(at_ns: u64, device: (u32, u32), operation: Operation, sector: u64, sectors: u64) -> Request {
-        Request { at_ns, device, operation, sector, sectors }
+    fn request(
+        at_ns: u64,
+        device: (u32, u32),
+        operation: Operation,
+        sector: u64,
+        sectors: u64,
+    ) -> Request {
+        Request {
+            at_ns,
+            device,
+            operation,
+            sector,
+            sectors,
+        }
     }
 
     #[test]
@@ -244,7 +256,13 @@ mod tests {
             let line = good.replace(from, to);
             assert_eq!(parse(line.as_bytes()), Line::Bad, "{line}");
         }
-        for line in ["CPU:", "CPU:x [LOST 1 EVENTS]", "CPU:1 [LOST x EVENTS]", "CPU:1 [LOST 1", "hello"] {
+        for line in [
+            "CPU:",
+            "CPU:x [LOST 1 EVENTS]",
+            "CPU:1 [LOST x EVENTS]",
+            "CPU:1 [LOST 1",
+            "hello",
+        ] {
             assert_eq!(parse(line.as_bytes()), Line::Bad, "{line}");
         }
     }

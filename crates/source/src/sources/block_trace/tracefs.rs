@@ -61,7 +61,8 @@ impl Instance {
 
     fn set_up(&mut self, buffer_bytes: u64) -> Result<(), Missing> {
         let processors = names_in(&self.path.join("per_cpu"), 0).map_or(1, |(_, all)| all.max(1));
-        let kb = (buffer_bytes / 1024 / processors as u64).clamp(PROCESSOR_KB_MIN, PROCESSOR_KB_MAX);
+        let kb =
+            (buffer_bytes / 1024 / processors as u64).clamp(PROCESSOR_KB_MIN, PROCESSOR_KB_MAX);
         self.write("buffer_size_kb", &kb.to_string())?;
         // One clock for all processors, where the usual one may differ between them; flags that
         // nobody reads cost time. A kernel without these names goes on without them.
@@ -141,7 +142,11 @@ pub(super) const WHAT: &str = "requests of disks, one by one";
 fn mounted(root: &SysRoot) -> Vec<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let mut bytes = Vec::new();
-    if root.until_end("proc/self/mountinfo").read(&mut bytes).is_err() {
+    if root
+        .until_end("proc/self/mountinfo")
+        .read(&mut bytes)
+        .is_err()
+    {
         return Vec::new();
     }
     let point = |line| {
@@ -151,7 +156,9 @@ fn mounted(root: &SysRoot) -> Vec<PathBuf> {
         (words.next()? == b"tracefs").then(|| unescape_octal(point))
     };
     let points = lines(&bytes).filter_map(point);
-    points.map(|point| PathBuf::from(std::ffi::OsString::from_vec(point))).collect()
+    points
+        .map(|point| PathBuf::from(std::ffi::OsString::from_vec(point)))
+        .collect()
 }
 
 fn knows_tracefs(root: &SysRoot) -> bool {
@@ -171,7 +178,11 @@ fn clean_up(tracefs: &Path) {
         if let Some(name) = std::str::from_utf8(&name).ok().filter(|name| is_left(name)) {
             // One that lives in another process namespace holds its pipe open: the kernel refuses.
             let removed = rustix::fs::rmdir(instances.join(name));
-            tracing::info!(name, ?removed, "an instance of tracing was left by an agent that is gone");
+            tracing::info!(
+                name,
+                ?removed,
+                "an instance of tracing was left by an agent that is gone"
+            );
         }
     }
 }
@@ -182,7 +193,10 @@ fn is_left(name: &str) -> bool {
         let mut parts = name.strip_prefix(PREFIX)?.split('-');
         let mut next = || number(parts.next()?.as_bytes());
         let (pid, start, _) = (next()?, next()?, next()?);
-        parts.next().is_none().then_some((u32::try_from(pid).ok()?, start))
+        parts
+            .next()
+            .is_none()
+            .then_some((u32::try_from(pid).ok()?, start))
     };
     parse().is_some_and(|(pid, start)| started(pid) != Some(start))
 }
@@ -226,7 +240,15 @@ mod tests {
         // The number was given to another process since.
         check(format!("barograph-{own}-{}-0", start + 1), true);
         check("barograph-4294967295-1-0".to_owned(), true);
-        for name in ["barograph", "barograph-", "barograph-1-2", "barograph-1-2-3-4", "barograph-a-1-1", "x-1-1-1", "barograph-99999999999-1-1"] {
+        for name in [
+            "barograph",
+            "barograph-",
+            "barograph-1-2",
+            "barograph-1-2-3-4",
+            "barograph-a-1-1",
+            "x-1-1-1",
+            "barograph-99999999999-1-1",
+        ] {
             check(name.to_owned(), false);
         }
     }
