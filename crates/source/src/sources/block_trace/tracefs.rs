@@ -215,8 +215,9 @@ fn started(pid: u32) -> Option<u64> {
 fn refused(path: &Path, errno: Errno) -> Missing {
     let why = format!("{}: {}", path.display(), std::io::Error::from(errno));
     let remedy = match errno {
+        // A group that may write to tracefs is not enough: an instance's files are their owner's.
         Errno::ACCESS => {
-            "run the agent as root or with CAP_DAC_OVERRIDE, or give its group tracefs: mount -o remount,gid=GROUP,mode=0770, and chmod g+w its instances"
+            "run the agent as root, or with CAP_DAC_OVERRIDE (AmbientCapabilities= of its unit)"
         }
         Errno::PERM => {
             "run the agent as root; under kernel lockdown (confidentiality) tracing is forbidden to everyone"
@@ -251,5 +252,43 @@ mod tests {
         ] {
             check(name.to_owned(), false);
         }
+    }
+
+    #[test]
+    fn where_tracing_is_and_why_it_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = SysRoot::new(dir.path());
+        let make = |path: &str| std::fs::create_dir_all(dir.path().join(path)).unwrap();
+        let why = || find(&root).unwrap_err().why;
+        assert_eq!(why(), "tracefs is not mounted");
+        make("proc");
+        std::fs::write(
+            dir.path().join("proc/filesystems"),
+            "nodev\tsysfs\n\text4\n",
+        )
+        .unwrap();
+        assert_eq!(why(), "this kernel has no tracefs");
+        std::fs::write(dir.path().join("proc/filesystems"), "nodev\ttracefs\n").unwrap();
+        make("sys/kernel/tracing");
+        assert_eq!(why(), "tracefs is not mounted");
+        make("sys/kernel/tracing/events");
+        assert!(why().ends_with("sys/kernel/tracing has no events/block"));
+        let event = "events/block/block_rq_issue";
+        make(&format!("else where/{event}"));
+        let point = dir.path().join("else where");
+        let escaped = point.to_str().unwrap().replace(' ', "\\040");
+        let line = format!(
+            "22 27 0:21 / /proc rw - proc proc rw\n42 27 0:13 / {escaped} rw - tracefs tracefs rw\n"
+        );
+        std::fs::create_dir_all(dir.path().join("proc/self")).unwrap();
+        std::fs::write(dir.path().join("proc/self/mountinfo"), line).unwrap();
+        assert_eq!(find(&root).unwrap(), point);
+        make(&format!("sys/kernel/debug/tracing/{event}"));
+        assert_eq!(
+            find(&root).unwrap(),
+            dir.path().join("sys/kernel/debug/tracing")
+        );
+        make(&format!("sys/kernel/tracing/{event}"));
+        assert_eq!(find(&root).unwrap(), dir.path().join("sys/kernel/tracing"));
     }
 }
