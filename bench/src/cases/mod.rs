@@ -15,6 +15,7 @@ mod read;
 mod served;
 mod source;
 mod sql;
+mod trace;
 mod woken;
 
 use std::path::PathBuf;
@@ -42,6 +43,7 @@ pub const ALL: &[Case] = &[
     ("source.machine", machines::run),
     ("source.devices", machines::devices),
     ("process.scan", process::run),
+    ("block_trace.parse", trace::run),
     ("insight.dag", insight::run),
     ("sql.latest", sql::run),
     ("poll.skew", served::hostile),

@@ -18,6 +18,8 @@ use crate::sources::lustre::LustreConfig;
 use crate::sources::lustre_jobs::LustreJobsConfig;
 use crate::sources::job::JobConfig;
 use crate::sources::process::ProcessConfig;
+use crate::sources::block_trace::BlockTraceConfig;
+use crate::sources::file_trace::FileTraceConfig;
 
 const NS_PER_MS: i64 = 1_000_000;
 
@@ -56,6 +58,10 @@ pub struct SourcesConfig {
     pub job: JobConfig,
     /// Processes.
     pub process: ProcessConfig,
+    /// Requests of disks, one by one.
+    pub block_trace: BlockTraceConfig,
+    /// Positions of processes in their files.
+    pub file_trace: FileTraceConfig,
 }
 
 impl Default for SourcesConfig {
@@ -75,6 +81,8 @@ impl Default for SourcesConfig {
             lustre_jobs: LustreJobsConfig::default(),
             job: JobConfig::default(),
             process: ProcessConfig::default(),
+            block_trace: BlockTraceConfig::default(),
+            file_trace: FileTraceConfig::default(),
         }
     }
 }

@@ -130,6 +130,20 @@ impl<T: FactTable> FactSet<T> {
         self.put(batch, fact, Sample::derived(now_ns, v), None);
     }
 
+    /// A value computed from what was read, and at most this far from the true one.
+    pub(crate) fn estimated(
+        &mut self,
+        batch: &mut Batch,
+        now_ns: i64,
+        fact: T,
+        v: impl Into<Value>,
+        error: f64,
+    ) {
+        let mut sample = Sample::derived(now_ns, v);
+        sample.error = error as f32;
+        self.put(batch, fact, sample, None);
+    }
+
     /// An attribute, read only every `every_ns`.
     pub(crate) fn attribute(
         &mut self,

@@ -58,6 +58,8 @@ pub use sources::lustre::LustreConfig;
 pub use sources::lustre_jobs::LustreJobsConfig;
 pub use sources::job::{JobConfig, Need, Squeue};
 pub use sources::process::ProcessConfig;
+pub use sources::block_trace::BlockTraceConfig;
+pub use sources::file_trace::FileTraceConfig;
 pub use sources::{all_sources, source_names};
 pub use util::helper::HelperConfig;
 pub use worker::STALL_NS;

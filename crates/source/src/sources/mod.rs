@@ -2,11 +2,13 @@
 
 pub mod btrfs;
 pub mod bmc;
+pub mod block_trace;
 pub mod cgroup;
 pub mod clock;
 pub mod cpu;
 pub mod device;
 pub mod disk;
+pub mod file_trace;
 pub mod filesystem;
 pub mod health;
 pub mod lustre;
@@ -63,6 +65,8 @@ pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "lustre_jobs", interval_ms: 10_000, usual: true, facts: &[lustre_jobs::Job::SPECS, lustre_jobs::Jobs::SPECS], make: |c| Box::new(lustre_jobs::LustreJobs::new(c)) },
     Entry { name: "job", interval_ms: 5000, usual: true, facts: &[job::Fact::SPECS, job::NodeFact::SPECS], make: |c| Box::new(job::Jobs::new(c)) },
     Entry { name: "process", interval_ms: 2000, usual: true, facts: &[process::Fact::SPECS, process::NodeFact::SPECS], make: |c| Box::new(process::Processes::new(c)) },
+    Entry { name: "block_trace", interval_ms: 1000, usual: false, facts: &[block_trace::Fact::SPECS, block_trace::HotFact::SPECS, block_trace::TraceFact::SPECS], make: |c| Box::new(block_trace::BlockTrace::new(c)) },
+    Entry { name: "file_trace", interval_ms: 5000, usual: false, facts: &[file_trace::Fact::SPECS, file_trace::HotFact::SPECS], make: |c| Box::new(file_trace::FileTrace::new(c)) },
 ];
 
 /// Makes every source that the configuration enables.

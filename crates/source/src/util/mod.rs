@@ -9,3 +9,4 @@ pub(crate) mod link;
 pub(crate) mod parse;
 pub(crate) mod rate;
 pub(crate) mod roster;
+pub(crate) mod top;

@@ -23,3 +23,4 @@ mod poller;
 mod raid;
 mod power;
 mod support;
+mod trace;

@@ -1,0 +1,307 @@
+//! One line of `trace_pipe`: a request that was handed to a device, one that the device completed,
+//! or events that were lost (<https://docs.kernel.org/trace/ftrace.html>; `print_trace_line` in
+//! kernel/trace/trace.c; `block_rq_issue` and `block_rq_complete` in include/trace/events/block.h).
+//!
+//! ```text
+//!   kworker/0:1H-77    [000] .....   123.456789: block_rq_issue: 254,0 W 4096 () 2048 + 8 none,0,0 [kworker/0:1H]
+//!         <idle>-0     [001] d.h1.   123.456999: block_rq_complete: 254,0 W () 2048 + 8 none,0,0 [0]
+//! CPU:1 [LOST 12 EVENTS]
+//! ```
+//!
+//! What differs between kernels is passed over: the process before the time (whose name may hold
+//! anything), the flags (four letters, five, or none), the process group, the priority after the
+//! sectors (newer kernels), the process or error code at the end.
+
+use crate::util::parse::{number, words};
+
+/// What a line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// A request was handed to its device.
+    Issue(Request),
+    /// A device completed a request, or a part of it.
+    Complete(Request),
+    /// So many events were overwritten before they were read; nothing if the kernel cannot say.
+    Lost(Option<u64>),
+    /// Nothing that was asked for.
+    Other,
+    /// Not what the kernel documents.
+    Bad,
+}
+
+/// One request of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// When, by the trace's clock.
+    pub at_ns: u64,
+    /// Major and minor number of the device.
+    pub device: (u32, u32),
+    /// What is done.
+    pub operation: Operation,
+    /// Where it begins, in sectors of 512 bytes from the beginning of the disk.
+    pub sector: u64,
+    /// How long it is, in sectors.
+    pub sectors: u64,
+}
+
+/// What a request does, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Data comes from the device.
+    Read,
+    /// Data goes to it.
+    Write,
+    /// Neither: flushes, discards, management of zones, commands of drivers.
+    Other,
+}
+
+const ISSUE: &[u8] = b"block_rq_issue: ";
+const COMPLETE: &[u8] = b"block_rq_complete: ";
+
+/// Reads one line, without its newline.
+pub fn parse(line: &[u8]) -> Line {
+    // At the very beginning: before an event, names of processes are set to the right.
+    if let Some(rest) = line.strip_prefix(b"CPU:") {
+        return lost(rest).map_or(Line::Bad, Line::Lost);
+    }
+    let mut from = 0;
+    // A name of 15 bytes can hold a colon and a blank, but no name of an event.
+    while let Some(colon) = line[from..].iter().position(|b| *b == b':') {
+        let (before, after) = (&line[..from + colon], &line[from + colon + 1..]);
+        if let Some(event) = after.strip_prefix(b" ") {
+            if let Some(event) = event.strip_prefix(ISSUE) {
+                return request(before, event, true).map_or(Line::Bad, Line::Issue);
+            }
+            if let Some(event) = event.strip_prefix(COMPLETE) {
+                return request(before, event, false).map_or(Line::Bad, Line::Complete);
+            }
+        }
+        from += colon + 1;
+    }
+    match line.trim_ascii().first() {
+        None | Some(b'#') => Line::Other,
+        Some(_) => Line::Bad,
+    }
+}
+
+/// `1 [LOST 12 EVENTS]`, or without a number.
+fn lost(rest: &[u8]) -> Option<Option<u64>> {
+    let mut words = words(rest);
+    number(words.next()?)?;
+    (words.next()? == b"[LOST").then_some(())?;
+    match words.next()? {
+        b"EVENTS]" => Some(None),
+        count => {
+            let count = number(count)?;
+            (words.next()? == b"EVENTS]").then_some(Some(count))
+        }
+    }
+}
+
+/// `254,0 W 4096 () 2048 + 8 …`; the number of bytes is in the event of an issue only.
+fn request(before: &[u8], event: &[u8], is_issue: bool) -> Option<Request> {
+    let at_ns = time_ns(before)?;
+    let mut head = words(event);
+    let device = device(head.next()?)?;
+    let operation = operation(head.next()?)?;
+    if is_issue {
+        number(head.next()?)?;
+    }
+    (head.next()?.first() == Some(&b'(')).then_some(())?;
+    // In parentheses stand the bytes of a SCSI command, with blanks between them, or nothing.
+    let close = event.iter().position(|b| *b == b')')?;
+    let mut tail = words(&event[close + 1..]);
+    // A flush is completed at sector 2^64 - 1.
+    let sector = unsigned(tail.next()?)?;
+    (tail.next()? == b"+").then_some(())?;
+    let sectors = number(tail.next()?).filter(|n| *n <= u64::from(u32::MAX))?;
+    // Without what follows, the number may be only the beginning of one.
+    tail.next()?;
+    Some(Request {
+        at_ns,
+        device,
+        operation,
+        sector,
+        sectors,
+    })
+}
+
+/// The last word: seconds with a fraction of six digits.
+fn time_ns(before: &[u8]) -> Option<u64> {
+    let start = before.iter().rposition(|b| matches!(b, b' ' | b'\t'))? + 1;
+    let word = &before[start..];
+    let dot = word.iter().position(|b| *b == b'.')?;
+    let (seconds, fraction) = (number(&word[..dot])?, &word[dot + 1..]);
+    (fraction.len() == 6).then_some(())?;
+    seconds
+        .checked_mul(1_000_000_000)?
+        .checked_add(number(fraction)? * 1000)
+}
+
+fn device(word: &[u8]) -> Option<(u32, u32)> {
+    let comma = word.iter().position(|b| *b == b',')?;
+    let half = |word| number(word).and_then(|n| u32::try_from(n).ok());
+    Some((half(&word[..comma])?, half(&word[comma + 1..])?))
+}
+
+/// `blk_fill_rwbs` in kernel/trace/blktrace.c: `F` for a flush before it, a letter for what is
+/// done, letters for how.
+fn operation(word: &[u8]) -> Option<Operation> {
+    let letter = match word {
+        [b'F', second @ (b'R' | b'W' | b'D' | b'N'), ..] => *second,
+        [first, ..] => *first,
+        [] => return None,
+    };
+    match letter {
+        b'R' => Some(Operation::Read),
+        b'W' => Some(Operation::Write),
+        b'A'..=b'Z' => Some(Operation::Other),
+        _ => None,
+    }
+}
+
+fn unsigned(word: &[u8]) -> Option<u64> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn request(
+        at_ns: u64,
+        device: (u32, u32),
+        operation: Operation,
+        sector: u64,
+        sectors: u64,
+    ) -> Request {
+        Request {
+            at_ns,
+            device,
+            operation,
+            sector,
+            sectors,
+        }
+    }
+
+    #[test]
+    fn lines_of_many_kernels() {
+        use Operation::{Other, Read, Write};
+        let check = |line: &str, expect: Line| assert_eq!(parse(line.as_bytes()), expect, "{line}");
+        // New: with priorities, and five letters of flags.
+        check(
+            "    kworker/0:1H-77      [000] .....   123.456789: block_rq_issue: 254,0 W 4096 () 2048 + 8 none,0,0 [kworker/0:1H]",
+            Line::Issue(request(123_456_789_000, (254, 0), Write, 2048, 8)),
+        );
+        check(
+            "          <idle>-0       [001] d.h1.   123.456999: block_rq_complete: 254,0 W () 2048 + 8 none,0,0 [0]",
+            Line::Complete(request(123_456_999_000, (254, 0), Write, 2048, 8)),
+        );
+        // Older: without, and four.
+        check(
+            "             dd-1234  [003] d..2 19654.923315: block_rq_issue: 8,16 RA 131072 () 6500840 + 256 [dd]",
+            Line::Issue(request(19_654_923_315_000, (8, 16), Read, 6_500_840, 256)),
+        );
+        // 2.6.3x to 3.x, with the command of the driver; and flags switched off.
+        check(
+            "  smartd-900   [000]  1.000001: block_rq_issue: 8,0 N 36 (12 00 00 00 24 00 ..) 0 + 0 [smartd]",
+            Line::Issue(request(1_000_001_000, (8, 0), Other, 0, 0)),
+        );
+        check(
+            "  <idle>-0 [007] ..s. 19654.923562: block_rq_complete: 8,0 FF () 18446744073709551615 + 0 [0]",
+            Line::Complete(request(19_654_923_562_000, (8, 0), Other, u64::MAX, 0)),
+        );
+        check(
+            "  a-1 [007] ..s. 1.923562: block_rq_complete: 259,3 FWFSM () 16 + 24 be,0,4 [-5]",
+            Line::Complete(request(1_923_562_000, (259, 3), Write, 16, 24)),
+        );
+        check(
+            " fstrim-9 [0] ..... 5.000000: block_rq_issue: 259,0 DS 4096 () 325863736 + 8 be,0,4 [fstrim]",
+            Line::Issue(request(5_000_000_000, (259, 0), Other, 325_863_736, 8)),
+        );
+        // With the thread group, and a name that is made to mislead.
+        check(
+            " a: b [x] 1.0: c-9    (   9) [000] ..... 5.000000: block_rq_issue: 8,0 R 512 () 8 + 1 [a: b [x] 1.0: c]",
+            Line::Issue(request(5_000_000_000, (8, 0), Read, 8, 1)),
+        );
+        check("CPU:2 [LOST 1234 EVENTS]", Line::Lost(Some(1234)));
+        check("CPU:2 [LOST EVENTS]", Line::Lost(None));
+        check(" CPU:2 [LOST 5 EVENTS-9 [000] ..... 5.0: x: y", Line::Bad);
+        check("", Line::Other);
+        check("# tracer: nop", Line::Other);
+    }
+
+    #[test]
+    fn what_is_no_such_line() {
+        let good = " a-1 [000] ..... 5.000000: block_rq_issue: 8,0 R 512 () 8 + 1 [a]";
+        assert!(matches!(parse(good.as_bytes()), Line::Issue(_)));
+        let changes = [
+            ("5.000000", "5.0000"),
+            ("5.000000", "5,000000"),
+            ("5.000000", "5000000"),
+            ("5.000000", "99999999999999999999.000000"),
+            ("8,0", "8:0"),
+            ("8,0", "8,-1"),
+            ("8,0", "8,99999999999"),
+            (" R ", " ? "),
+            (" 512 ", " x "),
+            ("()", ""),
+            (" 8 ", " 99999999999999999999 "),
+            ("+ 1", "- 1"),
+            ("+ 1", "+ 5000000000"),
+        ];
+        for (from, to) in changes {
+            let line = good.replace(from, to);
+            assert_eq!(parse(line.as_bytes()), Line::Bad, "{line}");
+        }
+        for line in [
+            "CPU:",
+            "CPU:x [LOST 1 EVENTS]",
+            "CPU:1 [LOST x EVENTS]",
+            "CPU:1 [LOST 1",
+            "hello",
+        ] {
+            assert_eq!(parse(line.as_bytes()), Line::Bad, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_cut_anywhere_is_never_another() {
+        let lines = [
+            " a-1 [000] ..... 5.000000: block_rq_issue: 8,0 R 512 () 81 + 16 none,0,0 [a]",
+            " a-1 [000] ..... 5.000000: block_rq_complete: 8,0 R () 81 + 16 [0]",
+            "CPU:2 [LOST 1234 EVENTS]",
+        ];
+        for line in lines {
+            let whole = parse(line.as_bytes());
+            for end in 0..line.len() {
+                let cut = parse(&line.as_bytes()[..end]);
+                assert!(
+                    cut == whole || matches!(cut, Line::Bad | Line::Other),
+                    "{end}: {cut:?}"
+                );
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            parse(&bytes);
+        }
+
+        /// Words of such lines in any order and number come closer to them than any bytes do.
+        #[test]
+        fn any_words_are_read_without_a_panic(
+            words in proptest::collection::vec(prop_oneof![
+                Just("block_rq_issue:".to_owned()), Just("block_rq_complete:".to_owned()), Just(":".to_owned()),
+                Just("8,0".to_owned()), Just("R".to_owned()), Just("()".to_owned()), Just("+".to_owned()),
+                Just("5.000000:".to_owned()), Just("CPU:".to_owned()), Just("[LOST".to_owned()), any::<u64>().prop_map(|n| n.to_string()),
+            ], 0..14),
+        ) {
+            parse(words.join(" ").as_bytes());
+        }
+    }
+}

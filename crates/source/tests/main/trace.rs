@@ -1,0 +1,576 @@
+//! Traces of requests and samples of files: counts worked out by hand, traces cut and broken, and
+//! this machine's own requests where tracing is allowed.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use barograph_source::{Missing, SourcesConfig};
+use rustix::fs::{Mode, OFlags};
+
+use crate::support::{Reader, Tree, source};
+
+const PIPE: &str = "sys/kernel/tracing/instances/barograph/trace_pipe";
+
+fn hot(reader: &Reader, device: &str, rank: usize) -> Option<(f64, f32, f64)> {
+    let labels = format!("{{device={device},rank={rank}}}");
+    let ops = reader.get(&format!("block_trace.hot.ops{labels}"))?;
+    let offset = reader.number(&format!("block_trace.hot.offset.bytes{labels}"))?;
+    Some((ops.value.as_f64()?, ops.error, offset))
+}
+
+fn all(reader: &Reader) -> BTreeMap<String, f64> {
+    let samples = reader.batch.samples().iter();
+    let named = samples.map(|(id, s)| (reader.names[id].to_string(), s.value.as_f64()));
+    named.filter_map(|(name, v)| Some((name, v?))).collect()
+}
+
+#[test]
+fn what_the_events_of_a_recording_come_to() {
+    let tree = Tree::of("nvme-four");
+    let mut reader = Reader::new(tree.source("block_trace"));
+    reader.read().unwrap();
+    assert_eq!(
+        hot(&reader, "nvme0n1", 1),
+        Some((10.0, 0.0, 8.0 * 1048576.0))
+    );
+    assert_eq!(
+        hot(&reader, "nvme0n1", 2),
+        Some((3.0, 0.0, 3072.0 * 1048576.0))
+    );
+    assert_eq!(hot(&reader, "nvme0n1", 3), None);
+    assert_eq!(hot(&reader, "nvme1n1", 1), Some((4.0, 0.0, 1048576.0)));
+    // 13 reads: 10 of 100 us and 3 of 400 us.
+    let check = |reader: &Reader, stream: &str, truth: f64| {
+        let value = reader.number(stream).unwrap_or_else(|| panic!("{stream}"));
+        let below = (truth - value) / truth;
+        assert!(
+            (0.0..=1.0 / 32.0).contains(&below),
+            "{stream}: {value}, truly {truth}"
+        );
+    };
+    check(
+        &reader,
+        "block_trace.read.latency.p50.seconds{device=nvme0n1}",
+        100e-6,
+    );
+    check(
+        &reader,
+        "block_trace.read.latency.p90.seconds{device=nvme0n1}",
+        400e-6,
+    );
+    check(
+        &reader,
+        "block_trace.write.latency.p99.seconds{device=nvme1n1}",
+        50e-6,
+    );
+    let number = |stream: &str| reader.number(stream);
+    assert_eq!(
+        number("block_trace.read.size.p50.bytes{device=nvme0n1}"),
+        Some(4096.0)
+    );
+    assert_eq!(
+        number("block_trace.read.size.p99.bytes{device=nvme0n1}"),
+        Some(131072.0)
+    );
+    assert_eq!(
+        number("block_trace.write.size.p50.bytes{device=nvme1n1}"),
+        Some(65536.0)
+    );
+    // 17 pairs, a discard and a flush of two events each, and one whose beginning was not seen.
+    assert_eq!(number("block_trace.events.count"), Some(39.0));
+    assert_eq!(number("block_trace.unmatched.count"), Some(1.0));
+    assert_eq!(number("block_trace.lost.count"), Some(0.0));
+    assert_eq!(
+        number("block_trace.cost.seconds"),
+        None,
+        "a recording costs nothing"
+    );
+    assert!(
+        reader.streams("nvme2n1").is_empty(),
+        "a discard is no access"
+    );
+
+    tree.advance();
+    reader.read().unwrap();
+    let number = |stream: &str| reader.number(stream);
+    assert_eq!(number("block_trace.events.count"), Some(48.0));
+    assert_eq!(number("block_trace.lost.count"), Some(12.0));
+    // What was under way at the loss, and its end.
+    assert_eq!(number("block_trace.unmatched.count"), Some(3.0));
+    // One second of a half-life of 60: what was ten is 9.89, and one came.
+    let (ops, error, _) = hot(&reader, "nvme0n1", 1).unwrap();
+    assert_eq!((ops, error), (11.0, 1.0));
+    check(
+        &reader,
+        "block_trace.write.latency.p50.seconds{device=nvme3n1}",
+        2e-3,
+    );
+    let missing = reader.source.report().missing;
+    assert!(missing.iter().any(|m| m.what == "12 events"), "{missing:?}");
+    reader.read().unwrap();
+    assert_eq!(reader.source.report().missing, []);
+}
+
+#[test]
+fn hotness_follows_the_present_and_ends() {
+    let tree = Tree::of("nvme-four");
+    let mut reader = Reader::new(tree.source("block_trace"));
+    reader.read().unwrap();
+    tree.write(PIPE, "");
+    // After a half-life of quiet, half.
+    reader.reads += 59;
+    reader.read().unwrap();
+    assert_eq!(hot(&reader, "nvme0n1", 1).unwrap().0, 5.0);
+    // After twenty, devices are forgotten.
+    reader.reads += 1200;
+    reader.read().unwrap();
+    assert_eq!(reader.streams("device="), [] as [&str; 0]);
+    assert_eq!(reader.number("block_trace.events.count"), Some(39.0));
+}
+
+#[test]
+fn a_trace_cut_at_every_byte() {
+    let tree = Tree::of("nvme-four");
+    tree.advance();
+    let whole = tree.read(PIPE);
+    let read = |bytes: &[u8]| {
+        // A new file: a file system may write an old one out when it is cut.
+        std::fs::remove_file(tree.path().join(PIPE)).unwrap();
+        tree.write(PIPE, bytes);
+        let mut reader = Reader::new(tree.source("block_trace"));
+        reader.read().unwrap();
+        reader
+    };
+    let expect = all(&read(&whole));
+    let mut lines = 0;
+    for end in 0..whole.len() {
+        lines += usize::from(end > 0 && whole[end - 1] == b'\n');
+        let cut = all(&read(&whole[..end]));
+        let events = cut["block_trace.events.count"];
+        assert!(
+            events <= lines as f64 && events >= lines as f64 - 1.0,
+            "{end}: {events} of {lines}"
+        );
+        for (stream, value) in &cut {
+            assert!(
+                value.is_finite() && *value >= 0.0,
+                "{end}: {stream} is {value}"
+            );
+            let counts = stream.contains(".count") || stream.contains("hot.ops");
+            assert!(
+                !counts
+                    || stream.contains("unmatched")
+                    || stream.contains("rank")
+                    || *value <= expect[stream],
+                "{end}: {stream}"
+            );
+        }
+    }
+}
+
+/// The pipe gives lines in pieces: wherever they are cut, nothing is lost or counted twice.
+#[test]
+fn a_trace_that_grows_by_pieces_is_the_same_trace() {
+    let tree = Tree::of("nvme-four");
+    tree.advance();
+    let whole = tree.read(PIPE);
+    let mut once = Reader::new(tree.source("block_trace"));
+    once.read().unwrap();
+    for piece in [1, 7, 100, 1000] {
+        std::fs::remove_file(tree.path().join(PIPE)).unwrap();
+        tree.write(PIPE, "");
+        let path = tree.path().join(PIPE);
+        let mut pipe = std::fs::File::options().append(true).open(path).unwrap();
+        let mut reader = Reader::new(tree.source("block_trace"));
+        for piece in whole.chunks(piece) {
+            pipe.write_all(piece).unwrap();
+            reader.read_after(0).unwrap();
+        }
+        assert_eq!(all(&reader), all(&once), "{piece}");
+    }
+}
+
+#[test]
+fn garbage_in_a_trace_is_a_fault_and_the_rest_is_read() {
+    let tree = Tree::of("nvme-four");
+    let good = tree.read(PIPE);
+    let garbage: [&[u8]; 6] = [
+        b"\0\0\0\n",
+        b"\xff\xfe\xfd\n",
+        b"a-1 [000] ..... 5,000000: block_rq_issue: 259,0 R 4096 () 8 + 8 [a]\n",
+        b" a-1 [000] ..... 5.000000: block_rq_issue: 259,0 R 4096 () 99999999999999999999999 + 8 [a]\n",
+        b"CPU:0 [LOST -1 EVENTS]\n",
+        &[b'x'; 100_000],
+    ];
+    for bad in garbage {
+        tree.write(PIPE, [bad, &good].concat());
+        let mut reader = Reader::new(tree.source("block_trace"));
+        let fault = reader.read().unwrap_err().to_string();
+        assert!(fault.contains("left out: "), "{fault}");
+        // The longest took the line that followed it with it.
+        let events = reader.number("block_trace.events.count").unwrap();
+        assert!(events >= 38.0, "{fault}: {events}");
+        let text = "       a-1 [000] ..... 6.000000: block_rq_issue: 259,0 R 4096 () 18446744073709551615 + 4294967295 [a]\n";
+        tree.write(PIPE, [bad, &good, text.as_bytes()].concat());
+        reader.read().unwrap();
+        assert_eq!(
+            reader.number("block_trace.events.count"),
+            Some(events + 1.0)
+        );
+    }
+}
+
+#[test]
+fn devices_and_work_are_bounded() {
+    let tree = Tree::of("nvme-four");
+    let line = |device: usize, sector: usize| {
+        format!(
+            "  a-1 [000] ..... 6.000000: block_rq_issue: 8,{device} R 4096 () {sector} + 8 [a]\n"
+        )
+    };
+    tree.write(PIPE, (0..100).map(|d| line(d, 8)).collect::<String>());
+    let mut reader = Reader::new(tree.source("block_trace"));
+    let fault = reader.read().unwrap_err().to_string();
+    assert!(fault.contains("36 events of further devices"), "{fault}");
+    assert_eq!(reader.streams("hot.ops").len(), 64);
+
+    tree.write(
+        PIPE,
+        (0..50_000).map(|i| line(0, i * 4096)).collect::<String>(),
+    );
+    let mut config = tree.config();
+    config.block_trace.events_max = 1000;
+    config.block_trace.counters = 100;
+    let mut reader = Reader::new(source(&config, "block_trace"));
+    reader.read_after(0).unwrap();
+    let first = reader.number("block_trace.events.count").unwrap();
+    assert!((1000.0..3000.0).contains(&first), "{first}");
+    while reader.number("block_trace.events.count") < Some(50_000.0) {
+        reader.read_after(0).unwrap();
+    }
+    // Each extent came once, and each could have come as often as all together by counters.
+    let (ops, error, _) = hot(&reader, "8:0", 1).unwrap();
+    assert!(
+        ops <= 501.0 && f64::from(error) >= ops - 1.0,
+        "{ops} {error}"
+    );
+}
+
+fn missing_of(reader: &Reader) -> Option<Missing> {
+    reader.source.report().missing.into_iter().next()
+}
+
+/// Reads of a file past the page cache, each 4 KiB, all within one MiB of it.
+fn read_directly(path: &Path, count: usize) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECT;
+    let Ok(fd) = rustix::fs::open(path, flags, Mode::empty()) else {
+        return false;
+    };
+    let mut room = vec![0; 8192];
+    let start = room.as_ptr().align_offset(4096);
+    (0..count).all(|i| {
+        let at = (i % 64 * 4096) as u64;
+        rustix::io::pread(&fd, &mut room[start..start + 4096], at) == Ok(4096)
+    })
+}
+
+fn instance_of(reader: &Reader) -> PathBuf {
+    let sees = reader.source.report().sees;
+    PathBuf::from(sees.rsplit_once("from ").unwrap().1)
+}
+
+#[test]
+fn this_machines_own_requests() {
+    const READS: usize = 2000;
+    let mut config = SourcesConfig::default();
+    let on = barograph_source::SourceConfig {
+        enabled: Some(true),
+        ..Default::default()
+    };
+    config.poll.insert("block_trace".to_owned(), on);
+    let mut reader = Reader::new(source(&config, "block_trace"));
+    reader.read().unwrap();
+    if let Some(missing) = missing_of(&reader) {
+        println!("no tracing here: {missing:?}");
+        assert!(reader.names.is_empty() && !missing.remedy.is_empty());
+        return;
+    }
+    let own = instance_of(&reader);
+    let tracefs = own.parent().unwrap().parent().unwrap().to_owned();
+    assert!(own.is_dir());
+
+    // One whose agent is gone is removed when another agent starts, one of somebody else is not.
+    let left = tracefs.join("instances/barograph-4294967295-1-7");
+    let foreign = tracefs.join(format!("instances/somebody-{}", std::process::id()));
+    std::fs::create_dir(&left).unwrap();
+    std::fs::create_dir(&foreign).unwrap();
+    let mut second = Reader::new(source(&config, "block_trace"));
+    second.read().unwrap();
+    assert!(!left.exists() && foreign.exists() && own.is_dir());
+    std::fs::remove_dir(&foreign).unwrap();
+    let other = instance_of(&second);
+    assert!(other != own && other.is_dir());
+    drop(second);
+    assert!(!other.exists());
+
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("read-directly");
+    std::fs::write(&file, vec![1; 1 << 20]).unwrap();
+    std::fs::File::open(&file).unwrap().sync_all().unwrap();
+    if read_directly(&file, READS) {
+        reader.read().unwrap();
+        let hottest = reader
+            .streams("hot.ops{")
+            .into_iter()
+            .max_by_key(|s| reader.number(s).unwrap() as u64);
+        let hottest = hottest.expect("a hot extent");
+        let ops = reader.number(&hottest).unwrap();
+        // The file's MiB may lie in two extents of the disk.
+        assert!(ops >= READS as f64 * 0.45, "{hottest}: {ops}");
+        let device = hottest
+            .split("device=")
+            .nth(1)
+            .unwrap()
+            .split(',')
+            .next()
+            .unwrap();
+        let p50 = reader
+            .number(&format!(
+                "block_trace.read.latency.p50.seconds{{device={device}}}"
+            ))
+            .unwrap();
+        assert!((1e-6..1.0).contains(&p50), "{p50}");
+        assert_eq!(
+            reader.number(&format!(
+                "block_trace.read.size.p50.bytes{{device={device}}}"
+            )),
+            Some(4096.0)
+        );
+        assert!(reader.number("block_trace.events.count").unwrap() >= 2.0 * READS as f64);
+        let cost = reader.number("block_trace.cost.seconds").unwrap();
+        println!("{hottest} {ops}; p50 {p50} s; cost {cost} s");
+    }
+    std::fs::remove_file(&file).unwrap();
+    drop(reader);
+    assert!(!own.exists(), "the instance is removed at the end");
+}
+
+/// More events than the smallest buffer holds: what is lost is counted, and nothing else is.
+#[test]
+fn what_this_machine_loses_is_counted() {
+    const READS: usize = 8000;
+    let mut config = SourcesConfig::default();
+    let on = barograph_source::SourceConfig {
+        enabled: Some(true),
+        ..Default::default()
+    };
+    config.poll.insert("block_trace".to_owned(), on);
+    config.block_trace.buffer_bytes = 0;
+    let mut reader = Reader::new(source(&config, "block_trace"));
+    reader.read().unwrap();
+    if missing_of(&reader).is_some() {
+        return;
+    }
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("read-and-lost");
+    std::fs::write(&file, vec![1; 1 << 20]).unwrap();
+    std::fs::File::open(&file).unwrap().sync_all().unwrap();
+    if read_directly(&file, READS) {
+        reader.read().unwrap();
+        let number = |stream: &str| reader.number(stream).unwrap();
+        let (events, lost) = (
+            number("block_trace.events.count"),
+            number("block_trace.lost.count"),
+        );
+        println!("{events} read, {lost} lost");
+        assert!(lost > 0.0 && events + lost >= 2.0 * READS as f64);
+        let missing = reader.source.report().missing;
+        assert!(missing.iter().any(|m| m.remedy.contains("buffer_bytes")));
+    }
+    std::fs::remove_file(&file).unwrap();
+}
+
+/// A process in a tree: what it has open, and where it is in it.
+fn open_file(tree: &Tree, pid: u32, fd: u32, target: &Path, position: u64) {
+    let fds = tree.path().join(format!("proc/{pid}/fd"));
+    std::fs::create_dir_all(&fds).unwrap();
+    let link = fds.join(fd.to_string());
+    let _ = std::fs::remove_file(&link);
+    std::os::unix::fs::symlink(target, link).unwrap();
+    let text = format!("pos:\t{position}\nflags:\t0100000\nmnt_id:\t29\nino:\t7\n");
+    tree.write(&format!("proc/{pid}/fdinfo/{fd}"), text);
+}
+
+#[test]
+fn positions_that_move_make_extents_hot() {
+    const MIB: u64 = 1 << 20;
+    let tree = Tree::of("empty");
+    tree.write("data/a", "a");
+    tree.write("data/b", "b");
+    let (a, b) = (tree.path().join("data/a"), tree.path().join("data/b"));
+    let mut reader = Reader::new(tree.source("file_trace"));
+    let mut at = |first: u64, second: u64| {
+        open_file(&tree, 10, 3, &a, first);
+        open_file(&tree, 11, 5, &b, second);
+        open_file(&tree, 11, 0, Path::new("/dev/null"), first);
+        reader.read_after(0).unwrap();
+    };
+    at(0, 0);
+    // From one extent into the next; the other file stays in its first.
+    at(MIB + 1, 4096);
+    at(2 * MIB, 8192);
+    at(2 * MIB, 12_288);
+    // Back to the beginning is no access.
+    at(0, 0);
+    let hot = |rank: u32| {
+        let number = |fact: &str| reader.number(&format!("file_trace.hot.{fact}{{rank={rank}}}"));
+        Some((number("ops")?, number("offset.bytes")?))
+    };
+    assert_eq!(hot(1), Some((3.0, 0.0)));
+    assert_eq!(hot(2), Some((2.0, MIB as f64)));
+    assert_eq!(hot(3), Some((1.0, 0.0)));
+    assert_eq!(hot(4), None);
+    assert_eq!(reader.number("file_trace.samples.count"), Some(10.0));
+    assert_eq!(reader.number("file_trace.moves.count"), Some(7.0));
+    let name = reader
+        .get("file_trace.hot.file.name{rank=1}")
+        .unwrap()
+        .value
+        .to_string();
+    use std::os::unix::fs::MetadataExt;
+    assert!(
+        name.ends_with(&format!(":{}", b.metadata().unwrap().ino())) && !name.contains('/'),
+        "{name}"
+    );
+}
+
+#[test]
+fn names_of_files_are_told_only_if_asked_for() {
+    let tree = Tree::of("empty");
+    tree.write("data/secret", "a");
+    let secret = tree.path().join("data/secret");
+    for names in [false, true] {
+        let mut config = tree.config();
+        config.file_trace.names = names;
+        let mut reader = Reader::new(source(&config, "file_trace"));
+        for position in [0, 4096] {
+            open_file(&tree, 10, 3, &secret, position);
+            reader.read().unwrap();
+        }
+        let name = reader
+            .get("file_trace.hot.file.name{rank=1}")
+            .unwrap()
+            .value
+            .to_string();
+        assert_eq!(name.contains("secret"), names, "{name}");
+        assert!(names || !reader.render(Ok(()), tree.path()).contains("secret"));
+    }
+}
+
+#[test]
+fn reads_of_few_files_each_come_round_to_all() {
+    let tree = Tree::of("empty");
+    tree.write("data/a", "a");
+    let a = tree.path().join("data/a");
+    let mut config = tree.config();
+    config.file_trace.processes_max = 3;
+    config.file_trace.files_max = 4;
+    let mut reader = Reader::new(source(&config, "file_trace"));
+    let mut samples = Vec::new();
+    for round in 0..8 {
+        for pid in 1..=5 {
+            open_file(&tree, pid, 3, &a, round * 4096);
+            open_file(&tree, pid, 4, &a, 0);
+        }
+        reader.read_after(0).unwrap();
+        samples.push(reader.number("file_trace.samples.count").unwrap());
+    }
+    assert_eq!(samples, [4.0, 8.0, 10.0, 14.0, 18.0, 20.0, 24.0, 28.0]);
+    // Each was seen twice at least, and had moved.
+    assert!(reader.number("file_trace.moves.count").unwrap() >= 5.0);
+
+    // One process with more than a read looks at.
+    for fd in 3..13 {
+        open_file(&tree, 3, fd, &a, 0);
+    }
+    for _ in 0..4 {
+        reader.read_after(0).unwrap();
+    }
+    let missing = reader.source.report().missing;
+    assert!(
+        missing.iter().any(|m| m.what == "6 open files"),
+        "{missing:?}"
+    );
+}
+
+#[test]
+fn broken_fdinfo_is_no_position() {
+    let tree = Tree::of("empty");
+    tree.write("data/a", "a");
+    let a = tree.path().join("data/a");
+    let mut reader = Reader::new(tree.source("file_trace"));
+    let broken: [&[u8]; 7] = [
+        b"",
+        b"pos:",
+        b"pos:\t",
+        b"pos:\t-1\n",
+        b"pos:\t5",
+        b"flags:\t0\n",
+        b"\xff\n\0pos:\t5\n",
+    ];
+    for text in broken {
+        open_file(&tree, 10, 3, &a, 0);
+        tree.write("proc/10/fdinfo/3", text);
+        reader.read().unwrap();
+        assert_eq!(reader.number("file_trace.samples.count"), Some(0.0));
+    }
+    for position in [0, i64::MAX as u64, 0, 1 << 40] {
+        open_file(&tree, 10, 3, &a, position);
+        reader.read().unwrap();
+    }
+    assert!(reader.streams("hot.ops").len() <= 16);
+    std::fs::remove_file(&a).unwrap();
+    reader.read().unwrap();
+    std::fs::remove_dir_all(tree.path().join("proc/10")).unwrap();
+    reader.read().unwrap();
+}
+
+/// This process is left out, so another one reads a file.
+#[test]
+fn a_process_of_this_machine() {
+    let mut config = SourcesConfig::default();
+    let on = barograph_source::SourceConfig {
+        enabled: Some(true),
+        ..Default::default()
+    };
+    config.poll.insert("file_trace".to_owned(), on);
+    config.file_trace.half_life_ms = 3_600_000;
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("positions");
+    std::fs::write(&file, "line\n".repeat(1000)).unwrap();
+    let mut reader = Reader::new(source(&config, "file_trace"));
+    let input = std::fs::File::open(&file).unwrap();
+    let mut other = std::process::Command::new("sleep")
+        .arg("60")
+        .stdin(input.try_clone().unwrap())
+        .spawn()
+        .unwrap();
+    reader.read_after(0).unwrap();
+    // The position belongs to the open file, which both have.
+    std::io::Seek::seek(&mut &input, std::io::SeekFrom::Start(4096)).unwrap();
+    reader.read_after(0).unwrap();
+    let _ = other.kill();
+    let _ = other.wait();
+    use std::os::unix::fs::MetadataExt;
+    let inode = file.metadata().unwrap().ino().to_string();
+    let names = reader.streams("hot.file.name");
+    let found = names.iter().any(|n| {
+        reader
+            .get(n)
+            .unwrap()
+            .value
+            .to_string()
+            .ends_with(&format!(":{inode}"))
+    });
+    std::fs::remove_file(&file).unwrap();
+    println!("{}", reader.source.report().sees);
+    assert!(found, "{names:?}");
+}
