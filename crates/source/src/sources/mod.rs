@@ -1,11 +1,14 @@
 //! The sources, one file per kernel interface, and the table that names them all.
 
+pub mod beegfs;
 pub mod cgroup;
 pub mod cpu;
 pub mod disk;
 pub mod filesystem;
+pub mod gpfs;
 pub mod memory;
 pub mod network;
+pub mod nfs;
 pub mod pressure;
 pub mod vm;
 
@@ -37,6 +40,9 @@ pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "pressure", interval_ms: 1000, usual: true, facts: &[pressure::Fact::SPECS], make: |c| Box::new(pressure::Pressure::new(c)) },
     Entry { name: "network", interval_ms: 1000, usual: true, facts: &[network::Fact::SPECS], make: |c| Box::new(network::Network::new(c)) },
     Entry { name: "cgroup", interval_ms: 2000, usual: true, facts: &[cgroup::Fact::SPECS], make: |c| Box::new(cgroup::Cgroups::new(c)) },
+    Entry { name: "nfs", interval_ms: 1000, usual: true, facts: &[nfs::Fact::SPECS], make: |c| Box::new(nfs::Nfs::new(c)) },
+    Entry { name: "gpfs", interval_ms: 10_000, usual: true, facts: &[gpfs::Fact::SPECS], make: |c| Box::new(gpfs::Gpfs::new(c)) },
+    Entry { name: "beegfs", interval_ms: 10_000, usual: false, facts: &[beegfs::Fact::SPECS], make: |c| Box::new(beegfs::Beegfs::new(c)) },
 ];
 
 /// Makes every source that the configuration enables.
@@ -105,8 +111,9 @@ mod tests {
             );
             let last = name.rsplit('.').next().unwrap();
             let expect = match last {
-                "bytes" | "ops" | "requests" | "seconds" | "pages" | "tasks" | "packets" | "count"
-                | "ratio" | "flag" | "name" | "blocks" | "joules" | "watts" | "celsius" => last,
+                "bytes" | "ops" | "requests" | "seconds" | "pages" | "tasks" | "packets"
+                | "count" | "ratio" | "flag" | "name" | "blocks" | "joules" | "watts"
+                | "celsius" => last,
                 "bytes_per_second" => "bytes/s",
                 "ops_per_second" => "ops/s",
                 "depth" => "requests",

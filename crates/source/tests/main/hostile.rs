@@ -8,7 +8,7 @@ use barograph_model::Sample;
 use crate::support::{Reader, Tree, source_names};
 
 /// Each file that a source reads on this machine.
-const FILES: [(&str, &str, &str); 17] = [
+const FILES: [(&str, &str, &str); 18] = [
     ("nvme-v2", "disk", "proc/diskstats"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/size"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/queue/scheduler"),
@@ -22,6 +22,7 @@ const FILES: [(&str, &str, &str); 17] = [
     ("nvme-v2", "network", "sys/class/net/eth0/operstate"),
     ("nvme-v2", "network", "sys/class/net/eth0/speed"),
     ("nvme-v2", "filesystem", "proc/self/mountinfo"),
+    ("nvme-v2", "nfs", "proc/self/mountstats"),
     ("nvme-v2", "cgroup", "sys/fs/cgroup/io.stat"),
     (
         "nvme-v2",

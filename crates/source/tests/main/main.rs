@@ -15,4 +15,5 @@ mod mounts;
 mod oracle;
 mod policies;
 mod poller;
+mod shared_storage;
 mod support;
