@@ -111,6 +111,10 @@ pub(super) struct Block<'a> {
 }
 
 #[derive(Debug, Default)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one at a time, on the stack: a box would cost an allocation a mount and read"
+)]
 enum Place<'a> {
     /// Between the mounts, or in one of another type.
     #[default]
@@ -132,6 +136,10 @@ struct Open<'a> {
 
 /// What a line means.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one at a time, on the stack: a box would cost an allocation a mount and read"
+)]
 pub(super) enum Step<'a> {
     /// No mount ends here.
     Inside,
