@@ -3,6 +3,7 @@
 pub mod btrfs;
 pub mod bmc;
 pub mod block_trace;
+pub mod beegfs;
 pub mod cgroup;
 pub mod clock;
 pub mod cpu;
@@ -18,6 +19,10 @@ pub mod memory;
 pub mod network;
 pub mod peer;
 pub mod power;
+pub mod gpfs;
+pub mod memory;
+pub mod network;
+pub mod nfs;
 pub mod pressure;
 pub mod raid;
 pub mod process;
@@ -67,6 +72,9 @@ pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "process", interval_ms: 2000, usual: true, facts: &[process::Fact::SPECS, process::NodeFact::SPECS], make: |c| Box::new(process::Processes::new(c)) },
     Entry { name: "block_trace", interval_ms: 1000, usual: false, facts: &[block_trace::Fact::SPECS, block_trace::HotFact::SPECS, block_trace::TraceFact::SPECS], make: |c| Box::new(block_trace::BlockTrace::new(c)) },
     Entry { name: "file_trace", interval_ms: 5000, usual: false, facts: &[file_trace::Fact::SPECS, file_trace::HotFact::SPECS], make: |c| Box::new(file_trace::FileTrace::new(c)) },
+    Entry { name: "nfs", interval_ms: 1000, usual: true, facts: &[nfs::Fact::SPECS], make: |c| Box::new(nfs::Nfs::new(c)) },
+    Entry { name: "gpfs", interval_ms: 10_000, usual: true, facts: &[gpfs::Fact::SPECS], make: |c| Box::new(gpfs::Gpfs::new(c)) },
+    Entry { name: "beegfs", interval_ms: 10_000, usual: false, facts: &[beegfs::Fact::SPECS], make: |c| Box::new(beegfs::Beegfs::new(c)) },
 ];
 
 /// Makes every source that the configuration enables.

@@ -12,6 +12,7 @@ const FILES: [(&str, &str, &str); 32] = [
 const FILES: [(&str, &str, &str); 23] = [
 const FILES: [(&str, &str, &str); 21] = [
 const FILES: [(&str, &str, &str); 22] = [
+const FILES: [(&str, &str, &str); 18] = [
     ("nvme-v2", "disk", "proc/diskstats"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/size"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/queue/scheduler"),
@@ -25,6 +26,7 @@ const FILES: [(&str, &str, &str); 22] = [
     ("nvme-v2", "network", "sys/class/net/eth0/operstate"),
     ("nvme-v2", "network", "sys/class/net/eth0/speed"),
     ("nvme-v2", "filesystem", "proc/self/mountinfo"),
+    ("nvme-v2", "nfs", "proc/self/mountstats"),
     ("nvme-v2", "cgroup", "sys/fs/cgroup/io.stat"),
     (
         "nvme-v2",

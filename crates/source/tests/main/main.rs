@@ -22,5 +22,6 @@ mod policies;
 mod poller;
 mod raid;
 mod power;
+mod shared_storage;
 mod support;
 mod trace;

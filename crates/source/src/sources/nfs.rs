@@ -1,0 +1,259 @@
+//! `/proc/self/mountstats`: what the NFS mounts of this node do, and how long their server takes.
+//!
+//! Format: `nfs_show_stats` (fs/nfs/super.c), the counters of fs/nfs/iostat.h and the transports and
+//! operations of net/sunrpc/stats.c and xprtsock.c of the kernel; in words, mountstats(8) and
+//! nfsiostat(8) of nfs-utils. A mount's block ends with an empty line, so that one which is cut is
+//! known to be.
+//!
+//! Mounts of one export share their counters when the kernel lets them share a superblock: both
+//! then show the traffic of both.
+
+mod block;
+
+use crate::config::Globs;
+use crate::error::{BadLines, Faults};
+use crate::fact::{FactSet, facts};
+use crate::report::counted;
+use crate::util::file::{HeldFile, SysRoot};
+use crate::util::parse::{cut, escape, lines, unescape_octal};
+use crate::util::rate::Meter;
+use crate::util::roster::Roster;
+use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+
+use super::{absent_or_fault, missing_proc};
+use block::{Block, Step, Traffic};
+
+/// Most NFS mounts that are followed.
+const MOUNTS_MAX: usize = 1024;
+/// Milliseconds in a second: the unit of the times in the file.
+const MS_PER_S: f64 = 1000.0;
+
+facts! {
+    /// Facts of one NFS mount.
+    pub(crate) enum Fact in "nfs" {
+        ReadBytes: Counter Int "read.bytes" "bytes" "Read from the server.";
+        WriteBytes: Counter Int "write.bytes" "bytes" "Written to the server.";
+        ApplicationRead: Counter Int "application.read.bytes" "bytes" "Read by programs, from the server or the page cache.";
+        ApplicationWrite: Counter Int "application.write.bytes" "bytes" "Written by programs, to the page cache or the server.";
+        ReadOps: Counter Int "read.ops" "ops" "READ operations that ended.";
+        WriteOps: Counter Int "write.ops" "ops" "WRITE operations that ended.";
+        OtherOps: Counter Int "other.ops" "ops" "Operations that ended and were neither READ nor WRITE, most of them on metadata.";
+        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Read from the server per second, since the last read.";
+        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Written to the server per second, since the last read.";
+        ReadLatency: Gauge Float "read.latency.seconds" "seconds" "Mean round trip of the READs since the last read, from sent to answered.";
+        WriteLatency: Gauge Float "write.latency.seconds" "seconds" "Mean round trip of the WRITEs since the last read, from sent to answered.";
+        OtherLatency: Gauge Float "other.latency.seconds" "seconds" "Mean round trip of the other operations since the last read.";
+        ReadWait: Gauge Float "read.wait.seconds" "seconds" "Mean time that those READs stood in a queue of this node before they were sent.";
+        WriteWait: Gauge Float "write.wait.seconds" "seconds" "Mean time that those WRITEs stood in a queue of this node before they were sent.";
+        Retransmits: Counter Int "retransmits.count" "count" "Requests that were sent again.";
+        Timeouts: Counter Int "timeouts.count" "count" "Requests that the server did not answer in time.";
+        Errors: Counter Int "errors.count" "count" "Operations that ended with an error.";
+        Connects: Counter Int "connects.count" "count" "Connections made to the server; growth means that they break.";
+    }
+}
+
+/// The source `nfs`.
+pub struct Nfs {
+    file: HeldFile,
+    bytes: Vec<u8>,
+    skip: Globs,
+    mounts: Roster<Mount>,
+    absent: Option<String>,
+    read_once: bool,
+}
+
+enum Mount {
+    Followed(Box<Followed>),
+    /// Left out by configuration.
+    Skipped,
+    /// Cannot be a label.
+    Unnameable(String),
+}
+
+struct Followed {
+    label: String,
+    facts: FactSet<Fact>,
+    read: Meter,
+    write: Meter,
+    last: Option<Traffic>,
+    /// Monotonic time of the last block: of two mounts on one place only the first is taken.
+    put_ns: Option<i64>,
+}
+
+impl Nfs {
+    /// Below the configured root.
+    pub fn new(config: &SourcesConfig) -> Self {
+        let root = SysRoot::new(&config.sys_root);
+        Self {
+            file: root.until_end("proc/self/mountstats"),
+            bytes: Vec::new(),
+            skip: Globs::new(&config.filesystem.skip_mounts),
+            mounts: Roster::new(MOUNTS_MAX),
+            absent: None,
+            read_once: false,
+        }
+    }
+
+    fn read_blocks(&mut self, now_ns: i64, batch: &mut Batch) -> BadLines {
+        let mut bad = BadLines::default();
+        let mut block = Block::default();
+        for line in lines(&self.bytes) {
+            match block.step(line) {
+                Step::Inside => {}
+                Step::Bad => bad.add(line),
+                Step::Whole(name, device, traffic) => {
+                    let make = || Some(Mount::new(name, device, &self.skip));
+                    if let Some(Mount::Followed(mount)) = self.mounts.visit(name, make) {
+                        mount.put(now_ns, batch, &traffic);
+                    }
+                }
+            }
+        }
+        if block.is_open() || !cut(&self.bytes).is_empty() {
+            bad.add(cut(&self.bytes));
+        }
+        bad
+    }
+}
+
+impl Source for Nfs {
+    fn name(&self) -> &'static str {
+        "nfs"
+    }
+
+    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+        if !absent_or_fault(self.file.read(&mut self.bytes), &mut self.absent)? {
+            return Ok(());
+        }
+        self.read_once = true;
+        let mut faults = Faults::default();
+        self.mounts.begin();
+        let bad = self.read_blocks(now_ns, batch);
+        // A mount that a broken file does not name may well be there.
+        if !bad.any() {
+            self.mounts.sweep(|mount| {
+                if let Mount::Followed(mount) = mount {
+                    mount.facts.retire(batch);
+                }
+            });
+        }
+        bad.report(self.file.path(), &mut faults);
+        let refused = self.mounts.refused();
+        if refused > 0 {
+            faults.add(SourceError::TooMany {
+                what: "NFS mounts",
+                refused,
+                max: MOUNTS_MAX,
+            });
+        }
+        faults.finish()
+    }
+
+    fn report(&self) -> Report {
+        let mut missing: Vec<_> = missing_proc("NFS mounts", &self.absent)
+            .into_iter()
+            .collect();
+        let (mut followed, mut skipped) = (Vec::new(), Vec::new());
+        for (name, mount) in self.mounts.iter() {
+            match mount {
+                Mount::Followed(mount) => followed.push(mount.label.clone()),
+                Mount::Skipped => skipped.push(escape(&unescape_octal(name))),
+                Mount::Unnameable(why) => missing.push(Missing::new(
+                    format!("NFS mount {}", escape(name)),
+                    why.as_str(),
+                    "mount it at a shorter path",
+                )),
+            }
+        }
+        if self.read_once && self.absent.is_none() && self.mounts.len() == 0 {
+            missing.push(Missing::new(
+                "NFS statistics",
+                "no NFS file system is mounted in the agent's mount namespace",
+                "nothing on a node without NFS; mount one, or run the agent in the host's namespace",
+            ));
+        }
+        let mut sees = match followed.is_empty() {
+            true => "no NFS mounts".to_owned(),
+            false => format!(
+                "{}: {}",
+                counted(followed.len(), "NFS mount"),
+                followed.join(", ")
+            ),
+        };
+        if !skipped.is_empty() {
+            sees += &format!("; left out by configuration: {}", skipped.join(", "));
+        }
+        Report { sees, missing }
+    }
+}
+
+impl Mount {
+    fn new(name: &[u8], device: &[u8], skip: &Globs) -> Self {
+        let label = escape(&unescape_octal(name));
+        if skip.matches(&label) {
+            return Self::Skipped;
+        }
+        let device = escape(&unescape_octal(device));
+        match FactSet::labelled([("mount", label.clone()), ("device", device)]) {
+            Ok(facts) => Self::Followed(Box::new(Followed {
+                label,
+                facts,
+                read: Meter::default(),
+                write: Meter::default(),
+                last: None,
+                put_ns: None,
+            })),
+            Err(fault) => Self::Unnameable(fault.to_string()),
+        }
+    }
+}
+
+impl Followed {
+    fn put(&mut self, now_ns: i64, batch: &mut Batch, traffic: &Traffic) {
+        let at_ns = batch.monotonic_ns();
+        if self.put_ns.replace(at_ns) == Some(at_ns) {
+            return;
+        }
+        let facts = &mut self.facts;
+        for (fact, value) in [
+            (Fact::ReadBytes, traffic.server_read_bytes),
+            (Fact::WriteBytes, traffic.server_write_bytes),
+            (Fact::ApplicationRead, traffic.read_bytes),
+            (Fact::ApplicationWrite, traffic.write_bytes),
+            (Fact::ReadOps, traffic.read.ops),
+            (Fact::WriteOps, traffic.write.ops),
+            (Fact::OtherOps, traffic.other.ops),
+            (Fact::Retransmits, traffic.retransmits()),
+            (Fact::Timeouts, traffic.timeouts()),
+        ] {
+            facts.count(batch, now_ns, fact, value);
+        }
+        if let Some(errors) = traffic.errors {
+            facts.count(batch, now_ns, Fact::Errors, errors);
+        }
+        if let Some(connects) = traffic.connects {
+            facts.count(batch, now_ns, Fact::Connects, connects);
+        }
+        if let Some(rate) = self.read.rate(at_ns, traffic.server_read_bytes) {
+            facts.derived(batch, now_ns, Fact::ReadRate, rate);
+        }
+        if let Some(rate) = self.write.rate(at_ns, traffic.server_write_bytes) {
+            facts.derived(batch, now_ns, Fact::WriteRate, rate);
+        }
+        let Some(last) = self.last.replace(*traffic) else {
+            return;
+        };
+        // Without an operation in between there is no time of one.
+        for (fact, mean_ms) in [
+            (Fact::ReadLatency, traffic.read.round_trip_ms(&last.read)),
+            (Fact::WriteLatency, traffic.write.round_trip_ms(&last.write)),
+            (Fact::OtherLatency, traffic.other.round_trip_ms(&last.other)),
+            (Fact::ReadWait, traffic.read.wait_ms(&last.read)),
+            (Fact::WriteWait, traffic.write.wait_ms(&last.write)),
+        ] {
+            if let Some(mean_ms) = mean_ms {
+                facts.derived(batch, now_ns, fact, mean_ms / MS_PER_S);
+            }
+        }
+    }
+}
