@@ -1,12 +1,11 @@
 //! From what SQLite says to what helps the asker: whose fault, which names come near, what to do.
 
-use barograph_model::{SqlFault, SqlFaultKind, SqlLimits};
+use barograph_model::{SqlFault, SqlFaultKind, SqlLimits, near};
 use rusqlite::{Error, ErrorCode};
 
 use crate::QueryError;
 use crate::catalogue::Names;
 use crate::guard::{FUNCTIONS_ALLOWED, Guard};
-use crate::suggest::near;
 use crate::text::tokens;
 
 /// Most columns that a message lists.
@@ -135,7 +134,7 @@ impl Circumstances<'_> {
 
 fn did_you_mean(wanted: &str, names: &[String]) -> String {
     let wanted = wanted.rsplit("main.").next().unwrap_or(wanted);
-    match near(wanted, names) {
+    match near(wanted, names.iter().map(String::as_str)) {
         near if near.is_empty() => String::new(),
         near => format!("; did you mean {}?", near.join(" or ")),
     }

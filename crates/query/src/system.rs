@@ -136,6 +136,7 @@ pub(crate) static SYSTEM: [Listing; 7] = [
             ("groups", "INTEGER"),
             ("state", "TEXT"),
             ("reason", "TEXT"),
+            ("remedy", "TEXT"),
             ("evaluations", "INTEGER"),
             ("cost_ns_mean", "REAL"),
         ],

@@ -27,6 +27,7 @@
 //! sources (truncation, garbage, allocation) follow from the table.
 
 mod batch;
+mod catalogue;
 mod config;
 mod error;
 mod fact;
@@ -42,6 +43,7 @@ pub mod policy;
 pub mod sources;
 
 pub use batch::{Batch, FACTS_MAX, FactId};
+pub use catalogue::{SourceSpec, catalogue, cost_of, source_of};
 pub use config::{
     CgroupConfig, DiskConfig, FilesystemConfig, NetworkConfig, PolicyKind, SourceConfig,
     SourcesConfig, TierConfig, TierRule,
