@@ -110,7 +110,7 @@ mod tests {
         };
         check("diskreadbytes", &["disk.read.bytes", "disk.write.bytes"]);
         check("disk_raed_bytes", &["disk.read.bytes", "disk.write.bytes"]);
-        check("Disk.Write.Byte", &["disk.write.bytes", "disk.read.bytes"]);
+        check("Disk.Write.Byte", &["disk.write.bytes"]);
         check("read.bytes", &["disk.read.bytes"]);
         check("disk.read.bytes.total", &["disk.read.bytes"]);
         check("memory_total", &["memory.total.bytes"]);

@@ -5,5 +5,5 @@
 CREATE INSIGHT block.hotness.offset.bytes UNIT 'bytes'
 HELP 'Offsets of the hottest blocks, by device and rank (Apollo, Table 1, row 4).'
 AS SELECT device, rank, value FROM block_trace_hot_offset_bytes
-UNION ALL SELECT NULL AS device, rank, f.value FROM file_trace_hot_offset_bytes f CROSS JOIN block_traced_count t
+UNION ALL SELECT NULL AS device, f.rank, f.value FROM file_trace_hot_offset_bytes f CROSS JOIN block_traced_count t
 WHERE t.value = 0

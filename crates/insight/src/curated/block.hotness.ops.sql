@@ -12,5 +12,5 @@
 CREATE INSIGHT block.hotness.ops UNIT 'ops'
 HELP 'Accesses to the hottest blocks, by device and rank (Apollo, Table 1, row 4).'
 AS SELECT device, rank, value FROM block_trace_hot_ops
-UNION ALL SELECT NULL AS device, rank, f.value FROM file_trace_hot_ops f CROSS JOIN block_traced_count t
+UNION ALL SELECT NULL AS device, f.rank, f.value FROM file_trace_hot_ops f CROSS JOIN block_traced_count t
 WHERE t.value = 0

@@ -6,6 +6,6 @@
 -- No value: while no disk below a block device has a known bandwidth; set sources.disk.bandwidth_max, or let the disks work
 CREATE INSIGHT device.bandwidth.max.bytes_per_second UNIT 'bytes/s'
 HELP 'Greatest bandwidth of the disks below a block device.'
-AS SELECT device, max(p.value) AS value
+AS SELECT o.device, max(p.value) AS value
 FROM device_on_flag o JOIN disk_peak_bytes_per_second p USING (disk)
-WHERE o.value GROUP BY device
+WHERE o.value GROUP BY o.device

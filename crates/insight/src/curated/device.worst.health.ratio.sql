@@ -4,6 +4,6 @@
 -- No value: while no disk below a block device has a known health; see what source health lacks with `baro doctor`
 CREATE INSIGHT device.worst.health.ratio UNIT 'ratio'
 HELP 'Health of the worst disk below a block device.'
-AS SELECT device, min(h.value) AS value
+AS SELECT o.device, min(h.value) AS value
 FROM device_on_flag o JOIN disk_health_ratio h USING (disk)
-WHERE o.value GROUP BY device
+WHERE o.value GROUP BY o.device

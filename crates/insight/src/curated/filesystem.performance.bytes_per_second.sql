@@ -15,5 +15,5 @@
 -- No value: while no mount stands on a disk of this node with a known bandwidth; set sources.disk.bandwidth_max, or let the disks work
 CREATE INSIGHT filesystem.performance.bytes_per_second UNIT 'bytes/s'
 HELP 'Greatest bandwidth of the disks below a mount (Apollo, Table 1, row 3; the rest of the tuple are filesystem.block.bytes, .compression.name, .raid.name, .devices.count).'
-AS SELECT mount, d.value AS value
+AS SELECT f.mount, d.value AS value
 FROM filesystem_block_bytes f JOIN device_bandwidth_max_bytes_per_second d USING (device)
