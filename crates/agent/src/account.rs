@@ -35,7 +35,10 @@ pub fn account(report: &InsightReport, sources: &[SourceReport]) -> Account {
         InsightState::Failed => Account {
             state: "failed",
             reason: report.reason.clone(),
-            remedy: format!("see what it computes: `baro insight explain {}`", report.name),
+            remedy: format!(
+                "see what it computes: `baro insight explain {}`",
+                report.name
+            ),
         },
         InsightState::Waiting => lacking(report, sources),
     }
@@ -139,7 +142,10 @@ impl Cause {
             return Self {
                 pending: true,
                 ..cause(
-                    format!(" from source {source}: it has been read {} so far", times(report.polls)),
+                    format!(
+                        " from source {source}: it has been read {} so far",
+                        times(report.polls)
+                    ),
                     "wait for its next look".into(),
                 )
             };
@@ -211,7 +217,10 @@ fn told_by(report: &SourceReport, metric: &str, when: &str, helps: &str) -> (Str
 fn about<'a>(report: &'a SourceReport, metric: &str) -> Option<&'a Missing> {
     let words = |missing: &Missing| {
         let text = format!("{} {}", missing.what, missing.why).to_lowercase();
-        metric.split(['.', '_']).filter(|w| text.contains(w)).count()
+        metric
+            .split(['.', '_'])
+            .filter(|w| text.contains(w))
+            .count()
     };
     let mut best: Option<(usize, &Missing)> = None;
     for missing in &report.missing {
@@ -229,7 +238,11 @@ mod tests {
     use super::*;
 
     fn source(name: &'static str, state: SourceState, missing: Vec<Missing>) -> SourceReport {
-        let streams = if state == SourceState::Unavailable { 0 } else { 4 };
+        let streams = if state == SourceState::Unavailable {
+            0
+        } else {
+            4
+        };
         SourceReport {
             source: name,
             state,
@@ -327,7 +340,10 @@ mod tests {
             ..source("disk", SourceState::Ok, Vec::new())
         };
         check(
-            vec![metric("disk.read.bytes_per_second"), metric("no.such.bytes")],
+            vec![
+                metric("disk.read.bytes_per_second"),
+                metric("no.such.bytes"),
+            ],
             &[young],
             (
                 "waiting",
@@ -344,7 +360,11 @@ mod tests {
             says: (when.into(), helps.into()),
         };
         check(
-            vec![row("my.insight", "while all is idle (x / 0)", "do something")],
+            vec![row(
+                "my.insight",
+                "while all is idle (x / 0)",
+                "do something",
+            )],
             &[],
             (
                 "unavailable",

@@ -72,7 +72,11 @@ pub fn sources_markdown() -> String {
         );
     }
     for spec in catalogue() {
-        page += &format!("\n## {}\n\nRead every {}", spec.name, every(spec.interval_ms));
+        page += &format!(
+            "\n## {}\n\nRead every {}",
+            spec.name,
+            every(spec.interval_ms)
+        );
         page += &match spec.usual {
             true => ".\n".to_owned(),
             false => format!(
@@ -180,7 +184,11 @@ mod tests {
     fn every_fact_is_in_the_page_of_sources() {
         let page = sources_markdown();
         for fact in catalogue().flat_map(|s| s.facts.iter().copied().flatten()) {
-            assert!(page.contains(&format!("| `{}` |", fact.name)), "{}", fact.name);
+            assert!(
+                page.contains(&format!("| `{}` |", fact.name)),
+                "{}",
+                fact.name
+            );
         }
     }
 

@@ -84,7 +84,8 @@ fn descriptor(labels: Labels) -> Descriptor {
         value_type: ValueType::Float,
         unit: Unit::new("seconds").expect("a literal"),
         kind: Kind::Gauge,
-        help: "For how long the disk has been saturated (hardly ever idle); 0 when it is not".into(),
+        help: "For how long the disk has been saturated (hardly ever idle); 0 when it is not"
+            .into(),
     }
 }
 

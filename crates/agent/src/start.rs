@@ -159,10 +159,7 @@ pub(crate) fn graph<'a>(
         }
     }
     let configured = config.insights.iter().map(String::as_str);
-    create_all(
-        &mut graph,
-        configured.chain(kept).collect(),
-    );
+    create_all(&mut graph, configured.chain(kept).collect());
     graph
 }
 

@@ -249,7 +249,11 @@ impl Observer {
 /// Names of streams that resemble `name`, best first.
 fn near_names(view: &View, name: &str) -> Vec<String> {
     // The view is sorted: one name, many labels.
-    let mut known: Vec<&str> = view.streams.iter().map(|s| s.descriptor.name.as_str()).collect();
+    let mut known: Vec<&str> = view
+        .streams
+        .iter()
+        .map(|s| s.descriptor.name.as_str())
+        .collect();
     known.dedup();
     let near = barograph_model::near(name, known);
     near.into_iter().map(str::to_owned).collect()

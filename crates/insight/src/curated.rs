@@ -29,6 +29,7 @@ pub fn curated() -> Vec<(&'static str, &'static str)> {
         "block.traced.count.sql",
         "block.hotness.ops.sql",
         "block.hotness.offset.bytes.sql",
+        "device.health.by_basis.ratio.sql",
         "device.health.ratio.sql",
         "network.health.seconds.sql",
         "disk.health.ratio.sql",
@@ -53,7 +54,7 @@ pub fn curated() -> Vec<(&'static str, &'static str)> {
 
 /// The measured metrics that they read. Tell the graph of them (`Graph::know_metric`) before the
 /// insights are created: their streams come later, or never where a node has no such device.
-pub fn curated_inputs() -> [&'static str; 36] {
+pub fn curated_inputs() -> [&'static str; 37] {
     [
         "block_trace.hot.offset.bytes",
         "block_trace.hot.ops",
@@ -78,6 +79,7 @@ pub fn curated_inputs() -> [&'static str; 36] {
         "filesystem.total.bytes",
         "health.bad.blocks",
         "health.read.blocks",
+        "health.spare.ratio",
         "health.total.blocks",
         "health.write.blocks",
         "job.local.read.bytes",

@@ -11,10 +11,10 @@ use sqlparser::ast::{
 };
 
 use crate::InsightError;
-use crate::names;
 use crate::aggregate::Aggregate;
 use crate::compile::{Compiler, Place};
 use crate::expr::{Column, Expr, Field};
+use crate::names;
 use crate::slot::Store;
 use crate::value::Val;
 

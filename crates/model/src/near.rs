@@ -60,10 +60,7 @@ impl Folded {
     fn new(name: &str) -> Self {
         let lower = name.to_lowercase();
         let words = lower.split(|c: char| !c.is_alphanumeric());
-        let words: Vec<String> = words
-            .filter(|w| !w.is_empty())
-            .map(str::to_owned)
-            .collect();
+        let words: Vec<String> = words.filter(|w| !w.is_empty()).map(str::to_owned).collect();
         let whole = words.concat();
         Self { words, whole }
     }

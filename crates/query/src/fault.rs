@@ -6,6 +6,8 @@ use rusqlite::{Error, ErrorCode};
 use crate::QueryError;
 use crate::catalogue::Names;
 use crate::guard::{FUNCTIONS_ALLOWED, Guard};
+use crate::live::Live;
+use crate::system::insight_without_streams;
 use crate::text::tokens;
 
 /// Most columns that a message lists.
@@ -17,6 +19,7 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) limits: &'a SqlLimits,
     pub(crate) guard: &'a Guard,
     pub(crate) names: &'a Names,
+    pub(crate) live: &'a Live,
 }
 
 /// A fault of this kind.
@@ -102,6 +105,10 @@ impl Circumstances<'_> {
     }
 
     fn unknown_table(&self, table: &str) -> String {
+        let bare = table.rsplit("main.").next().unwrap_or(table);
+        if let Some(why) = insight_without_streams(self.live, bare) {
+            return format!("no table {table} now: {why}");
+        }
         match did_you_mean(table, &self.names.all()) {
             near if near.is_empty() => {
                 format!("no table {table}; `SELECT name FROM tables` lists them")

@@ -44,7 +44,6 @@ mod pool;
 #[cfg(feature = "bundled")]
 mod rows;
 #[cfg(feature = "bundled")]
-#[cfg(feature = "bundled")]
 mod text;
 
 #[cfg(feature = "loadable")]

@@ -39,8 +39,14 @@ fn fill(rig: &mut Rig) {
             write_rate,
         );
         rig.stream(&format!("disk.busy.ratio{{device={device}}}"), busy);
-        rig.stream(&format!("disk.read.ops_per_second{{device={device}}}"), 30.0);
-        rig.stream(&format!("disk.write.ops_per_second{{device={device}}}"), 20.0);
+        rig.stream(
+            &format!("disk.read.ops_per_second{{device={device}}}"),
+            30.0,
+        );
+        rig.stream(
+            &format!("disk.write.ops_per_second{{device={device}}}"),
+            20.0,
+        );
     }
     rig.stream("disk.inflight.requests{device=nvme0n1}", 8);
     rig.stream("disk.concurrency.max.requests{device=nvme0n1}", 32);
@@ -74,7 +80,10 @@ fn stacks(rig: &mut Rig) {
         ("md0", "raid"),
         ("dm-0", "lvm"),
     ] {
-        rig.stream(&format!("device.kind.name{{device={device}}}"), Value::text(kind));
+        rig.stream(
+            &format!("device.kind.name{{device={device}}}"),
+            Value::text(kind),
+        );
     }
     for (device, disk, on) in [
         ("nvme0n1", "nvme0n1", true),
@@ -85,7 +94,10 @@ fn stacks(rig: &mut Rig) {
         // What is no longer below another may say so before its stream ends.
         ("dm-0", "sda", false),
     ] {
-        rig.stream(&format!("device.on.flag{{device={device},disk={disk}}}"), on);
+        rig.stream(
+            &format!("device.on.flag{{device={device},disk={disk}}}"),
+            on,
+        );
     }
     rig.stream("disk.bandwidth.max.bytes_per_second{device=sda}", 200.0);
     rig.stream("raid.replication.count{device=md0}", 2);
@@ -103,7 +115,14 @@ fn stacks(rig: &mut Rig) {
             rig.stream(&format!("health.{name}.blocks{{device={device}}}"), value);
         }
     }
-    for (mount, device, block) in [("/", "dm-0", 4_096), ("/data", "md0", 1_024), ("/tmp", "tmpfs", 4_096)] {
+    // nvme0n1 tells of both, nvme1n1 of its spares only.
+    rig.stream("health.spare.ratio{device=nvme0n1}", 0.5);
+    rig.stream("health.spare.ratio{device=nvme1n1}", 0.75);
+    for (mount, device, block) in [
+        ("/", "dm-0", 4_096),
+        ("/data", "md0", 1_024),
+        ("/tmp", "tmpfs", 4_096),
+    ] {
         let labels = format!("device={device},fstype=f,mount={mount},tier=t");
         rig.stream(&format!("filesystem.block.bytes{{{labels}}}"), block);
     }
@@ -166,8 +185,14 @@ fn values() {
             "device.fault_tolerance.count{device=md0}=Float(1.5)",
             "device.fault_tolerance.count{device=nvme0n1}=Float(1.0)",
             "device.fault_tolerance.count{device=sda}=Float(0.75)",
-            // 1 - 0/1000, 1 - 250/1000, 1 - 0/1000
+            "device.health.by_basis.ratio{basis=blocks,device=nvme0n1}=Float(1.0)",
+            "device.health.by_basis.ratio{basis=blocks,device=sda}=Float(0.75)",
+            "device.health.by_basis.ratio{basis=blocks,device=sdb}=Float(1.0)",
+            "device.health.by_basis.ratio{basis=spare,device=nvme0n1}=Float(0.5)",
+            "device.health.by_basis.ratio{basis=spare,device=nvme1n1}=Float(0.75)",
+            // 1 - 0/1000, the spares that are left, 1 - 250/1000, 1 - 0/1000
             "device.health.ratio{device=nvme0n1}=Float(1.0)",
+            "device.health.ratio{device=nvme1n1}=Float(0.75)",
             "device.health.ratio{device=sda}=Float(0.75)",
             "device.health.ratio{device=sdb}=Float(1.0)",
             // (300 + 100) / 1000
@@ -193,6 +218,7 @@ fn values() {
             "device.worst.health.ratio{device=nvme0n1}=Float(1.0)",
             "device.worst.health.ratio{device=sda}=Float(0.75)",
             "disk.health.ratio{disk=nvme0n1}=Float(1.0)",
+            "disk.health.ratio{disk=nvme1n1}=Float(0.75)",
             "disk.health.ratio{disk=sda}=Float(0.75)",
             "disk.health.ratio{disk=sdb}=Float(1.0)",
             "disk.peak.bytes_per_second{disk=nvme0n1}=Float(1000.0)",
@@ -303,7 +329,10 @@ fn files_are_named_after_their_insight_and_say_what_they_mean() {
         let read: BTreeSet<&str> = report.inputs.iter().map(String::as_str).collect();
         assert_eq!(named, read, "{file}");
         let none = sql.lines().find_map(|l| l.strip_prefix("-- No value: "));
-        assert!(none.is_none_or(|l| l.contains("; ")), "{file}: say what helps after a semicolon");
+        assert!(
+            none.is_none_or(|l| l.contains("; ")),
+            "{file}: say what helps after a semicolon"
+        );
         assert!(!rig.report(name).help.is_empty(), "{file}");
         let dropped = rig
             .graph
@@ -334,9 +363,15 @@ fn each_of_the_fifteen_rows_has_its_insight() {
         let text: String = sql.replace("\n--", "");
         assert!(text.contains("Apollo, Table 1, row"), "{file}");
         let rows = text.split("Table 1, row").skip(1);
-        let told = rows.filter_map(|r| r.split(['.', ':', ' ', ',', ')']).find_map(|w| w.parse().ok()));
+        let told = rows.filter_map(|r| {
+            r.split(['.', ':', ' ', ',', ')'])
+                .find_map(|w| w.parse().ok())
+        });
         let told: Vec<u8> = told.collect();
-        assert!(told.contains(&row) || row == 11, "{file}: row {row} of {told:?}");
+        assert!(
+            told.contains(&row) || row == 11,
+            "{file}: row {row} of {told:?}"
+        );
     }
 }
 
@@ -354,7 +389,11 @@ fn files_stand_in_for_blocks_that_are_not_traced() {
     rig.stream("block_trace.hot.ops{device=sda,rank=0}", 7);
     let outputs = rig.outputs();
     assert!(outputs.contains(&"block.hotness.ops{device=sda,rank=0}=Int(7)".to_owned()));
-    assert!(!outputs.iter().any(|o| o.starts_with("block.hotness.ops{rank=0}")));
+    assert!(
+        !outputs
+            .iter()
+            .any(|o| o.starts_with("block.hotness.ops{rank=0}"))
+    );
 }
 
 #[test]
@@ -366,7 +405,10 @@ fn the_nodes_own_counters_stand_in_for_its_management_controller() {
     rig.stream("disk.read.ops_per_second{device=sda}", 0.0);
     rig.stream("disk.write.ops_per_second{device=sda}", 0.0);
     let outputs = rig.outputs();
-    assert!(!outputs.iter().any(|o| o.contains("per_transfer")), "x / 0 is no value");
+    assert!(
+        !outputs.iter().any(|o| o.contains("per_transfer")),
+        "x / 0 is no value"
+    );
     let lacks = rig.report("energy.per_transfer").lacks;
     let [Lack::Row { insight, says }] = lacks.as_slice() else {
         panic!("{lacks:?}");
@@ -409,7 +451,12 @@ fn what_is_lacking_is_followed_down_to_what_is_measured() {
     };
     assert_eq!(
         lacking("device.fault_tolerance.count"),
-        ["device.on.flag", "health.bad.blocks", "health.total.blocks"]
+        [
+            "device.on.flag",
+            "health.bad.blocks",
+            "health.spare.ratio",
+            "health.total.blocks"
+        ]
     );
     assert_eq!(
         lacking("energy.per_transfer"),
@@ -435,31 +482,51 @@ fn sqlite_gives_the_same_with_insights_as_views() {
     rig.run();
     let sqlite = Connection::open_in_memory().unwrap();
     for input in curated_inputs() {
-        let given: Vec<_> = rig.given.iter().map(|(text, value)| (descriptor(text, value.value_type()), value)).collect();
+        let given: Vec<_> = rig
+            .given
+            .iter()
+            .map(|(text, value)| (descriptor(text, value.value_type()), value))
+            .collect();
         let of_table = || given.iter().filter(|(d, _)| d.name.as_str() == input);
-        let labels: BTreeSet<&str> = of_table().flat_map(|(d, _)| d.labels.iter().map(|(n, _)| n)).collect();
+        let labels: BTreeSet<&str> = of_table()
+            .flat_map(|(d, _)| d.labels.iter().map(|(n, _)| n))
+            .collect();
         let columns: String = labels.iter().map(|l| format!("{l} TEXT, ")).collect();
         let table = Name::new(input).unwrap().table();
-        sqlite.execute_batch(&format!("CREATE TABLE {table} ({columns}value)")).unwrap();
+        sqlite
+            .execute_batch(&format!("CREATE TABLE {table} ({columns}value)"))
+            .unwrap();
         for (described, value) in of_table() {
             let mut row: Vec<Sql> = labels
                 .iter()
-                .map(|l| described.labels.get(l).map_or(Sql::Null, |v| Sql::Text(v.to_owned())))
+                .map(|l| {
+                    described
+                        .labels
+                        .get(l)
+                        .map_or(Sql::Null, |v| Sql::Text(v.to_owned()))
+                })
                 .collect();
             row.push(sql(value));
             let holes = vec!["?"; row.len()].join(", ");
             let insert = format!("INSERT INTO {table} VALUES ({holes})");
-            sqlite.execute(&insert, rusqlite::params_from_iter(row)).unwrap();
+            sqlite
+                .execute(&insert, rusqlite::params_from_iter(row))
+                .unwrap();
         }
     }
     for (file, statement) in curated() {
         let name = file.trim_end_matches(".sql");
         let (_, select) = statement.split_once("\nAS ").unwrap();
         let view = Name::new(name).unwrap().table();
-        sqlite.execute_batch(&format!("CREATE VIEW {view} AS {select}")).unwrap();
+        sqlite
+            .execute_batch(&format!("CREATE VIEW {view} AS {select}"))
+            .unwrap();
         let mut query = sqlite.prepare(&format!("SELECT * FROM {view}")).unwrap();
-        let columns: Vec<String> = query.column_names().iter().map(|c| (*c).to_owned()).collect();
-        let value_at = columns.iter().position(|c| c == "value").unwrap_or(columns.len() - 1);
+        let columns: Vec<String> = query.column_names().map(str::to_owned).collect();
+        let value_at = columns
+            .iter()
+            .position(|c| c == "value")
+            .unwrap_or(columns.len() - 1);
         let mut expect = Vec::new();
         let mut rows = query.query([]).unwrap();
         while let Some(row) = rows.next().unwrap() {
@@ -475,11 +542,19 @@ fn sqlite_gives_the_same_with_insights_as_views() {
                 Sql::Real(v) => format!("Float({v:?})"),
                 other => panic!("{name}: {other:?}"),
             };
-            let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+            let labels = if labels.is_empty() {
+                String::new()
+            } else {
+                format!("{{{}}}", labels.join(","))
+            };
             expect.push(format!("{name}{labels}={value}"));
         }
         expect.sort();
-        let ours = rig.out.live.values().filter(|(d, _)| d.name.as_str() == name);
+        let ours = rig
+            .out
+            .live
+            .values()
+            .filter(|(d, _)| d.name.as_str() == name);
         let mut ours: Vec<String> = ours
             .filter_map(|(d, s)| Some(format!("{d}={:?}", s.as_ref()?.value)))
             .collect();

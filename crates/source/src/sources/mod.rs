@@ -105,8 +105,9 @@ mod tests {
             );
             let last = name.rsplit('.').next().unwrap();
             let expect = match last {
-                "bytes" | "ops" | "requests" | "seconds" | "pages" | "tasks" | "packets" | "count"
-                | "ratio" | "flag" | "name" | "blocks" | "joules" | "watts" | "celsius" => last,
+                "bytes" | "ops" | "requests" | "seconds" | "pages" | "tasks" | "packets"
+                | "count" | "ratio" | "flag" | "name" | "blocks" | "joules" | "watts"
+                | "celsius" => last,
                 "bytes_per_second" => "bytes/s",
                 "ops_per_second" => "ops/s",
                 "depth" => "requests",

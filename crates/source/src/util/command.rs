@@ -309,9 +309,7 @@ fn ask(socket: &Path, verb: &str, argument: &str, timeout: Duration) -> Result<V
         false => format!("{verb} {argument}\n"),
     };
     stream.write_all(request.as_bytes()).map_err(denied)?;
-    stream
-        .shutdown(std::net::Shutdown::Write)
-        .map_err(denied)?;
+    stream.shutdown(std::net::Shutdown::Write).map_err(denied)?;
     let mut answer = Vec::new();
     let mut open = Some(stream);
     while let Some(stream) = &open {

@@ -70,7 +70,13 @@ impl Tree {
     pub fn config(&self) -> SourcesConfig {
         let on = |name: String| {
             let enabled = Some(true);
-            (name, SourceConfig { enabled, ..Default::default() })
+            (
+                name,
+                SourceConfig {
+                    enabled,
+                    ..Default::default()
+                },
+            )
         };
         SourcesConfig {
             poll: source_names().into_iter().map(on).collect(),
@@ -100,7 +106,9 @@ pub fn source(config: &SourcesConfig, name: &str) -> Box<dyn Source> {
 }
 
 pub fn source_names() -> Vec<String> {
-    barograph_source::source_names().map(str::to_owned).collect()
+    barograph_source::source_names()
+        .map(str::to_owned)
+        .collect()
 }
 
 fn made_up_space() -> Arc<StatFn> {
