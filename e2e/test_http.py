@@ -82,7 +82,7 @@ def test_insights(fixed: Agent) -> None:
     for insight in insights:
         assert set(insight) == {
             "name", "table", "sql", "builtin", "unit", "help", "inputs", "groups", "state", "reason",
-            "evaluations", "cost_ns_mean",
+            "remedy", "evaluations", "cost_ns_mean",
         }  # fmt: skip
 
 

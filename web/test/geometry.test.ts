@@ -74,7 +74,8 @@ test("a spike shorter than a column is not lost", () => {
 test("runs break at gaps and change pens where they touch", () => {
   const busy = Float64Array.from([0.1, 0.2, NaN, 0.3, 0.95, 0.96]);
   const latency = Float64Array.from([0.0001, 0.5, NaN, NaN, NaN, NaN]);
-  assert.deepEqual(runs(busy, latency, 6), [
+  const saturated = Float64Array.from([0, 0, NaN, 0, 6, 7]);
+  assert.deepEqual(runs(busy, latency, saturated, 6), [
     { from: 0, to: 1, pen: 0, alarm: false },
     { from: 1, to: 1, pen: 4, alarm: false },
     { from: 3, to: 4, pen: 0, alarm: false },

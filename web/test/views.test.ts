@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Ring } from "../src/data/ring";
-import { outlook, spellStart, stripSentence, troubles } from "../src/data/trouble";
+import { outlook, saturatedSince, stripSentence, troubles } from "../src/data/trouble";
 import type { Known } from "../src/data/trouble";
 import { layout } from "../src/view/dag";
 import { align, points } from "../src/view/plotdata";
@@ -29,6 +29,7 @@ test("what is wrong, where, since when", () => {
   const all = troubles(
     from([
       known("disk.busy.ratio", { device: "vda" }, steady(0.96, 40)),
+      known("node.saturated.seconds", { device: "vda" }, [[-39, 0], [0, 39]]),
       known("disk.busy.ratio", { device: "vdb" }, [[-240, 0.1]], -240),
       known("filesystem.responding.flag", { mount: "/mnt/nfs" }, [[-300, 1], [-100, 0]]),
       known("source.up.flag", { source: "nfs" }, [[-50, 0]]),
@@ -49,12 +50,14 @@ test("what is wrong, where, since when", () => {
   assert.equal(outlook(all, NOW), "/mnt/nfs has not answered for 1 min 40 s; and 4 more");
 });
 
-test("a spell survives a short dip, not a long one", () => {
+test("the agent alone says what is saturated", () => {
   const ring = (samples: readonly (readonly [number, number])[]) => known("x", {}, samples).ring;
-  assert.equal(spellStart(ring([[-20, 0.95], [-10, 0.5], [-5, 0.95], [-2, 0.97]]), 0.9, NOW), NOW - 5000);
-  const dipped = ring([...steady(0.95, 30).map(([s, v]): [number, number] => [s, s === -10 ? 0.3 : v])]);
-  assert.equal(spellStart(dipped, 0.9, NOW), NOW - 29_000);
-  assert.ok(Number.isNaN(spellStart(ring([[-3, 0.2]]), 0.9, NOW)));
+  assert.equal(saturatedSince(ring([[-9, 0], [-2, 7.5]])), NOW - 9500);
+  assert.ok(Number.isNaN(saturatedSince(ring([[-9, 7], [-2, 0]]))));
+  assert.ok(Number.isNaN(saturatedSince(ring([]))));
+  assert.ok(Number.isNaN(saturatedSince(undefined)));
+  const busy = [known("disk.busy.ratio", { device: "vda" }, steady(0.99, 60))];
+  assert.deepEqual(troubles(from(busy), NOW), [], "busy is not saturated before the agent says so");
 });
 
 test("a strip is a sentence", () => {

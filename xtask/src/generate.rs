@@ -13,6 +13,7 @@ use crate::workspace::root;
 const PRINTED: &[(&str, &str)] = &[
     ("docs/reference/cli.md", "cli"),
     ("docs/reference/configuration.md", "config"),
+    ("docs/reference/sources.md", "sources"),
     ("etc/barograph.toml", "config-file"),
 ];
 

@@ -6,6 +6,8 @@ use barograph_model::Value;
 use barograph_source::SourceReport;
 use serde_json::{Value as Json, json};
 
+use crate::account::account;
+
 /// Reports of the sources.
 pub const SOURCES_DOCUMENT: &str = "sources.json";
 /// The insights.
@@ -19,20 +21,22 @@ pub fn sources(reports: &[SourceReport]) -> Json {
 }
 
 /// The whole of `insights.json`.
-pub fn insights(graph: &Graph) -> Json {
-    graph.reports().iter().map(insight_json).collect()
+pub fn insights(graph: &Graph, sources: &[SourceReport]) -> Json {
+    let reports = graph.reports();
+    reports.iter().map(|r| insight_json(r, sources)).collect()
 }
 
 /// One insight; null when there is none of this name (it was just dropped).
-pub fn insight(graph: &Graph, name: &str) -> Json {
+pub fn insight(graph: &Graph, name: &str, sources: &[SourceReport]) -> Json {
     graph
         .reports()
         .iter()
         .find(|r| r.name == name)
-        .map_or(Json::Null, insight_json)
+        .map_or(Json::Null, |r| insight_json(r, sources))
 }
 
-fn insight_json(report: &InsightReport) -> Json {
+fn insight_json(report: &InsightReport, sources: &[SourceReport]) -> Json {
+    let account = account(report, sources);
     json!({
         "name": report.name,
         "table": report.table,
@@ -42,8 +46,9 @@ fn insight_json(report: &InsightReport) -> Json {
         "help": report.help,
         "inputs": report.inputs,
         "groups": report.groups,
-        "state": report.state.as_str(),
-        "reason": report.reason,
+        "state": account.state,
+        "reason": account.reason,
+        "remedy": account.remedy,
         "evaluations": report.evaluations,
         "cost_ns_mean": report.cost_ns / report.evaluations.max(1),
     })

@@ -13,6 +13,7 @@ use tracing::{info, warn};
 use crate::control::{Answer, Insights, Refusal};
 use crate::documents;
 use crate::outlook::Outlook;
+use crate::saturation::Saturation;
 use crate::self_watch::SelfWatch;
 use crate::streams::{Facts, Streams};
 
@@ -49,6 +50,7 @@ pub struct EventLoop<'c> {
     insights: Insights,
     outlook: Outlook,
     self_watch: SelfWatch,
+    saturation: Saturation,
     next_beat_ns: i64,
     next_documents_ns: i64,
 }
@@ -76,6 +78,7 @@ impl<'c> EventLoop<'c> {
             insights,
             outlook: Outlook::default(),
             self_watch,
+            saturation: Saturation::new(BEAT_NS),
             next_beat_ns: 0,
             next_documents_ns: 0,
         }
@@ -156,6 +159,8 @@ impl<'c> EventLoop<'c> {
             self.graph.confirm(&mut self.streams);
             let sentence = self.outlook.sentence(now_ns);
             self.self_watch.look(now_ns, &sentence, &mut self.streams);
+            let saturated = self.outlook.saturated(now_ns);
+            self.saturation.look(now_ns, saturated, &mut self.streams);
         }
         self.streams.wake();
         if monotonic_ns >= self.next_documents_ns {
@@ -170,7 +175,7 @@ impl<'c> EventLoop<'c> {
             Executed::Created(name) => (name, Some(sql)),
             Executed::Dropped(name) => (name, None),
         };
-        let dropped = documents::insight(&self.graph, name);
+        let dropped = documents::insight(&self.graph, name, &self.poller.reports());
         let before = self.insights.keep(name, statement)?;
         if let Err(error) = self.graph.execute(sql, &mut self.streams) {
             self.insights.keep(name, before.as_deref())?;
@@ -181,7 +186,9 @@ impl<'c> EventLoop<'c> {
         self.streams.wake();
         self.write_documents();
         Ok(match intent {
-            Executed::Created(name) => documents::insight(&self.graph, &name),
+            Executed::Created(name) => {
+                documents::insight(&self.graph, &name, &self.poller.reports())
+            }
             Executed::Dropped(_) => dropped,
         })
     }
@@ -195,8 +202,9 @@ impl<'c> EventLoop<'c> {
 
     fn write_documents(&mut self) {
         self.next_documents_ns = self.clock.monotonic_ns() + DOCUMENTS_NS;
-        let sources = documents::sources(&self.poller.reports());
-        let insights = documents::insights(&self.graph);
+        let reports = self.poller.reports();
+        let sources = documents::sources(&reports);
+        let insights = documents::insights(&self.graph, &reports);
         for (name, document) in [
             (documents::SOURCES_DOCUMENT, sources),
             (documents::INSIGHTS_DOCUMENT, insights),

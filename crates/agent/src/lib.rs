@@ -3,20 +3,24 @@
 //! It alone knows every part; it decides nothing that a part could decide. What happens when is
 //! `docs/design/0001-one-node.md`.
 
+mod account;
 mod config;
 mod control;
 mod documents;
 mod error;
 mod event_loop;
 mod outlook;
+mod probe;
 mod reference;
+mod saturation;
 mod self_watch;
 mod start;
 mod streams;
 
 pub use barograph_source::probe;
 pub use config::{Config, QueryConfig, StreamsConfig};
-pub use documents::{AGENT_DOCUMENT, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT, sources as sources_json};
+pub use documents::{AGENT_DOCUMENT, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT};
 pub use error::AgentError;
-pub use reference::{config_file, config_markdown};
-pub use start::{Agent, probe_sources};
+pub use probe::{Probed, probe};
+pub use reference::{config_file, config_markdown, sources_markdown};
+pub use start::Agent;

@@ -100,7 +100,7 @@ impl Outlook {
     pub fn sentence(&self, now_ns: i64) -> String {
         let mut parts = Vec::new();
         self.hung(now_ns, &mut parts);
-        self.saturated(now_ns, &mut parts);
+        self.tell_saturated(now_ns, &mut parts);
         self.full(&mut parts);
         self.short_of_memory(&mut parts);
         self.stalled(now_ns, &mut parts);
@@ -133,15 +133,22 @@ impl Outlook {
         }
     }
 
-    fn saturated(&self, now_ns: i64, parts: &mut Vec<String>) {
-        for (device, state) in self.of(Role::DiskBusy) {
-            let Some(since) = state.bad_since.filter(|s| now_ns - s >= SATURATED_NS) else {
-                continue;
-            };
-            let percent = (state.value * 100.0).round();
+    /// Every disk that is followed, and for how many ns it has been saturated; 0 when it is not.
+    /// This is the one rule for the word: the sentence, the page and `baro top` use it all.
+    pub fn saturated(&self, now_ns: i64) -> impl Iterator<Item = (&str, i64)> {
+        self.of(Role::DiskBusy).map(move |(device, state)| {
+            let busy_ns = state.bad_since.map_or(0, |since| now_ns - since);
+            (device, if busy_ns >= SATURATED_NS { busy_ns } else { 0 })
+        })
+    }
+
+    fn tell_saturated(&self, now_ns: i64, parts: &mut Vec<String>) {
+        for (device, busy_ns) in self.saturated(now_ns).filter(|(_, ns)| *ns > 0) {
+            let value = self.value(Role::DiskBusy, device).unwrap_or(f64::NAN);
+            let percent = (value * 100.0).round();
             parts.push(format!(
                 "{device} is saturated: {percent} % busy for {}",
-                span(now_ns - since)
+                span(busy_ns)
             ));
         }
     }

@@ -1,6 +1,7 @@
-//! The configuration's reference page and commented file, generated from the types themselves, so
-//! that neither can say what the code does not do.
+//! The reference pages of configuration and sources and the commented file, generated from the types
+//! and tables themselves, so that none can say what the code does not do.
 
+use barograph_source::{catalogue, cost_of};
 use schemars::schema_for;
 use serde_json::Value as Json;
 
@@ -51,6 +52,58 @@ pub fn config_file() -> String {
         file += &format!("\n# {}\n# {name} = {}\n", key.help, toml_text(&key.default));
     }
     file
+}
+
+/// `docs/reference/sources.md`.
+pub fn sources_markdown() -> String {
+    let mut page = String::from(
+        "# Sources\n\nGenerated from the code by `cargo xtask generate`: every source, how often it is read, whether it is on, \
+         and every stream that it can give. What a machine does not have has no stream; `baro doctor` says what is \
+         missing and why. `[sources.poll.NAME]` in the configuration turns a source on or off and sets how often it is read.\n\n\
+         | source | every | usually | streams |\n| --- | --- | --- | --- |\n",
+    );
+    for spec in catalogue() {
+        let state = if spec.usual { "on" } else { "off" };
+        let count = spec.facts.iter().copied().flatten().count();
+        page += &format!(
+            "| [{name}](#{name}) | {} | {state} | {count} |\n",
+            every(spec.interval_ms),
+            name = spec.name,
+        );
+    }
+    for spec in catalogue() {
+        page += &format!(
+            "\n## {}\n\nRead every {}",
+            spec.name,
+            every(spec.interval_ms)
+        );
+        page += &match spec.usual {
+            true => ".\n".to_owned(),
+            false => format!(
+                "; off unless `sources.poll.{}.enabled = true`, since it costs: {}.\n",
+                spec.name,
+                cost_of(spec.name)
+            ),
+        };
+        page += "\n| stream | kind | unit | what |\n| --- | --- | --- | --- |\n";
+        for fact in spec.facts.iter().copied().flatten() {
+            page += &format!(
+                "| `{}` | {} | {} | {} |\n",
+                fact.name,
+                fact.kind.as_str(),
+                fact.unit,
+                fact.help.replace('|', "\\|")
+            );
+        }
+    }
+    page
+}
+
+fn every(interval_ms: u64) -> String {
+    match interval_ms % 1000 {
+        0 => format!("{} s", interval_ms / 1000),
+        _ => format!("{interval_ms} ms"),
+    }
 }
 
 fn keys() -> Vec<Key> {
@@ -126,6 +179,18 @@ fn toml_text(json: &Json) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_fact_is_in_the_page_of_sources() {
+        let page = sources_markdown();
+        for fact in catalogue().flat_map(|s| s.facts.iter().copied().flatten()) {
+            assert!(
+                page.contains(&format!("| `{}` |", fact.name)),
+                "{}",
+                fact.name
+            );
+        }
+    }
 
     #[test]
     fn every_key_is_described() {

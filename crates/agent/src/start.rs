@@ -10,7 +10,7 @@ use barograph_insight::{Graph, Limits};
 use barograph_model::{Clock, Name, SqlLimits};
 use barograph_query::{PoolConfig, QueryPool};
 use barograph_server::{Limits as ServerLimits, NodeInfo, Server, ServerConfig};
-use barograph_source::{Poller, SourceReport};
+use barograph_source::Poller;
 use barograph_stream::{AgentLock, RunDir, Segment, SegmentConfig, SystemClock};
 use serde_json::json;
 use tracing::{info, warn};
@@ -20,7 +20,7 @@ use crate::event_loop::{EVENTS_MAX, Event, EventLoop};
 use crate::{AGENT_DOCUMENT, AgentError, Config};
 
 /// How long a start waits for the first round of sources.
-const FIRST_ROUND_WAIT: Duration = Duration::from_secs(5);
+pub(crate) const FIRST_ROUND_WAIT: Duration = Duration::from_secs(5);
 
 /// A running agent. Dropping it stops it.
 pub struct Agent {
@@ -40,7 +40,8 @@ impl Agent {
         let run_dir = RunDir::new(&config.run_dir);
         let lock = run_dir.occupy()?;
         let insights = Insights::open(&config.state_dir)?;
-        let graph = graph(&config, &insights, &clock);
+        let kept = insights.iter().map(|(_, sql)| sql);
+        let graph = graph(&config, kept, &clock);
         let started_ns = clock.now_ns();
         let segment = Segment::create(&run_dir.segment(), segment_config(&config), started_ns)?;
         let (events, receiver) = sync_channel(EVENTS_MAX);
@@ -124,47 +125,6 @@ impl Drop for Agent {
     }
 }
 
-/// Looks once through all sources of a configuration, without an agent: for `baro doctor`.
-pub fn probe_sources(config: Config) -> Result<Vec<SourceReport>, AgentError> {
-    let config = config.resolve()?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let (woken, wakes) = sync_channel(1);
-    let wake = Arc::new(move || {
-        let _ = woken.try_send(());
-    });
-    let mut poller = Poller::new(&config.sources, Arc::clone(&clock), wake);
-    let mut nowhere = Nowhere::default();
-    poller.run_due(&mut nowhere);
-    let until_ns = clock.monotonic_ns() + FIRST_ROUND_WAIT.as_nanos() as i64;
-    while poller.reports().iter().any(|r| r.polls == 0) && clock.monotonic_ns() < until_ns {
-        let _ = wakes.recv_timeout(Duration::from_millis(100));
-        poller.run_due(&mut nowhere);
-    }
-    let reports = poller.reports();
-    poller.stop();
-    Ok(reports)
-}
-
-/// A sink for a look that leaves nothing behind.
-#[derive(Default)]
-struct Nowhere {
-    streams: u32,
-}
-
-impl barograph_model::Sink for Nowhere {
-    fn declare(
-        &mut self,
-        _: &barograph_model::Descriptor,
-        _: Option<u32>,
-    ) -> Option<barograph_model::StreamKey> {
-        self.streams += 1;
-        Some(barograph_model::StreamKey(self.streams))
-    }
-    fn retire(&mut self, _: barograph_model::StreamKey) {}
-    fn put(&mut self, _: barograph_model::StreamKey, _: &barograph_model::Sample) {}
-    fn expect_interval(&mut self, _: barograph_model::StreamKey, _: i64) {}
-}
-
 fn segment_config(config: &Config) -> SegmentConfig {
     SegmentConfig {
         node: config.node.clone(),
@@ -176,7 +136,11 @@ fn segment_config(config: &Config) -> SegmentConfig {
 
 /// The graph with curated, configured and kept insights. One that no longer holds is left out
 /// with a word: it must not keep the observer from observing.
-fn graph(config: &Config, insights: &Insights, clock: &Arc<dyn Clock>) -> Graph {
+pub(crate) fn graph<'a>(
+    config: &'a Config,
+    kept: impl Iterator<Item = &'a str>,
+    clock: &Arc<dyn Clock>,
+) -> Graph {
     let limits = Limits {
         node: config.node.clone(),
         ..Limits::default()
@@ -195,12 +159,7 @@ fn graph(config: &Config, insights: &Insights, clock: &Arc<dyn Clock>) -> Graph 
         }
     }
     let configured = config.insights.iter().map(String::as_str);
-    create_all(
-        &mut graph,
-        configured
-            .chain(insights.iter().map(|(_, sql)| sql))
-            .collect(),
-    );
+    create_all(&mut graph, configured.chain(kept).collect());
     graph
 }
 

@@ -20,19 +20,18 @@
 mod error;
 mod history;
 mod json;
-mod near;
 mod observer;
 mod sql;
 mod stream;
 mod view;
 mod watch;
 
+pub use barograph_model::NEAR_MAX;
 pub use barograph_query::{Cell, Rows};
 pub use barograph_stream::{Incarnation, RunDir, SystemClock};
 pub use error::ClientError;
 pub use history::{HISTORY_SAMPLES_DEFAULT, History, Window};
 pub use json::{latest_json, status_json, streams_json, value_json};
-pub use near::NEAR_MAX;
 pub use observer::{LatestValue, NodeStatus, Observer, StreamInfo};
 pub use stream::{Stream, Woken};
 pub use view::{HEARTBEAT_AGE_NS_MAX, STALE_AGE_NS_MIN, STALE_INTERVALS};

@@ -8,7 +8,7 @@ use barograph_stream::{Incarnation, RunDir, SegmentReader};
 
 use crate::sql::Databases;
 use crate::view::{self, Known, View};
-use crate::{ClientError, Stream, Watch, near};
+use crate::{ClientError, Stream, Watch};
 
 /// Most streams that the text of an ambiguity lists.
 const MATCHES_SHOWN_MAX: usize = 5;
@@ -179,7 +179,7 @@ impl Observer {
 
     /// Names of streams that resemble `name`, best first, at most [`NEAR_MAX`](crate::NEAR_MAX).
     pub fn near(&self, name: &str) -> Vec<String> {
-        near::names(&self.view(), name)
+        near_names(&self.view(), name)
     }
 
     /// The error for a selector that nothing matches: names the streams that may have been meant.
@@ -196,7 +196,7 @@ impl Observer {
             .map(|k| k.descriptor.to_string())
             .collect();
         if near.is_empty() {
-            near = near::names(&view, selector.name.as_str());
+            near = near_names(&view, selector.name.as_str());
         }
         ClientError::UnknownStream {
             selector: selector.to_string(),
@@ -244,4 +244,17 @@ impl Observer {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Names of streams that resemble `name`, best first.
+fn near_names(view: &View, name: &str) -> Vec<String> {
+    // The view is sorted: one name, many labels.
+    let mut known: Vec<&str> = view
+        .streams
+        .iter()
+        .map(|s| s.descriptor.name.as_str())
+        .collect();
+    known.dedup();
+    let near = barograph_model::near(name, known);
+    near.into_iter().map(str::to_owned).collect()
 }

@@ -23,24 +23,101 @@ pub fn curated() -> Vec<(&'static str, &'static str)> {
         "pfs.capacity.sql",
         "memory.capacity.sql",
         "availability.sql",
+        "disk.peak.bytes_per_second.sql",
+        "device.bandwidth.max.bytes_per_second.sql",
+        "filesystem.performance.bytes_per_second.sql",
+        "block.traced.count.sql",
+        "block.hotness.ops.sql",
+        "block.hotness.offset.bytes.sql",
+        "device.health.by_basis.ratio.sql",
+        "device.health.ratio.sql",
+        "network.health.seconds.sql",
+        "disk.health.ratio.sql",
+        "device.worst.health.ratio.sql",
+        "device.replication.count.sql",
+        "device.fault_tolerance.count.sql",
+        "device.degradation.per_block.sql",
+        "node.transfers.ops_per_second.sql",
+        "node.power.metered.watts.sql",
+        "node.power.watts.sql",
+        "node.energy.joules_per_transfer.sql",
+        "energy.per_transfer.sql",
+        "node.time.seconds.sql",
+        "job.read.by_path.bytes.sql",
+        "job.write.by_path.bytes.sql",
+        "job.read.bytes.sql",
+        "job.write.bytes.sql",
+        "job.allocation.nodes.count.sql",
+        "job.allocation.tasks.per_node.sql",
     ]
 }
 
 /// The measured metrics that they read. Tell the graph of them (`Graph::know_metric`) before the
 /// insights are created: their streams come later, or never where a node has no such device.
-pub fn curated_inputs() -> [&'static str; 12] {
+pub fn curated_inputs() -> [&'static str; 37] {
     [
+        "block_trace.hot.offset.bytes",
+        "block_trace.hot.ops",
+        "bmc.draw.watts",
+        "clock.time.seconds",
+        "device.kind.name",
+        "device.on.flag",
         "disk.bandwidth.max.bytes_per_second",
         "disk.busy.ratio",
         "disk.concurrency.max.requests",
         "disk.inflight.requests",
         "disk.read.bytes",
         "disk.read.bytes_per_second",
+        "disk.read.ops_per_second",
         "disk.write.bytes",
         "disk.write.bytes_per_second",
+        "disk.write.ops_per_second",
+        "file_trace.hot.offset.bytes",
+        "file_trace.hot.ops",
+        "filesystem.block.bytes",
         "filesystem.free.bytes",
         "filesystem.total.bytes",
+        "health.bad.blocks",
+        "health.read.blocks",
+        "health.spare.ratio",
+        "health.total.blocks",
+        "health.write.blocks",
+        "job.local.read.bytes",
+        "job.local.write.bytes",
+        "job.nodes.count",
+        "job.tasks.count",
+        "lustre.job.read.bytes",
+        "lustre.job.write.bytes",
         "memory.available.bytes",
         "memory.total.bytes",
+        "peer.round_trip.seconds",
+        "power.node.watts",
+        "raid.replication.count",
     ]
+}
+
+/// The fifteen rows of Apollo's Table 1, and the insight that answers each.
+pub const FIFTEEN: [(u8, &str); 15] = [
+    (1, "device.sensitivity.ratio"),
+    (2, "device.interference.ratio"),
+    (3, "filesystem.performance.bytes_per_second"),
+    (4, "block.hotness.ops"),
+    (5, "device.health.ratio"),
+    (6, "network.health.seconds"),
+    (7, "device.fault_tolerance.count"),
+    (8, "device.degradation.per_block"),
+    (9, "availability"),
+    (10, "tier.free.bytes"),
+    (11, "node.energy.joules_per_transfer"),
+    (12, "node.time.seconds"),
+    (13, "device.load.ratio"),
+    (14, "energy.per_transfer"),
+    (15, "job.allocation.nodes.count"),
+];
+
+/// When an insight has no value though its inputs have, and what helps: the line
+/// `-- No value: WHEN; WHAT HELPS` of its statement.
+pub(crate) fn no_value(sql: &str) -> Option<(&str, &str)> {
+    let line = sql.lines().find_map(|l| l.strip_prefix("-- No value: "))?;
+    Some(line.split_once("; ").unwrap_or((line, "")))
 }

@@ -44,8 +44,8 @@ mod statement;
 mod text;
 mod value;
 
-pub use curated::{curated, curated_inputs};
+pub use curated::{FIFTEEN, curated, curated_inputs};
 pub use error::InsightError;
 pub use graph::{Executed, Graph};
 pub use limits::Limits;
-pub use report::{InsightReport, InsightState, TestRow};
+pub use report::{InsightReport, InsightState, Lack, TestRow};

@@ -1,4 +1,4 @@
-//! What an insight's unit and help are when its statement does not say.
+//! What an insight's unit and help are when its statement does not say, and names near a wrong one.
 
 use barograph_model::{HELP_BYTES_MAX, Name};
 
@@ -31,4 +31,10 @@ pub(crate) fn help(mut text: String) -> String {
     }
     text.truncate(end);
     text
+}
+
+/// Names near a mistaken one, as an error owns them.
+pub(crate) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let near = barograph_model::near(name, known);
+    near.into_iter().map(str::to_owned).collect()
 }

@@ -14,6 +14,7 @@ use crate::InsightError;
 use crate::aggregate::Aggregate;
 use crate::compile::{Compiler, Place};
 use crate::expr::{Column, Expr, Field};
+use crate::names;
 use crate::slot::Store;
 use crate::value::Val;
 
@@ -351,7 +352,7 @@ fn table(relation: &TableFactor, store: &Store) -> Result<From, InsightError> {
     let ident = single(name)?;
     let table_name = ident.value.to_ascii_lowercase();
     let Some(table) = store.table(&table_name) else {
-        let near = Store::near(&table_name, store.table_names());
+        let near = names::near(&table_name, store.table_names());
         return Err(InsightError::UnknownInput {
             table: ident.value.clone(),
             near,

@@ -32,6 +32,33 @@ impl InsightState {
     }
 }
 
+/// Why an insight has no value, found by following what it reads down to where it ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// A measured metric has no sample.
+    Metric {
+        /// Its dotted name.
+        name: String,
+        /// When that is so and what helps, as the statement of the insight that reads it says
+        /// (`-- No value: …; …`); may be empty.
+        says: (String, String),
+    },
+    /// An insight's inputs all have samples, and no row of theirs gives a value.
+    Row {
+        /// The insight.
+        insight: String,
+        /// When that is so and what helps, as its statement says; may be empty.
+        says: (String, String),
+    },
+    /// An insight cannot be computed.
+    Failure {
+        /// The insight.
+        insight: String,
+        /// Why.
+        reason: String,
+    },
+}
+
 /// All about one insight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InsightReport {
@@ -55,6 +82,8 @@ pub struct InsightReport {
     pub state: InsightState,
     /// Why it is not live; empty when it is.
     pub reason: String,
+    /// What is at the bottom of that, while it waits.
+    pub lacks: Vec<Lack>,
     /// How often it ran.
     pub evaluations: u64,
     /// What its runs took together, in ns; 0 without a clock.

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use barograph_model::{Labels, Name, Quality, Sample, ValueType, table_name};
+use barograph_model::{Labels, Name, Quality, Sample, ValueType};
 
 use crate::value::Val;
 
@@ -205,22 +205,5 @@ impl Store {
             .slots
             .iter()
             .any(|&s| self.slots[s as usize].real)
-    }
-
-    /// Up to three tables of similar names, nearest first.
-    pub fn near<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<String> {
-        const LIKENESS_MIN: f64 = 0.75;
-        const NEAR_MAX: usize = 3;
-        let name = table_name(name);
-        let mut scored: Vec<(f64, &str)> = all
-            .map(|other| (strsim::jaro_winkler(&name, &table_name(other)), other))
-            .filter(|(score, _)| *score >= LIKENESS_MIN)
-            .collect();
-        scored.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-        scored
-            .into_iter()
-            .take(NEAR_MAX)
-            .map(|(_, n)| n.to_owned())
-            .collect()
     }
 }

@@ -5,6 +5,7 @@
 
 mod clock;
 mod descriptor;
+mod near;
 mod pattern;
 mod sample;
 mod sink;
@@ -15,6 +16,7 @@ pub use descriptor::{
     Descriptor, HELP_BYTES_MAX, Kind, LABELS_BYTES_MAX, LABELS_MAX, Labels, ModelError,
     NAME_BYTES_MAX, Name, SeriesId, UNIT_BYTES_MAX, Unit, table_name,
 };
+pub use near::{NEAR_MAX, near};
 pub use pattern::{Pattern, Selector};
 pub use sample::{Quality, Sample, TEXT_BYTES_MAX, Value, ValueType};
 pub use sink::{Sink, StreamKey};

@@ -232,6 +232,7 @@ impl Database {
             limits,
             guard: &self.guard,
             names: &self.names,
+            live: &self.live,
         }
     }
 }

@@ -1,12 +1,13 @@
 //! From what SQLite says to what helps the asker: whose fault, which names come near, what to do.
 
-use barograph_model::{SqlFault, SqlFaultKind, SqlLimits};
+use barograph_model::{SqlFault, SqlFaultKind, SqlLimits, near};
 use rusqlite::{Error, ErrorCode};
 
 use crate::QueryError;
 use crate::catalogue::Names;
 use crate::guard::{FUNCTIONS_ALLOWED, Guard};
-use crate::suggest::near;
+use crate::live::Live;
+use crate::system::insight_without_streams;
 use crate::text::tokens;
 
 /// Most columns that a message lists.
@@ -18,6 +19,7 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) limits: &'a SqlLimits,
     pub(crate) guard: &'a Guard,
     pub(crate) names: &'a Names,
+    pub(crate) live: &'a Live,
 }
 
 /// A fault of this kind.
@@ -103,6 +105,10 @@ impl Circumstances<'_> {
     }
 
     fn unknown_table(&self, table: &str) -> String {
+        let bare = table.rsplit("main.").next().unwrap_or(table);
+        if let Some(why) = insight_without_streams(self.live, bare) {
+            return format!("no table {table} now: {why}");
+        }
         match did_you_mean(table, &self.names.all()) {
             near if near.is_empty() => {
                 format!("no table {table}; `SELECT name FROM tables` lists them")
@@ -135,7 +141,7 @@ impl Circumstances<'_> {
 
 fn did_you_mean(wanted: &str, names: &[String]) -> String {
     let wanted = wanted.rsplit("main.").next().unwrap_or(wanted);
-    match near(wanted, names) {
+    match near(wanted, names.iter().map(String::as_str)) {
         near if near.is_empty() => String::new(),
         near => format!("; did you mean {}?", near.join(" or ")),
     }

@@ -44,8 +44,6 @@ mod pool;
 #[cfg(feature = "bundled")]
 mod rows;
 #[cfg(feature = "bundled")]
-mod suggest;
-#[cfg(feature = "bundled")]
 mod text;
 
 #[cfg(feature = "loadable")]

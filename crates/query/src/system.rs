@@ -136,6 +136,7 @@ pub(crate) static SYSTEM: [Listing; 7] = [
             ("groups", "INTEGER"),
             ("state", "TEXT"),
             ("reason", "TEXT"),
+            ("remedy", "TEXT"),
             ("evaluations", "INTEGER"),
             ("cost_ns_mean", "REAL"),
         ],
@@ -260,19 +261,44 @@ fn document(
     name: &'static str,
     columns: &'static [(&'static str, &'static str)],
 ) -> Result<Batches> {
-    let Some(bytes) = live.run_dir().document(name).map_err(internal)? else {
-        return Ok(one(Vec::new())); // The agent has not written it yet.
-    };
-    let damaged = |why: String| internal(format!("the agent's {name} is damaged: {why}"));
-    let list: Vec<serde_json::Map<String, Json>> =
-        serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
-    let row = |object: &serde_json::Map<String, Json>| {
+    let list = objects(live, name)?;
+    let row = |object: &Object| {
         columns
             .iter()
             .map(|(column, _)| json_cell(object.get(*column)))
             .collect()
     };
     Ok(one(list.iter().map(row).collect()))
+}
+
+type Object = serde_json::Map<String, Json>;
+
+fn objects(live: &Live, name: &'static str) -> Result<Vec<Object>> {
+    let Some(bytes) = live.run_dir().document(name).map_err(internal)? else {
+        return Ok(Vec::new()); // The agent has not written it yet.
+    };
+    serde_json::from_slice(&bytes)
+        .map_err(|e| internal(format!("the agent's {name} is damaged: {e}")))
+}
+
+/// Why the insight of this table has no streams, and so no table: what an unknown table may be.
+#[cfg(feature = "bundled")]
+pub(crate) fn insight_without_streams(live: &Live, table: &str) -> Option<String> {
+    let insights = objects(live, "insights.json").ok()?;
+    let text = |object: &Object, key: &str| Some(object.get(key)?.as_str()?.to_owned());
+    let insight = insights.iter().find(|i| {
+        i.get("table")
+            .and_then(Json::as_str)
+            .is_some_and(|t| t.eq_ignore_ascii_case(table))
+    })?;
+    let (name, state) = (text(insight, "name")?, text(insight, "state")?);
+    let mut why = format!("the insight {name} is {state}");
+    for (joint, key) in [(": ", "reason"), ("; what helps: ", "remedy")] {
+        if let Some(words) = text(insight, key).filter(|words| !words.is_empty()) {
+            why = why + joint + &words;
+        }
+    }
+    Some(why)
 }
 
 fn json_cell(value: Option<&Json>) -> Cell {

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post};
-use barograph_model::{Clock, SqlEngine};
+use barograph_model::{Clock, SqlEngine, near};
 use barograph_stream::RunDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
@@ -29,10 +29,6 @@ use crate::{Control, Limits, NodeInfo, ServerConfig, ServerError};
 const WORKERS: usize = 2;
 /// After the connections' time is up, the threads that still compute get this much.
 const THREADS_TIME_MAX: Duration = Duration::from_millis(500);
-/// A path with at most so many edits is worth naming.
-const NEAR_EDITS_MAX: usize = 4;
-/// Longer paths are not compared.
-const PATH_COMPARED_MAX: usize = 64;
 
 /// A running server. It stops when it is dropped, which must not happen on an async runtime's
 /// thread: stopping waits.
@@ -291,26 +287,9 @@ async fn wrong_method(method: Method, uri: Uri) -> Fault {
 }
 
 fn unknown_path(path: &str, paths: &[&str]) -> Fault {
-    let near = if path.len() > PATH_COMPARED_MAX {
-        Vec::new()
-    } else {
-        near_paths(path, paths)
-    };
-    let hint = if near.is_empty() {
-        paths.join(", ")
-    } else {
-        near.join(", ")
+    let hint = match near(path, paths.iter().copied()) {
+        near if near.is_empty() => paths.join(", "),
+        near => near.join(", "),
     };
     Fault::unknown(format!("there is nothing at this path; there is: {hint}"))
-}
-
-/// The nearest first.
-fn near_paths<'a>(path: &str, paths: &[&'a str]) -> Vec<&'a str> {
-    let distance = |known: &&str| strsim::damerau_levenshtein(path, known);
-    let is_near = |known: &&str| {
-        distance(known) <= NEAR_EDITS_MAX || (*known != "/" && path.starts_with(*known))
-    };
-    let mut near: Vec<&str> = paths.iter().copied().filter(is_near).collect();
-    near.sort_by_key(distance);
-    near
 }

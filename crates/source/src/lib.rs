@@ -27,6 +27,7 @@
 //! sources (truncation, garbage, allocation) follow from the table.
 
 mod batch;
+mod catalogue;
 mod config;
 mod error;
 mod fact;
@@ -43,6 +44,7 @@ pub mod probe;
 pub mod sources;
 
 pub use batch::{Batch, FACTS_MAX, FactId};
+pub use catalogue::{SourceSpec, catalogue, cost_of, source_of};
 pub use config::{
     CgroupConfig, DiskConfig, FilesystemConfig, NetworkConfig, PolicyKind, SourceConfig,
     SourcesConfig, TierConfig, TierRule,

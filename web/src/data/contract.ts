@@ -80,8 +80,10 @@ export interface Insight {
   readonly help: string;
   readonly inputs: readonly string[];
   readonly groups: number;
-  readonly state: "live" | "waiting" | "failed";
-  readonly reason: string | null;
+  readonly state: "live" | "waiting" | "unavailable" | "failed";
+  /** Why it is not live, and what would help; empty when it is. */
+  readonly reason: string;
+  readonly remedy: string;
   readonly evaluations: number;
   readonly cost_ns_mean: number;
 }

@@ -1,7 +1,7 @@
 // Is anything wrong, where, since when: read from the streams, said in words. Pure but for its input.
 
 import type { Ring } from "./ring";
-import { SATURATED, slackOf } from "../sheet/geometry";
+import { slackOf } from "../sheet/geometry";
 import { duration, percent, plain, quantity } from "../text/format";
 
 export interface Trouble {
@@ -24,25 +24,18 @@ export interface Known {
   readonly looked: number;
 }
 
-/** A device counts as saturated when it was so for this long. */
-const SATURATED_MS = 8000;
-/** Dips shorter than this do not end a spell. */
-const DIP_MS = 4000;
 /** A tier with less than this share free is nearly full. */
 const TIER_FREE_LOW = 0.05;
 
-/** Since when the newest value has been at or above `level`; NaN when it is not. */
-export function spellStart(ring: Ring, level: number, now: number): number {
-  let start = NaN;
-  let end = now;
-  for (let i = ring.length - 1; i >= 0; i -= 1) {
-    if (ring.value(i) >= level) {
-      if (end - ring.held(i) > DIP_MS) break;
-      start = ring.ts(i);
-      end = ring.ts(i);
-    }
-  }
-  return start;
+/** For how long each disk has been saturated, in seconds: the agent's word, here there is no rule for it. */
+export const SATURATED = "node.saturated.seconds";
+
+/** Since when a disk has been saturated, from the agent's stream for it; NaN when it is not. */
+export function saturatedSince(ring: Ring | undefined): number {
+  const newest = ring === undefined ? -1 : ring.length - 1;
+  if (ring === undefined || newest < 0) return NaN;
+  const seconds = ring.value(newest);
+  return seconds > 0 ? ring.ts(newest) - seconds * 1000 : NaN;
 }
 
 const last = (one: Known): number => (one.ring.length === 0 ? NaN : one.ring.value(one.ring.length - 1));
@@ -61,8 +54,9 @@ export function troubles(named: (name: string) => readonly Known[], now: number)
       all.push({ level: "warn", where, what: "no news", said: "gives no news", since: one.looked });
       continue;
     }
-    const since = spellStart(one.ring, SATURATED, now);
-    if (now - since >= SATURATED_MS) {
+    const word = named(SATURATED).find((s) => s.labels["device"] === where);
+    const since = saturatedSince(word?.ring);
+    if (!Number.isNaN(since)) {
       const what = `saturated, ${plain(percent(recentMean(one.ring, now)))} busy`;
       all.push({ level: "bad", where, what, said: `is ${what}`, since });
     }

@@ -138,11 +138,8 @@ export interface Run {
   readonly alarm: boolean;
 }
 
-/** Busy at or above this is saturated. */
-export const SATURATED = 0.9;
-
-/** Splits the pressure line at gaps and wherever pen or alarm change. */
-export function runs(busy: Float64Array, latency: Float64Array, count: number): Run[] {
+/** Splits the pressure line at gaps and wherever pen or alarm change; alarm is where the device was saturated. */
+export function runs(busy: Float64Array, latency: Float64Array, saturated: Float64Array, count: number): Run[] {
   const all: Run[] = [];
   let from = -1;
   let pen = 0;
@@ -150,7 +147,7 @@ export function runs(busy: Float64Array, latency: Float64Array, count: number): 
   for (let k = 0; k <= count; k += 1) {
     const known = k < count && !Number.isNaN(busy[k] ?? NaN);
     const nextPen = known ? penOf(latency[k] ?? NaN) : 0;
-    const nextAlarm = known && (busy[k] ?? 0) >= SATURATED;
+    const nextAlarm = known && (saturated[k] ?? 0) > 0;
     if (from >= 0 && (!known || nextPen !== pen || nextAlarm !== alarm)) {
       all.push({ from, to: known ? k : k - 1, pen, alarm });
       from = -1;

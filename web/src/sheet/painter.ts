@@ -2,7 +2,7 @@
 
 import type { Ring } from "../data/ring";
 import type { Inks } from "../theme";
-import { columns, grid, niceMax, PEN_WIDTHS, rules, runs, SATURATED, slackOf, timeAt, timeStep, xOf } from "./geometry";
+import { columns, grid, niceMax, PEN_WIDTHS, rules, runs, slackOf, timeAt, timeStep, xOf } from "./geometry";
 import type { Grid, Paper } from "./geometry";
 
 /** One quantity of a strip. */
@@ -17,6 +17,8 @@ export interface Traces {
   readonly write: Trace | undefined;
   readonly readLatency: Trace | undefined;
   readonly writeLatency: Trace | undefined;
+  /** For how long it has been saturated, in seconds. */
+  readonly saturated: Trace | undefined;
 }
 
 /** The areas are faint: their edges must not vie with the line. */
@@ -30,17 +32,18 @@ const RATE_SCALE_MIN = 1e6;
 /** Least distance of labelled time rules. */
 export const RULE_PX_MIN = 92;
 
-/** Five rows of columns, reused by all strips: they are painted one after the other. */
+/** Six rows of columns, reused by all strips: they are painted one after the other. */
 class Columns {
   busy = new Float64Array(0);
   read = new Float64Array(0);
   write = new Float64Array(0);
   slow = new Float64Array(0);
   other = new Float64Array(0);
+  saturated = new Float64Array(0);
 
   fit(count: number): void {
     if (this.busy.length >= count) return;
-    for (const row of ["busy", "read", "write", "slow", "other"] as const) this[row] = new Float64Array(count + 64);
+    for (const row of ["busy", "read", "write", "slow", "other", "saturated"] as const) this[row] = new Float64Array(count + 64);
   }
 }
 const cols = new Columns();
@@ -70,7 +73,7 @@ export function paintStrip(canvas: HTMLCanvasElement, p: Paper, traces: Traces, 
 const yOf = (share: number, height: number): number => height - FOOT_PX - Math.min(1.02, Math.max(0, share)) * (height - FOOT_PX - HEAD_PX);
 
 /** Paints the white side: level rules, and the pen whose nib stands at the newest value. */
-export function paintPen(canvas: HTMLCanvasElement, width: number, value: number, ink: Inks, pale: boolean): void {
+export function paintPen(canvas: HTMLCanvasElement, width: number, value: number, alarm: boolean, ink: Inks, pale: boolean): void {
   const height = canvas.clientHeight;
   const ctx = fit(canvas, width, height);
   if (ctx === null) return;
@@ -84,7 +87,7 @@ export function paintPen(canvas: HTMLCanvasElement, width: number, value: number
   ctx.fillRect(0, 0, 1 / ratio(), height);
   if (Number.isNaN(value) || pale) return;
   const at = yOf(value, height);
-  ctx.fillStyle = value >= SATURATED ? ink.red : ink.ink;
+  ctx.fillStyle = alarm ? ink.red : ink.ink;
   ctx.beginPath();
   ctx.moveTo(0, at);
   ctx.lineTo(8, at - 3.5);
@@ -121,6 +124,7 @@ function load(g: Grid, p: Paper, t: Traces): void {
   one(t.write, cols.write);
   one(t.readLatency, cols.slow);
   one(t.writeLatency, cols.other);
+  one(t.saturated, cols.saturated);
   for (let k = 0; k < g.count; k += 1) {
     const other = cols.other[k] ?? NaN;
     if (!(other <= (cols.slow[k] ?? NaN))) cols.slow[k] = Number.isNaN(other) ? (cols.slow[k] ?? NaN) : other;
@@ -201,7 +205,7 @@ function paintArea(ctx: CanvasRenderingContext2D, count: number, x: AtColumn, to
 function paintLine(ctx: CanvasRenderingContext2D, count: number, x: AtColumn, y: (v: number) => number, ink: Inks, pale: boolean): void {
   ctx.lineJoin = "round";
   ctx.lineCap = "round";
-  for (const run of runs(cols.busy, cols.slow, count)) {
+  for (const run of runs(cols.busy, cols.slow, cols.saturated, count)) {
     ctx.strokeStyle = pale ? ink.old : run.alarm ? ink.red : ink.ink;
     ctx.lineWidth = PEN_WIDTHS[run.pen] ?? 1;
     ctx.beginPath();

@@ -11,7 +11,7 @@ import { inks, stillness } from "../theme";
 import { past, paper, slackOf, valueAt } from "./geometry";
 import type { Paper } from "./geometry";
 import { paintAxis, paintPen, paintStrip, ratio } from "./painter";
-import type { Traces } from "./painter";
+import type { Trace, Traces } from "./painter";
 
 /**
  * How far the pen stands behind the agent's clock. A sample comes up to a poll and a tick late;
@@ -144,9 +144,9 @@ export class Roll {
     for (const [canvas, strip] of this.strips) {
       if (!strip.visible) continue;
       canvas.style.transform = `translateX(${-shift}px)`;
-      const { busy } = strip.traces();
-      const value = busy === undefined ? NaN : valueAt(busy.ring, p.now, slackOf(busy.intervalMs));
-      paintPen(strip.pen, p.width - p.penX, value, inks.value, pale);
+      const { busy, saturated } = strip.traces();
+      const at = (trace: Trace | undefined) => (trace === undefined ? NaN : valueAt(trace.ring, p.now, slackOf(trace.intervalMs)));
+      paintPen(strip.pen, p.width - p.penX, at(busy), at(saturated) > 0, inks.value, pale);
     }
   }
 }

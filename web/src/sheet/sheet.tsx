@@ -5,12 +5,12 @@ import type { Signal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { ageMs, beat, filled, get, isOld, link, named, now } from "../data/feed";
 import type { Series } from "../data/feed";
-import { spellStart, stripSentence } from "../data/trouble";
+import { SATURATED, saturatedSince, stripSentence } from "../data/trouble";
 import type { Reading } from "../data/trouble";
 import { clock, duration, moment, plain, rate } from "../text/format";
 import { streamText } from "../text/fuzzy";
 import { Value } from "../view/parts";
-import { PEN_LATENCIES_S, PEN_WIDTHS, SATURATED, slackOf, timeAt } from "./geometry";
+import { PEN_LATENCIES_S, PEN_WIDTHS, slackOf, timeAt } from "./geometry";
 import { Roll } from "./roll";
 import type { Trace } from "./painter";
 
@@ -27,6 +27,7 @@ const ROWS = {
   write: "disk.write.bytes_per_second",
   readLatency: "disk.read.latency.seconds",
   writeLatency: "disk.write.latency.seconds",
+  saturated: SATURATED,
 } as const;
 export const SHEET_MATCHES = [...Object.values(ROWS), "disk.tier.name"];
 
@@ -173,6 +174,7 @@ function Strip({ device, roll }: { device: string; roll: Roll }) {
       write: trace(of(ROWS.write, device)),
       readLatency: trace(of(ROWS.readLatency, device)),
       writeLatency: trace(of(ROWS.writeLatency, device)),
+      saturated: trace(of(ROWS.saturated, device)),
     });
     return roll.attach(canvas.current, pen.current, traces, (to) => (scale.value = to));
   }, [device]);
@@ -221,7 +223,6 @@ function Strip({ device, roll }: { device: string; roll: Roll }) {
 
 /** What is known of a device at a time; `null` is now. */
 function reading(device: string, ts: number | null): Reading {
-  const at = now();
   const value = (name: string): number => {
     const one = of(name, device);
     if (one === undefined || one.ring.length === 0) return NaN;
@@ -236,7 +237,7 @@ function reading(device: string, ts: number | null): Reading {
     read: value(ROWS.read),
     write: value(ROWS.write),
     latency: latencies.length === 0 ? NaN : Math.max(...latencies),
-    since: busy === undefined ? NaN : spellStart(busy.ring, SATURATED, at),
+    since: saturatedSince(of(ROWS.saturated, device)?.ring),
     silentMs: busy === undefined ? 0 : ageMs(busy),
     old: busy !== undefined && busy.looked > 0 && isOld(busy),
   };

@@ -1,14 +1,16 @@
-// Doctor: every source, what it sees and costs, what is missing and what would make it available.
+// Doctor: every source, what it sees and costs, what is missing and what would make it available;
+// and every insight that is not live, why, and what would help.
 
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import * as api from "../data/api";
 import { now } from "../data/feed";
-import type { Source } from "../data/contract";
+import type { Insight, Source } from "../data/contract";
 import { clock, duration, plain, seconds } from "../text/format";
 import { Note, words } from "./parts";
 
 const all = signal<readonly Source[] | null>(null);
+const insights = signal<readonly Insight[]>([]);
 const fault = signal("");
 const at = signal(0);
 
@@ -17,7 +19,7 @@ const ORDER: readonly Source["state"][] = ["down", "partial", "unavailable", "ok
 
 async function load(): Promise<void> {
   try {
-    all.value = await api.sources();
+    [all.value, insights.value] = await Promise.all([api.sources(), api.insights()]);
     at.value = now();
     fault.value = "";
   } catch (error) {
@@ -39,6 +41,7 @@ export function Doctor() {
       <h1>{list === null ? "Asking the sources…" : summary(list)}</h1>
       {fault.value !== "" && <Note bad>{fault.value}{list === null ? "" : `; what is below was told at ${clock(at.value, now())}`}</Note>}
       {list !== null && <Table list={sorted} />}
+      {insights.value.length > 0 && <Insights list={insights.value} />}
     </main>
   );
 }
@@ -98,5 +101,46 @@ function Table({ list }: { list: readonly Source[] }) {
         ))}
       </table>
     </div>
+  );
+}
+
+/** Insights that say the same are told in one line. */
+export function alike(list: readonly Insight[]): readonly (readonly Insight[])[] {
+  const groups = new Map<string, Insight[]>();
+  for (const one of list) {
+    if (one.state === "live") continue;
+    const words = JSON.stringify([one.state, one.reason, one.remedy]);
+    const group = groups.get(words);
+    if (group === undefined) groups.set(words, [one]);
+    else group.push(one);
+  }
+  return [...groups.values()];
+}
+
+function Insights({ list }: { list: readonly Insight[] }) {
+  const live = list.filter((one) => one.state === "live").length;
+  return (
+    <section aria-label="Insights">
+      <h2>{live} of {list.length} insights are live.</h2>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Insights without a value">
+        <table class="sources">
+          <tbody>
+            {alike(list).map((group) => {
+              const [first] = group;
+              return first === undefined ? null : (
+                <tr key={first.name}>
+                  <th scope="row">{group.map((one) => one.name).join(", ")}</th>
+                  <td class="state">{first.state}</td>
+                  <td class="sees">
+                    {first.reason}
+                    {first.remedy !== "" && <span class="remedy">→ {first.remedy}</span>}
+                  </td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </div>
+    </section>
   );
 }

@@ -92,7 +92,7 @@ function Fact({ node }: { node: Placed }) {
   return <span class="fact" style={place(node)} title={node.id}>{node.id}</span>;
 }
 
-const SIGNS: Readonly<Record<Insight["state"], string>> = { live: "", waiting: "◌ waiting", failed: "▲ failed" };
+const SIGNS: Readonly<Record<Insight["state"], string>> = { live: "", waiting: "◌ waiting", unavailable: "○ unavailable", failed: "▲ failed" };
 
 function Node({ node, one }: { node: Placed; one: Insight }) {
   void beat.value;
@@ -132,7 +132,12 @@ function Details({ one }: { one: Insight }) {
     <section class="details" aria-label={`Insight ${one.name}`}>
       <h2>{one.name}</h2>
       {one.help !== "" && <p>{one.help}</p>}
-      {one.state !== "live" && <Note bad={one.state === "failed"}>{one.state}{one.reason ? `: ${one.reason}` : ""}</Note>}
+      {one.state !== "live" && (
+        <Note bad={one.state === "failed"}>
+          {one.state}{one.reason ? `: ${one.reason}` : ""}
+          {one.remedy !== "" && <span class="remedy"> → {one.remedy}</span>}
+        </Note>
+      )}
       <pre tabIndex={0}><code>{one.sql}</code></pre>
       <dl>
         <dt>inputs</dt>

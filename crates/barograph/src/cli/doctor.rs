@@ -1,8 +1,9 @@
-//! `baro doctor`: what every source sees, what is missing, why, and what would help.
+//! `baro doctor`: what every source sees, what is missing, why, and what would help; and which
+//! insights are live, and why the others are not.
 
 use std::path::PathBuf;
 
-use barograph_agent::{Config, SOURCES_DOCUMENT};
+use barograph_agent::{Config, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT};
 use clap::Args;
 use serde_json::Value as Json;
 
@@ -24,43 +25,99 @@ pub struct Doctor {
 impl Doctor {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<()> {
-        let reported = self.target.run_dir().document(SOURCES_DOCUMENT)?;
-        let reports: Vec<Json> = match reported {
-            Some(bytes) if !self.probe => serde_json::from_slice(&bytes)?,
-            _ => {
-                if !self.probe {
-                    eprintln!(
-                        "baro: no agent serves {}, looking for myself",
-                        self.target.run_dir().path().display()
-                    );
-                }
-                let mut config = Config::default();
-                config.sources.sys_root = self.sys_root.unwrap_or(config.sources.sys_root);
-                let reports = barograph_agent::probe_sources(config)?;
-                serde_json::from_value(barograph_agent::sources_json(&reports))?
-            }
-        };
+        let (sources, insights) = self.look()?;
         if self.target.json {
-            return output::print_json(&Json::from(reports));
+            return output::print_json(&Json::from(sources));
         }
-        output::print(&table(&reports)?)?;
-        for report in &reports {
-            for missing in report["missing"].as_array().into_iter().flatten() {
-                let text = |key: &str| missing[key].as_str().unwrap_or_default().to_owned();
-                let source = report["source"].as_str().unwrap_or_default();
-                let (what, why, remedy) = (text("what"), text("why"), text("remedy"));
-                output::print(&format!(
-                    "\n{source}: {what} is missing\n  why     {why}\n  remedy  {remedy}\n"
-                ))?;
-            }
-        }
-        Ok(())
+        output::print(&table(&sources)?)?;
+        output::print(&missing(&sources))?;
+        output::print(&state_of_insights(&insights))
     }
+
+    /// Sources and insights: as the agent reports them, or as they are found here and now.
+    fn look(&self) -> anyhow::Result<(Vec<Json>, Vec<Json>)> {
+        let run_dir = self.target.run_dir();
+        let sources = run_dir.document(SOURCES_DOCUMENT)?;
+        let insights = run_dir.document(INSIGHTS_DOCUMENT)?;
+        if let (Some(sources), Some(insights), false) = (sources, insights, self.probe) {
+            return Ok((
+                serde_json::from_slice(&sources)?,
+                serde_json::from_slice(&insights)?,
+            ));
+        }
+        if !self.probe {
+            eprintln!(
+                "baro: no agent serves {}, looking for myself",
+                run_dir.path().display()
+            );
+        }
+        let mut config = Config::default();
+        if let Some(root) = &self.sys_root {
+            config.sources.sys_root.clone_from(root);
+        }
+        let probed = barograph_agent::probe(config)?;
+        Ok((
+            serde_json::from_value(probed.sources)?,
+            serde_json::from_value(probed.insights)?,
+        ))
+    }
+}
+
+fn text(json: &Json, key: &str) -> String {
+    json[key].as_str().unwrap_or_default().to_owned()
+}
+
+/// What each source misses, why, and what would help.
+fn missing(sources: &[Json]) -> String {
+    let mut page = String::new();
+    for report in sources {
+        for missing in report["missing"].as_array().into_iter().flatten() {
+            page += &format!(
+                "\n{}: {} is missing\n  why     {}\n  remedy  {}\n",
+                text(report, "source"),
+                text(missing, "what"),
+                text(missing, "why"),
+                text(missing, "remedy")
+            );
+        }
+    }
+    page
+}
+
+/// Every insight: live, or why not and what would help. Those that say the same are told together.
+fn state_of_insights(insights: &[Json]) -> String {
+    let (live, other): (Vec<&Json>, Vec<&Json>) =
+        insights.iter().partition(|i| i["state"] == "live");
+    let name = |i: &&Json| text(i, "name");
+    let mut page = format!("\n{} of {} insights are live", live.len(), insights.len());
+    if !live.is_empty() {
+        let names: Vec<String> = live.iter().map(name).collect();
+        page += &format!(": {}", names.join(", "));
+    }
+    page += "\n";
+    let words = |i: &Json| (text(i, "state"), text(i, "reason"), text(i, "remedy"));
+    let mut told = Vec::new();
+    for insight in &other {
+        let (state, reason, remedy) = words(insight);
+        let same: Vec<String> = other
+            .iter()
+            .filter(|i| words(i) == words(insight))
+            .map(name)
+            .collect();
+        if told.contains(&same) {
+            continue;
+        }
+        page += &format!("\n{} {state}\n  why     {reason}\n", same.join(", "));
+        if !remedy.is_empty() {
+            page += &format!("  remedy  {remedy}\n");
+        }
+        told.push(same);
+    }
+    page
 }
 
 /// One line a source.
 pub fn table(reports: &[Json]) -> anyhow::Result<String> {
-    let text = |report: &Json, key: &str| report[key].as_str().unwrap_or_default().to_owned();
     let rows: Vec<Vec<String>> = reports
         .iter()
         .map(|r| {

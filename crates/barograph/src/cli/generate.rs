@@ -11,6 +11,8 @@ enum Page {
     Cli,
     /// docs/reference/configuration.md
     Config,
+    /// docs/reference/sources.md
+    Sources,
     /// etc/barograph.toml
     ConfigFile,
 }
@@ -27,6 +29,7 @@ impl Generate {
         output::print(&match self.page {
             Page::Cli => cli_markdown(),
             Page::Config => barograph_agent::config_markdown(),
+            Page::Sources => barograph_agent::sources_markdown(),
             Page::ConfigFile => barograph_agent::config_file(),
         })
     }

@@ -166,7 +166,7 @@ fn list(target: &Target) -> anyhow::Result<()> {
                 i["groups"].to_string(),
                 text(i, "unit"),
                 origin.into(),
-                text(i, "help"),
+                what(i),
             ]
         })
         .collect();
@@ -175,6 +175,15 @@ fn list(target: &Target) -> anyhow::Result<()> {
         &[2],
         &rows,
     )
+}
+
+/// What an insight means; of one that is not live, why.
+fn what(insight: &Json) -> String {
+    match (text(insight, "reason"), text(insight, "remedy")) {
+        (reason, _) if reason.is_empty() => text(insight, "help"),
+        (reason, remedy) if remedy.is_empty() => reason,
+        (reason, remedy) => format!("{reason} -> {remedy}"),
+    }
 }
 
 fn explain(target: &Target, name: &str) -> anyhow::Result<()> {
@@ -215,6 +224,10 @@ fn explain(target: &Target, name: &str) -> anyhow::Result<()> {
         text(insight, "state"),
         text(insight, "reason"),
     );
+    let remedy = text(insight, "remedy");
+    if !remedy.is_empty() {
+        page += &format!("remedy       {remedy}\n");
+    }
     for value in &values {
         let shown = value.sample.as_ref().map_or("-".into(), |s| {
             format::value(&s.value, value.descriptor.unit.as_str())

@@ -7,6 +7,8 @@
 -- the denominator is that of all devices: "less stress than others" is what the row is for.
 -- A stacked device (dm, md, loop) is measured against the physical ones too.
 -- The formula as published is device.load.published.per_second.
+-- Inputs: disk.read.bytes_per_second, disk.write.bytes_per_second, node.read.bytes_per_second, node.write.bytes_per_second
+-- No value: until the disks have been looked at twice; wait a second
 CREATE INSIGHT device.load.ratio UNIT 'ratio'
 HELP 'Share of a device in the I/O that the node''s storage does now (Apollo, Table 1, row 13, with rates in the denominator).'
 AS SELECT device,

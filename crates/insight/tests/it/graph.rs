@@ -94,7 +94,7 @@ fn refusals_say_what_to_do() {
         |select: &str, expect: &str| check(&format!("CREATE INSIGHT o AS {select}"), expect);
     refused(
         "SELECT sum(value) FROM disk_reed_bytes",
-        "no metric or insight has the table disk_reed_bytes: did you mean disk_read_bytes or disk_busy_ratio?",
+        "no metric or insight has the table disk_reed_bytes: did you mean disk_read_bytes?",
     );
     refused(
         "SELECT sum(value) FROM zzz",

@@ -78,6 +78,8 @@ pub struct Rig {
     pub graph: Graph,
     pub out: Streams,
     pub now: i64,
+    /// Every stream that was added with a value, as it was written.
+    pub given: Vec<(String, Value)>,
     next_key: u32,
 }
 
@@ -97,6 +99,7 @@ impl Rig {
             graph: Graph::new(limits),
             out,
             now: 1_000,
+            given: Vec::new(),
             next_key: 0,
         }
     }
@@ -116,6 +119,7 @@ impl Rig {
     pub fn stream(&mut self, text: &str, value: impl Into<Value>) -> StreamKey {
         let value = value.into();
         let key = self.add(text, value.value_type());
+        self.given.push((text.to_owned(), value.clone()));
         self.set(key, value);
         key
     }

@@ -23,6 +23,8 @@ pub struct Strip {
     pub write: Option<f64>,
     /// Seconds a request.
     pub latency: Option<f64>,
+    /// Whether the agent calls it saturated.
+    pub saturated: bool,
     /// The values above are too old to be taken for the present.
     pub stale: bool,
 }
@@ -101,7 +103,7 @@ impl Board {
             "outlook": self.outlook,
             "disks": self.strips.iter().map(|s| json!({
                 "device": s.device, "busy": s.busy_now, "read": s.read, "write": s.write,
-                "latency": s.latency, "stale": s.stale,
+                "latency": s.latency, "saturated": s.saturated, "stale": s.stale,
             })).collect::<Vec<_>>(),
             "tiers": self.tanks.iter().map(|t| json!({
                 "tier": t.tier, "free": t.free, "total": t.total,
@@ -145,6 +147,7 @@ fn strips(observer: &Observer) -> Vec<Strip> {
         rates("disk.read.latency.seconds"),
         rates("disk.write.latency.seconds"),
     ];
+    let saturated = rates("node.saturated.seconds");
     let of = |list: &[(String, f64)], device: &str| {
         list.iter().find(|(d, _)| d == device).map(|(_, v)| *v)
     };
@@ -173,6 +176,7 @@ fn strips(observer: &Observer) -> Vec<Strip> {
                 read: of(&read, &device),
                 write: of(&write, &device),
                 latency,
+                saturated: of(&saturated, &device).is_some_and(|s| s > 0.0),
                 stale: v.stale,
                 device,
             })

@@ -12,8 +12,6 @@ const WRITE: Color = Color::Yellow;
 const TROUBLE: Color = Color::Red;
 const OLD: Color = Color::DarkGray;
 
-/// A disk this busy is drawn as trouble.
-const TROUBLE_RATIO: f64 = 0.9;
 /// Columns left of a strip: the device's name.
 const NAME_COLUMNS: u16 = 10;
 /// Columns right of the pen: the newest values.
@@ -101,7 +99,7 @@ fn strip(strip: &Strip, plain: Style, pen: &mut Pen<'_>) {
     } else {
         plain
     };
-    let hot = strip.busy_now.is_some_and(|b| b >= TROUBLE_RATIO) && !strip.stale;
+    let hot = strip.saturated && !strip.stale;
     let ink = if hot { Style::new().fg(TROUBLE) } else { style };
     pen.text(0, &strip.device, ink);
     let values_at = pen

@@ -1,0 +1,399 @@
+//! Why an insight has no value, and what would help: one text for the documents, SQL, HTTP, the
+//! command line and the page.
+//!
+//! It stands between the graph, which knows what an insight lacks, and the sources, which know why
+//! they do not give it; neither knows the other.
+
+use barograph_insight::{InsightReport, InsightState, Lack};
+use barograph_model::{Kind, ValueType};
+use barograph_source::{Missing, SourceReport, SourceState, catalogue, cost_of, source_of};
+
+/// Most causes that a reason tells; the rest are counted.
+const CAUSES_MAX: usize = 4;
+/// Most inputs of one source that a cause names; the rest are counted.
+const INPUTS_MAX: usize = 3;
+
+/// How an insight stands, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// `live`, `waiting` (its sources have only begun), `unavailable` or `failed`.
+    pub state: &'static str,
+    /// Why it is not live; empty when it is.
+    pub reason: String,
+    /// What would help; empty when it is live.
+    pub remedy: String,
+}
+
+/// Puts together what the graph says of an insight and what the sources say of its inputs.
+pub fn account(report: &InsightReport, sources: &[SourceReport]) -> Account {
+    match report.state {
+        InsightState::Live => Account {
+            state: "live",
+            reason: String::new(),
+            remedy: String::new(),
+        },
+        InsightState::Failed => Account {
+            state: "failed",
+            reason: report.reason.clone(),
+            remedy: format!(
+                "see what it computes: `baro insight explain {}`",
+                report.name
+            ),
+        },
+        InsightState::Waiting => lacking(report, sources),
+    }
+}
+
+fn lacking(report: &InsightReport, sources: &[SourceReport]) -> Account {
+    let mut causes: Vec<Cause> = Vec::new();
+    for lack in &report.lacks {
+        let cause = Cause::of(lack, &report.name, sources);
+        match causes.iter_mut().find(|c| c.is_like(&cause)) {
+            Some(like) => like.inputs.extend(cause.inputs),
+            None => causes.push(cause),
+        }
+    }
+    let pending = causes.iter().any(|c| c.pending);
+    causes.retain(|c| c.pending == pending);
+    let left_out = causes.len().saturating_sub(CAUSES_MAX);
+    causes.truncate(CAUSES_MAX);
+    let mut reason: Vec<String> = causes.iter().map(Cause::text).collect();
+    if left_out > 0 {
+        reason.push(format!("and {left_out} more causes"));
+    }
+    let mut remedy: Vec<&str> = Vec::new();
+    for cause in &causes {
+        if !remedy.contains(&cause.remedy.as_str()) {
+            remedy.push(&cause.remedy);
+        }
+    }
+    Account {
+        state: if pending { "waiting" } else { "unavailable" },
+        reason: reason.join("; "),
+        remedy: remedy.join("; "),
+    }
+}
+
+/// One cause, with all the inputs that it keeps away.
+struct Cause {
+    inputs: Vec<String>,
+    /// What follows the inputs.
+    why: String,
+    remedy: String,
+    /// Whether it is only that the source has not been read often enough yet.
+    pending: bool,
+}
+
+impl Cause {
+    fn of(lack: &Lack, asked: &str, sources: &[SourceReport]) -> Self {
+        match lack {
+            Lack::Metric { name, says } => Self::of_metric(name, says, sources),
+            Lack::Row { insight, says } => Self::of_row(insight, says, asked),
+            Lack::Failure { insight, reason } => Self {
+                inputs: vec![insight.clone()],
+                why: format!(" fails: {reason}"),
+                remedy: format!("see what it computes: `baro insight explain {insight}`"),
+                pending: false,
+            },
+        }
+    }
+
+    /// Its inputs all have values.
+    fn of_row(insight: &str, (when, helps): &(String, String), asked: &str) -> Self {
+        let subject = if insight == asked { "it" } else { insight };
+        let (why, remedy) = match when.as_str() {
+            "" => (
+                " gets values of all its inputs, and no row of them gives one".to_owned(),
+                "try its SELECT over the newest samples (WHERE newest) with `baro sql`".to_owned(),
+            ),
+            when => (format!(" has no value {when}"), helps.clone()),
+        };
+        Self {
+            inputs: vec![subject.to_owned()],
+            why,
+            remedy,
+            pending: false,
+        }
+    }
+
+    fn of_metric(name: &str, (when, helps): &(String, String), sources: &[SourceReport]) -> Self {
+        let cause = |why: String, remedy: String| Self {
+            inputs: vec![name.to_owned()],
+            why,
+            remedy,
+            pending: false,
+        };
+        let Some(source) = source_of(name) else {
+            return cause(
+                ": no source of this program gives it".into(),
+                "put a stream of this name into the node, or drop the insight".into(),
+            );
+        };
+        let Some(report) = sources.iter().find(|r| r.source == source) else {
+            return cause(
+                format!(": source {source} is off"),
+                format!(
+                    "set sources.poll.{source}.enabled = true (cost: {})",
+                    cost_of(source)
+                ),
+            );
+        };
+        if is_pending(name, report) {
+            return Self {
+                pending: true,
+                ..cause(
+                    format!(
+                        " from source {source}: it has been read {} so far",
+                        times(report.polls)
+                    ),
+                    "wait for its next look".into(),
+                )
+            };
+        }
+        let (why, remedy) = told_by(report, name, when, helps);
+        cause(format!(" from source {source}: {why}"), remedy)
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        (&self.why, &self.remedy) == (&other.why, &other.remedy)
+    }
+
+    fn text(&self) -> String {
+        let shown = &self.inputs[..self.inputs.len().min(INPUTS_MAX)];
+        let more = match self.inputs.len() - shown.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("{}{more}{}", shown.join(", "), self.why)
+    }
+}
+
+fn times(polls: u64) -> &'static str {
+    match polls {
+        0 => "never",
+        1 => "once",
+        _ => "a few times",
+    }
+}
+
+/// Whether the source sees what it is for and has only not been read often enough: what is measured
+/// between two looks comes with the second.
+fn is_pending(metric: &str, report: &SourceReport) -> bool {
+    let specs = catalogue().flat_map(|s| s.facts.iter().copied().flatten());
+    let between_looks = specs
+        .filter(|f| f.name == metric)
+        .any(|f| f.kind == Kind::Gauge && f.value_type == ValueType::Float);
+    match report.polls {
+        0 => report.state != SourceState::Down,
+        1 => between_looks && report.streams > 0,
+        _ => false,
+    }
+}
+
+/// What the source itself says of a metric that it does not give, and what would help.
+fn told_by(report: &SourceReport, metric: &str, when: &str, helps: &str) -> (String, String) {
+    if let Some(missing) = about(report, metric) {
+        let Missing { what, why, remedy } = missing;
+        return (format!("{what} is missing: {why}"), remedy.clone());
+    }
+    let remedy = if helps.is_empty() {
+        format!("see what source {} sees: `baro doctor`", report.source)
+    } else {
+        helps.to_owned()
+    };
+    if report.state == SourceState::Down {
+        let error = report.last_error.as_deref();
+        return (error.unwrap_or("its last read hangs").to_owned(), remedy);
+    }
+    let why = match when {
+        "" => format!("it has none, it sees {}", report.sees),
+        when => format!("it has none {when} (it sees {})", report.sees),
+    };
+    (why, remedy)
+}
+
+/// The report's line that is about a metric: the one that shares most words with its name. A source
+/// that sees nothing at all says why in its first line, whatever the words.
+fn about<'a>(report: &'a SourceReport, metric: &str) -> Option<&'a Missing> {
+    let words = |missing: &Missing| {
+        let text = format!("{} {}", missing.what, missing.why).to_lowercase();
+        metric
+            .split(['.', '_'])
+            .filter(|w| text.contains(w))
+            .count()
+    };
+    let mut best: Option<(usize, &Missing)> = None;
+    for missing in &report.missing {
+        let shared = words(missing);
+        if best.is_none_or(|(most, _)| shared > most) {
+            best = Some((shared, missing));
+        }
+    }
+    let (shared, missing) = best?;
+    (shared > 0 || report.streams == 0).then_some(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(name: &'static str, state: SourceState, missing: Vec<Missing>) -> SourceReport {
+        let streams = if state == SourceState::Unavailable {
+            0
+        } else {
+            4
+        };
+        SourceReport {
+            source: name,
+            state,
+            sees: "1 thing".into(),
+            streams,
+            missing,
+            polls: 9,
+            errors: 0,
+            cost_ns_mean: 1,
+            interval_ns: 1,
+            last_error: None,
+        }
+    }
+
+    fn waiting(lacks: Vec<Lack>) -> InsightReport {
+        InsightReport {
+            name: "my.insight".into(),
+            table: "my_insight".into(),
+            sql: String::new(),
+            builtin: true,
+            unit: String::new(),
+            help: String::new(),
+            inputs: Vec::new(),
+            groups: 0,
+            state: InsightState::Waiting,
+            reason: "no samples".into(),
+            lacks,
+            evaluations: 0,
+            cost_ns: 0,
+        }
+    }
+
+    fn metric(name: &str) -> Lack {
+        Lack::Metric {
+            name: name.into(),
+            says: ("while there is none".into(), "make one".into()),
+        }
+    }
+
+    fn check(lacks: Vec<Lack>, sources: &[SourceReport], expect: (&str, &str, &str)) {
+        let Account {
+            state,
+            reason,
+            remedy,
+        } = account(&waiting(lacks), sources);
+        assert_eq!((state, reason.as_str(), remedy.as_str()), expect);
+    }
+
+    #[test]
+    fn the_sources_words() {
+        let missing = || Missing::new("/proc/diskstats", "not there", "mount /proc");
+        check(
+            vec![metric("disk.read.bytes"), metric("disk.write.bytes")],
+            &[source("disk", SourceState::Unavailable, vec![missing()])],
+            (
+                "unavailable",
+                "disk.read.bytes, disk.write.bytes from source disk: /proc/diskstats is missing: not there",
+                "mount /proc",
+            ),
+        );
+        let other = Missing::new("the scheduler of vda", "no sysfs", "mount /sys");
+        check(
+            vec![metric("disk.queue.depth")],
+            &[source("disk", SourceState::Partial, vec![other])],
+            (
+                "unavailable",
+                "disk.queue.depth from source disk: it has none while there is none (it sees 1 thing)",
+                "make one",
+            ),
+        );
+    }
+
+    #[test]
+    fn off_unknown_and_young() {
+        check(
+            vec![metric("disk.read.bytes")],
+            &[],
+            (
+                "unavailable",
+                "disk.read.bytes: source disk is off",
+                "set sources.poll.disk.enabled = true (cost: one more source to read)",
+            ),
+        );
+        check(
+            vec![metric("no.such.bytes")],
+            &[],
+            (
+                "unavailable",
+                "no.such.bytes: no source of this program gives it",
+                "put a stream of this name into the node, or drop the insight",
+            ),
+        );
+        let young = SourceReport {
+            polls: 1,
+            ..source("disk", SourceState::Ok, Vec::new())
+        };
+        check(
+            vec![
+                metric("disk.read.bytes_per_second"),
+                metric("no.such.bytes"),
+            ],
+            &[young],
+            (
+                "waiting",
+                "disk.read.bytes_per_second from source disk: it has been read once so far",
+                "wait for its next look",
+            ),
+        );
+    }
+
+    #[test]
+    fn values_that_give_none() {
+        let row = |insight: &str, when: &str, helps: &str| Lack::Row {
+            insight: insight.into(),
+            says: (when.into(), helps.into()),
+        };
+        check(
+            vec![row(
+                "my.insight",
+                "while all is idle (x / 0)",
+                "do something",
+            )],
+            &[],
+            (
+                "unavailable",
+                "it has no value while all is idle (x / 0)",
+                "do something",
+            ),
+        );
+        check(
+            vec![row("other", "", "")],
+            &[],
+            (
+                "unavailable",
+                "other gets values of all its inputs, and no row of them gives one",
+                "try its SELECT over the newest samples (WHERE newest) with `baro sql`",
+            ),
+        );
+    }
+
+    #[test]
+    fn a_reason_is_bounded() {
+        let many = (0..9).map(|n| metric(&format!("m{n}.bytes")));
+        check(
+            many.collect(),
+            &[],
+            (
+                "unavailable",
+                "m0.bytes, m1.bytes, m2.bytes and 6 more: no source of this program gives it",
+                "put a stream of this name into the node, or drop the insight",
+            ),
+        );
+    }
+}

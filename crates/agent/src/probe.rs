@@ -1,0 +1,85 @@
+//! One look through all sources without an agent: for `baro doctor` where none serves.
+
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use barograph_insight::Graph;
+use barograph_model::{Clock, Descriptor, Sample, Sink, StreamKey};
+use barograph_source::Poller;
+use barograph_stream::SystemClock;
+use serde_json::Value as Json;
+
+use crate::start::{FIRST_ROUND_WAIT, graph};
+use crate::{AgentError, Config, documents};
+
+/// What was seen, in the form of the documents of an agent.
+pub struct Probed {
+    /// As `sources.json`.
+    pub sources: Json,
+    /// As `insights.json`; what needs two looks at a source waits.
+    pub insights: Json,
+}
+
+/// Reads every source of a configuration once, and computes the insights from that.
+pub fn probe(config: Config) -> Result<Probed, AgentError> {
+    let config = config.resolve()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let (woken, wakes) = sync_channel(1);
+    let wake = Arc::new(move || {
+        let _ = woken.try_send(());
+    });
+    let mut poller = Poller::new(&config.sources, Arc::clone(&clock), wake);
+    let mut looked = Looked {
+        graph: graph(&config, std::iter::empty(), &clock),
+        next: 0,
+    };
+    poller.run_due(&mut looked);
+    let until_ns = clock.monotonic_ns() + FIRST_ROUND_WAIT.as_nanos() as i64;
+    while poller.reports().iter().any(|r| r.polls == 0) && clock.monotonic_ns() < until_ns {
+        let _ = wakes.recv_timeout(Duration::from_millis(100));
+        poller.run_due(&mut looked);
+    }
+    let reports = poller.reports();
+    poller.stop();
+    looked.graph.evaluate(clock.now_ns(), &mut Nowhere(0));
+    Ok(Probed {
+        sources: documents::sources(&reports),
+        insights: documents::insights(&looked.graph, &reports),
+    })
+}
+
+/// Passes on to the graph what sources give, and keeps nothing.
+struct Looked {
+    graph: Graph,
+    next: u32,
+}
+
+impl Sink for Looked {
+    fn declare(&mut self, descriptor: &Descriptor, _: Option<u32>) -> Option<StreamKey> {
+        self.next += 1;
+        let key = StreamKey(self.next);
+        self.graph.stream_added(key, descriptor);
+        Some(key)
+    }
+    fn retire(&mut self, key: StreamKey) {
+        self.graph.stream_removed(key);
+    }
+    fn put(&mut self, key: StreamKey, sample: &Sample) {
+        self.graph.sample(key, sample);
+    }
+    fn expect_interval(&mut self, _: StreamKey, _: i64) {}
+}
+
+/// Where the insights of a probe go; it counts their streams.
+struct Nowhere(u32);
+
+impl Sink for Nowhere {
+    fn declare(&mut self, _: &Descriptor, _: Option<u32>) -> Option<StreamKey> {
+        self.0 += 1;
+        Some(StreamKey(self.0))
+    }
+    fn retire(&mut self, _: StreamKey) {}
+    fn put(&mut self, _: StreamKey, _: &Sample) {}
+    fn expect_interval(&mut self, _: StreamKey, _: i64) {}
+}

@@ -1,0 +1,132 @@
+//! The stream `node.saturated.seconds`: for how long each disk has been saturated, by the outlook's
+//! rule, for whoever shows it.
+
+use std::collections::HashMap;
+
+use barograph_model::{
+    Descriptor, Kind, Labels, NS_PER_S, Name, Sample, Sink, StreamKey, Unit, ValueType,
+};
+
+/// Its streams, one for each disk that the outlook follows.
+#[derive(Debug)]
+pub struct Saturation {
+    interval_ns: i64,
+    streams: HashMap<String, Followed>,
+    /// Counts the looks, to tell which disks are gone.
+    look: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Followed {
+    /// `None`: there is no room, or the label cannot be written.
+    key: Option<StreamKey>,
+    seen_at_look: u64,
+}
+
+impl Saturation {
+    /// No disk yet; all are looked at every `interval_ns`.
+    pub fn new(interval_ns: i64) -> Self {
+        Self {
+            interval_ns,
+            streams: HashMap::new(),
+            look: 0,
+        }
+    }
+
+    /// Takes what the outlook says now: all disks, and the ns for which each has been saturated.
+    pub fn look<'a>(
+        &mut self,
+        now_ns: i64,
+        disks: impl Iterator<Item = (&'a str, i64)>,
+        sink: &mut dyn Sink,
+    ) {
+        self.look += 1;
+        for (device, saturated_ns) in disks {
+            let key = match self.streams.get_mut(device) {
+                Some(known) => {
+                    known.seen_at_look = self.look;
+                    known.key
+                }
+                None => self.declare(device, sink),
+            };
+            if let Some(key) = key {
+                let seconds = saturated_ns as f64 / NS_PER_S as f64;
+                sink.put(key, &Sample::derived(now_ns, seconds));
+            }
+        }
+        let look = self.look;
+        self.streams.retain(|_, followed| {
+            let stays = followed.seen_at_look == look;
+            if let (false, Some(key)) = (stays, followed.key) {
+                sink.retire(key);
+            }
+            stays
+        });
+    }
+
+    fn declare(&mut self, device: &str, sink: &mut dyn Sink) -> Option<StreamKey> {
+        let labels = Labels::new([("device", device)]).ok();
+        let key = labels.and_then(|labels| sink.declare(&descriptor(labels), None));
+        if let Some(key) = key {
+            sink.expect_interval(key, self.interval_ns);
+        }
+        let seen_at_look = self.look;
+        self.streams
+            .insert(device.to_owned(), Followed { key, seen_at_look });
+        key
+    }
+}
+
+fn descriptor(labels: Labels) -> Descriptor {
+    Descriptor {
+        name: Name::new("node.saturated.seconds").expect("a literal"),
+        labels,
+        value_type: ValueType::Float,
+        unit: Unit::new("seconds").expect("a literal"),
+        kind: Kind::Gauge,
+        help: "For how long the disk has been saturated (hardly ever idle); 0 when it is not"
+            .into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Kept {
+        declared: Vec<String>,
+        retired: Vec<u32>,
+        put: Vec<(u32, f64)>,
+    }
+
+    impl Sink for Kept {
+        fn declare(&mut self, descriptor: &Descriptor, _: Option<u32>) -> Option<StreamKey> {
+            self.declared.push(descriptor.to_string());
+            Some(StreamKey(self.declared.len() as u32))
+        }
+        fn retire(&mut self, key: StreamKey) {
+            self.retired.push(key.0);
+        }
+        fn put(&mut self, key: StreamKey, sample: &Sample) {
+            self.put.push((key.0, sample.value.as_f64().unwrap()));
+        }
+        fn expect_interval(&mut self, _: StreamKey, _: i64) {}
+    }
+
+    #[test]
+    fn disks_come_and_go() {
+        let mut kept = Kept::default();
+        let mut saturation = Saturation::new(NS_PER_S);
+        let both = [("vda", 0), ("vdb", 7 * NS_PER_S)];
+        saturation.look(1, both.into_iter(), &mut kept);
+        saturation.look(2, [("vda", 0)].into_iter(), &mut kept);
+        saturation.look(3, both.into_iter(), &mut kept);
+        assert_eq!(
+            kept.declared,
+            ["vda", "vdb", "vdb"].map(|d| format!("node.saturated.seconds{{device={d}}}"))
+        );
+        assert_eq!(kept.retired, [2]);
+        assert_eq!(kept.put, [(1, 0.0), (2, 7.0), (1, 0.0), (1, 0.0), (3, 7.0)]);
+    }
+}

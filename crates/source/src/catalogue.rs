@@ -1,0 +1,74 @@
+//! What all sources can give, told without reading anything: who gives a metric, and what a source
+//! that is off would cost.
+
+use crate::FactSpec;
+use crate::sources::TABLE;
+
+/// One source as its line in the table has it.
+#[derive(Clone, Copy, Debug)]
+pub struct SourceSpec {
+    /// Its name in configuration, reports and labels.
+    pub name: &'static str,
+    /// How often it is usually read, in milliseconds.
+    pub interval_ms: u64,
+    /// Whether it is read unless the configuration says otherwise.
+    pub usual: bool,
+    /// What it can give: a table for each kind of thing that it looks at.
+    pub facts: &'static [&'static [FactSpec]],
+}
+
+/// All sources, in the order of the table.
+pub fn catalogue() -> impl Iterator<Item = SourceSpec> {
+    TABLE.iter().map(|entry| SourceSpec {
+        name: entry.name,
+        interval_ms: entry.interval_ms,
+        usual: entry.usual,
+        facts: entry.facts,
+    })
+}
+
+/// The source that can give a metric, by the metric's dotted name.
+pub fn source_of(metric: &str) -> Option<&'static str> {
+    let gives = |spec: &SourceSpec| {
+        spec.facts
+            .iter()
+            .copied()
+            .flatten()
+            .any(|f| f.name == metric)
+    };
+    catalogue().find(gives).map(|spec| spec.name)
+}
+
+/// What it costs to read a source that is usually off, in words.
+pub fn cost_of(source: &str) -> &'static str {
+    match source {
+        "block_trace" => {
+            "two events for each request of a disk, about 2 us of a core each; see block_trace.cost.seconds"
+        }
+        "file_trace" => "some 10 us of a core for each open file at each read",
+        "bmc" => {
+            "a program is run for each reading, and the controller takes up to seconds to answer"
+        }
+        "beegfs" => {
+            "every node that asks, asks every server: switch it on on one node of a cluster"
+        }
+        _ => "one more source to read",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fact_has_its_source() {
+        assert_eq!(source_of("disk.read.bytes"), Some("disk"));
+        assert_eq!(source_of("memory.total.bytes"), Some("memory"));
+        assert_eq!(source_of("no.such.bytes"), None);
+        for spec in catalogue() {
+            for fact in spec.facts.iter().copied().flatten() {
+                assert_eq!(source_of(fact.name), Some(spec.name), "{}", fact.name);
+            }
+        }
+    }
+}
