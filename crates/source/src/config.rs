@@ -11,15 +11,15 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::SourceError;
 use crate::policy::{Aimd, INTERVAL_NS_MAX, INTERVAL_NS_MIN, IntervalPolicy};
 use crate::sources::TABLE;
-use crate::sources::health::HealthConfig;
-use crate::util::helper::HelperConfig;
-use crate::sources::peer::PeerConfig;
-use crate::sources::lustre::LustreConfig;
-use crate::sources::lustre_jobs::LustreJobsConfig;
-use crate::sources::job::JobConfig;
-use crate::sources::process::ProcessConfig;
 use crate::sources::block_trace::BlockTraceConfig;
 use crate::sources::file_trace::FileTraceConfig;
+use crate::sources::health::HealthConfig;
+use crate::sources::job::JobConfig;
+use crate::sources::lustre::LustreConfig;
+use crate::sources::lustre_jobs::LustreJobsConfig;
+use crate::sources::peer::PeerConfig;
+use crate::sources::process::ProcessConfig;
+use crate::util::helper::HelperConfig;
 
 const NS_PER_MS: i64 = 1_000_000;
 

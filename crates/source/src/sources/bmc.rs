@@ -9,12 +9,12 @@
 //! Redfish, the other way to a BMC, is left out: it needs a TLS client and the controller's
 //! credentials on every node, and gives the same reading.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::fact::{FactSet, facts};
-use crate::util::command::{Commands, Refusal, helper_socket};
+use crate::util::command::{Commands, Refusal};
 use crate::util::file::SysRoot;
+use crate::util::helper::{HelperConfig, REMEDY};
 use crate::util::parse::{cut, lines, number, words};
 use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 
@@ -50,7 +50,7 @@ const STATE: &[u8] = b"Power reading state is";
 /// The source `bmc`.
 pub struct Bmc {
     commands: Commands,
-    socket: PathBuf,
+    helper: HelperConfig,
     facts: FactSet<Fact>,
     watts: Option<u64>,
     missing: Option<Missing>,
@@ -64,7 +64,7 @@ impl Bmc {
         let zone = FactSet::labelled([("zone", "node".to_owned())]);
         Self {
             commands: Commands::new(&SysRoot::new(&config.sys_root), TIMEOUT),
-            socket: helper_socket(),
+            helper: config.helper.clone(),
             facts: zone.expect("a short label"),
             watts: None,
             missing: None,
@@ -74,7 +74,7 @@ impl Bmc {
 
     fn ask(&self) -> Result<Vec<u8>, Refusal> {
         self.commands
-            .ask_helper(&self.socket, "bmc-power", "", "ipmitool-dcmi-power")
+            .ask_helper(&self.helper, "bmc-power", "", "ipmitool-dcmi-power")
     }
 
     /// What is no fault: no helper, no right to it, no BMC.
@@ -83,9 +83,9 @@ impl Bmc {
             Refusal::Absent => (
                 format!(
                     "barograph-helper does not listen at {}",
-                    self.socket.display()
+                    self.helper.socket.display()
                 ),
-                "install the privileged helper and start its socket",
+                REMEDY,
             ),
             Refusal::Denied(why) => (why, "add the agent's user to the group barograph"),
             Refusal::Failed(why) if why.starts_with("the helper says") => (

@@ -10,8 +10,9 @@ use std::time::Duration;
 use crate::error::{BadLines, Faults};
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
-use crate::util::command::{Commands, Refusal, helper_socket};
+use crate::util::command::{Commands, Refusal};
 use crate::util::file::SysRoot;
+use crate::util::helper::{HelperConfig, REMEDY};
 use crate::util::parse::{cut, escape, lines, number, words};
 use crate::util::rate::Meter;
 use crate::util::roster::Roster;
@@ -54,6 +55,7 @@ const KEYS: [(&[u8], Fact); 8] = [
 /// The source `gpfs`.
 pub struct Gpfs {
     commands: Commands,
+    helper: HelperConfig,
     filesystems: Roster<Filesystem>,
     refusal: Option<Refusal>,
 }
@@ -76,6 +78,7 @@ impl Gpfs {
     pub fn new(config: &SourcesConfig) -> Self {
         Self {
             commands: Commands::new(&SysRoot::new(&config.sys_root), TIMEOUT),
+            helper: config.helper.clone(),
             filesystems: Roster::new(FILESYSTEMS_MAX),
             refusal: None,
         }
@@ -129,7 +132,7 @@ impl Source for Gpfs {
         let mut faults = Faults::default();
         let answer = self
             .commands
-            .ask_helper(&helper_socket(), "gpfs", "", "mmpmon-fs_io_s");
+            .ask_helper(&self.helper, "gpfs", "", "mmpmon-fs_io_s");
         match answer {
             Ok(output) => {
                 self.refusal = None;
@@ -180,7 +183,7 @@ impl Source for Gpfs {
             missing.push(Missing::new(
                 "Storage Scale file systems",
                 why,
-                "nothing on a node without Storage Scale; with it, install and start the privileged helper (docs/guide/security.md)",
+                format!("nothing on a node without Storage Scale; with it, {REMEDY}"),
             ));
         } else if followed.is_empty() && missing.is_empty() {
             missing.push(Missing::new(

@@ -214,7 +214,8 @@ impl Jobs {
         }
         self.squeue.next_ns = Some(at_ns.saturating_add(self.config.squeue_interval_ns()));
         let Some(node) = self.node_name() else {
-            self.squeue.refusal = Some("was not asked: the name of this node is not known".to_owned());
+            self.squeue.refusal =
+                Some("was not asked: the name of this node is not known".to_owned());
             return true;
         };
         match queue::ask(&self.commands, &node) {
@@ -420,7 +421,10 @@ impl Jobs {
 
 /// As the end of a sentence that begins with `squeue`.
 fn phrase(refusal: &str) -> String {
-    match ["is ", "was ", "took "].iter().any(|verb| refusal.starts_with(verb)) {
+    match ["is ", "was ", "took "]
+        .iter()
+        .any(|verb| refusal.starts_with(verb))
+    {
         true => refusal.to_owned(),
         false => format!("failed: {refusal}"),
     }

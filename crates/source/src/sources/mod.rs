@@ -1,9 +1,9 @@
 //! The sources, one file per kernel interface, and the table that names them all.
 
-pub mod btrfs;
-pub mod bmc;
-pub mod block_trace;
 pub mod beegfs;
+pub mod block_trace;
+pub mod bmc;
+pub mod btrfs;
 pub mod cgroup;
 pub mod clock;
 pub mod cpu;
@@ -11,21 +11,19 @@ pub mod device;
 pub mod disk;
 pub mod file_trace;
 pub mod filesystem;
+pub mod gpfs;
 pub mod health;
+pub mod job;
 pub mod lustre;
 pub mod lustre_jobs;
-pub mod job;
-pub mod memory;
-pub mod network;
-pub mod peer;
-pub mod power;
-pub mod gpfs;
 pub mod memory;
 pub mod network;
 pub mod nfs;
+pub mod peer;
+pub mod power;
 pub mod pressure;
-pub mod raid;
 pub mod process;
+pub mod raid;
 pub mod vm;
 pub mod zfs;
 
@@ -50,31 +48,31 @@ pub(crate) struct Entry {
 #[rustfmt::skip]
 pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "disk", interval_ms: 1000, usual: true, facts: &[disk::Fact::SPECS], make: |c| Box::new(disk::Disks::new(c)) },
+    Entry { name: "device", interval_ms: 30_000, usual: true, facts: &[device::Fact::SPECS, device::On::SPECS], make: |c| Box::new(device::Devices::new(c)) },
+    Entry { name: "health", interval_ms: 60_000, usual: true, facts: &[health::Fact::SPECS], make: |c| Box::new(health::Health::new(c)) },
+    Entry { name: "raid", interval_ms: 5000, usual: true, facts: &[raid::Fact::SPECS, raid::MemberFact::SPECS], make: |c| Box::new(raid::Raid::new(c)) },
     Entry { name: "filesystem", interval_ms: 10_000, usual: true, facts: &[filesystem::Fact::SPECS], make: |c| Box::new(filesystem::Filesystems::new(c)) },
+    Entry { name: "btrfs", interval_ms: 10_000, usual: true, facts: &[btrfs::Fact::SPECS, btrfs::DeviceFact::SPECS], make: |c| Box::new(btrfs::Btrfs::new(c)) },
+    Entry { name: "zfs", interval_ms: 10_000, usual: true, facts: &[zfs::Fact::SPECS, zfs::PoolFact::SPECS, zfs::DatasetFact::SPECS], make: |c| Box::new(zfs::Zfs::new(c)) },
+    Entry { name: "nfs", interval_ms: 1000, usual: true, facts: &[nfs::Fact::SPECS], make: |c| Box::new(nfs::Nfs::new(c)) },
+    Entry { name: "lustre", interval_ms: 1000, usual: true, facts: &[lustre::Node::SPECS, lustre::Client::SPECS, lustre::Osc::SPECS, lustre::Mdc::SPECS, lustre::Import::SPECS, lustre::Ost::SPECS, lustre::Mdt::SPECS, lustre::Target::SPECS], make: |c| Box::new(lustre::Lustre::new(c)) },
+    Entry { name: "lustre_jobs", interval_ms: 10_000, usual: true, facts: &[lustre_jobs::Job::SPECS, lustre_jobs::Jobs::SPECS], make: |c| Box::new(lustre_jobs::LustreJobs::new(c)) },
+    Entry { name: "gpfs", interval_ms: 10_000, usual: true, facts: &[gpfs::Fact::SPECS], make: |c| Box::new(gpfs::Gpfs::new(c)) },
+    Entry { name: "beegfs", interval_ms: 10_000, usual: false, facts: &[beegfs::Fact::SPECS], make: |c| Box::new(beegfs::Beegfs::new(c)) },
     Entry { name: "memory", interval_ms: 1000, usual: true, facts: &[memory::Fact::SPECS], make: |c| Box::new(memory::Memory::new(c)) },
     Entry { name: "vm", interval_ms: 1000, usual: true, facts: &[vm::Fact::SPECS], make: |c| Box::new(vm::Vm::new(c)) },
     Entry { name: "cpu", interval_ms: 1000, usual: true, facts: &[cpu::Fact::SPECS], make: |c| Box::new(cpu::Cpu::new(c)) },
     Entry { name: "pressure", interval_ms: 1000, usual: true, facts: &[pressure::Fact::SPECS], make: |c| Box::new(pressure::Pressure::new(c)) },
     Entry { name: "network", interval_ms: 1000, usual: true, facts: &[network::Fact::SPECS], make: |c| Box::new(network::Network::new(c)) },
-    Entry { name: "raid", interval_ms: 5000, usual: true, facts: &[raid::Fact::SPECS, raid::MemberFact::SPECS], make: |c| Box::new(raid::Raid::new(c)) },
-    Entry { name: "btrfs", interval_ms: 10_000, usual: true, facts: &[btrfs::Fact::SPECS, btrfs::DeviceFact::SPECS], make: |c| Box::new(btrfs::Btrfs::new(c)) },
-    Entry { name: "zfs", interval_ms: 10_000, usual: true, facts: &[zfs::Fact::SPECS, zfs::PoolFact::SPECS, zfs::DatasetFact::SPECS], make: |c| Box::new(zfs::Zfs::new(c)) },
-    Entry { name: "health", interval_ms: 60_000, usual: true, facts: &[health::Fact::SPECS], make: |c| Box::new(health::Health::new(c)) },
     Entry { name: "cgroup", interval_ms: 2000, usual: true, facts: &[cgroup::Fact::SPECS], make: |c| Box::new(cgroup::Cgroups::new(c)) },
-    Entry { name: "device", interval_ms: 30_000, usual: true, facts: &[device::Fact::SPECS, device::On::SPECS], make: |c| Box::new(device::Devices::new(c)) },
+    Entry { name: "job", interval_ms: 5000, usual: true, facts: &[job::Fact::SPECS, job::NodeFact::SPECS], make: |c| Box::new(job::Jobs::new(c)) },
+    Entry { name: "process", interval_ms: 2000, usual: true, facts: &[process::Fact::SPECS, process::NodeFact::SPECS], make: |c| Box::new(process::Processes::new(c)) },
     Entry { name: "power", interval_ms: 1000, usual: true, facts: &[power::Fact::SPECS, power::NodeFact::SPECS], make: |c| Box::new(power::Power::new(c)) },
     Entry { name: "bmc", interval_ms: 30_000, usual: false, facts: &[bmc::Fact::SPECS], make: |c| Box::new(bmc::Bmc::new(c)) },
     Entry { name: "clock", interval_ms: 10_000, usual: true, facts: &[clock::Fact::SPECS], make: |c| Box::new(clock::Clock::new(c)) },
     Entry { name: "peer", interval_ms: 5000, usual: true, facts: &[peer::Fact::SPECS], make: |c| Box::new(peer::Peers::new(c)) },
-    Entry { name: "lustre", interval_ms: 1000, usual: true, facts: &[lustre::Node::SPECS, lustre::Client::SPECS, lustre::Osc::SPECS, lustre::Mdc::SPECS, lustre::Import::SPECS, lustre::Ost::SPECS, lustre::Mdt::SPECS, lustre::Target::SPECS], make: |c| Box::new(lustre::Lustre::new(c)) },
-    Entry { name: "lustre_jobs", interval_ms: 10_000, usual: true, facts: &[lustre_jobs::Job::SPECS, lustre_jobs::Jobs::SPECS], make: |c| Box::new(lustre_jobs::LustreJobs::new(c)) },
-    Entry { name: "job", interval_ms: 5000, usual: true, facts: &[job::Fact::SPECS, job::NodeFact::SPECS], make: |c| Box::new(job::Jobs::new(c)) },
-    Entry { name: "process", interval_ms: 2000, usual: true, facts: &[process::Fact::SPECS, process::NodeFact::SPECS], make: |c| Box::new(process::Processes::new(c)) },
     Entry { name: "block_trace", interval_ms: 1000, usual: false, facts: &[block_trace::Fact::SPECS, block_trace::HotFact::SPECS, block_trace::TraceFact::SPECS], make: |c| Box::new(block_trace::BlockTrace::new(c)) },
     Entry { name: "file_trace", interval_ms: 5000, usual: false, facts: &[file_trace::Fact::SPECS, file_trace::HotFact::SPECS], make: |c| Box::new(file_trace::FileTrace::new(c)) },
-    Entry { name: "nfs", interval_ms: 1000, usual: true, facts: &[nfs::Fact::SPECS], make: |c| Box::new(nfs::Nfs::new(c)) },
-    Entry { name: "gpfs", interval_ms: 10_000, usual: true, facts: &[gpfs::Fact::SPECS], make: |c| Box::new(gpfs::Gpfs::new(c)) },
-    Entry { name: "beegfs", interval_ms: 10_000, usual: false, facts: &[beegfs::Fact::SPECS], make: |c| Box::new(beegfs::Beegfs::new(c)) },
 ];
 
 /// Makes every source that the configuration enables.

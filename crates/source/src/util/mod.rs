@@ -2,8 +2,8 @@
 
 pub(crate) mod command;
 pub(crate) mod file;
-pub(crate) mod identity;
 pub(crate) mod helper;
+pub(crate) mod identity;
 pub(crate) mod keyed;
 pub(crate) mod link;
 pub(crate) mod parse;

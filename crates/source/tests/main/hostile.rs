@@ -8,11 +8,7 @@ use barograph_model::Sample;
 use crate::support::{Reader, Tree, source_names};
 
 /// Each file that a source reads on this machine.
-const FILES: [(&str, &str, &str); 32] = [
-const FILES: [(&str, &str, &str); 23] = [
-const FILES: [(&str, &str, &str); 21] = [
-const FILES: [(&str, &str, &str); 22] = [
-const FILES: [(&str, &str, &str); 18] = [
+const FILES: &[(&str, &str, &str)] = &[
     ("nvme-v2", "disk", "proc/diskstats"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/size"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/queue/scheduler"),
@@ -122,7 +118,7 @@ fn samples(reader: &Reader) -> BTreeMap<String, Sample> {
 /// sums over its lines, which say less when there are fewer.
 #[test]
 fn files_cut_at_every_byte() {
-    for (machine, name, path) in FILES {
+    for &(machine, name, path) in FILES {
         let tree = Tree::of(machine);
         let whole = tree.read(path);
         let mut reader = Reader::new(tree.source(name));
@@ -167,7 +163,7 @@ fn garbage_in_every_file() {
         b"cpu -1 -2 -3 nan inf 1e400\n",
         &[b' '; 4096],
     ];
-    for (machine, name, path) in FILES {
+    for &(machine, name, path) in FILES {
         let tree = Tree::of(machine);
         let whole = tree.read(path);
         let mut reader = Reader::new(tree.source(name));
@@ -188,7 +184,7 @@ fn every_number_made_huge() {
         "18446744073709551615",
         "99999999999999999999999",
     ];
-    for (machine, name, path) in FILES {
+    for &(machine, name, path) in FILES {
         let tree = Tree::of(machine);
         let whole = String::from_utf8(tree.read(path)).unwrap();
         let mut reader = Reader::new(tree.source(name));
