@@ -279,6 +279,14 @@ impl Source for Disks {
                 "; greatest bandwidth only as seen so far (baro probe measures it): {names}"
             );
         }
+        self.missing_files(&blind, &mut missing);
+        Report { sees, missing }
+    }
+}
+
+impl Disks {
+    /// What is missing of the files; `blind` are the disks without attributes.
+    fn missing_files(&self, blind: &[&str], missing: &mut Vec<Missing>) {
         missing.extend(self.probed.missing());
         if let Some(why) = &self.absent {
             let what = if self.blocks_absent {
@@ -307,7 +315,6 @@ impl Source for Disks {
                 "mount /sys, or let the agent see the host's",
             ));
         }
-        Report { sees, missing }
     }
 }
 
