@@ -109,7 +109,7 @@ fn below(root: &SysRoot, device: &str) -> Option<Vec<String>> {
         rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     };
     let dir = dir(root, device);
-    if NO_DISK.iter().any(|prefix| is_numbered(prefix)) || !dir.is_dir() {
+    if NO_DISK.iter().any(is_numbered) || !dir.is_dir() {
         return None;
     }
     let names = match names_in(&dir.join("slaves"), SLAVES_MAX) {
