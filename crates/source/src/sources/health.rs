@@ -49,7 +49,7 @@ facts! {
         Unsafe: Counter Int "unsafe_shutdowns.count" "count" "How often the disk lost power unprepared.";
         Logged: Counter Int "logged.errors.count" "count" "Errors in the log of the disk, of any kind.";
         Critical: Gauge Int "critical.count" "count" "Warnings that the disk raises now: bits of NVMe's critical warning, attributes below their threshold.";
-        From: State Text "source.name" "name" "Where its health is known from: smart, kernel, or both.";
+        From: State Text "source.name" "name" "Where its health is known from: smart, kernel, or smart and kernel.";
     }
 }
 

@@ -394,6 +394,27 @@ mod tests {
     }
 
     #[test]
+    fn recordings_cut_at_every_byte_are_refused() {
+        let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let of_disk = |machine: &str, disk: &str| {
+            let path = format!("{machine}/first/commands/smartctl.{disk}");
+            std::fs::read(fixtures.join(path)).unwrap()
+        };
+        for (machine, disk) in [
+            ("nvme-four", "nvme2n1"),
+            ("hdd-raid", "sdd"),
+            ("hdd-raid", "sdf"),
+            ("hdd-raid", "sdg"),
+        ] {
+            let whole = of_disk(machine, disk);
+            assert!(parse(&whole).is_ok(), "{disk}");
+            for end in 0..whole.len() - 1 {
+                assert!(parse(&whole[..end]).is_err(), "{disk} cut at {end}");
+            }
+        }
+    }
+
+    #[test]
     fn what_is_not_smartctls_json_is_refused() {
         for bad in [
             "",
