@@ -7,6 +7,7 @@ mod hops;
 mod idle;
 mod insight;
 mod irregular;
+mod lustre;
 mod overhead;
 mod proof;
 mod read;
@@ -37,6 +38,7 @@ pub const ALL: &[Case] = &[
     ("agent.idle", idle::idle),
     ("source.1khz", idle::one_khz),
     ("source.read", source::run),
+    ("lustre.jobs", lustre::run),
     ("insight.dag", insight::run),
     ("sql.latest", sql::run),
     ("poll.skew", served::hostile),
