@@ -8,6 +8,7 @@ mod idle;
 mod insight;
 mod irregular;
 mod machines;
+mod lustre;
 mod overhead;
 mod process;
 mod proof;
@@ -44,6 +45,7 @@ pub const ALL: &[Case] = &[
     ("source.devices", machines::devices),
     ("process.scan", process::run),
     ("block_trace.parse", trace::run),
+    ("lustre.jobs", lustre::run),
     ("insight.dag", insight::run),
     ("sql.latest", sql::run),
     ("poll.skew", served::hostile),

@@ -240,6 +240,29 @@ fn without_debugfs_the_reason_is_said() {
     assert_eq!(reader.source.report().missing, []);
 }
 
+/// Says something only where the tests do not run as root, whom no mode keeps out.
+#[test]
+fn a_closed_debugfs_names_the_capability() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let tree = Tree::of("lustre-client");
+    let debug = tree.path().join("sys/kernel/debug");
+    let mode = |mode: u32| {
+        std::fs::set_permissions(&debug, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(0);
+    let mut reader = Reader::new(tree.source("lustre"));
+    reader.read().unwrap();
+    if std::fs::read_dir(&debug).is_err() {
+        let missing = missing(&reader, "file system scratch").unwrap();
+        assert!(
+            missing.remedy.contains("CAP_DAC_READ_SEARCH"),
+            "{missing:?}"
+        );
+        assert!(reader.get("lustre.healthy.flag").is_some());
+    }
+    mode(0o755);
+}
+
 #[test]
 fn mounts_come_and_go() {
     let tree = Tree::of("lustre-client");
@@ -455,7 +478,7 @@ fn every_file_cut_anywhere() {
 
 /// Every end of a line and its neighbours, and enough others.
 fn cuts(bytes: &[u8]) -> impl Iterator<Item = usize> {
-    let step = (bytes.len() / 150).max(1);
+    let step = (bytes.len() / 40).max(1);
     (0..bytes.len()).filter(move |end| {
         let at_line = |at: usize| at > 0 && bytes.get(at - 1) == Some(&b'\n');
         end % step == 0 || at_line(*end) || at_line(end + 1) || (*end > 0 && at_line(end - 1))

@@ -10,8 +10,8 @@ use barograph_model::{
 };
 use barograph_source::policy::{Aimd, IntervalPolicy};
 use barograph_source::{
-    Batch, FactId, Missing, Poller, Report, STALL_NS, Source, SourceError, SourceReport,
-    SourceState, SourcesConfig,
+    Batch, FactId, Missing, Poller, Report, STALL_NS, Source, SourceConfig, SourceError,
+    SourceReport, SourceState, SourcesConfig,
 };
 
 use crate::support::{Map, Tree};
