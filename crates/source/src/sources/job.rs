@@ -205,7 +205,7 @@ impl Jobs {
         let wanted = match self.config.squeue {
             Squeue::Fixed(wanted) => wanted,
             Squeue::Need(Need::Auto) => {
-                let slurm = self.scheduler == Some("slurm");
+                let slurm = self.scheduler.map_or(self.prolog, |s| s == "slurm");
                 slurm && (new_jobs || self.jobs.iter().any(|(_, job)| job.is_unknown()))
             }
         };
@@ -322,8 +322,13 @@ impl Jobs {
             faults,
             left: BELOW_MAX,
         };
-        let jobs = found.jobs.iter().take(self.config.jobs_max);
-        jobs.map(|(id, groups)| (id.clone(), (groups.scheduler, looker.usage(groups))))
+        // Those that are followed already come first, so that a new job ends no streams.
+        let jobs = &self.jobs;
+        let followed = |id: &str| jobs.iter().any(|(name, _)| name == id.as_bytes());
+        let (old, new): (Vec<_>, Vec<_>) = found.jobs.iter().partition(|(id, _)| followed(id));
+        let chosen = old.into_iter().chain(new).take(self.config.jobs_max);
+        chosen
+            .map(|(id, groups)| (id.clone(), (groups.scheduler, looker.usage(groups))))
             .collect()
     }
 
@@ -459,7 +464,8 @@ impl Source for Jobs {
             let known = self.jobs.iter().any(|(name, _)| name == id.as_bytes());
             !known && !notes.jobs.contains_key(id)
         };
-        let new_jobs = found.jobs.keys().any(strangers);
+        let room = self.jobs.len() < self.config.jobs_max;
+        let new_jobs = room && found.jobs.keys().any(strangers);
         let asked = self.ask(at_ns, new_jobs, &mut faults);
         let usages = self.look(&found, &mut faults);
         let fresh = self.is_fresh(at_ns);

@@ -435,12 +435,12 @@ impl Processes {
         if counts.unreadable > 0 {
             missing.push(Missing::new(
                 format!("reads and writes of {} of {} processes", counts.unreadable, counts.all),
-                "they are other users', and /proc/PID/io is shown only to who may trace a process",
+                "they are other users' or have more rights, and /proc/PID/io is shown only to who may trace a process",
                 "give the agent CAP_SYS_PTRACE (AmbientCapabilities= and CapabilityBoundingSet= of its service)",
             ));
         }
         let read = counts.all - counts.left_out;
-        if counts.without_io == read {
+        if counts.without_io == read && read > 0 {
             missing.push(Missing::new(
                 "reads and writes of processes",
                 "no process has a file io",

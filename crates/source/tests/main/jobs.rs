@@ -178,6 +178,13 @@ fn too_many_jobs_are_left_out_and_said() {
         reader.streams("job.memory.bytes"),
         ["job.memory.bytes{job=4712}"]
     );
+    // A new one does not end the streams of those that are followed.
+    start(&tree, "1");
+    assert!(reader.read().is_err());
+    assert_eq!(
+        reader.streams("job.memory.bytes"),
+        ["job.memory.bytes{job=4712}"]
+    );
 }
 
 #[test]

@@ -478,7 +478,7 @@ fn all_sources_of_a_machine() {
         assert!(report.streams > 0 && report.polls > 0, "{report:?}");
         assert_eq!(
             map.newest(&format!("source.up.flag{{source={}}}", report.source)),
-            Some(1.0)
+            Some(f64::from(u8::from(!absent)))
         );
     }
     poller.stop();
