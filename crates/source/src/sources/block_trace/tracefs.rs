@@ -201,15 +201,18 @@ fn is_left(name: &str) -> bool {
     parse().is_some_and(|(pid, start)| started(pid) != Some(start))
 }
 
-/// When a process started, in ticks since the boot: with its number, a name that is never given
-/// twice (`/proc/PID/stat`, field 22).
+/// When a living process started, in ticks since the boot: with its number, a name that is never
+/// given twice (`/proc/PID/stat`, fields 3 and 22; proc_pid_stat(5)).
 fn started(pid: u32) -> Option<u64> {
     let mut bytes = Vec::new();
     let mut stat = HeldFile::until_end(PathBuf::from(format!("/proc/{pid}/stat")));
     stat.read_and_close(&mut bytes).ok()?;
     // The name of the program is in parentheses, and may hold some itself.
     let close = bytes.iter().rposition(|b| *b == b')')?;
-    number(words(&bytes[close + 1..]).nth(19)?)
+    let mut fields = words(&bytes[close + 1..]);
+    let state = fields.next()?;
+    // One that is dead stays listed until its parent asks for it, which may be never.
+    (!matches!(state, b"Z" | b"X" | b"x")).then(|| number(fields.nth(18)?))?
 }
 
 fn refused(path: &Path, errno: Errno) -> Missing {
@@ -252,6 +255,22 @@ mod tests {
         ] {
             check(name.to_owned(), false);
         }
+    }
+
+    #[test]
+    fn a_dead_process_that_nobody_asked_for_is_gone() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        assert!(started(child.id()).is_some());
+        child.kill().unwrap();
+        let patience = (0..1000).find(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            started(child.id()).is_none()
+        });
+        assert!(patience.is_some() && Path::new(&format!("/proc/{}", child.id())).exists());
+        child.wait().unwrap();
     }
 
     #[test]
