@@ -42,7 +42,7 @@ fn what_is_refused() {
         assert!(fault.contains(word), "{text}: {fault}");
     };
     check("unheard = 1", "unheard");
-    check("[poll.dsik]", "disk, filesystem");
+    check("[poll.dsik]", "disk, device");
     check("[poll.disk]\nunheard = 1", "unheard");
     check("[poll.disk]\ninterval_ms = 0", "poll.disk.interval_ms");
     check(
