@@ -59,6 +59,11 @@ enum Command {
     /// Say what every source sees, what is missing and what would help
     Doctor(doctor::Doctor),
     /// Measure what a disk can do, gently and only by reading
+    ///
+    /// Reads 1 MiB at a time at places spread over the device, then 4 KiB at random ones; never
+    /// writes. It reads past the page cache, at idle I/O priority where the kernel and the device's
+    /// scheduler have one, and stops when others use the device. What it finds is kept for the
+    /// agent, which takes it for disk.bandwidth.max.bytes_per_second within seconds.
     Probe(probe::Probe),
     /// Watch the node on a terminal screen
     Top(top::Top),

@@ -13,12 +13,7 @@ use super::{Usage, format, output};
 /// Of more zeros than this share a word is said.
 const ZEROS_RATIO_MAX: f64 = 0.5;
 
-/// Arguments of `baro probe`
-///
-/// Reads 1 MiB at a time at places spread over the device, then 4 KiB at random ones; never
-/// writes. It reads past the page cache, at idle I/O priority where the kernel and the device's
-/// scheduler have one, and stops when others use the device. What it finds is kept for the
-/// agent, which takes it for disk.bandwidth.max.bytes_per_second within seconds.
+/// Arguments of `baro probe`.
 #[derive(Args)]
 pub struct Probe {
     /// The block device: a path such as /dev/nvme0n1, or its name below /dev

@@ -479,7 +479,7 @@ fn devices_of_this_machine() {
         }
         let bytes = reader.number(&format!("device.size.bytes{{device={name}}}"));
         assert_eq!(bytes, Some(size as f64 * 512.0));
-        assert_eq!(disks(&reader, &name), [name.clone()]);
+        assert_eq!(disks(&reader, &name), std::slice::from_ref(&name));
         let serial = text(&reader, &format!("device.serial.name{{device={name}}}"));
         assert_eq!(serial.unwrap_or_default(), read("serial").trim());
         let transport = text(&reader, &format!("device.transport.name{{device={name}}}"));
