@@ -7,7 +7,8 @@
 //! chrony's word comes first: it does not use the kernel's offset, and lets the kernel know of the
 //! synchronisation only with its directive `rtcsync`. The bound of the error is then the one that
 //! chronyc(1) gives: offset + root dispersion + half the root delay. While nothing synchronises the
-//! clock, there is no offset and no bound: what the kernel and chrony then print are fillers.
+//! clock, or it follows only itself (`local`), there is no offset and no bound: what the kernel and
+//! chrony then print are fillers.
 //!
 //! Signs: an offset is positive when the clock is ahead, a frequency when the clock, left alone,
 //! would run too fast. chrony's CSV has its offset the other way round, and so has the kernel both.
@@ -123,7 +124,7 @@ impl Clock {
             Err(Refusal::Denied(why)) => Missing::new(what, why, "let the agent run chronyc"),
             Err(Refusal::Failed(why)) => Missing::new(
                 what,
-                format!("chronyc: {why}"),
+                format!("chronyd does not answer chronyc ({why})"),
                 "start chronyd, and let it answer on 127.0.0.1 (cmdport, cmdallow in chrony.conf)",
             ),
         };

@@ -10,7 +10,8 @@ const CHRONYC: Program = Program {
 };
 /// Parts in a million.
 const PPM: f64 = 1e-6;
-/// The reference of a clock that follows itself (`local` in chrony.conf).
+/// The reference of a clock that follows itself (`local` in chrony.conf). Its errors are printed as
+/// 0, but it is synchronised to nothing.
 const LOCAL: &[u8] = b"7F7F0101";
 
 /// The fields that are used.
@@ -65,8 +66,9 @@ impl Tracking {
             other => return Err(format!("the leap status is {:?}", escape(other))),
         };
         let bad = |what: &str| format!("the field of the {what} is no number");
+        let is_local = id == LOCAL && name.is_empty();
         let source = match name {
-            b"" if id == LOCAL => Some("local".to_owned()),
+            b"" if is_local => Some("local".to_owned()),
             b"" => None,
             name => Some(escape(name)),
         };
@@ -79,7 +81,7 @@ impl Tracking {
             skew_ppm: decimal(skew).ok_or_else(|| bad("skew"))?,
             root_delay_seconds: decimal(delay).ok_or_else(|| bad("root delay"))?,
             root_dispersion_seconds: decimal(dispersion).ok_or_else(|| bad("root dispersion"))?,
-            synchronised,
+            synchronised: synchronised && !is_local,
         })
     }
 
@@ -89,6 +91,7 @@ impl Tracking {
             return State {
                 synchronised: Some(false),
                 frequency,
+                source: self.source.clone(),
                 ..State::default()
             };
         }
@@ -96,7 +99,7 @@ impl Tracking {
             self.slow_seconds.abs() + self.root_dispersion_seconds + self.root_delay_seconds / 2.0;
         State {
             synchronised: Some(true),
-            // No negative zero.
+            // Not `-`: there is no negative zero.
             offset: Some(0.0 - self.slow_seconds),
             error_max: Some(bound),
             error_estimated: Some(self.rms_seconds),
@@ -145,8 +148,13 @@ mod tests {
     fn a_clock_that_follows_itself_and_one_that_follows_nothing() {
         let local = "7F7F0101,,8,1795286312.049008297,0.000000000,0.000000000,0.000000000,0.000,0.000,0.000,0.000000000,0.000000000,0.0,Normal\n";
         let state = Tracking::parse(local.as_bytes()).unwrap().state();
-        assert_eq!(state.source.as_deref(), Some("local"));
-        assert!(state.offset.unwrap().is_sign_positive());
+        let expect = State {
+            synchronised: Some(false),
+            frequency: Some(0.0),
+            source: Some("local".to_owned()),
+            ..State::default()
+        };
+        assert_eq!(state, expect);
         let none = "00000000,,0,0.000000000,0.000000000,0.000000000,0.000000000,36.149,0.000,0.000,1.000000000,1.000000000,0.0,Not synchronised\n";
         let state = Tracking::parse(none.as_bytes()).unwrap().state();
         let expect = State {
