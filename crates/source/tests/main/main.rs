@@ -16,4 +16,6 @@ mod mounts;
 mod oracle;
 mod policies;
 mod poller;
+mod processes;
+mod prolog;
 mod support;
