@@ -23,5 +23,7 @@ mod poller;
 mod power;
 mod raid;
 mod shared_storage;
+mod processes;
+mod prolog;
 mod support;
 mod trace;
