@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import FIXTURES, QUICK, Agent, baro, eventually
+from harness import FIXTURES, QUICK, ROOT, Agent, baro, eventually, machine
 
 Start = Callable[..., Agent]
 
@@ -135,12 +137,114 @@ def test_an_insight_of_ones_own_says_what_it_lacks(start: Start) -> None:
 
 
 def test_the_page_and_the_terminal_have_no_rule_of_their_own(start: Start) -> None:
-    agent = start("--sys-root", machine_of("nvme-v2"), config=QUICK)
+    agent = start("--sys-root", FIXTURES / "nvme-v2" / "first", config=QUICK)
     told = eventually(lambda: agent.latest("node.saturated.seconds"), "what the outlook says of disks")
     assert {sample["value"] for sample in told} == {0.0}
     assert {disk["saturated"] for disk in agent.ask("top")["disks"]} == {False}
 
 
-def machine_of(name: str) -> Any:
-    """A fixture machine as it was at the first look."""
-    return FIXTURES / name / "first"
+# What the four larger machines give, computed by hand from the files of their trees.
+
+Observe = Callable[..., Agent]
+
+
+@pytest.fixture
+def observe(start: Start, tmp_path: Path) -> Observe:
+    """An agent of a fixture machine, with the directories that its mounts lead to."""
+
+    def begin(name: str, mounts: tuple[str, ...] = (), config: str = "") -> Agent:
+        tree = machine(name, tmp_path)
+        for mount in mounts:
+            (tree / mount).mkdir(parents=True, exist_ok=True)
+        return start("--sys-root", tree, "--node", "node_1", config=QUICK + config)
+
+    return begin
+
+
+def by(agent: Agent, name: str, label: str) -> dict[str, Any]:
+    """The newest values of an insight that has to be live, by a label."""
+    assert settled(agent, name)["state"] == "live", insights(agent)[name]
+    return {sample["labels"][label]: sample["value"] for sample in agent.latest(name)}
+
+
+def tuple_of_row(row: int) -> str:
+    """The query that the guide gives for a row that is a tuple."""
+    guide = (ROOT / "docs" / "guide" / "insights.md").read_text()
+    found = re.search(rf"    -- row {row}:[^\n]*\n((?:    [^\n]*\n)+)", guide)
+    assert found, f"the guide has no query for row {row}"
+    return found[1]
+
+
+def test_four_nvme_drives(observe: Observe) -> None:
+    agent = observe("nvme-four", ("data", "scratch", "boot"))
+    # NVMe drives count no bad blocks; `available_spare` of the four is 100, 4, 97 and 100 percent.
+    health = {"nvme0n1": 1.0, "nvme1n1": 0.04, "nvme2n1": 0.97, "nvme3n1": 1.0}
+    assert by(agent, "device.health.ratio", "device") == pytest.approx(health)
+    # Plain disks keep one copy.
+    assert by(agent, "device.fault_tolerance.count", "device") == pytest.approx(health)
+    # A data unit is 1000 blocks of 512 bytes.
+    units = {
+        "nvme0n1": 62679808 + 639454618,
+        "nvme1n1": 812345678 + 9402345678,
+        "nvme2n1": 204877120 + 1711040256,
+        "nvme3n1": 61002311 + 640118830,
+    }
+    expected = {disk: health[disk] / (1000 * moved) for disk, moved in units.items()}
+    assert by(agent, "device.degradation.per_block", "device") == pytest.approx(expected)
+    # Four lanes of 16 GT/s in 128 of 130 bits, of which nine tenths arrive; the scratch volume is on the
+    # third and the fourth drive, and the fourth has half the lanes.
+    fast = 4 * 16e9 / 8 * 128 / 130 * 0.9
+    best = by(agent, "filesystem.performance.bytes_per_second", "mount")
+    mounts = {mount: best[mount] for mount in ("/", "/boot", "/data", "/scratch")}
+    assert mounts == pytest.approx(dict.fromkeys(mounts, fast))
+    assert set(by(agent, "device.load.ratio", "device").values()) == {0.0}, "a tree that stands still"
+    (time,) = agent.latest("node.time.seconds")
+    assert time["value"] == pytest.approx(1700000000.412345678, abs=1e-6)
+    # maxerror of adjtimex, in microseconds.
+    assert time["error"] == pytest.approx(0.2645, rel=0.01)
+    assert "block_trace is off" in settled(agent, "block.hotness.ops")["reason"]
+    assert "sources.poll.block_trace.enabled = true" in settled(agent, "block.hotness.ops")["remedy"]
+
+
+def test_a_file_server_with_a_raid_6_in_recovery(observe: Observe) -> None:
+    agent = observe("hdd-raid", ("export", "archive", "boot/efi", "tank/home"))
+    health = by(agent, "device.health.ratio", "device")
+    # sdd: 24 sectors reallocated (the lower half of the raw value), 8 pending, of 7814037168.
+    worst = 1 - 32 / 7814037168
+    assert health["sda"] == 1.0 and health["sdd"] == pytest.approx(worst, abs=1e-15)
+    # One of two parity disks is lost: two copies are left, each worth the worst member.
+    tolerance = by(agent, "device.fault_tolerance.count", "device")
+    assert tolerance["md0"] == pytest.approx(2 * worst, abs=1e-14)
+    assert tolerance["sda"] == 1.0
+    assert agent.value("node.power.watts") == 186
+    energy = settled(agent, "energy.per_transfer")
+    assert energy["state"] == "unavailable" and "transfers nothing" in energy["reason"]
+    assert settled(agent, "filesystem.performance.bytes_per_second")["state"] == "live"
+    tuples = {row["mount"]: row for row in agent.sql(tuple_of_row(3))}
+    row = tuples["/export"]
+    assert (row["compression"], row["block_bytes"], row["raid"], row["devices"]) == ("none", 4096, "raid6", 6)
+    assert row["max_bytes_per_second"] > 0
+
+
+def test_a_lustre_client_in_the_middle_of_two_jobs(observe: Observe) -> None:
+    agent = observe("lustre-client")
+    assert by(agent, "job.allocation.nodes.count", "job") == {"4711": 2, "4712": 1}
+    assert by(agent, "job.allocation.tasks.per_node", "job") == {"4711": 2.0, "4712": 1.0}
+    assert by(agent, "job.read.bytes", "job") == {"4711": 4194304, "4712": 1048576}
+    assert by(agent, "job.write.bytes", "job") == {"4711": 2097152, "4712": 1048576}
+    found = {row["job"]: row for row in agent.sql(tuple_of_row(15))}
+    row = found["4711"]
+    assert (row["nodes"], row["tasks_per_node"], row["read_bytes"]) == (2, 2.0, 4194304)
+
+
+def test_a_lustre_server(observe: Observe) -> None:
+    agent = observe("lustre-server", config="[sources.poll.bmc]\nenabled = true\n")
+    read = by(agent, "job.read.bytes", "job")
+    assert (read["4711"], read["4712"], read["cp.0"]) == (16000000000, 40200000, 2147483648)
+    written = by(agent, "job.write.bytes", "job")
+    assert (written["4711"], written["4712"]) == (80000000, 12000100000)
+    assert agent.value("node.power.watts") == 217
+    assert agent.latest("node.power.metered.watts", "meter=bmc")[0]["value"] == 217
+    (time,) = agent.latest("node.time.seconds")
+    assert time["value"] == pytest.approx(1700000000, abs=1.0)
+    assert 0 < time["error"] < 0.001

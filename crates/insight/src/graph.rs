@@ -3,16 +3,18 @@
 //! It reads no clock, file or socket; what it knows it was told, and what it makes goes to a
 //! [`Sink`]. An insight runs at most once per [`Graph::evaluate`], after all that it reads.
 
+mod tell;
+
 use std::sync::Arc;
 
 use barograph_model::{Clock, Descriptor, Name, Sample, Sink, StreamKey, Unit};
 
 use crate::insight::{Insight, Parts, Run};
 use crate::plan::Plan;
-use crate::report::{InsightReport, InsightState, Lack, TestRow};
+use crate::report::{InsightReport, TestRow};
 use crate::slot::{Slot, Store};
 use crate::statement::{self, Create, Statement};
-use crate::{InsightError, Limits, curated, names, report};
+use crate::{InsightError, Limits, names, report};
 
 /// Largest stream key that is followed; keys are dense, so this bounds an index and no more.
 const KEYS_MAX: u32 = 1 << 22;
@@ -255,95 +257,6 @@ impl Graph {
     /// How many streams were ignored: they have an insight's name, or are beyond the bounds.
     pub fn ignored(&self) -> u64 {
         self.ignored
-    }
-
-    fn report(&self, id: u32) -> Option<InsightReport> {
-        let insight = self.insights[id as usize].as_ref()?;
-        let groups = insight.groups();
-        let tables = insight.plan.tables();
-        let empty = tables.iter().filter(|&&t| self.is_empty(t));
-        let empty: Vec<&str> = empty
-            .map(|&t| self.store.tables[t as usize].dotted.as_str())
-            .collect();
-        let (state, reason) = match insight.failure() {
-            Some(reason) => (InsightState::Failed, reason),
-            None if groups > 0 => (InsightState::Live, String::new()),
-            None if !empty.is_empty() => (
-                InsightState::Waiting,
-                format!("no samples yet of {}", empty.join(", ")),
-            ),
-            None => (InsightState::Waiting, "no row gives a value".into()),
-        };
-        let mut lacks = Vec::new();
-        if state == InsightState::Waiting {
-            self.follow_down(id, &mut vec![false; self.insights.len()], &mut lacks);
-        }
-        Some(InsightReport {
-            name: insight.name.as_str().into(),
-            table: insight.name.table(),
-            sql: insight.sql.clone(),
-            builtin: insight.builtin,
-            unit: insight.unit.as_str().into(),
-            help: insight.help.clone(),
-            inputs: tables
-                .iter()
-                .map(|&t| self.store.tables[t as usize].dotted.clone())
-                .collect(),
-            groups,
-            state,
-            reason,
-            lacks,
-            evaluations: insight.evaluations,
-            cost_ns: insight.cost_ns,
-        })
-    }
-
-    /// Whether no stream of a table has a sample.
-    fn is_empty(&self, table: u32) -> bool {
-        let slots = &self.store.tables[table as usize].slots;
-        slots
-            .iter()
-            .all(|&s| self.store.slots[s as usize].newest.is_none())
-    }
-
-    /// Finds why an insight without a value has none. As deep as insights stand on insights
-    /// (`depth_max`), and each is looked at once.
-    fn follow_down(&self, id: u32, seen: &mut [bool], lacks: &mut Vec<Lack>) {
-        let Some(insight) = &self.insights[id as usize] else {
-            return;
-        };
-        if std::mem::replace(&mut seen[id as usize], true) {
-            return;
-        }
-        let name = insight.name.to_string();
-        if let Some(reason) = insight.failure() {
-            let insight = name;
-            lacks.push(Lack::Failure { insight, reason });
-            return;
-        }
-        let (when, helps) = curated::no_value(&insight.sql).unwrap_or_default();
-        let says = (when.to_owned(), helps.to_owned());
-        let tables = insight.plan.tables();
-        let empty: Vec<u32> = tables.into_iter().filter(|&t| self.is_empty(t)).collect();
-        if empty.is_empty() {
-            let insight = name;
-            lacks.push(Lack::Row { insight, says });
-            return;
-        }
-        for table in empty {
-            let table = &self.store.tables[table as usize];
-            match table.made_by {
-                Some(below) => self.follow_down(below, seen, lacks),
-                None => {
-                    let name = table.dotted.clone();
-                    let says = says.clone();
-                    let told = |l: &Lack| matches!(l, Lack::Metric { name: n, .. } if *n == name);
-                    if !lacks.iter().any(told) {
-                        lacks.push(Lack::Metric { name, says });
-                    }
-                }
-            }
-        }
     }
 
     fn install(

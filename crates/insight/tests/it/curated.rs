@@ -160,6 +160,7 @@ fn jobs(rig: &mut Rig) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn values() {
     let mut rig = node();
     fill(&mut rig);
@@ -360,18 +361,9 @@ fn each_of_the_fifteen_rows_has_its_insight() {
     for (row, name) in FIFTEEN {
         let file = format!("{name}.sql");
         let (_, sql) = curated().into_iter().find(|(f, _)| *f == file).unwrap();
-        let text: String = sql.replace("\n--", "");
-        assert!(text.contains("Apollo, Table 1, row"), "{file}");
-        let rows = text.split("Table 1, row").skip(1);
-        let told = rows.filter_map(|r| {
-            r.split(['.', ':', ' ', ',', ')'])
-                .find_map(|w| w.parse().ok())
-        });
-        let told: Vec<u8> = told.collect();
-        assert!(
-            told.contains(&row) || row == 11,
-            "{file}: row {row} of {told:?}"
-        );
+        let text = sql.replace("\n--", "");
+        let named = ["row", "rows"].map(|word| format!("Apollo, Table 1, {word} {row}"));
+        assert!(named.iter().any(|n| text.contains(n)), "{file}: row {row}");
     }
 }
 
@@ -482,37 +474,7 @@ fn sqlite_gives_the_same_with_insights_as_views() {
     rig.run();
     let sqlite = Connection::open_in_memory().unwrap();
     for input in curated_inputs() {
-        let given: Vec<_> = rig
-            .given
-            .iter()
-            .map(|(text, value)| (descriptor(text, value.value_type()), value))
-            .collect();
-        let of_table = || given.iter().filter(|(d, _)| d.name.as_str() == input);
-        let labels: BTreeSet<&str> = of_table()
-            .flat_map(|(d, _)| d.labels.iter().map(|(n, _)| n))
-            .collect();
-        let columns: String = labels.iter().map(|l| format!("{l} TEXT, ")).collect();
-        let table = Name::new(input).unwrap().table();
-        sqlite
-            .execute_batch(&format!("CREATE TABLE {table} ({columns}value)"))
-            .unwrap();
-        for (described, value) in of_table() {
-            let mut row: Vec<Sql> = labels
-                .iter()
-                .map(|l| {
-                    described
-                        .labels
-                        .get(l)
-                        .map_or(Sql::Null, |v| Sql::Text(v.to_owned()))
-                })
-                .collect();
-            row.push(sql(value));
-            let holes = vec!["?"; row.len()].join(", ");
-            let insert = format!("INSERT INTO {table} VALUES ({holes})");
-            sqlite
-                .execute(&insert, rusqlite::params_from_iter(row))
-                .unwrap();
-        }
+        make_table(&sqlite, input, &rig.given);
     }
     for (file, statement) in curated() {
         let name = file.trim_end_matches(".sql");
@@ -521,53 +483,77 @@ fn sqlite_gives_the_same_with_insights_as_views() {
         sqlite
             .execute_batch(&format!("CREATE VIEW {view} AS {select}"))
             .unwrap();
-        let mut query = sqlite.prepare(&format!("SELECT * FROM {view}")).unwrap();
-        let columns: Vec<String> = query.column_names().map(str::to_owned).collect();
-        let value_at = columns
-            .iter()
-            .position(|c| c == "value")
-            .unwrap_or(columns.len() - 1);
-        let mut expect = Vec::new();
-        let mut rows = query.query([]).unwrap();
-        while let Some(row) = rows.next().unwrap() {
-            let label = |(at, name): (usize, &String)| {
-                let value: Option<String> = (at != value_at).then(|| row.get(at).unwrap())?;
-                Some(format!("{name}={}", value?))
-            };
-            let mut labels: Vec<String> = columns.iter().enumerate().filter_map(label).collect();
-            labels.sort();
-            let value = match row.get::<_, Sql>(value_at).unwrap() {
-                Sql::Null => continue,
-                Sql::Integer(v) => format!("Int({v})"),
-                Sql::Real(v) => format!("Float({v:?})"),
-                other => panic!("{name}: {other:?}"),
-            };
-            let labels = if labels.is_empty() {
-                String::new()
-            } else {
-                format!("{{{}}}", labels.join(","))
-            };
-            expect.push(format!("{name}{labels}={value}"));
-        }
-        expect.sort();
-        let ours = rig
-            .out
-            .live
-            .values()
-            .filter(|(d, _)| d.name.as_str() == name);
+        let ours = rig.out.live.values();
         let mut ours: Vec<String> = ours
+            .filter(|(d, _)| d.name.as_str() == name)
             .filter_map(|(d, s)| Some(format!("{d}={:?}", s.as_ref()?.value)))
             .collect();
         ours.sort();
-        assert_eq!(ours, expect, "{name}");
+        assert_eq!(ours, rows_of(&sqlite, name, &view), "{name}");
     }
 }
 
-fn sql(value: &Value) -> Sql {
-    match value {
-        Value::Int(v) => Sql::Integer(*v),
-        Value::Float(v) => Sql::Real(*v),
-        Value::Bool(v) => Sql::Integer(i64::from(*v)),
-        Value::Text(v) => Sql::Text(v.to_string()),
+/// A table with the newest values of a metric's streams, NULL where a stream has not got a label.
+fn make_table(sqlite: &Connection, metric: &str, given: &[(String, Value)]) {
+    let described = given
+        .iter()
+        .map(|(text, value)| (descriptor(text, value.value_type()), value));
+    let rows: Vec<_> = described
+        .filter(|(d, _)| d.name.as_str() == metric)
+        .collect();
+    let labels: BTreeSet<&str> = rows
+        .iter()
+        .flat_map(|(d, _)| d.labels.iter().map(|(n, _)| n))
+        .collect();
+    let columns: String = labels.iter().map(|l| format!("{l} TEXT, ")).collect();
+    let table = Name::new(metric).unwrap().table();
+    sqlite
+        .execute_batch(&format!("CREATE TABLE {table} ({columns}value)"))
+        .unwrap();
+    for (described, value) in &rows {
+        let label = |l: &&str| described.labels.get(l).map(str::to_owned);
+        let mut row: Vec<Sql> = labels.iter().map(|l| Sql::from(label(l))).collect();
+        row.push(match value {
+            Value::Int(v) => Sql::Integer(*v),
+            Value::Float(v) => Sql::Real(*v),
+            Value::Bool(v) => Sql::Integer(i64::from(*v)),
+            Value::Text(v) => Sql::Text(v.to_string()),
+        });
+        let holes = vec!["?"; row.len()].join(", ");
+        let insert = format!("INSERT INTO {table} VALUES ({holes})");
+        sqlite
+            .execute(&insert, rusqlite::params_from_iter(row))
+            .unwrap();
     }
+}
+
+/// What a view gives, as streams are written; NULL is no value.
+fn rows_of(sqlite: &Connection, name: &str, view: &str) -> Vec<String> {
+    let mut query = sqlite.prepare(&format!("SELECT * FROM {view}")).unwrap();
+    let columns: Vec<String> = query.column_names().map(str::to_owned).collect();
+    let value_at = columns.iter().position(|c| c == "value");
+    let value_at = value_at.unwrap_or(columns.len() - 1);
+    let mut found = Vec::new();
+    let mut rows = query.query([]).unwrap();
+    while let Some(row) = rows.next().unwrap() {
+        let mut labels = Vec::new();
+        for (at, column) in columns.iter().enumerate().filter(|(at, _)| *at != value_at) {
+            if let Some(text) = row.get::<_, Option<String>>(at).unwrap() {
+                labels.push(format!("{column}={text}"));
+            }
+        }
+        labels.sort();
+        let labels = match labels.as_slice() {
+            [] => String::new(),
+            some => format!("{{{}}}", some.join(",")),
+        };
+        match row.get(value_at).unwrap() {
+            Sql::Null => {}
+            Sql::Integer(v) => found.push(format!("{name}{labels}=Int({v})")),
+            Sql::Real(v) => found.push(format!("{name}{labels}=Float({v:?})")),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    found.sort();
+    found
 }
