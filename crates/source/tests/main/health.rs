@@ -184,8 +184,12 @@ fn disks_of_a_raid() {
             ("media.errors.count", Some(0.0)),
         ],
     );
-    // Asleep: neither smartctl nor the sensor may wake it.
-    assert_eq!(reader.streams("device=sdf"), [""; 0]);
+    // Asleep: neither smartctl nor the sensor may wake it; the array's list of its bad blocks does not.
+    let told = ["bad.blocks", "source.name", "total.blocks"];
+    assert_eq!(
+        reader.streams("device=sdf"),
+        told.map(|fact| format!("health.{fact}{{device=sdf}}"))
+    );
     assert!(missing(&reader, "SMART of sdf").why.contains("sleeps"));
     // Nobody asks these, but one has a sensor.
     check(
@@ -195,7 +199,7 @@ fn disks_of_a_raid() {
     );
     assert_eq!(reader.streams("device=sdi"), [""; 0]);
     let nobody = missing(&reader, "SMART of sdh");
-    assert_eq!(nobody.what, "SMART of sdh, sdi");
+    assert_eq!(nobody.what, "SMART of sdh, sdi, sdj, sdk");
     assert!(
         nobody.remedy.contains("barograph-helper.socket"),
         "{nobody:?}"
