@@ -134,6 +134,12 @@ pub enum ProbeError {
         /// The device.
         path: PathBuf,
     },
+    /// It is kept even from those who have the right.
+    #[error("{} is forbidden here, even to root: the rules of a container (its devices control group) or of a security module keep it; run baro probe where the device is allowed", path.display())]
+    Forbidden {
+        /// The device.
+        path: PathBuf,
+    },
     /// `/sys` does not tell what is needed to know.
     #[error("{} cannot be read, mount /sys", path.display())]
     NoSysfs {
@@ -280,7 +286,9 @@ impl Device {
     fn fault(&self, errno: Errno) -> ProbeError {
         let path = self.path.clone();
         match errno {
-            Errno::ACCESS | Errno::PERM => ProbeError::Denied { path },
+            // What the mode of the file refuses is EACCES; the rules of a control group say EPERM.
+            Errno::ACCESS => ProbeError::Denied { path },
+            Errno::PERM => ProbeError::Forbidden { path },
             errno => ProbeError::Io { path, errno },
         }
     }

@@ -374,6 +374,26 @@ mod tests {
         assert_eq!(measured.latencies_ns.len(), SMALL_READS_MAX);
     }
 
+    /// Past the page cache, as devices are read: the kernel refuses memory that is not aligned. On a
+    /// file system that has no such reads (tmpfs of older kernels) there is nothing to see.
+    #[test]
+    fn memory_and_places_are_as_direct_reads_want_them() {
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, vec![5; 32 << 20]).unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
+        let opened = rustix::fs::open(&path, flags, rustix::fs::Mode::empty());
+        if matches!(opened, Err(Errno::INVAL)) {
+            return eprintln!("no direct reads on this file system");
+        }
+        for readers in [1, READERS] {
+            let fd = opened.as_ref().unwrap();
+            let measured = run(fd, 32, readers, ProbeLimits::default(), Ok).unwrap();
+            assert_eq!(measured.sequential_bytes, 32 * MIB);
+            assert_eq!(measured.latencies_ns.len(), SMALL_READS_MAX);
+        }
+    }
+
     #[test]
     fn it_ends_where_it_meets_others() {
         let fd = file(32, 1);

@@ -555,7 +555,11 @@ fn a_disk_of_this_machine_is_measured_within_its_limits() {
                 );
                 return;
             }
-            Err(ProbeError::Absent { .. } | ProbeError::Denied { .. }) => {}
+            Err(
+                refusal @ (ProbeError::Absent { .. }
+                | ProbeError::Denied { .. }
+                | ProbeError::Forbidden { .. }),
+            ) => eprintln!("not measured: {refusal}"),
             Err(other) => panic!("{disk}: {other}"),
         }
     }
