@@ -76,12 +76,19 @@ pub fn devices(report: &mut Report) -> Result<(), Fault> {
         let peers: Vec<(&str, f64)> = peers.iter().map(|(n, v)| (n.as_str(), *v / 1e3)).collect();
         report.row(
             "source.devices",
-            &format!("{}, {DEVICES} disks, {facts} facts, processor", source.name()),
+            &format!(
+                "{}, {DEVICES} disks, {facts} facts, processor",
+                source.name()
+            ),
             ours / 1e3,
             "us",
             &peers,
         );
-        eprintln!("  {}: {:.1} s", source.name(), begin.elapsed().as_secs_f64());
+        eprintln!(
+            "  {}: {:.1} s",
+            source.name(),
+            begin.elapsed().as_secs_f64()
+        );
     }
     Ok(())
 }
@@ -141,7 +148,10 @@ fn peers(source: &str, tree: &Path) -> Vec<(String, f64)> {
                         .all(|line| keep_ok(procfs::DiskStat::from_line(line)))
                 })
             };
-            floor(path).into_iter().chain(procfs_crate(&theirs)).collect()
+            floor(path)
+                .into_iter()
+                .chain(procfs_crate(&theirs))
+                .collect()
         }
         "nfs" => {
             let path = "proc/self/mountstats";
@@ -149,7 +159,10 @@ fn peers(source: &str, tree: &Path) -> Vec<(String, f64)> {
                 File::open(tree.join(path))
                     .is_ok_and(|file| MountStats::from_buf_read(BufReader::new(file)).is_ok())
             };
-            floor(path).into_iter().chain(procfs_crate(&theirs)).collect()
+            floor(path)
+                .into_iter()
+                .chain(procfs_crate(&theirs))
+                .collect()
         }
         "raid" => floor("proc/mdstat").into_iter().collect(),
         _ => Vec::new(),

@@ -63,7 +63,11 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
         // The first reads of each process take its start too.
         (0..5).for_each(|_| read());
         let ours = cpu_ns(ROUNDS, read);
-        let rings = if io_uring { ", rings at every fifth" } else { "" };
+        let rings = if io_uring {
+            ", rings at every fifth"
+        } else {
+            ""
+        };
         report.row(
             "process.scan",
             &format!("{count} processes{rings}"),

@@ -55,10 +55,10 @@ impl Doctor {
         if let Some(root) = &self.sys_root {
             config.sources.sys_root.clone_from(root);
         }
-        let probed = barograph_agent::probe(config)?;
+        let look = barograph_agent::look(config)?;
         Ok((
-            serde_json::from_value(probed.sources)?,
-            serde_json::from_value(probed.insights)?,
+            serde_json::from_value(look.sources)?,
+            serde_json::from_value(look.insights)?,
         ))
     }
 }

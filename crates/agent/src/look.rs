@@ -14,7 +14,7 @@ use crate::start::{FIRST_ROUND_WAIT, graph};
 use crate::{AgentError, Config, documents};
 
 /// What was seen, in the form of the documents of an agent.
-pub struct Probed {
+pub struct Look {
     /// As `sources.json`.
     pub sources: Json,
     /// As `insights.json`; what needs two looks at a source waits.
@@ -22,7 +22,7 @@ pub struct Probed {
 }
 
 /// Reads every source of a configuration once, and computes the insights from that.
-pub fn probe(config: Config) -> Result<Probed, AgentError> {
+pub fn look(config: Config) -> Result<Look, AgentError> {
     let config = config.resolve()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let (woken, wakes) = sync_channel(1);
@@ -30,7 +30,7 @@ pub fn probe(config: Config) -> Result<Probed, AgentError> {
         let _ = woken.try_send(());
     });
     let mut poller = Poller::new(&config.sources, Arc::clone(&clock), wake);
-    let mut looked = Looked {
+    let mut looked = Sight {
         graph: graph(&config, std::iter::empty(), &clock),
         next: 0,
     };
@@ -43,19 +43,19 @@ pub fn probe(config: Config) -> Result<Probed, AgentError> {
     let reports = poller.reports();
     poller.stop();
     looked.graph.evaluate(clock.now_ns(), &mut Nowhere(0));
-    Ok(Probed {
+    Ok(Look {
         sources: documents::sources(&reports),
         insights: documents::insights(&looked.graph, &reports),
     })
 }
 
 /// Passes on to the graph what sources give, and keeps nothing.
-struct Looked {
+struct Sight {
     graph: Graph,
     next: u32,
 }
 
-impl Sink for Looked {
+impl Sink for Sight {
     fn declare(&mut self, descriptor: &Descriptor, _: Option<u32>) -> Option<StreamKey> {
         self.next += 1;
         let key = StreamKey(self.next);
