@@ -117,7 +117,7 @@ def test_nothing_there_is_told_with_the_sources_reason(start: Start) -> None:
     agent = start("--sys-root", FIXTURES / "empty" / "first", config=QUICK)
     insight = settled(agent, "device.load.ratio")
     assert insight["state"] == "unavailable"
-    assert "from source disk" in insight["reason"] and "is missing" in insight["reason"]
+    assert "from source disk" in insight["reason"] and "cannot see" in insight["reason"]
     assert insight["remedy"]
 
 

@@ -194,7 +194,7 @@ fn is_pending(metric: &str, report: &SourceReport) -> bool {
 fn told_by(report: &SourceReport, metric: &str, when: &str, helps: &str) -> (String, String) {
     if let Some(missing) = about(report, metric) {
         let Missing { what, why, remedy } = missing;
-        return (format!("{what} is missing: {why}"), remedy.clone());
+        return (format!("it cannot see {what}: {why}"), remedy.clone());
     }
     let remedy = if helps.is_empty() {
         format!("see what source {} sees: `baro doctor`", report.source)
@@ -299,7 +299,7 @@ mod tests {
             &[source("disk", SourceState::Unavailable, vec![missing()])],
             (
                 "unavailable",
-                "disk.read.bytes, disk.write.bytes from source disk: /proc/diskstats is missing: not there",
+                "disk.read.bytes, disk.write.bytes from source disk: it cannot see /proc/diskstats: not there",
                 "mount /proc",
             ),
         );

@@ -40,11 +40,11 @@ pub fn config_file() -> String {
          # `baro up --config FILE`.\n",
     );
     let mut table = String::new();
-    let (mut flat, mut nested): (Vec<Key>, Vec<Key>) =
-        keys().into_iter().partition(|k| !k.path.contains('.'));
-    flat.append(&mut nested);
-    for key in flat {
-        let (parent, name) = key.path.rsplit_once('.').unwrap_or(("", &key.path));
+    let mut keys = keys();
+    // The keys of a table stand together, before the tables in it.
+    keys.sort_by_key(|key| parted(&key.path).0.to_owned());
+    for key in keys {
+        let (parent, name) = parted(&key.path);
         if parent != table {
             table = parent.to_owned();
             file += &format!("\n[{table}]\n");
@@ -52,6 +52,11 @@ pub fn config_file() -> String {
         file += &format!("\n# {}\n# {name} = {}\n", key.help, toml_text(&key.default));
     }
     file
+}
+
+/// The table that a key is in, and its name there.
+fn parted(path: &str) -> (&str, &str) {
+    path.rsplit_once('.').unwrap_or(("", path))
 }
 
 /// `docs/reference/sources.md`.

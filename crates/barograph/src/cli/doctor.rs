@@ -73,7 +73,7 @@ fn missing(sources: &[Json]) -> String {
     for report in sources {
         for missing in report["missing"].as_array().into_iter().flatten() {
             page += &format!(
-                "\n{}: {} is missing\n  why     {}\n  remedy  {}\n",
+                "\n{}: cannot see {}\n  why     {}\n  remedy  {}\n",
                 text(report, "source"),
                 text(missing, "what"),
                 text(missing, "why"),

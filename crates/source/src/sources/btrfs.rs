@@ -196,6 +196,13 @@ impl Source for Btrfs {
             ));
         }
         let seen: Vec<_> = self.followed.iter().map(|(_, f)| f.describe()).collect();
+        if seen.is_empty() && missing.is_empty() {
+            missing.push(Missing::new(
+                "btrfs",
+                "no btrfs is mounted",
+                "nothing to do on a machine without btrfs",
+            ));
+        }
         for (_, filesystem) in self.followed.iter() {
             if filesystem.missing > 0 {
                 missing.push(Missing::new(

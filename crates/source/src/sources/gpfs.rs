@@ -23,6 +23,8 @@ const FILESYSTEMS_MAX: usize = 256;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// What is asked, in reports.
 const PROGRAM: &str = "mmpmon";
+/// How the helper's own refusals begin, such as that there is no such program.
+const HELPER_SAYS: &str = "the helper says";
 
 facts! {
     /// Facts of one file system.
@@ -138,8 +140,8 @@ impl Source for Gpfs {
                 self.refusal = None;
                 self.read_lines(&output, now_ns, batch, &mut faults);
             }
-            // Once it did not answer: what was mounted may well be.
-            Err(Refusal::Failed(why)) => {
+            // Once it did not answer: what was mounted may well be. What the helper says is an answer.
+            Err(Refusal::Failed(why)) if !why.starts_with(HELPER_SAYS) => {
                 faults.add(Refusal::Failed(why.clone()).into_fault(PROGRAM));
                 self.refusal = Some(Refusal::Failed(why));
             }
@@ -178,6 +180,7 @@ impl Source for Gpfs {
                 Refusal::Absent => {
                     "mmpmon answers root only, and the privileged helper is not running".to_owned()
                 }
+                Refusal::Failed(why) if why.starts_with(HELPER_SAYS) => why.clone(),
                 other => format!("{PROGRAM} {other}"),
             };
             missing.push(Missing::new(
