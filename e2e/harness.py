@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,14 @@ PATIENCE_SECONDS = 30.0
 COMMAND_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
 
-# Every source often, so that tests see change soon; attributes and new groups too.
-SOURCES = ("disk", "filesystem", "memory", "vm", "cpu", "pressure", "network", "cgroup")
-QUICK = "".join(f"[sources.poll.{name}]\ninterval_ms = 200\n" for name in SOURCES) + (
+# Read often, so that tests see change soon; attributes and new groups too.
+OFTEN = ("disk", "filesystem", "memory", "vm", "cpu", "pressure", "network", "cgroup")
+# All that are on unless configured otherwise.
+SOURCES = OFTEN + (
+    "device", "health", "raid", "btrfs", "zfs", "nfs", "lustre", "lustre_jobs", "gpfs", "job", "process",
+    "power", "clock", "peer",
+)  # fmt: skip
+QUICK = "".join(f"[sources.poll.{name}]\ninterval_ms = 200\n" for name in OFTEN) + (
     "[sources.disk]\nattributes_interval_ms = 200\n[sources.cgroup]\nscan_interval_ms = 200\n"
 )
 
@@ -236,7 +241,9 @@ class Agent:
             body = json.dumps(body)
         connection = self.connection(way)
         try:
-            connection.request(method, path, body, headers or {})
+            # Who is refused may be answered before all of the body was taken.
+            with suppress(BrokenPipeError):
+                connection.request(method, path, body, headers or {})
             return Answer(connection.getresponse())
         finally:
             connection.close()

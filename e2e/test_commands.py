@@ -69,7 +69,8 @@ def check_latest(sample: dict[str, Any]) -> None:
     assert sample["ts"] <= sample["looked_ts"]
     assert isinstance(sample["age_ns"], int) and sample["age_ns"] >= 0
     assert sample["quality"] in ("measured", "derived", "predicted", "reconciled")
-    assert isinstance(sample["error"], float) and sample["error"] >= 0
+    # Null is a bound that nobody knows, such as that of a clock that nothing synchronises.
+    assert sample["error"] is None or sample["error"] >= 0
 
 
 def test_latest(live: Agent) -> None:
