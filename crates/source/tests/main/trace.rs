@@ -265,6 +265,24 @@ fn devices_and_work_are_bounded() {
     );
 }
 
+#[test]
+fn lines_that_are_no_events_bound_a_read_too() {
+    let tree = Tree::of("nvme-four");
+    let event = "  a-1 [000] ..... 6.000000: block_rq_issue: 8,0 R 4096 () 8 + 8 [a]\n";
+    // Half a MiB that nobody understands, then an event.
+    tree.write(PIPE, "nothing of ours\n".repeat(1 << 15) + event);
+    let mut config = tree.config();
+    config.block_trace.events_max = 1000;
+    let mut reader = Reader::new(source(&config, "block_trace"));
+    let _ = reader.read_after(0);
+    assert_eq!(reader.number("block_trace.events.count"), Some(0.0));
+    let patience = (0..100).find(|_| {
+        let _ = reader.read_after(0);
+        reader.number("block_trace.events.count") == Some(1.0)
+    });
+    assert!(patience.is_some_and(|more| more > 0), "{patience:?}");
+}
+
 fn missing_of(reader: &Reader) -> Option<Missing> {
     reader.source.report().missing.into_iter().next()
 }
