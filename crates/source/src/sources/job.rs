@@ -15,7 +15,7 @@ mod note;
 mod queue;
 mod usage;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use barograph_model::Labels;
@@ -34,7 +34,7 @@ use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 
 use find::Found;
 use followed::Job;
-use note::Notes;
+use note::{Notes, Past};
 use queue::Queued;
 use usage::{BELOW_MAX, Looker, Usage};
 
@@ -150,6 +150,9 @@ pub struct Jobs {
     squeue: Asking,
     /// The last that ended.
     ended: Option<String>,
+    past: Past,
+    /// Notes of jobs that ended.
+    left_behind: usize,
     missing: Vec<Missing>,
     bytes: Vec<u8>,
 }
@@ -162,6 +165,8 @@ struct Asking {
     /// The jobs of the newest answer.
     listed: Vec<Queued>,
     refusal: Option<String>,
+    /// How often in a row it did not answer, though it is installed.
+    refusals: u32,
     absent: bool,
 }
 
@@ -182,13 +187,16 @@ impl Jobs {
             prolog: false,
             squeue: Asking::default(),
             ended: None,
+            past: Past::default(),
+            left_behind: 0,
             missing: Vec::new(),
             bytes: Vec::new(),
             root,
         }
     }
 
-    /// Asks `squeue` if that is due and there is need; whether it did.
+    /// Asks `squeue` if that is due and there is need; whether it answered. A controller that does
+    /// not is asked ever more seldom.
     fn ask(&mut self, at_ns: i64, new_jobs: bool, faults: &mut Faults) -> bool {
         let wanted = match self.config.squeue {
             Squeue::Fixed(wanted) => wanted,
@@ -200,11 +208,12 @@ impl Jobs {
         if !wanted || self.squeue.next_ns.is_some_and(|next| at_ns < next) {
             return false;
         }
-        self.squeue.next_ns = Some(at_ns.saturating_add(self.config.squeue_interval_ns()));
+        let pause_ns = self.config.squeue_interval_ns();
+        self.squeue.next_ns = Some(at_ns.saturating_add(pause_ns));
         let Some(node) = self.node_name() else {
             self.squeue.refusal =
                 Some("was not asked: the name of this node is not known".to_owned());
-            return true;
+            return false;
         };
         match queue::ask(&self.commands, &node) {
             Ok((listed, bad)) => {
@@ -212,14 +221,21 @@ impl Jobs {
                 self.squeue.answered_ns = Some(at_ns);
                 self.squeue.listed = listed;
                 self.squeue.refusal = None;
+                self.squeue.refusals = 0;
                 self.squeue.absent = false;
+                true
             }
             Err(refusal) => {
                 self.squeue.absent = refusal == Refusal::Absent;
                 self.squeue.refusal = Some(refusal.to_string());
+                if !self.squeue.absent {
+                    let pause_ns = pause_ns.saturating_mul(1 << self.squeue.refusals.min(3));
+                    self.squeue.next_ns = Some(at_ns.saturating_add(pause_ns));
+                    self.squeue.refusals += 1;
+                }
+                false
             }
         }
-        true
     }
 
     fn node_name(&mut self) -> Option<String> {
@@ -245,36 +261,41 @@ impl Jobs {
         age.is_some_and(|age| age <= self.config.squeue_interval_ns().saturating_mul(2))
     }
 
-    /// Who came, who ended, and what is known of those that are there.
+    /// Who came, who ended, and what is known of those that are there. How many are left out.
     fn meet(
         &mut self,
         batch: &mut Batch,
+        found: &Found,
         mut usages: BTreeMap<String, (&'static str, Usage)>,
         mut notes: Notes,
         fresh: bool,
-    ) {
-        let mut names: Vec<String> = usages.keys().chain(notes.jobs.keys()).cloned().collect();
+    ) -> usize {
+        let mut all: BTreeSet<&str> = found.jobs.keys().map(String::as_str).collect();
+        all.extend(notes.jobs.keys().map(String::as_str));
         if self.config.squeue == Squeue::Fixed(true) && fresh {
-            names.extend(self.squeue.listed.iter().map(|q| q.id.clone()));
+            all.extend(self.squeue.listed.iter().map(|q| q.id.as_str()));
         }
-        names.sort();
-        names.dedup();
+        // Who has groups comes first; of whom there is only word takes the room that is left.
+        let (followed, new): (Vec<&str>, Vec<&str>) = {
+            let followed: BTreeSet<&[u8]> = self.jobs.iter().map(|(name, _)| name).collect();
+            let words = all.iter().filter(|name| !usages.contains_key(**name));
+            words.partition(|name| followed.contains(name.as_bytes()))
+        };
+        let words = followed.into_iter().chain(new).map(str::to_owned);
+        let chosen = usages.keys().cloned().chain(words);
+        let names: Vec<String> = chosen.take(self.config.jobs_max).collect();
         // Those that ended make room first.
         self.jobs.begin();
         for name in &names {
             self.jobs.visit(name.as_bytes(), || None);
         }
-        let mut ended = None;
-        let gone: Vec<_> = self.jobs.iter().map(|(name, _)| name.to_vec()).collect();
-        self.jobs.sweep(|job| {
-            job.facts.retire(batch);
-            ended = Some(());
-        });
-        if ended.is_some() {
-            let left = |name: &[u8]| names.iter().any(|n| n.as_bytes() == name);
-            let last = gone.into_iter().rfind(|name| !left(name));
-            self.ended = last.map(|name| String::from_utf8_lossy(&name).into_owned());
+        let there = |name: &[u8]| std::str::from_utf8(name).is_ok_and(|name| all.contains(name));
+        let gone = self.jobs.iter().map(|(name, _)| name);
+        if let Some(last) = gone.filter(|name| !there(name)).last() {
+            self.ended = Some(String::from_utf8_lossy(last).into_owned());
         }
+        self.jobs.sweep(|job| job.facts.retire(batch));
+        let left_out = all.len().saturating_sub(names.len());
         self.jobs.begin();
         for name in &names {
             let Some(job) = self.jobs.visit(name.as_bytes(), || Job::new(name)) else {
@@ -293,6 +314,7 @@ impl Jobs {
                 job.scheduler.get_or_insert("slurm");
             }
         }
+        left_out
     }
 
     fn look(
@@ -334,34 +356,35 @@ impl Source for Jobs {
         let at_ns = batch.monotonic_ns();
         let mut faults = Faults::default();
         let found = find::jobs(&self.root);
-        let mut notes = Notes::read(&self.root, &mut self.bytes, &mut faults);
+        let mut notes = Notes::read(&self.root, &found, &mut self.bytes, &mut faults);
+        self.left_behind = self.past.leave_out_ended(&found, &mut notes);
         let notes_missing = notes.missing.take();
         self.prolog = notes.there;
         // A batch system whose last group went away is still there.
         self.scheduler = found.scheduler.or(self.scheduler);
+        // Before squeue is asked, which may take long: these values are of the time of this read.
+        let usages = self.look(&found, &mut faults);
         let strangers = |id: &String| {
             let known = self.jobs.iter().any(|(name, _)| name == id.as_bytes());
             !known && !notes.jobs.contains_key(id)
         };
-        let room = self.jobs.len() < self.config.jobs_max;
-        let new_jobs = room && found.jobs.keys().any(strangers);
-        let asked = self.ask(at_ns, new_jobs, &mut faults);
-        let usages = self.look(&found, &mut faults);
+        let new_jobs = usages.keys().any(strangers);
+        let answered = self.ask(at_ns, new_jobs, &mut faults);
         let fresh = self.is_fresh(at_ns);
-        self.meet(batch, usages, notes, fresh);
+        let left_out = self.meet(batch, &found, usages, notes, fresh);
         let (every_ns, fixed) = (self.every_ns, self.config.squeue == Squeue::Fixed(true));
         for (_, job) in self.jobs.iter_mut() {
-            job.asked = job.asked.saturating_add(u32::from(asked));
+            job.asked = job.asked.saturating_add(u32::from(answered));
             job.put(now_ns, batch, every_ns, fresh && fixed);
         }
         if self.scheduler.is_some() || self.prolog || self.jobs.len() > 0 {
-            let all = (self.jobs.len() + self.left_out(&found)) as u64;
+            let all = (self.jobs.len() + left_out) as u64;
             self.node.count(batch, now_ns, NodeFact::All, all);
         }
-        if self.left_out(&found) > 0 {
+        if left_out > 0 {
             faults.add(SourceError::TooMany {
                 what: "jobs",
-                refused: self.left_out(&found),
+                refused: left_out,
                 max: self.config.jobs_max,
             });
         }
@@ -388,16 +411,13 @@ impl Source for Jobs {
         if let Some(ended) = &self.ended {
             sees += &format!("; {ended} ended last");
         }
+        if self.left_behind > 0 {
+            let notes = counted(self.left_behind, "note");
+            sees += &format!("; {notes} of ended jobs, which no epilog removed");
+        }
         Report {
             sees,
             missing: self.missing.clone(),
         }
-    }
-}
-
-impl Jobs {
-    fn left_out(&self, found: &Found) -> usize {
-        let beyond = found.jobs.len().saturating_sub(self.config.jobs_max);
-        beyond.max(self.jobs.refused())
     }
 }

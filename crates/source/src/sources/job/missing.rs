@@ -93,10 +93,18 @@ impl Jobs {
         if strangers == 0 && (self.squeue.absent || self.config.squeue != Squeue::Fixed(true)) {
             return None;
         }
+        let remedy = match self.squeue.refusals > 0 && !self.squeue.absent {
+            true => {
+                "install etc/slurm/prolog.sh; or let the agent reach slurmctld (IPAddressAllow= of its unit), and where Slurm calls this node otherwise, set sources.job.node"
+            }
+            false => {
+                "install etc/slurm/prolog.sh; where Slurm calls this node otherwise, set sources.job.node"
+            }
+        };
         Some(Missing::new(
             format!("users, nodes and tasks of {}", counted(strangers, "job")),
             why,
-            "install etc/slurm/prolog.sh; where Slurm calls this node otherwise, set sources.job.node",
+            remedy,
         ))
     }
 }
