@@ -17,12 +17,21 @@ finish() {
 trap finish EXIT
 trap 'exit 1' HUP INT TERM
 
+# As in prolog.sh: only whoever runs this may write there, or somebody could lay a link for us to follow.
+own() {
+    [ -d "$1" ] && [ ! -h "$1" ] &&
+        [ -n "$(find "$1" -prune -user "$(id -u)" ! -perm -020 ! -perm -002)" ]
+}
+
 directory=${1:-/run/barograph-jobs}
 job=${SLURM_JOB_ID-}
 case "$job" in
     '' | *[!0-9]*) exit 0 ;;
 esac
-# A link is not ours; what is not there is gone already.
-if [ -d "$directory" ] && [ ! -h "$directory" ]; then
-    rm -f -- "$directory/$job" "$directory/.$job".*
+# What is not there is gone already.
+[ -d "$directory" ] || exit 0
+if ! own "$directory"; then
+    log "job $job: $directory is not ours alone, nothing is removed there"
+    exit 0
 fi
+rm -f -- "$directory/$job" "$directory/.$job".*

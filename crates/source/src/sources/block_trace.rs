@@ -188,7 +188,8 @@ impl BlockTrace {
         }
     }
 
-    /// Reads what there is, at most `events_max` events and one piece more.
+    /// Reads what there is, at most `events_max` lines and one piece more; lines that are no events
+    /// count as well, so that a trace of nothing else ends too.
     fn drain(&mut self, bad: &mut BadLines) -> Result<(), SourceError> {
         let (fd, path) = match &self.pipe {
             Pipe::None => return Ok(()),
@@ -198,11 +199,8 @@ impl BlockTrace {
             },
             Pipe::Recorded(fd) => (fd, self.root.path(RECORDING)),
         };
-        let end = self
-            .tally
-            .events
-            .saturating_add(self.config.events_max.max(1));
-        while self.tally.events < end {
+        let mut left = self.config.events_max.max(1);
+        while left > 0 {
             self.bytes.reserve(PIECE_BYTES);
             match rustix::io::read(fd, rustix::buffer::spare_capacity(&mut self.bytes)) {
                 // Nothing left for now; the pipe says it in both ways.
@@ -216,7 +214,10 @@ impl BlockTrace {
                 .iter()
                 .rposition(|b| *b == b'\n')
                 .map_or(0, |at| at + 1);
+            // A piece counts even if no line ends in it.
+            left = left.saturating_sub(u64::from(whole == 0));
             for line in lines(&self.bytes[..whole]) {
+                left = left.saturating_sub(1);
                 self.tally.take(line, bad, &self.config, &self.root);
             }
             self.bytes.drain(..whole);

@@ -9,11 +9,13 @@
 //! Lustre or NFS is told by those sources. Names and command lines of jobs are not read.
 
 mod find;
+mod followed;
+mod missing;
 mod note;
 mod queue;
 mod usage;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use barograph_model::Labels;
@@ -23,24 +25,21 @@ use serde::{Deserialize, Serialize};
 use crate::error::Faults;
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
-use crate::sources::cgroup::io::Traffic;
 use crate::sources::cgroup::layout::stacked_devices;
 use crate::util::command::{Commands, Refusal};
 use crate::util::file::SysRoot;
 use crate::util::parse::sole_text;
-use crate::util::rate::Meter;
 use crate::util::roster::Roster;
 use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 
 use find::Found;
-use note::{Note, Notes};
+use followed::Job;
+use note::{Notes, Past};
 use queue::Queued;
 use usage::{BELOW_MAX, Looker, Usage};
 
 /// How long `squeue` may take; a busy controller answers late.
 const SQUEUE_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often one job is asked for before it is taken that Slurm does not tell.
-const ASKS_MAX: u32 = 3;
 /// Most jobs that the report names.
 const NAMED_MAX: usize = 16;
 
@@ -151,6 +150,9 @@ pub struct Jobs {
     squeue: Asking,
     /// The last that ended.
     ended: Option<String>,
+    past: Past,
+    /// Notes of jobs that ended.
+    left_behind: usize,
     missing: Vec<Missing>,
     bytes: Vec<u8>,
 }
@@ -163,18 +165,9 @@ struct Asking {
     /// The jobs of the newest answer.
     listed: Vec<Queued>,
     refusal: Option<String>,
+    /// How often in a row it did not answer, though it is installed.
+    refusals: u32,
     absent: bool,
-}
-
-struct Job {
-    scheduler: Option<&'static str>,
-    facts: FactSet<Fact>,
-    usage: Option<Usage>,
-    note: Option<Note>,
-    queued: Option<Queued>,
-    asked: u32,
-    read: Meter,
-    write: Meter,
 }
 
 impl Jobs {
@@ -194,13 +187,16 @@ impl Jobs {
             prolog: false,
             squeue: Asking::default(),
             ended: None,
+            past: Past::default(),
+            left_behind: 0,
             missing: Vec::new(),
             bytes: Vec::new(),
             root,
         }
     }
 
-    /// Asks `squeue` if that is due and there is need; whether it did.
+    /// Asks `squeue` if that is due and there is need; whether it answered. A controller that does
+    /// not is asked ever more seldom.
     fn ask(&mut self, at_ns: i64, new_jobs: bool, faults: &mut Faults) -> bool {
         let wanted = match self.config.squeue {
             Squeue::Fixed(wanted) => wanted,
@@ -212,11 +208,12 @@ impl Jobs {
         if !wanted || self.squeue.next_ns.is_some_and(|next| at_ns < next) {
             return false;
         }
-        self.squeue.next_ns = Some(at_ns.saturating_add(self.config.squeue_interval_ns()));
+        let pause_ns = self.config.squeue_interval_ns();
+        self.squeue.next_ns = Some(at_ns.saturating_add(pause_ns));
         let Some(node) = self.node_name() else {
             self.squeue.refusal =
                 Some("was not asked: the name of this node is not known".to_owned());
-            return true;
+            return false;
         };
         match queue::ask(&self.commands, &node) {
             Ok((listed, bad)) => {
@@ -224,14 +221,21 @@ impl Jobs {
                 self.squeue.answered_ns = Some(at_ns);
                 self.squeue.listed = listed;
                 self.squeue.refusal = None;
+                self.squeue.refusals = 0;
                 self.squeue.absent = false;
+                true
             }
             Err(refusal) => {
                 self.squeue.absent = refusal == Refusal::Absent;
                 self.squeue.refusal = Some(refusal.to_string());
+                if !self.squeue.absent {
+                    let pause_ns = pause_ns.saturating_mul(1 << self.squeue.refusals.min(3));
+                    self.squeue.next_ns = Some(at_ns.saturating_add(pause_ns));
+                    self.squeue.refusals += 1;
+                }
+                false
             }
         }
-        true
     }
 
     fn node_name(&mut self) -> Option<String> {
@@ -257,36 +261,41 @@ impl Jobs {
         age.is_some_and(|age| age <= self.config.squeue_interval_ns().saturating_mul(2))
     }
 
-    /// Who came, who ended, and what is known of those that are there.
+    /// Who came, who ended, and what is known of those that are there. How many are left out.
     fn meet(
         &mut self,
         batch: &mut Batch,
+        found: &Found,
         mut usages: BTreeMap<String, (&'static str, Usage)>,
         mut notes: Notes,
         fresh: bool,
-    ) {
-        let mut names: Vec<String> = usages.keys().chain(notes.jobs.keys()).cloned().collect();
+    ) -> usize {
+        let mut all: BTreeSet<&str> = found.jobs.keys().map(String::as_str).collect();
+        all.extend(notes.jobs.keys().map(String::as_str));
         if self.config.squeue == Squeue::Fixed(true) && fresh {
-            names.extend(self.squeue.listed.iter().map(|q| q.id.clone()));
+            all.extend(self.squeue.listed.iter().map(|q| q.id.as_str()));
         }
-        names.sort();
-        names.dedup();
+        // Who has groups comes first; of whom there is only word takes the room that is left.
+        let (followed, new): (Vec<&str>, Vec<&str>) = {
+            let followed: BTreeSet<&[u8]> = self.jobs.iter().map(|(name, _)| name).collect();
+            let words = all.iter().filter(|name| !usages.contains_key(**name));
+            words.partition(|name| followed.contains(name.as_bytes()))
+        };
+        let words = followed.into_iter().chain(new).map(str::to_owned);
+        let chosen = usages.keys().cloned().chain(words);
+        let names: Vec<String> = chosen.take(self.config.jobs_max).collect();
         // Those that ended make room first.
         self.jobs.begin();
         for name in &names {
             self.jobs.visit(name.as_bytes(), || None);
         }
-        let mut ended = None;
-        let gone: Vec<_> = self.jobs.iter().map(|(name, _)| name.to_vec()).collect();
-        self.jobs.sweep(|job| {
-            job.facts.retire(batch);
-            ended = Some(());
-        });
-        if ended.is_some() {
-            let left = |name: &[u8]| names.iter().any(|n| n.as_bytes() == name);
-            let last = gone.into_iter().rfind(|name| !left(name));
-            self.ended = last.map(|name| String::from_utf8_lossy(&name).into_owned());
+        let there = |name: &[u8]| std::str::from_utf8(name).is_ok_and(|name| all.contains(name));
+        let gone = self.jobs.iter().map(|(name, _)| name);
+        if let Some(last) = gone.filter(|name| !there(name)).last() {
+            self.ended = Some(String::from_utf8_lossy(last).into_owned());
         }
+        self.jobs.sweep(|job| job.facts.retire(batch));
+        let left_out = all.len().saturating_sub(names.len());
         self.jobs.begin();
         for name in &names {
             let Some(job) = self.jobs.visit(name.as_bytes(), || Job::new(name)) else {
@@ -305,6 +314,7 @@ impl Jobs {
                 job.scheduler.get_or_insert("slurm");
             }
         }
+        left_out
     }
 
     fn look(
@@ -331,115 +341,6 @@ impl Jobs {
             .map(|(id, groups)| (id.clone(), (groups.scheduler, looker.usage(groups))))
             .collect()
     }
-
-    fn explain(&self, found: &Found, notes_missing: Option<Missing>) -> Vec<Missing> {
-        let mut missing = Vec::new();
-        if self.scheduler.is_none() && !self.prolog && self.jobs.len() == 0 {
-            let groups = self.root.path("sys/fs/cgroup");
-            let notes = self.root.path(note::DIRECTORY);
-            missing.push(Missing::new(
-                "jobs",
-                format!(
-                    "no control groups of Slurm, PBS, Torque or LSF below {}, and no {}",
-                    groups.display(),
-                    notes.display()
-                ),
-                "on a node of a cluster: let Slurm use proctrack/cgroup, or install etc/slurm/prolog.sh",
-            ));
-        }
-        missing.extend(notes_missing);
-        let jobs = || self.jobs.iter().map(|(_, job)| job);
-        let silent =
-            |has: fn(&Usage) -> bool| jobs().filter(|j| j.usage.is_some_and(|u| !has(&u))).count();
-        let groupless = jobs().filter(|j| j.usage.is_none()).count();
-        if groupless > 0 {
-            missing.push(Missing::new(
-                format!("what {} here", uses(groupless)),
-                "no control group of them is seen",
-                "let Slurm use proctrack/cgroup and jobacct_gather/cgroup; or their epilog did not run",
-            ));
-        }
-        let blind = silent(|u| u.traffic.is_some());
-        if blind > 0 {
-            missing.push(Missing::new(
-                format!("local bytes of {}", counted(blind, "job")),
-                "their control groups have no io.stat, nor blkio's counters",
-                "set EnableExtraControllers=io in cgroup.conf (Slurm 24.05, version 2 of control groups)",
-            ));
-        }
-        let blind = silent(|u| u.memory_bytes.is_some());
-        if blind > 0 {
-            missing.push(Missing::new(
-                format!("memory of {}", counted(blind, "job")),
-                "their control groups are not of the memory controller",
-                "set ConstrainRAMSpace=yes in cgroup.conf",
-            ));
-        }
-        let uncounted = silent(|u| u.processes.is_some());
-        if uncounted > 0 {
-            missing.push(Missing::new(
-                format!("processes of {}", counted(uncounted, "job")),
-                format!("their groups have no list of processes, or there are more than {BELOW_MAX} below them"),
-                "nothing; the bound keeps a read short",
-            ));
-        }
-        missing.extend(self.explain_strangers());
-        if found.cut {
-            missing.push(Missing::new(
-                "jobs beyond those seen",
-                "there are more control groups than are looked at in one read",
-                "nothing; the bound keeps a read short",
-            ));
-        }
-        missing
-    }
-
-    /// Jobs of which only the groups are known.
-    fn explain_strangers(&self) -> Option<Missing> {
-        let strangers = self
-            .jobs
-            .iter()
-            .filter(|(_, job)| job.is_stranger())
-            .count();
-        if strangers == 0 && self.squeue.refusal.is_none() {
-            return None;
-        }
-        let why = match (&self.squeue.refusal, self.config.squeue) {
-            (_, Squeue::Fixed(false)) => {
-                "no prolog described them, and squeue is not asked".to_owned()
-            }
-            (Some(refusal), _) => {
-                format!("no prolog described them, and squeue {}", phrase(refusal))
-            }
-            (None, _) => "no prolog described them, and squeue did not name them".to_owned(),
-        };
-        if strangers == 0 && (self.squeue.absent || self.config.squeue != Squeue::Fixed(true)) {
-            return None;
-        }
-        Some(Missing::new(
-            format!("users, nodes and tasks of {}", counted(strangers, "job")),
-            why,
-            "install etc/slurm/prolog.sh; where Slurm calls this node otherwise, set sources.job.node",
-        ))
-    }
-}
-
-/// As the end of a sentence that begins with `squeue`.
-fn phrase(refusal: &str) -> String {
-    match ["is ", "was ", "took "]
-        .iter()
-        .any(|verb| refusal.starts_with(verb))
-    {
-        true => refusal.to_owned(),
-        false => format!("failed: {refusal}"),
-    }
-}
-
-fn uses(count: usize) -> String {
-    match count {
-        1 => "1 job uses".to_owned(),
-        _ => format!("{count} jobs use"),
-    }
 }
 
 impl Source for Jobs {
@@ -455,34 +356,35 @@ impl Source for Jobs {
         let at_ns = batch.monotonic_ns();
         let mut faults = Faults::default();
         let found = find::jobs(&self.root);
-        let mut notes = Notes::read(&self.root, &mut self.bytes, &mut faults);
+        let mut notes = Notes::read(&self.root, &found, &mut self.bytes, &mut faults);
+        self.left_behind = self.past.leave_out_ended(&found, &mut notes);
         let notes_missing = notes.missing.take();
         self.prolog = notes.there;
         // A batch system whose last group went away is still there.
         self.scheduler = found.scheduler.or(self.scheduler);
+        // Before squeue is asked, which may take long: these values are of the time of this read.
+        let usages = self.look(&found, &mut faults);
         let strangers = |id: &String| {
             let known = self.jobs.iter().any(|(name, _)| name == id.as_bytes());
             !known && !notes.jobs.contains_key(id)
         };
-        let room = self.jobs.len() < self.config.jobs_max;
-        let new_jobs = room && found.jobs.keys().any(strangers);
-        let asked = self.ask(at_ns, new_jobs, &mut faults);
-        let usages = self.look(&found, &mut faults);
+        let new_jobs = usages.keys().any(strangers);
+        let answered = self.ask(at_ns, new_jobs, &mut faults);
         let fresh = self.is_fresh(at_ns);
-        self.meet(batch, usages, notes, fresh);
+        let left_out = self.meet(batch, &found, usages, notes, fresh);
         let (every_ns, fixed) = (self.every_ns, self.config.squeue == Squeue::Fixed(true));
         for (_, job) in self.jobs.iter_mut() {
-            job.asked = job.asked.saturating_add(u32::from(asked));
+            job.asked = job.asked.saturating_add(u32::from(answered));
             job.put(now_ns, batch, every_ns, fresh && fixed);
         }
         if self.scheduler.is_some() || self.prolog || self.jobs.len() > 0 {
-            let all = (self.jobs.len() + self.left_out(&found)) as u64;
+            let all = (self.jobs.len() + left_out) as u64;
             self.node.count(batch, now_ns, NodeFact::All, all);
         }
-        if self.left_out(&found) > 0 {
+        if left_out > 0 {
             faults.add(SourceError::TooMany {
                 what: "jobs",
-                refused: self.left_out(&found),
+                refused: left_out,
                 max: self.config.jobs_max,
             });
         }
@@ -509,164 +411,13 @@ impl Source for Jobs {
         if let Some(ended) = &self.ended {
             sees += &format!("; {ended} ended last");
         }
+        if self.left_behind > 0 {
+            let notes = counted(self.left_behind, "note");
+            sees += &format!("; {notes} of ended jobs, which no epilog removed");
+        }
         Report {
             sees,
             missing: self.missing.clone(),
         }
-    }
-}
-
-impl Jobs {
-    fn left_out(&self, found: &Found) -> usize {
-        let beyond = found.jobs.len().saturating_sub(self.config.jobs_max);
-        beyond.max(self.jobs.refused())
-    }
-}
-
-impl Job {
-    fn new(id: &str) -> Option<Self> {
-        // Numbers of jobs are short enough for a label: `find::is_id`.
-        let facts = FactSet::labelled([("job", id.to_owned())]).ok()?;
-        Some(Self {
-            scheduler: None,
-            facts,
-            usage: None,
-            note: None,
-            queued: None,
-            asked: 0,
-            read: Meter::default(),
-            write: Meter::default(),
-        })
-    }
-
-    /// Whether nobody has said whose it is.
-    fn is_stranger(&self) -> bool {
-        self.queued.is_none() && self.note.as_ref().is_none_or(|note| note.user.is_none())
-    }
-
-    /// Whether `squeue` may know more: of Slurm, undescribed, and not asked for too often.
-    fn is_unknown(&self) -> bool {
-        let lacks =
-            |note: &Note| note.user.is_none() || note.nodes.is_none() || note.tasks.is_none();
-        let slurm = self.scheduler.is_none_or(|s| s == "slurm");
-        let told = self.queued.is_some() || self.note.as_ref().is_some_and(|note| !lacks(note));
-        slurm && !told && self.asked < ASKS_MAX
-    }
-
-    fn put(&mut self, now_ns: i64, batch: &mut Batch, every_ns: i64, by_queue: bool) {
-        self.put_description(now_ns, batch, every_ns);
-        let state = match (&self.queued, self.usage) {
-            (Some(queued), _) if by_queue => Some(queued.state.as_str()),
-            (_, None) if self.note.is_some() => Some("announced"),
-            (_, Some(usage)) => usage.processes.map(|count| match count {
-                0 => "ending",
-                _ => "running",
-            }),
-            (_, None) => None,
-        };
-        match state {
-            Some(state) => {
-                let facts = &mut self.facts;
-                facts.text_attribute(batch, now_ns, Fact::State, state, every_ns);
-            }
-            None => self.facts.retire_one(batch, Fact::State),
-        }
-        match self.usage {
-            Some(usage) => self.put_usage(now_ns, batch, &usage),
-            None => self.retire_usage(batch),
-        }
-    }
-
-    fn put_description(&mut self, now_ns: i64, batch: &mut Batch, every_ns: i64) {
-        let nothing = (Note::default(), Queued::default());
-        let note = self.note.as_ref().unwrap_or(&nothing.0);
-        let queued = self.queued.as_ref().unwrap_or(&nothing.1);
-        let texts = [
-            (Fact::Scheduler, self.scheduler),
-            (Fact::User, note.user.as_deref().or(queued.user.as_deref())),
-            (
-                Fact::Account,
-                note.account.as_deref().or(queued.account.as_deref()),
-            ),
-            (
-                Fact::Partition,
-                note.partition.as_deref().or(queued.partition.as_deref()),
-            ),
-            (Fact::Array, queued.array.as_deref()),
-        ];
-        for (fact, text) in texts {
-            if let Some(text) = text {
-                self.facts
-                    .text_attribute(batch, now_ns, fact, text, every_ns);
-            }
-        }
-        let counts = [
-            (Fact::Nodes, note.nodes.or(queued.nodes)),
-            (Fact::Tasks, note.tasks.or(queued.tasks)),
-            (Fact::Cpus, note.cpus.or(queued.cpus)),
-        ];
-        for (fact, count) in counts {
-            if let Some(count) = count {
-                self.facts.count(batch, now_ns, fact, count);
-            }
-        }
-        if let Some(start_s) = note.start_s.or(queued.start_s) {
-            self.facts
-                .measured(batch, now_ns, Fact::Start, start_s as f64);
-        }
-    }
-
-    fn put_usage(&mut self, now_ns: i64, batch: &mut Batch, usage: &Usage) {
-        let counts = [
-            (Fact::Processes, usage.processes),
-            (Fact::Threads, usage.threads),
-            (Fact::Memory, usage.memory_bytes),
-        ];
-        for (fact, count) in counts {
-            if let Some(count) = count {
-                self.facts.count(batch, now_ns, fact, count);
-            }
-        }
-        if let Some(seconds) = usage.cpu_seconds {
-            self.facts.measured(batch, now_ns, Fact::Cpu, seconds);
-        }
-        if let Some(traffic) = usage.traffic {
-            self.put_traffic(now_ns, batch, &traffic);
-        }
-    }
-
-    fn put_traffic(&mut self, now_ns: i64, batch: &mut Batch, traffic: &Traffic) {
-        let facts = &mut self.facts;
-        facts.count(batch, now_ns, Fact::ReadBytes, traffic.read_bytes);
-        facts.count(batch, now_ns, Fact::WriteBytes, traffic.write_bytes);
-        facts.count(batch, now_ns, Fact::ReadOps, traffic.read_ops);
-        facts.count(batch, now_ns, Fact::WriteOps, traffic.write_ops);
-        let at_ns = batch.monotonic_ns();
-        if let Some(rate) = self.read.rate(at_ns, traffic.read_bytes) {
-            facts.derived(batch, now_ns, Fact::ReadRate, rate);
-        }
-        if let Some(rate) = self.write.rate(at_ns, traffic.write_bytes) {
-            facts.derived(batch, now_ns, Fact::WriteRate, rate);
-        }
-    }
-
-    /// Its groups are gone, only its note is left.
-    fn retire_usage(&mut self, batch: &mut Batch) {
-        const OF_GROUPS: [Fact; 10] = [
-            Fact::Processes,
-            Fact::Threads,
-            Fact::Memory,
-            Fact::Cpu,
-            Fact::ReadBytes,
-            Fact::WriteBytes,
-            Fact::ReadOps,
-            Fact::WriteOps,
-            Fact::ReadRate,
-            Fact::WriteRate,
-        ];
-        for fact in OF_GROUPS {
-            self.facts.retire_one(batch, fact);
-        }
-        (self.read, self.write) = (Meter::default(), Meter::default());
     }
 }

@@ -131,12 +131,21 @@ fn a_job_ends_and_another_begins() {
     );
     end(&tree, "4711");
     reader.read().unwrap();
+    // Ended, whether or not an epilog runs, and for good.
+    for _ in 0..3 {
+        assert!(reader.streams("job=4711").is_empty());
+        let sees = reader.source.report().sees;
+        assert!(sees.contains("4711 ended last; 1 note of ended"), "{sees}");
+        assert_eq!(reader.number("job.all.count"), Some(1.0));
+        reader.read().unwrap();
+    }
+    // Queued again: announced anew.
+    tree.write(&format!("{NOTES}/4711"), "user=alice\nstart=1763760000\n");
+    reader.read().unwrap();
     assert_eq!(
         text(&reader, "job.state.name{job=4711}").as_deref(),
         Some("announced")
     );
-    assert!(reader.streams("job.local.read.bytes{job=4711").is_empty());
-    assert_eq!(missing(&*reader.source, "epilog").len(), 0);
     assert_eq!(missing(&*reader.source, "no control group").len(), 1);
     std::fs::remove_file(tree.path().join(NOTES).join("4711")).unwrap();
     start(&tree, "4713");
@@ -182,6 +191,78 @@ fn too_many_jobs_are_left_out_and_said() {
         reader.streams("job.memory.bytes"),
         ["job.memory.bytes{job=4712}"]
     );
+}
+
+/// Notes that nobody removed take no room from jobs that are there, however many they are.
+#[test]
+fn notes_without_groups_take_the_room_that_is_left() {
+    let tree = Tree::of("empty");
+    tree.write("sys/fs/cgroup/cgroup.controllers", "io memory\n");
+    let whole = "user=a\nnodes=1\nntasks=1\n";
+    for id in ["1", "2", "3"] {
+        tree.write(&format!("{NOTES}/{id}"), whole);
+    }
+    let config = JobConfig {
+        jobs_max: 2,
+        ..JobConfig::default()
+    };
+    let mut reader = with(&tree, config);
+    let fault = reader.read().unwrap_err().to_string();
+    assert!(fault.contains("1 jobs were left out"), "{fault}");
+    let states = |reader: &Reader| reader.streams("job.state.name");
+    let expect = ["job.state.name{job=1}", "job.state.name{job=2}"];
+    assert_eq!(states(&reader), expect);
+    start(&tree, "9");
+    tree.write(&format!("{NOTES}/9"), whole);
+    let fault = reader.read().unwrap_err().to_string();
+    assert!(fault.contains("2 jobs were left out"), "{fault}");
+    let expect = ["job.state.name{job=1}", "job.state.name{job=9}"];
+    assert_eq!(states(&reader), expect);
+    assert_eq!(reader.number("job.all.count"), Some(4.0));
+    // Left out is not ended.
+    assert!(!reader.source.report().sees.contains("ended last"));
+
+    // More than are looked at: the job that is there is described all the same.
+    for id in 100..4300 {
+        tree.write(&format!("{NOTES}/{id}"), "user=b\n");
+    }
+    start(&tree, "7");
+    tree.write(&format!("{NOTES}/7"), "user=c\nnodes=1\nntasks=1\n");
+    let fault = reader.read().unwrap_err().to_string();
+    assert!(fault.contains("notes of jobs were left out"), "{fault}");
+    for (id, user) in [("7", "c"), ("9", "a")] {
+        let stream = format!("job.user.name{{job={id}}}");
+        assert_eq!(text(&reader, &stream).as_deref(), Some(user), "{id}");
+    }
+}
+
+/// Only an answer tells that Slurm does not know a job.
+#[test]
+fn a_silent_controller_makes_no_strangers() {
+    let tree = Tree::of("empty");
+    tree.write("sys/fs/cgroup/cgroup.controllers", "io memory\n");
+    tree.write("proc/sys/kernel/hostname", "n1\n");
+    start(&tree, "1");
+    // A recording that cannot be read stands for a program that fails.
+    let silent = tree.path().join("commands/squeue");
+    std::fs::create_dir_all(&silent).unwrap();
+    let mut reader = Reader::new(tree.source("job"));
+    for _ in 0..10 {
+        reader.read_after(61 * NS_PER_S).unwrap();
+        let users = missing(&*reader.source, "users");
+        assert!(users[0].remedy.contains("IPAddressAllow"), "{users:?}");
+    }
+    std::fs::remove_dir(&silent).unwrap();
+    let fields = [
+        "1", "1", "N/A", "RUNNING", "a", "b", "c", "1", "2", "3", "N/A",
+    ];
+    tree.write("commands/squeue", queue(&[fields]));
+    // Asked ever more seldom, but asked.
+    let patience = (0..9).find(|_| {
+        reader.read_after(61 * NS_PER_S).unwrap();
+        text(&reader, "job.user.name{job=1}").as_deref() == Some("a")
+    });
+    assert!(patience.is_some());
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod mounts;
 mod oracle;
 mod policies;
 mod poller;
+mod positions;
 mod power;
 mod processes;
 mod prolog;

@@ -202,6 +202,9 @@ fn the_prolog_writes_only_where_nobody_else_may() {
         script("epilog.sh", to, &PROLOG);
     }
     assert!(names(&other).is_empty() && names(&open).is_empty());
+    std::fs::write(open.join("4711"), "not ours").unwrap();
+    script("epilog.sh", &open, &PROLOG);
+    assert!(open.join("4711").exists());
     // What stands in the way is another's, and stays.
     std::fs::create_dir(other.join("4711")).unwrap();
     std::fs::write(other.join("4711/kept"), "").unwrap();

@@ -2,7 +2,8 @@
 //! (<https://docs.kernel.org/trace/ftrace.html>, "Instances"; events.rst of the same folder).
 //!
 //! Nothing but our own instance is ever written to. It is removed at the end; one that a killed
-//! agent has left behind is removed at the next start, when the process that made it is gone. The
+//! agent has left behind goes on tracing until an agent with this source switched on removes it, or
+//! somebody by hand (`rmdir`): an agent that was not asked to trace leaves tracefs alone. The
 //! kernel itself refuses to remove one whose `trace_pipe` somebody holds open.
 
 use std::os::fd::OwnedFd;

@@ -6,17 +6,19 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
+use crate::SourceError;
 use crate::error::{BadLines, Faults};
 use crate::report::Missing;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{cut, escape, lines, number};
 
-use super::find::is_id;
+use super::find::{Found, is_id};
 
 /// Below the root.
 pub(super) const DIRECTORY: &str = "run/barograph-jobs";
-/// Most files looked at.
+/// Most files looked at, besides those of jobs that have control groups.
 const FILES_MAX: usize = 4096;
 
 /// What is known of one job.
@@ -41,11 +43,17 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    pub(super) fn read(root: &SysRoot, bytes: &mut Vec<u8>, faults: &mut Faults) -> Self {
+    /// Those of the jobs that were found are read however many others there are.
+    pub(super) fn read(
+        root: &SysRoot,
+        found: &Found,
+        bytes: &mut Vec<u8>,
+        faults: &mut Faults,
+    ) -> Self {
         let mut notes = Self::default();
         let dir = root.path(DIRECTORY);
-        let names = match names_in(&dir, FILES_MAX) {
-            Ok((names, _)) => names,
+        let (names, all) = match names_in(&dir, FILES_MAX) {
+            Ok(names) => names,
             Err(fault) if fault.is_absent() => return notes,
             Err(fault) => {
                 faults.add(fault);
@@ -61,25 +69,80 @@ impl Notes {
             ));
             return notes;
         }
-        for name in names {
-            let name = String::from_utf8_lossy(&name);
-            // What begins with a dot is still being written.
-            if !is_id(&name) {
-                continue;
+        for name in &names {
+            notes.take(&dir, &String::from_utf8_lossy(name), bytes, faults);
+        }
+        let beyond = all.saturating_sub(names.len());
+        if beyond > 0 {
+            let listed = notes.jobs.len();
+            let unlisted = |id: &&String| {
+                names
+                    .binary_search_by(|n| (**n).cmp(id.as_bytes()))
+                    .is_err()
+            };
+            for id in found.jobs.keys().filter(unlisted) {
+                notes.take(&dir, id, bytes, faults);
             }
-            let path = dir.join(&*name);
-            match HeldFile::until_end(path.clone()).read_and_close(bytes) {
-                Ok(()) => {
-                    let (note, bad) = parse(bytes);
-                    bad.report(&path, faults);
-                    notes.jobs.insert(name.into_owned(), note);
-                }
-                // The job ended meanwhile.
-                Err(fault) if fault.is_absent() => {}
-                Err(fault) => faults.add(fault),
+            let refused = beyond.saturating_sub(notes.jobs.len() - listed);
+            if refused > 0 {
+                faults.add(SourceError::TooMany {
+                    what: "notes of jobs",
+                    refused,
+                    max: FILES_MAX,
+                });
             }
         }
         notes
+    }
+
+    fn take(&mut self, dir: &Path, name: &str, bytes: &mut Vec<u8>, faults: &mut Faults) {
+        // What begins with a dot is still being written.
+        if !is_id(name) {
+            return;
+        }
+        let path = dir.join(name);
+        match HeldFile::until_end(path.clone()).read_and_close(bytes) {
+            Ok(()) => {
+                let (note, bad) = parse(bytes);
+                bad.report(&path, faults);
+                self.jobs.insert(name.to_owned(), note);
+            }
+            // The job ended meanwhile.
+            Err(fault) if fault.is_absent() => {}
+            Err(fault) => faults.add(fault),
+        }
+    }
+}
+
+/// The notes of jobs that have or had control groups here.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    notes: BTreeMap<String, Note>,
+}
+
+impl Past {
+    /// Takes away the notes of jobs whose groups are gone: these jobs ended, whether or not an epilog
+    /// ever removes their notes. How many there are. A note that was written anew, for a job that
+    /// was queued again, stays.
+    pub(super) fn leave_out_ended(&mut self, found: &Found, notes: &mut Notes) -> usize {
+        self.notes
+            .retain(|id, note| notes.jobs.get(id) == Some(note));
+        for id in found.jobs.keys() {
+            if let Some(note) = notes.jobs.get(id)
+                && !self.notes.contains_key(id)
+            {
+                self.notes.insert(id.clone(), note.clone());
+            }
+        }
+        // Groups that were not looked at are not gone.
+        if found.cut {
+            return 0;
+        }
+        let before = notes.jobs.len();
+        notes
+            .jobs
+            .retain(|id, _| found.jobs.contains_key(id) || !self.notes.contains_key(id));
+        before - notes.jobs.len()
     }
 }
 

@@ -1,5 +1,5 @@
 //! What insights cost, after Apollo's Figure 7: one insight over 640 inputs, and 32 insights in a
-//! row. `cargo run --release -p barograph-insight --example cost` prints ns per evaluation.
+//! row. `cargo run --release -p barograph-insight --example insight_cost` prints ns per evaluation.
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -1,0 +1,174 @@
+//! One job that is followed: what is known of it, and its streams.
+
+use crate::Batch;
+use crate::fact::FactSet;
+use crate::sources::cgroup::io::Traffic;
+use crate::util::rate::Meter;
+
+use super::Fact;
+use super::note::Note;
+use super::queue::Queued;
+use super::usage::Usage;
+
+/// How often one job is asked for before it is taken that Slurm does not tell.
+const ASKS_MAX: u32 = 3;
+
+/// A job, and what is known of it.
+pub(super) struct Job {
+    pub(super) scheduler: Option<&'static str>,
+    pub(super) facts: FactSet<Fact>,
+    pub(super) usage: Option<Usage>,
+    pub(super) note: Option<Note>,
+    pub(super) queued: Option<Queued>,
+    pub(super) asked: u32,
+    pub(super) read: Meter,
+    pub(super) write: Meter,
+}
+
+impl Job {
+    pub(super) fn new(id: &str) -> Option<Self> {
+        // Numbers of jobs are short enough for a label: `find::is_id`.
+        let facts = FactSet::labelled([("job", id.to_owned())]).ok()?;
+        Some(Self {
+            scheduler: None,
+            facts,
+            usage: None,
+            note: None,
+            queued: None,
+            asked: 0,
+            read: Meter::default(),
+            write: Meter::default(),
+        })
+    }
+
+    /// Whether nobody has said whose it is.
+    pub(super) fn is_stranger(&self) -> bool {
+        self.queued.is_none() && self.note.as_ref().is_none_or(|note| note.user.is_none())
+    }
+
+    /// Whether `squeue` may know more: of Slurm, undescribed, and not asked for too often.
+    pub(super) fn is_unknown(&self) -> bool {
+        let lacks =
+            |note: &Note| note.user.is_none() || note.nodes.is_none() || note.tasks.is_none();
+        let slurm = self.scheduler.is_none_or(|s| s == "slurm");
+        let told = self.queued.is_some() || self.note.as_ref().is_some_and(|note| !lacks(note));
+        slurm && !told && self.asked < ASKS_MAX
+    }
+
+    pub(super) fn put(&mut self, now_ns: i64, batch: &mut Batch, every_ns: i64, by_queue: bool) {
+        self.put_description(now_ns, batch, every_ns);
+        let state = match (&self.queued, self.usage) {
+            (Some(queued), _) if by_queue => Some(queued.state.as_str()),
+            (_, None) if self.note.is_some() => Some("announced"),
+            (_, Some(usage)) => usage.processes.map(|count| match count {
+                0 => "ending",
+                _ => "running",
+            }),
+            (_, None) => None,
+        };
+        match state {
+            Some(state) => {
+                let facts = &mut self.facts;
+                facts.text_attribute(batch, now_ns, Fact::State, state, every_ns);
+            }
+            None => self.facts.retire_one(batch, Fact::State),
+        }
+        match self.usage {
+            Some(usage) => self.put_usage(now_ns, batch, &usage),
+            None => self.retire_usage(batch),
+        }
+    }
+
+    fn put_description(&mut self, now_ns: i64, batch: &mut Batch, every_ns: i64) {
+        let nothing = (Note::default(), Queued::default());
+        let note = self.note.as_ref().unwrap_or(&nothing.0);
+        let queued = self.queued.as_ref().unwrap_or(&nothing.1);
+        let texts = [
+            (Fact::Scheduler, self.scheduler),
+            (Fact::User, note.user.as_deref().or(queued.user.as_deref())),
+            (
+                Fact::Account,
+                note.account.as_deref().or(queued.account.as_deref()),
+            ),
+            (
+                Fact::Partition,
+                note.partition.as_deref().or(queued.partition.as_deref()),
+            ),
+            (Fact::Array, queued.array.as_deref()),
+        ];
+        for (fact, text) in texts {
+            if let Some(text) = text {
+                self.facts
+                    .text_attribute(batch, now_ns, fact, text, every_ns);
+            }
+        }
+        let counts = [
+            (Fact::Nodes, note.nodes.or(queued.nodes)),
+            (Fact::Tasks, note.tasks.or(queued.tasks)),
+            (Fact::Cpus, note.cpus.or(queued.cpus)),
+        ];
+        for (fact, count) in counts {
+            if let Some(count) = count {
+                self.facts.count(batch, now_ns, fact, count);
+            }
+        }
+        if let Some(start_s) = note.start_s.or(queued.start_s) {
+            self.facts
+                .measured(batch, now_ns, Fact::Start, start_s as f64);
+        }
+    }
+
+    fn put_usage(&mut self, now_ns: i64, batch: &mut Batch, usage: &Usage) {
+        let counts = [
+            (Fact::Processes, usage.processes),
+            (Fact::Threads, usage.threads),
+            (Fact::Memory, usage.memory_bytes),
+        ];
+        for (fact, count) in counts {
+            if let Some(count) = count {
+                self.facts.count(batch, now_ns, fact, count);
+            }
+        }
+        if let Some(seconds) = usage.cpu_seconds {
+            self.facts.measured(batch, now_ns, Fact::Cpu, seconds);
+        }
+        if let Some(traffic) = usage.traffic {
+            self.put_traffic(now_ns, batch, &traffic);
+        }
+    }
+
+    fn put_traffic(&mut self, now_ns: i64, batch: &mut Batch, traffic: &Traffic) {
+        let facts = &mut self.facts;
+        facts.count(batch, now_ns, Fact::ReadBytes, traffic.read_bytes);
+        facts.count(batch, now_ns, Fact::WriteBytes, traffic.write_bytes);
+        facts.count(batch, now_ns, Fact::ReadOps, traffic.read_ops);
+        facts.count(batch, now_ns, Fact::WriteOps, traffic.write_ops);
+        let at_ns = batch.monotonic_ns();
+        if let Some(rate) = self.read.rate(at_ns, traffic.read_bytes) {
+            facts.derived(batch, now_ns, Fact::ReadRate, rate);
+        }
+        if let Some(rate) = self.write.rate(at_ns, traffic.write_bytes) {
+            facts.derived(batch, now_ns, Fact::WriteRate, rate);
+        }
+    }
+
+    /// Its groups are gone, only its note is left.
+    fn retire_usage(&mut self, batch: &mut Batch) {
+        const OF_GROUPS: [Fact; 10] = [
+            Fact::Processes,
+            Fact::Threads,
+            Fact::Memory,
+            Fact::Cpu,
+            Fact::ReadBytes,
+            Fact::WriteBytes,
+            Fact::ReadOps,
+            Fact::WriteOps,
+            Fact::ReadRate,
+            Fact::WriteRate,
+        ];
+        for fact in OF_GROUPS {
+            self.facts.retire_one(batch, fact);
+        }
+        (self.read, self.write) = (Meter::default(), Meter::default());
+    }
+}
