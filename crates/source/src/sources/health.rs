@@ -5,8 +5,6 @@
 mod local;
 mod smart;
 
-use std::time::Duration;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +14,7 @@ use crate::fact::{FactSet, facts};
 use crate::report::counted;
 use crate::util::command::{Commands, Refusal};
 use crate::util::file::SysRoot;
-use crate::util::helper::{HelperConfig, REMEDY};
+use crate::util::helper::{HELPER_TIMEOUT, HelperConfig, REMEDY};
 use crate::util::roster::Roster;
 use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 
@@ -25,8 +23,6 @@ use smart::{Answer, Smart};
 
 /// Most disks that are followed.
 const DISKS_MAX: usize = 256;
-/// How long one disk may take to answer: a little more than the helper gives it.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// After how many disks that took too long the others wait for the next read.
 const SILENT_MAX: usize = 2;
 /// A disk that had nothing to say, or did not answer, is asked again so many reads later.
@@ -116,7 +112,7 @@ impl Health {
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
         Self {
-            commands: Commands::new(&root, ANSWER_TIMEOUT),
+            commands: Commands::new(&root, HELPER_TIMEOUT),
             helper: config.helper.clone(),
             skip: Globs::new(&config.health.skip),
             disks: Roster::new(DISKS_MAX),

@@ -115,10 +115,6 @@ impl Commands {
         self.root.is_real()
     }
 
-    pub(crate) fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
     pub(crate) fn play(&self, recording: &str) -> Result<Vec<u8>, Refusal> {
         let safe: String = recording
             .chars()
