@@ -11,7 +11,7 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -105,8 +105,7 @@ impl Commands {
         }
         let found = program.paths.iter().map(Path::new).find(|p| p.exists());
         let path = found.ok_or(Refusal::Absent)?;
-        trusted(path)?;
-        let mut command = Command::new(path);
+        let mut command = trusted(path)?;
         command.args(arguments);
         collect(command, b"", self.timeout)?.judge()
     }
@@ -134,12 +133,22 @@ impl Commands {
     }
 }
 
-/// A program is run only if it and every folder above it are root's and nobody else may write them:
-/// who may write a folder may put another file there.
-pub(crate) fn trusted(path: &Path) -> Result<(), Refusal> {
+/// The program at a path, to be run. That is done only if it and every folder above it are root's and
+/// nobody else may write them: who may write a folder may put another file there. Links are followed
+/// here, once, and what was looked at is what is run; it is called by the name that it was asked by,
+/// after which some programs choose what they do.
+pub(crate) fn trusted(path: &Path) -> Result<Command, Refusal> {
+    let mut command = Command::new(vetted(path)?);
+    command.arg0(path);
+    Ok(command)
+}
+
+/// The file behind a path.
+fn vetted(path: &Path) -> Result<PathBuf, Refusal> {
     const OTHERS_WRITE: u32 = 0o022;
     let denied = |e: std::io::Error| Refusal::Denied(format!("{}: {e}", path.display()));
-    for place in path.canonicalize().map_err(denied)?.ancestors() {
+    let file = path.canonicalize().map_err(denied)?;
+    for place in file.ancestors() {
         let meta = place.metadata().map_err(denied)?;
         if meta.uid() != 0 || meta.mode() & OTHERS_WRITE != 0 {
             let reason = format!(
@@ -150,7 +159,13 @@ pub(crate) fn trusted(path: &Path) -> Result<(), Refusal> {
             return Err(Refusal::Denied(reason));
         }
     }
-    Ok(())
+    match file.is_file() {
+        true => Ok(file),
+        false => {
+            let reason = format!("{} is not run: it is no file", path.display());
+            Err(Refusal::Denied(reason))
+        }
+    }
 }
 
 fn bounded(bytes: Vec<u8>) -> Result<Vec<u8>, Refusal> {
@@ -397,7 +412,23 @@ mod tests {
         let path = dir.path().join("program");
         std::fs::write(&path, "#!/bin/sh\necho no\n").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(trusted(&path), Err(Refusal::Denied(_))));
+        assert!(matches!(vetted(&path), Err(Refusal::Denied(_))));
+        let folder = vetted(Path::new("/bin")).unwrap_err().to_string();
+        assert!(folder.contains("no file"), "{folder}");
+    }
+
+    #[test]
+    fn what_was_looked_at_is_what_is_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/bin/sh", &link).unwrap();
+        let file = Path::new("/bin/sh").canonicalize().unwrap();
+        let mut command = trusted(&link).unwrap();
+        assert_eq!(command.get_program(), file);
+        command.args(["-c", "echo $0"]);
+        let output = collect(command, b"", Duration::from_secs(10));
+        let name = format!("{}\n", link.display());
+        assert_eq!(output.unwrap().output, name.as_bytes());
     }
 
     #[test]

@@ -12,7 +12,6 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -159,8 +158,7 @@ fn started(program: &Path, arguments: &[String], request: &str) -> Result<Vec<u8
         let reason = format!("{} is no absolute path", program.display());
         return Err(Refusal::Denied(reason));
     }
-    trusted(program)?;
-    let mut command = Command::new(program);
+    let mut command = trusted(program)?;
     command.args(arguments);
     let ended = collect(command, request.as_bytes(), HELPER_TIMEOUT)?;
     // The helper says why it failed; what starts it has only a status and a complaint.
