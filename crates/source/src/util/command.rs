@@ -13,6 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -26,6 +27,11 @@ use crate::util::parse::escape;
 pub(crate) const OUTPUT_BYTES_MAX: usize = 8 << 20;
 /// Most bytes of its complaints.
 const COMPLAINT_BYTES_MAX: usize = 4096;
+/// How long a killed program is waited for.
+const KILLED_WAIT: Duration = Duration::from_secs(2);
+/// Most programs that are left behind because they did not end when they were killed: as long as
+/// there are so many, none is started.
+const LEFT_MAX: usize = 16;
 /// Longest complaint that is passed on.
 const COMPLAINT_SHOWN_MAX: usize = 160;
 /// What a program sees: numbers and words as its manual has them, and nothing of ours.
@@ -206,12 +212,14 @@ pub(crate) fn shown(complaint: &[u8]) -> String {
 }
 
 /// Runs a program on a short input to its end; ends it and all it started when it is late or says
-/// too much.
+/// too much. One that could not be ended is not started again before it has.
 pub(crate) fn collect(
     mut command: Command,
     input: &[u8],
     timeout: Duration,
 ) -> Result<Ended, Refusal> {
+    let program = PathBuf::from(command.get_program());
+    left().admit(&program)?;
     let deadline = Instant::now() + timeout;
     command
         .env_clear()
@@ -242,7 +250,9 @@ pub(crate) fn collect(
             complaint,
         }),
         Err(refusal) => {
-            end(&mut child);
+            if !end(&mut child) {
+                left().children.push((program, child));
+            }
             Err(refusal)
         }
     }
@@ -326,12 +336,44 @@ fn wait(
     }
 }
 
-fn end(child: &mut Child) {
+/// Kills a program and all it started; whether it has ended. It does not while it hangs in the
+/// kernel, or where it is not ours to kill, as sudo is not.
+fn end(child: &mut Child) -> bool {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         // It may have ended by itself meanwhile.
         let _ = kill_process_group(group, Signal::KILL);
     }
-    let _ = child.wait();
+    wait(child, Instant::now() + KILLED_WAIT, KILLED_WAIT).is_ok()
+}
+
+/// The programs that were killed and have not ended.
+#[derive(Debug)]
+struct Left {
+    children: Vec<(PathBuf, Child)>,
+}
+
+fn left() -> MutexGuard<'static, Left> {
+    static LEFT: Mutex<Left> = Mutex::new(Left {
+        children: Vec::new(),
+    });
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Left {
+    /// Forgets those that have ended; whether this program may be started.
+    fn admit(&mut self, program: &Path) -> Result<(), Refusal> {
+        self.children
+            .retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
+        if self.children.iter().any(|(left, _)| left == program) {
+            let reason = "has not ended since it was killed, and is not started again before";
+            return Err(Refusal::Failed(reason.to_owned()));
+        }
+        if self.children.len() >= LEFT_MAX {
+            let reason = format!("is not started: {LEFT_MAX} others that were killed do not end");
+            return Err(Refusal::Failed(reason));
+        }
+        Ok(())
+    }
 }
 
 pub(crate) fn timespec(left: Duration) -> Timespec {
@@ -404,6 +446,31 @@ mod tests {
             "{fault:?}"
         );
         assert!(start.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn what_does_not_end_is_not_started_again_until_it_has() {
+        let sleeper = || Command::new("/bin/sleep").arg("60").spawn().unwrap();
+        let (here, there) = (Path::new("/bin/a"), Path::new("/bin/b"));
+        let mut left = Left {
+            children: vec![(here.to_owned(), sleeper())],
+        };
+        let refusal = left.admit(here).unwrap_err().to_string();
+        assert!(refusal.contains("has not ended"), "{refusal}");
+        assert_eq!(left.admit(there), Ok(()));
+        let more = (1..LEFT_MAX).map(|_| (here.to_owned(), sleeper()));
+        left.children.extend(more);
+        let refusal = left.admit(there).unwrap_err().to_string();
+        assert!(refusal.contains("not started"), "{refusal}");
+        for (_, child) in &mut left.children {
+            child.kill().unwrap();
+        }
+        let start = Instant::now();
+        while left.admit(here).is_err() {
+            assert!(start.elapsed() < Duration::from_secs(30));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(left.children.is_empty());
     }
 
     #[test]
