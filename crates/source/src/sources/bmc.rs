@@ -9,6 +9,8 @@
 //! Redfish, the other way to a BMC, is left out: it needs a TLS client and the controller's
 //! credentials on every node, and gives the same reading.
 
+use barograph_model::NS_PER_S;
+
 use crate::fact::{FactSet, facts};
 use crate::util::command::{Commands, Refusal};
 use crate::util::file::SysRoot;
@@ -18,6 +20,8 @@ use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 
 /// The program that answers, for reports.
 const PROGRAM: &str = "ipmitool dcmi power reading";
+/// The helper may take long, and its end a little.
+const STALL_NS: i64 = 35 * NS_PER_S;
 /// After as many reads without an answer the last one counts no more.
 const UNANSWERED_MAX: u32 = 3;
 /// The fields of the answer are 16 bits wide.
@@ -102,6 +106,10 @@ impl Source for Bmc {
 
     fn is_slow(&self) -> bool {
         true
+    }
+
+    fn stall_ns(&self) -> i64 {
+        STALL_NS
     }
 
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {

@@ -5,6 +5,8 @@
 //! a keyword between underscores and a value. The daemon answers root only, so the privileged
 //! helper asks. Counters are since the file system was mounted, or since somebody's `reset`.
 
+use barograph_model::NS_PER_S;
+
 use crate::error::{BadLines, Faults};
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
@@ -18,6 +20,8 @@ use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 
 /// Most file systems that are followed.
 const FILESYSTEMS_MAX: usize = 256;
+/// The helper may take long, and its end a little.
+const STALL_NS: i64 = 35 * NS_PER_S;
 /// What is asked, in reports.
 const PROGRAM: &str = "mmpmon";
 /// How the helper's own refusals begin, such as that there is no such program.
@@ -125,6 +129,10 @@ impl Source for Gpfs {
 
     fn is_slow(&self) -> bool {
         true
+    }
+
+    fn stall_ns(&self) -> i64 {
+        STALL_NS
     }
 
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {

@@ -5,6 +5,7 @@
 mod local;
 mod smart;
 
+use barograph_model::NS_PER_S;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,9 @@ const DISKS_MAX: usize = 256;
 const SILENT_MAX: usize = 2;
 /// A disk that had nothing to say, or did not answer, is asked again so many reads later.
 const ASK_AGAIN_READS: u32 = 10;
+
+/// A read waits for two disks that are late, and asks the others one after the other.
+const STALL_NS: i64 = 120 * NS_PER_S;
 
 facts! {
     /// Facts of one disk's health. Blocks are of 512 bytes.
@@ -145,6 +149,10 @@ impl Source for Health {
 
     fn is_slow(&self) -> bool {
         true
+    }
+
+    fn stall_ns(&self) -> i64 {
+        STALL_NS
     }
 
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {

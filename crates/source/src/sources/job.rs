@@ -16,7 +16,7 @@ mod usage;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use barograph_model::Labels;
+use barograph_model::{Labels, NS_PER_S};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +39,8 @@ use usage::{BELOW_MAX, Looker, Usage};
 
 /// How long `squeue` may take; a busy controller answers late.
 const SQUEUE_TIMEOUT: Duration = Duration::from_secs(20);
+/// A busy controller answers late, and `squeue` may have to be ended.
+const STALL_NS: i64 = 30 * NS_PER_S;
 /// How often one job is asked for before it is taken that Slurm does not tell.
 const ASKS_MAX: u32 = 3;
 /// Most jobs that the report names.
@@ -449,6 +451,10 @@ impl Source for Jobs {
 
     fn is_slow(&self) -> bool {
         true
+    }
+
+    fn stall_ns(&self) -> i64 {
+        STALL_NS
     }
 
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
