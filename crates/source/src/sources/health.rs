@@ -28,6 +28,22 @@ const DISKS_MAX: usize = 256;
 const SILENT_MAX: usize = 2;
 /// A disk that had nothing to say, or did not answer, is asked again so many reads later.
 const ASK_AGAIN_READS: u32 = 10;
+/// After so many vain answers in a row, what a disk said of itself before holds no more.
+const VAIN_MAX: u32 = 3;
+/// What only a disk itself says.
+const OF_SMART: [Fact; 11] = [
+    Fact::Ok,
+    Fact::Wear,
+    Fact::Spare,
+    Fact::Read,
+    Fact::Write,
+    Fact::PowerOn,
+    Fact::PowerCycles,
+    Fact::Media,
+    Fact::Unsafe,
+    Fact::Logged,
+    Fact::Critical,
+];
 
 /// A read waits for two disks that are late, and asks the others one after the other.
 const STALL_NS: i64 = 120 * NS_PER_S;
@@ -80,8 +96,11 @@ struct Disk {
     verdict: Verdict,
     /// Reads until it is asked again.
     rest_reads: u32,
+    /// How often in a row it was asked and gave nothing; one that sleeps has answered.
+    vain: u32,
     /// Of the last read, for the report.
     celsius: Option<f64>,
+    is_smart: bool,
     is_known: bool,
     has_bad_blocks: bool,
     is_least: bool,
@@ -267,7 +286,9 @@ impl Disk {
             facts,
             verdict: Verdict::NotAsked,
             rest_reads: 0,
+            vain: 0,
             celsius: None,
+            is_smart: false,
             is_known: false,
             has_bad_blocks: false,
             is_least: false,
@@ -288,11 +309,20 @@ impl Disk {
             self.rest_reads -= 1;
             return Ok(None);
         }
-        if round.is_vain {
-            self.verdict = Verdict::Refused(Refusal::Absent);
+        if round.silent >= SILENT_MAX {
             return Ok(None);
         }
-        if round.silent >= SILENT_MAX {
+        let asked = self.ask_now(round);
+        self.vain = match self.verdict {
+            Verdict::Known | Verdict::Asleep => 0,
+            _ => self.vain.saturating_add(1),
+        };
+        asked
+    }
+
+    fn ask_now(&mut self, round: &mut Round) -> Result<Option<Box<Smart>>, SourceError> {
+        if round.is_vain {
+            self.verdict = Verdict::Refused(Refusal::Absent);
             return Ok(None);
         }
         let recording = format!("smartctl.{}", self.name);
@@ -367,6 +397,10 @@ impl Disk {
         // be: the greater count is one that holds.
         let bad = of_disk.max(listed.map(|count| count.blocks));
         self.has_bad_blocks = bad.is_some();
+        self.is_smart = smart.is_some();
+        if self.vain >= VAIN_MAX {
+            self.forget_smart(batch);
+        }
         self.is_least = listed.is_some_and(|count| count.is_least && Some(count.blocks) == bad);
         let is_kernel = listed.is_some() || (asked.is_none() && self.celsius.is_some());
         let from = match (smart.is_some(), is_kernel) {
@@ -375,6 +409,9 @@ impl Disk {
             (false, true) => "kernel",
             (false, false) => {
                 self.is_known = false;
+                if self.vain >= VAIN_MAX {
+                    self.facts.retire(batch);
+                }
                 return;
             }
         };
@@ -403,10 +440,19 @@ impl Disk {
         }
     }
 
+    /// Ends what it said of itself long ago, and what of that the kernel does not say now.
+    fn forget_smart(&mut self, batch: &mut Batch) {
+        let bad = (!self.has_bad_blocks).then_some(Fact::Bad);
+        let celsius = self.celsius.is_none().then_some(Fact::Temperature);
+        for fact in OF_SMART.into_iter().chain(bad).chain(celsius) {
+            self.facts.retire_one(batch, fact);
+        }
+    }
+
     fn from(&self) -> &'static str {
-        match self.verdict {
-            Verdict::Known => "SMART",
-            _ => "the kernel",
+        match self.is_smart {
+            true => "SMART",
+            false => "the kernel",
         }
     }
 

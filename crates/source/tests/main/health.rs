@@ -225,6 +225,47 @@ fn sleep_and_removal() {
     assert_eq!(reader.streams("device=sdb"), [""; 0]);
 }
 
+/// What a disk said of itself ends when it was asked in vain three times, in any way; what the kernel
+/// says of it does not.
+#[test]
+fn what_a_disk_said_does_not_outlive_its_silence() {
+    let nothing = r#"{"json_format_version":[1,0],"smartctl":{"exit_status":2}}"#;
+    // What has nothing to say is asked every tenth read.
+    for (answer, reads) in [(Some("garbage"), 3), (Some(nothing), 21), (None, 3)] {
+        let tree = alone(nvme_four(), "nvme0n1");
+        let path = "commands/smartctl.nvme0n1";
+        let whole = tree.read(path);
+        let mut reader = read(&tree);
+        match answer {
+            Some(answer) => tree.write(path, answer),
+            None => std::fs::remove_file(tree.path().join(path)).unwrap(),
+        }
+        let before = reader.streams("device=nvme0n1");
+        for _ in 1..reads {
+            let _ = reader.read();
+        }
+        assert_eq!(reader.streams("device=nvme0n1"), before, "{answer:?}");
+        let _ = reader.read();
+        let kernels = ["source.name", "temperature.celsius", "total.blocks"];
+        assert_eq!(
+            reader.streams("device=nvme0n1"),
+            kernels.map(|fact| format!("health.{fact}{{device=nvme0n1}}")),
+            "{answer:?}"
+        );
+        let sees = reader.source.report().sees;
+        assert!(sees.contains("nvme0n1 (the kernel"), "{sees}");
+        std::fs::remove_file(tree.path().join("sys/block/nvme0n1/device/hwmon1/temp1_input"))
+            .unwrap();
+        let _ = reader.read();
+        assert_eq!(reader.streams("device=nvme0n1"), [""; 0], "{answer:?}");
+        tree.write(path, whole);
+        for _ in 0..10 {
+            let _ = reader.read();
+        }
+        check(&reader, "nvme0n1", &[("ok.flag", Some(1.0))]);
+    }
+}
+
 #[test]
 fn without_smart_what_the_kernel_has() {
     let tree = Tree::of("empty");
