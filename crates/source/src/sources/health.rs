@@ -1,6 +1,9 @@
 //! Health of whole disks: what they say of themselves (SMART, through the privileged helper), and
 //! what the kernel knows of them (temperature sensors, lists of bad blocks), which everybody may
-//! read. A disk that sleeps is not woken.
+//! read. A disk that sleeps is not woken: smartctl looks at its power mode first, and the sensor of
+//! one that turns (drivetemp) is read only when smartctl just found it awake. To be asked may count
+//! as work with some disks, which then go to sleep later or not at all; those that shall sleep go into
+//! `sources.health.skip`, and are touched neither way.
 
 mod local;
 mod smart;
@@ -74,7 +77,7 @@ facts! {
 #[serde(default, deny_unknown_fields)]
 pub struct HealthConfig {
     /// Patterns over the names of disks that are never asked, such as ones behind a bridge that
-    /// does not bear it.
+    /// does not bear it, or ones that shall sleep.
     pub skip: Vec<String>,
 }
 
@@ -386,11 +389,9 @@ impl Disk {
         let listed = kernel.of(&self.name);
         let of_disk = smart.and_then(|smart| smart.bad_blocks);
         let asked = smart.and_then(|smart| smart.celsius);
-        // The driver asks the disk, which may take that for work and not go to sleep
-        // (Documentation/hwmon/drivetemp.rst): one that sleeps is left alone here too.
         let is_asleep = matches!(self.verdict, Verdict::Asleep);
         self.celsius = match asked {
-            None if !is_asleep => local::celsius(root, &self.name),
+            None if !is_asleep => local::celsius(root, &self.name, smart.is_some()),
             asked => asked,
         };
         // Blocks that the disk replaced are none that the kernel met, and those that wait for it may
