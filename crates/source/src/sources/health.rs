@@ -31,6 +31,9 @@ const DISKS_MAX: usize = 256;
 const SILENT_MAX: usize = 2;
 /// A disk that had nothing to say, or did not answer, is asked again so many reads later.
 const ASK_AGAIN_READS: u32 = 10;
+/// Each late answer doubles that, as a program that hangs in the kernel with the disk may stay there;
+/// but it is asked again when this time has passed.
+const REST_NS_MAX: i64 = 24 * 3600 * NS_PER_S;
 /// After so many vain answers in a row, what a disk said of itself before holds no more.
 const VAIN_MAX: u32 = 3;
 /// What only a disk itself says.
@@ -99,6 +102,10 @@ struct Disk {
     verdict: Verdict,
     /// Reads until it is asked again.
     rest_reads: u32,
+    /// How many these were after the last late answer; 0 when it answered since.
+    late_reads: u32,
+    /// Monotonic time at which it was last asked.
+    asked_ns: i64,
     /// How often in a row it was asked and gave nothing; one that sleeps has answered.
     vain: u32,
     /// Of the last read, for the report.
@@ -128,6 +135,7 @@ struct Round<'a> {
     helper: &'a HelperConfig,
     root: &'a SysRoot,
     skip: &'a Globs,
+    monotonic_ns: i64,
     /// Nobody answers at all, so that asking for each disk is vain.
     is_vain: bool,
     silent: usize,
@@ -197,6 +205,7 @@ impl Source for Health {
             helper: &self.helper,
             root: &self.root,
             skip: &self.skip,
+            monotonic_ns: batch.monotonic_ns(),
             is_vain: false,
             silent: 0,
         };
@@ -289,6 +298,8 @@ impl Disk {
             facts,
             verdict: Verdict::NotAsked,
             rest_reads: 0,
+            late_reads: 0,
+            asked_ns: 0,
             vain: 0,
             celsius: None,
             is_smart: false,
@@ -308,18 +319,24 @@ impl Disk {
             self.verdict = Verdict::Skipped;
             return Ok(None);
         }
-        if self.rest_reads > 0 {
+        let since_ns = round.monotonic_ns.saturating_sub(self.asked_ns);
+        if self.rest_reads > 0 && since_ns < REST_NS_MAX {
             self.rest_reads -= 1;
             return Ok(None);
         }
         if round.silent >= SILENT_MAX {
             return Ok(None);
         }
+        self.asked_ns = round.monotonic_ns;
+        self.rest_reads = 0;
         let asked = self.ask_now(round);
         self.vain = match self.verdict {
             Verdict::Known | Verdict::Asleep => 0,
             _ => self.vain.saturating_add(1),
         };
+        if !matches!(self.verdict, Verdict::Refused(_)) {
+            self.late_reads = 0;
+        }
         asked
     }
 
@@ -367,7 +384,8 @@ impl Disk {
         round.is_vain = refusal == Refusal::Absent && round.commands.is_real();
         if is_late(&refusal) {
             round.silent += 1;
-            self.rest_reads = ASK_AGAIN_READS - 1;
+            self.late_reads = self.late_reads.saturating_mul(2).max(ASK_AGAIN_READS);
+            self.rest_reads = self.late_reads - 1;
         }
         let is_fault = matches!(&refusal, Refusal::Failed(why) if !is_not_installed(why));
         let fault = is_fault.then(|| SourceError::Command {
@@ -562,5 +580,58 @@ fn remedy(refusal: &Refusal) -> String {
             "look at the disk and its cable: it is asked again in a while".to_owned()
         }
         _ => format!("{REMEDY}; a user asks as a member of its group"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many reads, a minute apart, pass until a disk is asked again after each late answer.
+    #[test]
+    fn a_disk_that_is_late_again_and_again_rests_longer_and_longer() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = SysRoot::new(tree.path());
+        let commands = Commands::new(&root, HELPER_TIMEOUT);
+        let (helper, skip) = (HelperConfig::default(), Globs::new(&[] as &[&str]));
+        let mut monotonic_ns = 0;
+        let mut disk = Disk::new("sda").unwrap();
+        let round = |monotonic_ns| Round {
+            commands: &commands,
+            helper: &helper,
+            root: &root,
+            skip: &skip,
+            monotonic_ns,
+            is_vain: false,
+            silent: 0,
+        };
+        // Nothing is recorded, so that each time when it is asked its verdict changes.
+        let mut reads_until_asked = |disk: &mut Disk| {
+            disk.verdict = Verdict::NotAsked;
+            (1..5000).find(|_| {
+                monotonic_ns += 60 * NS_PER_S;
+                let _ = disk.ask(&mut round(monotonic_ns));
+                !matches!(disk.verdict, Verdict::NotAsked)
+            })
+        };
+        let late = |disk: &mut Disk| {
+            let why = "the helper says: smartctl took too long and was ended";
+            let mut round = round(0);
+            let refusal = Refusal::Failed(why.to_owned());
+            assert!(disk.refused(refusal, &mut round).is_err());
+            assert_eq!(round.silent, 1);
+        };
+        assert_eq!(reads_until_asked(&mut disk), Some(1));
+        for reads in [10, 20, 40, 80, 160, 320, 640, 1280, 1440, 1440] {
+            late(&mut disk);
+            assert_eq!(reads_until_asked(&mut disk), Some(reads));
+        }
+        let recordings = tree.path().join("commands");
+        std::fs::create_dir(&recordings).unwrap();
+        let known = r#"{"json_format_version":[1,0],"smart_status":{"passed":true}}"#;
+        std::fs::write(recordings.join("smartctl.sda"), known).unwrap();
+        assert_eq!(reads_until_asked(&mut disk), Some(1));
+        late(&mut disk);
+        assert_eq!(reads_until_asked(&mut disk), Some(10));
     }
 }

@@ -271,8 +271,11 @@ fn what_a_disk_said_does_not_outlive_its_silence() {
         );
         let sees = reader.source.report().sees;
         assert!(sees.contains("nvme0n1 (the kernel"), "{sees}");
-        std::fs::remove_file(tree.path().join("sys/block/nvme0n1/device/hwmon1/temp1_input"))
-            .unwrap();
+        std::fs::remove_file(
+            tree.path()
+                .join("sys/block/nvme0n1/device/hwmon1/temp1_input"),
+        )
+        .unwrap();
         let _ = reader.read();
         assert_eq!(reader.streams("device=nvme0n1"), [""; 0], "{answer:?}");
         tree.write(path, whole);

@@ -97,7 +97,9 @@ pub(super) fn celsius(root: &SysRoot, name: &str, is_awake: bool) -> Option<f64>
         let names = numbered(place, "hwmon");
         names.into_iter().map(|name| place.join(name))
     });
-    sensors.filter(|sensor| !is_left_alone(sensor)).find_map(|sensor| millicelsius(&read(sensor.join("temp1_input"))?))
+    sensors
+        .filter(|sensor| !is_left_alone(sensor))
+        .find_map(|sensor| millicelsius(&read(sensor.join("temp1_input"))?))
 }
 
 /// The names in a folder that are a word and a number.
