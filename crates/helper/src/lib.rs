@@ -49,7 +49,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What the real helper keeps. The agent waits a little longer than their sum.
+    /// What the real helper keeps. The agent, which takes no time to ask, waits for 30 s: longer than
+    /// all this and the end of a killed program take.
     pub const REAL: Self = Self {
         request: Duration::from_secs(3),
         run: Duration::from_secs(20),

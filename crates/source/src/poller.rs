@@ -14,7 +14,7 @@ use crate::feed::Feed;
 use crate::policy::IntervalPolicy;
 use crate::report::counted;
 use crate::sources::TABLE;
-use crate::worker::{Asked, STALL_NS, Wake, Worker};
+use crate::worker::{Asked, Wake, Worker};
 use crate::{Batch, FactSpec, Missing, Report, Source, SourceError, SourceReport, SourceState};
 
 /// How long [`Poller::stop`] waits for slow sources, all together.
@@ -345,7 +345,10 @@ impl Entry {
         match &self.driver {
             Driver::Slow { worker, .. } if !self.books.stalled => {
                 match worker.busy_for_ns(now_ns) {
-                    Some(busy_ns) => self.next_read_ns.min(now_ns + (STALL_NS - busy_ns).max(1)),
+                    Some(busy_ns) => {
+                        let left_ns = worker.stall_ns().saturating_sub(busy_ns);
+                        self.next_read_ns.min(now_ns.saturating_add(left_ns.max(1)))
+                    }
                     None => self.next_read_ns,
                 }
             }
@@ -358,7 +361,7 @@ impl Entry {
             return;
         };
         let busy_ns = worker.busy_for_ns(now_ns).unwrap_or(0);
-        if busy_ns >= STALL_NS && !self.books.stalled {
+        if busy_ns >= worker.stall_ns() && !self.books.stalled {
             self.books.stalled = true;
             tracing::error!(
                 source = self.name,
@@ -421,11 +424,13 @@ impl Entry {
                 "raise the limit, or leave devices out in the configuration",
             ));
         }
-        let busy_ns = match &self.driver {
-            Driver::Slow { worker, .. } => worker.busy_for_ns(now_ns).unwrap_or(0),
-            _ => 0,
+        let (busy_ns, hangs) = match &self.driver {
+            Driver::Slow { worker, .. } => {
+                let busy_ns = worker.busy_for_ns(now_ns).unwrap_or(0);
+                (busy_ns, busy_ns >= worker.stall_ns())
+            }
+            _ => (0, false),
         };
-        let hangs = busy_ns >= STALL_NS;
         if hangs {
             sees = format!("hangs in a read since {} s", busy_ns / NS_PER_S);
         }

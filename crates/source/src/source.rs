@@ -1,6 +1,6 @@
 //! The seam between the poller and what it reads.
 
-use crate::{Batch, Report, SourceError};
+use crate::{Batch, Report, STALL_NS, SourceError};
 
 /// Code that reads one kernel or service interface.
 pub trait Source: Send {
@@ -21,5 +21,11 @@ pub trait Source: Send {
     /// on a thread of its own.
     fn is_slow(&self) -> bool {
         false
+    }
+
+    /// How long a read of a slow source may take before it counts as hung, by the monotonic clock.
+    /// More than [`STALL_NS`] where programs are run that may take longer.
+    fn stall_ns(&self) -> i64 {
+        STALL_NS
     }
 }

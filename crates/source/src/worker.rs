@@ -9,8 +9,8 @@ use barograph_model::{Clock, NS_PER_S};
 use crate::batch::Outbox;
 use crate::{Batch, Report, Source, SourceError};
 
-/// After this long a read counts as hung: the source is reported down, and read no more until it
-/// answers.
+/// After this long a read counts as hung, unless the source says otherwise ([`Source::stall_ns`]): it
+/// is reported down, and read no more until it answers.
 pub const STALL_NS: i64 = 5 * NS_PER_S;
 
 /// Tells the agent's loop that a batch is ready.
@@ -55,6 +55,7 @@ impl Shared {
 /// The poller's end of a slow source.
 pub(crate) struct Worker {
     shared: Arc<Shared>,
+    stall_ns: i64,
     /// Circulates through the slot, so that a handover allocates nothing.
     spare: Outbox,
 }
@@ -85,11 +86,13 @@ impl Worker {
             changed: Condvar::new(),
         });
         let theirs = Ending(shared.clone());
+        let stall_ns = source.stall_ns();
         std::thread::Builder::new()
             .name(format!("baro-{}", source.name()))
             .spawn(move || run(&theirs, source, &*clock, &*wake))?;
         Ok(Self {
             shared,
+            stall_ns,
             spare: Outbox::default(),
         })
     }
@@ -125,6 +128,11 @@ impl Worker {
             Phase::Busy(since_ns) => Some(monotonic_ns.saturating_sub(since_ns)),
             Phase::Idle | Phase::Ended => None,
         }
+    }
+
+    /// How long a read may take before it counts as hung.
+    pub(crate) fn stall_ns(&self) -> i64 {
+        self.stall_ns
     }
 
     /// Tells the thread to end after what it is doing.

@@ -9,6 +9,8 @@
 
 use std::time::Duration;
 
+use barograph_model::NS_PER_S;
+
 use crate::error::{BadLines, Faults};
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
@@ -21,6 +23,8 @@ use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 /// Most servers that are followed.
 const SERVERS_MAX: usize = 1024;
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Two tables are asked for, and either may have to be ended.
+const STALL_NS: i64 = 30 * NS_PER_S;
 const BYTES_PER_KIB: u64 = 1024;
 const CTL: Program = Program {
     name: "beegfs-ctl",
@@ -164,6 +168,10 @@ impl Source for Beegfs {
 
     fn is_slow(&self) -> bool {
         true
+    }
+
+    fn stall_ns(&self) -> i64 {
+        STALL_NS
     }
 
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {

@@ -9,19 +9,19 @@
 //! Redfish, the other way to a BMC, is left out: it needs a TLS client and the controller's
 //! credentials on every node, and gives the same reading.
 
-use std::time::Duration;
+use barograph_model::NS_PER_S;
 
 use crate::fact::{FactSet, facts};
 use crate::util::command::{Commands, Refusal};
 use crate::util::file::SysRoot;
-use crate::util::helper::{HelperConfig, REMEDY};
+use crate::util::helper::{HELPER_TIMEOUT, HelperConfig, REMEDY};
 use crate::util::parse::{cut, lines, number, words};
 use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 
 /// The program that answers, for reports.
 const PROGRAM: &str = "ipmitool dcmi power reading";
-/// Some controllers take seconds.
-const TIMEOUT: Duration = Duration::from_secs(4);
+/// The helper may take long, and its end a little.
+const STALL_NS: i64 = 35 * NS_PER_S;
 /// After as many reads without an answer the last one counts no more.
 const UNANSWERED_MAX: u32 = 3;
 /// The fields of the answer are 16 bits wide.
@@ -63,7 +63,7 @@ impl Bmc {
     pub fn new(config: &SourcesConfig) -> Self {
         let zone = FactSet::labelled([("zone", "node".to_owned())]);
         Self {
-            commands: Commands::new(&SysRoot::new(&config.sys_root), TIMEOUT),
+            commands: Commands::new(&SysRoot::new(&config.sys_root), HELPER_TIMEOUT),
             helper: config.helper.clone(),
             facts: zone.expect("a short label"),
             watts: None,
@@ -106,6 +106,10 @@ impl Source for Bmc {
 
     fn is_slow(&self) -> bool {
         true
+    }
+
+    fn stall_ns(&self) -> i64 {
+        STALL_NS
     }
 
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {

@@ -18,7 +18,7 @@ mod kernel;
 
 use std::time::Duration;
 
-use barograph_model::{Labels, Value};
+use barograph_model::{Labels, NS_PER_S, Value};
 
 use crate::error::Faults;
 use crate::fact::{FactSet, facts};
@@ -31,6 +31,8 @@ use kernel::Kernel;
 
 /// chronyc gives up after about as long.
 const TIMEOUT: Duration = Duration::from_secs(4);
+/// Two programs may be asked, and may have to be ended.
+const STALL_NS: i64 = 15 * NS_PER_S;
 /// A time of our days in seconds, as a float, is rounded by up to this.
 const RESOLUTION_SECONDS: f64 = 1.2e-7;
 
@@ -165,6 +167,10 @@ impl Source for Clock {
 
     fn is_slow(&self) -> bool {
         true
+    }
+
+    fn stall_ns(&self) -> i64 {
+        STALL_NS
     }
 
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {

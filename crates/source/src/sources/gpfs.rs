@@ -5,14 +5,14 @@
 //! a keyword between underscores and a value. The daemon answers root only, so the privileged
 //! helper asks. Counters are since the file system was mounted, or since somebody's `reset`.
 
-use std::time::Duration;
+use barograph_model::NS_PER_S;
 
 use crate::error::{BadLines, Faults};
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
 use crate::util::command::{Commands, Refusal};
 use crate::util::file::SysRoot;
-use crate::util::helper::{HelperConfig, REMEDY};
+use crate::util::helper::{HELPER_TIMEOUT, HelperConfig, REMEDY};
 use crate::util::parse::{cut, escape, lines, number, words};
 use crate::util::rate::Meter;
 use crate::util::roster::Roster;
@@ -20,7 +20,8 @@ use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 
 /// Most file systems that are followed.
 const FILESYSTEMS_MAX: usize = 256;
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// The helper may take long, and its end a little.
+const STALL_NS: i64 = 35 * NS_PER_S;
 /// What is asked, in reports.
 const PROGRAM: &str = "mmpmon";
 /// How the helper's own refusals begin, such as that there is no such program.
@@ -79,7 +80,7 @@ impl Gpfs {
     /// Below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         Self {
-            commands: Commands::new(&SysRoot::new(&config.sys_root), TIMEOUT),
+            commands: Commands::new(&SysRoot::new(&config.sys_root), HELPER_TIMEOUT),
             helper: config.helper.clone(),
             filesystems: Roster::new(FILESYSTEMS_MAX),
             refusal: None,
@@ -128,6 +129,10 @@ impl Source for Gpfs {
 
     fn is_slow(&self) -> bool {
         true
+    }
+
+    fn stall_ns(&self) -> i64 {
+        STALL_NS
     }
 
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {

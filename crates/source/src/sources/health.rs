@@ -1,36 +1,35 @@
 //! Health of whole disks: what they say of themselves (SMART, through the privileged helper), and
 //! what the kernel knows of them (temperature sensors, lists of bad blocks), which everybody may
-//! read. A disk that sleeps is not woken.
+//! read. A disk that sleeps is not woken: smartctl looks at its power mode first, and the sensor of
+//! one that turns (drivetemp) is read only when smartctl just found it awake. To be asked may count
+//! as work with some disks, which then go to sleep later or not at all; those that shall sleep go into
+//! `sources.health.skip`, and are touched neither way.
 
+mod disk;
 mod local;
 mod smart;
 
-use std::time::Duration;
-
+use barograph_model::NS_PER_S;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Globs;
 use crate::error::Faults;
-use crate::fact::{FactSet, facts};
+use crate::fact::facts;
 use crate::report::counted;
-use crate::util::command::{Commands, Refusal};
+use crate::util::command::Commands;
 use crate::util::file::SysRoot;
-use crate::util::helper::{HelperConfig, REMEDY};
+use crate::util::helper::{HELPER_TIMEOUT, HelperConfig};
 use crate::util::roster::Roster;
 use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 
+use disk::{Disk, Gap, Round};
 use local::BadBlocks;
-use smart::{Answer, Smart};
 
 /// Most disks that are followed.
 const DISKS_MAX: usize = 256;
-/// How long one disk may take to answer: a little more than the helper gives it.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// After how many disks that took too long the others wait for the next read.
-const SILENT_MAX: usize = 2;
-/// A disk that had nothing to say, or did not answer, is asked again so many reads later.
-const ASK_AGAIN_READS: u32 = 10;
+/// A read waits for two disks that are late, and asks the others one after the other.
+const STALL_NS: i64 = 120 * NS_PER_S;
 
 facts! {
     /// Facts of one disk's health. Blocks are of 512 bytes.
@@ -58,7 +57,7 @@ facts! {
 #[serde(default, deny_unknown_fields)]
 pub struct HealthConfig {
     /// Patterns over the names of disks that are never asked, such as ones behind a bridge that
-    /// does not bear it.
+    /// does not bear it, or ones that shall sleep.
     pub skip: Vec<String>,
 }
 
@@ -73,50 +72,12 @@ pub struct Health {
     unnameable: Vec<Missing>,
 }
 
-struct Disk {
-    /// As in `/sys/block`.
-    name: String,
-    facts: FactSet<Fact>,
-    verdict: Verdict,
-    /// Reads until it is asked again.
-    rest_reads: u32,
-    /// Of the last read, for the report.
-    celsius: Option<f64>,
-    is_known: bool,
-    has_bad_blocks: bool,
-    is_least: bool,
-}
-
-/// What came of the last time that a disk was to be asked.
-#[derive(Debug)]
-enum Verdict {
-    NotAsked,
-    Virtual,
-    Skipped,
-    Known,
-    Asleep,
-    Nothing(String),
-    Refused(Refusal),
-    Garbled(String),
-}
-
-/// What is shared by the disks of one read.
-struct Round<'a> {
-    commands: &'a Commands,
-    helper: &'a HelperConfig,
-    root: &'a SysRoot,
-    skip: &'a Globs,
-    /// Nobody answers at all, so that asking for each disk is vain.
-    is_vain: bool,
-    silent: usize,
-}
-
 impl Health {
     /// Below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
         Self {
-            commands: Commands::new(&root, ANSWER_TIMEOUT),
+            commands: Commands::new(&root, HELPER_TIMEOUT),
             helper: config.helper.clone(),
             skip: Globs::new(&config.health.skip),
             disks: Roster::new(DISKS_MAX),
@@ -151,6 +112,10 @@ impl Source for Health {
         true
     }
 
+    fn stall_ns(&self) -> i64 {
+        STALL_NS
+    }
+
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
         let names = match local::disks(&self.root) {
             Ok(names) => {
@@ -171,6 +136,7 @@ impl Source for Health {
             helper: &self.helper,
             root: &self.root,
             skip: &self.skip,
+            monotonic_ns: batch.monotonic_ns(),
             is_vain: false,
             silent: 0,
         };
@@ -222,14 +188,6 @@ impl Source for Health {
     }
 }
 
-/// What is not known of one disk.
-struct Gap {
-    what: &'static str,
-    disk: String,
-    why: String,
-    remedy: String,
-}
-
 /// One entry for all disks of which the same is missing for the same reason.
 fn together(gaps: Vec<Gap>) -> Vec<Missing> {
     let mut entries: Vec<Missing> = Vec::new();
@@ -249,267 +207,4 @@ fn together(gaps: Vec<Gap>) -> Vec<Missing> {
         }
     }
     entries
-}
-
-impl Disk {
-    fn new(name: &str) -> Result<Self, Missing> {
-        let facts = FactSet::labelled([("device", name.replace('!', "/"))]);
-        let facts = facts.map_err(|fault| {
-            let remedy = "give the device a shorter name";
-            Missing::new(format!("health of {name}"), fault.to_string(), remedy)
-        })?;
-        Ok(Self {
-            name: name.to_owned(),
-            facts,
-            verdict: Verdict::NotAsked,
-            rest_reads: 0,
-            celsius: None,
-            is_known: false,
-            has_bad_blocks: false,
-            is_least: false,
-        })
-    }
-
-    /// Asks it, unless that is vain or was in vain a short while ago.
-    fn ask(&mut self, round: &mut Round) -> Result<Option<Box<Smart>>, SourceError> {
-        if local::is_virtual(round.root, &self.name) {
-            self.verdict = Verdict::Virtual;
-            return Ok(None);
-        }
-        if round.skip.matches(&self.name) {
-            self.verdict = Verdict::Skipped;
-            return Ok(None);
-        }
-        if self.rest_reads > 0 {
-            self.rest_reads -= 1;
-            return Ok(None);
-        }
-        if round.is_vain {
-            self.verdict = Verdict::Refused(Refusal::Absent);
-            return Ok(None);
-        }
-        if round.silent >= SILENT_MAX {
-            return Ok(None);
-        }
-        let recording = format!("smartctl.{}", self.name);
-        let asked = round
-            .commands
-            .ask_helper(round.helper, "smart", &self.name, &recording);
-        let bytes = match asked {
-            Ok(bytes) => bytes,
-            Err(refusal) => return self.refused(refusal, round),
-        };
-        match smart::parse(&bytes) {
-            Ok(Answer::Known(smart)) => {
-                self.verdict = Verdict::Known;
-                Ok(Some(smart))
-            }
-            Ok(Answer::Asleep) => {
-                self.verdict = Verdict::Asleep;
-                Ok(None)
-            }
-            Ok(Answer::Nothing(why)) => {
-                self.verdict = Verdict::Nothing(why);
-                self.rest_reads = ASK_AGAIN_READS - 1;
-                Ok(None)
-            }
-            Err(reason) => {
-                self.verdict = Verdict::Garbled(reason.clone());
-                let what = format!("smartctl of {}", self.name);
-                Err(SourceError::Format { what, reason })
-            }
-        }
-    }
-
-    fn refused(
-        &mut self,
-        refusal: Refusal,
-        round: &mut Round,
-    ) -> Result<Option<Box<Smart>>, SourceError> {
-        // A recording that is not there says nothing of the other disks'.
-        round.is_vain = refusal == Refusal::Absent && round.commands.is_real();
-        if is_late(&refusal) {
-            round.silent += 1;
-            self.rest_reads = ASK_AGAIN_READS - 1;
-        }
-        let is_fault = matches!(&refusal, Refusal::Failed(why) if !is_not_installed(why));
-        let fault = is_fault.then(|| SourceError::Command {
-            program: format!("smartctl of {}", self.name),
-            reason: refusal.to_string(),
-        });
-        self.verdict = Verdict::Refused(refusal);
-        fault.map_or(Ok(None), Err)
-    }
-
-    fn put(
-        &mut self,
-        now_ns: i64,
-        batch: &mut Batch,
-        root: &SysRoot,
-        smart: Option<&Smart>,
-        kernel: &BadBlocks,
-    ) {
-        let listed = kernel.of(&self.name);
-        let of_disk = smart.and_then(|smart| smart.bad_blocks);
-        let asked = smart.and_then(|smart| smart.celsius);
-        // The driver asks the disk, which may take that for work and not go to sleep
-        // (Documentation/hwmon/drivetemp.rst): one that sleeps is left alone here too.
-        let is_asleep = matches!(self.verdict, Verdict::Asleep);
-        self.celsius = match asked {
-            None if !is_asleep => local::celsius(root, &self.name),
-            asked => asked,
-        };
-        // Blocks that the disk replaced are none that the kernel met, and those that wait for it may
-        // be: the greater count is one that holds.
-        let bad = of_disk.max(listed.map(|count| count.blocks));
-        self.has_bad_blocks = bad.is_some();
-        self.is_least = listed.is_some_and(|count| count.is_least && Some(count.blocks) == bad);
-        let is_kernel = listed.is_some() || (asked.is_none() && self.celsius.is_some());
-        let from = match (smart.is_some(), is_kernel) {
-            (true, false) => "smart",
-            (true, true) => "smart and kernel",
-            (false, true) => "kernel",
-            (false, false) => {
-                self.is_known = false;
-                return;
-            }
-        };
-        self.is_known = true;
-        let facts = &mut self.facts;
-        facts.measured(
-            batch,
-            now_ns,
-            Fact::From,
-            barograph_model::Value::text(from),
-        );
-        if let Some(celsius) = self.celsius {
-            facts.measured(batch, now_ns, Fact::Temperature, celsius);
-        }
-        let counts = [
-            (Fact::Bad, bad),
-            (Fact::Total, local::blocks(root, &self.name)),
-        ];
-        for (fact, value) in counts {
-            if let Some(value) = value {
-                facts.count(batch, now_ns, fact, value);
-            }
-        }
-        if let Some(smart) = smart {
-            put_smart(facts, now_ns, batch, smart);
-        }
-    }
-
-    fn from(&self) -> &'static str {
-        match self.verdict {
-            Verdict::Known => "SMART",
-            _ => "the kernel",
-        }
-    }
-
-    /// What SMART would give and does not.
-    fn missing_smart(&self) -> Option<Gap> {
-        let (why, remedy) = match &self.verdict {
-            Verdict::Known | Verdict::NotAsked => return None,
-            Verdict::Refused(Refusal::Absent) => (
-                "only root may ask a disk, and the helper that does it does not answer".to_owned(),
-                format!("{REMEDY}, and install smartmontools"),
-            ),
-            Verdict::Virtual => (
-                "the disk is a virtual one, which has no SMART".to_owned(),
-                "ask on the machine that has the real one".to_owned(),
-            ),
-            Verdict::Skipped => (
-                "the configuration leaves it out".to_owned(),
-                "take it out of sources.health.skip".to_owned(),
-            ),
-            Verdict::Asleep => (
-                "the disk sleeps and is not woken: its values are those of the last time".to_owned(),
-                "nothing: they come when it is used".to_owned(),
-            ),
-            Verdict::Nothing(why) => (
-                why.clone(),
-                "a disk behind a RAID controller is known to that one's own tool; one that cannot be asked goes into sources.health.skip".to_owned(),
-            ),
-            Verdict::Garbled(why) => (
-                format!("what smartctl says of it cannot be understood: {why}"),
-                "smartctl --json of smartmontools 7.0 or newer is understood".to_owned(),
-            ),
-            Verdict::Refused(refusal) => (refusal.to_string(), remedy(refusal)),
-        };
-        Some(Gap {
-            what: "SMART",
-            disk: self.name.clone(),
-            why,
-            remedy,
-        })
-    }
-
-    /// Bad blocks that are not, or not all, counted.
-    fn missing_blocks(&self) -> Option<Gap> {
-        let (why, remedy) = match (self.is_least, &self.verdict) {
-            (true, _) => (
-                "the kernel lists one page of them: there may be more",
-                "replace the disk",
-            ),
-            (false, Verdict::Known) if !self.has_bad_blocks => (
-                "it counts none, as NVMe drives do not, nor some SSDs",
-                "look at media errors, wear and what is left of its spare blocks",
-            ),
-            _ => return None,
-        };
-        Some(Gap {
-            what: "bad blocks",
-            disk: self.name.clone(),
-            why: why.to_owned(),
-            remedy: remedy.to_owned(),
-        })
-    }
-}
-
-fn put_smart(facts: &mut FactSet<Fact>, now_ns: i64, batch: &mut Batch, smart: &Smart) {
-    if let Some(is_ok) = smart.is_ok {
-        facts.measured(batch, now_ns, Fact::Ok, is_ok);
-    }
-    let shares = [
-        (Fact::Wear, smart.wear),
-        (Fact::Spare, smart.spare),
-        (Fact::PowerOn, smart.power_on_s),
-    ];
-    for (fact, value) in shares {
-        if let Some(value) = value {
-            facts.measured(batch, now_ns, fact, value);
-        }
-    }
-    let counts = [
-        (Fact::Read, smart.read_blocks),
-        (Fact::Write, smart.write_blocks),
-        (Fact::PowerCycles, smart.power_cycles),
-        (Fact::Media, smart.media_errors),
-        (Fact::Unsafe, smart.unsafe_shutdowns),
-        (Fact::Logged, smart.logged_errors),
-        (Fact::Critical, smart.criticals),
-    ];
-    for (fact, value) in counts {
-        if let Some(value) = value {
-            facts.count(batch, now_ns, fact, value);
-        }
-    }
-}
-
-fn is_late(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::Failed(why) if why.contains("took too long"))
-}
-
-fn is_not_installed(why: &str) -> bool {
-    why.contains("is not installed")
-}
-
-fn remedy(refusal: &Refusal) -> String {
-    match refusal {
-        Refusal::Failed(why) if is_not_installed(why) => "install smartmontools".to_owned(),
-        _ if is_late(refusal) => {
-            "look at the disk and its cable: it is asked again in a while".to_owned()
-        }
-        _ => format!("{REMEDY}; a user asks as a member of its group"),
-    }
 }

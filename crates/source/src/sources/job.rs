@@ -18,7 +18,7 @@ mod usage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use barograph_model::Labels;
+use barograph_model::{Labels, NS_PER_S};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,8 @@ use usage::{BELOW_MAX, Looker, Usage};
 
 /// How long `squeue` may take; a busy controller answers late.
 const SQUEUE_TIMEOUT: Duration = Duration::from_secs(20);
+/// A busy controller answers late, and `squeue` may have to be ended.
+const STALL_NS: i64 = 30 * NS_PER_S;
 /// Most jobs that the report names.
 const NAMED_MAX: usize = 16;
 
@@ -350,6 +352,10 @@ impl Source for Jobs {
 
     fn is_slow(&self) -> bool {
         true
+    }
+
+    fn stall_ns(&self) -> i64 {
+        STALL_NS
     }
 
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {

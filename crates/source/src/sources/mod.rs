@@ -66,7 +66,7 @@ pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "network", interval_ms: 1000, usual: true, facts: &[network::Fact::SPECS], make: |c| Box::new(network::Network::new(c)) },
     Entry { name: "cgroup", interval_ms: 2000, usual: true, facts: &[cgroup::Fact::SPECS], make: |c| Box::new(cgroup::Cgroups::new(c)) },
     Entry { name: "job", interval_ms: 5000, usual: true, facts: &[job::Fact::SPECS, job::NodeFact::SPECS], make: |c| Box::new(job::Jobs::new(c)) },
-    Entry { name: "process", interval_ms: 2000, usual: true, facts: &[process::Fact::SPECS, process::NodeFact::SPECS], make: |c| Box::new(process::Processes::new(c)) },
+    Entry { name: "process", interval_ms: 5000, usual: true, facts: &[process::Fact::SPECS, process::NodeFact::SPECS], make: |c| Box::new(process::Processes::new(c)) },
     Entry { name: "power", interval_ms: 1000, usual: true, facts: &[power::Fact::SPECS, power::NodeFact::SPECS], make: |c| Box::new(power::Power::new(c)) },
     Entry { name: "bmc", interval_ms: 30_000, usual: false, facts: &[bmc::Fact::SPECS], make: |c| Box::new(bmc::Bmc::new(c)) },
     Entry { name: "clock", interval_ms: 10_000, usual: true, facts: &[clock::Fact::SPECS], make: |c| Box::new(clock::Clock::new(c)) },

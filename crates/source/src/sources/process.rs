@@ -152,7 +152,7 @@ impl Processes {
     /// Below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
-        let every_ms = config.poll_of("process").interval_ms.unwrap_or(2000);
+        let every_ms = config.poll_of("process").interval_ms.unwrap_or(5000);
         let every_ns = i64::try_from(every_ms)
             .unwrap_or(i64::MAX)
             .saturating_mul(1_000_000);

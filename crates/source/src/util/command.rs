@@ -11,8 +11,9 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -26,6 +27,11 @@ use crate::util::parse::escape;
 pub(crate) const OUTPUT_BYTES_MAX: usize = 8 << 20;
 /// Most bytes of its complaints.
 const COMPLAINT_BYTES_MAX: usize = 4096;
+/// How long a killed program is waited for.
+const KILLED_WAIT: Duration = Duration::from_secs(2);
+/// Most programs that are left behind because they did not end when they were killed: as long as
+/// there are so many, none is started.
+const LEFT_MAX: usize = 16;
 /// Longest complaint that is passed on.
 const COMPLAINT_SHOWN_MAX: usize = 160;
 /// What a program sees: numbers and words as its manual has them, and nothing of ours.
@@ -105,18 +111,13 @@ impl Commands {
         }
         let found = program.paths.iter().map(Path::new).find(|p| p.exists());
         let path = found.ok_or(Refusal::Absent)?;
-        trusted(path)?;
-        let mut command = Command::new(path);
+        let mut command = trusted(path)?;
         command.args(arguments);
         collect(command, b"", self.timeout)?.judge()
     }
 
     pub(crate) fn is_real(&self) -> bool {
         self.root.is_real()
-    }
-
-    pub(crate) fn timeout(&self) -> Duration {
-        self.timeout
     }
 
     pub(crate) fn play(&self, recording: &str) -> Result<Vec<u8>, Refusal> {
@@ -138,12 +139,22 @@ impl Commands {
     }
 }
 
-/// A program is run only if it and every folder above it are root's and nobody else may write them:
-/// who may write a folder may put another file there.
-pub(crate) fn trusted(path: &Path) -> Result<(), Refusal> {
+/// The program at a path, to be run. That is done only if it and every folder above it are root's and
+/// nobody else may write them: who may write a folder may put another file there. Links are followed
+/// here, once, and what was looked at is what is run; it is called by the name that it was asked by,
+/// after which some programs choose what they do.
+pub(crate) fn trusted(path: &Path) -> Result<Command, Refusal> {
+    let mut command = Command::new(vetted(path)?);
+    command.arg0(path);
+    Ok(command)
+}
+
+/// The file behind a path.
+fn vetted(path: &Path) -> Result<PathBuf, Refusal> {
     const OTHERS_WRITE: u32 = 0o022;
     let denied = |e: std::io::Error| Refusal::Denied(format!("{}: {e}", path.display()));
-    for place in path.canonicalize().map_err(denied)?.ancestors() {
+    let file = path.canonicalize().map_err(denied)?;
+    for place in file.ancestors() {
         let meta = place.metadata().map_err(denied)?;
         if meta.uid() != 0 || meta.mode() & OTHERS_WRITE != 0 {
             let reason = format!(
@@ -154,7 +165,13 @@ pub(crate) fn trusted(path: &Path) -> Result<(), Refusal> {
             return Err(Refusal::Denied(reason));
         }
     }
-    Ok(())
+    match file.is_file() {
+        true => Ok(file),
+        false => {
+            let reason = format!("{} is not run: it is no file", path.display());
+            Err(Refusal::Denied(reason))
+        }
+    }
 }
 
 fn bounded(bytes: Vec<u8>) -> Result<Vec<u8>, Refusal> {
@@ -195,12 +212,14 @@ pub(crate) fn shown(complaint: &[u8]) -> String {
 }
 
 /// Runs a program on a short input to its end; ends it and all it started when it is late or says
-/// too much.
+/// too much. One that could not be ended is not started again before it has.
 pub(crate) fn collect(
     mut command: Command,
     input: &[u8],
     timeout: Duration,
 ) -> Result<Ended, Refusal> {
+    let program = PathBuf::from(command.get_program());
+    left().admit(&program)?;
     let deadline = Instant::now() + timeout;
     command
         .env_clear()
@@ -231,7 +250,9 @@ pub(crate) fn collect(
             complaint,
         }),
         Err(refusal) => {
-            end(&mut child);
+            if !end(&mut child) {
+                left().children.push((program, child));
+            }
             Err(refusal)
         }
     }
@@ -315,12 +336,44 @@ fn wait(
     }
 }
 
-fn end(child: &mut Child) {
+/// Kills a program and all it started; whether it has ended. It does not while it hangs in the
+/// kernel, or where it is not ours to kill, as sudo is not.
+fn end(child: &mut Child) -> bool {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         // It may have ended by itself meanwhile.
         let _ = kill_process_group(group, Signal::KILL);
     }
-    let _ = child.wait();
+    wait(child, Instant::now() + KILLED_WAIT, KILLED_WAIT).is_ok()
+}
+
+/// The programs that were killed and have not ended.
+#[derive(Debug)]
+struct Left {
+    children: Vec<(PathBuf, Child)>,
+}
+
+fn left() -> MutexGuard<'static, Left> {
+    static LEFT: Mutex<Left> = Mutex::new(Left {
+        children: Vec::new(),
+    });
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Left {
+    /// Forgets those that have ended; whether this program may be started.
+    fn admit(&mut self, program: &Path) -> Result<(), Refusal> {
+        self.children
+            .retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
+        if self.children.iter().any(|(left, _)| left == program) {
+            let reason = "has not ended since it was killed, and is not started again before";
+            return Err(Refusal::Failed(reason.to_owned()));
+        }
+        if self.children.len() >= LEFT_MAX {
+            let reason = format!("is not started: {LEFT_MAX} others that were killed do not end");
+            return Err(Refusal::Failed(reason));
+        }
+        Ok(())
+    }
 }
 
 pub(crate) fn timespec(left: Duration) -> Timespec {
@@ -396,12 +449,53 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_end_is_not_started_again_until_it_has() {
+        let sleeper = || Command::new("/bin/sleep").arg("60").spawn().unwrap();
+        let (here, there) = (Path::new("/bin/a"), Path::new("/bin/b"));
+        let mut left = Left {
+            children: vec![(here.to_owned(), sleeper())],
+        };
+        let refusal = left.admit(here).unwrap_err().to_string();
+        assert!(refusal.contains("has not ended"), "{refusal}");
+        assert_eq!(left.admit(there), Ok(()));
+        let more = (1..LEFT_MAX).map(|_| (here.to_owned(), sleeper()));
+        left.children.extend(more);
+        let refusal = left.admit(there).unwrap_err().to_string();
+        assert!(refusal.contains("not started"), "{refusal}");
+        for (_, child) in &mut left.children {
+            child.kill().unwrap();
+        }
+        let start = Instant::now();
+        while left.admit(here).is_err() {
+            assert!(start.elapsed() < Duration::from_secs(30));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(left.children.is_empty());
+    }
+
+    #[test]
     fn what_others_could_have_written_is_not_run() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("program");
         std::fs::write(&path, "#!/bin/sh\necho no\n").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(trusted(&path), Err(Refusal::Denied(_))));
+        assert!(matches!(vetted(&path), Err(Refusal::Denied(_))));
+        let folder = vetted(Path::new("/bin")).unwrap_err().to_string();
+        assert!(folder.contains("no file"), "{folder}");
+    }
+
+    #[test]
+    fn what_was_looked_at_is_what_is_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/bin/sh", &link).unwrap();
+        let file = Path::new("/bin/sh").canonicalize().unwrap();
+        let mut command = trusted(&link).unwrap();
+        assert_eq!(command.get_program(), file);
+        command.args(["-c", "echo $0"]);
+        let output = collect(command, b"", Duration::from_secs(10));
+        let name = format!("{}\n", link.display());
+        assert_eq!(output.unwrap().output, name.as_bytes());
     }
 
     #[test]

@@ -12,7 +12,6 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -25,6 +24,9 @@ use crate::util::command::{
     Commands, OUTPUT_BYTES_MAX, Refusal, collect, shown, step, timespec, trusted,
 };
 
+/// How long an answer of the helper may take, whatever is asked: it ends by itself in less than that
+/// (`crates/helper`, `Limits`). Who gives up earlier may kill it, but not the program that it runs.
+pub(crate) const HELPER_TIMEOUT: Duration = Duration::from_secs(30);
 /// What helps where nothing answers.
 pub(crate) const REMEDY: &str =
     "install barograph-helper and enable barograph-helper.socket (docs/guide/security.md)";
@@ -54,7 +56,8 @@ impl Default for HelperConfig {
 }
 
 impl Commands {
-    /// What the helper answers to a verb and its argument. `recording` as in [`Commands::run`].
+    /// What the helper answers to a verb and its argument, within [`HELPER_TIMEOUT`]. `recording` as
+    /// in [`Commands::run`].
     pub(crate) fn ask_helper(
         &self,
         helper: &HelperConfig,
@@ -70,15 +73,13 @@ impl Commands {
             false => format!("{verb} {argument}\n"),
         };
         let refusal = match connect(&helper.socket) {
-            Ok(stream) => return over_socket(stream, &request, self.timeout()),
+            Ok(stream) => return over_socket(stream, &request),
             Err(refusal @ (Refusal::Absent | Refusal::Denied(_))) => refusal,
             Err(failed) => return Err(failed),
         };
         match (helper.command.split_first(), own_program()) {
-            (Some((program, rest)), _) => {
-                started(Path::new(program), rest, &request, self.timeout())
-            }
-            (None, Some(program)) => started(&program, &[], &request, self.timeout()),
+            (Some((program, rest)), _) => started(Path::new(program), rest, &request),
+            (None, Some(program)) => started(&program, &[], &request),
             (None, None) => Err(refusal),
         }
     }
@@ -124,12 +125,8 @@ fn connect(socket: &Path) -> Result<UnixStream, Refusal> {
     }
 }
 
-fn over_socket(
-    mut stream: UnixStream,
-    request: &str,
-    timeout: Duration,
-) -> Result<Vec<u8>, Refusal> {
-    let deadline = Instant::now() + timeout;
+fn over_socket(mut stream: UnixStream, request: &str) -> Result<Vec<u8>, Refusal> {
+    let deadline = Instant::now() + HELPER_TIMEOUT;
     let failed = |e: std::io::Error| Refusal::Failed(e.to_string());
     stream.write_all(request.as_bytes()).map_err(failed)?;
     stream.shutdown(std::net::Shutdown::Write).map_err(failed)?;
@@ -156,20 +153,14 @@ fn over_socket(
     parse(&answer)
 }
 
-fn started(
-    program: &Path,
-    arguments: &[String],
-    request: &str,
-    timeout: Duration,
-) -> Result<Vec<u8>, Refusal> {
+fn started(program: &Path, arguments: &[String], request: &str) -> Result<Vec<u8>, Refusal> {
     if !program.is_absolute() {
         let reason = format!("{} is no absolute path", program.display());
         return Err(Refusal::Denied(reason));
     }
-    trusted(program)?;
-    let mut command = Command::new(program);
+    let mut command = trusted(program)?;
     command.args(arguments);
-    let ended = collect(command, request.as_bytes(), timeout)?;
+    let ended = collect(command, request.as_bytes(), HELPER_TIMEOUT)?;
     // The helper says why it failed; what starts it has only a status and a complaint.
     match ended.output.starts_with(b"error: ") || ended.status.success() {
         true => parse(&ended.output),
@@ -253,10 +244,11 @@ mod tests {
                 socket: dir.path().join("nobody"),
                 command: command.iter().map(|word| (*word).to_owned()).collect(),
             };
-            let commands = Commands::new(&SysRoot::new(Path::new("/")), Duration::from_secs(20));
+            // The time that a source gives its own programs is not the helper's.
+            let commands = Commands::new(&SysRoot::new(Path::new("/")), Duration::from_millis(1));
             commands.ask_helper(&helper, "rapl", "", "rapl")
         };
-        let got = start(&["/bin/sh", "-c", "echo ok; cat"]);
+        let got = start(&["/bin/sh", "-c", "sleep 0.1; echo ok; cat"]);
         assert_eq!(got, Ok(b"rapl\n".to_vec()));
         let check = |command: &[&str], why: &str| {
             let refusal = start(command).unwrap_err().to_string();

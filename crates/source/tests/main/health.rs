@@ -191,12 +191,9 @@ fn disks_of_a_raid() {
         told.map(|fact| format!("health.{fact}{{device=sdf}}"))
     );
     assert!(missing(&reader, "SMART of sdf").why.contains("sleeps"));
-    // Nobody asks these, but one has a sensor.
-    check(
-        &reader,
-        "sdh",
-        &[("temperature.celsius", Some(27.0)), ("ok.flag", None)],
-    );
+    // Nobody asks these: whether they sleep is not known, so the sensor of the one that has one is
+    // left alone.
+    assert_eq!(reader.streams("device=sdh"), [""; 0]);
     assert_eq!(reader.streams("device=sdi"), [""; 0]);
     let nobody = missing(&reader, "SMART of sdh");
     assert_eq!(nobody.what, "SMART of sdh, sdi, sdj, sdk");
@@ -204,6 +201,26 @@ fn disks_of_a_raid() {
         nobody.remedy.contains("barograph-helper.socket"),
         "{nobody:?}"
     );
+}
+
+/// The sensor that may keep a turning disk awake is read only if that was just found awake.
+#[test]
+fn the_sensor_of_a_disk_that_turns() {
+    let known = r#"{"json_format_version":[1,0],"smart_status":{"passed":true}}"#;
+    let of = |tree: &Tree, skip: &[&str]| {
+        let mut config = tree.config();
+        config.health.skip = skip.iter().map(|p| (*p).to_owned()).collect();
+        let mut reader = Reader::new(crate::support::source(&config, "health"));
+        reader.read().unwrap();
+        reader.number("health.temperature.celsius{device=sdh}")
+    };
+    let tree = alone(hdd_raid(), "sdh");
+    assert_eq!(of(&tree, &[]), None, "not asked");
+    tree.write("commands/smartctl.sdh", known);
+    assert_eq!(of(&tree, &[]), Some(27.0), "awake");
+    assert_eq!(of(&tree, &["sdh"]), None, "left out");
+    tree.write("sys/block/sdh/queue/rotational", "0\n");
+    assert_eq!(of(&tree, &["sdh"]), Some(27.0), "one that does not turn");
 }
 
 /// A disk that falls asleep keeps its streams; one that is pulled loses them.
@@ -223,6 +240,50 @@ fn sleep_and_removal() {
     std::fs::remove_dir_all(tree.path().join("sys/block/sdb")).unwrap();
     reader.read().unwrap();
     assert_eq!(reader.streams("device=sdb"), [""; 0]);
+}
+
+/// What a disk said of itself ends when it was asked in vain three times, in any way; what the kernel
+/// says of it does not.
+#[test]
+fn what_a_disk_said_does_not_outlive_its_silence() {
+    let nothing = r#"{"json_format_version":[1,0],"smartctl":{"exit_status":2}}"#;
+    // What has nothing to say is asked every tenth read.
+    for (answer, reads) in [(Some("garbage"), 3), (Some(nothing), 21), (None, 3)] {
+        let tree = alone(nvme_four(), "nvme0n1");
+        let path = "commands/smartctl.nvme0n1";
+        let whole = tree.read(path);
+        let mut reader = read(&tree);
+        match answer {
+            Some(answer) => tree.write(path, answer),
+            None => std::fs::remove_file(tree.path().join(path)).unwrap(),
+        }
+        let before = reader.streams("device=nvme0n1");
+        for _ in 1..reads {
+            let _ = reader.read();
+        }
+        assert_eq!(reader.streams("device=nvme0n1"), before, "{answer:?}");
+        let _ = reader.read();
+        let kernels = ["source.name", "temperature.celsius", "total.blocks"];
+        assert_eq!(
+            reader.streams("device=nvme0n1"),
+            kernels.map(|fact| format!("health.{fact}{{device=nvme0n1}}")),
+            "{answer:?}"
+        );
+        let sees = reader.source.report().sees;
+        assert!(sees.contains("nvme0n1 (the kernel"), "{sees}");
+        std::fs::remove_file(
+            tree.path()
+                .join("sys/block/nvme0n1/device/hwmon1/temp1_input"),
+        )
+        .unwrap();
+        let _ = reader.read();
+        assert_eq!(reader.streams("device=nvme0n1"), [""; 0], "{answer:?}");
+        tree.write(path, whole);
+        for _ in 0..10 {
+            let _ = reader.read();
+        }
+        check(&reader, "nvme0n1", &[("ok.flag", Some(1.0))]);
+    }
 }
 
 #[test]

@@ -37,6 +37,7 @@ struct Fake {
     value: Arc<AtomicI64>,
     during: Box<dyn FnMut() + Send>,
     slow: bool,
+    stall_ns: i64,
     missing: Vec<Missing>,
 }
 
@@ -50,6 +51,7 @@ impl Fake {
             value,
             during,
             slow: false,
+            stall_ns: STALL_NS,
             missing: Vec::new(),
         }
     }
@@ -66,6 +68,10 @@ impl Source for Fake {
 
     fn is_slow(&self) -> bool {
         self.slow
+    }
+
+    fn stall_ns(&self) -> i64 {
+        self.stall_ns
     }
 
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
@@ -395,6 +401,24 @@ fn a_hung_read_is_reported_and_the_rest_goes_on() {
     bench.run();
     assert_eq!(bench.report("a").state, SourceState::Ok);
     assert_eq!(bench.own("up.flag", "a"), Some(1.0));
+    drop(go);
+    bench.poller.stop();
+}
+
+#[test]
+fn a_source_that_may_take_its_time_hangs_later() {
+    let (mut fake, begun, go) = gated("a");
+    fake.stall_ns = 60 * NS_PER_S;
+    let mut bench = Bench::new(vec![(fake.boxed(), fixed(100))]);
+    let start_ns = bench.clock.monotonic_ns();
+    bench.run();
+    begun.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(bench.poller.next_deadline_ns(), start_ns + 60 * NS_PER_S);
+    bench.clock.advance(59 * NS_PER_S);
+    bench.run();
+    assert_ne!(bench.report("a").state, SourceState::Down);
+    bench.step();
+    assert_eq!(bench.report("a").state, SourceState::Down);
     drop(go);
     bench.poller.stop();
 }

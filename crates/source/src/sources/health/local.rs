@@ -72,8 +72,17 @@ pub(super) fn is_virtual(root: &SysRoot, name: &str) -> bool {
 }
 
 /// Of the disk's own sensor, where a driver of hwmon knows it: that of nvme, or drivetemp.
-pub(super) fn celsius(root: &SysRoot, name: &str) -> Option<f64> {
+///
+/// drivetemp asks the disk, which may start the time anew after which it goes to sleep
+/// (`drivetemp.rst`): of a disk that turns it is read only if that is known to be awake.
+pub(super) fn celsius(root: &SysRoot, name: &str, is_awake: bool) -> Option<f64> {
     let device = block(root, name).join("device");
+    let rotational = read(block(root, name).join("queue/rotational"));
+    let may_sleep = !is_awake && rotational.and_then(|b| sole_number(&b)) != Some(0);
+    let is_left_alone = |sensor: &PathBuf| {
+        let driver = read(sensor.join("name")).unwrap_or_default();
+        may_sleep && sole_text(&driver) == Some("drivetemp")
+    };
     // In the order of the kernels: sensors beside the controller's files since 5.15 (nvme), below
     // hwmon/ (drivetemp), below its PCI device (nvme before); and where one drive has several
     // controllers, below those of the subsystem.
@@ -84,11 +93,13 @@ pub(super) fn celsius(root: &SysRoot, name: &str) -> Option<f64> {
     ];
     let controllers = numbered(&device, "nvme");
     places.extend(controllers.iter().map(|name| device.join(name)));
-    let mut sensors = places.iter().flat_map(|place| {
+    let sensors = places.iter().flat_map(|place| {
         let names = numbered(place, "hwmon");
         names.into_iter().map(|name| place.join(name))
     });
-    sensors.find_map(|sensor| millicelsius(&read(sensor.join("temp1_input"))?))
+    sensors
+        .filter(|sensor| !is_left_alone(sensor))
+        .find_map(|sensor| millicelsius(&read(sensor.join("temp1_input"))?))
 }
 
 /// The names in a folder that are a word and a number.
