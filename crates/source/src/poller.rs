@@ -29,7 +29,7 @@ facts! {
         Cost: Counter Float "cost.seconds" "seconds" "Time spent reading the source.";
         Skew: Gauge Float "skew.seconds" "seconds" "How late the last read began.";
         Interval: Gauge Float "interval.seconds" "seconds" "Time between reads at present.";
-        Up: State Bool "up.flag" "flag" "Whether the last read gave anything.";
+        Up: State Bool "up.flag" "flag" "Whether the last read worked; what this machine does not have is no failure.";
     }
 }
 
@@ -386,6 +386,8 @@ impl Entry {
             feed,
         } = &mut self.own;
         let books = &self.books;
+        // Nothing to see is no failure; nothing of what there was is one.
+        let mute = books.samples_last == 0 && (books.failing || self.feed.live() > 0);
         let now_ns = clock.now_ns();
         own.begin(clock.monotonic_ns());
         let seconds = |ns: i64| ns as f64 / NS_PER_S as f64;
@@ -395,12 +397,7 @@ impl Entry {
         facts.measured(own, now_ns, SelfFact::Cost, seconds(books.cost_ns));
         facts.measured(own, now_ns, SelfFact::Skew, seconds(books.skew_ns));
         facts.measured(own, now_ns, SelfFact::Interval, seconds(self.interval_ns));
-        facts.measured(
-            own,
-            now_ns,
-            SelfFact::Up,
-            books.samples_last > 0 && !books.stalled,
-        );
+        facts.measured(own, now_ns, SelfFact::Up, !mute && !books.stalled);
         let fixed = IntervalPolicy::Fixed {
             interval_ns: self.interval_ns,
         };

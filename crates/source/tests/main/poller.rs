@@ -304,6 +304,8 @@ fn states_of_what_is_missing() {
     bench.run();
     assert_eq!(bench.report("a").state, SourceState::Partial);
     assert_eq!(bench.report("b").state, SourceState::Unavailable);
+    // What is not there has not failed.
+    assert_eq!(bench.own("up.flag", "b"), Some(1.0));
     let json = serde_json::to_value(bench.report("b")).unwrap();
     let keys: Vec<_> = json
         .as_object()
