@@ -72,6 +72,21 @@ fn peers(source: &str) -> Vec<(String, f64)> {
             .into_iter()
             .chain([crate_of(&|| keep(procfs::net::dev_status().is_ok()))])
             .collect(),
+        "pressure" => [crate_of(&|| {
+            keep(procfs::CpuPressure::current().is_ok());
+            keep(procfs::IoPressure::current().is_ok());
+            keep(procfs::MemoryPressure::current().is_ok());
+        })]
+        .into(),
+        // Theirs is the table of mounts alone, without the space on them.
+        "filesystem" => floor("/proc/self/mountinfo")
+            .into_iter()
+            .chain([crate_of(&|| {
+                let mounts = procfs::process::Process::myself().and_then(|me| me.mountinfo());
+                keep(mounts.is_ok());
+            })])
+            .collect(),
+        "nfs" => floor("/proc/self/mountstats").into_iter().collect(),
         _ => Vec::new(),
     }
 }

@@ -304,8 +304,6 @@ fn states_of_what_is_missing() {
     bench.run();
     assert_eq!(bench.report("a").state, SourceState::Partial);
     assert_eq!(bench.report("b").state, SourceState::Unavailable);
-    // What is not there has not failed.
-    assert_eq!(bench.own("up.flag", "b"), Some(1.0));
     let json = serde_json::to_value(bench.report("b")).unwrap();
     let keys: Vec<_> = json
         .as_object()
@@ -443,6 +441,28 @@ fn a_source_that_panics_on_its_thread_is_down() {
     let report = bench.report("a");
     assert_eq!(report.state, SourceState::Down);
     assert!(report.last_error.unwrap().contains("thread has ended"));
+}
+
+/// Nothing of it is down: an interface that is not there has not failed.
+#[test]
+fn all_sources_of_an_empty_machine() {
+    let config = Tree::of("empty").config();
+    let clock = Arc::new(ManualClock::at(1000 * NS_PER_S));
+    let (wake, woken) = sync_channel(64);
+    let wake = Arc::new(move || wake.send(()).unwrap_or_default());
+    let mut poller = Poller::new(&config, clock, wake);
+    let mut map = Map::default();
+    poller.run_due(&mut map);
+    while poller.reports().iter().any(|report| report.polls == 0) {
+        woken.recv_timeout(PATIENCE).unwrap();
+        poller.run_due(&mut map);
+    }
+    for report in poller.reports() {
+        assert_eq!(report.state, SourceState::Unavailable, "{report:?}");
+        let up = map.newest(&format!("source.up.flag{{source={}}}", report.source));
+        assert_eq!(up, Some(1.0), "{report:?}");
+    }
+    poller.stop();
 }
 
 #[test]

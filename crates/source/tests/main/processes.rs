@@ -276,7 +276,9 @@ fn a_writer_on_this_machine() {
             (BYTES as f64..1.25 * BYTES as f64).contains(&ours),
             "{ours}"
         );
-        assert_eq!(get("write.bytes_per_second"), Some(ours));
+        // Since the first read, before which it may have made its file.
+        let rate = get("write.bytes_per_second").unwrap();
+        assert!((BYTES as f64..=ours).contains(&rate), "{rate} of {ours}");
         assert_eq!(get("cancelled.bytes"), Some(0.0));
     }
     drop(child.stdin.take());
