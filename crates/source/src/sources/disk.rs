@@ -107,7 +107,9 @@ impl Disks {
                 None => bad.add(line),
             }
         }
-        if !cut(&bytes).is_empty() {
+        // All of them at once do not go: a list that is empty now was cut.
+        let emptied = bytes.is_empty() && self.devices.len() > 0;
+        if !cut(&bytes).is_empty() || emptied {
             bad.add(cut(&bytes));
         }
         // A device that a broken list does not name may well be there.
