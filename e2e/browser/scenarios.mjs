@@ -28,6 +28,9 @@ function waves(t, seed, rough = 0.25) {
 
 const clamp = (v) => Math.min(1, Math.max(0, v));
 
+/** Seconds after the start at which vda becomes saturated in the busy scenario. */
+const SATURATED_AFTER = 505;
+
 /** Busy ratio of a device in a scenario, at `t` ms; `start` is when the agent started. */
 function busyOf(device, scenario, t, start) {
   const s = Math.floor(t / 1000);
@@ -35,7 +38,7 @@ function busyOf(device, scenario, t, start) {
   if (device.startsWith("loop")) return 0;
   if (scenario === "busy" && device === "vda") {
     const since = (t - start) / 1000;
-    if (since > 505) return clamp(0.955 + 0.045 * noise(s, 7) - (s % 53 === 0 ? 0.03 : 0));
+    if (since > SATURATED_AFTER) return clamp(0.955 + 0.045 * noise(s, 7) - (s % 53 === 0 ? 0.03 : 0));
     return clamp(0.22 + 0.25 * waves(t, 3) + (s % 67 < 4 ? 0.5 * noise(s, 5) : 0));
   }
   const level = scenario === "calm" ? 0.1 : scenario === "busy" ? 0.3 : 0.16;
@@ -106,6 +109,8 @@ function addDisks(add, scenario, start) {
     const more = { looked };
     const derived = { ...more, quality: 1 };
     add("disk.busy.ratio", { device }, "1", (t) => busyOf(device, scenario, t, start), derived);
+    const spell = (t) => (scenario === "busy" && device === "vda" ? Math.max(0, (t - start) / 1000 - SATURATED_AFTER) : 0);
+    add("node.saturated.seconds", { device }, "s", spell, derived);
     for (const write of [false, true]) {
       const side = write ? "write" : "read";
       add(`disk.${side}.bytes_per_second`, { device }, "By/s", (t) => rateOf(device, scenario, t, start, write), derived);
