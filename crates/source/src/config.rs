@@ -199,14 +199,6 @@ impl Default for SourceConfig {
 }
 
 impl SourceConfig {
-    /// Read at a fixed interval.
-    pub fn every(interval_ms: u64) -> Self {
-        Self {
-            interval_ms: Some(interval_ms),
-            ..Self::default()
-        }
-    }
-
     /// Whether it is read; what says nothing of it is.
     pub fn is_enabled(&self) -> bool {
         self.enabled.unwrap_or(true)

@@ -120,8 +120,7 @@ impl<T: FactTable> FactSet<T> {
         error: f64,
     ) {
         let mut sample = Sample::measured(now_ns, v);
-        // Rounded up, or the true value could be outside.
-        sample.error = (error as f32).next_up();
+        sample.error = bound(error);
         self.put(batch, fact, sample, None);
     }
 
@@ -140,7 +139,7 @@ impl<T: FactTable> FactSet<T> {
         error: f64,
     ) {
         let mut sample = Sample::derived(now_ns, v);
-        sample.error = error as f32;
+        sample.error = bound(error);
         self.put(batch, fact, sample, None);
     }
 
@@ -235,6 +234,15 @@ pub(crate) fn describe(spec: &FactSpec, labels: Labels) -> Descriptor {
         unit: Unit::new(spec.unit).expect("units in fact tables are tested"),
         kind: spec.kind,
         help: spec.help.to_owned(),
+    }
+}
+
+/// A bound as a sample holds it: never below the one given, or the true value could be outside.
+fn bound(error: f64) -> f32 {
+    let near = error as f32;
+    match f64::from(near) < error {
+        true => near.next_up(),
+        false => near,
     }
 }
 

@@ -199,14 +199,7 @@ impl Source for Beegfs {
         if whole {
             self.sweep(batch);
         }
-        let refused = self.servers.refused();
-        if refused > 0 {
-            faults.add(SourceError::TooMany {
-                what: "BeeGFS servers",
-                refused,
-                max: SERVERS_MAX,
-            });
-        }
+        self.servers.report_refused("BeeGFS servers", &mut faults);
         faults.finish()
     }
 

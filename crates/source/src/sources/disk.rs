@@ -225,14 +225,7 @@ impl Source for Disks {
                 self.read_each(now_ns, batch, &mut faults);
             }
         }
-        let refused = self.devices.refused();
-        if refused > 0 {
-            faults.add(SourceError::TooMany {
-                what: "block devices",
-                refused,
-                max: DEVICES_MAX,
-            });
-        }
+        self.devices.report_refused("block devices", &mut faults);
         faults.finish()
     }
 

@@ -156,14 +156,8 @@ impl Source for Gpfs {
                 self.refusal = Some(refusal);
             }
         }
-        let refused = self.filesystems.refused();
-        if refused > 0 {
-            faults.add(SourceError::TooMany {
-                what: "Storage Scale file systems",
-                refused,
-                max: FILESYSTEMS_MAX,
-            });
-        }
+        self.filesystems
+            .report_refused("Storage Scale file systems", &mut faults);
         faults.finish()
     }
 

@@ -144,13 +144,7 @@ impl Source for Health {
             let smart = faults.take(disk.ask(&mut round)).flatten();
             disk.put(now_ns, batch, &self.root, smart.as_deref(), &kernel);
         }
-        if self.disks.refused() > 0 {
-            faults.add(SourceError::TooMany {
-                what: "disks",
-                refused: self.disks.refused(),
-                max: DISKS_MAX,
-            });
-        }
+        self.disks.report_refused("disks", &mut faults);
         faults.finish()
     }
 

@@ -140,14 +140,7 @@ impl Source for Network {
             });
         }
         bad.report(self.file.path(), &mut faults);
-        let refused = self.devices.refused();
-        if refused > 0 {
-            faults.add(SourceError::TooMany {
-                what: "interfaces",
-                refused,
-                max: DEVICES_MAX,
-            });
-        }
+        self.devices.report_refused("interfaces", &mut faults);
         faults.finish()
     }
 

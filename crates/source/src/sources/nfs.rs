@@ -138,14 +138,7 @@ impl Source for Nfs {
             });
         }
         bad.report(self.file.path(), &mut faults);
-        let refused = self.mounts.refused();
-        if refused > 0 {
-            faults.add(SourceError::TooMany {
-                what: "NFS mounts",
-                refused,
-                max: MOUNTS_MAX,
-            });
-        }
+        self.mounts.report_refused("NFS mounts", &mut faults);
         faults.finish()
     }
 

@@ -211,14 +211,7 @@ impl Source for Power {
             zone.read(now_ns, batch, &mut self.bytes, &mut faults);
         }
         self.put_node(now_ns, batch);
-        let refused = self.zones.refused();
-        if refused > 0 {
-            faults.add(SourceError::TooMany {
-                what: "power zones",
-                refused,
-                max: ZONES_MAX,
-            });
-        }
+        self.zones.report_refused("power zones", &mut faults);
         faults.finish()
     }
 

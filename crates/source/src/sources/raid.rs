@@ -84,14 +84,7 @@ impl Source for Raid {
             });
         }
         bad.report(self.mdstat.path(), &mut faults);
-        let refused = self.arrays.refused();
-        if refused > 0 {
-            faults.add(SourceError::TooMany {
-                what: "RAID arrays",
-                refused,
-                max: ARRAYS_MAX,
-            });
-        }
+        self.arrays.report_refused("RAID arrays", &mut faults);
         faults.finish()
     }
 

@@ -2,6 +2,9 @@
 //! vanished. Bounded; known names cost no allocation, and no search while they come in the order
 //! of the round before.
 
+use crate::SourceError;
+use crate::error::Faults;
+
 /// Things by their raw name.
 #[derive(Debug)]
 pub(crate) struct Roster<T> {
@@ -103,6 +106,17 @@ impl<T> Roster<T> {
             }
             stays
         });
+    }
+
+    /// Notes as a fault how many things, named by `what`, did not fit in this round.
+    pub(crate) fn report_refused(&self, what: &'static str, faults: &mut Faults) {
+        if self.refused > 0 {
+            faults.add(SourceError::TooMany {
+                what,
+                refused: self.refused,
+                max: self.max,
+            });
+        }
     }
 
     /// How many did not fit in this round.
