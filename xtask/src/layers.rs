@@ -17,21 +17,24 @@ const ROWS: &[Row] = &[
     row("insight", &["model"]),
     // Runs as root: it imports nothing of ours, and nothing of ours imports it.
     row("helper", &[]),
-    row("query", &["model", "stream"]),
+    row("archive", &["model", "stream"]),
+    row("query", &["model", "stream", "archive"]),
     row("client", &["model", "stream", "query"]),
     row("server", &["model", "stream"]),
     row(
         "agent",
         &[
-            "model", "stream", "source", "insight", "query", "client", "server",
+            "model", "stream", "source", "insight", "archive", "query", "client", "server",
         ],
     ),
-    row("baro", &["model", "client", "agent"]),
+    row("baro", &["model", "archive", "client", "agent"]),
     row("python", &["model", "client"]),
     row("sqlite", &["query"]),
     row(
         "bench",
-        &["model", "stream", "source", "insight", "query", "client"],
+        &[
+            "model", "stream", "source", "insight", "archive", "query", "client",
+        ],
     ),
     row("xtask", &[]),
 ];
@@ -55,6 +58,21 @@ const HEAVY: &[Heavy] = &[
     Heavy {
         name: "arrow-",
         owners: &["query"],
+        tests: &[],
+    },
+    Heavy {
+        name: "parquet",
+        owners: &["archive"],
+        tests: &[],
+    },
+    Heavy {
+        name: "object_store",
+        owners: &["archive"],
+        tests: &[],
+    },
+    Heavy {
+        name: "promql-parser",
+        owners: &["server"],
         tests: &[],
     },
     Heavy {

@@ -4,19 +4,23 @@
 //! It stands alone because everything imports it: no I/O, no clock call, no serialization.
 
 mod clock;
+mod columns;
 mod descriptor;
 mod near;
+mod past;
 mod pattern;
 mod sample;
 mod sink;
 mod sql;
 
 pub use clock::{Clock, ManualClock, NS_PER_S};
+pub use columns::{Columns, Values};
 pub use descriptor::{
     Descriptor, HELP_BYTES_MAX, Kind, LABELS_BYTES_MAX, LABELS_MAX, Labels, ModelError,
     NAME_BYTES_MAX, Name, SeriesId, UNIT_BYTES_MAX, Unit, table_name,
 };
 pub use near::{NEAR_MAX, near};
+pub use past::{Past, PastRequest, PastSeries, Span};
 pub use pattern::{Pattern, Selector};
 pub use sample::{Quality, Sample, TEXT_BYTES_MAX, Value, ValueType};
 pub use sink::{Sink, StreamKey};

@@ -1,0 +1,106 @@
+//! Where the files of an archive are.
+
+use std::path::{Path, PathBuf};
+
+use crate::Tier;
+
+/// The paths of one node's part of an archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    root: PathBuf,
+    /// The node's name as a path and a Hive partition value have it.
+    node: String,
+}
+
+impl Layout {
+    /// The part of `node` below `root`.
+    pub fn new(root: impl Into<PathBuf>, node: &str) -> Self {
+        Self {
+            root: root.into(),
+            node: encode(node),
+        }
+    }
+
+    /// The archive's directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What only this node writes.
+    pub fn node_dir(&self) -> PathBuf {
+        self.root.join("nodes").join(&self.node)
+    }
+
+    /// The writer's lock.
+    pub fn lock(&self) -> PathBuf {
+        self.node_dir().join("lock")
+    }
+
+    /// What is sealed.
+    pub fn manifest(&self) -> PathBuf {
+        self.node_dir().join("manifest.json")
+    }
+
+    /// The log segments.
+    pub fn log_dir(&self) -> PathBuf {
+        self.node_dir().join("log")
+    }
+
+    /// One log segment.
+    pub fn log(&self, sequence: u64) -> PathBuf {
+        self.log_dir().join(format!("{sequence:016}.log"))
+    }
+
+    /// Files being made.
+    pub fn tmp_dir(&self) -> PathBuf {
+        self.node_dir().join("tmp")
+    }
+
+    /// Where the Parquet files of a tier and hour are, relative to the root; `hour` counts hours
+    /// since the epoch.
+    pub fn partition(&self, tier: Tier, hour: i64) -> PathBuf {
+        let seconds = hour.saturating_mul(3_600);
+        let date = jiff::Timestamp::from_second(seconds)
+            .map_or_else(|_| "unknown".into(), |t| t.strftime("%Y-%m-%d").to_string());
+        PathBuf::from(tier.as_str())
+            .join(format!("node={}", self.node))
+            .join(format!("date={date}"))
+            .join(format!("hour={:02}", hour.rem_euclid(24)))
+    }
+}
+
+/// Letters, digits, `-`, `_` and inner dots stand; other bytes become `%XX`, as Hive has it.
+fn encode(node: &str) -> String {
+    let plain =
+        |i: usize, b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b) || (b == b'.' && i > 0);
+    let mut out = String::new();
+    for (i, b) in node.bytes().enumerate() {
+        if plain(i, b) {
+            out.push(char::from(b));
+        } else {
+            out.push_str(&format!("%{b:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions() {
+        let layout = Layout::new("/a", "n/1");
+        let hour = 1_700_000_000 / 3_600;
+        assert_eq!(
+            layout.partition(Tier::Raw, hour),
+            Path::new("raw/node=n%2F1/date=2023-11-14/hour=22")
+        );
+        assert_eq!(
+            layout.partition(Tier::Minute, -1),
+            Path::new("1min/node=n%2F1/date=1969-12-31/hour=23")
+        );
+        assert_eq!(encode(".."), "%2E.");
+        assert_eq!(encode("a.b-c_1"), "a.b-c_1");
+    }
+}

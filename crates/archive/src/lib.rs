@@ -1,0 +1,36 @@
+//! History that survives: every sample goes to a checksummed log, sealed log segments become Parquet
+//! and tiers, and [`View`] is all of it at one moment.
+//!
+//! It stands alone because it owns the files of the archive: their formats, their durability and
+//! their end. What is where and why is in `docs/design/0003-history.md`, the bytes in
+//! `docs/reference/archive-format.md`.
+
+mod buckets;
+mod config;
+mod error;
+mod journal;
+mod keeper;
+mod layout;
+mod log;
+mod manifest;
+mod parquet;
+mod retain;
+mod seal;
+mod series;
+mod storage;
+mod tier;
+mod verify;
+mod view;
+
+pub use buckets::Buckets;
+pub use config::{ArchiveConfig, KeepConfig};
+pub use error::ArchiveError;
+pub use journal::{Declared, Entry, Journal, Position};
+pub use keeper::{Keeper, Status};
+pub use layout::Layout;
+pub use manifest::Losses;
+pub use series::{Archived, Series};
+pub use storage::{Disk, Storage};
+pub use tier::Tier;
+pub use verify::{Finding, Verified, verify};
+pub use view::{Archive, Chunk, PartInfo, PartKind, Scan, View};

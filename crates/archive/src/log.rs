@@ -1,0 +1,1 @@
+//! Log segments: checksummed frames, written by one, read by any.

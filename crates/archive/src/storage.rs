@@ -1,0 +1,128 @@
+//! The file system as the writer uses it: a seam, so that tests can fail the n-th operation.
+//!
+//! Readers map and read files as any process does; they need no seam.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Files: who may read the segment may read its history.
+const FILE_MODE: u32 = 0o644;
+/// Directories.
+const DIR_MODE: u32 = 0o755;
+
+/// What the writer does to the file system.
+pub trait Storage: Send + Sync {
+    /// Makes a directory and those above it; one that is there is fine.
+    fn make_dir(&self, path: &Path) -> io::Result<()>;
+    /// Makes a new file; one that is there is an error.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn OutFile>>;
+    /// Cuts a file to `bytes`.
+    fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()>;
+    /// Renames, replacing what is there.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file; one that is gone is fine.
+    fn unlink(&self, path: &Path) -> io::Result<()>;
+    /// Removes an empty directory; one that is gone or not empty is fine.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+    /// Makes what was made, renamed or removed in a directory survive a power failure.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// The names in a directory, sorted; none where there is no directory.
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>>;
+    /// Bytes that this user can still write on the file system of `path`.
+    fn free_bytes(&self, path: &Path) -> io::Result<u64>;
+}
+
+/// A file being written, from its beginning on.
+pub trait OutFile: Send {
+    /// Appends all of `bytes`.
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Makes what was written survive a power failure.
+    fn sync(&mut self) -> io::Result<()>;
+    /// Cuts the file to `bytes` and goes on appending there: after a write that failed half way.
+    fn rewind(&mut self, bytes: u64) -> io::Result<()>;
+}
+
+/// The file system itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disk;
+
+impl Storage for Disk {
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(DIR_MODE)
+            .create(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn OutFile>> {
+        let mut options = OpenOptions::new();
+        options.append(true).create_new(true).mode(FILE_MODE);
+        Ok(Box::new(options.open(path)?))
+    }
+
+    fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(path)?;
+        file.set_len(bytes)?;
+        file.sync_all()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        gone_is_fine(fs::remove_file(path))
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        match fs::remove_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            result => gone_is_fine(result),
+        }
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        let entries = match fs::read_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut paths = entries
+            .map(|entry| Ok(entry?.path()))
+            .collect::<io::Result<Vec<_>>>()?;
+        paths.sort();
+        Ok(paths)
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(path)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+impl OutFile for File {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        io::Write::write_all(self, bytes)?;
+        self.flush()
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn rewind(&mut self, bytes: u64) -> io::Result<()> {
+        self.set_len(bytes)
+    }
+}
+
+fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}

@@ -1,0 +1,46 @@
+//! The tiers: raw samples, and buckets of a second, a minute and an hour.
+
+use barograph_model::NS_PER_S;
+
+/// How finely a Parquet file holds the past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Tier {
+    /// Every sample.
+    Raw,
+    /// Buckets of one second; only of series that have more than two samples a second.
+    Second,
+    /// Buckets of one minute.
+    Minute,
+    /// Buckets of one hour.
+    Hour,
+}
+
+impl Tier {
+    /// All, finest first.
+    pub const ALL: [Self; 4] = [Self::Raw, Self::Second, Self::Minute, Self::Hour];
+
+    /// The name: of the directory, in the manifest and in configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Second => "1s",
+            Self::Minute => "1min",
+            Self::Hour => "1h",
+        }
+    }
+
+    /// The tier of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|tier| tier.as_str() == name)
+    }
+
+    /// The length of a bucket in ns; raw samples have none.
+    pub fn step_ns(self) -> Option<i64> {
+        match self {
+            Self::Raw => None,
+            Self::Second => Some(NS_PER_S),
+            Self::Minute => Some(60 * NS_PER_S),
+            Self::Hour => Some(3_600 * NS_PER_S),
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The archive as its users meet it.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod view;

@@ -1,0 +1,147 @@
+//! Samples of one series as columns: what scans over much history hand on.
+
+use std::sync::Arc;
+
+use crate::{Quality, Sample, Value, ValueType};
+
+/// The values of a column; all of one type.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Values {
+    /// 64-bit signed integers.
+    Int(Vec<i64>),
+    /// 64-bit IEEE 754.
+    Float(Vec<f64>),
+    /// Truth values.
+    Bool(Vec<bool>),
+    /// Texts.
+    Text(Vec<Arc<str>>),
+}
+
+impl Values {
+    /// An empty column of this type.
+    pub fn new(value_type: ValueType) -> Self {
+        match value_type {
+            ValueType::Int => Self::Int(Vec::new()),
+            ValueType::Float => Self::Float(Vec::new()),
+            ValueType::Bool => Self::Bool(Vec::new()),
+            ValueType::Text => Self::Text(Vec::new()),
+        }
+    }
+
+    /// The type of every value.
+    pub fn value_type(&self) -> ValueType {
+        match self {
+            Self::Int(_) => ValueType::Int,
+            Self::Float(_) => ValueType::Float,
+            Self::Bool(_) => ValueType::Bool,
+            Self::Text(_) => ValueType::Text,
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Int(v) => v.len(),
+            Self::Float(v) => v.len(),
+            Self::Bool(v) => v.len(),
+            Self::Text(v) => v.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value at `row`, if there is one.
+    pub fn get(&self, row: usize) -> Option<Value> {
+        Some(match self {
+            Self::Int(v) => Value::Int(*v.get(row)?),
+            Self::Float(v) => Value::Float(*v.get(row)?),
+            Self::Bool(v) => Value::Bool(*v.get(row)?),
+            Self::Text(v) => Value::Text(Arc::clone(v.get(row)?)),
+        })
+    }
+
+    /// The number at `row`: bools are 0 and 1; texts and what is beyond the end have none.
+    pub fn number(&self, row: usize) -> Option<f64> {
+        match self {
+            Self::Int(v) => v.get(row).map(|v| *v as f64),
+            Self::Float(v) => v.get(row).copied(),
+            Self::Bool(v) => v.get(row).map(|v| f64::from(u8::from(*v))),
+            Self::Text(_) => None,
+        }
+    }
+
+    /// Adds a value; whether it was of the column's type (another is not added).
+    pub fn push(&mut self, value: &Value) -> bool {
+        match (self, value) {
+            (Self::Int(column), Value::Int(v)) => column.push(*v),
+            (Self::Float(column), Value::Float(v)) => column.push(*v),
+            (Self::Bool(column), Value::Bool(v)) => column.push(*v),
+            (Self::Text(column), Value::Text(v)) => column.push(Arc::clone(v)),
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// Samples of one life of one series, by number. All columns have the same length.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Columns {
+    /// Numbers of the samples within their life, ascending.
+    pub numbers: Vec<u64>,
+    /// Times, ns since the epoch: ascending unless the clock was set back.
+    pub ts: Vec<i64>,
+    /// Values.
+    pub values: Values,
+    /// How each came to be.
+    pub quality: Vec<Quality>,
+    /// Half widths of the intervals that hold the true values.
+    pub error: Vec<f32>,
+}
+
+impl Columns {
+    /// No samples, of this type.
+    pub fn new(value_type: ValueType) -> Self {
+        Self {
+            numbers: Vec::new(),
+            ts: Vec::new(),
+            values: Values::new(value_type),
+            quality: Vec::new(),
+            error: Vec::new(),
+        }
+    }
+
+    /// How many samples there are.
+    pub fn len(&self) -> usize {
+        self.ts.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ts.is_empty()
+    }
+
+    /// The sample at `row`, if there is one.
+    pub fn sample(&self, row: usize) -> Option<Sample> {
+        Some(Sample {
+            ts: *self.ts.get(row)?,
+            value: self.values.get(row)?,
+            quality: *self.quality.get(row)?,
+            error: *self.error.get(row)?,
+        })
+    }
+
+    /// Adds a sample; whether its value was of the columns' type (another is not added).
+    pub fn push(&mut self, number: u64, sample: &Sample) -> bool {
+        if !self.values.push(&sample.value) {
+            return false;
+        }
+        self.numbers.push(number);
+        self.ts.push(sample.ts);
+        self.quality.push(sample.quality);
+        self.error.push(sample.error);
+        true
+    }
+}
