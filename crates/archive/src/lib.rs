@@ -5,7 +5,6 @@
 //! their end. What is where and why is in `docs/design/0003-history.md`, the bytes in
 //! `docs/reference/archive-format.md`.
 
-mod buckets;
 mod config;
 mod error;
 mod journal;
@@ -22,7 +21,6 @@ mod tier;
 mod verify;
 mod view;
 
-pub use buckets::Buckets;
 pub use config::{ArchiveConfig, KeepConfig};
 pub use error::ArchiveError;
 pub use journal::{Declared, Entry, Journal, Position};

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use barograph_model::{Columns, Span};
+use barograph_model::{Buckets, Columns, Span};
 
-use crate::{ArchiveError, Buckets, Losses, Series, Tier};
+use crate::{ArchiveError, Losses, Series, Tier};
 
 /// An archive that is read. Keeps what it learned of files between views.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 //!
 //! It stands alone because everything imports it: no I/O, no clock call, no serialization.
 
+mod buckets;
 mod clock;
 mod columns;
 mod descriptor;
@@ -13,6 +14,7 @@ mod sample;
 mod sink;
 mod sql;
 
+pub use buckets::Buckets;
 pub use clock::{Clock, ManualClock, NS_PER_S};
 pub use columns::{Columns, Values};
 pub use descriptor::{

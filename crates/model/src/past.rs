@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::{Columns, Descriptor, SqlFault};
+use crate::{Buckets, Columns, Descriptor, SqlFault};
 
 /// A stretch of time: both ends included, ns since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,4 +65,12 @@ pub trait Past: Send + Sync {
     /// Their samples in order of time, each series by itself (series with none are left out; numbers
     /// may be left empty).
     fn read(&self, request: &PastRequest<'_>) -> Result<Vec<(PastSeries, Columns)>, SqlFault>;
+
+    /// The same by buckets of `step_ns`, from the coarsest tier that fits (`samples_max` bounds the
+    /// buckets then).
+    fn buckets(
+        &self,
+        request: &PastRequest<'_>,
+        step_ns: i64,
+    ) -> Result<Vec<(PastSeries, Buckets)>, SqlFault>;
 }

@@ -1,6 +1,6 @@
 //! Aggregates of one series by time.
 
-use barograph_model::{ValueType, Values};
+use crate::{ValueType, Values};
 
 /// Buckets of one series in order of time; all columns have the same length. NaN is not counted in
 /// `min`, `max` and `mean`, but is a `last`.
