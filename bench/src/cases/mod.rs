@@ -2,7 +2,9 @@
 
 mod agent;
 mod append;
+mod archive;
 mod figures;
+mod history;
 mod hops;
 mod idle;
 mod insight;
@@ -48,6 +50,10 @@ pub const ALL: &[Case] = &[
     ("lustre.jobs", lustre::run),
     ("insight.dag", insight::run),
     ("sql.latest", sql::run),
+    ("archive.append", archive::append),
+    ("archive.start", archive::crashed),
+    ("archive.bytes", archive::bytes),
+    ("sql.history", history::run),
     ("poll.skew", served::hostile),
     ("poll.irregular", irregular::run),
     ("apollo.fig4", figures::anatomy),
@@ -62,6 +68,8 @@ pub fn role(role: &str, arguments: &[String]) -> ExitCode {
         "writer" => read::writer(arguments),
         "waker" => woken::waker(arguments),
         "reader" => proof::reader(arguments),
+        "log" => archive::log(arguments),
+        "day" => history::day(arguments),
         "hops" => hops::publisher(arguments),
         _ => Err(format!("no role {role}").into()),
     };
@@ -90,6 +98,26 @@ impl Scratch {
 }
 
 impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A directory of this run, on a real disk, that goes with it: below the build's own.
+pub struct Kept(pub PathBuf);
+
+impl Kept {
+    /// A new one.
+    pub fn new(name: &str) -> Result<Self, Fault> {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("../target/bench-files")
+            .join(format!("{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Kept {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
