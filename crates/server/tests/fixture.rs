@@ -90,6 +90,16 @@ impl Control for FakeControl {
         self.execute(sql)
             .map(|_| json!({ "rows": [{ "value": 7 }] }))
     }
+
+    fn archive(&self, verb: ArchiveVerb) -> Result<Value, ControlFault> {
+        match verb {
+            ArchiveVerb::Seal => Ok(json!({ "sealed": true })),
+            ArchiveVerb::Compact => Err(ControlFault {
+                kind: ControlFaultKind::Busy,
+                message: "it was compact".into(),
+            }),
+        }
+    }
 }
 
 pub struct Fixture {
