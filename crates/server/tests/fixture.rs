@@ -10,7 +10,8 @@ use barograph_model::{
     SqlRequest, Unit, ValueType,
 };
 use barograph_server::{
-    Control, ControlFault, ControlFaultKind, Limits, NodeInfo, Server, ServerConfig, ServerError,
+    ArchiveVerb, Control, ControlFault, ControlFaultKind, Limits, NodeInfo, Server, ServerConfig,
+    ServerError,
 };
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
 use serde_json::{Value, json};
