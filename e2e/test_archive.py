@@ -185,14 +185,26 @@ def test_export(agent: Agent, tmp_path: Path, form: str) -> None:
     eventually(lambda: samples(agent, "agent.cpu.seconds") > 3, "some samples")
     agent.stop()
     out = tmp_path / f"out.{form}"
-    agent.out("archive", "export", "--match", "agent.*", "--start", "-1h", "--format", form, "--out", out)
-    reader = {"parquet": "read_parquet", "csv": "read_csv", "jsonl": "read_json"}[form]
-    rows = duckdb.sql(f"SELECT name, ts FROM {reader}('{out}') ORDER BY name, ts").fetchall()
+    command = ["archive", "export", "--match", "agent.*", "--start", "-1h", "--format", form, "--out", out]
+    assert agent.ask(*command)["samples"] > 0
+    reader = {"parquet": raw(out), "csv": f"read_csv('{out}')", "jsonl": f"read_json('{out}')"}[form]
+    rows = duckdb.sql(f"SELECT name, ts FROM {reader} ORDER BY name, ts").fetchall()
     assert {name for name, _ in rows} >= {"agent.cpu.seconds", "agent.memory.bytes"}
     assert all(name.startswith("agent.") for name, _ in rows)
     theirs = [ts for name, ts in rows if name == "agent.cpu.seconds"]
     ours = agent.sql("SELECT ts FROM agent_cpu_seconds ORDER BY ts")
     assert theirs == [row["ts"] for row in ours]
+    # What is there already is not overwritten.
+    assert str(out) in agent.error(*command)
+
+
+def test_export_of_a_time_to_the_standard_output(agent: Agent) -> None:
+    eventually(lambda: samples(agent, "agent.cpu.seconds") > 6, "some samples")
+    agent.stop()
+    times = [row["ts"] for row in agent.sql("SELECT ts FROM agent_cpu_seconds ORDER BY ts")]
+    span = ["--start", times[1], "--stop", times[4]]
+    text = agent.out("archive", "export", "--match", "agent.cpu.seconds", *span, "--format", "jsonl", "--out", "-")
+    assert [json.loads(line)["ts"] for line in text.splitlines()] == times[1:4]
 
 
 def test_what_is_left_out_is_not_written(start: Start) -> None:
@@ -261,8 +273,10 @@ def test_work_on_an_archive_that_a_living_agent_holds_is_its_own(start: Start, t
     [
         (["archive", "ls", "--archive-dir", "/no/such"], "there is no archive at /no/such"),
         (["archive", "verify", "--archive-dir", "/no/such"], "there is no archive at /no/such"),
-        (["archive", "export", "--start", "soon"], "is not a time"),
-        (["archive", "export", "--match", "a{b}"], "a label is not name=value"),
+        (["archive", "export", "--out", "x", "--start", "soon"], "is not a time"),
+        (["archive", "export", "--out", "x", "--match", "a{b}"], "a label is not name=value"),
+        (["archive", "export", "--out", "x", "--start", "2", "--stop", "1"], "--stop is not after --start"),
+        (["archive", "export", "--out", "-"], "give --out DIR"),
         (["up", "--no-archive", "--archive-dir", "/tmp/x"], "cannot be used with"),
     ],
 )

@@ -2,6 +2,7 @@
 //!
 //! All but sealing and compacting read the files themselves: no agent need live.
 
+mod export;
 mod ls;
 mod verify;
 mod work;
@@ -37,6 +38,8 @@ enum Verb {
     Seal(work::Seal),
     /// Seal, then merge the files of each hour into one
     Compact(work::Compact),
+    /// Write samples of a time to a file or directory for other programs
+    Export(export::Export),
 }
 
 impl ArchiveCommand {
@@ -47,6 +50,7 @@ impl ArchiveCommand {
             Verb::Verify(verify) => verify.run(),
             Verb::Seal(seal) => seal.run(),
             Verb::Compact(compact) => compact.run(),
+            Verb::Export(export) => export.run(),
         }
     }
 }
