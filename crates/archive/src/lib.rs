@@ -5,6 +5,9 @@
 //! their end. What is where and why is in `docs/design/0003-history.md`, the bytes in
 //! `docs/reference/archive-format.md`.
 
+#[doc(hidden)]
+pub mod aggregate;
+mod bytes;
 mod config;
 mod error;
 mod journal;
@@ -12,7 +15,8 @@ mod keeper;
 mod layout;
 mod log;
 mod manifest;
-mod parquet;
+#[doc(hidden)]
+pub mod parquet;
 mod retain;
 mod seal;
 mod series;
@@ -28,7 +32,7 @@ pub use keeper::{Keeper, Status};
 pub use layout::Layout;
 pub use manifest::Losses;
 pub use series::{Archived, Series};
-pub use storage::{Disk, Storage};
+pub use storage::{Disk, OutFile, Storage};
 pub use tier::Tier;
 pub use verify::{Finding, Verified, verify};
 pub use view::{Archive, Chunk, PartInfo, PartKind, Scan, View};
