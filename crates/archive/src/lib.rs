@@ -5,7 +5,8 @@
 //! their end. What is where and why is in `docs/design/0003-history.md`, the bytes in
 //! `docs/reference/archive-format.md`.
 
-mod aggregate;
+#[doc(hidden)]
+pub mod aggregate;
 mod bytes;
 mod compose;
 mod config;
@@ -19,7 +20,8 @@ mod log;
 mod manifest;
 mod merge;
 mod output;
-mod parquet;
+#[doc(hidden)]
+pub mod parquet;
 mod recover;
 mod reduce;
 mod retain;
@@ -43,7 +45,7 @@ pub use keeper::{Keeper, Status};
 pub use layout::Layout;
 pub use manifest::Losses;
 pub use series::{Archived, Series};
-pub use storage::{Disk, Storage};
+pub use storage::{Disk, OutFile, Storage};
 pub use target::Target;
 pub use tier::Tier;
 pub use verify::{Finding, Verified, verify};
