@@ -113,6 +113,7 @@ class Agent:
         self.folder = folder
         self.run_dir = folder / "run"
         self.state_dir = folder / "state"
+        self.archive_dir = self.state_dir / "archive"
         self.options = [str(option) for option in options]
         self.config = folder / "barograph.toml"
         self.config.write_text(config)

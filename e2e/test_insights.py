@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -168,9 +169,7 @@ def test_never_through_read_only_sql(fixed: Agent) -> None:
 def test_an_insight_that_cannot_be_kept_is_not_made(start: Start, tree: Path) -> None:
     agent = start("--sys-root", tree)
     # Where the state directory was is a file now: also root cannot write below it.
-    for path in agent.state_dir.iterdir():
-        path.unlink()
-    agent.state_dir.rmdir()
+    shutil.rmtree(agent.state_dir)
     agent.state_dir.write_text("")
     statement = "CREATE INSIGHT my.a.bytes AS SELECT sum(value) FROM disk_read_bytes"
     message = agent.error("insight", "create", statement)
@@ -194,7 +193,7 @@ def test_an_insight_of_a_disk_that_goes_is_not_fresh(start: Start, tmp_path: Pat
 def test_a_state_file_that_is_broken_does_not_keep_the_agent_from_starting_silently(agent: Agent) -> None:
     create(agent, "my.a.bytes AS SELECT sum(value) FROM disk_read_bytes")
     agent.stop()
-    (kept,) = agent.state_dir.iterdir()
+    kept = agent.state_dir / "insights.json"
     os.truncate(kept, kept.stat().st_size // 2)
     assert agent.process
     try:

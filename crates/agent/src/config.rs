@@ -8,10 +8,13 @@ use barograph_stream::RunDir;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::AgentError;
+use crate::archive_config::seconds;
+use crate::{AgentError, ArchiveConfig};
 
 /// In the state directory: what `baro probe` measured.
 const PROBES_FILE: &str = "probes.toml";
+/// In the state directory: history.
+const ARCHIVE_DIR: &str = "archive";
 
 /// Everything that can be configured. Command-line options of `baro up` win over the file.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -30,6 +33,8 @@ pub struct Config {
     pub insights: Vec<String>,
     /// Bounds of the segment.
     pub streams: StreamsConfig,
+    /// History: what is written to disk, and how much of it is kept.
+    pub archive: ArchiveConfig,
     /// Bounds of SQL that the agent runs for others.
     pub query: QueryConfig,
     /// What is observed, and how often.
@@ -45,6 +50,7 @@ impl Default for Config {
             state_dir: PathBuf::new(),
             insights: Vec::new(),
             streams: StreamsConfig::default(),
+            archive: ArchiveConfig::default(),
             query: QueryConfig::default(),
             sources: SourcesConfig::default(),
         }
@@ -61,6 +67,9 @@ pub struct StreamsConfig {
     pub depth: u32,
     /// Most memory for rings, in bytes.
     pub ring_bytes_max: u64,
+    /// A value that holds is appended again when its newest sample is this old, in seconds, 1 to 86400: a
+    /// longer silence is the source's.
+    pub repeat_seconds: f64,
 }
 
 impl Default for StreamsConfig {
@@ -69,6 +78,7 @@ impl Default for StreamsConfig {
             max: barograph_stream::STREAMS_DEFAULT,
             depth: barograph_stream::DEPTH_DEFAULT,
             ring_bytes_max: 1 << 30,
+            repeat_seconds: 240.0,
         }
     }
 }
@@ -136,6 +146,7 @@ impl Config {
                 "it must be 2 to 1048576",
             );
         }
+        self.repeat_ns()?;
         if !(1..=64).contains(&self.query.threads) {
             return refuse("query.threads", &self.query.threads, "it must be 1 to 64");
         }
@@ -170,12 +181,42 @@ impl Config {
         if self.state_dir.as_os_str().is_empty() {
             self.state_dir = default_state_dir();
         }
+        self.place_archive()?;
         // What was measured on this machine says nothing of a recorded one.
         let probes = &mut self.sources.disk.probes;
         if probes.as_os_str().is_empty() && self.sources.sys_root == Path::new("/") {
             *probes = self.state_dir.join(PROBES_FILE);
         }
         Ok(self)
+    }
+
+    /// When a value that holds is appended again, in ns.
+    pub(crate) fn repeat_ns(&self) -> Result<i64, AgentError> {
+        seconds(
+            "streams.repeat_seconds",
+            self.streams.repeat_seconds,
+            1.0,
+            86_400.0,
+        )
+    }
+
+    /// The archive of an agent without other words, for those who look at it without an agent.
+    pub fn default_archive_dir() -> PathBuf {
+        default_state_dir().join(ARCHIVE_DIR)
+    }
+
+    /// Fills in where history lies, as an absolute path: readers stand elsewhere.
+    fn place_archive(&mut self) -> Result<(), AgentError> {
+        if self.archive.dir.as_os_str().is_empty() {
+            self.archive.dir = self.state_dir.join(ARCHIVE_DIR);
+        }
+        self.archive.dir =
+            std::path::absolute(&self.archive.dir).map_err(|source| AgentError::State {
+                what: "find",
+                path: self.archive.dir.clone(),
+                source,
+            })?;
+        self.archive.writer(&self.node).map(drop)
     }
 }
 
@@ -223,6 +264,15 @@ mod tests {
         check("nodes = 'a'", "unknown field `nodes`");
         check("[streams]\nmax = 0", "streams.max = 0 is refused");
         check("[streams]\ndepth = 1", "streams.depth = 1 is refused");
+        check(
+            "[streams]\nrepeat_seconds = 0",
+            "streams.repeat_seconds = 0 is refused: it must be 1 to 86400",
+        );
+        check(
+            "[archive]\nbytes_max = 5",
+            "archive.bytes_max = 5 is refused",
+        );
+        check("[archive]\nfile = 5", "unknown field `file`");
         check("[query]\nthreads = 0", "query.threads = 0 is refused");
         check(
             "[query]\nseconds_max = -1",
@@ -244,6 +294,7 @@ mod tests {
             config.sources.disk.probes,
             config.state_dir.join(PROBES_FILE)
         );
+        assert_eq!(config.archive.dir, config.state_dir.join(ARCHIVE_DIR));
         let mut recorded = Config::default();
         recorded.sources.sys_root = std::env::temp_dir();
         let recorded = recorded.resolve().unwrap();

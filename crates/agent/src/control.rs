@@ -5,15 +5,17 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use barograph_insight::InsightError;
-use barograph_server::{Control, ControlFault, ControlFaultKind};
+use barograph_server::{ArchiveVerb, Control, ControlFault, ControlFaultKind};
 use serde_json::Value as Json;
 
 use crate::AgentError;
 use crate::event_loop::Event;
+use crate::history::History;
 
 /// How long a control statement may wait for the loop.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
@@ -38,15 +40,16 @@ impl From<InsightError> for Refusal {
 /// What the loop answers.
 pub type Answer = Result<Json, Refusal>;
 
-/// The way from the server's threads to the loop.
+/// The way from the server's threads to the loop and to the archive.
 pub struct LoopControl {
     events: SyncSender<Event>,
+    history: Arc<History>,
 }
 
 impl LoopControl {
-    /// Over the loop's channel.
-    pub fn new(events: SyncSender<Event>) -> Self {
-        Self { events }
+    /// Over the loop's channel; what concerns the archive alone passes the loop by.
+    pub fn new(events: SyncSender<Event>, history: Arc<History>) -> Self {
+        Self { events, history }
     }
 
     fn ask(&self, event: impl FnOnce(SyncSender<Answer>) -> Event) -> Result<Json, ControlFault> {
@@ -89,6 +92,10 @@ impl Control for LoopControl {
 
     fn test(&self, sql: &str) -> Result<Json, ControlFault> {
         self.ask(|reply| Event::Test(sql.to_owned(), reply))
+    }
+
+    fn archive(&self, verb: ArchiveVerb) -> Result<Json, ControlFault> {
+        self.history.command(verb)
     }
 }
 

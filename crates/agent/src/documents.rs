@@ -12,7 +12,9 @@ use crate::account::account;
 pub const SOURCES_DOCUMENT: &str = "sources.json";
 /// The insights.
 pub const INSIGHTS_DOCUMENT: &str = "insights.json";
-/// Addresses and version of the agent.
+/// How the archive is doing; null when history is off.
+pub const ARCHIVE_DOCUMENT: &str = "archive.json";
+/// Addresses and version of the agent, and where its archive is.
 pub const AGENT_DOCUMENT: &str = "agent.json";
 
 /// The whole of `sources.json`.

@@ -1,8 +1,10 @@
 //! The one loop that samples: it waits for the next deadline or event, and applies one at a time.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
+use barograph_archive::Status;
 use barograph_insight::{Executed, Graph};
 use barograph_model::{Clock, NS_PER_S};
 use barograph_source::Poller;
@@ -10,8 +12,10 @@ use barograph_stream::{RunDir, Segment};
 use serde_json::Value as Json;
 use tracing::{info, warn};
 
+use crate::archive_watch::ArchiveWatch;
 use crate::control::{Answer, Insights, Refusal};
 use crate::documents;
+use crate::history::History;
 use crate::outlook::Outlook;
 use crate::saturation::Saturation;
 use crate::self_watch::SelfWatch;
@@ -39,6 +43,24 @@ pub enum Event {
     Stop,
 }
 
+/// What the loop is made of.
+pub struct Parts {
+    /// Where the documents lie.
+    pub run_dir: RunDir,
+    /// The sources.
+    pub poller: Poller,
+    /// An empty segment.
+    pub segment: Segment,
+    /// The insights, with no input yet.
+    pub graph: Graph,
+    /// Those of them that were made at run time.
+    pub insights: Insights,
+    /// The archive.
+    pub history: Arc<History>,
+    /// When a value that holds is appended again, in ns.
+    pub repeat_ns: i64,
+}
+
 /// What the loop owns.
 pub struct EventLoop<'c> {
     clock: &'c dyn Clock,
@@ -51,23 +73,31 @@ pub struct EventLoop<'c> {
     outlook: Outlook,
     self_watch: SelfWatch,
     saturation: Saturation,
+    history: Arc<History>,
+    archive_watch: Option<ArchiveWatch>,
+    archive: Option<Status>,
     next_beat_ns: i64,
     next_documents_ns: i64,
 }
 
 impl<'c> EventLoop<'c> {
     /// Puts the parts together; nothing has been read yet.
-    pub fn new(
-        clock: &'c dyn Clock,
-        run_dir: RunDir,
-        events: Receiver<Event>,
-        poller: Poller,
-        segment: Segment,
-        graph: Graph,
-        insights: Insights,
-    ) -> Self {
-        let mut streams = Streams::new(segment, clock);
+    pub fn new(clock: &'c dyn Clock, events: Receiver<Event>, parts: Parts) -> Self {
+        let Parts {
+            run_dir,
+            poller,
+            segment,
+            graph,
+            insights,
+            history,
+            repeat_ns,
+        } = parts;
+        let mut streams = Streams::new(segment, clock, history.journal(), repeat_ns);
         let self_watch = SelfWatch::new(&mut streams, BEAT_NS);
+        let archive = history.status();
+        let archive_watch = archive
+            .is_some()
+            .then(|| ArchiveWatch::new(&mut streams, BEAT_NS));
         Self {
             clock,
             run_dir,
@@ -79,6 +109,9 @@ impl<'c> EventLoop<'c> {
             outlook: Outlook::default(),
             self_watch,
             saturation: Saturation::new(BEAT_NS),
+            history,
+            archive_watch,
+            archive,
             next_beat_ns: 0,
             next_documents_ns: 0,
         }
@@ -103,7 +136,7 @@ impl<'c> EventLoop<'c> {
         }
         info!("stopping: sources first");
         self.poller.stop();
-        self.streams.wake();
+        self.streams.finish();
         self.streams.segment().close();
     }
 
@@ -155,17 +188,39 @@ impl<'c> EventLoop<'c> {
         let monotonic_ns = self.clock.monotonic_ns();
         if monotonic_ns >= self.next_beat_ns {
             self.next_beat_ns = monotonic_ns + BEAT_NS;
-            self.streams.segment().heartbeat(now_ns);
-            self.graph.confirm(&mut self.streams);
-            let sentence = self.outlook.sentence(now_ns);
-            self.self_watch.look(now_ns, &sentence, &mut self.streams);
-            let saturated = self.outlook.saturated(now_ns);
-            self.saturation.look(now_ns, saturated, &mut self.streams);
+            self.beat(now_ns);
         }
-        self.streams.wake();
+        self.streams.finish();
         if monotonic_ns >= self.next_documents_ns {
             self.write_documents();
         }
+    }
+
+    /// Says that the agent lives, and looks at itself.
+    fn beat(&mut self, now_ns: i64) {
+        self.streams.segment().heartbeat(now_ns);
+        self.graph.confirm(&mut self.streams);
+        self.look_at_archive(now_ns);
+        let sentence = self.outlook.sentence(now_ns);
+        self.self_watch.look(now_ns, &sentence, &mut self.streams);
+        let saturated = self.outlook.saturated(now_ns);
+        self.saturation.look(now_ns, saturated, &mut self.streams);
+    }
+
+    fn look_at_archive(&mut self, now_ns: i64) {
+        let (Some(watch), Some(status)) = (&self.archive_watch, self.history.status()) else {
+            return;
+        };
+        watch.look(now_ns, &status, &mut self.streams);
+        self.outlook.archive(&status.trouble);
+        let before = self.archive.replace(status);
+        if before.map(|s| s.trouble) != self.archive.as_ref().map(|s| s.trouble.clone()) {
+            self.publish(documents::ARCHIVE_DOCUMENT, &self.archive_document());
+        }
+    }
+
+    fn archive_document(&self) -> Json {
+        self.history.document(self.archive.as_ref())
     }
 
     /// What is to survive a restart is written first: an insight that cannot be kept is not made.
@@ -183,7 +238,7 @@ impl<'c> EventLoop<'c> {
         }
         info!(insight = name, made = statement.is_some(), "changed");
         self.graph.evaluate(self.clock.now_ns(), &mut self.streams);
-        self.streams.wake();
+        self.streams.finish();
         self.write_documents();
         Ok(match intent {
             Executed::Created(name) => {
@@ -208,13 +263,16 @@ impl<'c> EventLoop<'c> {
         for (name, document) in [
             (documents::SOURCES_DOCUMENT, sources),
             (documents::INSIGHTS_DOCUMENT, insights),
+            (documents::ARCHIVE_DOCUMENT, self.archive_document()),
         ] {
-            if let Err(error) = self
-                .run_dir
-                .publish(name, document.to_string().as_bytes(), 0o644)
-            {
-                warn!(%error, "a document is not up to date");
-            }
+            self.publish(name, &document);
+        }
+    }
+
+    fn publish(&self, name: &str, document: &Json) {
+        let bytes = document.to_string();
+        if let Err(error) = self.run_dir.publish(name, bytes.as_bytes(), 0o644) {
+            warn!(%error, "a document is not up to date");
         }
     }
 }

@@ -4,11 +4,14 @@
 //! `docs/design/0001-one-node.md`.
 
 mod account;
+mod archive_config;
+mod archive_watch;
 mod config;
 mod control;
 mod documents;
 mod error;
 mod event_loop;
+mod history;
 mod look;
 mod outlook;
 mod reference;
@@ -17,9 +20,10 @@ mod self_watch;
 mod start;
 mod streams;
 
+pub use archive_config::ArchiveConfig;
 pub use barograph_source::probe;
 pub use config::{Config, QueryConfig, StreamsConfig};
-pub use documents::{AGENT_DOCUMENT, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT};
+pub use documents::{AGENT_DOCUMENT, ARCHIVE_DOCUMENT, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT};
 pub use error::AgentError;
 pub use look::{Look, look};
 pub use reference::{config_file, config_markdown, sources_markdown};

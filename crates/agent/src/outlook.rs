@@ -61,6 +61,8 @@ struct State {
 pub struct Outlook {
     roles: HashMap<StreamKey, (Role, String)>,
     states: BTreeMap<(Role, String), State>,
+    /// Why history is not written; empty when it is.
+    archive_trouble: String,
 }
 
 impl Outlook {
@@ -95,6 +97,13 @@ impl Outlook {
         self.states.insert(role.clone(), State { value, bad_since });
     }
 
+    /// Takes why history is not written; empty when it is.
+    pub fn archive(&mut self, trouble: &str) {
+        if self.archive_trouble != trouble {
+            trouble.clone_into(&mut self.archive_trouble);
+        }
+    }
+
     /// The sentence, gravest first, at most [`TEXT_BYTES_MAX`] bytes; `calm` when there is nothing
     /// to say. Values are rounded so that the sentence changes only when a reader would care.
     pub fn sentence(&self, now_ns: i64) -> String {
@@ -102,6 +111,9 @@ impl Outlook {
         self.hung(now_ns, &mut parts);
         self.tell_saturated(now_ns, &mut parts);
         self.full(&mut parts);
+        if !self.archive_trouble.is_empty() {
+            parts.push(format!("history is not written: {}", self.archive_trouble));
+        }
         self.short_of_memory(&mut parts);
         self.stalled(now_ns, &mut parts);
         self.blind(&mut parts);
@@ -302,6 +314,13 @@ mod tests {
             601,
             "/scratch has not answered for 10 min; / is nearly full: 3 % free; not seen: pressure",
         );
+        b.outlook.archive("no space");
+        b.check(
+            601,
+            "/scratch has not answered for 10 min; / is nearly full: 3 % free; \
+             history is not written: no space; and 1 more",
+        );
+        b.outlook.archive("");
         b.outlook.stream_removed(scratch);
         b.put(up, 2, 1.0);
         b.check(601, "/ is nearly full: 3 % free");

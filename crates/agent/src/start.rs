@@ -16,7 +16,8 @@ use serde_json::json;
 use tracing::{info, warn};
 
 use crate::control::{Insights, LoopControl};
-use crate::event_loop::{EVENTS_MAX, Event, EventLoop};
+use crate::event_loop::{EVENTS_MAX, Event, EventLoop, Parts};
+use crate::history::History;
 use crate::{AGENT_DOCUMENT, AgentError, Config};
 
 /// How long a start waits for the first round of sources.
@@ -29,6 +30,7 @@ pub struct Agent {
     events: SyncSender<Event>,
     sampler: Option<JoinHandle<()>>,
     server: Option<Server>,
+    history: Arc<History>,
     _lock: AgentLock,
 }
 
@@ -42,6 +44,9 @@ impl Agent {
         let insights = Insights::open(&config.state_dir)?;
         let kept = insights.iter().map(|(_, sql)| sql);
         let graph = graph(&config, kept, &clock);
+        // Before the segment, since it may have to recover much, and readers take a segment that does not
+        // beat for dead.
+        let history = Arc::new(History::start(&config.archive, &config.node, &clock));
         let started_ns = clock.now_ns();
         let segment = Segment::create(&run_dir.segment(), segment_config(&config), started_ns)?;
         let (events, receiver) = sync_channel(EVENTS_MAX);
@@ -51,22 +56,28 @@ impl Agent {
             events: events.clone(),
             sampler: None,
             server: None,
+            history,
             _lock: lock,
         };
         let (ready, first_round) = sync_channel(1);
-        agent.sampler = Some(start_sampler(
-            &config,
-            &clock,
-            &run_dir,
-            (events.clone(), receiver),
+        let made = Made {
             segment,
             graph,
             insights,
-            ready,
+            history: Arc::clone(&agent.history),
+        };
+        let loops = (events.clone(), receiver);
+        agent.sampler = Some(start_sampler(
+            &config, &clock, &run_dir, loops, made, ready,
         )?);
         // A source that hangs must not keep the others from being served.
         let _ = first_round.recv_timeout(FIRST_ROUND_WAIT);
-        agent.server = Some(start_server(&config, &clock, &run_dir, events, started_ns)?);
+        // Once before there are addresses: readers find the archive by it, the server's too.
+        agent.publish_addresses(started_ns)?;
+        let control = LoopControl::new(events, Arc::clone(&agent.history));
+        agent.server = Some(start_server(
+            &config, &clock, &run_dir, control, started_ns,
+        )?);
         agent.publish_addresses(started_ns)?;
         info!(node = config.node, run_dir = %config.run_dir.display(), "ready");
         Ok(agent)
@@ -92,7 +103,7 @@ impl Agent {
         self.sampler.as_ref().is_some_and(|s| !s.is_finished())
     }
 
-    /// Stops in order: sources, streams, servers.
+    /// Stops in order: sources, streams, archive, servers.
     pub fn stop(self) {}
 
     fn publish_addresses(&self, started_ns: i64) -> Result<(), AgentError> {
@@ -102,6 +113,7 @@ impl Agent {
             "pid": std::process::id(),
             "started_ts": started_ns,
             "http": self.http_addr().map(|a| format!("http://{a}")),
+            "archive": self.history.readable_dir(),
         });
         Ok(self
             .run_dir
@@ -118,6 +130,7 @@ impl Drop for Agent {
         {
             warn!("the sampling thread had panicked");
         }
+        self.history.close();
         if let Some(server) = self.server.take() {
             server.stop();
         }
@@ -180,20 +193,23 @@ fn create_all(graph: &mut Graph, mut left: Vec<&str>) {
     }
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "hands every part to its thread, once"
-)]
+/// What was made for the loop before its thread.
+struct Made {
+    segment: Segment,
+    graph: Graph,
+    insights: Insights,
+    history: Arc<History>,
+}
+
 fn start_sampler(
     config: &Config,
     clock: &Arc<dyn Clock>,
     run_dir: &RunDir,
     (events, receiver): (SyncSender<Event>, std::sync::mpsc::Receiver<Event>),
-    segment: Segment,
-    graph: Graph,
-    insights: Insights,
+    made: Made,
     ready: SyncSender<()>,
 ) -> Result<JoinHandle<()>, AgentError> {
+    let repeat_ns = config.repeat_ns()?;
     // A full channel means that the loop is about to run anyway.
     let wake = Arc::new(move || drop(events.try_send(Event::Wake)));
     let sources = config.sources.clone();
@@ -201,12 +217,18 @@ fn start_sampler(
     std::thread::Builder::new()
         .name("baro-sampler".into())
         .spawn(move || {
-            let poller = Poller::new(&sources, Arc::clone(&clock), wake);
-            EventLoop::new(&*clock, run_dir, receiver, poller, segment, graph, insights).run(
-                || {
-                    let _ = ready.try_send(());
-                },
-            );
+            let parts = Parts {
+                run_dir,
+                poller: Poller::new(&sources, Arc::clone(&clock), wake),
+                segment: made.segment,
+                graph: made.graph,
+                insights: made.insights,
+                history: made.history,
+                repeat_ns,
+            };
+            EventLoop::new(&*clock, receiver, parts).run(|| {
+                let _ = ready.try_send(());
+            });
         })
         .map_err(AgentError::Thread)
 }
@@ -215,7 +237,7 @@ fn start_server(
     config: &Config,
     clock: &Arc<dyn Clock>,
     run_dir: &RunDir,
-    events: SyncSender<Event>,
+    control: LoopControl,
     started_ns: i64,
 ) -> Result<Server, AgentError> {
     let limits = SqlLimits {
@@ -246,12 +268,11 @@ fn start_server(
         version: env!("CARGO_PKG_VERSION").into(),
         started_ns,
     };
-    let control = Arc::new(LoopControl::new(events));
     Ok(Server::start(
         server,
         run_dir.clone(),
         sql,
-        control,
+        Arc::new(control),
         Arc::clone(clock),
         info,
     )?)

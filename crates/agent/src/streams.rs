@@ -1,56 +1,126 @@
-//! The sink that is a segment: keys to writers, changes to the insight graph, wakes to readers.
+//! The sink that is a segment: keys to writers, samples to the archive, changes to the insight graph,
+//! wakes to readers.
 
+use std::sync::Arc;
+
+use barograph_archive::{Declared, Entry, Journal};
 use barograph_insight::Graph;
-use barograph_model::{Clock, Descriptor, Sample, Sink, StreamKey};
+use barograph_model::{Clock, Descriptor, Sample, Sink, StreamKey, TEXT_BYTES_MAX, Value};
 use barograph_stream::{Segment, StreamError, StreamWriter};
 use tracing::warn;
+
+/// Entries that are collected before the archive is handed them, though the tick is not over.
+const ENTRIES_MAX: usize = 8_192;
 
 /// Every stream of this node by its key.
 pub struct Streams<'c> {
     segment: Segment,
     clock: &'c dyn Clock,
-    writers: Vec<Option<StreamWriter>>,
+    live: Vec<Option<Live>>,
     free: Vec<u32>,
     wake_mask: u32,
     refused_logged: bool,
+    archive: Option<Handover>,
+    repeat_ns: u64,
+    newest_life: i64,
+}
+
+/// One stream.
+struct Live {
+    writer: StreamWriter,
+    /// What was appended last, for those who only say that it still holds.
+    newest: Option<Sample>,
+}
+
+/// What was appended and the archive does not have yet.
+struct Handover {
+    journal: Journal,
+    entries: Vec<Entry>,
+}
+
+impl Handover {
+    fn push(&mut self, entry: Entry) {
+        self.entries.push(entry);
+        if self.entries.len() >= ENTRIES_MAX {
+            self.journal.submit(&mut self.entries);
+        }
+    }
 }
 
 impl<'c> Streams<'c> {
-    /// Over an empty segment.
-    pub fn new(segment: Segment, clock: &'c dyn Clock) -> Self {
+    /// Over an empty segment. What is appended is handed to the journal, if there is one; a value that
+    /// holds is appended again when its newest sample is `repeat_ns` old.
+    pub fn new(
+        segment: Segment,
+        clock: &'c dyn Clock,
+        journal: Option<Journal>,
+        repeat_ns: i64,
+    ) -> Self {
         Self {
             segment,
             clock,
-            writers: Vec::new(),
+            live: Vec::new(),
             free: Vec::new(),
             wake_mask: 0,
             refused_logged: false,
+            archive: journal.map(|journal| Handover {
+                journal,
+                entries: Vec::new(),
+            }),
+            repeat_ns: repeat_ns.unsigned_abs(),
+            newest_life: i64::MIN,
         }
     }
 
-    /// Appends if changed; whether it was.
+    /// Appends if changed; whether it was. A value that has held for long is appended again, which is
+    /// no change.
     pub fn look(&mut self, key: StreamKey, sample: &Sample) -> bool {
-        let Some(Some(writer)) = self.writers.get_mut(key.0 as usize) else {
+        let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
             return false;
         };
-        match writer.look(sample) {
-            Ok(appended) => {
-                if appended {
-                    self.wake_mask |= writer.wake_bit();
-                }
-                appended
-            }
-            Err(error) => {
-                // A writer that breaks its own declaration is a defect, not an operating condition.
-                debug_assert!(false, "{error}");
-                warn!(%error, "sample dropped");
-                false
-            }
+        let changed = match live.writer.look(sample) {
+            Ok(changed) => changed,
+            Err(error) => return defect(&error),
+        };
+        // Also when the clock was set back: a sample far in the future says nothing of now.
+        let holds = |newest: &Sample| newest.ts.abs_diff(sample.ts) < self.repeat_ns;
+        if !changed && live.newest.as_ref().is_none_or(holds) {
+            return false;
         }
+        if !changed && let Err(error) = live.writer.append(sample) {
+            return defect(&error);
+        }
+        self.appended(key, sample.clone());
+        changed
     }
 
-    /// Wakes the readers of all that changed since the last call.
-    pub fn wake(&mut self) {
+    /// Follows up what the stream's writer has just appended.
+    fn appended(&mut self, key: StreamKey, mut sample: Sample) {
+        let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
+            return;
+        };
+        if let Value::Text(text) = &sample.value
+            && text.len() > TEXT_BYTES_MAX
+        {
+            // As the ring has it.
+            sample.value = Value::text(text);
+        }
+        self.wake_mask |= live.writer.wake_bit();
+        if let Some(archive) = &mut self.archive {
+            let number = live.writer.count();
+            archive.push(Entry::Sample(key, number, sample.clone()));
+        }
+        live.newest = Some(sample);
+    }
+
+    /// Ends a tick: hands the archive what was appended since the last call, and wakes the readers of
+    /// it. No system call when nobody waits.
+    pub fn finish(&mut self) {
+        if let Some(archive) = &mut self.archive
+            && !archive.entries.is_empty()
+        {
+            archive.journal.submit(&mut archive.entries);
+        }
         self.segment.wake(std::mem::take(&mut self.wake_mask));
     }
 
@@ -64,16 +134,35 @@ impl<'c> Streams<'c> {
         descriptor: &Descriptor,
         depth: Option<u32>,
     ) -> Result<StreamKey, StreamError> {
-        let writer = self
-            .segment
-            .register(descriptor, depth, self.clock.now_ns())?;
+        // Lives are told apart and ordered by this time, also when the clock was set back.
+        let life = self.clock.now_ns().max(self.newest_life.saturating_add(1));
+        let writer = self.segment.register(descriptor, depth, life)?;
+        self.newest_life = life;
         let key = self.free.pop().unwrap_or_else(|| {
-            self.writers.push(None);
-            u32::try_from(self.writers.len() - 1).expect("bounded by the segment")
+            self.live.push(None);
+            u32::try_from(self.live.len() - 1).expect("bounded by the segment")
         });
-        self.writers[key as usize] = Some(writer);
+        if let Some(archive) = &mut self.archive {
+            let declared = Declared {
+                descriptor: Arc::new(descriptor.clone()),
+                life,
+                depth: writer.depth(),
+            };
+            archive.push(Entry::Declare(StreamKey(key), declared));
+        }
+        self.live[key as usize] = Some(Live {
+            writer,
+            newest: None,
+        });
         Ok(StreamKey(key))
     }
+}
+
+/// A writer that breaks its own declaration is a defect, not an operating condition.
+fn defect(error: &StreamError) -> bool {
+    debug_assert!(false, "{error}");
+    warn!(%error, "sample dropped");
+    false
 }
 
 impl Sink for Streams<'_> {
@@ -92,9 +181,12 @@ impl Sink for Streams<'_> {
     }
 
     fn retire(&mut self, key: StreamKey) {
-        if let Some(writer) = self.writers.get_mut(key.0 as usize).and_then(Option::take) {
-            self.segment.retire(writer);
+        if let Some(live) = self.live.get_mut(key.0 as usize).and_then(Option::take) {
+            self.segment.retire(live.writer);
             self.free.push(key.0);
+            if let Some(archive) = &mut self.archive {
+                archive.push(Entry::Retire(key));
+            }
         }
     }
 
@@ -103,14 +195,33 @@ impl Sink for Streams<'_> {
     }
 
     fn confirm(&mut self, key: StreamKey, looked_ns: i64) {
-        if let Some(Some(writer)) = self.writers.get_mut(key.0 as usize) {
-            writer.confirm(looked_ns);
+        let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
+            return;
+        };
+        // Forward only: the looks of an insight are those of its stalest input.
+        let old = |s: &&Sample| {
+            let age_ns = looked_ns.saturating_sub(s.ts);
+            age_ns > 0 && age_ns.unsigned_abs() >= self.repeat_ns
+        };
+        let Some(newest) = live.newest.as_ref().filter(old) else {
+            live.writer.confirm(looked_ns);
+            return;
+        };
+        let again = Sample {
+            ts: looked_ns,
+            ..newest.clone()
+        };
+        match live.writer.append(&again) {
+            Ok(()) => self.appended(key, again),
+            Err(error) => {
+                defect(&error);
+            }
         }
     }
 
     fn expect_interval(&mut self, key: StreamKey, interval_ns: i64) {
-        if let Some(Some(writer)) = self.writers.get(key.0 as usize) {
-            self.segment.expect_interval(writer, interval_ns);
+        if let Some(Some(live)) = self.live.get(key.0 as usize) {
+            self.segment.expect_interval(&live.writer, interval_ns);
         }
     }
 }
@@ -151,5 +262,118 @@ impl Sink for Facts<'_, '_> {
     fn expect_interval(&mut self, key: StreamKey, interval_ns: i64) {
         self.graph.interval(key, interval_ns);
         self.streams.expect_interval(key, interval_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use barograph_model::{Kind, Labels, ManualClock, NS_PER_S, Name, Unit, ValueType};
+    use barograph_stream::SegmentConfig;
+
+    use super::*;
+
+    const REPEAT_NS: i64 = 240 * NS_PER_S;
+
+    /// A stream of a segment of its own, what is done to it, and how many samples its ring has then.
+    struct Bench {
+        _dir: tempfile::TempDir,
+        clock: ManualClock,
+        segment: Option<Segment>,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("segment");
+            let segment = Segment::create(&path, SegmentConfig::new("n"), 1).unwrap();
+            Self {
+                _dir: dir,
+                clock: ManualClock::at(1_000 * NS_PER_S),
+                segment: Some(segment),
+            }
+        }
+
+        fn streams(&mut self) -> Streams<'_> {
+            let segment = self.segment.take().unwrap();
+            Streams::new(segment, &self.clock, None, REPEAT_NS)
+        }
+    }
+
+    fn declare(streams: &mut Streams<'_>, value_type: ValueType) -> StreamKey {
+        let descriptor = Descriptor {
+            name: Name::new("a.b").unwrap(),
+            labels: Labels::none(),
+            value_type,
+            unit: Unit::new("").unwrap(),
+            kind: Kind::State,
+            help: String::new(),
+        };
+        streams.declare(&descriptor, None).unwrap()
+    }
+
+    fn count(streams: &Streams<'_>, key: StreamKey) -> u64 {
+        streams.live[key.0 as usize]
+            .as_ref()
+            .unwrap()
+            .writer
+            .count()
+    }
+
+    fn sample(s: i64, value: i64) -> Sample {
+        Sample::measured(s * NS_PER_S, value)
+    }
+
+    #[test]
+    fn a_value_that_holds_is_appended_again_and_is_no_change() {
+        let mut bench = Bench::new();
+        let mut streams = bench.streams();
+        let key = declare(&mut streams, ValueType::Int);
+        for (s, value, changed, expect) in [
+            (1_000, 7, true, 1),
+            (1_001, 7, false, 1),
+            (1_239, 7, false, 1),
+            (1_240, 7, false, 2),
+            (1_241, 7, false, 2),
+            (1_242, 8, true, 3),
+            (1_480, 8, false, 3),
+            (1_482, 8, false, 4),
+            // The clock was set back.
+            (900, 8, false, 5),
+            (901, 8, false, 5),
+        ] {
+            assert_eq!(streams.look(key, &sample(s, value)), changed, "at {s}");
+            assert_eq!(count(&streams, key), expect, "at {s}");
+        }
+    }
+
+    #[test]
+    fn what_is_only_confirmed_is_appended_again_too() {
+        let mut bench = Bench::new();
+        let mut streams = bench.streams();
+        let key = declare(&mut streams, ValueType::Text);
+        streams.confirm(key, 999 * NS_PER_S);
+        assert_eq!(count(&streams, key), 0, "there is nothing to repeat");
+        let text = Sample::measured(1_000 * NS_PER_S, Value::text("calm"));
+        streams.put(key, &text);
+        for (s, expect) in [(1_239, 1), (700, 1), (1_240, 2), (1_241, 2), (1_480, 3)] {
+            streams.confirm(key, s * NS_PER_S);
+            assert_eq!(count(&streams, key), expect, "at {s}");
+        }
+        let newest = streams.live[0].as_ref().unwrap().newest.clone().unwrap();
+        assert_eq!((newest.ts, newest.value), (1_480 * NS_PER_S, text.value));
+    }
+
+    #[test]
+    fn a_later_life_has_a_later_name() {
+        let mut bench = Bench::new();
+        let mut streams = bench.streams();
+        let key = declare(&mut streams, ValueType::Int);
+        let first = streams.newest_life;
+        streams.retire(key);
+        // The clock stands: what is registered anew is another life all the same.
+        let again = declare(&mut streams, ValueType::Int);
+        assert_eq!(again, key, "keys are used again");
+        assert_eq!(streams.newest_life, first + 1);
+        assert_eq!(count(&streams, again), 0);
     }
 }

@@ -67,6 +67,22 @@ pub enum ModelError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A length of time that cannot be read.
+    #[error(
+        "{text:?} is not a length of time: give nanoseconds, or a number with ns, us, ms, s, min, h or d (like 10s)"
+    )]
+    Duration {
+        /// The refused text.
+        text: String,
+    },
+    /// An instant that cannot be read.
+    #[error(
+        "{text:?} is not a time: give nanoseconds since the epoch, RFC 3339 (like 2026-11-20T08:00:00Z) or how long ago (like -1h)"
+    )]
+    Instant {
+        /// The refused text.
+        text: String,
+    },
 }
 
 /// A dotted stream name, unit last: `disk.read.bytes`.

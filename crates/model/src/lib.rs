@@ -13,6 +13,7 @@ mod pattern;
 mod sample;
 mod sink;
 mod sql;
+mod time_text;
 
 pub use buckets::Buckets;
 pub use clock::{Clock, ManualClock, NS_PER_S};
@@ -27,3 +28,4 @@ pub use pattern::{Pattern, Selector};
 pub use sample::{Quality, Sample, TEXT_BYTES_MAX, Value, ValueType};
 pub use sink::{Sink, StreamKey};
 pub use sql::{ResultFormat, SqlEngine, SqlFault, SqlFaultKind, SqlLimits, SqlReply, SqlRequest};
+pub use time_text::{duration_ns, instant_ns};

@@ -24,12 +24,17 @@ use crate::params::Params;
 use crate::rights::{Token, Way, check_control};
 use crate::view::{View, Views};
 use crate::watch::{self, EVERY_MS_DEFAULT, EVERY_MS_MAX, EVERY_MS_MIN, QUEUED_MAX, Watcher};
-use crate::{Control, Limits, NodeInfo};
+use crate::{ArchiveVerb, Control, Limits, NodeInfo};
 
 /// Answers about the present that are made at once; more wait.
 pub const SMALL_ANSWERS_MAX: usize = 4;
 /// Control statements and tests of them at once; more are refused as busy.
 pub const STATEMENTS_MAX: usize = 2;
+
+/// What works on the archive is below this path…
+pub const ARCHIVE_PATH: &str = "/api/v1/archive/";
+/// …and may take so long.
+pub const ARCHIVE_TIME_MAX: Duration = Duration::from_secs(3600);
 
 const JSON: &str = "application/json";
 const ARROW: &str = "application/vnd.apache.arrow.stream";
@@ -289,6 +294,20 @@ pub async fn change_insight(
     let permit = blocking::permit(&app.room.statements, "control statements")?;
     let (made, _) = blocking::run(permit, move || Ok(app.control.execute(&sql)?)).await?;
     Ok(axum::Json(made).into_response())
+}
+
+/// `POST /api/v1/archive/seal` and `/compact`: needs the right to control.
+pub async fn archive(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    request: Request,
+    verb: ArchiveVerb,
+) -> Answer {
+    check_control(way, &app.token, request.headers())?;
+    Params::parse(request.uri().query(), &[])?;
+    let permit = blocking::permit(&app.room.statements, "control statements")?;
+    let (done, _) = blocking::run(permit, move || Ok(app.control.archive(verb)?)).await?;
+    Ok(axum::Json(done).into_response())
 }
 
 /// `POST /api/v1/insights/test`: changes nothing, so whoever may read may ask.

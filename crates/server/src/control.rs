@@ -9,6 +9,17 @@ pub trait Control: Send + Sync {
     fn execute(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
     /// Says what the statement would give now, as `{"rows": […]}`, and changes nothing.
     fn test(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
+    /// Works on the archive and waits for it, for minutes if need be; says what was done.
+    fn archive(&self, verb: ArchiveVerb) -> Result<serde_json::Value, ControlFault>;
+}
+
+/// What the archive can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArchiveVerb {
+    /// Turn all of the log into Parquet.
+    Seal,
+    /// Seal, and merge the files of each hour.
+    Compact,
 }
 
 /// Why a control statement was not executed.

@@ -23,7 +23,7 @@ mod view;
 mod watch;
 
 pub use config::{Limits, NodeInfo, ServerConfig, ServerError};
-pub use control::{Control, ControlFault, ControlFaultKind};
+pub use control::{ArchiveVerb, Control, ControlFault, ControlFaultKind};
 pub use counts::Counts;
 pub use server::Server;
 pub use site::Site;

@@ -23,7 +23,7 @@ use crate::listen::{self, Listeners};
 use crate::rights::{Token, Way, check_asker};
 use crate::site::{Asset, CONTENT_SECURITY_POLICY, Site};
 use crate::view::Views;
-use crate::{Control, Limits, NodeInfo, ServerConfig, ServerError};
+use crate::{ArchiveVerb, Control, Limits, NodeInfo, ServerConfig, ServerError};
 
 /// Threads that wait for the network; answers are made on others.
 const WORKERS: usize = 2;
@@ -225,6 +225,18 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
             get(api::insights).post(api::change_insight),
         ),
         ("/api/v1/insights/test", post(api::test_insight)),
+        (
+            "/api/v1/archive/seal",
+            post(async |app, way, request| {
+                api::archive(app, way, request, ArchiveVerb::Seal).await
+            }),
+        ),
+        (
+            "/api/v1/archive/compact",
+            post(async |app, way, request| {
+                api::archive(app, way, request, ArchiveVerb::Compact).await
+            }),
+        ),
         ("/api/v1/sql", post(api::sql)),
     ]
 }
@@ -252,7 +264,10 @@ async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
         .get::<Way>()
         .copied()
         .unwrap_or(Way::Stranger);
-    let time_max = app.limits.request_time_max;
+    let time_max = match request.uri().path().starts_with(api::ARCHIVE_PATH) {
+        true => api::ARCHIVE_TIME_MAX,
+        false => app.limits.request_time_max,
+    };
     let mut response = match check_asker(way, request.uri(), request.headers()) {
         Err(fault) => fault.into_response(),
         Ok(()) => match tokio::time::timeout(time_max, next.run(request)).await {

@@ -68,6 +68,28 @@ fn faults_of_control_say_whose_they_are() {
 }
 
 #[test]
+fn the_archive_is_worked_on_by_those_who_may_control() {
+    let fixture = Fixture::new();
+    let line = "POST /api/v1/archive/seal";
+    let sealed = fixture.ask_unix(fixture.run_dir.control_socket(), line, &[], b"{}");
+    assert_eq!(
+        (sealed.status, sealed.json()),
+        (200, json!({ "sealed": true }))
+    );
+    let busy = fixture.ask_unix(
+        fixture.run_dir.control_socket(),
+        "POST /api/v1/archive/compact",
+        &[],
+        b"",
+    );
+    busy.expect_fault(503, "busy", "it was compact");
+    let without = fixture.ask(line, &[], b"{}");
+    without.expect_fault(401, "refused", "control.token in the run directory");
+    let read_side = fixture.ask_unix(fixture.run_dir.read_socket(), line, &[], b"");
+    read_side.expect_fault(401, "refused", "use control.sock");
+}
+
+#[test]
 fn files_have_the_modes_of_the_contract() {
     let mut fixture = Fixture::new();
     let mode = |path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;

@@ -10,7 +10,8 @@ use barograph_model::{
     SqlRequest, Unit, ValueType,
 };
 use barograph_server::{
-    Control, ControlFault, ControlFaultKind, Limits, NodeInfo, Server, ServerConfig, ServerError,
+    ArchiveVerb, Control, ControlFault, ControlFaultKind, Limits, NodeInfo, Server, ServerConfig,
+    ServerError,
 };
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
 use serde_json::{Value, json};
@@ -89,6 +90,16 @@ impl Control for FakeControl {
     fn test(&self, sql: &str) -> Result<Value, ControlFault> {
         self.execute(sql)
             .map(|_| json!({ "rows": [{ "value": 7 }] }))
+    }
+
+    fn archive(&self, verb: ArchiveVerb) -> Result<Value, ControlFault> {
+        match verb {
+            ArchiveVerb::Seal => Ok(json!({ "sealed": true })),
+            ArchiveVerb::Compact => Err(ControlFault {
+                kind: ControlFaultKind::Busy,
+                message: "it was compact".into(),
+            }),
+        }
     }
 }
 

@@ -109,6 +109,11 @@ impl StreamWriter {
         1 << (self.grant.slot as usize % WAKE_BITS)
     }
 
+    /// Samples that the ring holds.
+    pub fn depth(&self) -> u32 {
+        self.shape.depth
+    }
+
     /// Samples appended so far.
     pub fn count(&self) -> u64 {
         self.count

@@ -4,10 +4,12 @@
 use std::path::PathBuf;
 
 use barograph_agent::{Config, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT};
+use barograph_client::SystemClock;
+use barograph_model::Clock as _;
 use clap::Args;
 use serde_json::Value as Json;
 
-use super::{Target, format, output};
+use super::{Target, archive, format, output};
 
 /// Arguments of `baro doctor`.
 #[derive(Args)]
@@ -31,7 +33,25 @@ impl Doctor {
         }
         output::print(&table(&sources)?)?;
         output::print(&missing(&sources))?;
-        output::print(&state_of_insights(&insights))
+        output::print(&state_of_insights(&insights))?;
+        output::print(&self.state_of_archive())
+    }
+
+    /// Nothing without an agent: nobody writes history then.
+    fn state_of_archive(&self) -> String {
+        let document = archive::document(&self.target.run_dir()).filter(|_| !self.probe);
+        let now_ns = SystemClock::new().now_ns();
+        let lines = document
+            .map(|d| archive::lines(&d, now_ns))
+            .unwrap_or_default();
+        let lines = lines
+            .into_iter()
+            .enumerate()
+            .map(|(at, (what, line))| match at {
+                0 => format!("\n{what}: {line}\n"),
+                _ => format!("  {what:<7} {line}\n"),
+            });
+        lines.collect()
     }
 
     /// Sources and insights: as the agent reports them, or as they are found here and now.

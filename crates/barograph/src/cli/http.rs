@@ -9,20 +9,20 @@ use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use serde_json::Value as Json;
 
-/// How long an answer may take.
-const ANSWER_WAIT: Duration = Duration::from_secs(10);
+/// How long an answer to a statement may take.
+pub const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// Largest answer that is taken.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Posts JSON to `path` on the socket; an error answer becomes an error with its message.
-pub fn post(socket: &Path, path: &str, body: &Json) -> anyhow::Result<Json> {
+pub fn post(socket: &Path, path: &str, body: &Json, wait: Duration) -> anyhow::Result<Json> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        tokio::time::timeout(ANSWER_WAIT, exchange(socket, path, body))
+        tokio::time::timeout(wait, exchange(socket, path, body))
             .await
-            .context("the agent did not answer in 10 s")?
+            .with_context(|| format!("the agent did not answer in {} s", wait.as_secs()))?
     })
 }
 

@@ -88,6 +88,7 @@ fn control(target: &Target, statement: &str) -> anyhow::Result<Json> {
         &target.run_dir().control_socket(),
         "/api/v1/insights",
         &json!({ "sql": statement }),
+        http::ANSWER_WAIT,
     )
 }
 
@@ -105,6 +106,7 @@ fn test(target: &Target, statement: &str) -> anyhow::Result<()> {
         &target.run_dir().read_socket(),
         "/api/v1/insights/test",
         &body,
+        http::ANSWER_WAIT,
     )?;
     if target.json {
         return output::print_json(&answer);

@@ -1,6 +1,7 @@
 //! The commands, one file each, and what they share: exit codes 0 (done), 1 (what was asked for
 //! failed) and 2 (wrong use).
 
+mod archive;
 mod doctor;
 mod format;
 mod generate;
@@ -56,6 +57,8 @@ enum Command {
     Sql(sql::Sql),
     /// Make, drop, list and explain insights
     Insight(insight::Insight),
+    /// Look after history: what is kept, whether it is whole, and ways to have it otherwise
+    Archive(archive::ArchiveCommand),
     /// Say what every source sees, what is missing and what would help
     Doctor(doctor::Doctor),
     /// Measure what a disk can do, gently and only by reading
@@ -159,6 +162,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Watch(watch) => watch.run(),
         Command::Sql(sql) => sql.run(),
         Command::Insight(insight) => insight.run(),
+        Command::Archive(archive) => archive.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Probe(probe) => probe.run(),
         Command::Top(top) => top.run(),

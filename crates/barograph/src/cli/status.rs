@@ -1,8 +1,10 @@
 //! `baro status`: whether an agent lives, and what it holds.
 
+use barograph_client::SystemClock;
+use barograph_model::Clock as _;
 use clap::Args;
 
-use super::{Target, format, output};
+use super::{Target, archive, format, output};
 
 /// Arguments of `baro status`.
 #[derive(Args)]
@@ -18,15 +20,17 @@ impl Status {
         let status = observer.status()?;
         let run_dir = self.target.run_dir();
         let http = http_address(&run_dir);
+        let archive = archive::document(&run_dir);
         if self.target.json {
             let mut json = barograph_client::status_json(&status);
             json["run_dir"] = run_dir.path().display().to_string().into();
             json["http"] = http.into();
+            json["archive"] = archive.into();
             output::print_json(&json)?;
         } else {
             let state = if status.alive { "alive" } else { "dead" };
             let beat = format::age(status.heartbeat_age_ns);
-            let rows = [
+            let mut rows = vec![
                 ("node", status.node.clone()),
                 (
                     "agent",
@@ -43,6 +47,9 @@ impl Status {
                 ("page", http.unwrap_or_else(|| "off".into())),
                 ("run dir", run_dir.path().display().to_string()),
             ];
+            if let Some(document) = archive {
+                rows.extend(archive::lines(&document, SystemClock::new().now_ns()));
+            }
             let text: String = rows
                 .iter()
                 .map(|(what, value)| format!("{what:<8} {value}\n"))

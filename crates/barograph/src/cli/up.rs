@@ -32,6 +32,12 @@ pub struct Up {
     /// Where what must survive a restart lies [default: $XDG_STATE_HOME/barograph or /var/lib/barograph]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// Where history lies [default: "archive" in the state directory]
+    #[arg(long, value_name = "DIR")]
+    archive_dir: Option<PathBuf>,
+    /// Keep no history
+    #[arg(long, conflicts_with = "archive_dir")]
+    no_archive: bool,
     /// Tree to read in place of /
     #[arg(long, value_name = "DIR")]
     sys_root: Option<PathBuf>,
@@ -71,6 +77,8 @@ impl Up {
         config.http = self.http.unwrap_or(config.http);
         config.run_dir = self.run_dir.unwrap_or(config.run_dir);
         config.state_dir = self.state_dir.unwrap_or(config.state_dir);
+        config.archive.dir = self.archive_dir.unwrap_or(config.archive.dir);
+        config.archive.enabled &= !self.no_archive;
         config.sources.sys_root = self.sys_root.unwrap_or(config.sources.sys_root);
         Ok(config)
     }

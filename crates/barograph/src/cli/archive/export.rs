@@ -1,0 +1,115 @@
+//! `baro archive export`: samples of a time, for other programs.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use barograph_archive::{ExportTo, Series, export};
+use barograph_client::SystemClock;
+use barograph_model::{Clock as _, Selector, Span, instant_ns};
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use super::Place;
+use crate::cli::{Usage, output};
+
+/// What to write.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// A directory: an archive of its own, partitioned as ours is
+    Parquet,
+    /// Lines of comma-separated values below their names
+    Csv,
+    /// A JSON object a line
+    Jsonl,
+}
+
+/// Arguments of `baro archive export`.
+#[derive(Args)]
+pub struct Export {
+    /// Streams, as a pattern like disk.*{device=vda}; several add up [default: all]
+    #[arg(long = "match", value_name = "PATTERN")]
+    patterns: Vec<String>,
+    /// From when on: nanoseconds, RFC 3339 or how long ago (-1h) [default: the beginning]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    start: Option<String>,
+    /// Up to when, this instant left out [default: the end]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    stop: Option<String>,
+    /// Form of what is written
+    #[arg(long, value_enum, default_value = "parquet")]
+    format: Form,
+    /// A new directory for parquet, a new file for others; `-`: standard output
+    #[arg(long, value_name = "PATH")]
+    out: PathBuf,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Export {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<()> {
+        let span = self.span(SystemClock::new().now_ns())?;
+        let selectors = self
+            .patterns
+            .iter()
+            .map(|text| Selector::parse(text).map_err(|e| Usage(e.to_string()).into()))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let wanted = |series: &Series| {
+            let of = &series.descriptor;
+            let meant = |s: &Selector| s.matches(of.name.as_str(), &of.labels);
+            selectors.is_empty() || selectors.iter().any(meant)
+        };
+        let to_stdout = self.out == Path::new("-");
+        if to_stdout && self.format == Form::Parquet {
+            return Err(Usage("parquet is a directory: give --out DIR".into()).into());
+        }
+        let dir = self.place.existing_dir()?;
+        let samples = match self.format {
+            Form::Parquet => export(&dir, &wanted, span, ExportTo::Parquet(&self.out), &mut |_| {})?,
+            form => {
+                let mut out = self.open(to_stdout)?;
+                let to = match form {
+                    Form::Csv => ExportTo::Csv(&mut out),
+                    _ => ExportTo::JsonLines(&mut out),
+                };
+                let samples = export(&dir, &wanted, span, to, &mut |_| {})?;
+                out.flush()?;
+                samples
+            }
+        };
+        match (to_stdout, self.place.json()) {
+            (true, _) => Ok(()),
+            (_, true) => output::print_json(&json!({ "samples": samples })),
+            _ => output::print(&format!("{samples} samples in {}\n", self.out.display())),
+        }
+    }
+
+    fn open(&self, to_stdout: bool) -> anyhow::Result<BufWriter<Box<dyn Write>>> {
+        if to_stdout {
+            return Ok(BufWriter::new(Box::new(io::stdout().lock())));
+        }
+        // What is there already is not ours to overwrite.
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&self.out)
+            .with_context(|| format!("cannot make {}", self.out.display()))?;
+        Ok(BufWriter::new(Box::new(file)))
+    }
+
+    fn span(&self, now_ns: i64) -> anyhow::Result<Span> {
+        let at = |text: &Option<String>| -> anyhow::Result<Option<i64>> {
+            let text = text.as_deref();
+            let read = text.map(|text| instant_ns(text, now_ns)).transpose();
+            read.map_err(|e| Usage(e.to_string()).into())
+        };
+        let from = at(&self.start)?.unwrap_or(i64::MIN);
+        let to = at(&self.stop)?.map_or(i64::MAX, |stop| stop.saturating_sub(1));
+        if from > to {
+            return Err(Usage("--stop is not after --start".into()).into());
+        }
+        Ok(Span { from, to })
+    }
+}

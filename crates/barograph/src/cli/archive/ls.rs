@@ -1,0 +1,288 @@
+//! `baro archive ls`: what is kept, by tier and day or file by file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use barograph_archive::{PartInfo, PartKind, Tier, View};
+use barograph_model::Span;
+use clap::Args;
+use serde_json::{Value as Json, json};
+
+use super::Place;
+use crate::cli::{format, output};
+
+/// Arguments of `baro archive ls`.
+#[derive(Args)]
+pub struct Ls {
+    /// List every file
+    #[arg(long)]
+    files: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Parts that are told in one line.
+#[derive(Default)]
+struct Sum {
+    files: u64,
+    rows: u64,
+    bytes: u64,
+    span: Option<Span>,
+}
+
+impl Sum {
+    fn add(&mut self, part: &PartInfo) {
+        self.files += 1;
+        self.rows += part.rows;
+        self.bytes += part.bytes;
+        if part.rows > 0 {
+            let before = self.span.unwrap_or(part.span);
+            self.span = Some(Span {
+                from: before.from.min(part.span.from),
+                to: before.to.max(part.span.to),
+            });
+        }
+    }
+
+    fn of<'a>(parts: impl Iterator<Item = &'a PartInfo>) -> Self {
+        let mut sum = Self::default();
+        parts.for_each(|part| sum.add(part));
+        sum
+    }
+
+    fn json(&self) -> Json {
+        json!({
+            "files": self.files, "rows": self.rows, "bytes": self.bytes,
+            "from_ts": self.span.map(|s| s.from), "to_ts": self.span.map(|s| s.to),
+            "bytes_per_row": ratio(self.bytes, self.rows),
+        })
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let time = |ts: Option<i64>| ts.map_or_else(String::new, moment);
+        let per_row = ratio(self.bytes, self.rows);
+        vec![
+            self.files.to_string(),
+            self.rows.to_string(),
+            format::number(self.bytes as f64, "bytes"),
+            per_row.map_or_else(String::new, |bytes| format!("{bytes:.2} B")),
+            time(self.span.map(|s| s.from)),
+            time(self.span.map(|s| s.to)),
+        ]
+    }
+}
+
+fn ratio(bytes: u64, rows: u64) -> Option<f64> {
+    (rows > 0).then(|| bytes as f64 / rows as f64)
+}
+
+impl Ls {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<()> {
+        let (dir, view) = self.place.view()?;
+        if self.place.json() {
+            return output::print_json(&listing(&dir, &view));
+        }
+        let parts = view.parts();
+        if self.files {
+            output::print(&files(&dir, &parts))?;
+        } else {
+            output::print(&days(&parts))?;
+        }
+        output::print(&summary(&dir, &view, &parts))
+    }
+}
+
+/// `log` or the tier.
+fn kind(part: &PartInfo) -> &'static str {
+    match part.kind {
+        PartKind::Log => "log",
+        PartKind::Parquet(tier) => tier.as_str(),
+        PartKind::Memory => "memory",
+    }
+}
+
+/// The place of a kind in listings: the log, then the tiers, finest first.
+fn rank(part: &PartInfo) -> u8 {
+    match part.kind {
+        PartKind::Memory | PartKind::Log => 0,
+        PartKind::Parquet(Tier::Raw) => 1,
+        PartKind::Parquet(Tier::Second) => 2,
+        PartKind::Parquet(Tier::Minute) => 3,
+        PartKind::Parquet(Tier::Hour) => 4,
+    }
+}
+
+/// The UTC day of the first row.
+fn day(part: &PartInfo) -> String {
+    at(part.span.from).map_or_else(String::new, |t| t.strftime("%Y-%m-%d").to_string())
+}
+
+fn moment(ts: i64) -> String {
+    at(ts).map_or_else(String::new, |t| t.strftime("%Y-%m-%d %H:%M:%S").to_string())
+}
+
+fn at(ts: i64) -> Option<jiff::Timestamp> {
+    jiff::Timestamp::from_nanosecond(ts.into()).ok()
+}
+
+type Groups<'a> = BTreeMap<(&'a str, u8, &'static str, String), Sum>;
+
+/// Sums by node, kind and day.
+fn grouped(parts: &[PartInfo]) -> Groups<'_> {
+    let mut groups = Groups::new();
+    for part in parts {
+        let key = (&*part.node, rank(part), kind(part), day(part));
+        groups.entry(key).or_default().add(part);
+    }
+    groups
+}
+
+fn days(parts: &[PartInfo]) -> String {
+    let rows: Vec<Vec<String>> = grouped(parts)
+        .into_iter()
+        .map(|((node, _, kind, day), sum)| {
+            let head = [node.to_owned(), kind.to_owned(), day];
+            head.into_iter().chain(sum.cells()).collect()
+        })
+        .collect();
+    let headings = [
+        "NODE", "KIND", "DAY", "FILES", "ROWS", "BYTES", "PER ROW", "FROM", "TO",
+    ];
+    output::table(&headings, &[3, 4, 5, 6], &rows)
+}
+
+fn files(dir: &Path, parts: &[PartInfo]) -> String {
+    let mut parts: Vec<&PartInfo> = parts.iter().collect();
+    parts.sort_by(|a, b| (&a.node, rank(a), &a.path).cmp(&(&b.node, rank(b), &b.path)));
+    let rows: Vec<Vec<String>> = parts
+        .into_iter()
+        .map(|part| {
+            let mut cells = Sum::of(std::iter::once(part)).cells();
+            cells[0] = if part.copied { "copied" } else { "" }.into();
+            let head = [part.node.to_string(), kind(part).to_owned()];
+            let path = part.path.strip_prefix(dir).unwrap_or(&part.path);
+            let tail = [path.display().to_string()];
+            head.into_iter().chain(cells).chain(tail).collect()
+        })
+        .collect();
+    let headings = [
+        "NODE", "KIND", "COPY", "ROWS", "BYTES", "PER ROW", "FROM", "TO", "FILE",
+    ];
+    output::table(&headings, &[3, 4, 5], &rows)
+}
+
+/// The last lines: all of it, what a sample costs, and what was lost.
+fn summary(dir: &Path, view: &View, parts: &[PartInfo]) -> String {
+    let all = Sum::of(parts.iter());
+    let samples = Sum::of(parts.iter().filter(|p| rank(p) <= 1));
+    let mut text = format!(
+        "\n{} samples of {} series in {}, {} files, {}",
+        samples.rows,
+        view.series().len(),
+        format::number(all.bytes as f64, "bytes"),
+        all.files,
+        dir.display()
+    );
+    if let Some(bytes) = ratio(all.bytes, samples.rows) {
+        text += &format!("\n{bytes:.2} bytes per sample, tiers included");
+    }
+    for (node, losses) in view.losses() {
+        let json = json!({ "dir": "", "losses": losses });
+        for (_, line) in super::lines(&json, 0).into_iter().skip(1) {
+            text += &format!("\nlost on {node}: {line}");
+        }
+    }
+    text + "\n"
+}
+
+fn listing(dir: &Path, view: &View) -> Json {
+    let parts = view.parts();
+    let groups = grouped(&parts);
+    let groups = groups.iter().map(|((node, _, kind, day), sum)| {
+        let mut json = sum.json();
+        json["node"] = (*node).into();
+        json["kind"] = (*kind).into();
+        json["day"] = day.as_str().into();
+        json
+    });
+    let files = parts.iter().map(|part| {
+        let mut json = Sum::of(std::iter::once(part)).json();
+        json["node"] = (*part.node).into();
+        json["kind"] = kind(part).into();
+        json["path"] = part.path.display().to_string().into();
+        json["sequences"] = json!([part.sequences.0, part.sequences.1]);
+        json["copied"] = part.copied.into();
+        json
+    });
+    let samples = Sum::of(parts.iter().filter(|p| rank(p) <= 1)).rows;
+    let all = Sum::of(parts.iter());
+    let losses: serde_json::Map<String, Json> = view
+        .losses()
+        .into_iter()
+        .map(|(node, losses)| (node.to_string(), json!(losses)))
+        .collect();
+    json!({
+        "dir": dir.display().to_string(),
+        "series": view.series().len(),
+        "samples": samples,
+        "bytes": all.bytes,
+        "bytes_per_sample": ratio(all.bytes, samples),
+        "groups": groups.collect::<Vec<_>>(),
+        "files": files.collect::<Vec<_>>(),
+        "losses": losses,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(kind: PartKind, path: &str, rows: u64, from: i64) -> PartInfo {
+        PartInfo {
+            node: "n".into(),
+            kind,
+            path: path.into(),
+            rows,
+            bytes: 3 * rows,
+            span: Span {
+                from: from * 1_000_000_000,
+                to: (from + 5) * 1_000_000_000,
+            },
+            sequences: (1, 2),
+            copied: path.contains('2'),
+        }
+    }
+
+    #[test]
+    fn listings() {
+        let parts = [
+            part(PartKind::Parquet(Tier::Minute), "/a/1min/1.parquet", 2, 60),
+            part(PartKind::Parquet(Tier::Raw), "/a/raw/1.parquet", 100, 60),
+            part(PartKind::Parquet(Tier::Raw), "/a/raw/2.parquet", 50, 70),
+            part(PartKind::Parquet(Tier::Raw), "/a/raw/3.parquet", 7, 86_400),
+            part(PartKind::Log, "/a/nodes/n/log/4.log", 0, 0),
+        ];
+        let days = days(&parts);
+        assert_eq!(
+            format!("\n{days}"),
+            "
+NODE  KIND  DAY         FILES  ROWS  BYTES  PER ROW  FROM                 TO
+n     log   1970-01-01      1     0    0 B
+n     raw   1970-01-01      2   150  450 B   3.00 B  1970-01-01 00:01:00  1970-01-01 00:01:15
+n     raw   1970-01-02      1     7   21 B   3.00 B  1970-01-02 00:00:00  1970-01-02 00:00:05
+n     1min  1970-01-01      1     2    6 B   3.00 B  1970-01-01 00:01:00  1970-01-01 00:01:05
+"
+        );
+        let files = files(Path::new("/a"), &parts[..3]);
+        assert_eq!(
+            format!("\n{files}"),
+            "
+NODE  KIND  COPY    ROWS  BYTES  PER ROW  FROM                 TO                   FILE
+n     raw            100  300 B   3.00 B  1970-01-01 00:01:00  1970-01-01 00:01:05  raw/1.parquet
+n     raw   copied    50  150 B   3.00 B  1970-01-01 00:01:10  1970-01-01 00:01:15  raw/2.parquet
+n     1min             2    6 B   3.00 B  1970-01-01 00:01:00  1970-01-01 00:01:05  1min/1.parquet
+"
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! `baro archive seal` and `compact`: the living agent does it; where none lives, this process does.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use barograph_archive::{Archive, ArchiveConfig, Disk, KeepConfig, Keeper};
+use barograph_client::SystemClock;
+use clap::Args;
+use serde_json::{Value as Json, json};
+
+use super::{Place, agent_document};
+use crate::cli::{Usage, http, output};
+
+/// How long the agent may take: an archive of years is merged hour by hour.
+const ANSWER_WAIT: Duration = Duration::from_secs(3600);
+
+/// Arguments of `baro archive seal`.
+#[derive(Args)]
+pub struct Seal {
+    #[command(flatten)]
+    work: Work,
+}
+
+/// Arguments of `baro archive compact`.
+#[derive(Args)]
+pub struct Compact {
+    #[command(flatten)]
+    work: Work,
+}
+
+#[derive(Args)]
+struct Work {
+    /// With an archive of several nodes that no agent holds: which of them
+    #[arg(long)]
+    node: Option<String>,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Seal {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<()> {
+        let answer = self.work.run("seal", |keeper| {
+            keeper.seal()?;
+            Ok(json!({ "sealed": true }))
+        })?;
+        self.work.print(&answer, |_| {
+            "sealed: all of the log is Parquet now\n".into()
+        })
+    }
+}
+
+impl Compact {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<()> {
+        let answer = self.work.run("compact", |keeper| {
+            Ok(json!({ "replaced_files": keeper.compact()? }))
+        })?;
+        self.work.print(&answer, |answer| {
+            format!(
+                "compacted: {} files were replaced\n",
+                answer["replaced_files"]
+            )
+        })
+    }
+}
+
+impl Work {
+    fn run(
+        &self,
+        verb: &str,
+        here: impl FnOnce(&Keeper) -> anyhow::Result<Json>,
+    ) -> anyhow::Result<Json> {
+        let run_dir = self.place.target.run_dir();
+        let agent = agent_document(&run_dir)?;
+        let theirs = agent.as_ref().and_then(|agent| agent["archive"].as_str());
+        let wanted = self.place.archive_dir.as_deref();
+        // Another archive than the agent's is none of its business.
+        let same = wanted.is_none_or(|wanted| theirs.is_some_and(|theirs| is_same(wanted, theirs)));
+        if agent.is_some() && same && self.lives() {
+            let path = format!("/api/v1/archive/{verb}");
+            let socket = run_dir.control_socket();
+            return http::post(&socket, &path, &json!({}), ANSWER_WAIT);
+        }
+        let dir = self.place.existing_dir()?;
+        let keeper = self.hold(&dir)?;
+        here(&keeper)
+    }
+
+    fn lives(&self) -> bool {
+        let status = self.place.target.observer().and_then(|o| Ok(o.status()?));
+        status.is_ok_and(|status| status.alive)
+    }
+
+    /// Takes the archive for this process. Nothing ages and nothing is shed by it: what is kept is for
+    /// the agent's configuration to say, which is not known here.
+    fn hold(&self, dir: &Path) -> anyhow::Result<Keeper> {
+        let config = ArchiveConfig {
+            bytes_max: u64::MAX,
+            free_bytes_min: 0,
+            keep: KeepConfig {
+                raw_ns: i64::MAX,
+                second_ns: i64::MAX,
+                minute_ns: i64::MAX,
+                hour_ns: i64::MAX,
+            },
+            ..ArchiveConfig::new(dir, self.node(dir)?)
+        };
+        let clock = Arc::new(SystemClock::new());
+        Keeper::start(config, Arc::new(Disk), clock)
+            .with_context(|| "no agent does it, so this process tried itself")
+    }
+
+    fn node(&self, dir: &Path) -> anyhow::Result<String> {
+        if let Some(node) = &self.node {
+            return Ok(node.clone());
+        }
+        let view = Archive::open(dir).view()?;
+        let mut nodes: Vec<String> = view.parts().iter().map(|p| p.node.to_string()).collect();
+        nodes.sort();
+        nodes.dedup();
+        match nodes.as_slice() {
+            [node] => Ok(node.clone()),
+            [] => anyhow::bail!("{} holds nothing", dir.display()),
+            many => Err(Usage(format!("give --node, one of {}", many.join(", "))).into()),
+        }
+    }
+
+    fn print(&self, answer: &Json, text: impl FnOnce(&Json) -> String) -> anyhow::Result<()> {
+        match self.place.json() {
+            true => output::print_json(answer),
+            false => output::print(&text(answer)),
+        }
+    }
+}
+
+fn is_same(wanted: &Path, theirs: &str) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| PathBuf::from(path));
+    real(wanted) == real(Path::new(theirs))
+}

@@ -1,0 +1,162 @@
+"""History when things go wrong: the agent is killed, the disk is full, the bound is reached."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from harness import QUICK, Agent, eventually
+
+Start = Callable[..., Agent]
+
+ROUNDS = int(os.environ.get("BARO_KILL_ROUNDS", "12"))
+# As small as they may be, so that a short life has many of them.
+SMALL = "segment_bytes_max = 65536\nsegment_seconds_max = 1\n"
+
+
+def document(agent: Agent) -> dict[str, Any]:
+    """What the agent says of its archive."""
+    return agent.ask("status")["archive"]
+
+
+def verified(agent: Agent) -> dict[str, Any]:
+    """What a verification says of an archive that must be whole."""
+    found = agent.ask("archive", "verify")
+    assert found["findings"] == [] and found["twice"] == 0
+    return found
+
+
+def test_killed_at_random_moments_nothing_is_there_twice_or_missing(start: Start) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    agent = start(config=f'[archive]\ndurable = ["*"]\n{SMALL}{QUICK}')
+    for _ in range(ROUNDS):
+        time.sleep(chance.random() * 1.5)
+        seen = agent.ask("archive", "ls")["samples"]
+        if chance.random() < 0.3:
+            agent.ask("archive", "seal")
+        time.sleep(chance.random() * 0.2)
+        assert agent.process
+        agent.process.kill()
+        agent.process.wait()
+        after = verified(agent)
+        assert after["samples"] >= seen, "what a reader saw is still there"
+        assert after["missing"] == 0
+        agent.start()
+        again = verified(agent)
+        assert again["samples"] >= after["samples"] and again["missing"] == 0
+    assert agent.stop() == 0
+    agent.ask("archive", "seal")
+    rows = duckdb.sql(
+        f"SELECT count(*), count(DISTINCT number), min(number), max(number) "
+        f"FROM read_parquet('{agent.archive_dir}/raw/**/*.parquet') GROUP BY name, labels, life"
+    ).fetchall()
+    assert rows and all(row == (row[0], row[0], 1, row[0]) for row in rows)
+    lives = duckdb.sql(
+        f"SELECT count(DISTINCT life) FROM read_parquet('{agent.archive_dir}/raw/**/*.parquet') "
+        "WHERE name = 'memory.total.bytes'"
+    ).fetchone()
+    assert lives and lives[0] > ROUNDS // 2
+
+
+def test_a_torn_tail_is_cut_and_counted(start: Start) -> None:
+    agent = start()
+    eventually(lambda: document(agent)["samples"] > 100, "samples on disk")
+    assert agent.process
+    agent.process.kill()
+    agent.process.wait()
+    log = max((agent.archive_dir / "nodes").rglob("*.log"))
+    before = agent.ask("archive", "ls")["samples"]
+    with log.open("ab") as file:
+        file.write(os.urandom(1000))
+    assert agent.ask("archive", "ls")["samples"] == before, "a reader sees what is whole"
+    agent.start()
+    assert document(agent)["losses"]["torn_bytes"] >= 1000
+    assert "they were cut" in agent.out("status")
+    assert verified(agent)["samples"] >= before
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB; only root may make one."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"cannot mount a small file system: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: Path) -> None:
+    """Takes all room that is left."""
+    with (folder / "ballast").open("ab") as file, suppress(OSError):
+        for _ in range(16 << 20 >> 12):
+            file.write(b"\0" * 4096)
+            file.flush()
+
+
+def test_a_full_disk_takes_history_and_nothing_else(start: Start, small: Path) -> None:
+    config = f"[archive]\nfree_bytes_min = 65536\n{SMALL}{QUICK}"
+    agent = start("--archive-dir", small / "archive", config=config)
+    eventually(lambda: document(agent)["files"] > 0, "something sealed")
+
+    def in_trouble() -> Any:
+        fill(small)
+        found = document(agent)
+        return found["trouble"] and found["losses"]["shed_samples"] and found
+
+    found = eventually(in_trouble, "trouble is told, and the oldest is shed", seconds=60)
+    assert any(word in found["trouble"].lower() for word in ("space", "full", "free")), found["trouble"]
+    assert "history is not written" in eventually(
+        lambda: fill(small) or "history" in (agent.value("node.outlook.text") or "") and agent.value("node.outlook.text"),
+        "the outlook says so",
+    )  # fmt: skip
+    # All else goes on.
+    before = agent.ask("streams", "agent.cpu.seconds")[0]["samples"]
+    eventually(lambda: agent.ask("streams", "agent.cpu.seconds")[0]["samples"] > before, "it observes")
+    assert not agent.latest("memory.total.bytes")[0]["stale"]
+    assert agent.sql("SELECT value FROM memory_total_bytes WHERE newest")
+    assert agent.post_sql("SELECT value FROM memory_total_bytes WHERE newest").status == 200
+
+    (small / "ballast").unlink()
+    eventually(lambda: document(agent)["trouble"] == "", "it is written again")
+    count = document(agent)["samples"]
+    eventually(lambda: document(agent)["samples"] > count, "more and more")
+    assert verified(agent)["samples"] > 0
+    assert agent.stop() == 0
+
+
+def test_raw_samples_go_when_they_are_old_and_tiers_stay(start: Start) -> None:
+    agent = start(config=f"[archive]\nkeep_raw_days = 0.00003\n{SMALL}{QUICK}")
+
+    def kinds() -> dict[str, float]:
+        groups = agent.ask("archive", "ls")["groups"]
+        return {group["kind"]: group["from_ts"] for group in groups if group["rows"]}
+
+    first = eventually(lambda: {"raw", "1min"} <= set(found := kinds()) and found, "something sealed")
+    eventually(lambda: kinds().get("raw", 1 << 63) > first["raw"], "the oldest raw samples are gone")
+    assert kinds()["1min"] <= first["1min"]
+    assert document(agent)["trouble"] == ""
+
+
+def test_the_bound_of_bytes_holds(start: Start) -> None:
+    bytes_max = 1 << 20
+    config = f"[archive]\nbytes_max = {bytes_max}\n{SMALL}" + QUICK.replace("200", "10")
+    agent = start(config=config)
+    shed = eventually(lambda: document(agent)["losses"]["shed_samples"], "the oldest is shed", seconds=120)
+    assert shed > 0
+    found = agent.ask("archive", "ls")
+    # What is being written now and what is being made of it come on top.
+    assert found["bytes"] <= bytes_max + 4 * 65536, found["bytes"]
+    verified(agent)
