@@ -22,7 +22,7 @@ mod merge;
 mod output;
 #[doc(hidden)]
 pub mod parquet;
-mod recover;
+mod sweep;
 mod reduce;
 mod retain;
 mod scan;

@@ -117,7 +117,7 @@ impl Sealer {
         }
         for file in &victims.logs {
             next.sealed_through = file.sequence;
-            let Ok(log) = LogPart::open(&file.path, file.sequence) else {
+            let Ok(log) = LogPart::open(&file.path) else {
                 next.losses.corrupt_files += 1;
                 continue;
             };
