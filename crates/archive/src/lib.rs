@@ -7,12 +7,14 @@
 
 mod config;
 mod error;
+mod flusher;
 mod journal;
 mod keeper;
 mod layout;
 mod log;
 mod manifest;
 mod parquet;
+mod recover;
 mod retain;
 mod seal;
 mod series;
@@ -26,9 +28,11 @@ pub use error::ArchiveError;
 pub use journal::{Declared, Entry, Journal, Position};
 pub use keeper::{Keeper, Status};
 pub use layout::Layout;
+#[doc(hidden)] // For tests and fuzzing: a reader of archives has `View`.
+pub use log::{LogPart, LogSeries};
 pub use manifest::Losses;
 pub use series::{Archived, Series};
-pub use storage::{Disk, Storage};
+pub use storage::{Disk, OutFile, Storage};
 pub use tier::Tier;
 pub use verify::{Finding, Verified, verify};
 pub use view::{Archive, Chunk, PartInfo, PartKind, Scan, View};

@@ -2,4 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod crash;
+mod failing;
+mod journal;
+mod log;
+mod support;
 mod view;
