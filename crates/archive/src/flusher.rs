@@ -150,7 +150,9 @@ impl Flusher {
             self.shared.done.notify_all();
         }
         let now = self.clock.monotonic_ns();
-        self.progress.flushed_ns.store(now as u64, Ordering::Relaxed);
+        self.progress
+            .flushed_ns
+            .store(now as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -159,7 +161,9 @@ impl Flusher {
             ArchiveError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 format!("{error}: free some space; samples wait in memory, and then are lost")
             }
-            _ => format!("{error}: samples wait in memory until it can be written, and then are lost"),
+            _ => format!(
+                "{error}: samples wait in memory until it can be written, and then are lost"
+            ),
         };
         if first {
             tracing::error!("{trouble}");

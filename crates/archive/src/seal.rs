@@ -37,10 +37,7 @@ pub(crate) struct SealStatus {
 }
 
 /// What is sealed already, before anything is written: called once, with the lock held.
-pub(crate) fn begin(
-    _layout: &Layout,
-    _storage: &dyn Storage,
-) -> Result<SealStatus, ArchiveError> {
+pub(crate) fn begin(_layout: &Layout, _storage: &dyn Storage) -> Result<SealStatus, ArchiveError> {
     Ok(SealStatus::default())
 }
 

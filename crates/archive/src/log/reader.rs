@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use barograph_model::{Columns, Descriptor, SeriesId, Span, TEXT_BYTES_MAX, ValueType, Values};
 
 use super::format::{
-    Declaration, Frame, HEADER_BYTES, Header, HeaderFault, NO_SPAN, Parsed, RECORD_BYTES,
-    Record, Text, VERSION, kind, samples, union,
+    Declaration, Frame, HEADER_BYTES, Header, HeaderFault, NO_SPAN, Parsed, RECORD_BYTES, Record,
+    Text, VERSION, kind, samples, union,
 };
 use super::scan;
 use crate::{ArchiveError, Losses};
@@ -151,7 +151,9 @@ impl LogPart {
     /// The file's length now.
     pub(crate) fn length(&self) -> Result<u64, ArchiveError> {
         let metadata = self.file.metadata();
-        Ok(metadata.map_err(|e| io_error("look at", &self.path, e))?.len())
+        Ok(metadata
+            .map_err(|e| io_error("look at", &self.path, e))?
+            .len())
     }
 
     /// Why the bytes behind the end are no frame; `None` when there are none.

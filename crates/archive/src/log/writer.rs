@@ -183,7 +183,11 @@ impl LogWriter {
 
     /// Segments that are not sealed, with the open one. Those up to `sealed` are.
     pub fn unsealed(&mut self, sealed: u64) -> impl Iterator<Item = &Kept> {
-        while self.kept.pop_front_if(|kept| kept.sequence <= sealed).is_some() {}
+        while self
+            .kept
+            .pop_front_if(|kept| kept.sequence <= sealed)
+            .is_some()
+        {}
         self.kept
             .iter()
             .chain(self.open.as_ref().map(|open| &open.kept))

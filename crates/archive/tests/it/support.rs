@@ -74,7 +74,11 @@ pub fn start(config: ArchiveConfig) -> Result<Keeper, ArchiveError> {
 }
 
 pub fn start_on(config: ArchiveConfig, storage: Arc<dyn Storage>) -> Result<Keeper, ArchiveError> {
-    Keeper::start(config, storage, Arc::new(barograph_stream::SystemClock::new()))
+    Keeper::start(
+        config,
+        storage,
+        Arc::new(barograph_stream::SystemClock::new()),
+    )
 }
 
 /// The log segments of the node, oldest first.
@@ -132,10 +136,15 @@ pub fn add(part: &LogPart, found: &mut Everything) {
 pub fn read(part: &LogPart, span: Span) -> Vec<(usize, Columns)> {
     let mut chunks = Vec::new();
     let all = |_: &barograph_archive::LogSeries| true;
-    part.read(&all, span, &AtomicBool::new(false), &mut |series, columns| {
-        chunks.push((series, columns));
-        Ok(())
-    })
+    part.read(
+        &all,
+        span,
+        &AtomicBool::new(false),
+        &mut |series, columns| {
+            chunks.push((series, columns));
+            Ok(())
+        },
+    )
     .unwrap();
     chunks
 }
