@@ -14,7 +14,7 @@ use crate::sets::Sets;
 use crate::snapshot::Node;
 use crate::sources::{RawSource, Selected};
 use crate::{
-    Archive, ArchiveConfig, ArchiveError, Disk, Layout, Series, Storage as _, Tier, View, sweep,
+    Archive, ArchiveConfig, ArchiveError, Disk, Series, Storage as _, Tier, View, sweep,
 };
 
 /// Where a selection goes.
@@ -175,12 +175,7 @@ fn export_parquet(
             place.is_some_and(|place| wanted(&view.series()[*place]))
         };
         let config = ArchiveConfig::new(dir, &*node.name);
-        let context = Context {
-            layout: Layout::new(dir, &node.name),
-            storage: Arc::new(Disk),
-            config,
-            stop: Arc::default(),
-        };
+        let context = Context::new(config, Arc::new(Disk), Arc::default());
         // Makes the directories.
         sweep::start(&context.layout, &node.name, &Disk)?;
         for sets in Sets::of(&node.sealed.manifest, &|sets| sets.has_raw(span)) {

@@ -67,15 +67,19 @@ pub(crate) struct Context {
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-/// What is sealed already, before anything is written: called once, with the lock held. What a crash left
-/// of the manifest is mended here; the rest is swept by [`run`].
-pub(crate) fn begin(
-    layout: &Layout,
-    node: &str,
-    storage: &dyn Storage,
-) -> Result<SealStatus, ArchiveError> {
-    let manifest = sweep::start(layout, node, storage)?;
-    Ok(status(&manifest, &Losses::default(), String::new()))
+impl Context {
+    pub(crate) fn new(
+        config: ArchiveConfig,
+        storage: Arc<dyn Storage>,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            layout: Layout::new(&config.root, &config.node),
+            config,
+            storage,
+            stop,
+        }
+    }
 }
 
 /// The sealer's thread: serves requests until the writer has gone.
@@ -100,7 +104,7 @@ pub(crate) struct Sealer {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) manifest: Manifest,
     /// What was lost according to log segments that were sealed since the start.
-    taken: Losses,
+    pub(crate) taken: Losses,
     shared: Arc<Mutex<SealStatus>>,
     target: Option<Box<dyn Target>>,
     /// Copies that the manifest does not know yet.
