@@ -54,6 +54,14 @@ pub enum ArchiveError {
         #[source]
         source: io::Error,
     },
+    /// A target for copies that cannot be used.
+    #[error("the target {url} is refused: {reason}")]
+    Target {
+        /// The target, as given.
+        url: String,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The reader asked for an end.
     #[error("the read was cancelled")]
     Cancelled,

@@ -17,6 +17,7 @@ mod retain;
 mod seal;
 mod series;
 mod storage;
+mod target;
 mod tier;
 mod verify;
 mod view;
@@ -29,6 +30,9 @@ pub use layout::Layout;
 pub use manifest::Losses;
 pub use series::{Archived, Series};
 pub use storage::{Disk, Storage};
+#[cfg(feature = "target")]
+pub use target::ObjectTarget;
+pub use target::Target;
 pub use tier::Tier;
 pub use verify::{Finding, Verified, verify};
 pub use view::{Archive, Chunk, PartInfo, PartKind, Scan, View};

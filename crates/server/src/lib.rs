@@ -3,13 +3,14 @@
 //!
 //! The server looks at the segment as any foreign process does and never touches the agent's loop.
 //! SQL comes through [`barograph_model::SqlEngine`], control through [`Control`]; it stands alone
-//! because it owns axum and the rights of those who ask.
+//! because it owns axum and the rights of those who ask. [`Exports`] sends samples elsewhere.
 
 mod api;
 mod blocking;
 mod config;
 mod control;
 mod counts;
+mod export;
 mod fault;
 mod json;
 mod listen;
@@ -25,5 +26,8 @@ mod watch;
 pub use config::{Limits, NodeInfo, ServerConfig, ServerError};
 pub use control::{Control, ControlFault, ControlFaultKind};
 pub use counts::Counts;
+pub use export::{
+    ExportConfig, ExportCounts, ExportHeaders, ExportStatus, Exporter, Exports, Receiver,
+};
 pub use server::Server;
 pub use site::Site;

@@ -10,7 +10,7 @@ use barograph_model::{Descriptor, Kind, NS_PER_S, Value, ValueType};
 use barograph_stream::Latest;
 
 use crate::Counts;
-use crate::view::View;
+use crate::view::{Stream, View};
 
 /// The type that scrapers look for.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -39,11 +39,7 @@ pub fn exposition(view: &View, now_ns: i64, counts: Counts) -> String {
         else {
             continue;
         };
-        let old_after_ns = view
-            .interval_ns(stream)
-            .saturating_mul(OLD_INTERVALS)
-            .max(OLD_NS_MIN);
-        if now_ns.saturating_sub(looked_ns) > old_after_ns {
+        if is_old(view, stream, looked_ns, now_ns) {
             old += 1;
             continue;
         }
@@ -75,8 +71,17 @@ pub fn exposition(view: &View, now_ns: i64, counts: Counts) -> String {
     out
 }
 
+/// Whether a stream that was last looked at then is too old to be given away as of now.
+pub(crate) fn is_old(view: &View, stream: &Stream, looked_ns: i64, now_ns: i64) -> bool {
+    let old_after_ns = view
+        .interval_ns(stream)
+        .saturating_mul(OLD_INTERVALS)
+        .max(OLD_NS_MIN);
+    now_ns.saturating_sub(looked_ns) > old_after_ns
+}
+
 /// Exposition name and type: counters end in `_total`, texts are the label of an `_info`.
-fn family_of(descriptor: &Descriptor) -> (String, &'static str) {
+pub(crate) fn family_of(descriptor: &Descriptor) -> (String, &'static str) {
     let name = format!("barograph_{}", descriptor.name.table());
     match (descriptor.value_type, descriptor.kind) {
         (ValueType::Text, _) => (format!("{name}_info"), "gauge"),
