@@ -8,7 +8,7 @@ use barograph_stream::RunDir;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::AgentError;
+use crate::{AgentError, ExportConfig};
 
 /// In the state directory: what `baro probe` measured.
 const PROBES_FILE: &str = "probes.toml";
@@ -32,6 +32,8 @@ pub struct Config {
     pub streams: StreamsConfig,
     /// Bounds of SQL that the agent runs for others.
     pub query: QueryConfig,
+    /// Who is sent this node's samples.
+    pub export: ExportConfig,
     /// What is observed, and how often.
     pub sources: SourcesConfig,
 }
@@ -46,6 +48,7 @@ impl Default for Config {
             insights: Vec::new(),
             streams: StreamsConfig::default(),
             query: QueryConfig::default(),
+            export: ExportConfig::default(),
             sources: SourcesConfig::default(),
         }
     }

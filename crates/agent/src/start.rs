@@ -9,7 +9,9 @@ use std::time::Duration;
 use barograph_insight::{Graph, Limits};
 use barograph_model::{Clock, Name, SqlLimits};
 use barograph_query::{PoolConfig, QueryPool};
-use barograph_server::{Limits as ServerLimits, NodeInfo, Server, ServerConfig};
+use barograph_server::{
+    ExportStatus, Exporter, Exports, Limits as ServerLimits, NodeInfo, Server, ServerConfig,
+};
 use barograph_source::Poller;
 use barograph_stream::{AgentLock, RunDir, Segment, SegmentConfig, SystemClock};
 use serde_json::json;
@@ -29,6 +31,7 @@ pub struct Agent {
     events: SyncSender<Event>,
     sampler: Option<JoinHandle<()>>,
     server: Option<Server>,
+    exporter: Option<Exporter>,
     _lock: AgentLock,
 }
 
@@ -36,6 +39,7 @@ impl Agent {
     /// Starts everything; returns when the first round of sources has been read.
     pub fn start(config: Config) -> Result<Self, AgentError> {
         let config = config.resolve()?;
+        let exports = config.export.prepare()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let run_dir = RunDir::new(&config.run_dir);
         let lock = run_dir.occupy()?;
@@ -51,6 +55,7 @@ impl Agent {
             events: events.clone(),
             sampler: None,
             server: None,
+            exporter: None,
             _lock: lock,
         };
         let (ready, first_round) = sync_channel(1);
@@ -62,11 +67,15 @@ impl Agent {
             segment,
             graph,
             insights,
+            exports.as_ref().map(Exports::status),
             ready,
         )?);
         // A source that hangs must not keep the others from being served.
         let _ = first_round.recv_timeout(FIRST_ROUND_WAIT);
         agent.server = Some(start_server(&config, &clock, &run_dir, events, started_ns)?);
+        if let Some(exports) = exports {
+            agent.exporter = Some(exports.start(run_dir, Arc::clone(&clock))?);
+        }
         agent.publish_addresses(started_ns)?;
         info!(node = config.node, run_dir = %config.run_dir.display(), "ready");
         Ok(agent)
@@ -118,6 +127,7 @@ impl Drop for Agent {
         {
             warn!("the sampling thread had panicked");
         }
+        drop(self.exporter.take());
         if let Some(server) = self.server.take() {
             server.stop();
         }
@@ -192,6 +202,7 @@ fn start_sampler(
     segment: Segment,
     graph: Graph,
     insights: Insights,
+    exports: Option<ExportStatus>,
     ready: SyncSender<()>,
 ) -> Result<JoinHandle<()>, AgentError> {
     // A full channel means that the loop is about to run anyway.
@@ -202,11 +213,11 @@ fn start_sampler(
         .name("baro-sampler".into())
         .spawn(move || {
             let poller = Poller::new(&sources, Arc::clone(&clock), wake);
-            EventLoop::new(&*clock, run_dir, receiver, poller, segment, graph, insights).run(
-                || {
+            EventLoop::new(&*clock, run_dir, receiver, poller, segment, graph, insights)
+                .with_exports(exports)
+                .run(|| {
                     let _ = ready.try_send(());
-                },
-            );
+                });
         })
         .map_err(AgentError::Thread)
 }

@@ -94,7 +94,7 @@ impl Line {
         let (now_ns, monotonic_ns) = (clock.now_ns(), clock.monotonic_ns());
         let is_urgent = match &mut self.work {
             Work::Otlp(_) => false,
-            Work::RemoteWrite(work) => work.look(view, now_ns),
+            Work::RemoteWrite(work) => work.look(view),
         };
         let is_due = monotonic_ns >= self.due_ns;
         if is_due {

@@ -12,6 +12,8 @@ mod receiver;
 mod remote_write;
 mod sender;
 mod status;
+#[cfg(test)]
+mod tests;
 mod thread;
 
 pub use receiver::{ExportConfig, ExportHeaders, Receiver};

@@ -83,9 +83,9 @@ impl RemoteWrite {
     }
 
     /// Looks at what there is; whether some ring is so full of news that it should not wait.
-    pub(super) fn look(&mut self, view: &Arc<View>, now_ns: i64) -> bool {
+    pub(super) fn look(&mut self, view: &Arc<View>) -> bool {
         if self.view.as_ref().is_none_or(|old| !Arc::ptr_eq(old, view)) {
-            self.follow(view, now_ns);
+            self.follow(view);
             self.view = Some(Arc::clone(view));
         }
         let mut is_urgent = false;
@@ -149,7 +149,7 @@ impl RemoteWrite {
     }
 
     /// Takes over the streams of a new directory. What an ended stream still had is lost.
-    fn follow(&mut self, view: &Arc<View>, now_ns: i64) {
+    fn follow(&mut self, view: &Arc<View>) {
         let mut before: HashMap<(usize, u16), Series> =
             self.series.drain(..).map(|s| (s.slot, s)).collect();
         let node = view.segment().node();
@@ -186,7 +186,6 @@ impl RemoteWrite {
         self.ended.extend(ended);
         self.ended.truncate(ENDED_MAX);
         self.turn = 0;
-        let _ = now_ns;
     }
 }
 
