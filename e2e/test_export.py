@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from harness import QUICK, STOP_SECONDS_MAX, Agent, baro, eventually
 
-# Metrics and streams that are compared.
-FREE, READ = "barograph_memory_free_bytes", "memory.free.bytes"
+# What is compared: it changes at every look.
+BUSY, STREAM = "barograph_cpu_busy_ratio", "cpu.busy.ratio"
 
 
 class Prometheus:
@@ -106,14 +106,14 @@ def held(agent: Agent, name: str) -> dict[int, float]:
 def test_prometheus_has_every_sample(start: Callable[..., Agent], prometheus: Prometheus) -> None:
     prometheus.start()
     agent = start("--node", "n-1", config=writing(prometheus.url))
-    eventually(lambda: len(prometheus.points(FREE)) >= 5, "samples in Prometheus")
-    ours = held(agent, READ)
-    eventually(lambda: prometheus.points(FREE).keys() >= ours.keys(), "all samples that there were")
-    there = prometheus.points(FREE)
+    eventually(lambda: len(prometheus.points(BUSY)) >= 5, "samples in Prometheus")
+    ours = held(agent, STREAM)
+    eventually(lambda: prometheus.points(BUSY).keys() >= ours.keys(), "all samples that there were")
+    there = prometheus.points(BUSY)
     assert ours == {ts: there[ts] for ts in ours}
     # Labels as in the exposition, and the same kinds of metrics.
-    (newest,) = prometheus.samples(FREE)
-    assert newest["metric"] == {"__name__": FREE, "node": "n-1"}
+    (newest,) = prometheus.samples(BUSY)
+    assert newest["metric"] == {"__name__": BUSY, "node": "n-1"}
     assert agent.value("export.sent.samples", "to=remote_write") > 0
     assert agent.value("export.lost.samples", "to=remote_write") == 0
     assert agent.value("export.failed.requests", "to=remote_write") == 0
@@ -122,16 +122,16 @@ def test_prometheus_has_every_sample(start: Callable[..., Agent], prometheus: Pr
 def test_prometheus_was_away(start: Callable[..., Agent], prometheus: Prometheus) -> None:
     prometheus.start()
     agent = start(config=writing(prometheus.url))
-    eventually(lambda: prometheus.points(FREE), "samples in Prometheus")
+    eventually(lambda: prometheus.points(BUSY), "samples in Prometheus")
     prometheus.kill()
     failed = eventually(lambda: agent.value("export.failed.requests", "to=remote_write"), "a failed request")
     assert failed > 0
-    away = len(held(agent, READ))
-    eventually(lambda: len(held(agent, READ)) > away + 5, "samples while it is away")
-    ours = held(agent, READ)
+    away = len(held(agent, STREAM))
+    eventually(lambda: len(held(agent, STREAM)) > away + 5, "samples while it is away")
+    ours = held(agent, STREAM)
     prometheus.start()
-    eventually(lambda: prometheus.points(FREE).keys() >= ours.keys(), "all samples that there were", 120)
-    there = prometheus.points(FREE)
+    eventually(lambda: prometheus.points(BUSY).keys() >= ours.keys(), "all samples that there were", 120)
+    there = prometheus.points(BUSY)
     assert ours == {ts: there[ts] for ts in ours}
     assert agent.value("export.lost.samples", "to=remote_write") == 0
 
@@ -140,14 +140,14 @@ def test_prometheus_was_away_too_long(start: Callable[..., Agent], prometheus: P
     prometheus.start()
     more = 'match = ["memory.*", "vm.*", "cpu.*"]\n[streams]\ndepth = 8\n'
     agent = start(config=writing(prometheus.url, more))
-    eventually(lambda: prometheus.points(FREE), "samples in Prometheus")
+    eventually(lambda: prometheus.points(BUSY), "samples in Prometheus")
     prometheus.kill()
     eventually(lambda: agent.value("export.failed.requests", "to=remote_write"), "a failed request")
-    last = max(held(agent, READ))
+    last = max(held(agent, STREAM))
     # Both rings turned round: what Prometheus has not is no longer here.
-    eventually(lambda: min(held(agent, READ)) > last, "a ring that is all new")
+    eventually(lambda: min(held(agent, STREAM)) > last, "a ring that is all new")
     prometheus.start()
-    eventually(lambda: max(prometheus.points(FREE), default=0) > last, "samples after it", 120)
+    eventually(lambda: max(prometheus.points(BUSY), default=0) > last, "samples after it", 120)
     eventually(lambda: agent.value("export.lost.samples", "to=remote_write"), "the loss is counted")
 
 
@@ -236,11 +236,11 @@ def test_otlp(start: Callable[..., Agent], collector: Collector, tmp_path: Path)
         if not stream["stale"] and stream["value"] is not None and not isinstance(stream["value"], str)
     }
     assert numeric and set(metrics) >= numeric
-    free = metrics[READ]
-    assert free.unit == "By" and free.WhichOneof("data") == "gauge"
-    ours = held(agent, READ)
-    (point,) = free.gauge.data_points
-    assert point.as_int in ours.values()
+    assert metrics["memory.free.bytes"].unit == "By"
+    busy = metrics[STREAM]
+    assert busy.unit == "1" and busy.WhichOneof("data") == "gauge"
+    (point,) = busy.gauge.data_points
+    assert point.as_double in held(agent, STREAM).values()
     sums = [metric for metric in scope.metrics if metric.WhichOneof("data") == "sum"]
     assert sums
     for metric in sums:
