@@ -62,7 +62,7 @@ def misfits(value: Any, kind: Any, path: str) -> Iterator[str]:
         tries = [list(misfits(value, each, path)) for each in inner]
         if all(tries):
             # The one that was meant is the one that went furthest.
-            yield from max(tries, key=lambda faults: len(faults[0]))
+            yield from max(tries, key=lambda faults: len(faults[0].split()[0]))
     elif kind in (Any, object) or isinstance(kind, typing.TypeVar):
         return
     elif origin is typing.Literal:
@@ -84,6 +84,8 @@ def misfits(value: Any, kind: Any, path: str) -> Iterator[str]:
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             yield f"{path} = {value!r} is no number"
     elif isinstance(kind, type) and hasattr(kind, "from_json"):
+        # Some lists the SDK leaves as they were.
+        value = kind.from_json(value) if isinstance(value, dict) else value
         if not isinstance(value, kind):
             yield f"{path} is no {kind.__name__}"
             return
