@@ -19,7 +19,6 @@ use crate::blocking::{self, HeldBody, MessageBody};
 use crate::counts::Counters;
 use crate::fault::Fault;
 use crate::json::{HistoryJson, LatestJson, StreamJson};
-use crate::metrics;
 use crate::params::Params;
 use crate::rights::{Token, Way, check_control};
 use crate::view::{View, Views};
@@ -72,7 +71,7 @@ impl App {
     }
 
     /// Makes a small answer from the current view on a thread that may compute.
-    async fn render(
+    pub async fn render(
         self: &Arc<Self>,
         content_type: &'static str,
         make: impl FnOnce(&Self, &View) -> Result<Vec<u8>, Fault> + Send + 'static,
@@ -117,15 +116,6 @@ pub async fn healthz(State(app): Shared) -> Answer {
     body["status"] = "stopped".into();
     body["error"] = fault.body()["error"].take();
     Ok((StatusCode::SERVICE_UNAVAILABLE, axum::Json(body)).into_response())
-}
-
-/// `GET /metrics`
-pub async fn metrics(State(app): Shared) -> Answer {
-    app.render(metrics::CONTENT_TYPE, |app, view| {
-        let counts = app.counters.now();
-        Ok(metrics::exposition(view, app.clock.now_ns(), counts).into_bytes())
-    })
-    .await
 }
 
 #[derive(Serialize)]
@@ -330,7 +320,7 @@ pub async fn sql(State(app): Shared, request: Request) -> Answer {
     Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
 }
 
-struct CancelOnDrop(Arc<AtomicBool>);
+pub struct CancelOnDrop(pub Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {

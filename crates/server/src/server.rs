@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::handler::Handler;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
@@ -20,6 +21,7 @@ use crate::api::{self, App, Room, SMALL_ANSWERS_MAX, STATEMENTS_MAX};
 use crate::counts::{Counters, Counts};
 use crate::fault::Fault;
 use crate::listen::{self, Listeners};
+use crate::prometheus::api as prometheus;
 use crate::rights::{Token, Way, check_asker};
 use crate::site::{Asset, CONTENT_SECURITY_POLICY, Site};
 use crate::view::Views;
@@ -215,7 +217,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
             get(async move |headers: HeaderMap| css.answer(&headers)),
         ),
         ("/healthz", get(api::healthz)),
-        ("/metrics", get(api::metrics)),
+        ("/metrics", get(prometheus::metrics)),
         ("/api/v1/status", get(api::status)),
         ("/api/v1/streams", get(api::streams)),
         ("/api/v1/latest", get(api::latest)),
@@ -228,7 +230,19 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         ),
         ("/api/v1/insights/test", post(api::test_insight)),
         ("/api/v1/sql", post(api::sql)),
+        ("/api/v1/query", both(prometheus::query)),
+        ("/api/v1/query_range", both(prometheus::query_range)),
+        ("/api/v1/series", both(prometheus::series)),
+        ("/api/v1/labels", both(prometheus::labels)),
+        ("/api/v1/label/{name}/values", get(prometheus::label_values)),
+        ("/api/v1/metadata", get(prometheus::metadata)),
+        ("/api/v1/status/buildinfo", get(prometheus::buildinfo)),
     ]
+}
+
+/// Prometheus' clients send forms either way.
+fn both<H: Handler<T, Arc<App>> + Clone, T: 'static>(handler: H) -> MethodRouter<Arc<App>> {
+    get(handler.clone()).post(handler)
 }
 
 fn routes(app: &Arc<App>) -> Router {
