@@ -10,7 +10,8 @@ use barograph_insight::{Graph, Limits};
 use barograph_model::{Clock, Name, SqlLimits};
 use barograph_query::{PoolConfig, QueryPool};
 use barograph_server::{
-    ExportStatus, Exporter, Exports, Limits as ServerLimits, NodeInfo, Server, ServerConfig,
+    ExportStatus, Exporter, Exports, Limits as ServerLimits, NodeInfo, RingPast, Server,
+    ServerConfig,
 };
 use barograph_source::Poller;
 use barograph_stream::{AgentLock, RunDir, Segment, SegmentConfig, SystemClock};
@@ -262,6 +263,7 @@ fn start_server(
         server,
         run_dir.clone(),
         sql,
+        Arc::new(RingPast::new(run_dir.clone())),
         control,
         Arc::clone(clock),
         info,

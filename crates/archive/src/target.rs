@@ -16,4 +16,10 @@ pub trait Target: Send {
     /// Copies the file `local` to `relative`, a path relative to the archive's root. Takes its time;
     /// when it returns, the copy is whole. An error says what to do, and the copy can be tried again.
     fn copy(&mut self, local: &Path, relative: &Path) -> Result<(), String>;
+
+    /// Removes a copy whose rows are in that of another file now; one that is gone is fine. A target that
+    /// cannot remove keeps both.
+    fn remove(&mut self, _relative: &Path) -> Result<(), String> {
+        Ok(())
+    }
 }

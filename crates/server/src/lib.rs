@@ -14,9 +14,10 @@ mod export;
 mod fault;
 mod json;
 mod listen;
-mod metrics;
 mod params;
+mod prometheus;
 mod rights;
+mod ring_past;
 mod server;
 mod site;
 mod stall;
@@ -29,5 +30,7 @@ pub use counts::Counts;
 pub use export::{
     ExportConfig, ExportCounts, ExportHeaders, ExportStatus, Exporter, Exports, Receiver,
 };
+pub use prometheus::promql;
+pub use ring_past::RingPast;
 pub use server::Server;
 pub use site::Site;

@@ -97,11 +97,21 @@ impl Target for ObjectTarget {
             .key(relative)
             .and_then(|key| self.runtime.block_on(copy(&*self.store, local, &key)));
         copied.map_err(|reason| {
-            format!(
-                "cannot copy {} to {}: {reason}",
-                relative.display(),
-                self.url
-            )
+            let (url, relative) = (&self.url, relative.display());
+            format!("cannot copy {relative} to {url}: {reason}")
+        })
+    }
+
+    fn remove(&mut self, relative: &Path) -> Result<(), String> {
+        let removed = self.key(relative).and_then(|key| {
+            match self.runtime.block_on(self.store.delete(&key)) {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+                Err(error) => Err(explain(error)),
+            }
+        });
+        removed.map_err(|reason| {
+            let (url, relative) = (&self.url, relative.display());
+            format!("cannot remove {relative} from {url}: {reason}")
         })
     }
 }
@@ -312,6 +322,10 @@ mod tests {
             target.copy(&local, relative).unwrap();
             assert!(std::fs::read(there.join(relative)).unwrap() == content);
         }
+        let relative = Path::new("raw/node=a%20b/date=2026-01-01/hour=07/0-3.parquet");
+        target.remove(relative).unwrap();
+        assert!(!there.join(relative).exists());
+        target.remove(relative).unwrap();
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::export::messages::{
 };
 use crate::export::sender::Protocol;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
-use crate::metrics::is_old;
+use crate::prometheus::exposition::is_old;
 use crate::view::{Stream, View};
 
 /// OTLP over HTTP, binary protobuf.

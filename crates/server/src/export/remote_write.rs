@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, Sample, Selector, ValueType};
+use barograph_model::{Sample, Selector, ValueType};
 use barograph_stream::StreamReader;
 use prost::Message as _;
 
@@ -16,7 +16,7 @@ use crate::export::messages::{Label, PromSample, TimeSeries, WriteRequest};
 use crate::export::sender::Protocol;
 use crate::export::status::Counters;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
-use crate::metrics::family_of;
+use crate::prometheus::names::{Exposed, exposed};
 use crate::view::{Stream, View};
 
 /// Remote write 1.0.
@@ -58,6 +58,7 @@ pub(super) struct RemoteWrite {
 #[derive(Debug)]
 struct Series {
     slot: (usize, u16),
+    exposed: Exposed,
     labels: Vec<Label>,
     labels_bytes: usize,
     handle: StreamReader,
@@ -191,9 +192,11 @@ impl RemoteWrite {
 
 impl Series {
     fn new(slot: (usize, u16), stream: &Stream, node: &str) -> Self {
-        let labels = labels_of(&stream.entry.descriptor, node);
+        let exposed = exposed(node, &stream.entry.descriptor);
+        let labels = labels_of(&exposed);
         Self {
             slot,
+            exposed,
             labels_bytes: bytes_of(&labels),
             labels,
             handle: stream.handle.clone(),
@@ -240,10 +243,9 @@ impl Series {
                 continue;
             }
             self.last_ms = timestamp;
-            let value = if value.is_nan() {
-                f64::from_bits(NAN)
-            } else {
-                value
+            let value = match self.exposed.scaled(value) {
+                value if value.is_nan() => f64::from_bits(NAN),
+                value => value,
             };
             room.take(SAMPLE_BYTES);
             room.samples += 1;
@@ -271,15 +273,11 @@ impl Room {
     }
 }
 
-/// The name of the exposition, the node and the stream's labels: sorted, none empty.
-fn labels_of(descriptor: &Descriptor, node: &str) -> Vec<Label> {
-    let (name, _) = family_of(descriptor);
-    let own = [("__name__", name.as_str()), ("node", node)];
-    let own = own
-        .into_iter()
-        .filter(|(n, _)| descriptor.labels.get(n).is_none());
-    let mut labels: Vec<Label> = own
-        .chain(descriptor.labels.iter())
+/// Name and labels of the exposition: sorted, none empty.
+fn labels_of(exposed: &Exposed) -> Vec<Label> {
+    let name = std::iter::once(("__name__", exposed.name.as_str()));
+    let mut labels: Vec<Label> = name
+        .chain(exposed.pairs())
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| Label {
             name: name.into(),

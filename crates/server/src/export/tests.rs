@@ -128,7 +128,7 @@ fn every_sample_goes_once() {
         lines(first.as_ref()),
         [
             "__name__=barograph_disk_busy_ratio,device=vda,node=n1: 0.5@0",
-            "__name__=barograph_disk_read_bytes_total,device=vda,node=n1: 1@0 2@1000",
+            "__name__=node_disk_read_bytes_total,device=vda,node=n1: 1@0 2@1000",
         ]
     );
     assert_eq!(first.unwrap().samples, 3);
