@@ -27,12 +27,15 @@ import browser
 import cache
 import counts
 import environment
+import prometheus
 from steps import LOGS, ROOT, Runner, StepFailed, Suite
 
 CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 BARO = ROOT / "target" / "debug" / "baro"
 # A writer with known streams, for the tests of readers.
 DEMO = ROOT / "target" / "debug" / "examples" / "demo_run_dir"
+# Copies files to an object store as the agent does.
+COPY = ROOT / "target" / "debug" / "examples" / "copy_to_target"
 DEMO_SEGMENT = ROOT / "target" / "debug" / "examples" / "demo_segment"
 EXTENSION = ROOT / "crates" / "query" / "extension"
 EXTENSION_TARGET = ROOT / "target" / "extension"
@@ -109,6 +112,7 @@ def pytest(suite: Suite, title: str, *paths: Path) -> None:
         env=environment.variables()
         | {
             "BARO_BIN": str(BARO),
+            "BARO_COPY": str(COPY),
             "BARO_DEMO": str(DEMO),
             "BARO_DEMO_SEGMENT": str(DEMO_SEGMENT),
             "BARO_SQLITE_SO": str(EXTENSION_TARGET / "debug" / "libbaro_sqlite.so"),
@@ -185,6 +189,8 @@ def e2e(suite: Suite) -> None:
     build_package(suite)
     build_extension(suite)
     build(suite)
+    if not prometheus.find_or_install():
+        suite.notes.append(f"without Prometheus: install {prometheus.PACKAGE}")
     pytest(suite, "pytest", ROOT / "e2e")
 
 

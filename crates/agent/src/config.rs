@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::archive_config::seconds;
-use crate::{AgentError, ArchiveConfig};
+use crate::{AgentError, ArchiveConfig, ExportConfig};
 
 /// In the state directory: what `baro probe` measured.
 const PROBES_FILE: &str = "probes.toml";
@@ -37,6 +37,8 @@ pub struct Config {
     pub archive: ArchiveConfig,
     /// Bounds of SQL that the agent runs for others.
     pub query: QueryConfig,
+    /// Who is sent this node's samples.
+    pub export: ExportConfig,
     /// What is observed, and how often.
     pub sources: SourcesConfig,
 }
@@ -52,6 +54,7 @@ impl Default for Config {
             streams: StreamsConfig::default(),
             archive: ArchiveConfig::default(),
             query: QueryConfig::default(),
+            export: ExportConfig::default(),
             sources: SourcesConfig::default(),
         }
     }

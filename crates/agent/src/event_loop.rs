@@ -7,6 +7,7 @@ use std::time::Duration;
 use barograph_archive::Status;
 use barograph_insight::{Executed, Graph};
 use barograph_model::{Clock, NS_PER_S};
+use barograph_server::ExportStatus;
 use barograph_source::Poller;
 use barograph_stream::{RunDir, Segment};
 use serde_json::Value as Json;
@@ -15,6 +16,7 @@ use tracing::{info, warn};
 use crate::archive_watch::ArchiveWatch;
 use crate::control::{Answer, Insights, Refusal};
 use crate::documents;
+use crate::export::ExportWatch;
 use crate::history::History;
 use crate::outlook::Outlook;
 use crate::saturation::Saturation;
@@ -72,6 +74,7 @@ pub struct EventLoop<'c> {
     insights: Insights,
     outlook: Outlook,
     self_watch: SelfWatch,
+    exports: Option<ExportWatch>,
     saturation: Saturation,
     history: Arc<History>,
     archive_watch: Option<ArchiveWatch>,
@@ -108,6 +111,7 @@ impl<'c> EventLoop<'c> {
             insights,
             outlook: Outlook::default(),
             self_watch,
+            exports: None,
             saturation: Saturation::new(BEAT_NS),
             history,
             archive_watch,
@@ -115,6 +119,12 @@ impl<'c> EventLoop<'c> {
             next_beat_ns: 0,
             next_documents_ns: 0,
         }
+    }
+
+    /// Tells what comes of the exports too, where there are any.
+    pub fn with_exports(mut self, status: Option<ExportStatus>) -> Self {
+        self.exports = status.map(|s| ExportWatch::new(s, &mut self.streams, BEAT_NS));
+        self
     }
 
     /// Samples until told to stop, then closes the segment. `ready` is called once, when every
@@ -203,6 +213,9 @@ impl<'c> EventLoop<'c> {
         self.look_at_archive(now_ns);
         let sentence = self.outlook.sentence(now_ns);
         self.self_watch.look(now_ns, &sentence, &mut self.streams);
+        if let Some(exports) = &mut self.exports {
+            exports.look(now_ns, &mut self.streams);
+        }
         let saturated = self.outlook.saturated(now_ns);
         self.saturation.look(now_ns, saturated, &mut self.streams);
     }

@@ -9,7 +9,10 @@ use std::time::Duration;
 use barograph_insight::{Graph, Limits};
 use barograph_model::{Clock, Name, SqlLimits};
 use barograph_query::{PoolConfig, QueryPool};
-use barograph_server::{Limits as ServerLimits, NodeInfo, Server, ServerConfig};
+use barograph_server::{
+    ExportStatus, Exporter, Exports, Limits as ServerLimits, NodeInfo, RingPast, Server,
+    ServerConfig,
+};
 use barograph_source::Poller;
 use barograph_stream::{AgentLock, RunDir, Segment, SegmentConfig, SystemClock};
 use serde_json::json;
@@ -30,6 +33,7 @@ pub struct Agent {
     events: SyncSender<Event>,
     sampler: Option<JoinHandle<()>>,
     server: Option<Server>,
+    exporter: Option<Exporter>,
     history: Arc<History>,
     _lock: AgentLock,
 }
@@ -38,6 +42,7 @@ impl Agent {
     /// Starts everything; returns when the first round of sources has been read.
     pub fn start(config: Config) -> Result<Self, AgentError> {
         let config = config.resolve()?;
+        let exports = config.export.prepare()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let run_dir = RunDir::new(&config.run_dir);
         let lock = run_dir.occupy()?;
@@ -56,6 +61,7 @@ impl Agent {
             events: events.clone(),
             sampler: None,
             server: None,
+            exporter: None,
             history,
             _lock: lock,
         };
@@ -65,6 +71,7 @@ impl Agent {
             graph,
             insights,
             history: Arc::clone(&agent.history),
+            exports: exports.as_ref().map(Exports::status),
         };
         let loops = (events.clone(), receiver);
         agent.sampler = Some(start_sampler(
@@ -78,6 +85,9 @@ impl Agent {
         agent.server = Some(start_server(
             &config, &clock, &run_dir, control, started_ns,
         )?);
+        if let Some(exports) = exports {
+            agent.exporter = Some(exports.start(run_dir, Arc::clone(&clock))?);
+        }
         agent.publish_addresses(started_ns)?;
         info!(node = config.node, run_dir = %config.run_dir.display(), "ready");
         Ok(agent)
@@ -130,6 +140,7 @@ impl Drop for Agent {
         {
             warn!("the sampling thread had panicked");
         }
+        drop(self.exporter.take());
         self.history.close();
         if let Some(server) = self.server.take() {
             server.stop();
@@ -199,6 +210,7 @@ struct Made {
     graph: Graph,
     insights: Insights,
     history: Arc<History>,
+    exports: Option<ExportStatus>,
 }
 
 fn start_sampler(
@@ -226,7 +238,7 @@ fn start_sampler(
                 history: made.history,
                 repeat_ns,
             };
-            EventLoop::new(&*clock, receiver, parts).run(|| {
+            EventLoop::new(&*clock, receiver, parts).with_exports(made.exports).run(|| {
                 let _ = ready.try_send(());
             });
         })
@@ -272,6 +284,7 @@ fn start_server(
         server,
         run_dir.clone(),
         sql,
+        Arc::new(RingPast::new(run_dir.clone())),
         Arc::new(control),
         Arc::clone(clock),
         info,

@@ -62,6 +62,14 @@ pub enum ArchiveError {
         /// Why, and what to do.
         reason: String,
     },
+    /// A target for copies that cannot be used.
+    #[error("the target {url} is refused: {reason}")]
+    Target {
+        /// The target, as given.
+        url: String,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The reader asked for an end.
     #[error("the read was cancelled")]
     Cancelled,

@@ -50,6 +50,9 @@ pub use log::{LogPart, LogSeries};
 pub use manifest::Losses;
 pub use series::{Archived, Series};
 pub use storage::{Disk, OutFile, Storage};
+pub use storage::{Disk, Storage};
+#[cfg(feature = "target")]
+pub use target::ObjectTarget;
 pub use target::Target;
 pub use tier::Tier;
 pub use verify::{Finding, Verified, verify};

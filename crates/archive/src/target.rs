@@ -5,6 +5,12 @@
 
 use std::path::Path;
 
+#[cfg(feature = "target")]
+mod object;
+
+#[cfg(feature = "target")]
+pub use object::ObjectTarget;
+
 /// Takes copies of sealed files.
 pub trait Target: Send {
     /// Copies the file `local` to `relative`, a path relative to the archive's root. Takes its time;

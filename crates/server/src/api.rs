@@ -10,7 +10,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest as _, RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use barograph_model::{Clock, ResultFormat, SqlEngine, SqlRequest};
+use barograph_model::{Clock, Past, ResultFormat, SqlEngine, SqlRequest};
 use hyper::body::Body as _;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, watch as signal};
@@ -19,7 +19,6 @@ use crate::blocking::{self, HeldBody, MessageBody};
 use crate::counts::Counters;
 use crate::fault::Fault;
 use crate::json::{HistoryJson, LatestJson, StreamJson};
-use crate::metrics;
 use crate::params::Params;
 use crate::rights::{Token, Way, check_control};
 use crate::view::{View, Views};
@@ -46,6 +45,7 @@ pub struct App {
     pub views: Views,
     pub clock: Arc<dyn Clock>,
     pub sql: Arc<dyn SqlEngine>,
+    pub past: Arc<dyn Past>,
     pub control: Arc<dyn Control>,
     pub info: NodeInfo,
     pub http: Option<String>,
@@ -76,7 +76,7 @@ impl App {
     }
 
     /// Makes a small answer from the current view on a thread that may compute.
-    async fn render(
+    pub async fn render(
         self: &Arc<Self>,
         content_type: &'static str,
         make: impl FnOnce(&Self, &View) -> Result<Vec<u8>, Fault> + Send + 'static,
@@ -121,15 +121,6 @@ pub async fn healthz(State(app): Shared) -> Answer {
     body["status"] = "stopped".into();
     body["error"] = fault.body()["error"].take();
     Ok((StatusCode::SERVICE_UNAVAILABLE, axum::Json(body)).into_response())
-}
-
-/// `GET /metrics`
-pub async fn metrics(State(app): Shared) -> Answer {
-    app.render(metrics::CONTENT_TYPE, |app, view| {
-        let counts = app.counters.now();
-        Ok(metrics::exposition(view, app.clock.now_ns(), counts).into_bytes())
-    })
-    .await
 }
 
 #[derive(Serialize)]
@@ -348,7 +339,7 @@ pub async fn sql(State(app): Shared, request: Request) -> Answer {
     Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
 }
 
-struct CancelOnDrop(Arc<AtomicBool>);
+pub struct CancelOnDrop(pub Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {

@@ -123,6 +123,14 @@ pub enum ServerError {
         /// What the system said.
         source: io::Error,
     },
+    /// A receiver of exports that is not to be used.
+    #[error("the export's {what} is refused: {reason}")]
+    Export {
+        /// What of it.
+        what: String,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The run directory refuses.
     #[error(transparent)]
     RunDir(#[from] StreamError),

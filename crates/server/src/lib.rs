@@ -3,19 +3,21 @@
 //!
 //! The server looks at the segment as any foreign process does and never touches the agent's loop.
 //! SQL comes through [`barograph_model::SqlEngine`], control through [`Control`]; it stands alone
-//! because it owns axum and the rights of those who ask.
+//! because it owns axum and the rights of those who ask. [`Exports`] sends samples elsewhere.
 
 mod api;
 mod blocking;
 mod config;
 mod control;
 mod counts;
+mod export;
 mod fault;
 mod json;
 mod listen;
-mod metrics;
 mod params;
+mod prometheus;
 mod rights;
+mod ring_past;
 mod server;
 mod site;
 mod stall;
@@ -25,5 +27,10 @@ mod watch;
 pub use config::{Limits, NodeInfo, ServerConfig, ServerError};
 pub use control::{ArchiveVerb, Control, ControlFault, ControlFaultKind};
 pub use counts::Counts;
+pub use export::{
+    ExportConfig, ExportCounts, ExportHeaders, ExportStatus, Exporter, Exports, Receiver,
+};
+pub use prometheus::promql;
+pub use ring_past::RingPast;
 pub use server::Server;
 pub use site::Site;

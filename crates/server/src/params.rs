@@ -90,7 +90,7 @@ impl Params {
 }
 
 /// Undoes `%41` and `+`.
-fn decode(text: &str) -> Result<String, Fault> {
+pub fn decode(text: &str) -> Result<String, Fault> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {

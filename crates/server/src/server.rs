@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::handler::Handler;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post};
-use barograph_model::{Clock, SqlEngine, near};
+use barograph_model::{Clock, Past, SqlEngine, near};
 use barograph_stream::RunDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
@@ -20,6 +21,7 @@ use crate::api::{self, App, Room, SMALL_ANSWERS_MAX, STATEMENTS_MAX};
 use crate::counts::{Counters, Counts};
 use crate::fault::Fault;
 use crate::listen::{self, Listeners};
+use crate::prometheus::api as prometheus;
 use crate::rights::{Token, Way, check_asker};
 use crate::site::{Asset, CONTENT_SECURITY_POLICY, Site};
 use crate::view::Views;
@@ -47,6 +49,7 @@ impl Server {
         config: ServerConfig,
         run_dir: RunDir,
         sql: Arc<dyn SqlEngine>,
+        past: Arc<dyn Past>,
         control: Arc<dyn Control>,
         clock: Arc<dyn Clock>,
         info: NodeInfo,
@@ -66,6 +69,7 @@ impl Server {
             views: Views::new(run_dir),
             clock,
             sql,
+            past,
             control,
             info,
             http: http.map(|address| format!("http://{address}")),
@@ -213,7 +217,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
             get(async move |headers: HeaderMap| css.answer(&headers)),
         ),
         ("/healthz", get(api::healthz)),
-        ("/metrics", get(api::metrics)),
+        ("/metrics", get(prometheus::metrics)),
         ("/api/v1/status", get(api::status)),
         ("/api/v1/streams", get(api::streams)),
         ("/api/v1/latest", get(api::latest)),
@@ -238,7 +242,19 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
             }),
         ),
         ("/api/v1/sql", post(api::sql)),
+        ("/api/v1/query", both(prometheus::query)),
+        ("/api/v1/query_range", both(prometheus::query_range)),
+        ("/api/v1/series", both(prometheus::series)),
+        ("/api/v1/labels", both(prometheus::labels)),
+        ("/api/v1/label/{name}/values", get(prometheus::label_values)),
+        ("/api/v1/metadata", get(prometheus::metadata)),
+        ("/api/v1/status/buildinfo", get(prometheus::buildinfo)),
     ]
+}
+
+/// Prometheus' clients send forms either way.
+fn both<H: Handler<T, Arc<App>> + Clone, T: 'static>(handler: H) -> MethodRouter<Arc<App>> {
+    get(handler.clone()).post(handler)
 }
 
 fn routes(app: &Arc<App>) -> Router {

@@ -10,7 +10,7 @@ use barograph_model::{
     SqlRequest, Unit, ValueType,
 };
 use barograph_server::{
-    ArchiveVerb, Control, ControlFault, ControlFaultKind, Limits, NodeInfo, Server, ServerConfig,
+    ArchiveVerb, Control, ControlFault, ControlFaultKind, Limits, NodeInfo, RingPast, Server, ServerConfig,
     ServerError,
 };
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
@@ -197,6 +197,7 @@ pub fn start(
         config,
         run_dir.clone(),
         sql.clone(),
+        Arc::new(RingPast::new(run_dir.clone())),
         Arc::new(FakeControl),
         clock.clone(),
         info,

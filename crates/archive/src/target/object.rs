@@ -1,0 +1,395 @@
+//! Copies in an object store: a directory (`file:///path`) or S3 (`s3://bucket/prefix`).
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::local::LocalFileSystem;
+use object_store::path::Path as Key;
+use object_store::{
+    Certificate, ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreExt as _, RetryConfig,
+    WriteMultipart,
+};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::ArchiveError;
+use crate::target::Target;
+
+/// A file of more bytes goes in parts of so many.
+const PART_BYTES: usize = 8 << 20;
+/// Most parts under way at once, each in memory.
+const PARTS_MAX: usize = 2;
+/// Longest time of one request.
+const REQUEST_MAX: Duration = Duration::from_secs(60);
+/// Longest wait for a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// How often a request is tried again before the copy is given up for now…
+const RETRIES_MAX: usize = 3;
+/// …and for how long at most.
+const RETRY_TIME_MAX: Duration = Duration::from_secs(30);
+/// Longest reason that is passed on, in characters.
+const REASON_CHARS_MAX: usize = 300;
+/// Most bytes of a file of certificates.
+const CA_BYTES_MAX: u64 = 1 << 20;
+
+/// What `target_options` may say.
+const OPTIONS: [&str; 4] = ["endpoint", "region", "allow_http", "ca_file"];
+
+/// An object store, and the threads to reach it.
+#[derive(Debug)]
+pub struct ObjectTarget {
+    url: String,
+    store: Arc<dyn ObjectStore>,
+    prefix: String,
+    runtime: Runtime,
+}
+
+impl ObjectTarget {
+    /// Opens `file:///path` or `s3://bucket/prefix`; nothing is connected yet. Options for S3:
+    /// `endpoint` (a url), `region`, `allow_http` (`true`: unencrypted beyond this machine too) and
+    /// `ca_file` (PEM, trusted besides the system's). Credentials come from the environment
+    /// (`AWS_ACCESS_KEY_ID`…), the container or the machine's role, never from options.
+    pub fn open(url: &str, options: &BTreeMap<String, String>) -> Result<Self, ArchiveError> {
+        let refuse = |reason: String| ArchiveError::Target {
+            url: url.into(),
+            reason,
+        };
+        let (store, prefix) = match url.split_once("://") {
+            Some(("file", path)) => open_directory(path, options),
+            Some(("s3", place)) => open_s3(place, options),
+            _ => Err("it must be file:///path or s3://bucket/prefix".into()),
+        }
+        .map_err(refuse)?;
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|source| ArchiveError::Thread {
+                name: "target",
+                source,
+            })?;
+        Ok(Self {
+            url: url.into(),
+            store,
+            prefix,
+            runtime,
+        })
+    }
+
+    fn key(&self, relative: &Path) -> Result<Key, String> {
+        let relative = relative.to_str().ok_or("its name is not UTF-8")?;
+        let whole = match self.prefix.as_str() {
+            "" => relative.to_owned(),
+            prefix => format!("{prefix}/{relative}"),
+        };
+        Key::parse(whole).map_err(|e| e.to_string())
+    }
+}
+
+impl Target for ObjectTarget {
+    fn copy(&mut self, local: &Path, relative: &Path) -> Result<(), String> {
+        let copied = self
+            .key(relative)
+            .and_then(|key| self.runtime.block_on(copy(&*self.store, local, &key)));
+        copied.map_err(|reason| {
+            let (url, relative) = (&self.url, relative.display());
+            format!("cannot copy {relative} to {url}: {reason}")
+        })
+    }
+
+    fn remove(&mut self, relative: &Path) -> Result<(), String> {
+        let removed = self.key(relative).and_then(|key| {
+            match self.runtime.block_on(self.store.delete(&key)) {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+                Err(error) => Err(explain(error)),
+            }
+        });
+        removed.map_err(|reason| {
+            let (url, relative) = (&self.url, relative.display());
+            format!("cannot remove {relative} from {url}: {reason}")
+        })
+    }
+}
+
+type Opened = Result<(Arc<dyn ObjectStore>, String), String>;
+
+fn open_directory(path: &str, options: &BTreeMap<String, String>) -> Opened {
+    if let Some(option) = options.keys().next() {
+        return Err(format!("a directory has no option {option:?}"));
+    }
+    if !path.starts_with('/') {
+        return Err("its path must be absolute, like file:///backup/barograph".into());
+    }
+    std::fs::create_dir_all(path).map_err(|e| format!("cannot make the directory: {e}"))?;
+    let store = LocalFileSystem::new_with_prefix(path).map_err(explain)?;
+    Ok((Arc::new(store.with_fsync(true)), String::new()))
+}
+
+fn open_s3(place: &str, options: &BTreeMap<String, String>) -> Opened {
+    let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+    let is_bucket = |b: u8| b.is_ascii_alphanumeric() || b".-_".contains(&b);
+    if bucket.is_empty() || !bucket.bytes().all(is_bucket) {
+        return Err("it names no bucket: s3://bucket/prefix".into());
+    }
+    for option in options.keys() {
+        if option.contains("key") || option.contains("token") {
+            return Err(
+                "credentials come from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"
+                    .into(),
+            );
+        }
+        if !OPTIONS.contains(&option.as_str()) {
+            let known = OPTIONS.join(", ");
+            return Err(format!("there is no option {option:?}; there is {known}"));
+        }
+    }
+    // Who installs a provider first decides; it is ring everywhere in this program.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+    if let Some(region) = options.get("region") {
+        builder = builder.with_region(region);
+    }
+    if let Some(endpoint) = options.get("endpoint") {
+        builder = builder.with_endpoint(endpoint);
+    }
+    let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
+    let endpoint = endpoint.unwrap_or_default();
+    let allow_http = match options.get("allow_http").map(String::as_str) {
+        Some("true") => true,
+        None | Some("false") => {
+            let by_environment =
+                builder.get_config_value(&AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
+            by_environment.as_deref() == Some("true") || is_local(&endpoint)
+        }
+        Some(other) => return Err(format!("allow_http = {other:?} must be true or false")),
+    };
+    if endpoint.starts_with("http://") && !allow_http {
+        return Err(
+            "its endpoint is unencrypted: use https://, or say allow_http = \"true\"".into(),
+        );
+    }
+    let mut client = ClientOptions::new()
+        .with_allow_http(allow_http)
+        .with_timeout(REQUEST_MAX)
+        .with_connect_timeout(CONNECT_MAX);
+    if let Some(path) = options.get("ca_file") {
+        for certificate in certificates(Path::new(path))? {
+            client = client.with_root_certificate(certificate);
+        }
+    }
+    let retry = RetryConfig {
+        max_retries: RETRIES_MAX,
+        retry_timeout: RETRY_TIME_MAX,
+        ..RetryConfig::default()
+    };
+    let store = builder
+        .with_client_options(client)
+        .with_retry(retry)
+        .build()
+        .map_err(explain)?;
+    Ok((Arc::new(store), prefix.trim_matches('/').to_owned()))
+}
+
+/// Whether an endpoint is `http://` on this machine.
+fn is_local(endpoint: &str) -> bool {
+    let Some(place) = endpoint.strip_prefix("http://") else {
+        return false;
+    };
+    let authority = place.split('/').next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(v6) => v6.split(']').next(),
+        None => authority.split(':').next(),
+    }
+    .unwrap_or_default();
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+fn certificates(path: &Path) -> Result<Vec<Certificate>, String> {
+    let fault = |reason: String| format!("ca_file {}: {reason}", path.display());
+    let mut pem = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(CA_BYTES_MAX).read_to_end(&mut pem))
+        .map_err(|e| fault(e.to_string()))?;
+    match Certificate::from_pem_bundle(&pem) {
+        Ok(found) if found.is_empty() => Err(fault("it holds no certificate (PEM)".into())),
+        found => found.map_err(|e| fault(e.to_string())),
+    }
+}
+
+async fn copy(store: &dyn ObjectStore, local: &Path, key: &Key) -> Result<(), String> {
+    let cannot_read = |e: std::io::Error| format!("cannot read {}: {e}", local.display());
+    let mut file = File::open(local).map_err(cannot_read)?;
+    let bytes = file.metadata().map_err(cannot_read)?.len();
+    if bytes <= PART_BYTES as u64 {
+        let mut body = Vec::new();
+        file.take(PART_BYTES as u64)
+            .read_to_end(&mut body)
+            .map_err(cannot_read)?;
+        store.put(key, body.into()).await.map_err(explain)?;
+    } else {
+        let upload = store.put_multipart(key).await.map_err(explain)?;
+        let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+        if let Err(reason) = send_parts(&mut upload, &mut file).await {
+            // What the store keeps of it otherwise costs its owner; the first error is the one to tell.
+            let _ = upload.abort().await;
+            return Err(reason);
+        }
+        upload.finish().await.map_err(explain)?;
+    }
+    let there = store.head(key).await.map_err(explain)?.size;
+    if there != bytes {
+        return Err(format!("{there} bytes arrived of {bytes}"));
+    }
+    Ok(())
+}
+
+async fn send_parts(upload: &mut WriteMultipart, file: &mut File) -> Result<(), String> {
+    loop {
+        let mut part = Vec::with_capacity(PART_BYTES);
+        file.take(PART_BYTES as u64)
+            .read_to_end(&mut part)
+            .map_err(|e| format!("cannot read it: {e}"))?;
+        if part.is_empty() {
+            return Ok(());
+        }
+        upload
+            .wait_for_capacity(PARTS_MAX - 1)
+            .await
+            .map_err(explain)?;
+        upload.put(Bytes::from(part));
+    }
+}
+
+/// An error of the store in one line: what is wrong and what to do about it.
+fn explain(error: object_store::Error) -> String {
+    use object_store::Error;
+    let advice = match &error {
+        Error::PermissionDenied { .. } => "permission denied: check the rights on it",
+        Error::Unauthenticated { .. } => "credentials refused: check AWS_ACCESS_KEY_ID and its key",
+        Error::NotFound { .. } => "not found: check the bucket's name",
+        _ => "failed",
+    };
+    // The innermost cause says most; bodies of answers are cut to their code.
+    let mut cause: &dyn std::error::Error = &error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    let whole = format!("{error}: {cause}");
+    let code = whole
+        .split_once("<Code>")
+        .and_then(|(_, rest)| rest.split_once("</Code>"));
+    let said = match code {
+        Some((code, _)) => code.to_owned(),
+        None if whole.contains('<') => whole.split('<').next().unwrap_or_default().to_owned(),
+        None => whole,
+    };
+    let said: String = said
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(REASON_CHARS_MAX)
+        .collect();
+    format!("{advice} ({})", said.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn a_directory_gets_the_same_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let there = dir.path().join("there/is none yet");
+        let url = format!("file://{}", there.display());
+        let mut target = ObjectTarget::open(&url, &BTreeMap::new()).unwrap();
+        let local = dir.path().join("local");
+        // Empty, one part exactly, one byte more, and not a multiple.
+        for bytes in [0, 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES - 7] {
+            let content: Vec<u8> = (0..bytes).map(|i| (i / 7) as u8).collect();
+            std::fs::write(&local, &content).unwrap();
+            let relative = Path::new("raw/node=a%20b/date=2026-01-01/hour=07/0-3.parquet");
+            target.copy(&local, relative).unwrap();
+            assert!(std::fs::read(there.join(relative)).unwrap() == content);
+        }
+        let relative = Path::new("raw/node=a%20b/date=2026-01-01/hour=07/0-3.parquet");
+        target.remove(relative).unwrap();
+        assert!(!there.join(relative).exists());
+        target.remove(relative).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_copied_says_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("file://{}", dir.path().display());
+        let mut target = ObjectTarget::open(&url, &BTreeMap::new()).unwrap();
+        let mut check = |local: &str, relative: &str, expect: &str| {
+            let error = target
+                .copy(&dir.path().join(local), Path::new(relative))
+                .unwrap_err();
+            assert!(error.contains(expect), "{error}");
+        };
+        check("none", "a/b", "cannot read");
+        std::fs::write(dir.path().join("file"), b"x").unwrap();
+        check("file", "../b", "cannot copy ../b to file://");
+        check("file", "file/below", "cannot copy file/below to file://");
+    }
+
+    #[test]
+    fn bad_targets_are_refused() {
+        let check = |url: &str, pairs: &[(&str, &str)], expect: &str| {
+            let error = ObjectTarget::open(url, &options(pairs))
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(expect), "{url}: {error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        };
+        check("", &[], "file:///path or s3://bucket/prefix");
+        check("gs://bucket", &[], "file:///path or s3://bucket/prefix");
+        check("file://relative", &[], "must be absolute");
+        check("file:///proc/none", &[], "cannot make the directory");
+        check("file:///tmp", &[("region", "x")], "has no option");
+        check("s3://", &[], "names no bucket");
+        check("s3://a:hunter2@b/", &[], "names no bucket");
+        check(
+            "s3://b",
+            &[("regoin", "x")],
+            "there is no option \"regoin\"",
+        );
+        let secret = [("secret_access_key", "hunter2")];
+        check("s3://b", &secret, "come from the environment");
+        let remote = [("endpoint", "http://s3.example")];
+        check("s3://b", &remote, "allow_http");
+        check("s3://b", &[("allow_http", "yes")], "must be true or false");
+        check("s3://b", &[("ca_file", "/none")], "ca_file /none");
+    }
+
+    #[test]
+    fn only_this_machine_is_local() {
+        for local in [
+            "http://127.0.0.1:9000",
+            "http://[::1]:9000/x",
+            "http://localhost",
+        ] {
+            assert!(is_local(local), "{local}");
+        }
+        for other in [
+            "https://127.0.0.1",
+            "http://127.0.0.1.example",
+            "http://10.0.0.1",
+            "",
+        ] {
+            assert!(!is_local(other), "{other}");
+        }
+    }
+}

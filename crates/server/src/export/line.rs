@@ -1,0 +1,185 @@
+//! One receiver's turn: what is due is made, sent, and tried again when that failed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barograph_model::Clock;
+use tracing::{info, warn};
+
+use crate::ServerError;
+use crate::export::Batch;
+use crate::export::otlp::{self, Otlp};
+use crate::export::receiver::Receiver;
+use crate::export::remote_write::{self, RemoteWrite};
+use crate::export::sender::{Backoff, Outcome, Sender, random};
+use crate::export::status::Counters;
+use crate::view::View;
+
+/// Most requests in one turn, so that another receiver has its own.
+const REQUESTS_PER_TURN_MAX: usize = 16;
+
+/// One receiver, what it is owed, and when.
+pub(super) struct Line {
+    work: Work,
+    sender: Sender,
+    counters: Arc<Counters>,
+    every_ns: i64,
+    /// Made and not delivered: tried again as it is.
+    pending: Option<Batch>,
+    due_ns: i64,
+    /// Nothing is sent before, for the receiver failed.
+    rest_until_ns: i64,
+    backoff: Backoff,
+    is_failing: bool,
+}
+
+enum Work {
+    Otlp(Otlp),
+    RemoteWrite(RemoteWrite),
+}
+
+impl Line {
+    pub(super) fn otlp(receiver: &Receiver) -> Result<Self, ServerError> {
+        let sender = Sender::new(receiver, &otlp::PROTOCOL)?;
+        let work = Work::Otlp(Otlp::new(receiver.select.clone()));
+        Ok(Self::new(
+            work,
+            sender,
+            Arc::new(Counters::new("otlp")),
+            receiver.every_ns,
+        ))
+    }
+
+    pub(super) fn remote_write(receiver: &Receiver) -> Result<Self, ServerError> {
+        let sender = Sender::new(receiver, &remote_write::PROTOCOL)?;
+        let counters = Arc::new(Counters::new("remote_write"));
+        let work = RemoteWrite::new(receiver.select.clone(), Arc::clone(&counters));
+        Ok(Self::new(
+            Work::RemoteWrite(work),
+            sender,
+            counters,
+            receiver.every_ns,
+        ))
+    }
+
+    fn new(work: Work, sender: Sender, counters: Arc<Counters>, every_ns: i64) -> Self {
+        Self {
+            work,
+            sender,
+            counters,
+            every_ns,
+            pending: None,
+            due_ns: 0,
+            rest_until_ns: 0,
+            backoff: Backoff::default(),
+            is_failing: false,
+        }
+    }
+
+    pub(super) fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Says where it goes.
+    pub(super) fn announce(&self) {
+        info!(
+            to = self.counters.to,
+            url = self.sender.shown(),
+            "exporting"
+        );
+    }
+
+    /// Does what is due now; ends early when `stopped`.
+    pub(super) fn turn(&mut self, view: &Arc<View>, clock: &dyn Clock, stopped: &dyn Fn() -> bool) {
+        let (now_ns, monotonic_ns) = (clock.now_ns(), clock.monotonic_ns());
+        let is_urgent = match &mut self.work {
+            Work::Otlp(_) => false,
+            Work::RemoteWrite(work) => work.look(view),
+        };
+        let is_due = monotonic_ns >= self.due_ns;
+        if is_due {
+            self.due_ns = monotonic_ns + self.every_ns;
+            if let Work::Otlp(work) = &mut self.work {
+                // Newer values take the place of what could not be sent.
+                let given_up = self.pending.take().map_or(0, |batch| batch.samples);
+                self.counters.lost(given_up + work.begin(view, now_ns));
+            }
+        }
+        let has_work = match &self.work {
+            Work::Otlp(_) => true,
+            Work::RemoteWrite(_) => is_due || is_urgent || self.pending.is_some(),
+        };
+        if !has_work || monotonic_ns < self.rest_until_ns {
+            return;
+        }
+        for _ in 0..REQUESTS_PER_TURN_MAX {
+            if self.pending.is_none() {
+                self.pending = match &mut self.work {
+                    Work::Otlp(work) => work.next(),
+                    Work::RemoteWrite(work) => work.next(now_ns),
+                };
+            }
+            let Some(batch) = self.pending.take_if(|_| !stopped()) else {
+                return;
+            };
+            let outcome = self.sender.post(&batch.body);
+            if !self.settle(batch, outcome, clock) {
+                return;
+            }
+        }
+        // There is more: go on at the next turn.
+        self.due_ns = match self.work {
+            Work::Otlp(_) => self.due_ns,
+            Work::RemoteWrite(_) => 0,
+        };
+    }
+
+    /// Books what came of a request; whether to go on at once.
+    fn settle(&mut self, batch: Batch, outcome: Outcome, clock: &dyn Clock) -> bool {
+        let (to, url) = (self.counters.to, self.sender.shown());
+        match outcome {
+            Outcome::Delivered(answer) => {
+                self.backoff.reset();
+                if std::mem::take(&mut self.is_failing) {
+                    info!(to, url, "exports arrive again");
+                }
+                let rejected = match self.work {
+                    Work::Otlp(_) => otlp::rejected(&answer).map_or(0, |(points, _)| points),
+                    Work::RemoteWrite(_) => 0,
+                };
+                let rejected = rejected.min(batch.samples);
+                self.counters.lost(rejected);
+                self.counters.sent(batch.samples - rejected);
+                true
+            }
+            Outcome::Refused(reason) => {
+                self.counters.failed();
+                self.counters.lost(batch.samples);
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    warn!(
+                        to,
+                        url, reason, "an export is refused, its samples are lost"
+                    );
+                }
+                // What refuses once mostly refuses again: not at full speed.
+                self.rest(None, clock);
+                false
+            }
+            Outcome::Later(reason, asked) => {
+                self.counters.failed();
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    warn!(to, url, reason, "an export failed and is tried again");
+                }
+                self.pending = Some(batch);
+                self.rest(asked, clock);
+                false
+            }
+        }
+    }
+
+    fn rest(&mut self, asked: Option<Duration>, clock: &dyn Clock) {
+        let wait = self.backoff.next(asked, random());
+        let wait_ns = i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX);
+        self.rest_until_ns = clock.monotonic_ns().saturating_add(wait_ns);
+    }
+}

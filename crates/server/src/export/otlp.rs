@@ -1,0 +1,252 @@
+//! OTLP metrics: the newest value of every stream that was looked at recently, as gauges and sums.
+//!
+//! It stands alone because names, units and start times are OpenTelemetry's here: dotted names as
+//! ours are, units in UCUM, and of a sum since when it is known.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use barograph_model::{Descriptor, Kind, Selector, Value};
+use barograph_stream::Latest;
+use prost::Message as _;
+
+use crate::export::messages::{
+    Data, ExportMetricsServiceRequest, ExportMetricsServiceResponse, Gauge, InstrumentationScope,
+    KeyValue, Metric, Number, NumberDataPoint, Resource, ResourceMetrics, ScopeMetrics, Sum,
+    Temporality,
+};
+use crate::export::sender::Protocol;
+use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
+use crate::prometheus::exposition::is_old;
+use crate::view::{Stream, View};
+
+/// OTLP over HTTP, binary protobuf.
+pub(super) const PROTOCOL: Protocol = Protocol {
+    path: "/v1/metrics",
+    headers: &[("content-type", "application/x-protobuf")],
+    // "Retryable response codes" of the OTLP specification.
+    passes: |status| matches!(status.as_u16(), 429 | 502 | 503 | 504),
+};
+
+/// Of each point: times, value and the message around it.
+const POINT_BYTES: usize = 40;
+
+/// Makes requests of the newest values.
+#[derive(Debug)]
+pub(super) struct Otlp {
+    select: Vec<Selector>,
+    /// Of each sum, by slot and generation: since when it is known.
+    starts: HashMap<(usize, u16), u64>,
+    waiting: VecDeque<Batch>,
+}
+
+impl Otlp {
+    pub(super) fn new(select: Vec<Selector>) -> Self {
+        Self {
+            select,
+            starts: HashMap::new(),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Takes the values as they are now; gives how many of the last round were never sent.
+    pub(super) fn begin(&mut self, view: &Arc<View>, now_ns: i64) -> u64 {
+        let given_up = self.waiting.iter().map(|batch| batch.samples).sum();
+        self.waiting.clear();
+        let node = view.segment().node();
+        let mut starts = HashMap::new();
+        let (mut metrics, mut points, mut bytes) = (Vec::<Metric>::new(), 0, 0);
+        for at in view.select(&self.select) {
+            let stream = &view.streams[at];
+            let Some((mut point, size)) = point(view, stream, now_ns) else {
+                continue;
+            };
+            let descriptor = &stream.entry.descriptor;
+            if descriptor.kind == Kind::Counter {
+                // What was counted before the first look is not ours to date: by the OTLP data model
+                // ("unknown start time") a sum then starts at its first point.
+                let slot = (stream.entry.slot, stream.entry.generation);
+                let known = self.starts.get(&slot).copied();
+                point.start_time_unix_nano = known.unwrap_or(point.time_unix_nano);
+                starts.insert(slot, point.start_time_unix_nano);
+            }
+            if points == BATCH_SAMPLES_MAX || (points > 0 && bytes + size > BATCH_BYTES_MAX) {
+                self.waiting
+                    .push_back(request(&node, std::mem::take(&mut metrics), points));
+                (points, bytes) = (0, 0);
+            }
+            points += 1;
+            bytes += size;
+            add(&mut metrics, descriptor, point);
+        }
+        if points > 0 {
+            self.waiting.push_back(request(&node, metrics, points));
+        }
+        self.starts = starts;
+        given_up
+    }
+
+    /// The next request of this round.
+    pub(super) fn next(&mut self) -> Option<Batch> {
+        self.waiting.pop_front()
+    }
+}
+
+/// Points that the receiver did not take though it said yes, and why.
+pub(super) fn rejected(answer: &[u8]) -> Option<(u64, String)> {
+    let partial = ExportMetricsServiceResponse::decode(answer)
+        .ok()?
+        .partial_success?;
+    let points = u64::try_from(partial.rejected_data_points).ok()?;
+    (points > 0).then_some((points, partial.error_message))
+}
+
+/// The newest number of a stream, unless it is old, and about how many bytes it takes.
+fn point(view: &View, stream: &Stream, now_ns: i64) -> Option<(NumberDataPoint, usize)> {
+    let Latest::Sample {
+        sample, looked_ns, ..
+    } = stream.handle.latest()
+    else {
+        return None;
+    };
+    if is_old(view, stream, looked_ns, now_ns) {
+        return None;
+    }
+    let value = match sample.value {
+        Value::Int(v) => Number::AsInt(v),
+        Value::Float(v) => Number::AsDouble(v),
+        Value::Bool(v) => Number::AsInt(v.into()),
+        Value::Text(_) => return None,
+    };
+    let descriptor = &stream.entry.descriptor;
+    let pairs = || descriptor.labels.iter().filter(|(_, v)| !v.is_empty());
+    let size = pairs().map(|(n, v)| n.len() + v.len() + 10).sum::<usize>()
+        + POINT_BYTES
+        + descriptor.name.as_str().len()
+        + descriptor.help.len();
+    let point = NumberDataPoint {
+        attributes: pairs().map(|(n, v)| KeyValue::new(n, v)).collect(),
+        start_time_unix_nano: 0,
+        time_unix_nano: u64::try_from(looked_ns).unwrap_or(0),
+        value: Some(value),
+    };
+    Some((point, size))
+}
+
+/// Puts a point into the metric of its name: streams come by name, so it is the last one or new.
+fn add(metrics: &mut Vec<Metric>, descriptor: &Descriptor, point: NumberDataPoint) {
+    let is_sum = descriptor.kind == Kind::Counter;
+    let unit = ucum(descriptor.unit.as_str());
+    let fits = |metric: &&mut Metric| {
+        metric.name == descriptor.name.as_str()
+            && metric.unit == unit
+            && matches!(metric.data, Some(Data::Sum(_))) == is_sum
+    };
+    if let Some(metric) = metrics.last_mut().filter(fits) {
+        match &mut metric.data {
+            Some(Data::Sum(sum)) => sum.data_points.push(point),
+            Some(Data::Gauge(gauge)) => gauge.data_points.push(point),
+            None => {}
+        }
+        return;
+    }
+    let data_points = vec![point];
+    let data = match is_sum {
+        true => Data::Sum(Sum {
+            data_points,
+            aggregation_temporality: Temporality::Cumulative.into(),
+            is_monotonic: true,
+        }),
+        false => Data::Gauge(Gauge { data_points }),
+    };
+    metrics.push(Metric {
+        name: descriptor.name.as_str().into(),
+        description: descriptor.help.clone(),
+        unit,
+        data: Some(data),
+    });
+}
+
+fn request(node: &str, metrics: Vec<Metric>, points: usize) -> Batch {
+    let scope = InstrumentationScope {
+        name: "barograph".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+    };
+    let attributes = [
+        ("host.name", node),
+        ("service.name", "barograph"),
+        // One agent a node: stable over restarts, so that series go on.
+        ("service.instance.id", node),
+    ];
+    let request = ExportMetricsServiceRequest {
+        resource_metrics: vec![ResourceMetrics {
+            resource: Some(Resource {
+                attributes: attributes.map(|(k, v)| KeyValue::new(k, v)).into(),
+            }),
+            scope_metrics: vec![ScopeMetrics {
+                scope: Some(scope),
+                metrics,
+            }],
+        }],
+    };
+    Batch {
+        body: request.encode_to_vec(),
+        samples: points as u64,
+    }
+}
+
+/// A unit of ours in UCUM (ucum.org): what is counted is an annotation in braces.
+fn ucum(unit: &str) -> String {
+    let (unit, per_second) = match unit.strip_suffix("/s") {
+        Some(unit) => (unit, "/s"),
+        None => (unit, ""),
+    };
+    let known = match unit {
+        "" => return per_second.trim_start_matches('/').into(),
+        "bytes" => "By",
+        "seconds" => "s",
+        "ratio" => "1",
+        "watts" => "W",
+        "joules" => "J",
+        "celsius" => "Cel",
+        "percent" => "%",
+        counted => return format!("{{{counted}}}{per_second}"),
+    };
+    format!("{known}{per_second}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units() {
+        let check = |unit: &str, expect: &str| assert_eq!(ucum(unit), expect, "{unit}");
+        check("bytes", "By");
+        check("bytes/s", "By/s");
+        check("seconds", "s");
+        check("ratio", "1");
+        check("ops/s", "{ops}/s");
+        check("count", "{count}");
+        check("watts", "W");
+        check("", "");
+    }
+
+    #[test]
+    fn a_partial_success_is_read() {
+        let answer = |points: i64| {
+            ExportMetricsServiceResponse {
+                partial_success: Some(crate::export::messages::ExportMetricsPartialSuccess {
+                    rejected_data_points: points,
+                    error_message: "too many".into(),
+                }),
+            }
+            .encode_to_vec()
+        };
+        assert_eq!(rejected(&answer(3)), Some((3, "too many".into())));
+        assert_eq!(rejected(&answer(0)), None);
+        assert_eq!(rejected(&answer(-1)), None);
+        assert_eq!(rejected(b""), None);
+        assert_eq!(rejected(b"{}"), None);
+    }
+}

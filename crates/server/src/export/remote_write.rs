@@ -1,0 +1,298 @@
+//! Prometheus remote write 1.0: every numeric sample since the last request, from the rings.
+//!
+//! It stands alone because it keeps a place in every ring. A receiver refuses a whole request for one
+//! sample that is out of order, so order is kept here: times of a series only grow, label sets are
+//! sent by one stream each.
+//! <https://prometheus.io/docs/specs/prw/remote_write_spec/>
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use barograph_model::{Sample, Selector, ValueType};
+use barograph_stream::StreamReader;
+use prost::Message as _;
+
+use crate::export::messages::{Label, PromSample, TimeSeries, WriteRequest};
+use crate::export::sender::Protocol;
+use crate::export::status::Counters;
+use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
+use crate::prometheus::names::{Exposed, exposed};
+use crate::view::{Stream, View};
+
+/// Remote write 1.0.
+pub(super) const PROTOCOL: Protocol = Protocol {
+    path: "/api/v1/write",
+    headers: &[
+        ("content-type", "application/x-protobuf"),
+        ("content-encoding", "snappy"),
+        ("x-prometheus-remote-write-version", "0.1.0"),
+    ],
+    passes: |status| status.is_server_error() || status.as_u16() == 429,
+};
+
+/// Bytes of one sample and the message around it, at most.
+const SAMPLE_BYTES: usize = 24;
+/// Most ended series whose end is still to be told.
+const ENDED_MAX: usize = 10_000;
+/// The value that ends a series: a NaN of these bits.
+const STALE: u64 = 0x7ff0_0000_0000_0002;
+/// Every other NaN.
+const NAN: u64 = 0x7ff8_0000_0000_0001;
+/// Before every time.
+const NEVER_MS: i64 = i64::MIN;
+
+/// Makes requests of what is new.
+#[derive(Debug)]
+pub(super) struct RemoteWrite {
+    select: Vec<Selector>,
+    counters: Arc<Counters>,
+    view: Option<Arc<View>>,
+    series: Vec<Series>,
+    /// Where the next request begins: no stream waits behind a busy one for ever.
+    turn: usize,
+    ended: VecDeque<(Vec<Label>, i64)>,
+    scratch: Vec<Sample>,
+}
+
+/// One stream and how far it was taken.
+#[derive(Debug)]
+struct Series {
+    slot: (usize, u16),
+    exposed: Exposed,
+    labels: Vec<Label>,
+    labels_bytes: usize,
+    handle: StreamReader,
+    /// Number of the last sample taken.
+    cursor: u64,
+    /// Number of the newest sample that was seen.
+    seen: u64,
+    /// Time of the last sample taken, in ms.
+    last_ms: i64,
+}
+
+impl RemoteWrite {
+    pub(super) fn new(select: Vec<Selector>, counters: Arc<Counters>) -> Self {
+        Self {
+            select,
+            counters,
+            view: None,
+            series: Vec::new(),
+            turn: 0,
+            ended: VecDeque::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Looks at what there is; whether some ring is so full of news that it should not wait.
+    pub(super) fn look(&mut self, view: &Arc<View>) -> bool {
+        if self.view.as_ref().is_none_or(|old| !Arc::ptr_eq(old, view)) {
+            self.follow(view);
+            self.view = Some(Arc::clone(view));
+        }
+        let mut is_urgent = false;
+        for series in &mut self.series {
+            series.seen = series.handle.count().unwrap_or(series.seen);
+            is_urgent |= series.seen - series.cursor >= series.handle.depth() / 2;
+        }
+        is_urgent
+    }
+
+    /// The next request, if anything is new.
+    pub(super) fn next(&mut self, now_ns: i64) -> Option<Batch> {
+        let mut request = WriteRequest::default();
+        let mut room = Room::default();
+        while let Some((labels, last_ms)) = self.ended.pop_front() {
+            let timestamp = millis(now_ns).max(last_ms.saturating_add(1));
+            let value = f64::from_bits(STALE);
+            room.take(bytes_of(&labels));
+            room.take(SAMPLE_BYTES);
+            request.timeseries.push(TimeSeries {
+                labels,
+                samples: vec![PromSample { value, timestamp }],
+            });
+            if room.is_full() {
+                break;
+            }
+        }
+        let ends = request.timeseries.len();
+        let count = self.series.len();
+        for _ in 0..count {
+            if room.is_full() {
+                break;
+            }
+            let series = &mut self.series[self.turn % count];
+            let (samples, lost, is_done) = series.take(&mut self.scratch, &mut room, now_ns);
+            self.counters.lost(lost);
+            if !samples.is_empty() {
+                let labels = series.labels.clone();
+                request.timeseries.push(TimeSeries { labels, samples });
+            }
+            if is_done {
+                self.turn = (self.turn + 1) % count;
+            }
+        }
+        if request.timeseries.is_empty() {
+            return None;
+        }
+        let samples = request
+            .timeseries
+            .iter()
+            .map(|s| s.samples.len())
+            .sum::<usize>()
+            - ends;
+        let body = snap::raw::Encoder::new()
+            .compress_vec(&request.encode_to_vec())
+            .expect("a request is far smaller than snappy's 4 GiB");
+        Some(Batch {
+            body,
+            samples: samples as u64,
+        })
+    }
+
+    /// Takes over the streams of a new directory. What an ended stream still had is lost.
+    fn follow(&mut self, view: &Arc<View>) {
+        let mut before: HashMap<(usize, u16), Series> =
+            self.series.drain(..).map(|s| (s.slot, s)).collect();
+        let node = view.segment().node();
+        let mut taken = HashSet::new();
+        for at in view.select(&self.select) {
+            let stream = &view.streams[at];
+            if stream.entry.descriptor.value_type == ValueType::Text {
+                continue;
+            }
+            let slot = (stream.entry.slot, stream.entry.generation);
+            let series = before
+                .remove(&slot)
+                .unwrap_or_else(|| Series::new(slot, stream, &node));
+            // Two streams of one name: the first is the one, as in the exposition.
+            if taken.insert(series.labels.clone()) {
+                self.series.push(series);
+            }
+        }
+        let mut ended: HashMap<Vec<Label>, i64> = HashMap::new();
+        for (_, series) in before {
+            self.counters
+                .lost(series.seen.saturating_sub(series.cursor));
+            if series.last_ms != NEVER_MS {
+                ended.insert(series.labels, series.last_ms);
+            }
+        }
+        for series in &mut self.series {
+            // The same thing came back: its series goes on, and its times still only grow.
+            if let Some(last_ms) = ended.remove(&series.labels) {
+                series.last_ms = series.last_ms.max(last_ms);
+            }
+        }
+        self.ended.retain(|(labels, _)| !taken.contains(labels));
+        self.ended.extend(ended);
+        self.ended.truncate(ENDED_MAX);
+        self.turn = 0;
+    }
+}
+
+impl Series {
+    fn new(slot: (usize, u16), stream: &Stream, node: &str) -> Self {
+        let exposed = exposed(node, &stream.entry.descriptor);
+        let labels = labels_of(&exposed);
+        Self {
+            slot,
+            exposed,
+            labels_bytes: bytes_of(&labels),
+            labels,
+            handle: stream.handle.clone(),
+            cursor: 0,
+            seen: 0,
+            last_ms: NEVER_MS,
+        }
+    }
+
+    /// The samples since the cursor as far as there is room, how many are lost, and whether that was
+    /// all.
+    fn take(
+        &mut self,
+        scratch: &mut Vec<Sample>,
+        room: &mut Room,
+        now_ns: i64,
+    ) -> (Vec<PromSample>, u64, bool) {
+        if self.handle.count().is_none_or(|count| count <= self.cursor) {
+            return (Vec::new(), 0, true);
+        }
+        scratch.clear();
+        let Some(scan) = self.handle.scan(self.cursor, scratch) else {
+            return (Vec::new(), 0, true);
+        };
+        if self.last_ms > millis(now_ns) {
+            // The clock was set back: what was sent in its future orders nothing any more.
+            self.last_ms = NEVER_MS;
+        }
+        let mut lost = scan.lost;
+        let mut samples = Vec::new();
+        self.cursor = scan.cursor - scratch.len() as u64;
+        room.take(self.labels_bytes);
+        for sample in scratch.iter() {
+            if room.is_full() {
+                return (samples, lost, false);
+            }
+            self.cursor += 1;
+            let timestamp = millis(sample.ts);
+            let Some(value) = sample.value.as_f64() else {
+                continue;
+            };
+            if timestamp <= self.last_ms {
+                lost += 1;
+                continue;
+            }
+            self.last_ms = timestamp;
+            let value = match self.exposed.scaled(value) {
+                value if value.is_nan() => f64::from_bits(NAN),
+                value => value,
+            };
+            room.take(SAMPLE_BYTES);
+            room.samples += 1;
+            samples.push(PromSample { value, timestamp });
+        }
+        (samples, lost, true)
+    }
+}
+
+/// How much one request already holds.
+#[derive(Debug, Default)]
+struct Room {
+    samples: usize,
+    bytes: usize,
+}
+
+impl Room {
+    fn take(&mut self, bytes: usize) {
+        self.bytes += bytes;
+    }
+
+    fn is_full(&self) -> bool {
+        // One more series with the longest labels still fits.
+        self.samples >= BATCH_SAMPLES_MAX || self.bytes >= BATCH_BYTES_MAX - 4096
+    }
+}
+
+/// Name and labels of the exposition: sorted, none empty.
+fn labels_of(exposed: &Exposed) -> Vec<Label> {
+    let name = std::iter::once(("__name__", exposed.name.as_str()));
+    let mut labels: Vec<Label> = name
+        .chain(exposed.pairs())
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| Label {
+            name: name.into(),
+            value: value.into(),
+        })
+        .collect();
+    labels.sort();
+    labels
+}
+
+fn bytes_of(labels: &[Label]) -> usize {
+    let each = |label: &Label| label.name.len() + label.value.len() + 10;
+    labels.iter().map(each).sum::<usize>() + 10
+}
+
+fn millis(ns: i64) -> i64 {
+    ns.div_euclid(1_000_000)
+}

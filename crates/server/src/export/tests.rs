@@ -1,0 +1,497 @@
+//! Exports over a real segment: what is taken from it, and what comes of it at a receiver that fails.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use barograph_model::{
+    Descriptor, Kind, Labels, ManualClock, NS_PER_S, Name, Sample, Selector, Unit, Value, ValueType,
+};
+use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
+use prost::Message as _;
+
+use crate::export::line::Line;
+use crate::export::messages::{Data, ExportMetricsServiceRequest, Label, Number, WriteRequest};
+use crate::export::otlp::Otlp;
+use crate::export::remote_write::RemoteWrite;
+use crate::export::status::Counters;
+use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch, ExportHeaders, Receiver};
+use crate::view::{View, Views};
+
+const T0: i64 = 1_700_000_000 * NS_PER_S;
+const MS: i64 = 1_000_000;
+const STALE: u64 = 0x7ff0_0000_0000_0002;
+
+struct Rig {
+    segment: Segment,
+    views: Views,
+    _dir: tempfile::TempDir,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = RunDir::new(dir.path());
+        let config = SegmentConfig::new("n1");
+        Self {
+            segment: Segment::create(&run_dir.segment(), config, T0).unwrap(),
+            views: Views::new(run_dir),
+            _dir: dir,
+        }
+    }
+
+    fn view(&self) -> Arc<View> {
+        self.views.current().unwrap()
+    }
+
+    /// A stream of one device; a name that ends in `bytes` is a counter. Rings hold eight.
+    fn stream(&mut self, name: &str, device: &str, value_type: ValueType) -> StreamWriter {
+        let is_counter = name.ends_with("bytes");
+        let descriptor = Descriptor {
+            name: Name::new(name).unwrap(),
+            labels: Labels::new([("device", device)]).unwrap(),
+            value_type,
+            unit: Unit::new(if is_counter { "bytes" } else { "ratio" }).unwrap(),
+            kind: if is_counter {
+                Kind::Counter
+            } else {
+                Kind::Gauge
+            },
+            help: "What it is.".into(),
+        };
+        self.segment.register(&descriptor, Some(8), T0).unwrap()
+    }
+}
+
+fn put(writer: &mut StreamWriter, at_ns: i64, value: impl Into<Value>) {
+    writer.look(&Sample::measured(at_ns, value)).unwrap();
+}
+
+fn all() -> Vec<Selector> {
+    vec![Selector::parse("*").unwrap()]
+}
+
+fn remote_write(select: Vec<Selector>) -> (RemoteWrite, Arc<Counters>) {
+    let counters = Arc::new(Counters::new("remote_write"));
+    (RemoteWrite::new(select, Arc::clone(&counters)), counters)
+}
+
+fn written(batch: &Batch) -> WriteRequest {
+    let body = snap::raw::Decoder::new()
+        .decompress_vec(&batch.body)
+        .unwrap();
+    WriteRequest::decode(&*body).unwrap()
+}
+
+/// `__name__=a,device=b: 1@0 2@1000`, one line a series; times in ms after `T0`.
+fn lines(batch: Option<&Batch>) -> Vec<String> {
+    let Some(batch) = batch else {
+        return Vec::new();
+    };
+    let pair = |label: &Label| format!("{}={}", label.name, label.value);
+    let series = written(batch).timeseries.into_iter().map(|series| {
+        let labels: Vec<String> = series.labels.iter().map(pair).collect();
+        let samples = series.samples.iter().map(|s| {
+            let after = s.timestamp - T0 / MS;
+            match s.value.to_bits() {
+                STALE => format!("stale@{after}"),
+                _ => format!("{}@{after}", s.value),
+            }
+        });
+        format!(
+            "{}: {}",
+            labels.join(","),
+            samples.collect::<Vec<_>>().join(" ")
+        )
+    });
+    series.collect()
+}
+
+#[test]
+fn every_sample_goes_once() {
+    let mut rig = Rig::new();
+    let mut read = rig.stream("disk.read.bytes", "vda", ValueType::Int);
+    let mut busy = rig.stream("disk.busy.ratio", "vda", ValueType::Float);
+    let mut text = rig.stream("disk.scheduler.text", "vda", ValueType::Text);
+    let (mut work, counters) = remote_write(all());
+    assert!(!work.look(&rig.view()));
+    assert!(work.next(T0).is_none());
+
+    put(&mut read, T0, 1);
+    put(&mut read, T0 + NS_PER_S, 2);
+    put(&mut busy, T0, 0.5);
+    put(&mut text, T0, Value::text("none"));
+    work.look(&rig.view());
+    let first = work.next(T0 + NS_PER_S);
+    assert_eq!(
+        lines(first.as_ref()),
+        [
+            "__name__=barograph_disk_busy_ratio,device=vda,node=n1: 0.5@0",
+            "__name__=node_disk_read_bytes_total,device=vda,node=n1: 1@0 2@1000",
+        ]
+    );
+    assert_eq!(first.unwrap().samples, 3);
+    assert!(work.next(T0 + NS_PER_S).is_none());
+
+    put(&mut busy, T0 + NS_PER_S, f64::NAN);
+    let second = work.next(T0 + NS_PER_S);
+    assert_eq!(
+        lines(second.as_ref()),
+        ["__name__=barograph_disk_busy_ratio,device=vda,node=n1: NaN@1000"]
+    );
+    assert_eq!(counters.now().lost_samples, 0);
+}
+
+#[test]
+fn what_left_the_ring_is_counted() {
+    let mut rig = Rig::new();
+    let mut read = rig.stream("disk.read.bytes", "vda", ValueType::Int);
+    let (mut work, counters) = remote_write(all());
+    for i in 0..4 {
+        put(&mut read, T0 + i * NS_PER_S, i);
+    }
+    assert!(work.look(&rig.view()), "half a ring of news is urgent");
+    for i in 4..20 {
+        put(&mut read, T0 + i * NS_PER_S, i);
+    }
+    work.look(&rig.view());
+    let batch = work.next(T0 + 20 * NS_PER_S).unwrap();
+    let sent = written(&batch).timeseries[0].samples.len() as u64;
+    assert!(
+        (7..=8).contains(&sent),
+        "what a ring of eight holds: {sent}"
+    );
+    assert_eq!(sent + counters.now().lost_samples, 20);
+    assert!(!work.look(&rig.view()));
+}
+
+#[test]
+fn times_of_a_series_only_grow() {
+    let mut rig = Rig::new();
+    let mut busy = rig.stream("disk.busy.ratio", "vda", ValueType::Float);
+    let (mut work, counters) = remote_write(all());
+    // Within one millisecond, back by two seconds, and on.
+    for (at_ns, value) in [
+        (5_000 * MS, 0.1),
+        (5_000 * MS + 1, 0.2),
+        (3_000 * MS, 0.3),
+        (5_001 * MS, 0.4),
+    ] {
+        put(&mut busy, T0 + at_ns, value);
+    }
+    work.look(&rig.view());
+    let batch = work.next(T0 + 6 * NS_PER_S);
+    let expect = "__name__=barograph_disk_busy_ratio,device=vda,node=n1: 0.1@5000 0.4@5001";
+    assert_eq!(lines(batch.as_ref()), [expect]);
+    assert_eq!(counters.now().lost_samples, 2);
+    // The clock was set back below what was sent: from now on its time is what counts.
+    put(&mut busy, T0 + 2_000 * MS, 0.5);
+    let batch = work.next(T0 + 2_000 * MS);
+    let expect = "__name__=barograph_disk_busy_ratio,device=vda,node=n1: 0.5@2000";
+    assert_eq!(lines(batch.as_ref()), [expect]);
+}
+
+#[test]
+fn the_end_of_a_series_is_told() {
+    let mut rig = Rig::new();
+    let mut gone = rig.stream("disk.busy.ratio", "gone", ValueType::Float);
+    let mut back = rig.stream("disk.busy.ratio", "back", ValueType::Float);
+    let never = rig.stream("disk.busy.ratio", "never", ValueType::Float);
+    let (mut work, counters) = remote_write(all());
+    put(&mut gone, T0, 0.1);
+    put(&mut back, T0, 0.2);
+    work.look(&rig.view());
+    work.next(T0).unwrap();
+    // One more that is seen, but not sent.
+    put(&mut gone, T0 + NS_PER_S, 0.3);
+    work.look(&rig.view());
+    for writer in [gone, back, never] {
+        rig.segment.retire(writer);
+    }
+    let mut back = rig.stream("disk.busy.ratio", "back", ValueType::Float);
+    put(&mut back, T0 + 2 * NS_PER_S, 0.4);
+    work.look(&rig.view());
+    let batch = work.next(T0 + 3 * NS_PER_S);
+    assert_eq!(
+        lines(batch.as_ref()),
+        [
+            "__name__=barograph_disk_busy_ratio,device=gone,node=n1: stale@3000",
+            "__name__=barograph_disk_busy_ratio,device=back,node=n1: 0.4@2000",
+        ]
+    );
+    assert_eq!(batch.unwrap().samples, 1, "an end is no sample");
+    assert_eq!(counters.now().lost_samples, 1);
+}
+
+#[test]
+fn one_stream_for_each_set_of_labels() {
+    let mut rig = Rig::new();
+    // Both are `barograph_a_b` there.
+    for name in ["a.b", "a_b"] {
+        let mut writer = rig.stream(name, "vda", ValueType::Float);
+        put(&mut writer, T0, 0.5);
+    }
+    let (mut work, _) = remote_write(all());
+    work.look(&rig.view());
+    assert_eq!(lines(work.next(T0).as_ref()).len(), 1);
+}
+
+#[test]
+fn requests_are_bounded_and_fair() {
+    let mut rig = Rig::new();
+    let long = "x".repeat(240);
+    let devices: Vec<String> = (0..1_000).map(|i| format!("{long}{i:04}")).collect();
+    let mut writers: Vec<StreamWriter> = devices
+        .iter()
+        .map(|device| rig.stream("disk.busy.ratio", device, ValueType::Float))
+        .collect();
+    for writer in &mut writers {
+        for i in 0..5 {
+            put(writer, T0 + i * NS_PER_S, i as f64);
+        }
+    }
+    let (mut work, counters) = remote_write(all());
+    work.look(&rig.view());
+    let mut seen = std::collections::HashMap::<Vec<Label>, Vec<f64>>::new();
+    while let Some(batch) = work.next(T0 + 10 * NS_PER_S) {
+        let request = written(&batch);
+        let samples: usize = request.timeseries.iter().map(|s| s.samples.len()).sum();
+        assert!(samples <= BATCH_SAMPLES_MAX && samples as u64 == batch.samples);
+        assert!(request.encoded_len() <= BATCH_BYTES_MAX);
+        for series in request.timeseries {
+            let values = series.samples.iter().map(|s| s.value);
+            seen.entry(series.labels).or_default().extend(values);
+        }
+    }
+    assert_eq!(seen.len(), devices.len());
+    assert!(
+        seen.values()
+            .all(|values| values == &[0.0, 1.0, 2.0, 3.0, 4.0])
+    );
+    assert_eq!(counters.now().lost_samples, 0);
+}
+
+#[test]
+fn otlp_has_gauges_and_sums_of_what_is_fresh() {
+    let mut rig = Rig::new();
+    let mut work = Otlp::new(vec![Selector::parse("disk.*").unwrap()]);
+    let mut writers: Vec<StreamWriter> = [
+        ("disk.busy.ratio", "vda", Value::Float(0.5)),
+        ("disk.old.ratio", "vda", Value::Float(0.5)),
+        ("disk.read.bytes", "vda", Value::Int(i64::MAX)),
+        ("disk.read.bytes", "vdb", Value::Int(7)),
+        ("disk.scheduler.text", "vda", Value::text("none")),
+        ("disk.up.flag", "vda", Value::Bool(true)),
+        ("other.ratio", "vda", Value::Float(0.5)),
+    ]
+    .into_iter()
+    .map(|(name, device, value)| {
+        let mut writer = rig.stream(name, device, value.value_type());
+        let late = if name == "disk.old.ratio" { -60 } else { 1 };
+        put(&mut writer, T0 + late * NS_PER_S, value);
+        writer
+    })
+    .collect();
+    let mut round = |now_ns: i64| {
+        assert_eq!(work.begin(&rig.view(), now_ns), 0);
+        let batch = work.next().unwrap();
+        assert!(work.next().is_none());
+        otlp_lines(&batch)
+    };
+    assert_eq!(
+        round(T0 + 2 * NS_PER_S),
+        [
+            "disk.busy.ratio [1] gauge: vda 0.5 0..1000",
+            "disk.read.bytes [By] sum: vda 9223372036854775807 1000..1000, vdb 7 1000..1000",
+            "disk.up.flag [1] gauge: vda 1 0..1000",
+        ]
+    );
+    put(&mut writers[2], T0 + 5 * NS_PER_S, 1);
+    assert_eq!(
+        round(T0 + 5 * NS_PER_S)[1],
+        "disk.read.bytes [By] sum: vda 1 1000..5000, vdb 7 1000..1000"
+    );
+}
+
+/// `name [unit] kind: device value start..time, …`; times in ms after `T0`, no start is 0.
+fn otlp_lines(batch: &Batch) -> Vec<String> {
+    let request = ExportMetricsServiceRequest::decode(&*batch.body).unwrap();
+    let [resource] = &request.resource_metrics[..] else {
+        panic!("one resource")
+    };
+    let attributes: Vec<&str> = resource
+        .resource
+        .as_ref()
+        .unwrap()
+        .attributes
+        .iter()
+        .map(|a| a.key.as_str())
+        .collect();
+    assert_eq!(
+        attributes,
+        ["host.name", "service.name", "service.instance.id"]
+    );
+    let after = |ns: u64| if ns == 0 { 0 } else { (ns as i64 - T0) / MS };
+    let metrics = resource.scope_metrics[0].metrics.iter().map(|metric| {
+        let (kind, points) = match metric.data.as_ref().unwrap() {
+            Data::Gauge(gauge) => ("gauge", &gauge.data_points),
+            Data::Sum(sum) => {
+                assert!(sum.is_monotonic && sum.aggregation_temporality == 2);
+                ("sum", &sum.data_points)
+            }
+        };
+        let points = points.iter().map(|point| {
+            let device = point.attributes[0]
+                .value
+                .as_ref()
+                .unwrap()
+                .string_value
+                .as_ref()
+                .unwrap();
+            let value = match point.value.unwrap() {
+                Number::AsDouble(v) => v.to_string(),
+                Number::AsInt(v) => v.to_string(),
+            };
+            format!(
+                "{device} {value} {}..{}",
+                after(point.start_time_unix_nano),
+                after(point.time_unix_nano)
+            )
+        });
+        format!(
+            "{} [{}] {kind}: {}",
+            metric.name,
+            metric.unit,
+            points.collect::<Vec<_>>().join(", ")
+        )
+    });
+    metrics.collect()
+}
+
+/// Answers each request with the next of `answers`, and keeps their bodies.
+struct FakeReceiver {
+    url: String,
+    bodies: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl FakeReceiver {
+    fn start(answers: &'static [&'static str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let bodies = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&bodies);
+        std::thread::spawn(move || {
+            for answer in answers {
+                let (socket, _) = listener.accept().unwrap();
+                let mut reader = BufReader::new(socket);
+                let mut head = String::new();
+                while !head.ends_with("\r\n\r\n") && reader.read_line(&mut head).unwrap() > 0 {}
+                assert!(head.starts_with("POST "), "{head}");
+                let head = head.to_ascii_lowercase();
+                let (_, rest) = head.split_once("content-length: ").unwrap();
+                let length = rest.split("\r\n").next().unwrap().parse().unwrap();
+                let mut body = vec![0; length];
+                reader.read_exact(&mut body).unwrap();
+                kept.lock().unwrap().push(body);
+                let answer = format!("HTTP/1.1 {answer}\r\nConnection: close\r\n\r\n");
+                reader.get_mut().write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        Self { url, bodies }
+    }
+
+    fn receiver(&self) -> Receiver {
+        Receiver {
+            url: self.url.clone(),
+            every_ns: 15 * NS_PER_S,
+            select: all(),
+            headers: ExportHeaders::default(),
+            ca_file: None,
+            timeout: Duration::from_secs(20),
+            insecure: false,
+        }
+    }
+}
+
+/// Sent, failed and lost after each turn; between two turns the clock goes on by so many seconds.
+fn turns(line: &mut Line, rig: &Rig, clock: &ManualClock, pauses: &[i64]) -> Vec<(u64, u64, u64)> {
+    let mut counts = Vec::new();
+    for pause in pauses {
+        line.turn(&rig.view(), clock, &|| false);
+        let now = line.counters().now();
+        counts.push((now.sent_samples, now.failed_requests, now.lost_samples));
+        clock.advance(pause * NS_PER_S);
+    }
+    counts
+}
+
+#[test]
+fn a_failed_write_is_tried_again_as_it_was() {
+    let mut rig = Rig::new();
+    let mut busy = rig.stream("disk.busy.ratio", "vda", ValueType::Float);
+    put(&mut busy, T0, 0.5);
+    let fake = FakeReceiver::start(&["503 Busy", "429 Slow Down\r\nRetry-After: 100", "204 Done"]);
+    let mut line = Line::remote_write(&fake.receiver()).unwrap();
+    let clock = ManualClock::at(T0);
+    let counts = turns(&mut line, &rig, &clock, &[2, 50, 60, 0]);
+    // At once, after the backoff, not before what was asked for, and then.
+    assert_eq!(counts, [(0, 1, 0), (0, 2, 0), (0, 2, 0), (1, 2, 0)]);
+    let bodies = fake.bodies.lock().unwrap();
+    assert!(bodies.len() == 3 && bodies.iter().all(|body| body == &bodies[0]));
+}
+
+#[test]
+fn a_refused_write_is_lost_and_the_next_one_goes() {
+    let mut rig = Rig::new();
+    let mut busy = rig.stream("disk.busy.ratio", "vda", ValueType::Float);
+    put(&mut busy, T0, 0.5);
+    put(&mut busy, T0 + 1, 0.6);
+    put(&mut busy, T0 + NS_PER_S, 0.7);
+    let fake = FakeReceiver::start(&[
+        "400 out of order",
+        "301 Elsewhere\r\nLocation: /x",
+        "200 OK",
+    ]);
+    let mut line = Line::remote_write(&fake.receiver()).unwrap();
+    let clock = ManualClock::at(T0 + NS_PER_S);
+    let mut seen = turns(&mut line, &rig, &clock, &[20]);
+    for at in [30, 60] {
+        put(&mut busy, T0 + at * NS_PER_S, at as f64);
+        seen.extend(turns(&mut line, &rig, &clock, &[30]));
+    }
+    // Two in one millisecond: one is lost before anything is sent.
+    assert_eq!(seen, [(0, 1, 3), (0, 2, 4), (1, 2, 4)]);
+}
+
+#[test]
+fn otlp_gives_up_what_newer_values_replace() {
+    let mut rig = Rig::new();
+    let mut busy = rig.stream("disk.busy.ratio", "vda", ValueType::Float);
+    put(&mut busy, T0, 0.5);
+    let fake = FakeReceiver::start(&["502 Bad", "200 OK"]);
+    let mut line = Line::otlp(&fake.receiver()).unwrap();
+    let clock = ManualClock::at(T0);
+    let first = turns(&mut line, &rig, &clock, &[15]);
+    put(&mut busy, T0 + 15 * NS_PER_S, 0.6);
+    let second = turns(&mut line, &rig, &clock, &[0]);
+    assert_eq!((first, second), (vec![(0, 1, 0)], vec![(1, 1, 1)]));
+}
+
+#[test]
+fn nobody_there_is_a_failure_and_no_loss() {
+    let mut rig = Rig::new();
+    let mut busy = rig.stream("disk.busy.ratio", "vda", ValueType::Float);
+    put(&mut busy, T0, 0.5);
+    let nobody = {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("http://{}", listener.local_addr().unwrap())
+    };
+    let fake = FakeReceiver {
+        url: nobody,
+        bodies: Arc::default(),
+    };
+    let mut line = Line::remote_write(&fake.receiver()).unwrap();
+    let counts = turns(&mut line, &rig, &ManualClock::at(T0), &[0]);
+    assert_eq!(counts, [(0, 1, 0)]);
+}

@@ -1,0 +1,136 @@
+//! The one thread that exports: it looks at the segment each second and gives every receiver its
+//! turn.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use barograph_model::Clock;
+use barograph_stream::RunDir;
+use tracing::warn;
+
+use crate::ServerError;
+use crate::export::line::Line;
+use crate::export::receiver::ExportConfig;
+use crate::export::status::ExportStatus;
+use crate::view::Views;
+
+/// How much nicer than the rest of the process the thread is.
+const NICE: i32 = 19;
+/// Time between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a stop waits for a request that is under way.
+const STOP_MAX: Duration = Duration::from_secs(1);
+
+/// Checked receivers, before anything is sent.
+pub struct Exports {
+    lines: Vec<Line>,
+}
+
+impl Exports {
+    /// Checks the receivers; `None` when there are none: then there is no thread and no connection.
+    pub fn prepare(config: &ExportConfig) -> Result<Option<Self>, ServerError> {
+        let mut lines = Vec::new();
+        if let Some(receiver) = &config.otlp {
+            lines.push(Line::otlp(receiver)?);
+        }
+        if let Some(receiver) = &config.remote_write {
+            lines.push(Line::remote_write(receiver)?);
+        }
+        Ok((!lines.is_empty()).then_some(Self { lines }))
+    }
+
+    /// What will come of them.
+    pub fn status(&self) -> ExportStatus {
+        ExportStatus(self.lines.iter().map(Line::counters).collect())
+    }
+
+    /// Starts the thread, over the segment of this run directory.
+    pub fn start(self, run_dir: RunDir, clock: Arc<dyn Clock>) -> Result<Exporter, ServerError> {
+        let state = Arc::new(State::default());
+        let ours = Arc::clone(&state);
+        let mut lines = self.lines;
+        lines.iter().for_each(Line::announce);
+        let thread = std::thread::Builder::new()
+            .name("baro-export".into())
+            .spawn(move || {
+                // On Linux this is the priority of this thread alone. Where it is not allowed we go on.
+                let _ = rustix::process::setpriority_process(None, NICE);
+                serve(&mut lines, &Views::new(run_dir), &*clock, &ours);
+                ours.set(Phase::Ended);
+            })
+            .map_err(|source| ServerError::Threads { source })?;
+        Ok(Exporter {
+            state,
+            thread: Some(thread),
+        })
+    }
+}
+
+/// A running export. It stops when it is dropped, in bounded time: what was not sent then is not.
+pub struct Exporter {
+    state: Arc<State>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        self.state.set(Phase::Stopping);
+        let has_ended = self.state.wait(STOP_MAX, |phase| phase == Phase::Ended);
+        // One that still waits for its receiver ends with its request, or with the process.
+        if let Some(thread) = self.thread.take().filter(|_| has_ended)
+            && thread.join().is_err()
+        {
+            warn!("the exporting thread had panicked");
+        }
+    }
+}
+
+fn serve(lines: &mut [Line], views: &Views, clock: &dyn Clock, state: &State) {
+    let stopped = || state.phase() != Phase::Running;
+    while !stopped() {
+        // Without a segment there is nothing to send; the next look finds it.
+        if let Ok(view) = views.current() {
+            for line in &mut *lines {
+                line.turn(&view, clock, &stopped);
+            }
+        }
+        state.wait(LOOK, |phase| phase != Phase::Running);
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Running,
+    Stopping,
+    Ended,
+}
+
+/// What both threads know of the life of one.
+#[derive(Debug, Default)]
+struct State {
+    phase: Mutex<Phase>,
+    changed: Condvar,
+}
+
+impl State {
+    fn phase(&self) -> Phase {
+        *self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, phase: Phase) {
+        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+        self.changed.notify_all();
+    }
+
+    /// Waits until `done` or the time is up; whether it is done.
+    fn wait(&self, time_max: Duration, done: impl Fn(Phase) -> bool) -> bool {
+        let phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .changed
+            .wait_timeout_while(phase, time_max, |phase| !done(*phase));
+        let (phase, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        done(*phase)
+    }
+}

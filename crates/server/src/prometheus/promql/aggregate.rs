@@ -1,0 +1,163 @@
+//! Aggregations: series by series into groups, instant by instant.
+
+use std::collections::HashMap;
+
+use promql_parser::parser::LabelModifier;
+use promql_parser::parser::token::{self, TokenId};
+
+use super::functions::{ascending, quantile};
+use super::range::{mean, sum, variance};
+use super::{LabelSet, PromFault, Series};
+
+/// What a group becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aggregation {
+    Sum,
+    Avg,
+    Min,
+    Max,
+    Count,
+    Group,
+    Stddev,
+    Stdvar,
+    Quantile,
+    Topk,
+    Bottomk,
+}
+
+impl Aggregation {
+    /// Of the parser's token.
+    pub fn of(id: TokenId) -> Result<Self, PromFault> {
+        Ok(match id {
+            token::T_SUM => Self::Sum,
+            token::T_AVG => Self::Avg,
+            token::T_MIN => Self::Min,
+            token::T_MAX => Self::Max,
+            token::T_COUNT => Self::Count,
+            token::T_GROUP => Self::Group,
+            token::T_STDDEV => Self::Stddev,
+            token::T_STDVAR => Self::Stdvar,
+            token::T_QUANTILE => Self::Quantile,
+            token::T_TOPK => Self::Topk,
+            token::T_BOTTOMK => Self::Bottomk,
+            _ => {
+                return Err(PromFault::bad(
+                    "this aggregation is not supported: use sum, avg, min, max, count, group, stddev, \
+                     stdvar, quantile, topk or bottomk",
+                ));
+            }
+        })
+    }
+}
+
+/// Which labels make a group.
+#[derive(Clone, Copy, Debug)]
+pub struct Grouping<'a>(pub Option<&'a LabelModifier>);
+
+impl Grouping<'_> {
+    fn labels(&self, of: &LabelSet) -> LabelSet {
+        match self.0 {
+            None => LabelSet::none(),
+            Some(LabelModifier::Include(names)) => of.only(&names.labels),
+            Some(LabelModifier::Exclude(names)) => of.without(&names.labels),
+        }
+    }
+
+    fn groups(&self, vector: Vec<Series>) -> Vec<(LabelSet, Vec<Series>)> {
+        let mut groups: Vec<(LabelSet, Vec<Series>)> = Vec::new();
+        let mut places: HashMap<LabelSet, usize> = HashMap::new();
+        for series in vector {
+            let labels = self.labels(&series.labels);
+            let at = *places.entry(labels).or_insert_with_key(|labels| {
+                groups.push((labels.clone(), Vec::new()));
+                groups.len() - 1
+            });
+            groups[at].1.push(series);
+        }
+        groups
+    }
+}
+
+/// Every group as one series; `argument` is the scalar at each instant, for quantiles.
+pub fn reduce(
+    vector: Vec<Series>,
+    aggregation: Aggregation,
+    grouping: Grouping<'_>,
+    argument: &[f64],
+) -> Vec<Series> {
+    let groups = grouping.groups(vector).into_iter();
+    let mut values = Vec::new();
+    let reduced = groups.map(|(labels, members)| {
+        let steps = members.first().map_or(0, |m| m.points.len());
+        let points = (0..steps).map(|step| {
+            values.clear();
+            values.extend(members.iter().filter_map(|m| m.points[step]));
+            let argument = argument.get(step).copied().unwrap_or(f64::NAN);
+            (!values.is_empty()).then(|| value_of(&mut values, aggregation, argument))
+        });
+        Series {
+            labels,
+            points: points.collect(),
+        }
+    });
+    reduced.filter(|s| !s.is_absent()).collect()
+}
+
+fn value_of(values: &mut [f64], aggregation: Aggregation, argument: f64) -> f64 {
+    let extreme = |better: fn(f64, f64) -> bool| {
+        let best = |a: f64, b: f64| if better(b, a) || a.is_nan() { b } else { a };
+        values.iter().copied().reduce(best).unwrap_or(f64::NAN)
+    };
+    match aggregation {
+        Aggregation::Sum => sum(values),
+        Aggregation::Avg => mean(values),
+        Aggregation::Min => extreme(|new, old| new < old),
+        Aggregation::Max => extreme(|new, old| new > old),
+        Aggregation::Count => values.len() as f64,
+        Aggregation::Stdvar => variance(values),
+        Aggregation::Stddev => variance(values).sqrt(),
+        Aggregation::Quantile => quantile(argument, values),
+        // Choosing is done elsewhere.
+        Aggregation::Group | Aggregation::Topk | Aggregation::Bottomk => 1.0,
+    }
+}
+
+/// The k largest or smallest of every group at each instant, under their own labels; best first.
+pub fn choose(
+    vector: Vec<Series>,
+    largest: bool,
+    grouping: Grouping<'_>,
+    argument: &[f64],
+) -> Vec<Series> {
+    let mut chosen = Vec::new();
+    for (_, mut members) in grouping.groups(vector) {
+        let steps = members.first().map_or(0, |m| m.points.len());
+        let mut best_first = Vec::new();
+        for step in 0..steps {
+            let wanted = argument.get(step).copied().unwrap_or(f64::NAN);
+            let k = if wanted >= 1.0 { wanted as usize } else { 0 };
+            let value = |m: &Series| m.points[step].unwrap_or(f64::NAN);
+            best_first.clear();
+            best_first.extend((0..members.len()).filter(|&m| members[m].points[step].is_some()));
+            best_first.sort_by(|&a, &b| {
+                let (a, b) = (value(&members[a]), value(&members[b]));
+                // NaN is never among the best while there is anything else.
+                let of_nan = a.is_nan().cmp(&b.is_nan());
+                of_nan.then(if largest {
+                    ascending(&b, &a)
+                } else {
+                    ascending(&a, &b)
+                })
+            });
+            for &loser in best_first.iter().skip(k) {
+                members[loser].points[step] = None;
+            }
+        }
+        // In an answer of one instant this order is seen; in others it does not matter.
+        let mut members: Vec<Option<Series>> = members.into_iter().map(Some).collect();
+        chosen.extend(best_first.iter().filter_map(|&m| members[m].take()));
+        chosen.extend(members.into_iter().flatten());
+    }
+    chosen.retain(|s| !s.is_absent());
+    chosen
+}

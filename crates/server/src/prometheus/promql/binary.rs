@@ -1,0 +1,307 @@
+//! Operators between two values: arithmetic, comparisons, sets, and how series find their partners.
+
+use std::collections::HashMap;
+
+use promql_parser::parser::token::{self, TokenId};
+use promql_parser::parser::{BinModifier, LabelModifier, VectorMatchCardinality};
+
+use super::series::{Merged, relabelled};
+use super::{LabelSet, PromFault, Series};
+
+/// What an operator makes of two values: a value, and whether a comparison lets it through.
+type Operation = fn(f64, f64) -> (f64, bool);
+
+/// An operator that is not one of sets.
+#[derive(Clone, Copy)]
+pub struct Operator {
+    apply: Operation,
+    compares: bool,
+    /// A comparison gives 0 or 1 instead of choosing.
+    as_bool: bool,
+}
+
+impl Operator {
+    /// Of the parser's token.
+    pub fn of(id: TokenId, modifier: Option<&BinModifier>) -> Result<Self, PromFault> {
+        let apply: Operation = match id {
+            token::T_ADD => |a, b| (a + b, true),
+            token::T_SUB => |a, b| (a - b, true),
+            token::T_MUL => |a, b| (a * b, true),
+            token::T_DIV => |a, b| (a / b, true),
+            token::T_MOD => |a, b| (a % b, true),
+            token::T_POW => |a, b| (a.powf(b), true),
+            token::T_ATAN2 => |a, b| (a.atan2(b), true),
+            token::T_EQLC => |a, b| (a, a == b),
+            token::T_NEQ => |a, b| (a, a != b),
+            token::T_GTR => |a, b| (a, a > b),
+            token::T_LSS => |a, b| (a, a < b),
+            token::T_GTE => |a, b| (a, a >= b),
+            token::T_LTE => |a, b| (a, a <= b),
+            _ => return Err(PromFault::bad("this operator is not supported")),
+        };
+        let compares = [
+            token::T_EQLC,
+            token::T_NEQ,
+            token::T_GTR,
+            token::T_LSS,
+            token::T_GTE,
+            token::T_LTE,
+        ];
+        Ok(Self {
+            apply,
+            compares: compares.contains(&id),
+            as_bool: modifier.is_some_and(|m| m.return_bool),
+        })
+    }
+
+    /// Between two scalars; the parser has seen to it that comparisons are `bool`.
+    pub fn scalars(&self, a: f64, b: f64) -> f64 {
+        let (value, holds) = (self.apply)(a, b);
+        if self.compares {
+            f64::from(u8::from(holds))
+        } else {
+            value
+        }
+    }
+
+    fn point(&self, a: f64, b: f64) -> Option<f64> {
+        if self.as_bool {
+            return Some(self.scalars(a, b));
+        }
+        let (value, holds) = (self.apply)(a, b);
+        holds.then_some(value)
+    }
+
+    fn keeps_name(&self) -> bool {
+        self.compares && !self.as_bool
+    }
+
+    /// Between a vector and a scalar for each instant; `scalar_first` says on which side it stands.
+    pub fn with_scalar(
+        &self,
+        mut vector: Vec<Series>,
+        scalar: &[f64],
+        scalar_first: bool,
+    ) -> Result<Vec<Series>, PromFault> {
+        for series in &mut vector {
+            for (point, &scalar) in series.points.iter_mut().zip(scalar) {
+                *point = point.and_then(|value| match scalar_first {
+                    false => self.point(value, scalar),
+                    // A comparison chooses among the vector's values, wherever it stands.
+                    true if self.keeps_name() => self.point(scalar, value).map(|_| value),
+                    true => self.point(scalar, value),
+                });
+            }
+        }
+        if self.keeps_name() {
+            vector.retain(|s| !s.is_absent());
+            return Ok(vector);
+        }
+        relabelled(vector, LabelSet::nameless)
+    }
+
+    /// Between the partners of two vectors.
+    pub fn vectors(
+        &self,
+        left: Vec<Series>,
+        right: Vec<Series>,
+        modifier: &BinModifier,
+    ) -> Result<Vec<Series>, PromFault> {
+        if modifier.fill_values.lhs.is_some() || modifier.fill_values.rhs.is_some() {
+            return Err(PromFault::bad("fill modifiers are not supported"));
+        }
+        let swapped = matches!(modifier.card, VectorMatchCardinality::OneToMany(_));
+        let (many, one) = if swapped {
+            (right, left)
+        } else {
+            (left, right)
+        };
+        let matching = Matching(modifier.matching.as_ref());
+        let partners = Partners::of(&one, matching, if swapped { "left" } else { "right" })?;
+        let pairs = Pairs {
+            operator: *self,
+            modifier,
+            swapped,
+            one: &one,
+        };
+        let mut merged = Merged::default();
+        // With one to one, a partner may be taken once an instant.
+        let mut taken: HashMap<LabelSet, Vec<bool>> = HashMap::new();
+        for series in &many {
+            let key = matching.key(&series.labels);
+            let Some(partner) = partners.0.get(&key) else {
+                continue;
+            };
+            let taken = taken
+                .entry(key)
+                .or_insert_with(|| vec![false; partner.len()]);
+            for result in pairs.join(series, partner, taken)? {
+                merged.add(result).map_err(|_| {
+                    PromFault::execution(
+                        "multiple matches for labels: grouping labels must ensure unique matches",
+                    )
+                })?;
+            }
+        }
+        Ok(merged.done())
+    }
+}
+
+struct Pairs<'a> {
+    operator: Operator,
+    modifier: &'a BinModifier,
+    swapped: bool,
+    one: &'a [Series],
+}
+
+impl Pairs<'_> {
+    /// One series of the many with its partners: more than one where they take turns.
+    fn join(
+        &self,
+        many: &Series,
+        partner: &[Option<usize>],
+        taken: &mut [bool],
+    ) -> Result<Vec<Series>, PromFault> {
+        let one_to_one = self.modifier.card == VectorMatchCardinality::OneToOne;
+        let mut results: Vec<(usize, Series)> = Vec::new();
+        for (step, value) in many.points.iter().enumerate() {
+            let (Some(value), Some(at)) = (*value, partner[step]) else {
+                continue;
+            };
+            let other = self.one[at].points[step].unwrap_or(f64::NAN);
+            let (a, b) = if self.swapped {
+                (other, value)
+            } else {
+                (value, other)
+            };
+            let Some(point) = self.operator.point(a, b) else {
+                continue;
+            };
+            if one_to_one && std::mem::replace(&mut taken[step], true) {
+                return Err(PromFault::execution(
+                    "multiple matches for labels: many-to-one matching must be explicit \
+                     (group_left/group_right)",
+                ));
+            }
+            let place = results.iter().position(|(with, _)| *with == at);
+            let place = place.unwrap_or_else(|| {
+                let series = Series {
+                    labels: self.labels(&many.labels, &self.one[at].labels),
+                    points: vec![None; many.points.len()],
+                };
+                results.push((at, series));
+                results.len() - 1
+            });
+            results[place].1.points[step] = Some(point);
+        }
+        Ok(results.into_iter().map(|(_, series)| series).collect())
+    }
+
+    fn labels(&self, many: &LabelSet, one: &LabelSet) -> LabelSet {
+        let mut labels = match self.operator.keeps_name() {
+            true => many.clone(),
+            false => many.nameless(),
+        };
+        match &self.modifier.card {
+            VectorMatchCardinality::OneToOne => match &self.modifier.matching {
+                Some(LabelModifier::Include(on)) => labels = labels.only(&on.labels),
+                Some(LabelModifier::Exclude(off)) => labels = labels.drop_only(&off.labels),
+                None => {}
+            },
+            VectorMatchCardinality::ManyToOne(include)
+            | VectorMatchCardinality::OneToMany(include) => {
+                for name in &include.labels {
+                    labels.set(name, one.get(name).unwrap_or(""));
+                }
+            }
+            VectorMatchCardinality::ManyToMany => {}
+        }
+        labels
+    }
+}
+
+/// What partners have in common.
+#[derive(Clone, Copy)]
+struct Matching<'a>(Option<&'a LabelModifier>);
+
+impl Matching<'_> {
+    fn key(&self, labels: &LabelSet) -> LabelSet {
+        match self.0 {
+            None => labels.nameless(),
+            Some(LabelModifier::Include(on)) => labels.only(&on.labels),
+            Some(LabelModifier::Exclude(off)) => labels.without(&off.labels),
+        }
+    }
+}
+
+/// For each key and instant, which series has a value.
+struct Partners(HashMap<LabelSet, Vec<Option<usize>>>);
+
+impl Partners {
+    fn of(vector: &[Series], matching: Matching<'_>, side: &str) -> Result<Self, PromFault> {
+        let mut partners: HashMap<LabelSet, Vec<Option<usize>>> = HashMap::new();
+        for (at, series) in vector.iter().enumerate() {
+            let key = matching.key(&series.labels);
+            let steps = series.points.len();
+            let there = partners.entry(key).or_insert_with(|| vec![None; steps]);
+            for (there, point) in there.iter_mut().zip(&series.points) {
+                match (&there, point) {
+                    (Some(first), Some(_)) => {
+                        return Err(PromFault::execution(format!(
+                            "found duplicate series for the match group on the {side} hand-side of \
+                             the operation: [{}, {}];many-to-many matching not allowed: matching \
+                             labels must be unique on one side",
+                            series.labels, vector[*first].labels
+                        )));
+                    }
+                    (None, Some(_)) => *there = Some(at),
+                    _ => {}
+                }
+            }
+        }
+        Ok(Self(partners))
+    }
+}
+
+/// `and`, `or`, `unless`.
+pub fn sets(
+    id: TokenId,
+    mut left: Vec<Series>,
+    mut right: Vec<Series>,
+    modifier: &BinModifier,
+) -> Result<Vec<Series>, PromFault> {
+    let matching = Matching(modifier.matching.as_ref());
+    // `or` takes of the right what the left has not; the others keep of the left what the right says.
+    let (chosen, by, wanted) = match id {
+        token::T_LAND => (&mut left, &right, true),
+        token::T_LUNLESS => (&mut left, &right, false),
+        _ => (&mut right, &left, false),
+    };
+    let mut present: HashMap<LabelSet, Vec<bool>> = HashMap::new();
+    for series in by {
+        let key = matching.key(&series.labels);
+        let steps = series.points.len();
+        let there = present.entry(key).or_insert_with(|| vec![false; steps]);
+        for (there, point) in there.iter_mut().zip(&series.points) {
+            *there |= point.is_some();
+        }
+    }
+    for series in chosen.iter_mut() {
+        let there = present.get(&matching.key(&series.labels));
+        for (step, point) in series.points.iter_mut().enumerate() {
+            if there.is_some_and(|there| there[step]) != wanted {
+                *point = None;
+            }
+        }
+    }
+    let mut merged = Merged::default();
+    let others = if id == token::T_LOR {
+        right
+    } else {
+        Vec::new()
+    };
+    for series in left.into_iter().chain(others) {
+        merged.add(series)?;
+    }
+    Ok(merged.done())
+}

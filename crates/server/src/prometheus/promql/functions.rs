@@ -1,0 +1,189 @@
+//! Functions of values and of labels; those of ranges are in `range.rs`.
+
+use std::cmp::Ordering;
+use std::f64::consts::PI;
+
+use promql_parser::label::{MatchOp, Matcher};
+use promql_parser::parser::token::T_EQL_REGEX;
+
+use super::calendar::Utc;
+use super::series::relabelled;
+use super::{LabelSet, PromFault, Series};
+
+/// A function of one value and up to two scalars.
+pub type Elementwise = fn(f64, &[f64]) -> f64;
+
+/// The function of a value with this name.
+pub fn elementwise(name: &str) -> Option<Elementwise> {
+    Some(match name {
+        "abs" => |v, _| v.abs(),
+        "ceil" => |v, _| v.ceil(),
+        "floor" => |v, _| v.floor(),
+        "round" => |v, to| round(v, to.first().copied().unwrap_or(1.0)),
+        "clamp" => |v, to| clamp(v, to[0], to[1]),
+        "clamp_min" => |v, to| clamp(v, to[0], f64::INFINITY),
+        "clamp_max" => |v, to| clamp(v, f64::NEG_INFINITY, to[0]),
+        "sqrt" => |v, _| v.sqrt(),
+        "exp" => |v, _| v.exp(),
+        "ln" => |v, _| v.ln(),
+        "log2" => |v, _| v.log2(),
+        "log10" => |v, _| v.log10(),
+        "sgn" => |v, _| {
+            if v == 0.0 || v.is_nan() {
+                v
+            } else {
+                v.signum()
+            }
+        },
+        "deg" => |v, _| v * 180.0 / PI,
+        "rad" => |v, _| v * PI / 180.0,
+        "sin" => |v, _| v.sin(),
+        "cos" => |v, _| v.cos(),
+        "tan" => |v, _| v.tan(),
+        "asin" => |v, _| v.asin(),
+        "acos" => |v, _| v.acos(),
+        "atan" => |v, _| v.atan(),
+        "sinh" => |v, _| v.sinh(),
+        "cosh" => |v, _| v.cosh(),
+        "tanh" => |v, _| v.tanh(),
+        "asinh" => |v, _| v.asinh(),
+        "acosh" => |v, _| v.acosh(),
+        "atanh" => |v, _| v.atanh(),
+        _ => return of_time(name),
+    })
+}
+
+/// The function of a time with this name; without an argument it is of the instant itself.
+pub fn of_time(name: &str) -> Option<Elementwise> {
+    Some(match name {
+        "minute" => |v, _| Utc::of(v).minute as f64,
+        "hour" => |v, _| Utc::of(v).hour as f64,
+        "day_of_week" => |v, _| Utc::of(v).weekday as f64,
+        "day_of_month" => |v, _| Utc::of(v).day as f64,
+        "day_of_year" => |v, _| Utc::of(v).day_of_year as f64,
+        "days_in_month" => |v, _| Utc::of(v).days_in_month() as f64,
+        "month" => |v, _| Utc::of(v).month as f64,
+        "year" => |v, _| Utc::of(v).year as f64,
+        _ => return None,
+    })
+}
+
+/// To the nearest multiple; halves go up. By the inverse, so that 0.1 leaves no dust.
+fn round(v: f64, to: f64) -> f64 {
+    let inverse = 1.0 / to;
+    (v * inverse + 0.5).floor() / inverse
+}
+
+/// NaN bounds give NaN; an upper bound below the lower one gives NaN too, and `eval.rs` drops it before.
+fn clamp(v: f64, min: f64, max: f64) -> f64 {
+    if v.is_nan() || min.is_nan() || max.is_nan() {
+        return f64::NAN;
+    }
+    v.min(max).max(min)
+}
+
+/// Adds to a sum and to what rounding took from it (Neumaier's method).
+pub fn add((sum, lost): &mut (f64, f64), value: f64) {
+    let total = *sum + value;
+    if total.is_finite() {
+        *lost += match sum.abs() >= value.abs() {
+            true => (*sum - total) + value,
+            false => (value - total) + *sum,
+        };
+    }
+    *sum = total;
+}
+
+/// The value that a share of `q` of the values is at most, between neighbours on a straight line. Sorts.
+pub fn quantile(q: f64, values: &mut [f64]) -> f64 {
+    if values.is_empty() || q.is_nan() {
+        return f64::NAN;
+    }
+    if !(0.0..=1.0).contains(&q) {
+        return f64::INFINITY.copysign(q - 0.5);
+    }
+    values.sort_by(ascending);
+    let rank = q * (values.len() - 1) as f64;
+    let below = rank.floor() as usize;
+    let above = (below + 1).min(values.len() - 1);
+    let weight = rank - rank.floor();
+    values[below] * (1.0 - weight) + values[above] * weight
+}
+
+/// NaN comes first, whatever its sign.
+pub fn ascending(a: &f64, b: &f64) -> Ordering {
+    let order = a.partial_cmp(b);
+    order.unwrap_or_else(|| b.is_nan().cmp(&a.is_nan()))
+}
+
+/// `label_replace(v, target, replacement, source, pattern)`.
+pub fn label_replace(vector: Vec<Series>, [to, with, from, pattern]: [&str; 4]) -> Outcome {
+    check_label(to, "label_replace")?;
+    // The parser's way to an anchored expression, with Go's reading of braces.
+    let matcher = Matcher::new_matcher(T_EQL_REGEX, String::new(), pattern.into());
+    let Ok(Matcher {
+        op: MatchOp::Re(expression),
+        ..
+    }) = matcher
+    else {
+        return Err(PromFault::bad(format!(
+            "invalid regular expression in label_replace(): {pattern}"
+        )));
+    };
+    relabelled(vector, |labels| {
+        let mut labels = labels.clone();
+        let source = labels.get(from).unwrap_or_default().to_owned();
+        if let Some(captures) = expression.captures(&source) {
+            let mut value = String::new();
+            captures.expand(with, &mut value);
+            labels.set(to, &value);
+        }
+        labels
+    })
+}
+
+/// `label_join(v, target, separator, source…)`.
+pub fn label_join(vector: Vec<Series>, to: &str, separator: &str, from: &[&str]) -> Outcome {
+    check_label(to, "label_join")?;
+    relabelled(vector, |labels| {
+        let values: Vec<&str> = from.iter().map(|f| labels.get(f).unwrap_or("")).collect();
+        let mut joined = labels.clone();
+        joined.set(to, &values.join(separator));
+        joined
+    })
+}
+
+type Outcome = Result<Vec<Series>, PromFault>;
+
+fn check_label(name: &str, function: &str) -> Result<(), PromFault> {
+    let begins = name
+        .bytes()
+        .next()
+        .is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
+    if begins && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        return Ok(());
+    }
+    Err(PromFault::bad(format!(
+        "invalid destination label name in {function}(): {name}"
+    )))
+}
+
+/// The series by value at the only instant; NaN is last both ways.
+pub fn sort(vector: &mut [Series], descending: bool) {
+    let value = |s: &Series| s.points.first().copied().flatten().unwrap_or(f64::NAN);
+    vector.sort_by(|a, b| {
+        let (a, b) = (value(a), value(b));
+        match (a.is_nan(), b.is_nan()) {
+            (false, false) if descending => ascending(&b, &a),
+            (false, false) => ascending(&a, &b),
+            (a, b) => a.cmp(&b),
+        }
+    });
+}
+
+/// The labels of what is absent: those that were asked for by equality, each once.
+pub fn labels_of_absent<'a>(asked: impl Iterator<Item = (&'a str, &'a str)>) -> LabelSet {
+    let asked: Vec<_> = asked.filter(|(name, _)| *name != super::NAME).collect();
+    let once = |name: &str| asked.iter().filter(|(n, _)| *n == name).count() == 1;
+    asked.iter().copied().filter(|(n, _)| once(n)).collect()
+}

@@ -1,0 +1,108 @@
+//! PromQL over [`Past`]: the subset that dashboards use, evaluated series by series.
+//!
+//! The text is parsed by `promql-parser`; what the values are is decided here, after Prometheus 3: ranges
+//! and look-back are open on the left, rates extrapolate and count resets as there. Streams
+//! append a value only when it changes, so a selector reads looks, not samples: see `select.rs`.
+
+mod aggregate;
+mod binary;
+mod calendar;
+mod eval;
+mod functions;
+mod labels;
+mod plan;
+mod range;
+mod select;
+mod series;
+
+use std::sync::atomic::AtomicBool;
+
+use barograph_model::{Clock, Past};
+
+pub use calendar::days_since_epoch;
+pub use eval::Answer;
+pub use labels::{LabelSet, NAME};
+pub use plan::{QUERY_BYTES_MAX, Query, matchers};
+pub use select::{Matching, identities, look_back_ns};
+pub use series::{Grid, Series};
+
+/// Most instants of one answer, as Prometheus has it.
+pub const STEPS_MAX: usize = 11_000;
+
+/// What an evaluation may use, and whom it asks.
+pub struct Context<'a> {
+    /// What was.
+    pub past: &'a dyn Past,
+    /// Measures the time that is left.
+    pub clock: &'a dyn Clock,
+    /// Set when nobody waits for the answer any more.
+    pub cancel: &'a AtomicBool,
+    /// Most samples that one selector reads.
+    pub samples_max: usize,
+    /// Most points, present or not, of one intermediate result.
+    pub points_max: usize,
+    /// When to give up, by the clock's monotonic time.
+    pub until_ns: i64,
+}
+
+/// Why there is no answer, in the words of Prometheus' API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The request is wrong.
+    BadData,
+    /// It could not be evaluated.
+    Execution,
+    /// It took too long.
+    Timeout,
+    /// The asker went away.
+    Canceled,
+    /// Too much at once.
+    Unavailable,
+    /// Our side failed.
+    Internal,
+}
+
+/// An error with its kind.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct PromFault {
+    /// Whose fault.
+    pub kind: FaultKind,
+    /// For people.
+    pub message: String,
+}
+
+impl PromFault {
+    /// The request is wrong.
+    pub fn bad(message: impl Into<String>) -> Self {
+        Self {
+            kind: FaultKind::BadData,
+            message: message.into(),
+        }
+    }
+
+    /// It could not be evaluated.
+    pub fn execution(message: impl Into<String>) -> Self {
+        Self {
+            kind: FaultKind::Execution,
+            message: message.into(),
+        }
+    }
+}
+
+impl From<barograph_model::SqlFault> for PromFault {
+    fn from(fault: barograph_model::SqlFault) -> Self {
+        use barograph_model::SqlFaultKind as Kind;
+        let kind = match fault.kind {
+            Kind::Statement => FaultKind::BadData,
+            Kind::Refused | Kind::Limit => FaultKind::Execution,
+            Kind::Cancelled => FaultKind::Canceled,
+            Kind::Busy => FaultKind::Unavailable,
+            Kind::Internal => FaultKind::Internal,
+        };
+        Self {
+            kind,
+            message: fault.message,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! From text to a syntax tree that evaluation can walk: its size is bounded before the parser sees it.
+
+use promql_parser::label::{MatchOp, Matcher};
+use promql_parser::parser::{self, Expr, VectorSelector};
+
+use super::select::Matching;
+use super::{NAME, PromFault};
+
+/// Longest query, in bytes.
+pub const QUERY_BYTES_MAX: usize = 16 << 10;
+/// Most operators, brackets and matchers: the parser recurses over them.
+const MARKS_MAX: usize = 1_000;
+/// Deepest nesting that is evaluated.
+const DEPTH_MAX: usize = 100;
+
+/// A query that was understood.
+#[derive(Clone, Debug)]
+pub struct Query {
+    pub(super) root: Expr,
+}
+
+impl Query {
+    /// Parses a query.
+    pub fn parse(text: &str) -> Result<Self, PromFault> {
+        check_size(text)?;
+        let root = parser::parse(text)
+            .map_err(|e| PromFault::bad(format!("invalid parameter \"query\": {e}")))?;
+        check_tree(&root, 0)?;
+        Ok(Self { root })
+    }
+}
+
+/// What a `match[]` parameter selects.
+pub fn matchers(text: &str) -> Result<Matching, PromFault> {
+    let invalid =
+        |why: &str| PromFault::bad(format!("invalid parameter \"match[]\": {why} in {text:?}"));
+    check_size(text)?;
+    match parser::parse(text).map_err(|e| invalid(&e))? {
+        Expr::VectorSelector(selector) => matching(&selector),
+        _ => Err(invalid("not a series selector")),
+    }
+}
+
+/// The matchers of a selector, its name among them.
+pub fn matching(selector: &VectorSelector) -> Result<Matching, PromFault> {
+    if !selector.matchers.or_matchers.is_empty() {
+        return Err(PromFault::bad(
+            "\"or\" between matchers is not PromQL: use =~ with alternatives, or the operator or",
+        ));
+    }
+    let name = selector.name.as_deref();
+    let name = name.map(|name| Matcher::new(MatchOp::Equal, NAME, name));
+    let all = name.into_iter().chain(selector.matchers.matchers.clone());
+    Ok(Matching::new(all.collect()))
+}
+
+fn check_size(text: &str) -> Result<(), PromFault> {
+    if text.len() > QUERY_BYTES_MAX {
+        return Err(PromFault::bad(format!(
+            "the query has {} bytes, at most {QUERY_BYTES_MAX}: ask in parts",
+            text.len()
+        )));
+    }
+    let marks = text.bytes().filter(|b| b"([{+-*/%^<>=!~,".contains(b));
+    let words = ["and", "or", "unless", "atan2"];
+    let words = words.iter().map(|word| text.matches(word).count());
+    if marks.count() + words.sum::<usize>() > MARKS_MAX {
+        return Err(PromFault::bad(format!(
+            "the query has more than {MARKS_MAX} operators and brackets: ask in parts"
+        )));
+    }
+    Ok(())
+}
+
+fn check_tree(expr: &Expr, depth: usize) -> Result<(), PromFault> {
+    if depth > DEPTH_MAX {
+        return Err(PromFault::bad(format!(
+            "the query is nested deeper than {DEPTH_MAX}: ask in parts"
+        )));
+    }
+    let below = |e: &Expr| check_tree(e, depth + 1);
+    match expr {
+        Expr::Aggregate(a) => {
+            a.param.as_deref().map_or(Ok(()), below)?;
+            below(&a.expr)
+        }
+        Expr::Unary(u) => below(&u.expr),
+        Expr::Paren(p) => below(&p.expr),
+        Expr::Binary(b) => {
+            below(&b.lhs)?;
+            below(&b.rhs)
+        }
+        Expr::Call(call) => call.args.args.iter().try_for_each(|a| below(a)),
+        Expr::Subquery(_) => Err(PromFault::bad(
+            "subqueries are not supported: ask for the inner expression by query_range",
+        )),
+        Expr::VectorSelector(v) => matching(v).map(drop),
+        Expr::MatrixSelector(m) => matching(&m.vs).map(drop),
+        Expr::NumberLiteral(_) | Expr::StringLiteral(_) => Ok(()),
+        Expr::Extension(_) => Err(PromFault::bad("the query is not PromQL")),
+    }
+}

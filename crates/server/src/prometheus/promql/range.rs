@@ -1,0 +1,176 @@
+//! Functions of a range: what the looks within a window say.
+
+use barograph_model::NS_PER_S;
+
+use super::PromFault;
+use super::functions::{add, quantile};
+
+/// The looks of one series within a range.
+pub struct Window<'a> {
+    /// Their times, ascending, ns since the epoch.
+    pub ts: &'a [i64],
+    /// Their values.
+    pub values: &'a [f64],
+    /// The range's end.
+    pub end: i64,
+    /// The instant of the answer: the end, but for `offset` and `@`.
+    pub at: i64,
+    /// The range's length.
+    pub range_ns: i64,
+    /// The scalar argument, where there is one.
+    pub argument: f64,
+}
+
+/// A value of a window, if it has one.
+pub type RangeFunction = fn(&Window<'_>) -> Option<f64>;
+
+/// The function with this name.
+pub fn function(name: &str) -> Result<RangeFunction, PromFault> {
+    Ok(match name {
+        "rate" => |w| Some(extrapolated(w, true)? / seconds(w.range_ns)),
+        "increase" => |w| extrapolated(w, true),
+        "delta" => |w| extrapolated(w, false),
+        "irate" => |w| instantaneous(w, true),
+        "idelta" => |w| instantaneous(w, false),
+        "deriv" => |w| Some(regression(w, w.ts[0])?.0),
+        "predict_linear" => |w| {
+            let (slope, intercept) = regression(w, w.at)?;
+            Some(slope * w.argument + intercept)
+        },
+        "changes" => |w| Some(pairs(w, |a, b| a != b && !(a.is_nan() && b.is_nan()))),
+        "resets" => |w| Some(pairs(w, |a, b| b < a)),
+        "avg_over_time" => |w| Some(mean(w.values)),
+        "sum_over_time" => |w| Some(sum(w.values)),
+        "min_over_time" => |w| w.values.iter().copied().reduce(|a, b| best(a, b, b < a)),
+        "max_over_time" => |w| w.values.iter().copied().reduce(|a, b| best(a, b, b > a)),
+        "count_over_time" => |w| Some(w.values.len() as f64),
+        "last_over_time" => |w| w.values.last().copied(),
+        "first_over_time" => |w| w.values.first().copied(),
+        "present_over_time" => |_| Some(1.0),
+        "stdvar_over_time" => |w| Some(variance(w.values)),
+        "stddev_over_time" => |w| Some(variance(w.values).sqrt()),
+        "quantile_over_time" => |w| Some(quantile(w.argument, &mut w.values.to_vec())),
+        other => {
+            return Err(PromFault::bad(format!(
+                "the function {other}() is not supported"
+            )));
+        }
+    })
+}
+
+fn seconds(ns: i64) -> f64 {
+    ns as f64 / NS_PER_S as f64
+}
+
+/// The growth within the whole range, as far as the looks near its edges allow; a counter's resets
+/// are made up for, and it is not taken below zero before its first look.
+fn extrapolated(w: &Window<'_>, is_counter: bool) -> Option<f64> {
+    let [first, .., last] = w.values else {
+        return None;
+    };
+    let mut growth = last - first;
+    if is_counter {
+        let resets = w.values.windows(2).filter(|v| v[1] < v[0]);
+        growth += resets.map(|v| v[0]).sum::<f64>();
+    }
+    let (first_ts, last_ts) = (w.ts[0], w.ts[w.ts.len() - 1]);
+    let sampled = seconds(last_ts - first_ts);
+    if sampled <= 0.0 {
+        return None;
+    }
+    let between = sampled / (w.ts.len() - 1) as f64;
+    let threshold = between * 1.1;
+    let mut before = seconds(first_ts - w.end.saturating_sub(w.range_ns));
+    let mut after = seconds(w.end - last_ts);
+    if before >= threshold {
+        before = between / 2.0;
+    }
+    if is_counter && growth > 0.0 && *first >= 0.0 {
+        before = before.min(sampled * (first / growth));
+    }
+    if after >= threshold {
+        after = between / 2.0;
+    }
+    Some(growth * ((sampled + before + after) / sampled))
+}
+
+/// From the last two looks alone.
+fn instantaneous(w: &Window<'_>, is_rate: bool) -> Option<f64> {
+    let [.., before, last] = *w.values else {
+        return None;
+    };
+    if !is_rate {
+        return Some(last - before);
+    }
+    let grown = if last < before { last } else { last - before };
+    let apart = w.ts[w.ts.len() - 1] - w.ts[w.ts.len() - 2];
+    (apart > 0).then(|| grown / seconds(apart))
+}
+
+/// Slope per second and value at `origin` of the straight line that fits best.
+fn regression(w: &Window<'_>, origin: i64) -> Option<(f64, f64)> {
+    let n = w.values.len() as f64;
+    let first = *w.values.first()?;
+    if w.values.len() < 2 {
+        return None;
+    }
+    if w.values.iter().all(|v| *v == first) {
+        let value = if first.is_infinite() { f64::NAN } else { first };
+        return Some((if first.is_infinite() { f64::NAN } else { 0.0 }, value));
+    }
+    let [mut sum_x, mut sum_y, mut sum_xy, mut sum_xx] = [(0.0, 0.0); 4];
+    for (ts, y) in w.ts.iter().zip(w.values) {
+        let x = seconds(ts - origin);
+        add(&mut sum_x, x);
+        add(&mut sum_y, *y);
+        add(&mut sum_xy, x * y);
+        add(&mut sum_xx, x * x);
+    }
+    let [x, y, xy, xx] = [sum_x, sum_y, sum_xy, sum_xx].map(|(sum, rest)| sum + rest);
+    let slope = (xy - x * y / n) / (xx - x * x / n);
+    Some((slope, y / n - slope * x / n))
+}
+
+fn pairs(w: &Window<'_>, counts: fn(f64, f64) -> bool) -> f64 {
+    let pairs = w.values.windows(2).filter(|v| counts(v[0], v[1]));
+    pairs.count() as f64
+}
+
+/// NaN is only the best where there is nothing else.
+fn best(a: f64, b: f64, b_is_better: bool) -> f64 {
+    if b_is_better || a.is_nan() { b } else { a }
+}
+
+/// With what is lost to rounding carried along.
+pub fn sum(values: &[f64]) -> f64 {
+    let mut total = (0.0, 0.0);
+    for value in values {
+        add(&mut total, *value);
+    }
+    if f64::is_infinite(total.0) {
+        total.0
+    } else {
+        total.0 + total.1
+    }
+}
+
+/// The mean, also where the sum is beyond what a float holds.
+pub fn mean(values: &[f64]) -> f64 {
+    let n = values.len() as f64;
+    let total = sum(values);
+    if total.is_infinite() && values.iter().all(|v| v.is_finite()) {
+        return values.iter().map(|v| v / n).sum();
+    }
+    total / n
+}
+
+/// The population's variance, by Welford's method.
+pub fn variance(values: &[f64]) -> f64 {
+    let (mut mean, mut squares) = (0.0, 0.0);
+    for (n, value) in values.iter().enumerate() {
+        let off = value - mean;
+        mean += off / (n + 1) as f64;
+        squares += off * (value - mean);
+    }
+    squares / values.len() as f64
+}

@@ -1,0 +1,342 @@
+//! From streams to samples as a scraper would have taken them.
+//!
+//! A stream appends a value when it changes, and an unchanged one again after some minutes; Prometheus
+//! has a sample of every scrape. What is between is known: the value held at every look. So a selector
+//! reads *looks*: the samples, and the held value at the stream's interval after each, until the next
+//! sample or the last look. A silence longer than the look-back is nobody's look, and stays one.
+
+use std::collections::HashMap;
+
+use barograph_model::{
+    Columns, Descriptor, NS_PER_S, Past, PastRequest, PastSeries, Span, SqlFault, ValueType, Values,
+};
+use promql_parser::label::Matcher;
+
+use super::{Context, LabelSet, NAME};
+use crate::prometheus::names::{self, Exposed};
+
+/// A value holds for so long after the last look, as in Prometheus…
+const LOOK_BACK_NS: i64 = 300 * NS_PER_S;
+/// …or for so many intervals where looks are rare…
+const LOOK_BACK_INTERVALS: i64 = 3;
+/// …but never longer than this, so that a wrong interval does not make a query read all history.
+const LOOK_BACK_NS_MAX: i64 = 86_400 * NS_PER_S;
+
+/// For how long after a look the value counts.
+pub fn look_back_ns(interval_ns: i64) -> i64 {
+    let rare = interval_ns.saturating_mul(LOOK_BACK_INTERVALS);
+    rare.clamp(LOOK_BACK_NS, LOOK_BACK_NS_MAX)
+}
+
+/// Matchers of a selector.
+#[derive(Clone, Debug)]
+pub struct Matching(Vec<Matcher>);
+
+impl Matching {
+    /// All of these must match.
+    pub(super) fn new(matchers: Vec<Matcher>) -> Self {
+        Self(matchers)
+    }
+
+    /// Those that ask for one value: what `absent()` can say of the missing.
+    pub fn equalities(&self) -> impl Iterator<Item = (&str, &str)> {
+        use promql_parser::label::MatchOp;
+        let equal = self.0.iter().filter(|m| m.op == MatchOp::Equal);
+        equal.map(|m| (m.name.as_str(), m.value.as_str()))
+    }
+
+    /// Whether these labels are meant. A label that is not there is an empty one.
+    fn all<'a>(&self, get: impl Fn(&str) -> Option<&'a str>, skip: Option<&str>) -> bool {
+        let asked = self.0.iter().filter(|m| Some(m.name.as_str()) != skip);
+        asked
+            .into_iter()
+            .all(|m| m.is_match(get(&m.name).unwrap_or("")))
+    }
+
+    /// Under which of its names a stream is meant: that of the exposition comes first.
+    fn name_of(&self, node: &str, descriptor: &Descriptor) -> Option<Exposed> {
+        let mut known = names::both(node, descriptor);
+        let at = known.iter().position(|e| {
+            let get = |name: &str| match name {
+                NAME => Some(e.name.as_str()),
+                _ => e.label(name),
+            };
+            self.all(get, e.text_label.as_deref())
+        })?;
+        Some(known.swap_remove(at))
+    }
+}
+
+/// The label sets of the series that are meant, of texts without the text; each with its stream.
+pub fn identities(
+    context: &Context<'_>,
+    wanted: &[Matching],
+    span: Span,
+) -> Result<Vec<(LabelSet, PastSeries)>, SqlFault> {
+    let meant = |node: &str, d: &Descriptor| {
+        wanted.is_empty() || wanted.iter().any(|w| w.name_of(node, d).is_some())
+    };
+    let request = PastRequest {
+        wanted: &meant,
+        span,
+        samples_max: context.samples_max,
+        cancel: context.cancel,
+    };
+    let mut found = Vec::new();
+    for series in context.past.series(&request)? {
+        let named = match wanted {
+            [] => names::both(&series.node, &series.descriptor)
+                .into_iter()
+                .next(),
+            some => some
+                .iter()
+                .find_map(|w| w.name_of(&series.node, &series.descriptor)),
+        };
+        if let Some(exposed) = named {
+            found.push((exposed.labels(), series));
+        }
+    }
+    Ok(found)
+}
+
+/// One series as it was looked at.
+#[derive(Clone, Debug, Default)]
+pub struct Sampled {
+    pub labels: LabelSet,
+    ts: Vec<i64>,
+    /// `None` where the series ended: a text that became another.
+    values: Vec<Option<f64>>,
+    interval_ns: i64,
+    looked_ns: i64,
+}
+
+/// Reads the series that are meant: enough for every instant of `span`, each reaching back `range_ns`,
+/// or as far as a value holds.
+pub fn read(
+    context: &Context<'_>,
+    wanted: &Matching,
+    span: Span,
+    range_ns: i64,
+) -> Result<Vec<Sampled>, SqlFault> {
+    let meant = |node: &str, d: &Descriptor| wanted.name_of(node, d).is_some();
+    let ask = |back_ns: i64| PastRequest {
+        wanted: &meant,
+        span: Span {
+            from: span.from.saturating_sub(back_ns),
+            to: span.to,
+        },
+        samples_max: context.samples_max,
+        cancel: context.cancel,
+    };
+    let past: &dyn Past = context.past;
+    let known = past.series(&ask(range_ns.saturating_add(LOOK_BACK_NS_MAX)))?;
+    let rarest_ns = known.iter().map(|s| s.interval_ns).max().unwrap_or(0);
+    let back_ns = range_ns.saturating_add(look_back_ns(rarest_ns));
+    let mut list: Vec<Sampled> = Vec::new();
+    let mut places: HashMap<LabelSet, usize> = HashMap::new();
+    for (series, columns) in past.read(&ask(back_ns))? {
+        let Some(exposed) = wanted.name_of(&series.node, &series.descriptor) else {
+            continue;
+        };
+        for sampled in sampled(&series, &exposed, columns, wanted) {
+            // Two streams may be one for Prometheus (a type or unit that has changed).
+            match places.get(&sampled.labels) {
+                Some(&at) => list[at].join(sampled),
+                None => {
+                    places.insert(sampled.labels.clone(), list.len());
+                    list.push(sampled);
+                }
+            }
+        }
+    }
+    list.sort_by(|a, b| a.labels.cmp(&b.labels));
+    Ok(list)
+}
+
+fn sampled(
+    series: &PastSeries,
+    exposed: &Exposed,
+    mut columns: Columns,
+    wanted: &Matching,
+) -> Vec<Sampled> {
+    if !columns.ts.is_sorted() {
+        columns = in_order(&columns, series.descriptor.value_type);
+    }
+    let of = |labels: LabelSet, ts, values| Sampled {
+        labels,
+        ts,
+        values,
+        interval_ns: series.interval_ns.max(0),
+        looked_ns: series.known.to,
+    };
+    let labels = exposed.labels();
+    let Some(text_label) = &exposed.text_label else {
+        let numbers = (0..columns.len()).map(|row| columns.values.number(row));
+        let values = numbers.map(|v| v.map(|v| exposed.scaled(v))).collect();
+        return vec![of(labels, columns.ts, values)];
+    };
+    let texts = runs_of_texts(&columns).into_iter();
+    let labelled = texts.map(|(text, ts, values)| {
+        let mut labels = labels.clone();
+        labels.set(text_label, text);
+        of(labels, ts, values)
+    });
+    labelled
+        .filter(|s| wanted.all(|name| s.labels.get(name), None))
+        .collect()
+}
+
+fn in_order(columns: &Columns, value_type: ValueType) -> Columns {
+    let mut order: Vec<usize> = (0..columns.len()).collect();
+    order.sort_by_key(|&row| columns.ts[row]);
+    let mut sorted = Columns::new(value_type);
+    for sample in order.into_iter().filter_map(|row| columns.sample(row)) {
+        sorted.push(0, &sample);
+    }
+    sorted
+}
+
+/// A series of ones for every text, which ends where another text begins.
+fn runs_of_texts(columns: &Columns) -> Vec<(&str, Vec<i64>, Vec<Option<f64>>)> {
+    let Values::Text(texts) = &columns.values else {
+        return Vec::new();
+    };
+    let mut runs: Vec<(&str, Vec<i64>, Vec<Option<f64>>)> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut before: Option<usize> = None;
+    for (text, ts) in texts.iter().zip(&columns.ts) {
+        let at = *places.entry(text).or_insert_with(|| {
+            runs.push((text, Vec::new(), Vec::new()));
+            runs.len() - 1
+        });
+        if let Some(ended) = before.filter(|&ended| ended != at) {
+            runs[ended].1.push(*ts);
+            runs[ended].2.push(None);
+        }
+        runs[at].1.push(*ts);
+        runs[at].2.push(Some(1.0));
+        before = Some(at);
+    }
+    runs
+}
+
+impl Sampled {
+    fn join(&mut self, other: Self) {
+        let here = self.ts.drain(..).zip(self.values.drain(..));
+        let mut all: Vec<_> = here.chain(other.ts.into_iter().zip(other.values)).collect();
+        all.sort_by_key(|(ts, _)| *ts);
+        all.dedup_by_key(|(ts, _)| *ts);
+        (self.ts, self.values) = all.into_iter().unzip();
+        self.interval_ns = self.interval_ns.max(other.interval_ns);
+        self.looked_ns = self.looked_ns.max(other.looked_ns);
+    }
+
+    /// The number of the last sample at or before `at`; `from` is one that is known to be earlier.
+    fn last_at(&self, at: i64, from: usize) -> Option<usize> {
+        let later = self.ts[from.min(self.ts.len())..].partition_point(|&ts| ts <= at);
+        (from + later).checked_sub(1)
+    }
+
+    /// Until when the value of this sample is known to have held.
+    fn held_until(&self, row: usize) -> i64 {
+        let ts = self.ts[row];
+        match self.ts.get(row + 1) {
+            Some(&next) if next.saturating_sub(ts) <= look_back_ns(self.interval_ns) => next,
+            Some(_) => ts,
+            None => self.looked_ns.max(ts),
+        }
+    }
+
+    /// The last look at this sample's value that is not after `at`.
+    fn look_before(&self, row: usize, at: i64) -> i64 {
+        let ts = self.ts[row];
+        if self.interval_ns == 0 {
+            return ts;
+        }
+        ts + (at - ts) / self.interval_ns * self.interval_ns
+    }
+
+    /// For each instant in order, the value that an instant selector sees and the time of its look.
+    pub fn seen(
+        &self,
+        times: impl Iterator<Item = i64>,
+    ) -> impl Iterator<Item = Option<(i64, f64)>> {
+        let mut row = 0;
+        times.map(move |at| {
+            row = self.last_at(at, row)?;
+            let held = self.held_until(row);
+            let value = self.values[row]?;
+            let is_fresh = held > at.saturating_sub(look_back_ns(self.interval_ns));
+            is_fresh.then(|| (self.look_before(row, held.min(at)), value))
+        })
+    }
+
+    /// The looks after the instant `after`, which may only grow from call to call of `Looks::skip_to`.
+    pub fn looks(&self) -> Looks<'_> {
+        Looks {
+            of: self,
+            row: 0,
+            next: self.ts.first().copied(),
+        }
+    }
+}
+
+/// Walks samples and held values in order of time.
+pub struct Looks<'a> {
+    of: &'a Sampled,
+    row: usize,
+    next: Option<i64>,
+}
+
+impl Looks<'_> {
+    /// Goes to the first look after `after`, never back.
+    pub fn skip_to(&mut self, after: i64) {
+        if self.next.is_none_or(|next| next > after) {
+            return;
+        }
+        let Some(row) = self.of.last_at(after, self.row) else {
+            return;
+        };
+        self.row = row;
+        self.next = Some(self.of.look_before(row, after));
+        self.advance();
+    }
+
+    /// The next look if it is not after `until`.
+    pub fn take(&mut self, until: i64) -> Option<(i64, f64)> {
+        loop {
+            let next = self.next.filter(|&next| next <= until)?;
+            let value = self.of.values[self.row];
+            self.advance();
+            if let Some(value) = value {
+                return Some((next, value));
+            }
+        }
+    }
+
+    /// From the look at `next` to the one after it.
+    fn advance(&mut self) {
+        let Some(now) = self.next else { return };
+        let interval_ns = self.of.interval_ns;
+        let sample_ts = self.of.ts.get(self.row + 1).copied();
+        let is_held = self.of.values[self.row].is_some() && interval_ns > 0;
+        // The look that found the next sample was this look, a little early or late.
+        let until = match sample_ts {
+            Some(_) => self
+                .of
+                .held_until(self.row)
+                .saturating_sub(interval_ns / 2 + 1),
+            None => self.of.held_until(self.row),
+        };
+        self.next = match now
+            .checked_add(interval_ns)
+            .filter(|&at| is_held && at <= until)
+        {
+            Some(held) => Some(held),
+            None => {
+                self.row += 1;
+                sample_ts
+            }
+        };
+    }
+}

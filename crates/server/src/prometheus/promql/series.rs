@@ -1,0 +1,114 @@
+//! What evaluation hands from one operator to the next: a value for every instant of the answer.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use super::{LabelSet, PromFault};
+
+/// The instants of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// The first, ns since the epoch.
+    pub start: i64,
+    /// From one to the next, in ns; anything for a single one.
+    pub step_ns: i64,
+    /// How many, at least one.
+    pub count: usize,
+}
+
+impl Grid {
+    /// A single instant.
+    pub fn instant(at: i64) -> Self {
+        Self {
+            start: at,
+            step_ns: 1,
+            count: 1,
+        }
+    }
+
+    /// The instant with this number, from 0.
+    pub fn at(&self, step: usize) -> i64 {
+        let ahead = self.step_ns.saturating_mul(step as i64);
+        self.start.saturating_add(ahead)
+    }
+
+    /// The last instant.
+    pub fn end(&self) -> i64 {
+        self.at(self.count - 1)
+    }
+
+    /// All instants.
+    pub fn times(&self) -> impl Iterator<Item = i64> + '_ {
+        (0..self.count).map(|step| self.at(step))
+    }
+}
+
+/// One series of an instant vector: a value or none at each instant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// What it is.
+    pub labels: LabelSet,
+    /// As many as the grid has instants.
+    pub points: Vec<Option<f64>>,
+}
+
+impl Series {
+    /// Whether it has no value at all.
+    pub fn is_absent(&self) -> bool {
+        self.points.iter().all(Option::is_none)
+    }
+}
+
+/// Series by their labels: those that have become the same are put together.
+#[derive(Debug, Default)]
+pub struct Merged {
+    series: Vec<Series>,
+    places: HashMap<LabelSet, usize>,
+}
+
+impl Merged {
+    /// Adds a series; two values of the same labels at one instant are an error.
+    pub fn add(&mut self, series: Series) -> Result<(), PromFault> {
+        match self.places.entry(series.labels.clone()) {
+            Entry::Vacant(place) => {
+                place.insert(self.series.len());
+                self.series.push(series);
+            }
+            Entry::Occupied(place) => {
+                let there = &mut self.series[*place.get()];
+                for (there, new) in there.points.iter_mut().zip(series.points) {
+                    if there.is_some() && new.is_some() {
+                        return Err(PromFault::execution(format!(
+                            "vector cannot contain metrics with the same labelset: {} is there twice",
+                            series.labels
+                        )));
+                    }
+                    *there = there.or(new);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The series that have a value, in the order in which they came.
+    pub fn done(self) -> Vec<Series> {
+        let mut series = self.series;
+        series.retain(|s| !s.is_absent());
+        series
+    }
+}
+
+/// The series under new labels.
+pub fn relabelled(
+    vector: Vec<Series>,
+    mut label: impl FnMut(&LabelSet) -> LabelSet,
+) -> Result<Vec<Series>, PromFault> {
+    let mut merged = Merged::default();
+    for series in vector {
+        merged.add(Series {
+            labels: label(&series.labels),
+            points: series.points,
+        })?;
+    }
+    Ok(merged.done())
+}

@@ -1,0 +1,265 @@
+//! What Prometheus' clients send: forms in the query string or the body, times and durations.
+//!
+//! Unknown parameters are let pass, as Prometheus does: clients of it send some that only newer
+//! versions know.
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest as _, Request};
+use axum::http::{Method, StatusCode};
+use barograph_model::NS_PER_S;
+
+use super::promql::{Grid, Matching, PromFault, STEPS_MAX, matchers};
+use crate::params::{MATCHES_MAX, decode};
+
+const NS_PER_MS: i64 = 1_000_000;
+/// Times beyond this many seconds from the epoch are no times: nanoseconds in 64 bits end there.
+const SECONDS_MAX: f64 = 9.2e9;
+
+/// The parameters of one request.
+#[derive(Debug, Default)]
+pub struct Form(Vec<(String, String)>);
+
+impl Form {
+    /// Of the query string, and of the body of a POST.
+    pub async fn of(request: Request) -> Result<Self, PromFault> {
+        let mut form = Self::default();
+        form.add(request.uri().query().unwrap_or_default())?;
+        if request.method() == Method::POST {
+            let body = Bytes::from_request(request, &()).await.map_err(|e| {
+                let why = match e.status() {
+                    StatusCode::PAYLOAD_TOO_LARGE => "it is too large".into(),
+                    _ => e.body_text(),
+                };
+                PromFault::bad(format!("cannot read the body: {why}"))
+            })?;
+            let body = std::str::from_utf8(&body);
+            form.add(body.map_err(|_| PromFault::bad("the body is not UTF-8"))?)?;
+        }
+        Ok(form)
+    }
+
+    fn add(&mut self, text: &str) -> Result<(), PromFault> {
+        for part in text.split('&').filter(|p| !p.is_empty()) {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let decode = |text| decode(text).map_err(|f| PromFault::bad(f.message));
+            self.0.push((decode(name)?, decode(value.trim_end())?));
+        }
+        Ok(())
+    }
+
+    /// The first value of this name that is not empty.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(n, v)| n == name && !v.is_empty());
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// The query.
+    pub fn query(&self) -> Result<&str, PromFault> {
+        self.get("query")
+            .ok_or_else(|| PromFault::bad("invalid parameter \"query\": it is missing"))
+    }
+
+    /// A time, in ns since the epoch.
+    pub fn time(&self, name: &str) -> Result<Option<i64>, PromFault> {
+        let parse = |text: &str| {
+            time_ns(text).ok_or_else(|| {
+                PromFault::bad(format!(
+                    "invalid parameter {name:?}: cannot parse {text:?} to a valid timestamp"
+                ))
+            })
+        };
+        self.get(name).map(parse).transpose()
+    }
+
+    /// A duration, in ns.
+    pub fn duration(&self, name: &str) -> Result<Option<i64>, PromFault> {
+        let parse = |text: &str| {
+            duration_ns(text).ok_or_else(|| {
+                PromFault::bad(format!(
+                    "invalid parameter {name:?}: cannot parse {text:?} to a valid duration"
+                ))
+            })
+        };
+        self.get(name).map(parse).transpose()
+    }
+
+    /// A number of things, where it is given and not 0.
+    pub fn limit(&self) -> Result<Option<usize>, PromFault> {
+        let Some(text) = self.get("limit") else {
+            return Ok(None);
+        };
+        let limit = text.parse().map_err(|_| {
+            PromFault::bad(format!(
+                "invalid parameter \"limit\": {text:?} is not a number"
+            ))
+        });
+        limit.map(|n: usize| Some(n).filter(|n| *n > 0))
+    }
+
+    /// The selectors of `match[]`.
+    pub fn matches(&self) -> Result<Vec<Matching>, PromFault> {
+        let texts = self.0.iter().filter(|(n, _)| n == "match[]");
+        if texts.clone().count() > MATCHES_MAX {
+            return Err(PromFault::bad(format!(
+                "more than {MATCHES_MAX} match[] parameters"
+            )));
+        }
+        texts.map(|(_, text)| matchers(text)).collect()
+    }
+
+    /// The instants from `start` to `end`.
+    pub fn grid(&self) -> Result<Grid, PromFault> {
+        let needed = |name: &str, value: Option<i64>| {
+            value
+                .ok_or_else(|| PromFault::bad(format!("invalid parameter {name:?}: it is missing")))
+        };
+        let start = needed("start", self.time("start")?)?;
+        let end = needed("end", self.time("end")?)?;
+        let step_ns = needed("step", self.duration("step")?)?;
+        if end < start {
+            return Err(PromFault::bad(
+                "invalid parameter \"end\": end timestamp must not be before start time",
+            ));
+        }
+        if step_ns <= 0 {
+            return Err(PromFault::bad(
+                "invalid parameter \"step\": zero or negative query resolution step widths are not \
+                 accepted. Try a positive integer",
+            ));
+        }
+        let steps = end.saturating_sub(start) / step_ns;
+        if steps > STEPS_MAX as i64 {
+            return Err(PromFault::bad(format!(
+                "exceeded maximum resolution of {STEPS_MAX} points per timeseries. Try decreasing \
+                 the query resolution (?step=XX)"
+            )));
+        }
+        Ok(Grid {
+            start,
+            step_ns,
+            count: steps as usize + 1,
+        })
+    }
+}
+
+/// Seconds since the epoch, or RFC 3339; to the millisecond, as Prometheus has it.
+fn time_ns(text: &str) -> Option<i64> {
+    let seconds = match text.parse::<f64>() {
+        Ok(seconds) => seconds,
+        Err(_) => return rfc3339_ns(text),
+    };
+    (seconds.abs() <= SECONDS_MAX).then(|| (seconds * 1e3).round() as i64 * NS_PER_MS)
+}
+
+/// `2023-11-14T22:13:20.5Z`, `2023-11-14T23:13:20+01:00`
+fn rfc3339_ns(text: &str) -> Option<i64> {
+    use super::promql::days_since_epoch;
+    let (date, rest) = text.split_at_checked(10)?;
+    let digits = |text: &str| match text.bytes().all(|b| b.is_ascii_digit()) {
+        true => text.parse::<i64>().ok(),
+        false => None,
+    };
+    let part = |text: &str, from: usize, to: usize| digits(text.get(from..to)?);
+    let (year, month, day) = (part(date, 0, 4)?, part(date, 5, 7)?, part(date, 8, 10)?);
+    let separators = [date.get(4..5)?, date.get(7..8)?];
+    let (clock, rest) = rest.strip_prefix(['T', 't', ' '])?.split_at_checked(8)?;
+    let (hour, minute, second) = (part(clock, 0, 2)?, part(clock, 3, 5)?, part(clock, 6, 8)?);
+    let colons = [clock.get(2..3)?, clock.get(5..6)?];
+    let (fraction, zone) = match rest.strip_prefix('.') {
+        None => (0, rest),
+        Some(rest) => {
+            let length = rest.find(|c: char| !c.is_ascii_digit())?;
+            let nine = format!("{:0<9}", rest.get(..length.min(9))?);
+            (digits(&nine).filter(|_| length > 0)?, rest.get(length..)?)
+        }
+    };
+    let offset_s = match zone {
+        "Z" | "z" => 0,
+        _ => {
+            let sign = match zone.get(0..1)? {
+                "+" => 1,
+                "-" => -1,
+                _ => return None,
+            };
+            if zone.len() != 6 || zone.get(3..4)? != ":" {
+                return None;
+            }
+            let (hours, minutes) = (part(zone, 1, 3)?, part(zone, 4, 6)?);
+            (hours <= 23 && minutes <= 59).then_some(sign * (hours * 3_600 + minutes * 60))?
+        }
+    };
+    let fits = (1..=12).contains(&month) && (1..=31).contains(&day) && hour <= 23;
+    if !fits || minute > 59 || second > 60 || separators != ["-"; 2] || colons != [":"; 2] {
+        return None;
+    }
+    let days = days_since_epoch(year, month, day);
+    let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second - offset_s;
+    let ns = seconds.checked_mul(NS_PER_S)?.checked_add(fraction)?;
+    Some(ns.div_euclid(NS_PER_MS) * NS_PER_MS)
+}
+
+/// `15`, `0.5` (seconds), `5m`, `1h30m`
+fn duration_ns(text: &str) -> Option<i64> {
+    if let Ok(seconds) = text.parse::<f64>() {
+        return (seconds.abs() <= SECONDS_MAX).then(|| (seconds * 1e3).round() as i64 * NS_PER_MS);
+    }
+    let is_plain = text.bytes().all(|b| b.is_ascii_alphanumeric());
+    let parsed = promql_parser::util::parse_duration(text)
+        .ok()
+        .filter(|_| is_plain)?;
+    i64::try_from(parsed.as_nanos()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        let check = |text: &str, expect: Option<i64>| assert_eq!(time_ns(text), expect, "{text}");
+        let t = 1_700_000_000 * NS_PER_S;
+        check("1700000000", Some(t));
+        check("1700000000.123", Some(t + 123 * NS_PER_MS));
+        check("1.7e9", Some(t));
+        check("-1", Some(-NS_PER_S));
+        check("2023-11-14T22:13:20Z", Some(t));
+        check("2023-11-14T22:13:20.123456Z", Some(t + 123 * NS_PER_MS));
+        check("2023-11-14T23:43:20+01:30", Some(t));
+        check("2023-11-14T20:13:20-02:00", Some(t));
+        check("1970-01-01T00:00:00Z", Some(0));
+        for bad in [
+            "",
+            "now",
+            "NaN",
+            "inf",
+            "1e300",
+            "2023-11-14",
+            "2023-11-14T22:13:20",
+            "2023-13-14T22:13:20Z",
+            "2023-11-14T22:13:20.Z",
+            "2023-11-14T22:13:20+0100",
+            "2023x11-14T22:13:20Z",
+            "2023-11-14T22:13:20+é:00",
+            "20é3-11-14T22:13:20Z",
+            "9999-11-14T22:13:20Z",
+            "2023-11-14T+2:13:20Z",
+        ] {
+            check(bad, None);
+        }
+    }
+
+    #[test]
+    fn durations() {
+        let check =
+            |text: &str, expect: Option<i64>| assert_eq!(duration_ns(text), expect, "{text}");
+        check("15", Some(15 * NS_PER_S));
+        check("0.25", Some(NS_PER_S / 4));
+        check("-1", Some(-NS_PER_S));
+        check("5m", Some(300 * NS_PER_S));
+        check("1h30m", Some(5_400 * NS_PER_S));
+        check("250ms", Some(NS_PER_S / 4));
+        for bad in ["", "m", "5 m", "5x", "1e300", "nan", "4294967295y", "-5m"] {
+            check(bad, None);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+"""Copies of sealed files in S3, as a stand-in of it takes them: what arrives, and what is said of failures."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import COMMAND_SECONDS_MAX, ROOT, environment
+
+boto3 = pytest.importorskip("boto3")
+moto_server = pytest.importorskip("moto.server")
+
+COPY = Path(os.environ.get("BARO_COPY", ROOT / "target" / "debug" / "examples" / "copy_to_target"))
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "hunter2", "AWS_REGION": "us-east-1"}
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[Any]:
+    """A client of a server that speaks S3; its address is `s3.meta.endpoint_url`."""
+    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    client = boto3.client(
+        "s3",
+        endpoint_url=f"http://{host}:{port}",
+        region_name="us-east-1",
+        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+    )
+    client.create_bucket(Bucket="history")
+    yield client
+    server.stop()
+
+
+def copy(url: str, endpoint: str, *files: object, **more: str) -> subprocess.CompletedProcess[str]:
+    """Copies pairs of a file and its place."""
+    return subprocess.run(
+        [COPY, url, f"endpoint={endpoint}", "--", *map(str, files)],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        timeout=3 * COMMAND_SECONDS_MAX, env=environment(**(CREDENTIALS | more)),
+    )  # fmt: skip
+
+
+def file(folder: Path, size: int) -> Path:
+    """A file of bytes that do not repeat."""
+    path = folder / f"{size}.parquet"
+    path.write_bytes(random.Random(size).randbytes(size))
+    return path
+
+
+PART = 8 << 20
+
+
+@pytest.mark.parametrize("size", [0, 1000, PART, PART + 1, 3 * PART + 12345])
+def test_what_arrives_is_what_was_sent(s3: Any, tmp_path: Path, size: int) -> None:
+    local = file(tmp_path, size)
+    place = f"raw/node=n%20a/date=2026-01-01/hour=07/{size}.parquet"
+    done = copy("s3://history/site/a", s3.meta.endpoint_url, local, place)
+    assert (done.returncode, done.stderr) == (0, "")
+    there = s3.get_object(Bucket="history", Key=f"site/a/{place}")
+    assert there["Body"].read() == local.read_bytes()
+    # Again: the same file in the same place is no fault.
+    assert copy("s3://history/site/a", s3.meta.endpoint_url, local, place).returncode == 0
+    assert not s3.list_multipart_uploads(Bucket="history").get("Uploads")
+
+
+def test_many_files_by_one_target(s3: Any, tmp_path: Path) -> None:
+    local = file(tmp_path, 100)
+    places = [f"raw/{i}" for i in range(20)]
+    done = copy("s3://history", s3.meta.endpoint_url, *(x for place in places for x in (local, place)))
+    assert (done.returncode, done.stderr) == (0, "")
+    found = s3.list_objects_v2(Bucket="history", Prefix="raw/")["Contents"]
+    assert {item["Key"] for item in found} == set(places)
+
+
+def failure(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line that a failed copy says, without secrets."""
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "hunter2" not in done.stderr and "panicked" not in done.stderr
+    return done.stderr
+
+
+def test_no_such_bucket(s3: Any, tmp_path: Path) -> None:
+    said = failure(copy("s3://nowhere/a", s3.meta.endpoint_url, file(tmp_path, 10), "raw/a"))
+    assert "cannot copy raw/a to s3://nowhere/a" in said and "bucket" in said
+
+
+def test_nobody_there(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    began = time.monotonic()
+    said = failure(copy("s3://history/a", endpoint, file(tmp_path, 10), "raw/a"))
+    assert "cannot copy raw/a to s3://history/a" in said and "refused" in said.lower()
+    assert time.monotonic() - began < COMMAND_SECONDS_MAX
+
+
+def answering(answer: bytes) -> Iterator[str]:
+    """The address of a server that gives every request the same answer."""
+    import threading
+
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(5)
+                try:
+                    connection.recv(1 << 20)
+                    connection.sendall(answer)
+                except OSError:
+                    continue
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield f"http://127.0.0.1:{server.getsockname()[1]}"
+    server.close()
+
+
+DENIED = b"<Error><Code>AccessDenied</Code><AWSAccessKeyId>AKIDEXAMPLE</AWSAccessKeyId></Error>"
+FORBIDDEN = b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(DENIED) + DENIED
+
+
+def test_permission_denied(tmp_path: Path) -> None:
+    for endpoint in answering(FORBIDDEN):
+        said = failure(copy("s3://history/a", endpoint, file(tmp_path, 10), "raw/a"))
+    assert "permission denied" in said and "AccessDenied" in said and "AKIDEXAMPLE" not in said
+
+
+def test_options_that_are_refused(tmp_path: Path) -> None:
+    local = file(tmp_path, 10)
+    assert "allow_http" in failure(copy("s3://history", "http://s3.example", local, "raw/a"))
+    assert "s3://bucket/prefix" in failure(copy("gs://history", "http://127.0.0.1:1", local, "raw/a"))
