@@ -80,7 +80,7 @@ impl Held {
     }
 
     fn read(live: &Arc<Live>, arguments: &Arguments, ts: i64) -> Result<Self> {
-        let reading = Arc::new(matching(live, &selector(arguments)?)?);
+        let reading = Arc::new(matching(live, &selector(arguments)?, Span::ALL)?);
         let mut window_ns = WINDOW_NS;
         loop {
             let from = ts.div_euclid(window_ns).saturating_mul(window_ns);

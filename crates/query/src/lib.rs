@@ -47,6 +47,8 @@ mod arrow;
 #[cfg(feature = "bundled")]
 mod database;
 #[cfg(feature = "bundled")]
+mod fair;
+#[cfg(feature = "bundled")]
 mod fault;
 #[cfg(feature = "bundled")]
 mod guard;

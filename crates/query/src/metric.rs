@@ -297,7 +297,7 @@ impl MetricCursor {
             from: self.plan.from.unwrap_or(i64::MIN),
             to: self.plan.to.unwrap_or(i64::MAX).min(to.unwrap_or(i64::MAX)),
         };
-        let mut reading = self.read()?;
+        let mut reading = self.read(span)?;
         for known in &mut reading.series {
             if let Some((_, life, number)) = heads.iter().find(|(id, ..)| *id == known.identity) {
                 known.newest = Some((*life, *number));
@@ -309,12 +309,12 @@ impl MetricCursor {
         Ok(())
     }
 
-    fn read(&self) -> Result<Reading> {
+    fn read(&self, span: Span) -> Result<Reading> {
         let aux = &self.parts.aux;
         let wanted = |node: &str, descriptor: &Descriptor| {
             is_of(descriptor.name.as_str(), &aux.name) && self.wants(node, descriptor)
         };
-        Reading::take(&aux.live, &wanted).map_err(failed)
+        Reading::take(&aux.live, &wanted, span).map_err(failed)
     }
 
     fn load_newest(&mut self) -> Result<()> {
@@ -323,7 +323,7 @@ impl MetricCursor {
                 from: self.plan.from.unwrap_or(i64::MIN),
                 to: self.plan.to.unwrap_or(i64::MAX),
             };
-            let past = Hybrid::newest(&self.parts.aux.live, self.read()?, span)?;
+            let past = Hybrid::newest(&self.parts.aux.live, self.read(span)?, span)?;
             self.past = Some(Box::new(past));
             return Ok(());
         }

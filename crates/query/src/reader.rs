@@ -4,6 +4,7 @@
 //! It stands alone because it has the seam's types ([`Past`]) and no SQLite; how rings, log and Parquet
 //! become one is in `reading`, as for the tables.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -64,6 +65,11 @@ impl PastReader {
         Ok(Self { live })
     }
 
+    /// Where the archive is, when the agent says so.
+    pub fn archive_dir(&self) -> Option<PathBuf> {
+        self.live.archive_dir()
+    }
+
     /// Most threads that one read over much history may use (2, unless said otherwise).
     #[must_use]
     pub fn with_threads(self, threads: usize) -> Self {
@@ -80,7 +86,7 @@ impl PastReader {
         samples_max: usize,
         cancel: &AtomicBool,
     ) -> Result<Vec<Newest>, SqlFault> {
-        let (reading, snapshot) = self.take(wanted)?;
+        let (reading, snapshot) = self.take(wanted, span)?;
         let order = order(&reading);
         let mut kept = Kept::new(&reading, samples_max);
         let all = |chunk: Chunk| {
@@ -112,23 +118,27 @@ impl PastReader {
         Ok(found)
     }
 
-    fn take(&self, wanted: Wanted<'_>) -> Result<(Reading, Arc<Snapshot>), SqlFault> {
+    fn take(
+        &self,
+        wanted: Wanted<'_>,
+        span: Span,
+    ) -> Result<(Reading, Arc<Snapshot>), SqlFault> {
         // Notices an agent that was replaced.
         let snapshot = self.live.attend()?;
-        Ok((Reading::take(&self.live, wanted)?, snapshot))
+        Ok((Reading::take(&self.live, wanted, span)?, snapshot))
     }
 }
 
 impl Past for PastReader {
     fn series(&self, request: &PastRequest<'_>) -> Result<Vec<PastSeries>, SqlFault> {
-        let (reading, snapshot) = self.take(request.wanted)?;
+        let (reading, snapshot) = self.take(request.wanted, request.span)?;
         let series = order(&reading).into_iter();
         let series = series.map(|at| past_series(&reading.series[at], &reading, &snapshot));
         Ok(series.filter(|s| s.known.meets(&request.span)).collect())
     }
 
     fn read(&self, request: &PastRequest<'_>) -> Result<Vec<(PastSeries, Columns)>, SqlFault> {
-        let (reading, snapshot) = self.take(request.wanted)?;
+        let (reading, snapshot) = self.take(request.wanted, request.span)?;
         let mut all: Vec<Columns> = reading.series.iter().map(empty).collect();
         let mut count = 0;
         let is_whole = reading.each(request.span, request.cancel, &mut |chunk| {
@@ -157,7 +167,7 @@ impl Past for PastReader {
             let message = "the step must be a positive number of nanoseconds";
             return Err(fault(SqlFaultKind::Statement, message));
         }
-        let (reading, snapshot) = self.take(request.wanted)?;
+        let (reading, snapshot) = self.take(request.wanted, request.span)?;
         let threads = self.live.threads();
         let found = reading.buckets(request.span, step_ns, threads, request.cancel);
         let mut found = found.map_err(told)?;

@@ -4,12 +4,12 @@
 //! the archive's view is taken, and of a ring only the samples beyond the view count. What lies in
 //! between was appended after the copy, and belongs to the next reading.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barograph_archive::{Archived, ArchiveError, Chunk, View};
-use barograph_model::{Buckets, Columns, Descriptor, SeriesId, Span};
+use barograph_archive::{Archived, ArchiveError, Chunk, Series, View};
+use barograph_model::{Buckets, Columns, Descriptor, Sample, SeriesId, Span};
 
 use crate::QueryError;
 use crate::buckets::{self, merge};
@@ -49,13 +49,15 @@ pub(crate) struct Reading {
     view: Option<Arc<View>>,
     /// Indexes into the view's series; those are the first of `series`, in the same order.
     archived: Vec<usize>,
+    /// Those of them that have to be read from the archive.
+    scanned: Vec<usize>,
     /// What the rings hold beyond the archive, by series.
     tails: Vec<Chunk>,
 }
 
 impl Reading {
-    /// Takes the series that are wanted, ended ones too.
-    pub(crate) fn take(live: &Live, wanted: Wanted<'_>) -> Result<Self, QueryError> {
+    /// Takes the series that are wanted, ended ones too, to be read within the span.
+    pub(crate) fn take(live: &Live, wanted: Wanted<'_>, span: Span) -> Result<Self, QueryError> {
         // First, so that of the rings only what is newer has to be copied.
         let before = live.past()?;
         let snapshot = live.current()?;
@@ -63,9 +65,9 @@ impl Reading {
         let streams: Vec<Arc<Stream>> = snapshot.streams.iter().filter(is_wanted).cloned().collect();
         let reached = Reached::of(before.as_deref(), wanted);
         let mut scratch = Vec::new();
-        let copies: Vec<Option<(Columns, u64)>> = streams
+        let copies: Vec<Option<Copied>> = streams
             .iter()
-            .map(|stream| stream.tail(reached.after(stream), &mut scratch))
+            .map(|stream| Copied::take(stream, reached.after(stream), span, &mut scratch))
             .collect();
 
         let view = live.past()?;
@@ -73,25 +75,8 @@ impl Reading {
             (Some(before), Some(view)) if Arc::ptr_eq(before, view) => reached,
             _ => Reached::of(view.as_deref(), wanted),
         };
-        let series = view.as_deref().map_or(&[][..], View::series);
-        let alone = live.is_archive_alone();
-        let mut reading = Self {
-            series: Vec::new(),
-            archived: reached.indexes.clone(),
-            tails: Vec::new(),
-            view: view.clone(),
-        };
-        for one in reached.indexes.iter().map(|&i| &series[i]) {
-            let Archived { life, number } = one.archived;
-            reading.series.push(Known {
-                node: Arc::clone(&one.node),
-                descriptor: Arc::clone(&one.descriptor),
-                identity: identity(&one.node, &one.id),
-                archived: Some(one.known),
-                stream: None,
-                newest: (alone && number > 0).then_some((life, number)),
-            });
-        }
+        let mut reading = Self::of_archive(view, &reached, live.is_archive_alone());
+        let mut complete = HashSet::new();
         for (stream, copy) in streams.into_iter().zip(copies) {
             let position = reached.position(&stream).unwrap_or(reading.series.len());
             if position == reading.series.len() {
@@ -104,27 +89,60 @@ impl Reading {
                     newest: None,
                 });
             }
-            if let Some((columns, newest)) = copy {
-                let life = stream.life();
-                reading.series[position].newest = Some((life, newest));
-                let columns = beyond(columns, reached.after(&stream));
+            if let Some(copy) = copy {
+                reading.series[position].newest = Some((stream.life(), copy.newest));
+                let columns = if copy.is_complete {
+                    complete.insert(position);
+                    copy.columns
+                } else {
+                    beyond(copy.columns, reached.after(&stream))
+                };
                 if !columns.is_empty() {
                     reading.tails.push(Chunk {
                         series: position,
-                        life,
+                        life: stream.life(),
                         columns,
                     });
                 }
             }
             reading.series[position].stream = Some(stream);
         }
+        let is_scanned = |position: &usize| {
+            let known = reading.series[*position].archived;
+            !complete.contains(position) && known.is_some_and(|known| known.meets(&span))
+        };
+        let scanned = (0..reading.archived.len()).filter(is_scanned);
+        reading.scanned = scanned.map(|position| reading.archived[position]).collect();
         Ok(reading)
+    }
+
+    /// The series that the archive knows.
+    fn of_archive(view: Option<Arc<View>>, reached: &Reached, is_alone: bool) -> Self {
+        let all = view.as_deref().map_or(&[][..], View::series);
+        let known = |one: &Series| {
+            let Archived { life, number } = one.archived;
+            Known {
+                node: Arc::clone(&one.node),
+                descriptor: Arc::clone(&one.descriptor),
+                identity: identity(&one.node, &one.id),
+                archived: Some(one.known),
+                stream: None,
+                newest: (is_alone && number > 0).then_some((life, number)),
+            }
+        };
+        Self {
+            series: reached.indexes.iter().map(|&i| known(&all[i])).collect(),
+            archived: reached.indexes.clone(),
+            scanned: Vec::new(),
+            tails: Vec::new(),
+            view,
+        }
     }
 
     /// The stretches of time that the archive can give one by one in order, oldest first.
     pub(crate) fn stretches(&self, span: Span) -> Vec<Span> {
         match &self.view {
-            Some(view) if !self.archived.is_empty() => view.stretches(span),
+            Some(view) if self.is_archived() => view.stretches(span),
             _ => Vec::new(),
         }
     }
@@ -144,7 +162,7 @@ impl Reading {
 
     /// Whether anything is to be read from the archive.
     pub(crate) fn is_archived(&self) -> bool {
-        !self.archived.is_empty()
+        !self.scanned.is_empty()
     }
 
     /// Hands the archive's chunks within the span to `take`, until it returns `false`. Chunks of a
@@ -155,7 +173,7 @@ impl Reading {
         cancel: &AtomicBool,
         take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
     ) -> Result<bool, QueryError> {
-        self.each_of(&self.archived, span, cancel, take)
+        self.each_of(&self.scanned, span, cancel, take)
     }
 
     /// As [`Self::each_archived`], of the first series only: those at these positions, ascending.
@@ -167,7 +185,8 @@ impl Reading {
         take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
     ) -> Result<bool, QueryError> {
         let indexes = positions.iter().filter_map(|&at| self.archived.get(at));
-        let indexes: Vec<usize> = indexes.copied().collect();
+        let is_scanned = |index: &usize| self.scanned.binary_search(index).is_ok();
+        let indexes: Vec<usize> = indexes.copied().filter(is_scanned).collect();
         self.each_of(&indexes, span, cancel, take)
     }
 
@@ -226,7 +245,7 @@ impl Reading {
         let empty = |known: &Known| Buckets::new(known.descriptor.value_type);
         let mut all: Vec<Buckets> = self.series.iter().map(empty).collect();
         if let Some(view) = self.view.as_ref().filter(|_| self.is_archived()) {
-            let found = view.buckets(&self.archived, span, step_ns, threads, cancel)?;
+            let found = view.buckets(&self.scanned, span, step_ns, threads, cancel)?;
             for (index, buckets) in found {
                 if let Ok(series) = self.archived.binary_search(&index) {
                     all[series] = buckets;
@@ -238,6 +257,36 @@ impl Reading {
             *buckets = merge(buckets, &buckets::of(&tail.columns, step_ns));
         }
         Ok(all)
+    }
+}
+
+/// The copy of a ring.
+struct Copied {
+    columns: Columns,
+    /// The number of the newest sample.
+    newest: u64,
+    /// It has all that the archive has of the span, and more.
+    is_complete: bool,
+}
+
+impl Copied {
+    /// `None` when the stream is empty or has ended.
+    fn take(
+        stream: &Stream,
+        after: u64,
+        span: Span,
+        scratch: &mut Vec<Sample>,
+    ) -> Option<Self> {
+        // What has a beginning may be in the ring altogether; of all of time only the end is.
+        let has_beginning = span.from > i64::MIN;
+        let after = if has_beginning { 0 } else { after };
+        let (columns, newest) = stream.tail(after, scratch)?;
+        let reaches = columns.ts.first().is_some_and(|&oldest| oldest <= span.from);
+        Some(Self {
+            is_complete: has_beginning && reaches && columns.ts.is_sorted(),
+            columns,
+            newest,
+        })
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, Labels, Sample, Value};
+use barograph_model::{Descriptor, Labels, Sample, Span, Value};
 use rusqlite::Result;
 
 use super::{span, step};
@@ -149,7 +149,12 @@ fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Bat
     let wanted = |_: &str, descriptor: &Descriptor| {
         suffix(descriptor.name.as_str(), &wide.prefix).is_some()
     };
-    let reading = Arc::new(Reading::take(live, &wanted).map_err(failed)?);
+    // What held at the start is looked for before it.
+    let read = Span {
+        from: span.from.saturating_sub(held::BACK_NS_MAX),
+        to: span.to,
+    };
+    let reading = Arc::new(Reading::take(live, &wanted, read).map_err(failed)?);
     let mut groups = Groups::new(wide, &reading);
     if span.from > i64::MIN {
         let (of, at) = (Arc::clone(&reading), span.from - 1);

@@ -17,7 +17,7 @@ pub(super) const ROWS_AT_ONCE: usize = 1_024;
 pub(super) fn history(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let span = span(arguments, 1)?;
     let step = step(arguments, 3)?;
-    let reading = Arc::new(matching(live, &selector(arguments)?)?);
+    let reading = Arc::new(matching(live, &selector(arguments)?, span)?);
     let identities = identities(&reading);
     let Some(step) = step else {
         let feed = Feed::start(live, &reading, span, None)?;

@@ -144,11 +144,11 @@ pub(crate) fn selector(arguments: &Arguments) -> Result<Selector> {
     Selector::parse(arguments.text(0)?).map_err(|e| usage(e.to_string()))
 }
 
-/// The series that a pattern matches.
-pub(crate) fn matching(live: &Live, selector: &Selector) -> Result<Reading> {
+/// The series that a pattern matches, to be read within the span.
+pub(crate) fn matching(live: &Live, selector: &Selector, span: Span) -> Result<Reading> {
     let wanted =
         |_: &str, d: &Descriptor| selector.matches(d.name.as_str(), &d.labels);
-    Reading::take(live, &wanted).map_err(failed)
+    Reading::take(live, &wanted, span).map_err(failed)
 }
 
 /// Start and stop, both included; open where not given.

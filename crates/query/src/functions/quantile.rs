@@ -15,7 +15,7 @@ pub(super) fn quantile(live: &Arc<Live>, arguments: &Arguments) -> Result<Batche
         return Err(arguments.wrong(1, "between 0 and 1"));
     }
     let span = span(arguments, 2)?;
-    let reading = Arc::new(matching(live, &selector(arguments)?)?);
+    let reading = Arc::new(matching(live, &selector(arguments)?, span)?);
     let identities = identities(&reading);
     let memory = Arc::clone(&live.memory);
     let found = apart(live, move |cancel| {

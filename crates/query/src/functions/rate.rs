@@ -15,7 +15,7 @@ use crate::live::Live;
 pub(super) fn rate(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let span = span(arguments, 1)?;
     let step = step(arguments, 3)?;
-    let reading = Arc::new(matching(live, &selector(arguments)?)?);
+    let reading = Arc::new(matching(live, &selector(arguments)?, span)?);
     let identities = identities(&reading);
     let is_counter: Vec<bool> = reading
         .series

@@ -22,7 +22,7 @@ pub(super) fn topk(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let is_spanned = arguments.int(2)?.is_some() || arguments.int(3)?.is_some();
     let selector = selector(arguments)?;
     let ranked = if is_spanned {
-        let reading = Arc::new(matching(live, &selector)?);
+        let reading = Arc::new(matching(live, &selector, span)?);
         let of = Arc::clone(&reading);
         let threads = live.threads();
         let means = apart(live, move |cancel| {
@@ -31,7 +31,7 @@ pub(super) fn topk(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
         })?;
         rank(&reading, means, k)
     } else if live.is_archive_alone() {
-        let reading = Arc::new(matching(live, &selector)?);
+        let reading = Arc::new(matching(live, &selector, span)?);
         let of = Arc::clone(&reading);
         let newest = apart(live, move |cancel| held::newest(&of, cancel))?;
         rank(&reading, newest, k)
