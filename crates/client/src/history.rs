@@ -1,8 +1,11 @@
-//! What the rings hold of the past.
+//! What rings, log and Parquet hold of the past.
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
-use barograph_model::{Descriptor, Sample, Selector};
+use barograph_model::{Descriptor, Sample, Selector, Span, SqlFault};
+use barograph_query::{Newest, PastReader, QueryError};
 
 use crate::Observer;
 
@@ -22,7 +25,7 @@ pub struct Window {
 }
 
 impl Default for Window {
-    /// All that the rings hold.
+    /// All that is known.
     fn default() -> Self {
         Self {
             start_ns: i64::MIN,
@@ -45,10 +48,56 @@ pub struct History {
     pub left_out: usize,
 }
 
+/// The reader of the past, made when it is first asked for.
+#[derive(Default)]
+pub(crate) struct Reader(OnceLock<PastReader>);
+
 impl Observer {
-    /// What the rings hold of the streams that match. An unchanged value is not appended, so a gap
-    /// between two samples means that the older one held.
+    /// What is known of the streams that match, of ended ones too: each sample once, whether a ring, the
+    /// log or Parquet has it. A gap between two samples means that the older one held. When the archive
+    /// cannot be read these are the rings' samples; [`Observer::try_history`] says why.
     pub fn history(&self, selector: &Selector, window: &Window) -> Vec<History> {
+        let found = self.try_history(selector, window, &AtomicBool::new(false));
+        found.unwrap_or_else(|_| self.history_of_rings(selector, window))
+    }
+
+    /// As [`Observer::history`]; an archive that cannot be read is an error. Stops soon after `cancel` is
+    /// set.
+    pub fn try_history(
+        &self,
+        selector: &Selector,
+        window: &Window,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<History>, SqlFault> {
+        let node = self.view().segment.node();
+        let wanted = |of: &str, descriptor: &Descriptor| {
+            of == node && selector.matches(descriptor.name.as_str(), &descriptor.labels)
+        };
+        let span = Span {
+            from: window.start_ns,
+            to: window.stop_ns.saturating_sub(1),
+        };
+        let reader = self.past_reader()?;
+        let found = reader.newest(&wanted, span, window.samples_max, cancel)?;
+        Ok(found.into_iter().map(History::from).collect())
+    }
+
+    /// Where the node's archive is, if its agent keeps one.
+    pub fn archive_dir(&self) -> Option<PathBuf> {
+        self.past_reader().ok()?.archive_dir()
+    }
+
+    fn past_reader(&self) -> Result<&PastReader, QueryError> {
+        let cell = &self.reader().0;
+        if let Some(reader) = cell.get() {
+            return Ok(reader);
+        }
+        // Of two that are made at once one is kept.
+        let reader = PastReader::open(self.run_dir(), self.clock().clone())?;
+        Ok(cell.get_or_init(|| reader))
+    }
+
+    fn history_of_rings(&self, selector: &Selector, window: &Window) -> Vec<History> {
         let view = self.view();
         let mut room = window.samples_max;
         let mut histories = Vec::new();
@@ -69,5 +118,18 @@ impl Observer {
             });
         }
         histories
+    }
+}
+
+impl From<Newest> for History {
+    fn from(newest: Newest) -> Self {
+        let columns = &newest.columns;
+        let samples = (0..columns.len()).filter_map(|row| columns.sample(row));
+        Self {
+            descriptor: newest.series.descriptor,
+            interval_ns: newest.series.interval_ns,
+            samples: samples.collect(),
+            left_out: newest.left_out,
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use barograph_model::{Clock, Descriptor, Sample, Selector, SeriesId};
 use barograph_stream::{Incarnation, RunDir, SegmentReader};
 
+use crate::history::Reader;
 use crate::sql::Databases;
 use crate::view::{self, Known, View};
 use crate::{ClientError, Stream, Watch};
@@ -24,6 +25,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     view: Mutex<Arc<View>>,
     databases: Databases,
+    reader: Reader,
 }
 
 /// How the node's observation stands.
@@ -102,6 +104,7 @@ impl Observer {
                 clock,
                 view,
                 databases,
+                reader: Reader::default(),
             }),
         })
     }
@@ -214,6 +217,10 @@ impl Observer {
 
     pub(crate) fn databases(&self) -> &Databases {
         &self.inner.databases
+    }
+
+    pub(crate) fn reader(&self) -> &Reader {
+        &self.inner.reader
     }
 
     /// The streams as they are now. When another agent has taken over with a segment that cannot

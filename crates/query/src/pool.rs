@@ -3,8 +3,8 @@
 //! The threads have low priority and a database each, and the queue is bounded: one question more is
 //! a `Busy` fault at once. Sampling never meets a query.
 
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use barograph_model::{
@@ -13,6 +13,7 @@ use barograph_model::{
 use barograph_stream::RunDir;
 
 use crate::fault::fault;
+use crate::fair::Fair;
 use crate::rows::within;
 use crate::{Database, QueryError};
 
@@ -20,6 +21,8 @@ use crate::{Database, QueryError};
 const NICE: i32 = 19;
 /// Deeply nested statements recurse in SQLite.
 const STACK_BYTES: usize = 4 << 20;
+/// Threads of one scan over much history: the other cores are the agent's.
+const SCAN_THREADS: usize = 1;
 
 /// Size of a pool.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +49,41 @@ struct Job {
 
 /// Query threads behind [`SqlEngine`]. Dropping it waits for the queries that run.
 pub struct QueryPool {
-    jobs: Option<SyncSender<Job>>,
+    queue: Arc<Queue>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// The questions that wait.
+struct Queue {
+    inner: Mutex<(Fair<Job>, State)>,
+    news: Condvar,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    Closed,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, (Fair<Job>, State)> {
+        // Nothing panics while it holds the lock.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next question and whose it is; `None` when there will be no more.
+    fn next(&self) -> Option<(Option<u64>, Job)> {
+        let mut inner = self.lock();
+        loop {
+            if let Some(next) = inner.0.begin() {
+                return Some(next);
+            }
+            if inner.1 == State::Closed {
+                return None;
+            }
+            inner = self.news.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
 }
 
 impl std::fmt::Debug for QueryPool {
@@ -65,14 +101,19 @@ impl QueryPool {
         clock: &Arc<dyn Clock>,
         config: PoolConfig,
     ) -> Result<Self, QueryError> {
-        let (jobs, queue) = sync_channel(config.queue_max);
-        let queue = Arc::new(Mutex::new(queue));
+        let threads = config.threads.max(1);
+        let fair = Fair::new(threads, config.queue_max);
+        let queue = Arc::new(Queue {
+            inner: Mutex::new((fair, State::Open)),
+            news: Condvar::new(),
+        });
         let mut pool = Self {
-            jobs: Some(jobs),
+            queue: Arc::clone(&queue),
             threads: Vec::new(),
         };
-        for number in 0..config.threads.max(1) {
-            let database = Database::open(run_dir, Arc::clone(clock))?;
+        for number in 0..threads {
+            let mut database = Database::open(run_dir, Arc::clone(clock))?;
+            database.set_threads(SCAN_THREADS);
             let queue = Arc::clone(&queue);
             let name = format!("baro-query-{number}");
             let thread = thread::Builder::new()
@@ -84,11 +125,28 @@ impl QueryPool {
         }
         Ok(pool)
     }
+
+    fn ask(&self, client: Option<u64>, request: &SqlRequest) -> Result<SqlReply, SqlFault> {
+        let (reply, answer) = sync_channel(1);
+        let job = Job {
+            request: request.clone(),
+            reply,
+        };
+        if !self.queue.lock().0.push(client, job) {
+            let message = "too many queries at once: ask again in a moment, or ask in a process of \
+                           your own (baro sql)";
+            return Err(fault(SqlFaultKind::Busy, message));
+        }
+        self.queue.news.notify_one();
+        let ended = |_| fault(SqlFaultKind::Internal, "the query threads have ended");
+        answer.recv().map_err(ended)?
+    }
 }
 
 impl Drop for QueryPool {
     fn drop(&mut self) {
-        self.jobs = None;
+        self.queue.lock().1 = State::Closed;
+        self.queue.news.notify_all();
         for thread in self.threads.drain(..) {
             // A panic in a query thread has been reported where it happened.
             let _ = thread.join();
@@ -98,34 +156,24 @@ impl Drop for QueryPool {
 
 impl SqlEngine for QueryPool {
     fn query(&self, request: &SqlRequest) -> Result<SqlReply, SqlFault> {
-        let ended = || fault(SqlFaultKind::Internal, "the query threads have ended");
-        let (reply, answer) = sync_channel(1);
-        let job = Job {
-            request: request.clone(),
-            reply,
-        };
-        match self.jobs.as_ref().ok_or_else(ended)?.try_send(job) {
-            Ok(()) => answer.recv().map_err(|_| ended())?,
-            Err(TrySendError::Disconnected(_)) => Err(ended()),
-            Err(TrySendError::Full(_)) => {
-                let message = "too many queries at once: ask again in a moment, or ask in a \
-                               process of your own (baro sql)";
-                Err(fault(SqlFaultKind::Busy, message))
-            }
-        }
+        self.ask(None, request)
+    }
+
+    fn query_of(&self, client: u64, request: &SqlRequest) -> Result<SqlReply, SqlFault> {
+        self.ask(Some(client), request)
     }
 }
 
-fn serve(mut database: Database, queue: &Mutex<Receiver<Job>>) {
-    // On Linux this is the priority of this thread alone. Where it is not allowed we go on as we are.
+fn serve(mut database: Database, queue: &Queue) {
+    // On Linux this is the priority of this thread alone, and of those that it starts. Where it is not
+    // allowed we go on as we are.
     let _ = rustix::process::setpriority_process(None, NICE);
-    loop {
-        let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Job { request, reply }) = next else {
-            return;
-        };
+    while let Some((client, Job { request, reply })) = queue.next() {
         // Whoever asked may have gone: there is nobody to tell then.
         let _ = reply.send(answer(&mut database, &request));
+        queue.lock().0.end(client);
+        // It may have been this client's share that the next one waited for.
+        queue.news.notify_one();
     }
 }
 

@@ -5,6 +5,7 @@ mod answers;
 mod demo;
 mod following;
 mod limits;
+mod past;
 mod pool;
 mod pushdown;
 mod refused;

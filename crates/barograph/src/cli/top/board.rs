@@ -6,6 +6,8 @@ use serde_json::{Value as Json, json};
 
 /// Seconds of history that a strip can show.
 pub const STRIP_SECONDS: usize = 240;
+/// What is read for it: an unchanged value is appended again within minutes.
+const STRIP_NS: i64 = (STRIP_SECONDS as i64 + 300) * NS_PER_S;
 /// Lines of causes.
 const CAUSES_MAX: usize = 8;
 
@@ -156,10 +158,11 @@ fn strips(observer: &Observer) -> Vec<Strip> {
         .filter_map(|v| {
             let device = v.descriptor.labels.get("device")?.to_owned();
             let selector = all("disk.busy.ratio").with_label("device", device.clone());
-            let history = observer
-                .history(&selector, &Window::default())
-                .into_iter()
-                .next();
+            let window = Window {
+                start_ns: v.looked_ns.saturating_sub(STRIP_NS),
+                ..Window::default()
+            };
+            let history = observer.history(&selector, &window).into_iter().next();
             let samples = history.map(|h| h.samples).unwrap_or_default();
             let points: Vec<(i64, f64)> = samples
                 .iter()

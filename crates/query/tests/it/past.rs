@@ -1,0 +1,477 @@
+//! One history told to rings and archive in random shares: whatever is asked, each sample is there once,
+//! and the functions say what plain SQL over the tables says.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use barograph_archive::{Archived, Chunk, Series, View};
+use barograph_model::{
+    Columns, Descriptor, Kind, ManualClock, Past as _, PastRequest, Sample, Span, SqlFaultKind,
+    SqlLimits, Value, ValueType,
+};
+use barograph_query::{Database, PastReader, Views};
+use barograph_stream::RunDir;
+use proptest::prelude::*;
+
+use crate::demo::{Demo, S, START_NS, descriptor};
+use crate::{answer, ask};
+
+/// One series' whole past.
+#[derive(Clone, Debug)]
+struct Told {
+    device: &'static str,
+    /// Earlier lives, all archived: seconds and values.
+    before: Vec<Vec<(i64, i64)>>,
+    /// The life of now, or none when the stream has ended.
+    now: Option<Vec<(i64, i64)>>,
+    /// Samples of the life of now that the archive has.
+    archived: usize,
+}
+
+const DEPTH: u32 = 8;
+const NAME: &str = "random.walk.count";
+
+fn walk(device: &str) -> Descriptor {
+    descriptor(NAME, &[("device", device)], ValueType::Int, Kind::Gauge)
+}
+
+/// A node that kept the past as it was told, and the archive of it.
+struct World {
+    _demo: Option<Demo>,
+    _dir: tempfile::TempDir,
+    database: Database,
+    reader: PastReader,
+    /// How often the archive was looked at.
+    looks: Arc<AtomicUsize>,
+}
+
+fn chunk(series: usize, life: i64, samples: &[(i64, i64)]) -> Chunk {
+    let mut columns = Columns::new(ValueType::Int);
+    for (number, (seconds, value)) in (1..).zip(samples) {
+        let sample = Sample::measured(START_NS + seconds * S, *value);
+        columns.push(number, &sample);
+    }
+    Chunk {
+        series,
+        life,
+        columns,
+    }
+}
+
+/// What the archive has of a past. Lives end before `START_NS`, when the living begin.
+fn archive(told: &[Told]) -> View {
+    let mut told: Vec<&Told> = told.iter().collect();
+    told.sort_by_key(|one| one.device);
+    let (mut series, mut chunks) = (Vec::new(), Vec::new());
+    for one in told {
+        let lives = (1..).zip(one.before.iter().rev()).map(|(age, l)| (START_NS - age, &l[..]));
+        let mut lives: Vec<(i64, &[(i64, i64)])> = lives.collect();
+        lives.reverse();
+        if let Some(now) = &one.now {
+            lives.push((START_NS, &now[..one.archived.min(now.len())]));
+        }
+        lives.retain(|(_, samples)| !samples.is_empty());
+        let Some(&(life, last)) = lives.last() else {
+            continue;
+        };
+        let times = || lives.iter().flat_map(|(_, s)| s.iter().map(|(t, _)| START_NS + t * S));
+        let descriptor = Arc::new(walk(one.device));
+        for (life, samples) in &lives {
+            chunks.push(chunk(series.len(), *life, samples));
+        }
+        series.push(Series {
+            node: "Node-1".into(),
+            id: descriptor.series_id(),
+            descriptor,
+            known: Span {
+                from: times().min().unwrap(),
+                to: times().max().unwrap(),
+            },
+            archived: Archived {
+                life,
+                number: last.len() as u64,
+            },
+        });
+    }
+    View::in_memory(series, chunks)
+}
+
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::at(START_NS + 100 * S))
+}
+
+impl World {
+    fn of(told: &[Told]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut demo = Demo::empty(dir.path());
+        for one in told {
+            if let Some(now) = &one.now {
+                let samples = now.iter().map(|(t, v)| (*t, Value::Int(*v)));
+                demo.add_deep(&walk(one.device), DEPTH, samples);
+            }
+        }
+        Self::over(Some(demo), dir, Arc::new(archive(told)))
+    }
+
+    fn over(demo: Option<Demo>, dir: tempfile::TempDir, view: Arc<View>) -> Self {
+        let looks = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&looks);
+        let views: Views = Arc::new(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok(Arc::clone(&view))
+        });
+        let run_dir = RunDir::new(dir.path());
+        let run_dir = demo.is_some().then_some(&run_dir);
+        let database = Database::over(run_dir, Arc::clone(&views), clock()).unwrap();
+        let reader = PastReader::over(run_dir, views, clock()).unwrap();
+        Self {
+            _demo: demo,
+            _dir: dir,
+            database,
+            reader,
+            looks,
+        }
+    }
+
+    fn ask(&mut self, sql: &str) -> Vec<String> {
+        answer(&mut self.database, sql)
+    }
+
+    /// The answer without an order of its own.
+    fn sorted(&mut self, sql: &str) -> Vec<String> {
+        let mut rows = self.ask(sql);
+        rows.sort();
+        rows
+    }
+}
+
+/// Seconds and values of the whole past: what must be there.
+fn rows(told: &[Told]) -> Vec<(i64, i64, &'static str)> {
+    let of = |one: &Told| {
+        let lives = one.before.iter().chain(&one.now).flatten();
+        let device = one.device;
+        lives.map(move |(t, v)| (*t, *v, device)).collect::<Vec<_>>()
+    };
+    told.iter().flat_map(of).collect()
+}
+
+fn lines(rows: &[(i64, i64, &'static str)]) -> Vec<String> {
+    let mut lines: Vec<String> = rows
+        .iter()
+        .map(|(t, value, device)| format!("{}|{value}|{device}", START_NS + t * S))
+        .collect();
+    lines.sort();
+    lines
+}
+
+/// Times that mostly rise, with a clock that is sometimes set back a little.
+fn life(from: i64) -> impl Strategy<Value = Vec<(i64, i64)>> {
+    let step = prop_oneof![8 => 1..3_i64, 1 => Just(0), 1 => Just(-2)];
+    prop::collection::vec((step, 0..100_i64), 0..24).prop_map(move |steps| {
+        let mut at = from;
+        let sample = |(step, value)| {
+            at += step;
+            (at, value)
+        };
+        steps.into_iter().map(sample).collect()
+    })
+}
+
+fn told(device: &'static str) -> impl Strategy<Value = Told> {
+    let before = prop_oneof![
+        2 => Just(Vec::new()).boxed(),
+        1 => life(-200).prop_map(|one| vec![one]).boxed(),
+        1 => (life(-200), life(-100)).prop_map(|(a, b)| vec![a, b]).boxed(),
+    ];
+    // A ring gives one sample less than its depth: the archive has at least what it has lost.
+    let now = prop_oneof![4 => life(0).prop_map(Some).boxed(), 1 => Just(None).boxed()];
+    (before, now, 0..=DEPTH as usize).prop_map(move |(before, now, ahead)| {
+        let count = now.as_ref().map_or(0, Vec::len);
+        let lost = count.saturating_sub(DEPTH as usize - 1);
+        Told {
+            device,
+            before,
+            now,
+            archived: (lost + ahead).min(count),
+        }
+    })
+}
+
+fn pasts() -> impl Strategy<Value = Vec<Told>> {
+    let all = (told("a"), told("b"), told("c"));
+    all.prop_map(|(a, b, c)| vec![a, b, c])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #[test]
+    fn every_sample_is_there_once(told in pasts(), from in -210..30_i64, length in 0..60_i64) {
+        let all = rows(&told);
+        let mut world = World::of(&told);
+        if all.is_empty() {
+            return Ok(());
+        }
+        let (start, stop) = (START_NS + from * S, START_NS + (from + length) * S);
+        let select = "SELECT ts, value, device FROM random_walk_count";
+        prop_assert_eq!(world.sorted(select), lines(&all));
+
+        let within: Vec<_> =
+            all.iter().copied().filter(|(t, ..)| (from..=from + length).contains(t)).collect();
+        let bounded = format!("{select} WHERE ts BETWEEN {start} AND {stop}");
+        prop_assert_eq!(world.sorted(&bounded), lines(&within));
+        let since: Vec<_> = all.iter().copied().filter(|(t, ..)| *t > from).collect();
+        prop_assert_eq!(world.sorted(&format!("{select} WHERE ts > {start}")), lines(&since));
+        let of_b: Vec<_> = since.iter().copied().filter(|(.., device)| *device == "b").collect();
+        prop_assert_eq!(
+            world.sorted(&format!("{select} WHERE ts > {start} AND device = 'b'")), lines(&of_b));
+        // Rows that two branches of an OR find are one row.
+        let either: Vec<_> = all
+            .iter()
+            .copied()
+            .filter(|(t, _, device)| *device == "b" || *t > from)
+            .collect();
+        prop_assert_eq!(
+            world.sorted(&format!("{select} WHERE device = 'b' OR ts > {start}")), lines(&either));
+
+        for (order, rising) in [("ASC", true), ("DESC", false)] {
+            for limit in ["", "LIMIT 3"] {
+                let sql = format!("SELECT ts FROM random_walk_count ORDER BY ts {order} {limit}");
+                let mut times: Vec<i64> = all.iter().map(|(t, ..)| START_NS + t * S).collect();
+                times.sort_unstable();
+                if !rising {
+                    times.reverse();
+                }
+                if !limit.is_empty() {
+                    times.truncate(3);
+                }
+                let expect: Vec<String> = times.iter().map(i64::to_string).collect();
+                prop_assert_eq!(world.ask(&sql), expect, "{}", sql);
+            }
+            let sql = format!("{select} WHERE ts >= {start} ORDER BY ts {order}");
+            let from: Vec<_> = all.iter().copied().filter(|(t, ..)| *t >= from).collect();
+            prop_assert_eq!(world.sorted(&sql), lines(&from), "{}", sql);
+        }
+        // One newest row of each living stream, wherever it was found.
+        let newest = "SELECT device, ts, value FROM random_walk_count WHERE newest";
+        let found = "SELECT device, ts, value FROM (SELECT * FROM random_walk_count LIMIT -1) WHERE newest";
+        prop_assert_eq!(world.sorted(newest), world.sorted(found));
+        let living = told.iter().filter(|one| one.now.as_ref().is_some_and(|now| !now.is_empty()));
+        prop_assert_eq!(world.ask(newest).len(), living.count());
+    }
+
+    #[test]
+    fn functions_say_what_plain_sql_says(told in pasts(), from in -210..30_i64, length in 0..60_i64, step in 1..40_i64) {
+        let mut world = World::of(&told);
+        let (start, stop, step) = (START_NS + from * S, START_NS + (from + length) * S, step * S);
+        if rows(&told).is_empty() {
+            return Ok(());
+        }
+        let rows = format!("(SELECT * FROM random_walk_count WHERE ts BETWEEN {start} AND {stop})");
+        let check = |world: &mut World, function: &str, plain: &str| {
+            assert_eq!(world.sorted(function), world.sorted(plain), "{function}\n{plain}");
+        };
+        check(
+            &mut world,
+            &format!("SELECT ts, value, labels->>'device', last FROM history('random.*', {start}, {stop})"),
+            &format!("SELECT ts, value, device, value FROM {rows}"),
+        );
+        // Integer division goes towards zero; all times are after the epoch.
+        check(
+            &mut world,
+            &format!("SELECT ts, labels->>'device', min, max, round(mean, 6), count FROM history('random.*', {start}, {stop}, {step})"),
+            &format!("SELECT ts / {step} * {step}, device, min(value), max(value), round(avg(value), 6), count(*) FROM {rows} GROUP BY 1, 2"),
+        );
+        check(
+            &mut world,
+            &format!("SELECT labels->>'device', value, count FROM quantile('random.walk.count', 0, {start}, {stop})"),
+            &format!("SELECT device, min(value) * 1.0, count(*) FROM {rows} GROUP BY 1"),
+        );
+        check(
+            &mut world,
+            &format!("SELECT labels->>'device', round(value, 6) FROM topk('random.walk.count', 9, {start}, {stop})"),
+            &format!("SELECT device, round(avg(value), 6) FROM {rows} GROUP BY 1"),
+        );
+        // Of equal times any may be the last: ask for the time of the sample.
+        check(
+            &mut world,
+            &format!("SELECT labels->>'device', sample_ts FROM asof('random.*', {stop})"),
+            &format!("SELECT device, max(ts) FROM random_walk_count WHERE ts <= {stop} GROUP BY 1"),
+        );
+        check(
+            &mut world,
+            "SELECT n.ts, a.labels->>'device', a.sample_ts FROM \
+             (SELECT DISTINCT ts FROM random_walk_count) n JOIN asof('random.*', n.ts) a",
+            "SELECT n.ts, d.device, max(o.ts) FROM (SELECT DISTINCT ts FROM random_walk_count) n, \
+             random_walk_count o, (SELECT DISTINCT device FROM random_walk_count) d \
+             WHERE o.device = d.device AND o.ts <= n.ts GROUP BY 1, 2",
+        );
+        check(
+            &mut world,
+            &format!("SELECT ts, device FROM family('random', {start}, {stop})"),
+            &format!("SELECT DISTINCT ts, device FROM {rows}"),
+        );
+        check(
+            &mut world,
+            &format!("SELECT ts, device FROM family('random', {start}, {stop}, {step})"),
+            &format!("SELECT DISTINCT ts / {step} * {step}, device FROM {rows}"),
+        );
+    }
+
+    #[test]
+    fn the_past_by_the_seam_is_that_of_the_tables(told in pasts(), from in -210..30_i64, length in 0..60_i64) {
+        let mut world = World::of(&told);
+        if rows(&told).is_empty() {
+            return Ok(());
+        }
+        let span = Span { from: START_NS + from * S, to: START_NS + (from + length) * S };
+        let never = AtomicBool::new(false);
+        let wanted = |_: &str, d: &Descriptor| d.name.as_str() == NAME;
+        let request = |samples_max| PastRequest { wanted: &wanted, span, samples_max, cancel: &never };
+        let found = world.reader.read(&request(1_000)).unwrap();
+        let mut lines = Vec::new();
+        for (series, columns) in &found {
+            prop_assert!(columns.ts.is_sorted());
+            let device = series.descriptor.labels.get("device").unwrap();
+            for row in 0..columns.len() {
+                let Sample { ts, value, .. } = columns.sample(row).unwrap();
+                lines.push(format!("{ts}|{value}|{device}"));
+            }
+        }
+        lines.sort();
+        let sql = format!(
+            "SELECT ts, value, device FROM random_walk_count WHERE ts BETWEEN {} AND {}", span.from, span.to);
+        prop_assert_eq!(&lines, &world.sorted(&sql));
+
+        let buckets = world.reader.buckets(&request(1_000), 10 * S).unwrap();
+        let count: u64 = buckets.iter().flat_map(|(_, buckets)| &buckets.count).sum();
+        prop_assert_eq!(count, lines.len() as u64);
+        if !lines.is_empty() {
+            let fault = world.reader.read(&request(lines.len() - 1)).unwrap_err();
+            prop_assert_eq!(fault.kind, SqlFaultKind::Limit);
+            let series = world.reader.series(&request(0)).unwrap();
+            prop_assert!(found.iter().all(|(one, _)| series.iter().any(|s| s.descriptor == one.descriptor)));
+        }
+
+        let most = lines.len() / 2;
+        let newest = world.reader.newest(&wanted, span, most, &never).unwrap();
+        let kept: usize = newest.iter().map(|one| one.columns.len()).sum();
+        let left_out: usize = newest.iter().map(|one| one.left_out).sum();
+        prop_assert_eq!((kept, kept + left_out), (most, lines.len()));
+    }
+}
+
+/// A past with every seam: an earlier life, a lapped ring, a stream that has ended.
+fn seams() -> Vec<Told> {
+    let run = |from: i64, to: i64| (from..to).map(|t| (t, 10 * t)).collect::<Vec<_>>();
+    vec![
+        Told {
+            device: "a",
+            before: vec![run(-50, -40)],
+            now: Some(run(0, 20)),
+            archived: 15,
+        },
+        Told {
+            device: "b",
+            before: vec![run(-50, -45)],
+            now: None,
+            archived: 0,
+        },
+        Told {
+            device: "c",
+            before: Vec::new(),
+            now: Some(run(10, 14)),
+            archived: 0,
+        },
+    ]
+}
+
+#[test]
+fn what_the_rings_can_answer_is_not_asked_of_the_archive() {
+    let mut world = World::of(&seams());
+    let mut check = |sql: &str, reads: bool| {
+        world.ask(sql);
+        let before = world.looks.load(Ordering::Relaxed);
+        for _ in 0..3 {
+            assert!(!world.ask(sql).is_empty(), "{sql}");
+        }
+        let looks = world.looks.load(Ordering::Relaxed) - before;
+        assert_eq!(looks > 0, reads, "{sql}");
+    };
+    check("SELECT value FROM random_walk_count WHERE newest", false);
+    check("SELECT MAX(ts), value FROM random_walk_count", false);
+    check("SELECT MAX(Timestamp), metric FROM random_walk_count WHERE device = 'c'", false);
+    let recent = START_NS + 16 * S;
+    check(&format!("SELECT value FROM random_walk_count WHERE device = 'a' AND ts > {recent}"), false);
+    check("SELECT value FROM random_walk_count ORDER BY ts DESC LIMIT 3", false);
+    check("SELECT name FROM latest", false);
+    check("SELECT name FROM topk('random.*', 3)", false);
+    check("SELECT count(*) FROM random_walk_count", true);
+    check("SELECT MIN(ts), value FROM random_walk_count", true);
+    check("SELECT name FROM history('random.*')", true);
+}
+
+#[test]
+fn an_archive_by_itself() {
+    let told: Vec<Told> = seams()
+        .into_iter()
+        .map(|one| Told {
+            archived: usize::MAX,
+            ..one
+        })
+        .collect();
+    let view = Arc::new(archive(&told));
+    let mut world = World::over(None, tempfile::tempdir().unwrap(), view);
+    let select = "SELECT ts, value, device FROM random_walk_count";
+    assert_eq!(world.sorted(select), lines(&rows(&told)));
+    assert_eq!(world.sorted("SELECT ts, value, device FROM node_1_random_walk_count"), lines(&rows(&told)));
+    let newest = lines(&[(19, 190, "a"), (-46, -460, "b"), (13, 130, "c")]);
+    assert_eq!(world.sorted(&format!("{select} WHERE newest")), newest);
+    let plain = "SELECT ts, value, device FROM (SELECT * FROM random_walk_count LIMIT -1) WHERE newest";
+    assert_eq!(world.sorted(plain), newest);
+    assert_eq!(world.ask("SELECT value FROM topk('random.*', 1)"), ["190"]);
+    assert_eq!(world.ask("SELECT node, state FROM nodes"), ["Node-1|archived"]);
+    assert_eq!(world.ask("SELECT count(*) FROM streams"), ["0"]);
+    assert_eq!(world.ask("SELECT * FROM sources"), [""; 0]);
+}
+
+#[test]
+fn a_table_that_only_the_archive_knows() {
+    let told: Vec<Told> = seams().into_iter().filter(|one| one.now.is_none()).collect();
+    let mut world = World::of(&told);
+    let select = "SELECT ts, value, device FROM random_walk_count";
+    assert_eq!(world.sorted(select), lines(&rows(&told)));
+    // Nothing of it lives.
+    assert_eq!(world.ask(&format!("{select} WHERE newest")), [""; 0]);
+    let last = format!("{}|-460", START_NS - 46 * S);
+    assert_eq!(world.ask("SELECT MAX(ts), value FROM random_walk_count"), [last]);
+    assert_eq!(world.ask("SELECT looked - ts FROM random_walk_count ORDER BY ts DESC LIMIT 2"), ["0", "1000000000"]);
+}
+
+#[test]
+fn a_scan_of_much_history_is_stopped_and_counted() {
+    const ROWS: i64 = 200_000;
+    let samples: Vec<(i64, i64)> = (0..ROWS).map(|t| (t - ROWS, t)).collect();
+    let device = ["a", "b", "c"];
+    let told = device.map(|device| Told {
+        device,
+        before: vec![samples.clone()],
+        now: None,
+        archived: 0,
+    });
+    let mut world = World::of(&told);
+    let sql = "SELECT sum(a.value) FROM random_walk_count a JOIN random_walk_count b ON a.ts <> b.ts";
+    let cancelled = AtomicBool::new(true);
+    let fault = world.database.run(sql, &SqlLimits::default(), &cancelled).unwrap_err();
+    assert_eq!(fault.kind, SqlFaultKind::Cancelled, "{fault}");
+    // A batch of all at one time is more than fits; what is read in runs is not.
+    let small = SqlLimits {
+        memory_bytes_max: 12 << 20,
+        ..SqlLimits::default()
+    };
+    let never = AtomicBool::new(false);
+    let mut run = |sql: &str| world.database.run(sql, &small, &never);
+    let fault = run("SELECT value FROM random_walk_count ORDER BY ts LIMIT 1").unwrap_err();
+    assert_eq!(fault.kind, SqlFaultKind::Limit, "{fault}");
+    assert_eq!(run("SELECT count(*) FROM history('random.*{device=a}')").unwrap().len(), 1);
+    assert!(ask(&mut world.database, "SELECT count(*) FROM random_walk_count").is_ok());
+}
