@@ -11,6 +11,7 @@ mod config;
 mod control;
 mod counts;
 mod fault;
+mod history;
 mod json;
 mod listen;
 mod metrics;
