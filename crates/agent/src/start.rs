@@ -9,7 +9,7 @@ use std::time::Duration;
 use barograph_insight::{Graph, Limits};
 use barograph_model::{Clock, Name, SqlLimits};
 use barograph_query::{PoolConfig, QueryPool};
-use barograph_server::{Limits as ServerLimits, NodeInfo, Server, ServerConfig};
+use barograph_server::{Limits as ServerLimits, NodeInfo, RingPast, Server, ServerConfig};
 use barograph_source::Poller;
 use barograph_stream::{AgentLock, RunDir, Segment, SegmentConfig, SystemClock};
 use serde_json::json;
@@ -251,6 +251,7 @@ fn start_server(
         server,
         run_dir.clone(),
         sql,
+        Arc::new(RingPast::new(run_dir.clone())),
         control,
         Arc::clone(clock),
         info,

@@ -10,7 +10,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest as _, RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use barograph_model::{Clock, ResultFormat, SqlEngine, SqlRequest};
+use barograph_model::{Clock, Past, ResultFormat, SqlEngine, SqlRequest};
 use hyper::body::Body as _;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, watch as signal};
@@ -42,6 +42,7 @@ pub struct App {
     pub views: Views,
     pub clock: Arc<dyn Clock>,
     pub sql: Arc<dyn SqlEngine>,
+    pub past: Arc<dyn Past>,
     pub control: Arc<dyn Control>,
     pub info: NodeInfo,
     pub http: Option<String>,

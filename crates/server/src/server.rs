@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post};
-use barograph_model::{Clock, SqlEngine, near};
+use barograph_model::{Clock, Past, SqlEngine, near};
 use barograph_stream::RunDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
@@ -47,6 +47,7 @@ impl Server {
         config: ServerConfig,
         run_dir: RunDir,
         sql: Arc<dyn SqlEngine>,
+        past: Arc<dyn Past>,
         control: Arc<dyn Control>,
         clock: Arc<dyn Clock>,
         info: NodeInfo,
@@ -66,6 +67,7 @@ impl Server {
             views: Views::new(run_dir),
             clock,
             sql,
+            past,
             control,
             info,
             http: http.map(|address| format!("http://{address}")),

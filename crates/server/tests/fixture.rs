@@ -10,7 +10,8 @@ use barograph_model::{
     SqlRequest, Unit, ValueType,
 };
 use barograph_server::{
-    Control, ControlFault, ControlFaultKind, Limits, NodeInfo, Server, ServerConfig, ServerError,
+    Control, ControlFault, ControlFaultKind, Limits, NodeInfo, RingPast, Server, ServerConfig,
+    ServerError,
 };
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
 use serde_json::{Value, json};
@@ -186,6 +187,7 @@ pub fn start(
         config,
         run_dir.clone(),
         sql.clone(),
+        Arc::new(RingPast::new(run_dir.clone())),
         Arc::new(FakeControl),
         clock.clone(),
         info,
