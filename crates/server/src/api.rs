@@ -147,7 +147,7 @@ struct StatusJson<'a> {
     run_dir: Cow<'a, str>,
     http: Option<&'a str>,
     /// What the agent says of its archive; null when it keeps none.
-    archive: Option<Box<RawValue>>,
+    archive: Option<serde_json::Value>,
 }
 
 /// What status wants to know of a source.
@@ -164,7 +164,9 @@ pub async fn status(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
         let sources: Vec<SourceState> = serde_json::from_slice(&app.list_document(SOURCES)?)
             .map_err(|e| Fault::internal(format!("{SOURCES} is not as it should be: {e}")))?;
         let archive = app.views.run_dir().document(ARCHIVE)?;
-        let archive = archive.map(|text| serde_json::from_slice(&text)).transpose();
+        let archive = archive
+            .map(|text| serde_json::from_slice(&text))
+            .transpose();
         let archive = archive
             .map_err(|e| Fault::internal(format!("{ARCHIVE} is not as it should be: {e}")))?;
         let up = |s: &&SourceState| s.state == "ok" || s.state == "partial";

@@ -66,7 +66,8 @@ impl Question {
         let params = Params::parse(query, &["match", "start", "stop", "step", "points"])?;
         let instant = |name| {
             let text = params.one(name)?;
-            let read = |text| instant_ns(text, now_ns).map_err(|e| Fault::usage(format!("{name}={e}")));
+            let read =
+                |text| instant_ns(text, now_ns).map_err(|e| Fault::usage(format!("{name}={e}")));
             text.map(read).transpose()
         };
         let start = instant("start")?.unwrap_or(i64::MIN);
@@ -104,7 +105,9 @@ impl Question {
             Grain::Raw => {
                 let mut list = app.past.read(&request(span))?;
                 list.sort_by(|(a, _), (b, _)| by_name(a, b));
-                let list = list.iter().map(|(series, columns)| HistoryJson::of(series, columns));
+                let list = list
+                    .iter()
+                    .map(|(series, columns)| HistoryJson::of(series, columns));
                 return to_json(&list.collect::<Vec<_>>());
             }
             Grain::Step(step_ns) => step_ns,
@@ -129,8 +132,7 @@ impl Grain {
         match (params.one("step")?, points) {
             (None, None) => Ok(Self::Raw),
             (Some(text), None) => {
-                let step_ns =
-                    duration_ns(text).map_err(|e| Fault::usage(format!("step={e}")))?;
+                let step_ns = duration_ns(text).map_err(|e| Fault::usage(format!("step={e}")))?;
                 if step_ns == 0 {
                     return Err(Fault::usage("step=0: leave it out for every sample"));
                 }
@@ -146,7 +148,13 @@ impl Grain {
 }
 
 fn by_name(a: &PastSeries, b: &PastSeries) -> std::cmp::Ordering {
-    let key = |s: &PastSeries| (s.descriptor.name.clone(), s.descriptor.labels.clone(), Arc::clone(&s.node));
+    let key = |s: &PastSeries| {
+        (
+            s.descriptor.name.clone(),
+            s.descriptor.labels.clone(),
+            Arc::clone(&s.node),
+        )
+    };
     key(a).cmp(&key(b))
 }
 
@@ -238,14 +246,15 @@ mod tests {
     #[test]
     fn questions() {
         const NOW: i64 = 1_700_000_000 * NS_PER_S;
-        let check = |query: &str, expect: Result<(i64, i64, Grain), &str>| {
-            match (Question::read(Some(query), NOW), expect) {
-                (Ok(q), Ok(expect)) => assert_eq!((q.start, q.stop, q.grain), expect, "{query}"),
-                (Err(fault), Err(part)) => {
-                    assert!(fault.message.contains(part), "{query}: {}", fault.message);
-                }
-                (found, expect) => panic!("{query}: {found:?}, not {expect:?}"),
+        let check = |query: &str, expect: Result<(i64, i64, Grain), &str>| match (
+            Question::read(Some(query), NOW),
+            expect,
+        ) {
+            (Ok(q), Ok(expect)) => assert_eq!((q.start, q.stop, q.grain), expect, "{query}"),
+            (Err(fault), Err(part)) => {
+                assert!(fault.message.contains(part), "{query}: {}", fault.message);
             }
+            (found, expect) => panic!("{query}: {found:?}, not {expect:?}"),
         };
         check("", Ok((i64::MIN, i64::MAX, Grain::Raw)));
         check("start=-1h", Ok((NOW - H * NS_PER_S, i64::MAX, Grain::Raw)));
