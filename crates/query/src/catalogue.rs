@@ -8,28 +8,41 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::{Connection, Result};
 
-use crate::error::internal;
-use crate::functions::{FUNCTIONS, register_scalars};
-use crate::listing::{Listing, ListingTable};
-use crate::live::{Live, Snapshot, TableId};
+use crate::error::failed;
+use crate::functions::{FAMILIES_MAX, FUNCTIONS, Wide, families, register_scalars, table_of};
+use crate::listing::{Callable, Listing, ListingTable};
+use crate::live::Live;
 use crate::metric::{MetricAux, MetricTable};
 use crate::shape::Shape;
+use crate::snapshot::{Schema, Snapshot};
 use crate::sqlite::register;
 use crate::system::SYSTEM;
+
+/// Most nodes of an archive whose metrics have tables of their own; others are found by `node`.
+const NODE_TABLES_MAX: usize = 64;
 
 /// The tables of one connection.
 pub(crate) struct Catalogue {
     live: Arc<Live>,
-    seen: Option<Arc<Snapshot>>,
+    seen: Option<Arc<Schema>>,
+    /// Families that were asked for by more than a first word.
+    asked: Vec<String>,
     names: Arc<Names>,
 }
 
-/// The names of registered metric tables, and the shape that each was registered with.
+/// The names of registered tables beside the listings, and what each was registered with.
 #[derive(Default)]
-pub(crate) struct Names(Mutex<HashMap<String, Arc<Shape>>>);
+pub(crate) struct Names(Mutex<HashMap<String, Registered>>);
+
+/// What a table was registered with.
+#[derive(Clone)]
+enum Registered {
+    Metric(Arc<Shape>),
+    Family(Arc<Wide>),
+}
 
 impl Names {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Shape>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Registered>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -64,7 +77,10 @@ impl Names {
         }
         self.lock()
             .get(&name.to_ascii_lowercase())
-            .map(|shape| shape.column_names())
+            .map(|registered| match registered {
+                Registered::Metric(shape) => shape.column_names(),
+                Registered::Family(wide) => wide.column_names(),
+            })
     }
 }
 
@@ -80,20 +96,22 @@ impl Catalogue {
     /// Registers what is always there, and the metrics of now.
     pub(crate) fn new(connection: &Connection, live: &Arc<Live>) -> Result<Self> {
         for listing in listings() {
-            register::<ListingTable>(connection, listing.name, (Arc::clone(live), listing))?;
+            let callable = Arc::new(Callable::from(listing));
+            register::<ListingTable>(connection, listing.name, (Arc::clone(live), callable))?;
         }
         register_scalars(connection, live)?;
         let mut catalogue = Self {
             live: Arc::clone(live),
             seen: None,
+            asked: Vec::new(),
             names: Arc::default(),
         };
-        let snapshot = live.current().map_err(internal)?;
+        let snapshot = live.current().map_err(failed)?;
         catalogue.follow(connection, &snapshot)?;
         Ok(catalogue)
     }
 
-    /// The names of the metric tables, as they grow.
+    /// The names of the tables, as they grow.
     #[cfg(feature = "bundled")]
     pub(crate) fn names(&self) -> Arc<Names> {
         Arc::clone(&self.names)
@@ -105,54 +123,105 @@ impl Catalogue {
         connection: &Connection,
         snapshot: &Arc<Snapshot>,
     ) -> Result<bool> {
-        if self
-            .seen
-            .as_ref()
-            .is_some_and(|seen| Arc::ptr_eq(seen, snapshot))
-        {
+        let schema = &snapshot.schema;
+        let is_seen = |seen: &Arc<Schema>| Arc::ptr_eq(seen, schema);
+        if self.seen.as_ref().is_some_and(is_seen) {
             return Ok(false);
         }
         let mut changed = false;
-        let prefix = identifier(&snapshot.node);
-        for (table, shape) in &snapshot.shapes {
-            let id = snapshot.table_id(table);
+        for (table, shape) in &schema.shapes {
             // A system table keeps its name; the metric is still found as `<node>_<metric>`.
             if listing(table).is_none() {
-                changed |= self.add(connection, table, id, shape, None)?;
+                changed |= self.add(connection, schema, table, table, shape, None)?;
             }
-            let alias = format!("{prefix}_{table}");
-            if !snapshot.shapes.contains_key(&alias) && listing(&alias).is_none() {
-                changed |= self.add(connection, &alias, id, shape, Some(&snapshot.node))?;
+            let nodes = schema.nodes.get(table).map_or(&[][..], Vec::as_slice);
+            for node in nodes.iter().take(NODE_TABLES_MAX) {
+                let alias = format!("{}_{table}", identifier(node));
+                if !schema.shapes.contains_key(&alias) && listing(&alias).is_none() {
+                    changed |= self.add(connection, schema, &alias, table, shape, Some(node))?;
+                }
             }
         }
-        self.seen = Some(Arc::clone(snapshot));
+        let asked = self.asked.clone();
+        for prefix in families(schema.shapes.values()).iter().chain(&asked) {
+            changed |= self.add_family(connection, schema, prefix)?;
+        }
+        self.seen = Some(Arc::clone(schema));
         Ok(changed)
+    }
+
+    /// Registers a family that a statement names; whether there is one.
+    #[cfg(feature = "bundled")]
+    pub(crate) fn ask_family(&mut self, connection: &Connection, prefix: &str) -> Result<bool> {
+        let name = table_of(prefix);
+        let is_of_prefix = |registered: &Registered| match registered {
+            Registered::Family(wide) => wide.prefix == prefix,
+            Registered::Metric(_) => false,
+        };
+        if self.names.lock().get(&name).is_some_and(is_of_prefix) {
+            return Ok(true);
+        }
+        let Some(schema) = self.seen.clone() else {
+            return Ok(false);
+        };
+        if self.asked.len() >= FAMILIES_MAX {
+            return Err(crate::error::too_large(format!(
+                "more than {FAMILIES_MAX} families were asked for: ask for their first words"
+            )));
+        }
+        let is_there = self.add_family(connection, &schema, prefix)?;
+        if is_there {
+            self.asked.push(prefix.to_owned());
+        }
+        Ok(is_there)
+    }
+
+    fn add_family(&self, connection: &Connection, schema: &Schema, prefix: &str) -> Result<bool> {
+        let name = table_of(prefix);
+        if schema.shapes.contains_key(&name) || listing(&name).is_some() {
+            return Ok(false);
+        }
+        let old = match self.names.lock().get(&name) {
+            Some(Registered::Family(wide)) if wide.prefix == prefix => Some(Arc::clone(wide)),
+            Some(_) => return Ok(false),
+            None => None,
+        };
+        let Some(grown) = Wide::grown(old.as_deref(), prefix, &schema.shapes) else {
+            return Ok(false);
+        };
+        let wide = Arc::new(grown);
+        let callable = Arc::new(wide.callable(&name));
+        register::<ListingTable>(connection, &name, (Arc::clone(&self.live), callable))?;
+        self.names.lock().insert(name, Registered::Family(wide));
+        Ok(true)
     }
 
     fn add(
         &self,
         connection: &Connection,
+        schema: &Schema,
         name: &str,
-        table: TableId,
+        table: &str,
         shape: &Arc<Shape>,
         node: Option<&Arc<str>>,
     ) -> Result<bool> {
-        if self
-            .names
-            .lock()
-            .get(name)
-            .is_some_and(|known| Arc::ptr_eq(known, shape))
-        {
+        let is_known = |registered: &Registered| match registered {
+            Registered::Metric(known) => Arc::ptr_eq(known, shape),
+            Registered::Family(_) => false,
+        };
+        if self.names.lock().get(name).is_some_and(is_known) {
             return Ok(false);
         }
         let aux = MetricAux {
             live: Arc::clone(&self.live),
             shape: Arc::clone(shape),
-            table,
+            table: schema.table_id(table),
+            name: table.into(),
             node: node.cloned(),
         };
         register::<MetricTable>(connection, name, aux)?;
-        self.names.lock().insert(name.to_owned(), Arc::clone(shape));
+        let registered = Registered::Metric(Arc::clone(shape));
+        self.names.lock().insert(name.to_owned(), registered);
         Ok(true)
     }
 }

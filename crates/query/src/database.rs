@@ -2,6 +2,8 @@
 
 use std::cell::{Cell as Slot, RefCell};
 use std::collections::HashMap;
+use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -12,9 +14,11 @@ use rusqlite::{Connection, OpenFlags, Row, Statement};
 use crate::QueryError;
 use crate::catalogue::{Catalogue, Names};
 use crate::fault::{Circumstances, fault};
+use crate::functions::table_of;
 use crate::guard::{Guard, SQL_BYTES_MAX};
 use crate::live::Live;
 use crate::rows::{Column, Field, Rows};
+use crate::source::{Views, views_of};
 use crate::sqlite::{limit_heap, reserve};
 use crate::text;
 
@@ -51,10 +55,33 @@ impl std::fmt::Debug for Database {
 }
 
 impl Database {
-    /// Maps the segment and makes its tables. Without an agent, now or in the past, this is an error
-    /// that says so.
+    /// Maps the segment and makes its tables, and those of the archive that its agent keeps. Without an
+    /// agent, now or in the past, this is an error that says so.
     pub fn open(run_dir: &RunDir, clock: Arc<dyn Clock>) -> Result<Self, QueryError> {
-        let live = Arc::new(Live::open(run_dir, clock)?);
+        Self::of(Live::open(run_dir, clock)?)
+    }
+
+    /// Reads an archive by itself: of a node whose agent is gone, or a copy. `newest` marks the last
+    /// sample of each series then.
+    pub fn open_archive(
+        root: impl Into<PathBuf>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, QueryError> {
+        Self::over(None, views_of(root.into()), clock)
+    }
+
+    /// Reads what `views` gives as the archive, beside the rings of a run directory if there is one.
+    #[doc(hidden)]
+    pub fn over(
+        run_dir: Option<&RunDir>,
+        views: Views,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, QueryError> {
+        Self::of(Live::over(run_dir, Some(views), clock)?)
+    }
+
+    fn of(live: Live) -> Result<Self, QueryError> {
+        let live = Arc::new(live);
         let error = |what| move |source| QueryError::Sqlite { what, source };
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
@@ -83,8 +110,41 @@ impl Database {
         })
     }
 
+    /// Where the archive is, when the agent says so.
+    pub fn archive_dir(&self) -> Option<PathBuf> {
+        self.live.archive_dir()
+    }
+
+    /// Most threads that one scan over much history may use (2, unless said otherwise).
+    pub fn set_threads(&mut self, threads: usize) {
+        self.live.set_threads(threads);
+    }
+
     /// Runs one read-only statement within its limits.
     pub fn run(
+        &mut self,
+        sql: &str,
+        limits: &SqlLimits,
+        cancel: &AtomicBool,
+    ) -> Result<Rows, SqlFault> {
+        match self.run_once(sql, limits, cancel) {
+            // A table or a column may be of a series that began and ended since the archive was
+            // last looked at.
+            Err(fault) if fault.kind == SqlFaultKind::Statement && self.has_news() => {
+                self.run_once(sql, limits, cancel)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Whether a look at the archive finds new tables or columns.
+    fn has_news(&self) -> bool {
+        let schema = || self.live.current().map(|snapshot| Arc::clone(&snapshot.schema));
+        let (before, _, after) = (schema(), self.live.past(), schema());
+        matches!((before, after), (Ok(before), Ok(after)) if !Arc::ptr_eq(&before, &after))
+    }
+
+    fn run_once(
         &mut self,
         sql: &str,
         limits: &SqlLimits,
@@ -197,7 +257,43 @@ impl Database {
             let message = "one statement at a time: remove what follows the first ;";
             return Err(fault(SqlFaultKind::Refused, message));
         }
-        Ok(text::with_newest_constraints(sql, &tokens).into())
+        let calls = text::family_calls(&tokens);
+        if calls.is_empty() {
+            return Ok(text::with_newest_constraints(sql, &tokens).into());
+        }
+        let sql = self.with_family_tables(sql, calls)?;
+        Ok(text::with_newest_constraints(&sql, &text::tokens(&sql)).into())
+    }
+
+    /// The text with each call of a family as one of the family's own table.
+    fn with_family_tables(
+        &self,
+        sql: &str,
+        calls: Vec<(Range<usize>, &str)>,
+    ) -> Result<String, SqlFault> {
+        let mut out = String::new();
+        let mut copied = 0;
+        for (range, prefix) in calls {
+            let prefix = prefix.trim_end_matches('.');
+            let mut catalogue = self.catalogue.borrow_mut();
+            match catalogue.ask_family(&self.connection, prefix) {
+                Ok(true) => {}
+                Ok(false) => {
+                    let message = format!(
+                        "family('{prefix}'): no metric has a name that begins with {prefix}. \
+                         (SELECT name FROM tables lists them)"
+                    );
+                    return Err(fault(SqlFaultKind::Statement, message));
+                }
+                Err(error) => return Err(fault(SqlFaultKind::Limit, error.to_string())),
+            }
+            out.push_str(&sql[copied..range.start]);
+            out.push_str(&table_of(prefix));
+            out.push('(');
+            copied = range.end;
+        }
+        out.push_str(&sql[copied..]);
+        Ok(out)
     }
 
     fn follow(&self, limits: &SqlLimits) -> Result<(), SqlFault> {

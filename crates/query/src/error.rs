@@ -3,6 +3,7 @@
 
 use std::io;
 
+use barograph_archive::ArchiveError;
 use barograph_stream::StreamError;
 use thiserror::Error;
 
@@ -12,6 +13,9 @@ pub enum QueryError {
     /// The segment cannot be read: no agent, another version, damaged.
     #[error(transparent)]
     Stream(#[from] StreamError),
+    /// The archive cannot be read.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     /// SQLite refused what it was asked at start-up.
     #[error("sqlite cannot {what}: {source}")]
     Sqlite {
@@ -38,6 +42,20 @@ pub(crate) fn usage(message: impl Into<String>) -> rusqlite::Error {
 /// As [`usage`], but the fault is on our side: the code tells them apart at the other end.
 pub(crate) fn internal(message: impl std::fmt::Display) -> rusqlite::Error {
     sqlite_failure(rusqlite::ffi::SQLITE_CORRUPT_VTAB, message.to_string())
+}
+
+/// A failure to read streams or the archive, for SQLite to carry.
+pub(crate) fn failed(error: QueryError) -> rusqlite::Error {
+    match error {
+        QueryError::Archive(ArchiveError::Cancelled) => interrupted(),
+        QueryError::Sqlite { source, .. } => source,
+        other => internal(other),
+    }
+}
+
+/// The statement was stopped within a scan, as SQLite itself says it.
+pub(crate) fn interrupted() -> rusqlite::Error {
+    sqlite_failure(rusqlite::ffi::SQLITE_INTERRUPT, "interrupted".into())
 }
 
 /// As [`usage`], but a bound of this query was reached.

@@ -1,7 +1,7 @@
 //! What guests may do: read our tables with known functions, within their limits. All else is refused
 //! when the statement is prepared, or stopped while it runs.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_model::{SqlFault, SqlFaultKind, SqlLimits};
@@ -11,7 +11,6 @@ use rusqlite::{Connection, Result};
 
 use crate::catalogue::Names;
 use crate::live::Live;
-use crate::sqlite::LentFlag;
 
 /// Longest statement, in bytes.
 pub const SQL_BYTES_MAX: usize = 256 << 10;
@@ -44,9 +43,6 @@ const FOREIGN_TABLES: [&str; 2] = ["json_each", "json_tree"];
 pub(crate) struct Guard {
     live: Arc<Live>,
     names: Arc<Names>,
-    cancel: LentFlag,
-    deadline_ns: AtomicI64,
-    cancelled: AtomicBool,
     refusal: Mutex<Option<String>>,
 }
 
@@ -63,9 +59,6 @@ impl Guard {
         let guard = Arc::new(Self {
             live: Arc::clone(live),
             names,
-            cancel: LentFlag::default(),
-            deadline_ns: AtomicI64::new(i64::MAX),
-            cancelled: AtomicBool::new(false),
             refusal: Mutex::new(None),
         });
         let judge = Arc::clone(&guard);
@@ -73,7 +66,7 @@ impl Guard {
             judge.authorize(&context)
         }))?;
         let watch = Arc::clone(&guard);
-        connection.progress_handler(PROGRESS_OPERATIONS, Some(move || watch.must_stop()))?;
+        connection.progress_handler(PROGRESS_OPERATIONS, Some(move || watch.live.must_stop()))?;
         Ok(guard)
     }
 
@@ -85,23 +78,13 @@ impl Guard {
         then: impl FnOnce() -> R,
     ) -> R {
         let deadline_ns = self.live.monotonic_ns().saturating_add(limits.time_ns_max);
-        self.deadline_ns.store(deadline_ns, Ordering::Relaxed);
-        self.cancelled.store(false, Ordering::Relaxed);
         self.live.memory.set_max(limits.memory_bytes_max);
-        self.cancel.lend(cancel, then)
-    }
-
-    fn must_stop(&self) -> bool {
-        if self.cancel.is_set() {
-            self.cancelled.store(true, Ordering::Relaxed);
-            return true;
-        }
-        self.live.monotonic_ns() > self.deadline_ns.load(Ordering::Relaxed)
+        self.live.watch.over(deadline_ns, cancel, then)
     }
 
     /// Why a statement was interrupted.
     pub(crate) fn interruption(&self, limits: &SqlLimits) -> SqlFault {
-        if self.cancelled.load(Ordering::Relaxed) {
+        if self.live.watch.was_cancelled() {
             let message = "the query was cancelled by its asker".into();
             return SqlFault {
                 kind: SqlFaultKind::Cancelled,

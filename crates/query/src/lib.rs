@@ -1,7 +1,8 @@
-//! SQL by SQLite's virtual tables over the live streams.
+//! SQL by SQLite's virtual tables over the live streams and their archive.
 //!
 //! Every process that may read an agent's segment can ask in SQL, without the agent: each metric is
-//! a table, the rows are the samples that the rings hold, and `newest` marks each stream's newest.
+//! a table, the rows are the samples that rings, log and Parquet hold, each once, and `newest` marks each
+//! stream's newest.
 //!
 //! ```no_run
 //! use std::sync::{Arc, atomic::AtomicBool};
@@ -19,17 +20,27 @@
 //! It stands alone because it owns SQLite. With the feature `bundled` SQLite is compiled in; with
 //! `loadable` the same tables are registered in the SQLite of a host program (`extension/`).
 
+mod asof;
+mod buckets;
 mod catalogue;
 mod error;
+mod feed;
 mod functions;
+mod held;
+mod hybrid;
 mod listing;
 mod live;
+mod memory;
 mod metric;
 mod plan;
+mod reading;
 mod shape;
+mod snapshot;
+mod source;
 mod sqlite;
 mod stream;
 mod system;
+mod watch;
 
 #[cfg(feature = "bundled")]
 mod arrow;
@@ -41,6 +52,8 @@ mod fault;
 mod guard;
 #[cfg(feature = "bundled")]
 mod pool;
+#[cfg(feature = "bundled")]
+mod reader;
 #[cfg(feature = "bundled")]
 mod rows;
 #[cfg(feature = "bundled")]
@@ -56,5 +69,7 @@ pub use crate::{
     database::{Database, Prepared, RowView},
     guard::{SQL_BYTES_MAX, TEXT_RESULT_BYTES_MAX},
     pool::{PoolConfig, QueryPool},
+    reader::{Newest, PastReader},
     rows::{Cell, Column, Field, Rows},
+    source::Views,
 };

@@ -7,12 +7,14 @@ use std::ffi::{CString, c_int};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
+use barograph_model::Value;
 use rusqlite::Result;
 use rusqlite::types::{Null, ValueRef};
 use rusqlite::vtab::{Context, Filters, IndexConstraintOp, IndexInfo};
 
 use crate::error::usage;
-use crate::live::{Claim, Live};
+use crate::live::Live;
+use crate::memory::Claim;
 use crate::sqlite::{Cursor, Table};
 
 /// One field of a row.
@@ -60,9 +62,8 @@ impl<T: Into<Self>> From<Option<T>> for Cell {
     }
 }
 
-impl From<&barograph_model::Value> for Cell {
-    fn from(value: &barograph_model::Value) -> Self {
-        use barograph_model::Value;
+impl From<&Value> for Cell {
+    fn from(value: &Value) -> Self {
         match value {
             Value::Int(v) => Self::Int(*v),
             Value::Float(v) => Self::Real(*v),
@@ -88,10 +89,37 @@ pub(crate) struct Listing {
     pub(crate) produce: fn(&Arc<Live>, &Arguments) -> Result<Batches>,
 }
 
+/// How the rows of a call are made.
+pub(crate) type Produce = Box<dyn Fn(&Arc<Live>, &Arguments) -> Result<Batches> + Send + Sync>;
+
+/// A listing as a table: also of columns that are only known while the program runs.
+pub(crate) struct Callable {
+    pub(crate) name: Arc<str>,
+    /// Column name and declared type.
+    pub(crate) columns: Vec<(String, &'static str)>,
+    pub(crate) arguments: &'static [&'static str],
+    /// Whether a call without its first argument is an error.
+    pub(crate) needs_argument: bool,
+    pub(crate) produce: Produce,
+}
+
+impl From<&'static Listing> for Callable {
+    fn from(listing: &'static Listing) -> Self {
+        let columns = listing.columns.iter();
+        Self {
+            name: listing.name.into(),
+            columns: columns.map(|(name, ty)| ((*name).to_owned(), *ty)).collect(),
+            arguments: listing.arguments,
+            needs_argument: !listing.arguments.is_empty(),
+            produce: Box::new(listing.produce),
+        }
+    }
+}
+
 /// What a listing was called with.
 #[derive(Clone, Debug)]
 pub(crate) struct Arguments {
-    of: &'static str,
+    of: Arc<str>,
     names: &'static [&'static str],
     values: Vec<Option<Cell>>,
 }
@@ -126,7 +154,7 @@ impl Arguments {
 
     /// An error that shows the call as it should be.
     pub(crate) fn wrong(&self, index: usize, expected: &str) -> rusqlite::Error {
-        let (of, call) = (self.of, self.names.join(", "));
+        let (of, call) = (&self.of, self.names.join(", "));
         usage(format!(
             "{of}({call}): {} must be {expected}",
             self.names[index]
@@ -134,12 +162,12 @@ impl Arguments {
     }
 }
 
-pub(crate) type ListingAux = (Arc<Live>, &'static Listing);
+pub(crate) type ListingAux = (Arc<Live>, Arc<Callable>);
 
 /// The table of a listing.
 pub(crate) struct ListingTable {
     live: Arc<Live>,
-    listing: &'static Listing,
+    listing: Arc<Callable>,
 }
 
 impl Table for ListingTable {
@@ -157,12 +185,12 @@ impl Table for ListingTable {
             .map(|name| format!("\"arg_{name}\" HIDDEN"));
         let all: Vec<String> = columns.chain(arguments).collect();
         let schema = CString::new(format!("CREATE TABLE x({})", all.join(", ")))
-            .expect("the names are constants");
+            .expect("names are constants, or letters, digits and _");
         (
             schema,
             Self {
                 live: Arc::clone(live),
-                listing,
+                listing: Arc::clone(listing),
             },
         )
     }
@@ -193,8 +221,8 @@ impl Table for ListingTable {
             }
         }
         info.set_idx_num(mask);
-        // Without its first argument a function only has an error to give.
-        let is_called = given.first().is_none_or(Option::is_some);
+        let is_given = given.first().is_some_and(Option::is_some);
+        let is_called = is_given || !self.listing.needs_argument;
         info.set_estimated_cost(if is_called { 10_000.0 } else { 1e18 });
         info.set_estimated_rows(1_000);
         Ok(true)
@@ -203,7 +231,7 @@ impl Table for ListingTable {
     fn open(&self) -> ListingCursor {
         ListingCursor {
             live: Arc::clone(&self.live),
-            listing: self.listing,
+            listing: Arc::clone(&self.listing),
             arguments: Vec::new(),
             batches: Box::new(std::iter::empty()),
             rows: Vec::new(),
@@ -218,7 +246,7 @@ impl Table for ListingTable {
 /// A scan of a listing.
 pub(crate) struct ListingCursor {
     live: Arc<Live>,
-    listing: &'static Listing,
+    listing: Arc<Callable>,
     arguments: Vec<Option<Cell>>,
     batches: Batches,
     rows: Vec<Row>,
@@ -244,7 +272,7 @@ impl Cursor for ListingCursor {
             })
             .collect();
         let call = Arguments {
-            of: self.listing.name,
+            of: Arc::clone(&self.listing.name),
             names,
             values: self.arguments.clone(),
         };

@@ -1,82 +1,131 @@
-//! The streams as the tables see them: a snapshot of the segment's directory that follows it.
+//! The streams and the archive as the tables see them: a snapshot that follows both.
 //!
 //! One `Live` belongs to one connection. Every scan asks it for the current snapshot, which costs a
 //! lock that nobody contends and two loads from the segment; only when streams have come or gone is
-//! the directory read again.
+//! the directory read again. The archive is looked at only by who reads from it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use barograph_archive::View;
 use barograph_model::{Clock, NS_PER_S};
-use barograph_stream::{Incarnation, RunDir, SegmentReader, SegmentState};
+use barograph_stream::{RunDir, SegmentReader, SegmentState};
 
 use crate::QueryError;
-use crate::shape::Shape;
-use crate::stream::Stream;
+use crate::asof::Held;
+use crate::memory::Memory;
+use crate::snapshot::{Members, Snapshot, TableId};
+use crate::source::{self, Views};
+use crate::watch::Watch;
 
 /// A heartbeat older than this makes us ask the file system whether the agent was replaced.
 const HEARTBEAT_STALE_NS: i64 = 3 * NS_PER_S;
+/// An agent that did not say where its archive is is asked again after this time.
+const ASK_AGAIN_NS: i64 = NS_PER_S;
+/// Threads that one scan over much history may use, in a process that asks for itself.
+pub(crate) const THREADS_DEFAULT: usize = 2;
 
-/// The streams of one run directory, followed as they come and go.
+/// The streams of one run directory, followed as they come and go, and their archive.
 pub(crate) struct Live {
     clock: Arc<dyn Clock>,
     inner: Mutex<Inner>,
+    threads: AtomicUsize,
     /// Bytes that scans of this connection hold outside of SQLite's heap.
     pub(crate) memory: Arc<Memory>,
+    /// The watch over the statement that runs.
+    pub(crate) watch: Watch,
+    /// What `asof` read last.
+    pub(crate) held: Mutex<Option<Held>>,
 }
 
 struct Inner {
-    run_dir: RunDir,
+    run_dir: Option<RunDir>,
+    /// The archive's directory, when it is known by the run directory.
+    root: Option<PathBuf>,
+    views: Option<Views>,
+    /// When the run directory was last asked for its archive.
+    asked_ns: Option<i64>,
     snapshot: Arc<Snapshot>,
 }
 
-/// The number of a metric's table, the same as long as the connection lives: a scan finds its
-/// streams by it without hashing a name.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TableId(usize);
-
-/// The streams at one moment.
-pub(crate) struct Snapshot {
-    pub(crate) segment: SegmentReader,
-    pub(crate) node: Arc<str>,
-    pub(crate) streams: Vec<Arc<Stream>>,
-    /// The streams of each table, by its number.
-    by_table: Vec<Arc<[Arc<Stream>]>>,
-    /// Numbers of the tables by name; a number is never given to another table.
-    numbers: HashMap<String, TableId>,
-    /// The shape of every table that this connection has ever known: a table outlives its streams.
-    pub(crate) shapes: BTreeMap<String, Arc<Shape>>,
-    version: u64,
-    incarnation: Incarnation,
+impl Inner {
+    /// Whether the run directory is to be asked for its archive.
+    fn is_archive_due(&self, now_ns: i64) -> bool {
+        let is_due = |asked_ns: i64| now_ns.abs_diff(asked_ns) >= ASK_AGAIN_NS as u64;
+        self.views.is_none() && self.run_dir.is_some() && self.asked_ns.is_none_or(is_due)
+    }
 }
 
 impl Live {
+    /// The streams of a run directory, and the archive that its agent keeps.
     pub(crate) fn open(run_dir: &RunDir, clock: Arc<dyn Clock>) -> Result<Self, QueryError> {
-        let segment = SegmentReader::open(&run_dir.segment())?;
-        let snapshot = Arc::new(Snapshot::take(segment, None));
+        Self::over(Some(run_dir), None, clock)
+    }
+
+    /// A run directory, an archive, or both.
+    pub(crate) fn over(
+        run_dir: Option<&RunDir>,
+        views: Option<Views>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, QueryError> {
+        let segment = run_dir.map(|run_dir| SegmentReader::open(&run_dir.segment()));
+        let now_ns = clock.now_ns();
+        let snapshot = Arc::new(Snapshot::take(segment.transpose()?, None, now_ns));
         let inner = Mutex::new(Inner {
-            run_dir: run_dir.clone(),
+            run_dir: run_dir.cloned(),
+            root: None,
+            views,
+            asked_ns: None,
             snapshot,
         });
-        Ok(Self {
+        let live = Self {
             clock,
             inner,
+            threads: AtomicUsize::new(THREADS_DEFAULT),
             memory: Arc::default(),
-        })
+            watch: Watch::default(),
+            held: Mutex::default(),
+        };
+        match live.past() {
+            // An archive that cannot be read is told to whoever asks for the past.
+            Err(error) if run_dir.is_none() => Err(error),
+            _ => Ok(live),
+        }
     }
 
     pub(crate) fn now_ns(&self) -> i64 {
         self.clock.now_ns()
     }
 
-    #[cfg(feature = "bundled")]
     pub(crate) fn monotonic_ns(&self) -> i64 {
         self.clock.monotonic_ns()
     }
 
-    pub(crate) fn run_dir(&self) -> RunDir {
+    /// Most threads that one scan may use beside its own.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.load(Ordering::Relaxed)
+    }
+
+    #[cfg(feature = "bundled")]
+    pub(crate) fn set_threads(&self, threads: usize) {
+        self.threads.store(threads.max(1), Ordering::Relaxed);
+    }
+
+    /// Whether the statement that runs must stop. To be called only on the thread that steps it.
+    pub(crate) fn must_stop(&self) -> bool {
+        self.watch.must_stop(self.monotonic_ns())
+    }
+
+    pub(crate) fn run_dir(&self) -> Option<RunDir> {
         self.lock().run_dir.clone()
+    }
+
+    /// Where the archive is, when the agent says so.
+    #[cfg(feature = "bundled")]
+    pub(crate) fn archive_dir(&self) -> Option<PathBuf> {
+        self.find_archive();
+        self.lock().root.clone()
     }
 
     /// Looks at another run directory from now on.
@@ -84,8 +133,10 @@ impl Live {
     pub(crate) fn move_to(&self, run_dir: RunDir) -> Result<(), QueryError> {
         let segment = SegmentReader::open(&run_dir.segment())?;
         let mut inner = self.lock();
-        inner.snapshot = Arc::new(Snapshot::take(segment, Some(&inner.snapshot)));
-        inner.run_dir = run_dir;
+        let before = inner.snapshot.without_view();
+        inner.snapshot = Arc::new(Snapshot::take(Some(segment), Some(&before), self.now_ns()));
+        inner.run_dir = Some(run_dir);
+        (inner.root, inner.views, inner.asked_ns) = (None, None, None);
         Ok(())
     }
 
@@ -96,22 +147,60 @@ impl Live {
         Ok(Arc::clone(&inner.snapshot))
     }
 
-    /// The streams of a table as they are now; none when all have ended.
-    pub(crate) fn streams_of(&self, table: TableId) -> Result<Arc<[Arc<Stream>]>, QueryError> {
+    /// The members of a table as they are now; none when all have ended.
+    pub(crate) fn members_of(&self, table: TableId) -> Result<Members, QueryError> {
         let inner = self.follow(|segment| segment.state() == SegmentState::Closed)?;
-        let streams = inner.snapshot.by_table.get(table.0);
-        Ok(streams.cloned().unwrap_or_default())
+        Ok(inner.snapshot.members(table))
     }
 
     /// As [`Self::current`], and notices as well that the run directory was laid out anew after an
-    /// agent that could not say goodbye.
+    /// agent that could not say goodbye, and that an agent has said where its archive is.
     pub(crate) fn attend(&self) -> Result<Arc<Snapshot>, QueryError> {
         let now_ns = self.now_ns();
+        if self.lock().is_archive_due(now_ns) {
+            // Whoever asks for the past is told what is wrong with it.
+            let _ = self.past();
+        }
         let inner = self.follow(|segment| {
             segment.state() == SegmentState::Closed
                 || now_ns.saturating_sub(segment.heartbeat_ns()) > HEARTBEAT_STALE_NS
         })?;
         Ok(Arc::clone(&inner.snapshot))
+    }
+
+    /// The archive as it is now, if there is one; the snapshot knows it afterwards.
+    pub(crate) fn past(&self) -> Result<Option<Arc<View>>, QueryError> {
+        let Some(views) = self.find_archive() else {
+            return Ok(None);
+        };
+        let view = views()?;
+        let mut inner = self.follow(|_| false)?;
+        let known = inner.snapshot.view.as_ref();
+        if !known.is_some_and(|known| Arc::ptr_eq(known, &view)) {
+            inner.snapshot = Arc::new(inner.snapshot.with_view(Arc::clone(&view)));
+        }
+        Ok(Some(view))
+    }
+
+    /// Whether there is an archive, as far as is known.
+    pub(crate) fn has_archive(&self) -> bool {
+        self.lock().views.is_some()
+    }
+
+    /// Whether an archive is read by itself, without an agent's run directory.
+    pub(crate) fn is_archive_alone(&self) -> bool {
+        self.lock().run_dir.is_none()
+    }
+
+    fn find_archive(&self) -> Option<Views> {
+        let now_ns = self.now_ns();
+        let mut inner = self.lock();
+        if inner.is_archive_due(now_ns) {
+            inner.asked_ns = Some(now_ns);
+            inner.root = inner.run_dir.as_ref().and_then(source::directory_of);
+            inner.views = inner.root.clone().map(source::views_of);
+        }
+        inner.views.clone()
     }
 
     fn follow(
@@ -120,18 +209,27 @@ impl Live {
     ) -> Result<MutexGuard<'_, Inner>, QueryError> {
         let mut inner = self.lock();
         let snapshot = &inner.snapshot;
-        let mut segment = None;
-        if doubtful(&snapshot.segment) {
-            let mut other = snapshot.segment.clone();
+        let Some(segment) = &snapshot.segment else {
+            return Ok(inner);
+        };
+        let mut next = None;
+        if doubtful(segment) {
+            let mut other = segment.clone();
             if other.reopen_if_replaced()? {
-                segment = Some(other);
+                next = Some(other);
             }
         }
-        if segment.is_none() && snapshot.segment.directory_version() != snapshot.version {
-            segment = Some(snapshot.segment.clone());
+        let is_replaced = next.is_some();
+        if next.is_none() && !snapshot.is_current() {
+            next = Some(segment.clone());
         }
-        if let Some(segment) = segment {
-            inner.snapshot = Arc::new(Snapshot::take(segment, Some(&inner.snapshot)));
+        if next.is_some() {
+            let now_ns = self.now_ns();
+            inner.snapshot = Arc::new(Snapshot::take(next, Some(&inner.snapshot), now_ns));
+        }
+        if is_replaced && inner.root.is_some() {
+            // Another agent may keep its archive elsewhere, or none.
+            (inner.root, inner.views, inner.asked_ns) = (None, None, None);
         }
         Ok(inner)
     }
@@ -139,145 +237,5 @@ impl Live {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing panics while it holds the lock, and a snapshot is replaced whole.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Snapshot {
-    fn take(segment: SegmentReader, before: Option<&Self>) -> Self {
-        let directory = segment.directory();
-        let incarnation = segment.incarnation();
-        let node: Arc<str> = segment.node().into();
-        // A stream that lives on keeps what is known of the order of its ring.
-        let known: HashMap<(usize, u16), &Arc<Stream>> = before
-            .filter(|b| b.incarnation == incarnation)
-            .map(|b| {
-                b.streams
-                    .iter()
-                    .map(|s| ((s.entry.slot, s.entry.generation), s))
-                    .collect()
-            })
-            .unwrap_or_default();
-        let mut streams: Vec<Arc<Stream>> = directory
-            .entries
-            .into_iter()
-            .map(|entry| match known.get(&(entry.slot, entry.generation)) {
-                Some(stream) => Arc::clone(stream),
-                None => Arc::new(Stream::new(
-                    segment.stream(&entry),
-                    entry,
-                    Arc::clone(&node),
-                )),
-            })
-            .collect();
-        streams.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
-
-        let mut grouped: HashMap<String, Vec<Arc<Stream>>> = HashMap::new();
-        for stream in &streams {
-            grouped
-                .entry(stream.table.clone())
-                .or_default()
-                .push(Arc::clone(stream));
-        }
-        let mut shapes = before.map(|b| b.shapes.clone()).unwrap_or_default();
-        for (table, members) in &grouped {
-            let old = shapes.get(table);
-            if let Some(grown) = Shape::grown(old.map(AsRef::as_ref), members) {
-                shapes.insert(table.clone(), Arc::new(grown));
-            }
-        }
-        let mut numbers = before.map(|b| b.numbers.clone()).unwrap_or_default();
-        let mut by_table: Vec<Arc<[Arc<Stream>]>> = vec![Arc::default(); numbers.len()];
-        for (table, members) in grouped {
-            let next = TableId(by_table.len());
-            let TableId(number) = *numbers.entry(table).or_insert(next);
-            if number == by_table.len() {
-                by_table.push(Arc::default());
-            }
-            by_table[number] = members.into();
-        }
-        let version = directory.version;
-        Self {
-            segment,
-            node,
-            streams,
-            by_table,
-            numbers,
-            shapes,
-            version,
-            incarnation,
-        }
-    }
-
-    /// The number of a table of [`Self::shapes`].
-    pub(crate) fn table_id(&self, table: &str) -> TableId {
-        *self
-            .numbers
-            .get(table)
-            .expect("a table has its shape and its number from the same streams")
-    }
-}
-
-/// Counts what scans hold in memory of our own, beside SQLite's heap.
-#[derive(Debug)]
-pub(crate) struct Memory {
-    used: AtomicUsize,
-    max: AtomicUsize,
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        let max = barograph_model::SqlLimits::default().memory_bytes_max;
-        Self {
-            used: AtomicUsize::new(0),
-            max: AtomicUsize::new(max),
-        }
-    }
-}
-
-impl Memory {
-    /// Sets the bound for the scans to come.
-    #[cfg(feature = "bundled")]
-    pub(crate) fn set_max(&self, bytes: usize) {
-        self.max.store(bytes, Ordering::Relaxed);
-    }
-
-    /// A claim of nothing yet.
-    pub(crate) fn claim(self: &Arc<Self>) -> Claim {
-        Claim {
-            memory: Arc::clone(self),
-            bytes: 0,
-        }
-    }
-}
-
-/// Bytes that one scan holds; given back when it ends.
-#[derive(Debug)]
-pub(crate) struct Claim {
-    memory: Arc<Memory>,
-    bytes: usize,
-}
-
-impl Claim {
-    /// Holds `bytes` instead of what it held before.
-    pub(crate) fn set(&mut self, bytes: usize) -> rusqlite::Result<()> {
-        if bytes == self.bytes {
-            return Ok(()); // As most rows of a scan find it.
-        }
-        self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.bytes = bytes;
-        let used = self.memory.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let max = self.memory.max.load(Ordering::Relaxed);
-        if used > max {
-            return Err(crate::error::too_large(format!(
-                "the scans hold {used} bytes of {max}"
-            )));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

@@ -1,32 +1,41 @@
-//! A metric's table: one row per sample that the rings of its streams hold.
+//! A metric's table: one row per sample that rings, log and Parquet hold of its series.
 //!
-//! A scan copies rings as late as it can: the newest samples come from the streams' own cache lines,
-//! and a scan in descending order looks at a ring only when it is asked for a second row. That makes
-//! `SELECT MAX(ts), value FROM t` cost the same at every depth.
+//! A scan reads as late as it can: the newest samples come from the streams' own cache lines, a scan
+//! in descending order looks at a ring only when it is asked for a second row, and at the archive
+//! only when the rings can answer no more. That makes `SELECT MAX(ts), value FROM t` cost the same
+//! however much is known.
 
 use std::ffi::{CString, c_int};
 use std::mem;
 use std::sync::Arc;
 
-use barograph_model::{Sample, Value};
+use barograph_model::{Descriptor, Sample, Span, Value};
 use rusqlite::Result;
 use rusqlite::types::Null;
 use rusqlite::vtab::{Context, Filters, IndexInfo};
 
-use crate::error::internal;
-use crate::live::{Claim, Live, TableId};
+use crate::error::failed;
+use crate::hybrid::{Hybrid, Which};
+use crate::live::Live;
+use crate::memory::Claim;
 use crate::plan::{self, Order, Plan, Size};
+use crate::reading::Reading;
 use crate::shape::{Column, Shape};
+use crate::snapshot::{Horizon, Members, TableId};
 use crate::sqlite::{Cursor, Table};
-use crate::stream::Stream;
+use crate::stream::{Stream, row_id};
+
+/// Samples of an archived series, for SQLite's choice between plans.
+const ARCHIVED_SAMPLES: u64 = 100_000;
 
 /// What a metric's table is made from.
 #[derive(Clone)]
 pub(crate) struct MetricAux {
     pub(crate) live: Arc<Live>,
     pub(crate) shape: Arc<Shape>,
-    /// Which of the snapshot's tables it is.
+    /// Which of the snapshot's tables it is, and its name there.
     pub(crate) table: TableId,
+    pub(crate) name: Arc<str>,
     /// Only streams of this node, for `<node>_<metric>`.
     pub(crate) node: Option<Arc<str>>,
 }
@@ -54,11 +63,15 @@ impl Table for MetricTable {
 
     fn best_index(&self, info: &mut IndexInfo) -> Result<bool> {
         let Parts { aux, columns } = &*self.0;
-        let streams = aux.live.streams_of(aux.table).map_err(internal)?;
-        let samples = streams.iter().map(|s| u64::from(s.entry.depth)).sum();
+        let members = aux.live.members_of(aux.table).map_err(failed)?;
+        let held: u64 = members
+            .streams
+            .iter()
+            .map(|s| u64::from(s.entry.depth))
+            .sum();
         let size = Size {
-            streams: streams.len(),
-            samples,
+            streams: members.streams.len().max(members.archived),
+            samples: held + members.archived as u64 * ARCHIVED_SAMPLES,
         };
         plan::choose(info, columns, &size)?;
         Ok(true)
@@ -70,9 +83,11 @@ impl Table for MetricTable {
             plan: Plan::default(),
             now_ns: 0,
             streams: Arc::default(),
+            horizon: Horizon::NEVER,
             rows: Vec::new(),
             at: 0,
             left: Left::Nothing,
+            past: None,
             scratch: Vec::new(),
             claim: self.0.aux.live.memory.claim(),
         }
@@ -85,9 +100,13 @@ pub(crate) struct MetricCursor {
     plan: Plan,
     now_ns: i64,
     streams: Arc<[Arc<Stream>]>,
+    /// Up to when the archive may know more of the table.
+    horizon: Horizon,
     rows: Vec<Row>,
     at: usize,
     left: Left,
+    /// What follows the rows when they run out.
+    past: Option<Box<Hybrid>>,
     scratch: Vec<Sample>,
     claim: Claim,
 }
@@ -108,6 +127,13 @@ enum Left {
     /// All samples up to the heads of the streams. The heads are the scan's rows, and only the first
     /// of them, the latest, is to be given as it stands.
     Older,
+    /// What the archive has up to this time, beside the rings' rows of those times.
+    Past {
+        to: i64,
+        given: Option<Which>,
+        /// The newest sample of each stream as the scan saw it.
+        heads: Vec<Which>,
+    },
 }
 
 impl Cursor for MetricCursor {
@@ -122,28 +148,41 @@ impl Cursor for MetricCursor {
         self.rows.clear();
         self.at = 0;
         self.left = Left::Nothing;
+        self.past = None;
         match self.plan.order {
-            _ if self.plan.newest => self.load_newest(),
-            Some(Order::Descending) => self.load_latest(),
-            Some(Order::Ascending) => self.load_all(),
+            _ if self.plan.newest => self.load_newest()?,
+            Some(Order::Descending) => self.load_latest()?,
+            Some(Order::Ascending) => self.load_all()?,
+            None if self.may_need_past() => self.load_all()?,
             None => self.left = Left::StreamsFrom(0),
         }
         self.settle()
     }
 
     fn next(&mut self) -> Result<()> {
+        if self.is_past() {
+            return match &mut self.past {
+                Some(past) => past.next(),
+                None => Ok(()),
+            };
+        }
         self.at += 1;
         self.settle()
     }
 
     fn eof(&self) -> bool {
-        self.at >= self.rows.len() || (self.at > 0 && matches!(self.left, Left::Older))
+        self.is_through() && self.past.as_ref().is_none_or(|past| past.eof())
     }
 
     fn column(&self, context: &mut Context, index: usize) -> Result<()> {
-        let (Some(row), Some(column)) = (self.rows.get(self.at), self.parts.columns.get(index))
-        else {
+        let Some(column) = self.parts.columns.get(index) else {
             return context.set_result(Null);
+        };
+        let Some(row) = self.rows.get(self.at) else {
+            return match &self.past {
+                Some(past) => past.column(context, column, self.now_ns),
+                None => context.set_result(Null),
+            };
         };
         let stream = &self.streams[row.stream];
         match column {
@@ -169,48 +208,72 @@ impl Cursor for MetricCursor {
     }
 
     fn rowid(&self) -> i64 {
-        // The same in every scan: SQLite tells by it which rows of an OR it has given already.
-        let row = self.rows.get(self.at);
-        row.map_or(0, |row| {
-            ((self.streams[row.stream].entry.slot as i64) << 48) | (row.number as i64)
-        })
+        match (self.rows.get(self.at), &self.past) {
+            (Some(row), _) => {
+                let stream = &self.streams[row.stream];
+                row_id(stream.identity, stream.life(), row.number)
+            }
+            (None, Some(past)) => past.rowid(),
+            (None, None) => 0,
+        }
     }
 }
 
 impl MetricCursor {
     fn choose_streams(&mut self) -> Result<()> {
-        let Parts { aux, columns } = &*self.parts;
-        let texts = &self.plan.texts;
-        let all = aux.live.streams_of(aux.table).map_err(internal)?;
-        let wanted = |stream: &Arc<Stream>| {
-            aux.node.as_ref().is_none_or(|node| *node == stream.node)
-                && texts.iter().all(|(index, text)| match columns.get(*index) {
-                    Some(Column::Label(label)) => stream.label(label) == Some(text),
-                    Some(Column::Node) => *stream.node == **text,
-                    _ => true,
-                })
-        };
-        self.streams = if all.iter().all(wanted) {
-            all
+        let aux = &self.parts.aux;
+        let Members {
+            streams, horizon, ..
+        } = aux.live.members_of(aux.table).map_err(failed)?;
+        self.horizon = horizon;
+        let is_wanted = |s: &Arc<Stream>| self.wants(&s.node, &s.entry.descriptor);
+        self.streams = if streams.iter().all(is_wanted) {
+            streams
         } else {
-            all.iter()
-                .filter(|stream| wanted(stream))
-                .cloned()
-                .collect()
+            streams.iter().filter(|s| is_wanted(s)).cloned().collect()
         };
         Ok(())
     }
 
+    /// Whether a series of this table is asked for.
+    fn wants(&self, node: &str, descriptor: &Descriptor) -> bool {
+        let Parts { aux, columns } = &*self.parts;
+        aux.node.as_ref().is_none_or(|only| **only == *node)
+            && self
+                .plan
+                .texts
+                .iter()
+                .all(|(index, text)| match columns.get(*index) {
+                    Some(Column::Label(label)) => descriptor.labels.get(label) == Some(text),
+                    Some(Column::Node) => node == text,
+                    _ => true,
+                })
+    }
+
+    /// Whether the rows have come to their end; what follows is of the archive.
+    fn is_through(&self) -> bool {
+        self.at >= self.rows.len() || (self.at > 0 && matches!(self.left, Left::Older))
+    }
+
+    fn is_past(&self) -> bool {
+        self.past.is_some() && self.is_through()
+    }
+
     /// Copies more rows until there is a current one or nothing is left.
     fn settle(&mut self) -> Result<()> {
-        while self.eof() {
+        while self.is_through() {
             self.at = 0;
             match mem::replace(&mut self.left, Left::Nothing) {
-                Left::Older => self.load_older(),
+                Left::Older => self.load_older()?,
                 Left::StreamsFrom(index) if index < self.streams.len() => {
                     self.rows.clear();
                     self.copy_ring(index, None);
                     self.left = Left::StreamsFrom(index + 1);
+                }
+                Left::Past { to, given, heads } => {
+                    self.rows.clear();
+                    self.open_past(Some(to), given, &heads)?;
+                    break;
                 }
                 Left::StreamsFrom(_) | Left::Nothing => {
                     self.rows.clear();
@@ -223,7 +286,47 @@ impl MetricCursor {
         self.claim.set(bytes)
     }
 
-    fn load_newest(&mut self) {
+    /// Whether the archive may have rows that the rings do not.
+    fn may_need_past(&self) -> bool {
+        self.parts.aux.live.has_archive()
+    }
+
+    /// Goes on in the archive, up to a time.
+    fn open_past(&mut self, to: Option<i64>, given: Option<Which>, heads: &[Which]) -> Result<()> {
+        let span = Span {
+            from: self.plan.from.unwrap_or(i64::MIN),
+            to: self.plan.to.unwrap_or(i64::MAX).min(to.unwrap_or(i64::MAX)),
+        };
+        let mut reading = self.read()?;
+        for known in &mut reading.series {
+            if let Some((_, life, number)) = heads.iter().find(|(id, ..)| *id == known.identity) {
+                known.newest = Some((*life, *number));
+            }
+        }
+        let live = &self.parts.aux.live;
+        let past = Hybrid::start(live, reading, span, self.plan.order, given)?;
+        self.past = Some(Box::new(past));
+        Ok(())
+    }
+
+    fn read(&self) -> Result<Reading> {
+        let aux = &self.parts.aux;
+        let wanted = |node: &str, descriptor: &Descriptor| {
+            is_of(descriptor.name.as_str(), &aux.name) && self.wants(node, descriptor)
+        };
+        Reading::take(&aux.live, &wanted).map_err(failed)
+    }
+
+    fn load_newest(&mut self) -> Result<()> {
+        if self.streams.is_empty() && self.parts.aux.live.is_archive_alone() {
+            let span = Span {
+                from: self.plan.from.unwrap_or(i64::MIN),
+                to: self.plan.to.unwrap_or(i64::MAX),
+            };
+            let past = Hybrid::newest(&self.parts.aux.live, self.read()?, span)?;
+            self.past = Some(Box::new(past));
+            return Ok(());
+        }
         for (index, stream) in self.streams.iter().enumerate() {
             if let Some((sample, number)) = stream.latest()
                 && self.plan.takes(sample.ts)
@@ -237,10 +340,11 @@ impl MetricCursor {
             }
         }
         self.sort();
+        Ok(())
     }
 
-    /// The one row that is latest in time, when that can be told without the rings.
-    fn load_latest(&mut self) {
+    /// The one row that is latest in time, when that can be told without rings and archive.
+    fn load_latest(&mut self) -> Result<()> {
         self.rows.reserve_exact(self.streams.len());
         for (index, stream) in self.streams.iter().enumerate() {
             let Some(head) = stream.head() else { continue };
@@ -256,40 +360,89 @@ impl MetricCursor {
                 sample: head.sample,
             });
         }
-        if let Some(latest) = (0..self.rows.len()).max_by_key(|&i| self.rows[i].sample.ts) {
-            self.rows.swap(0, latest);
-            self.left = Left::Older;
+        let latest = (0..self.rows.len()).max_by_key(|&i| self.rows[i].sample.ts);
+        let reaches = |horizon: i64| latest.is_some_and(|i| self.rows[i].sample.ts >= horizon);
+        if !reaches(self.horizon.any) {
+            // What ended meanwhile may be later: the archive knows by now, without being read.
+            let aux = &self.parts.aux;
+            aux.live.past().map_err(failed)?;
+            self.horizon = aux.live.members_of(aux.table).map_err(failed)?.horizon;
+            if !reaches(self.horizon.any) {
+                self.rows.clear();
+                return self.load_all();
+            }
+        }
+        match latest {
+            Some(latest) => {
+                self.rows.swap(0, latest);
+                self.left = Left::Older;
+                Ok(())
+            }
+            None if self.may_need_past() => self.load_all(),
+            None => Ok(()),
         }
     }
 
     /// What follows [`Self::load_latest`].
-    fn load_older(&mut self) {
+    fn load_older(&mut self) -> Result<()> {
         let heads = mem::take(&mut self.rows);
+        // The rings have all that is later than this.
+        let mut complete = self.horizon.ended;
         for head in &heads {
-            self.copy_ring(head.stream, Some(head.number));
+            let complete_from = self.copy_ring(head.stream, Some(head.number));
+            complete = complete.max(complete_from);
         }
+        let which = |row: &Row| {
+            let stream = &self.streams[row.stream];
+            (stream.identity, stream.life(), row.number)
+        };
+        let left = heads.first().filter(|_| self.may_need_past()).map(|first| {
+            let to = complete.min(first.sample.ts);
+            let given = Some(which(first));
+            let heads = heads.iter().map(which).collect();
+            Left::Past { to, given, heads }
+        });
         // The heads are at hand: rows that exist even when the writer has lapped the ring since.
         self.rows.extend(heads.into_iter().skip(1));
+        if let Some(Left::Past { to, .. }) = left {
+            self.rows.retain(|row| row.sample.ts > to);
+            let is_below = self.plan.from.is_some_and(|from| to < from);
+            self.left = left.filter(|_| !is_below).unwrap_or(Left::Nothing);
+        }
         self.sort();
+        Ok(())
     }
 
     /// Everything, in the order that was asked for.
-    fn load_all(&mut self) {
-        for index in 0..self.streams.len() {
-            self.copy_ring(index, None);
+    fn load_all(&mut self) -> Result<()> {
+        let needs_past = self.may_need_past();
+        let from = self.plan.from.unwrap_or(i64::MIN);
+        if !needs_past || self.horizon.ended < from {
+            let rings = 0..self.streams.len();
+            let complete = rings.map(|index| self.copy_ring(index, None)).max();
+            if !needs_past || complete.is_none_or(|complete| complete <= from) {
+                self.sort();
+                return Ok(());
+            }
         }
-        self.sort();
+        self.rows.clear();
+        self.open_past(None, None, &[])
     }
 
     /// Adds the samples of a ring: all, of which the last is the newest, or those before a number.
-    fn copy_ring(&mut self, index: usize, before: Option<u64>) {
+    /// Tells from when on the ring has everything that the stream has had.
+    fn copy_ring(&mut self, index: usize, before: Option<u64>) -> i64 {
         let (rows, plan) = (&mut self.rows, &self.plan);
         let mut newest = None;
+        let (mut oldest, mut last, mut is_sorted) = (i64::MAX, i64::MIN, true);
         self.streams[index].samples(&mut self.scratch, |number, sample| {
             if before.is_some_and(|before| number >= before) {
                 return;
             }
             newest = None;
+            oldest = oldest.min(sample.ts);
+            is_sorted &= sample.ts >= last;
+            last = sample.ts;
             if plan.takes(sample.ts) {
                 newest = Some(rows.len());
                 rows.push(Row {
@@ -303,6 +456,8 @@ impl MetricCursor {
         if let (Some(newest), None) = (newest, before) {
             rows[newest].newest = true;
         }
+        // Behind a clock that was set back only the archive can tell.
+        if is_sorted { oldest } else { i64::MAX }
     }
 
     fn sort(&mut self) {
@@ -313,4 +468,10 @@ impl MetricCursor {
             None => {}
         }
     }
+}
+
+/// Whether the metric of this name has this table.
+fn is_of(name: &str, table: &str) -> bool {
+    let fold = |b: u8| if b == b'.' { b'_' } else { b };
+    name.len() == table.len() && name.bytes().map(fold).eq(table.bytes())
 }

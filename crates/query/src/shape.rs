@@ -4,11 +4,8 @@
 //! absent), so that a statement does not break because a stream went away.
 
 use std::ffi::CString;
-use std::sync::Arc;
 
-use barograph_model::{Kind, ValueType};
-
-use crate::stream::Stream;
+use barograph_model::{Descriptor, Kind, ValueType};
 
 /// Most label columns of one table; further labels are found in `streams.labels` only.
 pub(crate) const LABEL_COLUMNS_MAX: usize = 200;
@@ -63,6 +60,8 @@ const LAST: [(&str, Column); 5] = [
 /// The columns of one metric's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
+    /// The metric's dotted name.
+    pub(crate) name: String,
     /// Column name and label name.
     labels: Vec<(String, String)>,
     /// Type of the values; `None` when the streams of the table differ.
@@ -72,17 +71,21 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape that holds `streams` too; `None` when `old` already does.
-    pub(crate) fn grown(old: Option<&Self>, streams: &[Arc<Stream>]) -> Option<Self> {
-        let first = &streams.first()?.entry.descriptor;
+    /// The shape that holds these streams too; `None` when `old` already does.
+    pub(crate) fn grown<'a>(
+        old: Option<&Self>,
+        streams: impl Iterator<Item = &'a Descriptor>,
+    ) -> Option<Self> {
+        let mut streams = streams.peekable();
+        let first = *streams.peek()?;
         let mut shape = old.cloned().unwrap_or_else(|| Self {
+            name: first.name.as_str().to_owned(),
             labels: Vec::new(),
             value_type: Some(first.value_type),
             kind: first.kind,
             help: first.help.clone(),
         });
-        for stream in streams {
-            let descriptor = &stream.entry.descriptor;
+        for descriptor in streams {
             if shape.value_type.is_some_and(|t| t != descriptor.value_type) {
                 shape.value_type = None;
             }
@@ -107,6 +110,11 @@ impl Shape {
             column.insert_str(0, "label_");
         }
         self.labels.push((column, label.to_owned()));
+    }
+
+    /// The labels that have a column.
+    pub(crate) fn label_names(&self) -> impl Iterator<Item = &str> {
+        self.labels.iter().map(|(_, label)| label.as_str())
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {

@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use barograph_model::Sample;
+use barograph_model::{Columns, Descriptor, Sample, SeriesId};
 use barograph_stream::{Entry, Latest, StreamReader};
 
 /// One stream.
@@ -15,6 +15,10 @@ pub(crate) struct Stream {
     pub(crate) entry: Entry,
     pub(crate) node: Arc<str>,
     pub(crate) table: String,
+    /// What it is, to be shared with what outlives it.
+    pub(crate) descriptor: Arc<Descriptor>,
+    /// Of its series on its node, for row ids.
+    pub(crate) identity: u64,
     reader: StreamReader,
     order: Mutex<Order>,
 }
@@ -55,6 +59,8 @@ impl Stream {
         });
         let table = entry.descriptor.name.table();
         Self {
+            descriptor: Arc::new(entry.descriptor.clone()),
+            identity: identity(&node, &entry.series),
             entry,
             node,
             table,
@@ -82,8 +88,34 @@ impl Stream {
 
     /// The labels as a JSON object.
     pub(crate) fn labels_json(&self) -> String {
-        let pairs = self.entry.descriptor.labels.iter();
-        serde_json::Value::Object(pairs.map(|(n, v)| (n.into(), v.into())).collect()).to_string()
+        labels_json(&self.entry.descriptor)
+    }
+
+    /// Its life: when it was registered.
+    pub(crate) fn life(&self) -> i64 {
+        self.entry.created_ns
+    }
+
+    /// Samples of the ring beyond number `after`, and the number of the newest; `None` when the stream
+    /// is empty or has ended.
+    pub(crate) fn tail(&self, after: u64, scratch: &mut Vec<Sample>) -> Option<(Columns, u64)> {
+        scratch.clear();
+        let mut columns = Columns::new(self.entry.descriptor.value_type);
+        let scan = self.reader.scan(after, scratch)?;
+        let mut newest = scan.cursor;
+        let first = scan.cursor + 1 - scratch.len() as u64;
+        for (number, sample) in (first..).zip(scratch.drain(..)) {
+            columns.push(number, &sample);
+        }
+        if columns.is_empty() {
+            // Nothing new, or the writer has lapped the copy: the newest is there all the same.
+            let (sample, number) = self.latest()?;
+            newest = number;
+            if number > after {
+                columns.push(number, &sample);
+            }
+        }
+        Some((columns, newest))
     }
 
     /// The newest sample and its number.
@@ -150,6 +182,35 @@ impl Stream {
             take(number, sample);
         }
     }
+}
+
+/// The labels as a JSON object.
+pub(crate) fn labels_json(descriptor: &Descriptor) -> String {
+    let pairs = descriptor.labels.iter();
+    serde_json::Value::Object(pairs.map(|(n, v)| (n.into(), v.into())).collect()).to_string()
+}
+
+/// A number for a series on a node, the same in every scan and process.
+pub(crate) fn identity(node: &str, series: &SeriesId) -> u64 {
+    let first = series.0.first_chunk().expect("an id has 16 bytes");
+    // FNV-1a: names are short, and the id is a good hash already.
+    node.bytes()
+        .fold(u64::from_le_bytes(*first), |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+}
+
+/// The row id of a sample: the same wherever the sample is found, since SQLite tells by it which rows
+/// of an OR it has given already.
+pub(crate) fn row_id(identity: u64, life: i64, number: u64) -> i64 {
+    mix(mix(identity ^ life as u64) ^ number) as i64
+}
+
+/// A bijection that spreads every bit (the finalizer of SplitMix64).
+fn mix(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
 }
 
 #[cfg(all(test, feature = "bundled"))]

@@ -2,22 +2,24 @@
 
 use std::sync::Arc;
 
+use barograph_archive::{PartInfo, PartKind};
 use barograph_model::NS_PER_S;
 use barograph_stream::SegmentState;
 use rusqlite::Result;
 use serde_json::Value as Json;
 
-use crate::error::internal;
-use crate::functions::FUNCTIONS;
+use crate::error::{failed, internal};
+use crate::functions::{FUNCTIONS, Wide, families, table_of};
 use crate::listing::{Arguments, Batches, Cell, Listing, Row};
-use crate::live::{Live, Snapshot};
+use crate::live::Live;
+use crate::snapshot::Snapshot;
 use crate::stream::Stream;
 
 /// An agent whose heartbeat is older than this is not called live.
 const SILENT_AFTER_NS: i64 = 5 * NS_PER_S;
 
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 7] = [
+pub(crate) static SYSTEM: [Listing; 8] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -103,6 +105,25 @@ pub(crate) static SYSTEM: [Listing; 7] = [
         produce: loss,
     },
     Listing {
+        name: "archive",
+        kind: "system",
+        help: "every part of the archive: log segments, and Parquet files of each tier",
+        columns: &[
+            ("node", "TEXT"),
+            ("tier", "TEXT"),
+            ("path", "TEXT"),
+            ("rows", "INTEGER"),
+            ("bytes", "INTEGER"),
+            ("from_ts", "INTEGER"),
+            ("to_ts", "INTEGER"),
+            ("first", "INTEGER"),
+            ("last", "INTEGER"),
+            ("copied", "BOOLEAN"),
+        ],
+        arguments: &[],
+        produce: archive,
+    },
+    Listing {
         name: "sources",
         kind: "system",
         help: "what each source of facts sees, and what is missing and why",
@@ -119,7 +140,7 @@ pub(crate) static SYSTEM: [Listing; 7] = [
             ("last_error", "TEXT"),
         ],
         arguments: &[],
-        produce: |live, _| document(live, "sources.json", SYSTEM[5].columns),
+        produce: |live, _| document(live, "sources.json", SYSTEM[6].columns),
     },
     Listing {
         name: "insights",
@@ -141,7 +162,7 @@ pub(crate) static SYSTEM: [Listing; 7] = [
             ("cost_ns_mean", "REAL"),
         ],
         arguments: &[],
-        produce: |live, _| document(live, "insights.json", SYSTEM[6].columns),
+        produce: |live, _| document(live, "insights.json", SYSTEM[7].columns),
     },
 ];
 
@@ -153,7 +174,7 @@ fn per_stream(
     live: &Arc<Live>,
     row: impl Fn(&Snapshot, &Stream) -> Option<Row> + 'static,
 ) -> Result<Batches> {
-    let snapshot = live.current().map_err(internal)?;
+    let snapshot = live.current().map_err(failed)?;
     let count = snapshot.streams.len();
     let rows =
         (0..count).map(move |i| Ok(row(&snapshot, &snapshot.streams[i]).into_iter().collect()));
@@ -173,7 +194,11 @@ fn stream_row(snapshot: &Snapshot, stream: &Stream) -> Option<Row> {
         entry.series.to_string().into(),
         i64::from(entry.depth).into(),
         (held as i64).into(),
-        snapshot.segment.interval_ns(entry).into(),
+        snapshot
+            .segment
+            .as_ref()
+            .map_or(0, |segment| segment.interval_ns(entry))
+            .into(),
         Arc::clone(&stream.node).into(),
         (entry.slot as i64).into(),
         i64::from(entry.generation).into(),
@@ -199,8 +224,9 @@ fn latest_row(stream: &Stream, now_ns: i64) -> Option<Row> {
 }
 
 fn tables(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
-    let snapshot = live.current().map_err(internal)?;
-    let metrics = snapshot.shapes.iter().map(|(name, shape)| {
+    let snapshot = live.current().map_err(failed)?;
+    let shapes = &snapshot.schema.shapes;
+    let metrics = shapes.iter().map(|(name, shape)| {
         let columns = shape.column_names().join(",");
         vec![
             name.as_str().into(),
@@ -208,6 +234,16 @@ fn tables(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
             "metric".into(),
             shape.help.as_str().into(),
         ]
+    });
+    let wide = families(shapes.values()).into_iter().filter_map(|prefix| {
+        let wide = Wide::grown(None, &prefix, shapes)?;
+        let help = format!("family('{prefix}'): a row per time with a column per metric");
+        Some(vec![
+            format!("{}(start, stop, step)", table_of(&prefix)).into(),
+            wide.column_names().join(",").into(),
+            "family".into(),
+            help.into(),
+        ])
     });
     let listings = SYSTEM.iter().chain(&FUNCTIONS).map(|listing| {
         let columns: Vec<&str> = listing.columns.iter().map(|(name, _)| *name).collect();
@@ -222,37 +258,94 @@ fn tables(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
             listing.help.into(),
         ]
     });
-    Ok(one(metrics.chain(listings).collect()))
+    Ok(one(metrics.chain(wide).chain(listings).collect()))
 }
 
 fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
-    let snapshot = live.attend().map_err(internal)?;
-    let segment = &snapshot.segment;
-    let age_ns = live.now_ns().saturating_sub(segment.heartbeat_ns());
-    let state = match segment.state() {
-        SegmentState::Closed => "closed",
-        SegmentState::Live if age_ns > SILENT_AFTER_NS => "silent",
-        SegmentState::Live => "live",
-    };
-    Ok(one(vec![vec![
-        Arc::clone(&snapshot.node).into(),
-        state.into(),
-        segment.heartbeat_ns().into(),
-        age_ns.into(),
-        (segment.pid() as i64).into(),
-        segment.incarnation().to_string().into(),
-        (snapshot.streams.len() as i64).into(),
-        (segment.streams_max() as i64).into(),
-    ]]))
+    let snapshot = live.attend().map_err(failed)?;
+    let mut rows: Vec<Row> = Vec::new();
+    if let Some(segment) = &snapshot.segment {
+        let age_ns = live.now_ns().saturating_sub(segment.heartbeat_ns());
+        let state = match segment.state() {
+            SegmentState::Closed => "closed",
+            SegmentState::Live if age_ns > SILENT_AFTER_NS => "silent",
+            SegmentState::Live => "live",
+        };
+        rows.push(vec![
+            Arc::clone(&snapshot.node).into(),
+            state.into(),
+            segment.heartbeat_ns().into(),
+            age_ns.into(),
+            (segment.pid() as i64).into(),
+            segment.incarnation().to_string().into(),
+            (snapshot.streams.len() as i64).into(),
+            (segment.streams_max() as i64).into(),
+        ]);
+    }
+    let mut archived: Vec<&Arc<str>> = snapshot.schema.nodes.values().flatten().collect();
+    archived.sort();
+    archived.dedup();
+    for node in archived {
+        if snapshot.segment.is_none() || *node != snapshot.node {
+            let mut row: Row = vec![Arc::clone(node).into(), "archived".into()];
+            row.resize(8, Cell::Null);
+            rows.push(row);
+        }
+    }
+    Ok(one(rows))
 }
 
 fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
-    let snapshot = live.current().map_err(internal)?;
-    Ok(one(vec![vec![
-        "streams refused for lack of room".into(),
-        (snapshot.segment.refused() as i64).into(),
-        live.run_dir().segment().display().to_string().into(),
-    ]]))
+    let view = live.past().map_err(failed)?;
+    let snapshot = live.current().map_err(failed)?;
+    let mut rows: Vec<Row> = Vec::new();
+    if let (Some(segment), Some(run_dir)) = (&snapshot.segment, live.run_dir()) {
+        rows.push(vec![
+            "streams refused for lack of room".into(),
+            (segment.refused() as i64).into(),
+            run_dir.segment().display().to_string().into(),
+        ]);
+    }
+    for (node, lost) in view.iter().flat_map(|view| view.losses()) {
+        let what = [
+            ("samples that found the archive's buffer full", lost.overflow_samples),
+            ("samples whose write to the archive failed", lost.failed_samples),
+            ("bytes of torn tails cut after crashes", lost.torn_bytes),
+            ("samples shed from the archive before their time", lost.shed_samples),
+            ("files of the archive with wrong checksums", lost.corrupt_files),
+        ];
+        rows.extend(what.into_iter().map(|(what, count)| {
+            let place = format!("archive of {node}");
+            vec![what.into(), (count as i64).into(), place.into()]
+        }));
+    }
+    Ok(one(rows))
+}
+
+fn archive(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
+    let Some(view) = live.past().map_err(failed)? else {
+        return Ok(one(Vec::new()));
+    };
+    let row = |part: PartInfo| -> Row {
+        let tier = match part.kind {
+            PartKind::Log => "log",
+            PartKind::Parquet(tier) => tier.as_str(),
+            PartKind::Memory => "memory",
+        };
+        vec![
+            part.node.into(),
+            tier.into(),
+            part.path.display().to_string().into(),
+            (part.rows as i64).into(),
+            (part.bytes as i64).into(),
+            part.span.from.into(),
+            part.span.to.into(),
+            (part.sequences.0 as i64).into(),
+            (part.sequences.1 as i64).into(),
+            i64::from(part.copied).into(),
+        ]
+    };
+    Ok(one(view.parts().into_iter().map(row).collect()))
 }
 
 /// The objects of a JSON list in the run directory; what is not a scalar in them stays JSON text.
@@ -274,8 +367,9 @@ fn document(
 type Object = serde_json::Map<String, Json>;
 
 fn objects(live: &Live, name: &'static str) -> Result<Vec<Object>> {
-    let Some(bytes) = live.run_dir().document(name).map_err(internal)? else {
-        return Ok(Vec::new()); // The agent has not written it yet.
+    let document = live.run_dir().map(|run_dir| run_dir.document(name));
+    let Some(bytes) = document.transpose().map_err(internal)?.flatten() else {
+        return Ok(Vec::new()); // The agent has not written it yet, or there is none.
     };
     serde_json::from_slice(&bytes)
         .map_err(|e| internal(format!("the agent's {name} is damaged: {e}")))

@@ -1,10 +1,14 @@
-//! SQL text before SQLite sees it: one statement only, and the idiom `WHERE newest`.
+//! SQL text before SQLite sees it: one statement only, the idiom `WHERE newest`, and `family('disk')`.
 //!
 //! SQLite hands a virtual table the constraints of the form *column operator value*. A bare `newest`
 //! is none, so the whole ring would be read for it; where it stands as a factor of its own it is
 //! given the twin `newest AND newest<>0`, which is true for the same values of whatever `newest` is.
+//!
+//! The columns of a virtual table are fixed when it is registered: so each family is a table of its own,
+//! and a call with a literal prefix becomes one of that table.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// A token; comments and blanks are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,17 +35,18 @@ impl Token<'_> {
     }
 }
 
-/// Whether a text has neither a `;` nor `newest`: then there is nothing to look for among its tokens.
+/// Whether a text has neither a `;` nor `newest` nor `family`: then there is nothing to look for among
+/// its tokens.
 pub(crate) fn is_plain(sql: &str) -> bool {
-    const NEWEST: &[u8] = b"newest";
     let bytes = sql.as_bytes();
-    let is_newest = |at: usize| {
-        let found = bytes.get(at..at + NEWEST.len());
-        found.is_some_and(|found| found.eq_ignore_ascii_case(NEWEST))
+    let is = |at: usize, word: &[u8]| {
+        let found = bytes.get(at..at + word.len());
+        found.is_some_and(|found| found.eq_ignore_ascii_case(word))
     };
     !bytes.iter().enumerate().any(|(at, byte)| match byte {
         b';' => true,
-        b'n' | b'N' => is_newest(at),
+        b'n' | b'N' => is(at, b"newest"),
+        b'f' | b'F' => is(at, b"family"),
         _ => false,
     })
 }
@@ -107,6 +112,25 @@ pub(crate) fn has_more_statements(tokens: &[Token<'_>]) -> bool {
         .skip_while(|t| t.text != ";")
         .skip_while(|t| t.text == ";");
     rest.next().is_some()
+}
+
+/// Calls of `family` with a literal prefix, in order: the bytes from its name to what follows the
+/// prefix, and the prefix.
+pub(crate) fn family_calls<'a>(tokens: &[Token<'a>]) -> Vec<(Range<usize>, &'a str)> {
+    let call = |window: &[Token<'a>]| {
+        let [name, open, prefix, next] = window else {
+            return None;
+        };
+        let is_call = name.is_word && name.is("family") && open.text == "(";
+        let literal = prefix.text.strip_prefix('\'')?.strip_suffix('\'')?;
+        if !is_call || !matches!(next.text, "," | ")") {
+            return None;
+        }
+        // The comma goes as well: what is left are the other arguments.
+        let end = if next.text == "," { next.end } else { prefix.end };
+        Some((name.end - name.text.len()..end, literal))
+    };
+    tokens.windows(4).filter_map(call).collect()
 }
 
 /// Gives each bare `newest` its twin.
@@ -195,6 +219,27 @@ mod tests {
         check("SELECT 1; SELECT 2", false);
         check("SELECT * FROM t WHERE nNEWest", false);
         check("SELECT * FROM t WHERE newest", false);
+        check("SELECT * FROM Family('disk')", false);
+    }
+
+    #[test]
+    fn families_with_a_literal_prefix_are_found() {
+        let check = |sql: &str, expect: &[(&str, &str)]| {
+            let calls = family_calls(&tokens(sql));
+            let found: Vec<_> = calls
+                .into_iter()
+                .map(|(range, prefix)| (&sql[range], prefix))
+                .collect();
+            assert_eq!(found, expect, "{sql}");
+        };
+        check("SELECT * FROM family('disk')", &[("family('disk'", "disk")]);
+        check(
+            "SELECT * FROM FAMILY ( 'a.b' , 1) f, family('c')",
+            &[("FAMILY ( 'a.b' ,", "a.b"), ("family('c'", "c")],
+        );
+        check("SELECT * FROM family(x)", &[]);
+        check("SELECT * FROM family('a' || 'b')", &[]);
+        check("SELECT 'family(''disk'')' FROM family_disk()", &[]);
     }
 
     #[test]

@@ -1,0 +1,191 @@
+//! `asof(pattern, ts)`: what held at a time, made for being asked once per row of another table.
+//!
+//! The samples around the last question are kept, sorted, for as long as the statement runs: the next
+//! rows mostly ask about times nearby.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use barograph_archive::Chunk;
+use barograph_model::{Columns, NS_PER_S, Sample, Span};
+use rusqlite::Result;
+
+use crate::QueryError;
+use crate::error::too_large;
+use crate::feed::{apart, bytes};
+use crate::functions::{Identity, matching, selector};
+use crate::held;
+use crate::listing::{Arguments, Batches, Cell, Row};
+use crate::live::Live;
+use crate::memory::Claim;
+use crate::reading::Reading;
+
+/// Times around the question that are read at once…
+const WINDOW_NS: i64 = 3_600 * NS_PER_S;
+/// …less, when there are more samples in them than this…
+const SAMPLES_MAX: usize = 1_000_000;
+/// …and no less than so little.
+const WINDOW_NS_MIN: i64 = NS_PER_S;
+/// Where statements cannot be told apart, what was read is good for this long.
+const KEPT_NS_MAX: i64 = NS_PER_S;
+
+/// What was read last.
+pub(crate) struct Held {
+    pattern: String,
+    statement: u64,
+    read_ns: i64,
+    /// All samples of these times are here.
+    span: Span,
+    series: Vec<Series>,
+    _claim: Claim,
+}
+
+/// One series within the span.
+struct Series {
+    identity: Identity,
+    unit: Cell,
+    /// What held before the span.
+    before: Option<Sample>,
+    /// Sorted by time.
+    columns: Columns,
+}
+
+pub(crate) fn asof(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
+    let pattern = arguments.text(0)?;
+    let Some(ts) = arguments.int(1)? else {
+        return Ok(Box::new(std::iter::empty())); // Nothing held at no time.
+    };
+    let mut kept = live.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let is_good = |held: &&mut Held| held.answers(live, pattern, ts);
+    let held = match kept.as_mut().filter(is_good) {
+        Some(held) => held,
+        None => {
+            *kept = None; // Before the next: its memory is given back.
+            kept.insert(Held::read(live, arguments, ts)?)
+        }
+    };
+    let rows: Vec<Row> = held.series.iter().filter_map(|s| s.row(ts)).collect();
+    Ok(Box::new(std::iter::once(Ok(rows))))
+}
+
+impl Held {
+    fn answers(&self, live: &Live, pattern: &str, ts: i64) -> bool {
+        let statement = live.watch.statement();
+        let is_fresh = if statement == 0 {
+            live.monotonic_ns().saturating_sub(self.read_ns) < KEPT_NS_MAX
+        } else {
+            statement == self.statement
+        };
+        is_fresh && self.span.holds(ts) && self.pattern == pattern
+    }
+
+    fn read(live: &Arc<Live>, arguments: &Arguments, ts: i64) -> Result<Self> {
+        let reading = Arc::new(matching(live, &selector(arguments)?)?);
+        let mut window_ns = WINDOW_NS;
+        loop {
+            let from = ts.div_euclid(window_ns).saturating_mul(window_ns);
+            let span = Span {
+                from,
+                to: from.saturating_add(window_ns - 1),
+            };
+            let of = Arc::clone(&reading);
+            let found = apart(live, move |cancel| window(&of, span, cancel))?;
+            let Some((before, all)) = found else {
+                window_ns /= 8;
+                if window_ns < WINDOW_NS_MIN {
+                    return Err(too_large(format!(
+                        "there are more than {SAMPLES_MAX} samples in a second: name fewer streams"
+                    )));
+                }
+                continue;
+            };
+            let mut claim = live.memory.claim();
+            claim.set(all.iter().map(bytes).sum())?;
+            let samples = reading.series.iter().zip(before.into_iter().zip(all));
+            let series = samples.map(|(known, (before, columns))| Series {
+                identity: Identity::of(known),
+                unit: known.descriptor.unit.as_str().into(),
+                before,
+                columns,
+            });
+            return Ok(Self {
+                pattern: arguments.text(0)?.to_owned(),
+                statement: live.watch.statement(),
+                read_ns: live.monotonic_ns(),
+                span,
+                series: series.collect(),
+                _claim: claim,
+            });
+        }
+    }
+}
+
+/// Of each series what held before the span, and its samples in it.
+type Window = (Vec<Option<Sample>>, Vec<Columns>);
+
+/// `None` when there are too many.
+fn window(
+    reading: &Reading,
+    span: Span,
+    cancel: &AtomicBool,
+) -> Result<Option<Window>, QueryError> {
+    let empty = |known: &crate::reading::Known| Columns::new(known.descriptor.value_type);
+    let mut all: Vec<Columns> = reading.series.iter().map(empty).collect();
+    let mut count = 0;
+    let is_whole = reading.each(span, cancel, &mut |chunk: Chunk| {
+        count += chunk.columns.len();
+        append(&mut all[chunk.series], &chunk.columns);
+        Ok(count <= SAMPLES_MAX)
+    })?;
+    if !is_whole {
+        return Ok(None);
+    }
+    let before = held::at(reading, span.from.saturating_sub(1), cancel)?;
+    Ok(Some((before, all.into_iter().map(sorted).collect())))
+}
+
+/// Adds samples of one series to others of it.
+pub(crate) fn append(to: &mut Columns, from: &Columns) {
+    for (row, number) in from.numbers.iter().enumerate() {
+        if let Some(sample) = from.sample(row) {
+            to.push(*number, &sample);
+        }
+    }
+}
+
+/// The samples in order of time; those of one time in the order in which they came.
+pub(crate) fn sorted(columns: Columns) -> Columns {
+    if columns.ts.is_sorted() {
+        return columns;
+    }
+    let mut rows: Vec<usize> = (0..columns.len()).collect();
+    rows.sort_by_key(|&row| columns.ts[row]);
+    let mut out = Columns::new(columns.values.value_type());
+    for row in rows {
+        if let Some(sample) = columns.sample(row) {
+            out.push(columns.numbers[row], &sample);
+        }
+    }
+    out
+}
+
+impl Series {
+    /// The row of the sample that held at `ts`, a time within the span.
+    fn row(&self, ts: i64) -> Option<Row> {
+        let after = self.columns.ts.partition_point(|&known| known <= ts);
+        let sample = match after.checked_sub(1) {
+            Some(row) => self.columns.sample(row)?,
+            None => self.before.clone()?,
+        };
+        let [name, labels, node] = self.identity.cells();
+        Some(vec![
+            name,
+            labels,
+            sample.ts.into(),
+            (&sample.value).into(),
+            self.unit.clone(),
+            ts.saturating_sub(sample.ts).into(),
+            node,
+        ])
+    }
+}

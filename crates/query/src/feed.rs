@@ -1,0 +1,309 @@
+//! The rows of a reading, batch by batch, read on a thread of their own.
+//!
+//! A scan of SQLite takes one row at a time and may be left at any of them, while the archive is read in
+//! runs that take long. So another thread reads, one batch ahead, and whoever waits for it goes on
+//! looking whether the statement must stop.
+
+use std::cmp::Ordering as Compared;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use barograph_archive::Chunk;
+use barograph_model::{Columns, Span, Values};
+use rusqlite::Result;
+
+use crate::QueryError;
+use crate::error::{failed, internal, interrupted};
+use crate::live::Live;
+use crate::memory::{Claim, Memory};
+use crate::plan::Order;
+use crate::reading::Reading;
+
+/// Between two looks whether the statement must stop.
+const LOOK: Duration = Duration::from_millis(10);
+/// The archive's decoders need more than a row's.
+const STACK_BYTES: usize = 2 << 20;
+
+/// Some rows.
+pub(crate) struct Batch {
+    pub(crate) chunks: Vec<Arc<Chunk>>,
+    /// Chunk and row, in the order that was asked for; `None` when the rows of the only chunk are.
+    order: Option<Vec<(u32, u32)>>,
+    _claim: Claim,
+}
+
+impl Batch {
+    /// Rows.
+    pub(crate) fn len(&self) -> usize {
+        match &self.order {
+            Some(order) => order.len(),
+            None => self.chunks.iter().map(|chunk| chunk.columns.len()).sum(),
+        }
+    }
+
+    /// The chunk of a row and the row in it.
+    pub(crate) fn row(&self, at: usize) -> Option<(&Chunk, usize)> {
+        let (chunk, row) = match &self.order {
+            Some(order) => *order.get(at)?,
+            None => (0, u32::try_from(at).ok()?),
+        };
+        let chunk = self.chunks.get(chunk as usize)?;
+        ((row as usize) < chunk.columns.len()).then_some((chunk, row as usize))
+    }
+}
+
+type Message = Result<Option<Batch>>;
+
+/// The batches of a reading. Dropping it stops the thread soon after.
+pub(crate) struct Feed {
+    live: Arc<Live>,
+    ready: VecDeque<Batch>,
+    /// None when there is nothing more.
+    reader: Option<Receiver<Message>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Feed {
+    /// Begins to read the samples within the span.
+    pub(crate) fn start(
+        live: &Arc<Live>,
+        reading: &Arc<Reading>,
+        span: Span,
+        order: Option<Order>,
+    ) -> Result<Self> {
+        let mut feed = Self {
+            live: Arc::clone(live),
+            ready: VecDeque::new(),
+            reader: None,
+            stop: Arc::default(),
+        };
+        let work = Work {
+            reading: Arc::clone(reading),
+            memory: Arc::clone(&live.memory),
+            span,
+            order,
+        };
+        if !reading.is_archived() {
+            let ready = &mut feed.ready;
+            work.run(&AtomicBool::new(false), &mut |batch| {
+                ready.push_back(batch);
+                true
+            })?;
+            return Ok(feed);
+        }
+        // Handed over, not stored: one batch is read while another is used.
+        let (sender, receiver) = sync_channel(0);
+        let stop = Arc::clone(&feed.stop);
+        thread::Builder::new()
+            .name("baro-past".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || work.serve(&stop, &sender))
+            .map_err(internal)?;
+        feed.reader = Some(receiver);
+        Ok(feed)
+    }
+
+    /// The next batch that has rows. Waits for it, as long as the statement may run.
+    pub(crate) fn next(&mut self) -> Result<Option<Batch>> {
+        if let Some(batch) = self.ready.pop_front() {
+            return Ok(Some(batch));
+        }
+        let Some(reader) = &self.reader else {
+            return Ok(None);
+        };
+        let message = wait(&self.live, reader)?;
+        if !matches!(message, Ok(Some(_))) {
+            self.reader = None;
+        }
+        message
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs work that takes long on a thread of its own, which is told when the statement must stop.
+pub(crate) fn apart<R: Send + 'static>(
+    live: &Live,
+    work: impl FnOnce(&AtomicBool) -> Result<R, QueryError> + Send + 'static,
+) -> Result<R> {
+    struct Stop(Arc<AtomicBool>);
+    impl Drop for Stop {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let stop = Stop(Arc::default());
+    let (sender, receiver) = sync_channel(1);
+    let flag = Arc::clone(&stop.0);
+    thread::Builder::new()
+        .name("baro-past".into())
+        .stack_size(STACK_BYTES)
+        .spawn(move || {
+            // Whoever asked may have gone.
+            let _ = sender.send(work(&flag));
+        })
+        .map_err(internal)?;
+    wait(live, &receiver)?.map_err(failed)
+}
+
+fn wait<T>(live: &Live, receiver: &Receiver<T>) -> Result<T> {
+    loop {
+        match receiver.recv_timeout(LOOK) {
+            Ok(message) => return Ok(message),
+            Err(RecvTimeoutError::Timeout) if live.must_stop() => return Err(interrupted()),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(internal("the thread that reads the archive has ended"));
+            }
+        }
+    }
+}
+
+/// What the thread does.
+struct Work {
+    reading: Arc<Reading>,
+    memory: Arc<Memory>,
+    span: Span,
+    order: Option<Order>,
+}
+
+impl Work {
+    fn serve(&self, stop: &AtomicBool, sender: &SyncSender<Message>) {
+        let done = self.run(stop, &mut |batch| sender.send(Ok(Some(batch))).is_ok());
+        // Nobody listens any more when the scan was left.
+        let _ = sender.send(done.map(|()| None));
+    }
+
+    fn run(&self, stop: &AtomicBool, give: &mut dyn FnMut(Batch) -> bool) -> Result<()> {
+        match self.order {
+            None => self.unordered(stop, give),
+            Some(order) => self.ordered(order, stop, give),
+        }
+    }
+
+    fn unordered(&self, stop: &AtomicBool, give: &mut dyn FnMut(Batch) -> bool) -> Result<()> {
+        let mut fault = None;
+        let read = self.reading.each(self.span, stop, &mut |chunk| {
+            let mut claim = self.memory.claim();
+            if let Err(error) = claim.set(bytes(&chunk.columns)) {
+                fault = Some(error);
+                return Ok(false);
+            }
+            Ok(give(Batch {
+                chunks: vec![Arc::new(chunk)],
+                order: None,
+                _claim: claim,
+            }))
+        });
+        read.map_err(failed)?;
+        fault.map_or(Ok(()), Err)
+    }
+
+    /// One stretch after the other, each sorted by itself, with what the rings have of the same time.
+    fn ordered(
+        &self,
+        order: Order,
+        stop: &AtomicBool,
+        give: &mut dyn FnMut(Batch) -> bool,
+    ) -> Result<()> {
+        let mut stretches = self.reading.stretches(self.span);
+        if order == Order::Descending {
+            stretches.reverse();
+        }
+        let tails: Vec<Arc<Chunk>> = self.reading.tails(self.span).map(Arc::new).collect();
+        let mut ends = rows_of(&tails);
+        sort(&tails, &mut ends, order);
+        let mut ends = ends.into_iter().peekable();
+        for stretch in stretches {
+            let span = Span {
+                from: stretch.from.max(self.span.from),
+                to: stretch.to.min(self.span.to),
+            };
+            let mut claim = self.memory.claim();
+            let mut held = 0;
+            let (mut chunks, mut fault) = (tails.clone(), None);
+            let read = self.reading.each_archived(span, stop, &mut |chunk| {
+                held += bytes(&chunk.columns) + chunk.columns.len() * size_of::<(u32, u32)>();
+                fault = claim.set(held).err();
+                chunks.push(Arc::new(chunk));
+                Ok(fault.is_none())
+            });
+            read.map_err(failed)?;
+            if let Some(error) = fault {
+                return Err(error);
+            }
+            let mut rows = rows_of(&chunks);
+            rows.drain(..rows_of(&tails).len());
+            let is_due = |(chunk, row): &(u32, u32)| {
+                let ts = tails[*chunk as usize].columns.ts[*row as usize];
+                match order {
+                    Order::Ascending => ts <= stretch.to,
+                    Order::Descending => ts >= stretch.from,
+                }
+            };
+            while let Some(row) = ends.next_if(&is_due) {
+                rows.push(row);
+            }
+            sort(&chunks, &mut rows, order);
+            let batch = Batch {
+                chunks,
+                order: Some(rows),
+                _claim: claim,
+            };
+            if batch.len() > 0 && !give(batch) {
+                return Ok(());
+            }
+        }
+        let rest = Batch {
+            chunks: tails.clone(),
+            order: Some(ends.collect()),
+            _claim: self.memory.claim(),
+        };
+        if rest.len() > 0 {
+            give(rest);
+        }
+        Ok(())
+    }
+}
+
+fn rows_of(chunks: &[Arc<Chunk>]) -> Vec<(u32, u32)> {
+    let rows = |(index, chunk): (u32, &Arc<Chunk>)| {
+        (0..chunk.columns.len() as u32).map(move |row| (index, row))
+    };
+    (0..).zip(chunks).flat_map(rows).collect()
+}
+
+/// By time; at one time by life and number.
+fn sort(chunks: &[Arc<Chunk>], rows: &mut [(u32, u32)], order: Order) {
+    let key = |&(chunk, row): &(u32, u32)| {
+        let chunk = &chunks[chunk as usize];
+        let row = row as usize;
+        (chunk.columns.ts[row], chunk.life, chunk.columns.numbers[row])
+    };
+    let by = |a: &(u32, u32), b: &(u32, u32)| -> Compared {
+        match order {
+            Order::Ascending => key(a).cmp(&key(b)),
+            Order::Descending => key(b).cmp(&key(a)),
+        }
+    };
+    rows.sort_by(by);
+}
+
+/// What columns hold in memory.
+pub(crate) fn bytes(columns: &Columns) -> usize {
+    let value = match &columns.values {
+        Values::Int(_) | Values::Float(_) => 8,
+        Values::Bool(_) => 1,
+        // The texts themselves are shared by those that are equal.
+        Values::Text(_) => size_of::<Arc<str>>() + 8,
+    };
+    columns.len() * (size_of::<u64>() + size_of::<i64>() + value + 1 + size_of::<f32>())
+}

@@ -1,0 +1,306 @@
+//! Wide families: `family('disk')` is one row per time, node and labels with a column per metric.
+//!
+//! The columns of SQLite's virtual tables are fixed when they are registered, so each family has a
+//! table of its own, `family_disk`; `family('disk', …)` is rewritten to it (`text`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use barograph_model::{Descriptor, Labels, Sample, Value};
+use rusqlite::Result;
+
+use super::{span, step};
+use crate::error::{failed, usage};
+use crate::feed::{Batch, Feed, apart};
+use crate::held;
+use crate::listing::{Arguments, Batches, Callable, Cell, Row};
+use crate::live::Live;
+use crate::reading::Reading;
+use crate::shape::Shape;
+
+/// Most families of a connection that are not the first word of a name.
+pub(crate) const FAMILIES_MAX: usize = 64;
+/// Most columns for metrics; further metrics of a family are in their own tables only.
+const METRIC_COLUMNS_MAX: usize = 300;
+/// Most columns for labels.
+const LABEL_COLUMNS_MAX: usize = 100;
+/// Rows that are made at once.
+const ROWS_AT_ONCE: usize = 1_024;
+
+/// The columns of a family. They only grow while a connection lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wide {
+    /// Dotted, without a dot at the end.
+    pub(crate) prefix: String,
+    /// Column and label.
+    labels: Vec<(String, String)>,
+    /// Column, and the table of the metric.
+    metrics: Vec<(String, String)>,
+}
+
+/// The name of a family's table.
+pub(crate) fn table_of(prefix: &str) -> String {
+    let fold = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let folded: String = prefix.chars().map(fold).collect();
+    format!("family_{}", folded.to_ascii_lowercase())
+}
+
+/// The first words of all names.
+pub(crate) fn families<'a>(shapes: impl Iterator<Item = &'a Arc<Shape>>) -> Vec<String> {
+    let first = |shape: &Arc<Shape>| shape.name.split('.').next().unwrap_or_default().to_owned();
+    let mut words: Vec<String> = shapes.map(first).collect();
+    words.sort();
+    words.dedup();
+    words
+}
+
+/// A call of `family` that was not rewritten.
+pub(super) fn without_columns(_: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
+    let prefix = arguments.text(0)?;
+    let table = table_of(prefix);
+    Err(usage(format!(
+        "family(prefix, start, stop, step): the prefix must be written as a text, family('disk'), \
+         or ask the table {table}(start, stop, step)"
+    )))
+}
+
+impl Wide {
+    /// The family with the metrics of these tables too; `None` when `old` has them or there are none.
+    pub(crate) fn grown(
+        old: Option<&Self>,
+        prefix: &str,
+        shapes: &BTreeMap<String, Arc<Shape>>,
+    ) -> Option<Self> {
+        let new = || Self {
+            prefix: prefix.to_owned(),
+            labels: Vec::new(),
+            metrics: Vec::new(),
+        };
+        let mut wide = old.cloned().unwrap_or_else(new);
+        for (table, shape) in shapes {
+            let Some(suffix) = suffix(&shape.name, prefix) else {
+                continue;
+            };
+            for label in shape.label_names() {
+                let is_known = wide.labels.iter().any(|(_, known)| known == label);
+                if !is_known && wide.labels.len() < LABEL_COLUMNS_MAX {
+                    let column = wide.free(label, "label_");
+                    wide.labels.push((column, label.to_owned()));
+                }
+            }
+            let is_known = wide.metrics.iter().any(|(_, known)| known == table);
+            if !is_known && wide.metrics.len() < METRIC_COLUMNS_MAX {
+                let column = wide.free(&suffix.replace('.', "_"), "metric_");
+                wide.metrics.push((column, table.clone()));
+            }
+        }
+        (!wide.metrics.is_empty() && old != Some(&wide)).then_some(wide)
+    }
+
+    /// A column name that is not taken.
+    fn free(&self, wanted: &str, otherwise: &str) -> String {
+        let mut column = wanted.to_owned();
+        let is_taken = |column: &str| {
+            let mut known = self.labels.iter().chain(&self.metrics).map(|(name, _)| &**name);
+            let fixed = ["ts", "node"].iter().any(|name| name.eq_ignore_ascii_case(column));
+            fixed || known.any(|name| name.eq_ignore_ascii_case(column))
+        };
+        while is_taken(&column) {
+            column.insert_str(0, otherwise);
+        }
+        column
+    }
+
+    pub(crate) fn column_names(&self) -> Vec<String> {
+        let own = self.labels.iter().chain(&self.metrics);
+        let fixed = ["ts", "node"].into_iter().map(str::to_owned);
+        fixed.chain(own.map(|(name, _)| name.clone())).collect()
+    }
+
+    /// The family as a table.
+    pub(crate) fn callable(self: &Arc<Self>, name: &str) -> Callable {
+        let own = self.labels.iter().map(|(name, _)| (name.clone(), "TEXT"));
+        let metrics = self.metrics.iter().map(|(name, _)| (name.clone(), ""));
+        let fixed = [("ts".to_owned(), "INTEGER"), ("node".to_owned(), "TEXT")];
+        let wide = Arc::clone(self);
+        Callable {
+            name: name.into(),
+            columns: fixed.into_iter().chain(own).chain(metrics).collect(),
+            arguments: &["start", "stop", "step"],
+            needs_argument: false,
+            produce: Box::new(move |live, arguments| rows(&wide, live, arguments)),
+        }
+    }
+
+    fn column_of(&self, descriptor: &Descriptor) -> Option<usize> {
+        let table = descriptor.name.table();
+        self.metrics.iter().position(|(_, known)| *known == table)
+    }
+}
+
+/// What follows the prefix in a name of the family.
+fn suffix<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
+    name.strip_prefix(prefix)?.strip_prefix('.')
+}
+
+fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
+    let span = span(arguments, 0)?;
+    let step = step(arguments, 2)?;
+    let wanted = |_: &str, descriptor: &Descriptor| {
+        suffix(descriptor.name.as_str(), &wide.prefix).is_some()
+    };
+    let reading = Arc::new(Reading::take(live, &wanted).map_err(failed)?);
+    let mut groups = Groups::new(wide, &reading);
+    if span.from > i64::MIN {
+        let (of, at) = (Arc::clone(&reading), span.from - 1);
+        let before = apart(live, move |cancel| held::at(&of, at, cancel))?;
+        for (series, sample) in before.into_iter().enumerate() {
+            if let Some(Sample { value, .. }) = sample {
+                groups.set(series, &value);
+            }
+        }
+    }
+    if let Some(step) = step {
+        let threads = live.threads();
+        let of = Arc::clone(&reading);
+        let all = apart(live, move |cancel| of.buckets(span, step, threads, cancel))?;
+        let mut lasts: Vec<(i64, usize, Value)> = Vec::new();
+        for (series, buckets) in all.iter().enumerate() {
+            let last = |row| Some((buckets.ts[row], series, buckets.last.get(row)?));
+            lasts.extend((0..buckets.len()).filter_map(last));
+        }
+        let mut claim = live.memory.claim();
+        claim.set(lasts.len() * size_of::<(i64, usize, Value)>())?;
+        lasts.sort_by_key(|(ts, series, _)| (*ts, *series));
+        let mut rows: Vec<Row> = Vec::new();
+        for (ts, series, value) in &lasts {
+            rows.extend(groups.take(*ts, *series, value));
+        }
+        rows.extend(groups.finish());
+        return Ok(Box::new(std::iter::once(Ok(rows))));
+    }
+    let feed = Feed::start(live, &reading, span, Some(crate::plan::Order::Ascending))?;
+    Ok(Box::new(Merge {
+        feed,
+        batch: None,
+        at: 0,
+        groups,
+        is_done: false,
+    }))
+}
+
+/// Rows of a family from samples in order of time.
+struct Merge {
+    feed: Feed,
+    batch: Option<Batch>,
+    at: usize,
+    groups: Groups,
+    is_done: bool,
+}
+
+impl Iterator for Merge {
+    type Item = Result<Vec<Row>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_done {
+            return None;
+        }
+        if self.batch.as_ref().is_none_or(|batch| self.at >= batch.len()) {
+            self.batch = None; // Before the next: its memory is given back.
+            self.at = 0;
+            match self.feed.next() {
+                Ok(None) => {
+                    self.is_done = true;
+                    return Some(Ok(self.groups.finish()));
+                }
+                Ok(batch) => self.batch = batch,
+                Err(error) => {
+                    self.is_done = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+        let batch = self.batch.as_ref()?;
+        let to = batch.len().min(self.at + ROWS_AT_ONCE);
+        let mut rows = Vec::new();
+        for (chunk, row) in (self.at..to).filter_map(|at| batch.row(at)) {
+            if let Some(value) = chunk.columns.values.get(row) {
+                rows.extend(self.groups.take(chunk.columns.ts[row], chunk.series, &value));
+            }
+        }
+        self.at = to;
+        Some(Ok(rows))
+    }
+}
+
+/// What is known at a time, by node and labels.
+struct Groups {
+    groups: Vec<Group>,
+    /// Group and metric column of each series.
+    of_series: Vec<Option<(usize, usize)>>,
+    fixed: usize,
+}
+
+struct Group {
+    /// The next row: time, node, labels, and what held of each metric.
+    row: Row,
+    /// Time of the row that is still to be given.
+    ts: Option<i64>,
+}
+
+impl Groups {
+    fn new(wide: &Wide, reading: &Reading) -> Self {
+        let mut known: BTreeMap<(&str, &Labels), usize> = BTreeMap::new();
+        let mut groups: Vec<Group> = Vec::new();
+        let mut of_series = Vec::with_capacity(reading.series.len());
+        for series in &reading.series {
+            let labels = &series.descriptor.labels;
+            let next = groups.len();
+            let group = *known.entry((&series.node, labels)).or_insert(next);
+            if group == next {
+                let mut row = vec![Cell::Null, Arc::clone(&series.node).into()];
+                row.extend(wide.labels.iter().map(|(_, label)| Cell::from(labels.get(label))));
+                row.resize(row.len() + wide.metrics.len(), Cell::Null);
+                groups.push(Group { row, ts: None });
+            }
+            let column = wide.column_of(&series.descriptor);
+            of_series.push(column.map(|column| (group, column)));
+        }
+        Self {
+            groups,
+            of_series,
+            fixed: 2 + wide.labels.len(),
+        }
+    }
+
+    /// A value that held before the first row.
+    fn set(&mut self, series: usize, value: &Value) {
+        if let Some((group, column)) = self.of_series[series] {
+            self.groups[group].row[self.fixed + column] = value.into();
+        }
+    }
+
+    /// The next value in order of time; the row of the group's time before, when there is one.
+    fn take(&mut self, ts: i64, series: usize, value: &Value) -> Option<Row> {
+        let (group, _) = self.of_series[series]?;
+        let group = &mut self.groups[group];
+        let done = group.ts.filter(|&before| before != ts).map(|_| group.row.clone());
+        group.ts = Some(ts);
+        group.row[0] = ts.into();
+        self.set(series, value);
+        done
+    }
+
+    /// The rows that are still to be given.
+    fn finish(&mut self) -> Vec<Row> {
+        let last = |group: &mut Group| group.ts.take().map(|_| group.row.clone());
+        let mut rows: Vec<(i64, Row)> = Vec::new();
+        for group in &mut self.groups {
+            if let (Some(ts), Some(row)) = (group.ts, last(group)) {
+                rows.push((ts, row));
+            }
+        }
+        rows.sort_by_key(|(ts, _)| *ts);
+        rows.into_iter().map(|(_, row)| row).collect()
+    }
+}

@@ -1,0 +1,117 @@
+//! `history`: samples as they are, or buckets of them.
+
+use std::sync::Arc;
+
+use barograph_archive::Chunk;
+use barograph_model::Buckets;
+use rusqlite::Result;
+
+use super::{Identity, identities, matching, selector, span, step};
+use crate::feed::{Batch, Feed, apart};
+use crate::listing::{Arguments, Batches, Cell, Row};
+use crate::live::Live;
+
+/// Rows that are made at once: their cells are larger than the samples.
+pub(super) const ROWS_AT_ONCE: usize = 1_024;
+
+pub(super) fn history(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
+    let span = span(arguments, 1)?;
+    let step = step(arguments, 3)?;
+    let reading = Arc::new(matching(live, &selector(arguments)?)?);
+    let identities = identities(&reading);
+    let Some(step) = step else {
+        let feed = Feed::start(live, &reading, span, None)?;
+        return Ok(Box::new(Samples::new(feed, move |chunk, row| {
+            Some(raw_row(chunk, row, &identities[chunk.series]))
+        })));
+    };
+    let threads = live.threads();
+    let of = Arc::clone(&reading);
+    let all = apart(live, move |cancel| of.buckets(span, step, threads, cancel))?;
+    let rows = identities.into_iter().zip(all).map(|(identity, buckets)| {
+        let row = |row| bucket_row(&buckets, row, &identity);
+        Ok((0..buckets.len()).map(row).collect())
+    });
+    Ok(Box::new(rows))
+}
+
+/// Makes a row of each sample of a feed.
+pub(super) struct Samples<F> {
+    feed: Feed,
+    batch: Option<Batch>,
+    at: usize,
+    make: F,
+}
+
+impl<F: FnMut(&Chunk, usize) -> Option<Row>> Samples<F> {
+    pub(super) fn new(feed: Feed, make: F) -> Self {
+        Self {
+            feed,
+            batch: None,
+            at: 0,
+            make,
+        }
+    }
+}
+
+impl<F: FnMut(&Chunk, usize) -> Option<Row>> Iterator for Samples<F> {
+    type Item = Result<Vec<Row>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.batch.as_ref().is_none_or(|batch| self.at >= batch.len()) {
+            self.batch = None; // Before the next: its memory is given back.
+            self.at = 0;
+            match self.feed.next() {
+                Ok(None) => return None,
+                Ok(batch) => self.batch = batch,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        let batch = self.batch.as_ref()?;
+        let to = batch.len().min(self.at + ROWS_AT_ONCE);
+        let samples = (self.at..to).filter_map(|at| batch.row(at));
+        let rows = samples.filter_map(|(chunk, row)| (self.make)(chunk, row)).collect();
+        self.at = to;
+        Some(Ok(rows))
+    }
+}
+
+fn raw_row(chunk: &Chunk, row: usize, identity: &Identity) -> Row {
+    let columns = &chunk.columns;
+    let value: Cell = columns.values.get(row).as_ref().map_or(Cell::Null, Cell::from);
+    let mean = columns.values.number(row).into();
+    let [name, labels, node] = identity.cells();
+    let (min, max, last) = (value.clone(), value.clone(), value.clone());
+    vec![
+        columns.ts[row].into(),
+        value,
+        name,
+        labels,
+        node,
+        min,
+        max,
+        mean,
+        last,
+        1.into(),
+    ]
+}
+
+fn bucket_row(buckets: &Buckets, row: usize, identity: &Identity) -> Row {
+    let cell = |values: &barograph_model::Values| values.get(row).as_ref().map_or(Cell::Null, Cell::from);
+    let mean: Cell = Some(buckets.mean[row]).filter(|mean| !mean.is_nan()).into();
+    let last = cell(&buckets.last);
+    let value = if mean == Cell::Null { last.clone() } else { mean.clone() };
+    let [name, labels, node] = identity.cells();
+    vec![
+        buckets.ts[row].into(),
+        value,
+        name,
+        labels,
+        node,
+        cell(&buckets.min),
+        cell(&buckets.max),
+        mean,
+        last,
+        (buckets.count[row] as i64).into(),
+    ]
+}

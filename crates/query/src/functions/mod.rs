@@ -1,0 +1,218 @@
+//! Functions over all that is known of streams, in rings, log and Parquet: `history`, `rate`,
+//! `quantile`, `topk`, `asof`, `family`, computed in Rust over columns, and the scalars `iso` and
+//! `now_ns`.
+//!
+//! Means and quantiles are over the samples, which are changes: a value that held for an hour is one
+//! sample, as is one that held for a second.
+
+mod family;
+mod history;
+mod quantile;
+mod rate;
+mod topk;
+
+use std::sync::Arc;
+
+use barograph_model::{Descriptor, Selector, Span};
+use rusqlite::functions::FunctionFlags;
+use rusqlite::{Connection, Result};
+
+use crate::asof;
+use crate::error::{failed, usage};
+use crate::listing::{Arguments, Cell, Listing};
+use crate::live::Live;
+use crate::reading::{Known, Reading};
+use crate::stream::{Stream, labels_json};
+
+pub(crate) use family::{FAMILIES_MAX, Wide, families, table_of};
+
+/// All table functions.
+pub(crate) static FUNCTIONS: [Listing; 6] = [
+    Listing {
+        name: "history",
+        kind: "function",
+        help: "samples of the streams that match, raw or per bucket of step ns",
+        columns: &[
+            ("ts", "INTEGER"),
+            ("value", ""),
+            ("name", "TEXT"),
+            ("labels", "TEXT"),
+            ("node", "TEXT"),
+            ("min", ""),
+            ("max", ""),
+            ("mean", "REAL"),
+            ("last", ""),
+            ("count", "INTEGER"),
+        ],
+        arguments: &["pattern", "start", "stop", "step"],
+        produce: history::history,
+    },
+    Listing {
+        name: "rate",
+        kind: "function",
+        help: "change per second between samples, or from bucket to bucket; NULL where a counter was reset",
+        columns: &[
+            ("ts", "INTEGER"),
+            ("value", "REAL"),
+            ("name", "TEXT"),
+            ("labels", "TEXT"),
+            ("node", "TEXT"),
+        ],
+        arguments: &["pattern", "start", "stop", "step"],
+        produce: rate::rate,
+    },
+    Listing {
+        name: "quantile",
+        kind: "function",
+        help: "a quantile (0 to 1) of the samples of each stream that matches",
+        columns: &[
+            ("name", "TEXT"),
+            ("labels", "TEXT"),
+            ("value", "REAL"),
+            ("count", "INTEGER"),
+            ("node", "TEXT"),
+        ],
+        arguments: &["pattern", "q", "start", "stop"],
+        produce: quantile::quantile,
+    },
+    Listing {
+        name: "topk",
+        kind: "function",
+        help: "the k largest newest values among the streams that match, or means over a span",
+        columns: &[
+            ("name", "TEXT"),
+            ("labels", "TEXT"),
+            ("ts", "INTEGER"),
+            ("value", ""),
+            ("unit", "TEXT"),
+            ("node", "TEXT"),
+        ],
+        arguments: &["pattern", "k", "start", "stop"],
+        produce: topk::topk,
+    },
+    Listing {
+        name: "asof",
+        kind: "function",
+        help: "of each stream that matches the sample that held at a time",
+        columns: &[
+            ("name", "TEXT"),
+            ("labels", "TEXT"),
+            ("sample_ts", "INTEGER"),
+            ("value", ""),
+            ("unit", "TEXT"),
+            ("age_ns", "INTEGER"),
+            ("node", "TEXT"),
+        ],
+        arguments: &["pattern", "ts"],
+        produce: asof::asof,
+    },
+    Listing {
+        name: "family",
+        kind: "function",
+        help: "a row per time, node and labels with a column per metric of a family: family('disk')",
+        columns: &[("ts", "INTEGER"), ("node", "TEXT")],
+        arguments: &["prefix", "start", "stop", "step"],
+        produce: family::without_columns,
+    },
+];
+
+/// Makes the scalar functions of a connection.
+pub(crate) fn register_scalars(connection: &Connection, live: &Arc<Live>) -> Result<()> {
+    let pure = FunctionFlags::SQLITE_UTF8
+        | FunctionFlags::SQLITE_DETERMINISTIC
+        | FunctionFlags::SQLITE_INNOCUOUS;
+    connection.create_scalar_function("iso", 1, pure, |call| {
+        call.get::<Option<i64>>(0)?.map(iso).transpose()
+    })?;
+    let live = Arc::clone(live);
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_INNOCUOUS;
+    connection.create_scalar_function("now_ns", 0, flags, move |_| Ok(live.now_ns()))
+}
+
+/// RFC 3339 in UTC with nanoseconds.
+fn iso(ts: i64) -> Result<String> {
+    let time = jiff::Timestamp::from_nanosecond(i128::from(ts)).map_err(|_| {
+        usage(format!(
+            "iso({ts}): not a time in nanoseconds since the epoch"
+        ))
+    })?;
+    Ok(time.strftime("%Y-%m-%dT%H:%M:%S.%9fZ").to_string())
+}
+
+/// The pattern in argument 0.
+pub(crate) fn selector(arguments: &Arguments) -> Result<Selector> {
+    Selector::parse(arguments.text(0)?).map_err(|e| usage(e.to_string()))
+}
+
+/// The series that a pattern matches.
+pub(crate) fn matching(live: &Live, selector: &Selector) -> Result<Reading> {
+    let wanted =
+        |_: &str, d: &Descriptor| selector.matches(d.name.as_str(), &d.labels);
+    Reading::take(live, &wanted).map_err(failed)
+}
+
+/// Start and stop, both included; open where not given.
+fn span(arguments: &Arguments, first: usize) -> Result<Span> {
+    Ok(Span {
+        from: arguments.int(first)?.unwrap_or(i64::MIN),
+        to: arguments.int(first + 1)?.unwrap_or(i64::MAX),
+    })
+}
+
+/// The length of buckets, if there are to be any.
+fn step(arguments: &Arguments, index: usize) -> Result<Option<i64>> {
+    let step = arguments.int(index)?;
+    if step.is_some_and(|step| step <= 0) {
+        return Err(arguments.wrong(index, "a positive number of nanoseconds"));
+    }
+    Ok(step)
+}
+
+/// What every row of a series repeats.
+pub(crate) struct Identity {
+    name: Cell,
+    labels: Cell,
+    node: Cell,
+}
+
+impl Identity {
+    pub(crate) fn of(known: &Known) -> Self {
+        Self {
+            name: known.descriptor.name.as_str().into(),
+            labels: labels_json(&known.descriptor).into(),
+            node: Arc::clone(&known.node).into(),
+        }
+    }
+
+    pub(crate) fn of_stream(stream: &Stream) -> Self {
+        Self {
+            name: stream.name().into(),
+            labels: stream.labels_json().into(),
+            node: Arc::clone(&stream.node).into(),
+        }
+    }
+
+    /// Name, labels and node.
+    pub(crate) fn cells(&self) -> [Cell; 3] {
+        [self.name.clone(), self.labels.clone(), self.node.clone()]
+    }
+}
+
+fn identities(reading: &Reading) -> Vec<Identity> {
+    reading.series.iter().map(Identity::of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::iso;
+
+    #[test]
+    fn times() {
+        assert_eq!(iso(0).unwrap(), "1970-01-01T00:00:00.000000000Z");
+        assert_eq!(
+            iso(1_700_000_000_123_456_789).unwrap(),
+            "2023-11-14T22:13:20.123456789Z"
+        );
+        assert!(iso(i64::MIN).is_ok());
+    }
+}

@@ -1,0 +1,101 @@
+//! `rate`: how fast values change, from sample to sample or from bucket to bucket.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use barograph_model::{Buckets, Kind, NS_PER_S, Sample, Value};
+use rusqlite::Result;
+
+use super::history::Samples;
+use super::{Identity, identities, matching, selector, span, step};
+use crate::feed::{Feed, apart};
+use crate::listing::{Arguments, Batches, Row};
+use crate::live::Live;
+
+pub(super) fn rate(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
+    let span = span(arguments, 1)?;
+    let step = step(arguments, 3)?;
+    let reading = Arc::new(matching(live, &selector(arguments)?)?);
+    let identities = identities(&reading);
+    let is_counter: Vec<bool> = reading
+        .series
+        .iter()
+        .map(|known| known.descriptor.kind == Kind::Counter)
+        .collect();
+    if let Some(step) = step {
+        let threads = live.threads();
+        let of = Arc::clone(&reading);
+        let all = apart(live, move |cancel| of.buckets(span, step, threads, cancel))?;
+        let series = identities.into_iter().zip(is_counter).zip(all);
+        return Ok(Box::new(series.map(|((identity, is_counter), buckets)| {
+            Ok(between_buckets(&buckets, is_counter, &identity))
+        })));
+    }
+    let feed = Feed::start(live, &reading, span, None)?;
+    let mut before: HashMap<usize, Sample> = HashMap::new();
+    Ok(Box::new(Samples::new(feed, move |chunk, row| {
+        let after = chunk.columns.sample(row)?;
+        let series = chunk.series;
+        let Some(before) = before.insert(series, after.clone()) else {
+            return None;
+        };
+        let value = per_second(&before, &after, is_counter[series]);
+        Some(row_of(after.ts, value, &identities[series]))
+    })))
+}
+
+fn between_buckets(buckets: &Buckets, is_counter: bool, identity: &Identity) -> Vec<Row> {
+    let last = |row: usize| {
+        let value = buckets.last.get(row)?;
+        Some(Sample::measured(buckets.ts[row], value))
+    };
+    let change = |row: usize| {
+        let (before, after) = (last(row - 1)?, last(row)?);
+        let value = per_second(&before, &after, is_counter);
+        Some(row_of(after.ts, value, identity))
+    };
+    (1..buckets.len()).filter_map(change).collect()
+}
+
+fn row_of(ts: i64, value: Option<f64>, identity: &Identity) -> Row {
+    let [name, labels, node] = identity.cells();
+    vec![ts.into(), value.into(), name, labels, node]
+}
+
+fn per_second(before: &Sample, after: &Sample, is_counter: bool) -> Option<f64> {
+    let seconds = after.ts.checked_sub(before.ts).filter(|ns| *ns > 0)? as f64 / NS_PER_S as f64;
+    let change = match (&before.value, &after.value) {
+        // In integers as far as they reach: large counters have small differences.
+        (Value::Int(a), Value::Int(b)) => b
+            .checked_sub(*a)
+            .map_or(*b as f64 - *a as f64, |d| d as f64),
+        (a, b) => b.as_f64()? - a.as_f64()?,
+    };
+    (!is_counter || change >= 0.0).then_some(change / seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates() {
+        let check =
+            |from: (i64, Value), to: (i64, Value), is_counter: bool, expect: Option<f64>| {
+                let (a, b) = (
+                    Sample::measured(from.0, from.1),
+                    Sample::measured(to.0, to.1),
+                );
+                assert_eq!(per_second(&a, &b, is_counter), expect, "{a:?} {b:?}");
+            };
+        let s = NS_PER_S;
+        check((0, 10.into()), (2 * s, 30.into()), true, Some(10.0));
+        check((0, 30.into()), (s, 10.into()), true, None);
+        check((0, 30.into()), (s, 10.into()), false, Some(-20.0));
+        check((s, 1.into()), (s, 2.into()), true, None);
+        check((s, 1.into()), (0, 2.into()), true, None);
+        let big = i64::MAX - 8;
+        check((0, big.into()), (s, (big + 8).into()), true, Some(8.0));
+        check((0, Value::text("a")), (s, Value::text("b")), false, None);
+    }
+}

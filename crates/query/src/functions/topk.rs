@@ -1,0 +1,101 @@
+//! `topk`: the series with the largest values, now or over a span.
+
+use std::sync::Arc;
+
+use barograph_model::{NS_PER_S, Sample, Value};
+use rusqlite::Result;
+
+use super::{Identity, matching, selector, span};
+use crate::feed::apart;
+use crate::held;
+use crate::listing::{Arguments, Batches, Row};
+use crate::live::Live;
+use crate::reading::{Known, Reading};
+
+/// Means over a span are made from buckets of this length: of a tier, where it has them.
+const STEP_NS: i64 = 3_600 * NS_PER_S;
+
+pub(super) fn topk(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
+    let k = arguments.int(1)?.and_then(|k| usize::try_from(k).ok());
+    let k = k.ok_or_else(|| arguments.wrong(1, "a number of rows"))?;
+    let span = span(arguments, 2)?;
+    let is_spanned = arguments.int(2)?.is_some() || arguments.int(3)?.is_some();
+    let selector = selector(arguments)?;
+    let ranked = if is_spanned {
+        let reading = Arc::new(matching(live, &selector)?);
+        let of = Arc::clone(&reading);
+        let threads = live.threads();
+        let means = apart(live, move |cancel| {
+            let all = of.buckets(span, STEP_NS, threads, cancel)?;
+            Ok(all.iter().map(mean).collect::<Vec<_>>())
+        })?;
+        rank(&reading, means, k)
+    } else if live.is_archive_alone() {
+        let reading = Arc::new(matching(live, &selector)?);
+        let of = Arc::clone(&reading);
+        let newest = apart(live, move |cancel| held::newest(&of, cancel))?;
+        rank(&reading, newest, k)
+    } else {
+        newest_of_rings(live, &selector, k)?
+    };
+    Ok(Box::new(std::iter::once(Ok(ranked))))
+}
+
+/// The mean over all buckets, at the time of the last.
+fn mean(buckets: &barograph_model::Buckets) -> Option<Sample> {
+    let known = || buckets.mean.iter().zip(&buckets.count).filter(|(mean, _)| !mean.is_nan());
+    let count: u64 = known().map(|(_, count)| count).sum();
+    let sum: f64 = known().map(|(mean, count)| mean * *count as f64).sum();
+    let ts = *buckets.ts.last()?;
+    (count > 0).then(|| Sample::derived(ts, sum / count as f64))
+}
+
+fn rank(reading: &Reading, samples: Vec<Option<Sample>>, k: usize) -> Vec<Row> {
+    let found = reading.series.iter().zip(samples);
+    let mut found: Vec<(f64, Sample, &Known)> = found
+        .filter_map(|(known, sample)| {
+            let sample = sample?;
+            Some((number(&sample.value)?, sample, known))
+        })
+        .collect();
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    found.truncate(k);
+    let row = |(_, sample, known): &(f64, Sample, &Known)| {
+        row_of(sample, &Identity::of(known), known.descriptor.unit.as_str())
+    };
+    found.iter().map(row).collect()
+}
+
+/// Without a look at the archive: the newest values are in the rings.
+fn newest_of_rings(
+    live: &Live,
+    selector: &barograph_model::Selector,
+    k: usize,
+) -> Result<Vec<Row>> {
+    let snapshot = live.current().map_err(crate::error::failed)?;
+    let mut found: Vec<_> = snapshot
+        .streams
+        .iter()
+        .filter(|s| selector.matches(s.name(), &s.entry.descriptor.labels))
+        .filter_map(|stream| {
+            let (sample, _) = stream.latest()?;
+            Some((number(&sample.value)?, sample, stream))
+        })
+        .collect();
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    found.truncate(k);
+    let row = |(_, sample, stream): &(f64, Sample, &Arc<crate::stream::Stream>)| {
+        row_of(sample, &Identity::of_stream(stream), stream.unit())
+    };
+    Ok(found.iter().map(row).collect())
+}
+
+fn number(value: &Value) -> Option<f64> {
+    value.as_f64().filter(|number| !number.is_nan())
+}
+
+fn row_of(sample: &Sample, identity: &Identity, unit: &str) -> Row {
+    let [name, labels, node] = identity.cells();
+    let value = (&sample.value).into();
+    vec![name, labels, sample.ts.into(), value, unit.into(), node]
+}

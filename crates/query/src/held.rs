@@ -1,0 +1,86 @@
+//! The values that held at a time: of each series the last sample up to then.
+//!
+//! It stands alone because it reads backwards, and only of the series whose sample is not found yet.
+
+use std::sync::atomic::AtomicBool;
+
+use barograph_archive::Chunk;
+use barograph_model::{NS_PER_S, Sample, Span};
+
+use crate::QueryError;
+use crate::reading::Reading;
+
+/// A value is looked for so far back: what changes at all is appended again within minutes, and an
+/// older sample says little of the time that is asked for.
+pub(crate) const BACK_NS_MAX: i64 = 86_400 * NS_PER_S;
+/// Where nearly all are found: an unchanged value is appended again within less.
+const BACK_NS_FIRST: i64 = 300 * NS_PER_S;
+
+/// Of each series of the reading its last sample up to `ts`, at most [`BACK_NS_MAX`] before.
+pub(crate) fn at(
+    reading: &Reading,
+    ts: i64,
+    cancel: &AtomicBool,
+) -> Result<Vec<Option<Sample>>, QueryError> {
+    let first = Span {
+        from: ts.saturating_sub(BACK_NS_FIRST),
+        to: ts,
+    };
+    let rest = Span {
+        from: ts.saturating_sub(BACK_NS_MAX),
+        to: first.from.saturating_sub(1),
+    };
+    search(reading, Some(first), rest, cancel)
+}
+
+/// Of each series its last sample, however old.
+pub(crate) fn newest(
+    reading: &Reading,
+    cancel: &AtomicBool,
+) -> Result<Vec<Option<Sample>>, QueryError> {
+    search(reading, None, Span::ALL, cancel)
+}
+
+fn search(
+    reading: &Reading,
+    first: Option<Span>,
+    rest: Span,
+    cancel: &AtomicBool,
+) -> Result<Vec<Option<Sample>>, QueryError> {
+    let mut found: Vec<Option<Sample>> = vec![None; reading.series.len()];
+    let all = Span {
+        from: rest.from,
+        to: first.map_or(rest.to, |first| first.to),
+    };
+    for tail in reading.tails(all) {
+        keep_latest(&mut found, &tail);
+    }
+    let stretches = reading.stretches(rest);
+    for span in first.into_iter().chain(stretches.into_iter().rev()) {
+        let span = Span {
+            from: span.from.max(all.from),
+            to: span.to.min(all.to),
+        };
+        let is_open = |at: &usize| {
+            let known = reading.series[*at].archived;
+            found[*at].is_none() && known.is_some_and(|known| known.meets(&span))
+        };
+        let open: Vec<usize> = (0..found.len()).filter(is_open).collect();
+        reading.each_at(&open, span, cancel, &mut |chunk| {
+            keep_latest(&mut found, &chunk);
+            Ok(true)
+        })?;
+    }
+    Ok(found)
+}
+
+fn keep_latest(found: &mut [Option<Sample>], chunk: &Chunk) {
+    let latest = (0..chunk.columns.len()).max_by_key(|&row| chunk.columns.ts[row]);
+    let Some(sample) = latest.and_then(|row| chunk.columns.sample(row)) else {
+        return;
+    };
+    let known = &mut found[chunk.series];
+    if known.as_ref().is_none_or(|known| known.ts <= sample.ts) {
+        *known = Some(sample);
+    }
+}

@@ -1,0 +1,158 @@
+//! The part of a metric's scan that reads the archive: rows of ended series and of ended lives, and
+//! what has left the rings.
+//!
+//! It stands alone because most scans never get here: the newest values, and what the rings still hold
+//! of a span, cost what they cost without an archive.
+
+use std::sync::Arc;
+
+use barograph_archive::Chunk;
+use barograph_model::{Span, Values};
+use rusqlite::Result;
+use rusqlite::types::Null;
+use rusqlite::vtab::Context;
+
+use crate::feed::{Batch, Feed};
+use crate::live::Live;
+use crate::plan::Order;
+use crate::reading::{Known, Reading};
+use crate::shape::Column;
+use crate::stream::row_id;
+
+/// Which sample: series on its node, life and number.
+pub(crate) type Which = (u64, i64, u64);
+
+/// Rows from archive and rings.
+pub(crate) struct Hybrid {
+    reading: Arc<Reading>,
+    feed: Feed,
+    batch: Option<Batch>,
+    at: usize,
+    /// A row that was given before.
+    given: Option<Which>,
+    /// When only the newest of each series is wanted: how many are still to come.
+    newest_left: Option<usize>,
+}
+
+impl Hybrid {
+    pub(crate) fn start(
+        live: &Arc<Live>,
+        reading: Reading,
+        span: Span,
+        order: Option<Order>,
+        given: Option<Which>,
+    ) -> Result<Self> {
+        let reading = Arc::new(reading);
+        let feed = Feed::start(live, &reading, span, order)?;
+        let mut hybrid = Self {
+            reading,
+            feed,
+            batch: None,
+            at: 0,
+            given,
+            newest_left: None,
+        };
+        hybrid.settle()?;
+        Ok(hybrid)
+    }
+
+    /// Only the newest samples, found from the end of the archive backwards.
+    pub(crate) fn newest(live: &Arc<Live>, reading: Reading, span: Span) -> Result<Self> {
+        let newest_left = reading.series.iter().filter(|s| s.newest.is_some()).count();
+        let reading = Arc::new(reading);
+        let feed = Feed::start(live, &reading, span, Some(Order::Descending))?;
+        let mut hybrid = Self {
+            reading,
+            feed,
+            batch: None,
+            at: 0,
+            given: None,
+            newest_left: Some(newest_left),
+        };
+        hybrid.settle()?;
+        Ok(hybrid)
+    }
+
+    pub(crate) fn next(&mut self) -> Result<()> {
+        self.at += 1;
+        self.settle()
+    }
+
+    pub(crate) fn eof(&self) -> bool {
+        self.batch.is_none()
+    }
+
+    /// Goes on to the next row that is wanted.
+    fn settle(&mut self) -> Result<()> {
+        loop {
+            if self.newest_left == Some(0) {
+                self.batch = None;
+                return Ok(());
+            }
+            if let Some((known, chunk, row)) = self.row() {
+                if !self.is_wanted(known, chunk, row) {
+                    self.at += 1;
+                    continue;
+                }
+                if let Some(left) = &mut self.newest_left {
+                    *left -= 1;
+                }
+                return Ok(());
+            }
+            self.at = 0;
+            self.batch = None; // Before the next: its memory is given back.
+            self.batch = self.feed.next()?;
+            if self.batch.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn is_wanted(&self, known: &Known, chunk: &Chunk, row: usize) -> bool {
+        let number = chunk.columns.numbers[row];
+        let is_given = self.given == Some((known.identity, chunk.life, number));
+        let is_newest = known.newest == Some((chunk.life, number));
+        !is_given && (self.newest_left.is_none() || is_newest)
+    }
+
+    fn row(&self) -> Option<(&Known, &Chunk, usize)> {
+        let (chunk, row) = self.batch.as_ref()?.row(self.at)?;
+        Some((self.reading.series.get(chunk.series)?, chunk, row))
+    }
+
+    pub(crate) fn column(&self, context: &mut Context, column: &Column, now_ns: i64) -> Result<()> {
+        let Some((known, chunk, row)) = self.row() else {
+            return context.set_result(Null);
+        };
+        let columns = &chunk.columns;
+        match column {
+            Column::Ts => context.set_result(columns.ts[row]),
+            Column::Value => match &columns.values {
+                Values::Int(values) => context.set_result(values[row]),
+                Values::Float(values) => context.set_result(values[row]),
+                Values::Bool(values) => context.set_result(values[row]),
+                Values::Text(values) => context.set_result(&*values[row]),
+            },
+            Column::Quality => context.set_result(columns.quality[row].as_str()),
+            Column::Error => context.set_result(f64::from(columns.error[row])),
+            Column::Node => context.set_result(&*known.node),
+            Column::Newest => {
+                let this = (chunk.life, columns.numbers[row]);
+                context.set_result(known.newest == Some(this))
+            }
+            Column::Label(label) => context.set_result(known.descriptor.labels.get(label)),
+            Column::Looked => context.set_result(known.looked_ns(columns.ts[row])),
+            Column::AgeNs => {
+                let looked_ns = known.looked_ns(columns.ts[row]);
+                context.set_result(now_ns.saturating_sub(looked_ns))
+            }
+            Column::Unit => context.set_result(known.descriptor.unit.as_str()),
+        }
+    }
+
+    pub(crate) fn rowid(&self) -> i64 {
+        self.row().map_or(0, |(known, chunk, row)| {
+            row_id(known.identity, chunk.life, chunk.columns.numbers[row])
+        })
+    }
+}

@@ -1,0 +1,71 @@
+//! Bytes that scans hold outside of SQLite's heap, counted against the limit of the statement.
+//!
+//! It stands alone because every scan claims what it holds, on whichever thread it copies.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Counts what scans hold in memory of our own, beside SQLite's heap.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    used: AtomicUsize,
+    max: AtomicUsize,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        let max = barograph_model::SqlLimits::default().memory_bytes_max;
+        Self {
+            used: AtomicUsize::new(0),
+            max: AtomicUsize::new(max),
+        }
+    }
+}
+
+impl Memory {
+    /// Sets the bound for the scans to come.
+    #[cfg(feature = "bundled")]
+    pub(crate) fn set_max(&self, bytes: usize) {
+        self.max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// A claim of nothing yet.
+    pub(crate) fn claim(self: &Arc<Self>) -> Claim {
+        Claim {
+            memory: Arc::clone(self),
+            bytes: 0,
+        }
+    }
+}
+
+/// Bytes that one scan holds; given back when it ends.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    memory: Arc<Memory>,
+    bytes: usize,
+}
+
+impl Claim {
+    /// Holds `bytes` instead of what it held before.
+    pub(crate) fn set(&mut self, bytes: usize) -> rusqlite::Result<()> {
+        if bytes == self.bytes {
+            return Ok(()); // As most rows of a scan find it.
+        }
+        self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.bytes = bytes;
+        let used = self.memory.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let max = self.memory.max.load(Ordering::Relaxed);
+        if used > max {
+            return Err(crate::error::too_large(format!(
+                "the scans hold {used} bytes of {max}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,273 @@
+//! The past of streams without SQL: what PromQL and the history endpoint of the server read, and the
+//! clients.
+//!
+//! It stands alone because it has the seam's types ([`Past`]) and no SQLite; how rings, log and Parquet
+//! become one is in `reading`, as for the tables.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use barograph_archive::{ArchiveError, Chunk};
+use barograph_model::{
+    Buckets, Clock, Columns, Past, PastRequest, PastSeries, Span, SqlFault, SqlFaultKind,
+};
+use barograph_stream::RunDir;
+
+use crate::QueryError;
+use crate::asof::{append, sorted};
+use crate::fault::fault;
+use crate::live::Live;
+use crate::reading::{Known, Reading, Wanted, select};
+use crate::snapshot::Snapshot;
+
+/// Reads the past of a run directory's streams, from any thread.
+pub struct PastReader {
+    live: Live,
+}
+
+impl std::fmt::Debug for PastReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PastReader")
+            .field("run_dir", &self.live.run_dir())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The newest samples of one series within a span.
+#[derive(Clone, Debug)]
+pub struct Newest {
+    /// Whose.
+    pub series: PastSeries,
+    /// Whether the stream is there now.
+    pub is_living: bool,
+    /// In order of time.
+    pub columns: Columns,
+    /// Older samples of the span that the bound left out.
+    pub left_out: usize,
+}
+
+impl PastReader {
+    /// Maps the segment; the archive is that of its agent.
+    pub fn open(run_dir: &RunDir, clock: Arc<dyn Clock>) -> Result<Self, QueryError> {
+        let live = Live::open(run_dir, clock)?;
+        Ok(Self { live })
+    }
+
+    /// Reads an archive by itself, or beside the rings of a run directory.
+    #[doc(hidden)]
+    pub fn over(
+        run_dir: Option<&RunDir>,
+        views: crate::Views,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, QueryError> {
+        let live = Live::over(run_dir, Some(views), clock)?;
+        Ok(Self { live })
+    }
+
+    /// Most threads that one read over much history may use (2, unless said otherwise).
+    #[must_use]
+    pub fn with_threads(self, threads: usize) -> Self {
+        self.live.set_threads(threads);
+        self
+    }
+
+    /// The newest samples of the span, at most `samples_max` over all series: by name, labels and node,
+    /// each takes what those before it leave. Living streams are there even without a sample.
+    pub fn newest(
+        &self,
+        wanted: Wanted<'_>,
+        span: Span,
+        samples_max: usize,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<Newest>, SqlFault> {
+        let (reading, snapshot) = self.take(wanted)?;
+        let order = order(&reading);
+        let mut kept = Kept::new(&reading, samples_max);
+        let all = |chunk: Chunk| {
+            kept.add(&chunk, &order);
+            Ok(true)
+        };
+        reading.each(span, cancel, &mut { all }).map_err(told)?;
+        let Kept {
+            mut columns, seen, ..
+        } = kept;
+        let mut room = samples_max;
+        let mut found = Vec::new();
+        for series in order {
+            let known = &reading.series[series];
+            let all = sorted(std::mem::replace(&mut columns[series], empty(known)));
+            let fits = all.len().min(room);
+            if seen[series] == 0 && known.stream.is_none() {
+                continue;
+            }
+            let first = all.len() - fits;
+            room -= fits;
+            found.push(Newest {
+                series: past_series(known, &reading, &snapshot),
+                is_living: known.stream.is_some(),
+                columns: select(&all, |row| row >= first),
+                left_out: seen[series] - fits,
+            });
+        }
+        Ok(found)
+    }
+
+    fn take(&self, wanted: Wanted<'_>) -> Result<(Reading, Arc<Snapshot>), SqlFault> {
+        // Notices an agent that was replaced.
+        let snapshot = self.live.attend()?;
+        Ok((Reading::take(&self.live, wanted)?, snapshot))
+    }
+}
+
+impl Past for PastReader {
+    fn series(&self, request: &PastRequest<'_>) -> Result<Vec<PastSeries>, SqlFault> {
+        let (reading, snapshot) = self.take(request.wanted)?;
+        let series = order(&reading).into_iter();
+        let series = series.map(|at| past_series(&reading.series[at], &reading, &snapshot));
+        Ok(series.filter(|s| s.known.meets(&request.span)).collect())
+    }
+
+    fn read(&self, request: &PastRequest<'_>) -> Result<Vec<(PastSeries, Columns)>, SqlFault> {
+        let (reading, snapshot) = self.take(request.wanted)?;
+        let mut all: Vec<Columns> = reading.series.iter().map(empty).collect();
+        let mut count = 0;
+        let is_whole = reading.each(request.span, request.cancel, &mut |chunk| {
+            count += chunk.columns.len();
+            append(&mut all[chunk.series], &chunk.columns);
+            Ok(count <= request.samples_max)
+        });
+        if !is_whole.map_err(told)? {
+            return Err(too_many("samples", request.samples_max));
+        }
+        let found = order(&reading).into_iter().filter_map(|series| {
+            let known = &reading.series[series];
+            let columns = sorted(std::mem::replace(&mut all[series], empty(known)));
+            let is_there = !columns.is_empty();
+            is_there.then(|| (past_series(known, &reading, &snapshot), columns))
+        });
+        Ok(found.collect())
+    }
+
+    fn buckets(
+        &self,
+        request: &PastRequest<'_>,
+        step_ns: i64,
+    ) -> Result<Vec<(PastSeries, Buckets)>, SqlFault> {
+        if step_ns <= 0 {
+            let message = "the step must be a positive number of nanoseconds";
+            return Err(fault(SqlFaultKind::Statement, message));
+        }
+        let (reading, snapshot) = self.take(request.wanted)?;
+        let threads = self.live.threads();
+        let found = reading.buckets(request.span, step_ns, threads, request.cancel);
+        let mut found = found.map_err(told)?;
+        if found.iter().map(Buckets::len).sum::<usize>() > request.samples_max {
+            return Err(too_many("buckets", request.samples_max));
+        }
+        let all = order(&reading).into_iter().filter_map(|series| {
+            let known = &reading.series[series];
+            let none = Buckets::new(known.descriptor.value_type);
+            let buckets = std::mem::replace(&mut found[series], none);
+            let is_there = !buckets.is_empty();
+            is_there.then(|| (past_series(known, &reading, &snapshot), buckets))
+        });
+        Ok(all.collect())
+    }
+}
+
+/// What `newest` keeps while it reads: somewhat more than fits, so that it cuts seldom.
+struct Kept {
+    columns: Vec<Columns>,
+    /// Samples of each series, also those that were cut.
+    seen: Vec<usize>,
+    count: usize,
+    samples_max: usize,
+}
+
+impl Kept {
+    fn new(reading: &Reading, samples_max: usize) -> Self {
+        Self {
+            columns: reading.series.iter().map(empty).collect(),
+            seen: vec![0; reading.series.len()],
+            count: 0,
+            samples_max,
+        }
+    }
+
+    fn add(&mut self, chunk: &Chunk, order: &[usize]) {
+        /// Below this a cut is not worth its time.
+        const SLACK: usize = 100_000;
+        append(&mut self.columns[chunk.series], &chunk.columns);
+        self.seen[chunk.series] += chunk.columns.len();
+        self.count += chunk.columns.len();
+        if self.count <= self.samples_max.saturating_mul(2).saturating_add(SLACK) {
+            return;
+        }
+        // The room of a series only shrinks as those before it grow: what does not fit now never will.
+        let mut room = self.samples_max;
+        self.count = 0;
+        for &series in order {
+            let all = &mut self.columns[series];
+            let fits = all.len().min(room);
+            room -= fits;
+            if fits < all.len() {
+                let ordered = sorted(std::mem::replace(all, Columns::new(all.values.value_type())));
+                let first = ordered.len() - fits;
+                *all = select(&ordered, |row| row >= first);
+            }
+            self.count += fits;
+        }
+    }
+}
+
+fn empty(known: &Known) -> Columns {
+    Columns::new(known.descriptor.value_type)
+}
+
+/// The series by name, labels and node.
+fn order(reading: &Reading) -> Vec<usize> {
+    let key = |&at: &usize| {
+        let known = &reading.series[at];
+        (&known.descriptor.name, &known.descriptor.labels, &known.node)
+    };
+    let mut order: Vec<usize> = (0..reading.series.len()).collect();
+    order.sort_by(|a, b| key(a).cmp(&key(b)));
+    order
+}
+
+fn past_series(known: &Known, reading: &Reading, snapshot: &Snapshot) -> PastSeries {
+    let tail = reading.oldest_of_tail(known);
+    let mut span = known.archived.unwrap_or(Span {
+        from: tail.unwrap_or(i64::MAX),
+        to: i64::MIN,
+    });
+    span.from = span.from.min(tail.unwrap_or(i64::MAX));
+    let mut interval_ns = 0;
+    if let Some(stream) = &known.stream {
+        if tail.is_some() || known.archived.is_some() {
+            span.to = span.to.max(stream.looked_ns(span.from));
+        }
+        let segment = snapshot.segment.as_ref();
+        interval_ns = segment.map_or(0, |segment| segment.interval_ns(&stream.entry));
+    }
+    PastSeries {
+        node: Arc::clone(&known.node),
+        descriptor: Arc::clone(&known.descriptor),
+        known: span,
+        interval_ns,
+    }
+}
+
+fn too_many(what: &str, most: usize) -> SqlFault {
+    let message = format!("there are more than {most} {what}: ask for a shorter span, fewer series or a longer step");
+    fault(SqlFaultKind::Limit, message)
+}
+
+fn told(error: QueryError) -> SqlFault {
+    match error {
+        QueryError::Archive(ArchiveError::Cancelled) => {
+            fault(SqlFaultKind::Cancelled, "the read was cancelled by its asker")
+        }
+        other => other.into(),
+    }
+}

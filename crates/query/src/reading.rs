@@ -1,0 +1,312 @@
+//! One reading of series over rings, log and Parquet: each sample once.
+//!
+//! The archive wins, the ring completes (docs/design/0003-history.md): the rings are copied first, then
+//! the archive's view is taken, and of a ring only the samples beyond the view count. What lies in
+//! between was appended after the copy, and belongs to the next reading.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use barograph_archive::{Archived, ArchiveError, Chunk, View};
+use barograph_model::{Buckets, Columns, Descriptor, SeriesId, Span};
+
+use crate::QueryError;
+use crate::buckets::{self, merge};
+use crate::live::Live;
+use crate::stream::{Stream, identity};
+
+/// Which series are meant, by node and descriptor.
+pub(crate) type Wanted<'a> = &'a dyn Fn(&str, &Descriptor) -> bool;
+
+/// A series of a reading.
+pub(crate) struct Known {
+    pub(crate) node: Arc<str>,
+    pub(crate) descriptor: Arc<Descriptor>,
+    /// Of the series on its node, for row ids.
+    pub(crate) identity: u64,
+    /// The times that the archive knows of it.
+    pub(crate) archived: Option<Span>,
+    /// When it lives.
+    pub(crate) stream: Option<Arc<Stream>>,
+    /// Life and number of its newest sample: of a living one, or, in an archive by itself, of any.
+    pub(crate) newest: Option<(i64, u64)>,
+}
+
+impl Known {
+    /// When its resource was last looked at, for a sample of this time.
+    pub(crate) fn looked_ns(&self, ts: i64) -> i64 {
+        match (&self.stream, self.archived) {
+            (Some(stream), _) => stream.looked_ns(ts),
+            (None, archived) => archived.map_or(ts, |span| span.to.max(ts)),
+        }
+    }
+}
+
+/// Some series at one moment. Chunks name them by their index here.
+pub(crate) struct Reading {
+    pub(crate) series: Vec<Known>,
+    view: Option<Arc<View>>,
+    /// Indexes into the view's series; those are the first of `series`, in the same order.
+    archived: Vec<usize>,
+    /// What the rings hold beyond the archive, by series.
+    tails: Vec<Chunk>,
+}
+
+impl Reading {
+    /// Takes the series that are wanted, ended ones too.
+    pub(crate) fn take(live: &Live, wanted: Wanted<'_>) -> Result<Self, QueryError> {
+        // First, so that of the rings only what is newer has to be copied.
+        let before = live.past()?;
+        let snapshot = live.current()?;
+        let is_wanted = |s: &&Arc<Stream>| wanted(&s.node, &s.entry.descriptor);
+        let streams: Vec<Arc<Stream>> = snapshot.streams.iter().filter(is_wanted).cloned().collect();
+        let reached = Reached::of(before.as_deref(), wanted);
+        let mut scratch = Vec::new();
+        let copies: Vec<Option<(Columns, u64)>> = streams
+            .iter()
+            .map(|stream| stream.tail(reached.after(stream), &mut scratch))
+            .collect();
+
+        let view = live.past()?;
+        let reached = match (&before, &view) {
+            (Some(before), Some(view)) if Arc::ptr_eq(before, view) => reached,
+            _ => Reached::of(view.as_deref(), wanted),
+        };
+        let series = view.as_deref().map_or(&[][..], View::series);
+        let alone = live.is_archive_alone();
+        let mut reading = Self {
+            series: Vec::new(),
+            archived: reached.indexes.clone(),
+            tails: Vec::new(),
+            view: view.clone(),
+        };
+        for one in reached.indexes.iter().map(|&i| &series[i]) {
+            let Archived { life, number } = one.archived;
+            reading.series.push(Known {
+                node: Arc::clone(&one.node),
+                descriptor: Arc::clone(&one.descriptor),
+                identity: identity(&one.node, &one.id),
+                archived: Some(one.known),
+                stream: None,
+                newest: (alone && number > 0).then_some((life, number)),
+            });
+        }
+        for (stream, copy) in streams.into_iter().zip(copies) {
+            let position = reached.position(&stream).unwrap_or(reading.series.len());
+            if position == reading.series.len() {
+                reading.series.push(Known {
+                    node: Arc::clone(&stream.node),
+                    descriptor: Arc::clone(&stream.descriptor),
+                    identity: stream.identity,
+                    archived: None,
+                    stream: None,
+                    newest: None,
+                });
+            }
+            if let Some((columns, newest)) = copy {
+                let life = stream.life();
+                reading.series[position].newest = Some((life, newest));
+                let columns = beyond(columns, reached.after(&stream));
+                if !columns.is_empty() {
+                    reading.tails.push(Chunk {
+                        series: position,
+                        life,
+                        columns,
+                    });
+                }
+            }
+            reading.series[position].stream = Some(stream);
+        }
+        Ok(reading)
+    }
+
+    /// The stretches of time that the archive can give one by one in order, oldest first.
+    pub(crate) fn stretches(&self, span: Span) -> Vec<Span> {
+        match &self.view {
+            Some(view) if !self.archived.is_empty() => view.stretches(span),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The ends of the rings, within the span.
+    pub(crate) fn tails(&self, span: Span) -> impl Iterator<Item = Chunk> {
+        self.tails.iter().filter_map(move |tail| within(tail, span))
+    }
+
+    /// The time of the oldest sample that only the ring of this series has.
+    #[cfg(feature = "bundled")]
+    pub(crate) fn oldest_of_tail(&self, known: &Known) -> Option<i64> {
+        let is_of = |tail: &&Chunk| std::ptr::eq(&raw const self.series[tail.series], known);
+        let times = self.tails.iter().find(is_of)?.columns.ts.iter();
+        times.min().copied()
+    }
+
+    /// Whether anything is to be read from the archive.
+    pub(crate) fn is_archived(&self) -> bool {
+        !self.archived.is_empty()
+    }
+
+    /// Hands the archive's chunks within the span to `take`, until it returns `false`. Chunks of a
+    /// series and life come in the order of their numbers.
+    pub(crate) fn each_archived(
+        &self,
+        span: Span,
+        cancel: &AtomicBool,
+        take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
+    ) -> Result<bool, QueryError> {
+        self.each_of(&self.archived, span, cancel, take)
+    }
+
+    /// As [`Self::each_archived`], of the first series only: those at these positions, ascending.
+    pub(crate) fn each_at(
+        &self,
+        positions: &[usize],
+        span: Span,
+        cancel: &AtomicBool,
+        take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
+    ) -> Result<bool, QueryError> {
+        let indexes = positions.iter().filter_map(|&at| self.archived.get(at));
+        let indexes: Vec<usize> = indexes.copied().collect();
+        self.each_of(&indexes, span, cancel, take)
+    }
+
+    fn each_of(
+        &self,
+        indexes: &[usize],
+        span: Span,
+        cancel: &AtomicBool,
+        take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
+    ) -> Result<bool, QueryError> {
+        let Some(view) = self.view.as_ref().filter(|_| !indexes.is_empty()) else {
+            return Ok(true);
+        };
+        for chunk in view.scan(indexes, span, cancel) {
+            let mut chunk = chunk?;
+            let Ok(series) = self.archived.binary_search(&chunk.series) else {
+                continue; // Not asked for.
+            };
+            chunk.series = series;
+            if !chunk.columns.is_empty() && !take(chunk)? {
+                return Ok(false);
+            }
+        }
+        if cancel.load(Ordering::Relaxed) {
+            return Err(ArchiveError::Cancelled.into());
+        }
+        Ok(true)
+    }
+
+    /// All chunks within the span: the archive's, then the ends of the rings.
+    pub(crate) fn each(
+        &self,
+        span: Span,
+        cancel: &AtomicBool,
+        take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
+    ) -> Result<bool, QueryError> {
+        if !self.each_archived(span, cancel, take)? {
+            return Ok(false);
+        }
+        for tail in self.tails(span) {
+            if !take(tail)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The series by buckets of `step_ns`; those with nothing in the span have none.
+    pub(crate) fn buckets(
+        &self,
+        span: Span,
+        step_ns: i64,
+        threads: usize,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<Buckets>, QueryError> {
+        let empty = |known: &Known| Buckets::new(known.descriptor.value_type);
+        let mut all: Vec<Buckets> = self.series.iter().map(empty).collect();
+        if let Some(view) = self.view.as_ref().filter(|_| self.is_archived()) {
+            let found = view.buckets(&self.archived, span, step_ns, threads, cancel)?;
+            for (index, buckets) in found {
+                if let Ok(series) = self.archived.binary_search(&index) {
+                    all[series] = buckets;
+                }
+            }
+        }
+        for tail in self.tails(span) {
+            let buckets = &mut all[tail.series];
+            *buckets = merge(buckets, &buckets::of(&tail.columns, step_ns));
+        }
+        Ok(all)
+    }
+}
+
+/// Up to where the archive holds the wanted series.
+struct Reached {
+    /// Indexes into the view's series.
+    indexes: Vec<usize>,
+    known: HashMap<(Arc<str>, SeriesId), (usize, Archived)>,
+}
+
+impl Reached {
+    fn of(view: Option<&View>, wanted: Wanted<'_>) -> Self {
+        let mut reached = Self {
+            indexes: Vec::new(),
+            known: HashMap::new(),
+        };
+        let series = view.map_or(&[][..], View::series);
+        for (index, one) in series.iter().enumerate() {
+            if wanted(&one.node, &one.descriptor) {
+                let known = (reached.indexes.len(), one.archived);
+                reached.known.insert((Arc::clone(&one.node), one.id), known);
+                reached.indexes.push(index);
+            }
+        }
+        reached
+    }
+
+    fn get(&self, stream: &Stream) -> Option<&(usize, Archived)> {
+        self.known.get(&(Arc::clone(&stream.node), stream.entry.series))
+    }
+
+    fn position(&self, stream: &Stream) -> Option<usize> {
+        self.get(stream).map(|(position, _)| *position)
+    }
+
+    /// The number in the stream's life up to which the archive has it.
+    fn after(&self, stream: &Stream) -> u64 {
+        match self.get(stream) {
+            Some((_, archived)) if archived.life == stream.life() => archived.number,
+            Some((_, archived)) if archived.life > stream.life() => u64::MAX,
+            _ => 0,
+        }
+    }
+}
+
+/// The rows beyond a number.
+fn beyond(columns: Columns, after: u64) -> Columns {
+    if columns.numbers.first().is_none_or(|first| *first > after) {
+        return columns;
+    }
+    select(&columns, |row| columns.numbers[row] > after)
+}
+
+fn within(chunk: &Chunk, span: Span) -> Option<Chunk> {
+    let columns = select(&chunk.columns, |row| span.holds(chunk.columns.ts[row]));
+    (!columns.is_empty()).then_some(Chunk {
+        series: chunk.series,
+        life: chunk.life,
+        columns,
+    })
+}
+
+/// The rows that are taken.
+pub(crate) fn select(columns: &Columns, takes: impl Fn(usize) -> bool) -> Columns {
+    let mut selected = Columns::new(columns.values.value_type());
+    for row in (0..columns.len()).filter(|&row| takes(row)) {
+        if let (Some(sample), Some(number)) = (columns.sample(row), columns.numbers.get(row)) {
+            selected.push(*number, &sample);
+        }
+    }
+    selected
+}
