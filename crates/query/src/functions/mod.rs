@@ -146,8 +146,7 @@ pub(crate) fn selector(arguments: &Arguments) -> Result<Selector> {
 
 /// The series that a pattern matches.
 pub(crate) fn matching(live: &Live, selector: &Selector) -> Result<Reading> {
-    let wanted =
-        |_: &str, d: &Descriptor| selector.matches(d.name.as_str(), &d.labels);
+    let wanted = |_: &str, d: &Descriptor| selector.matches(d.name.as_str(), &d.labels);
     Reading::take(live, &wanted).map_err(failed)
 }
 
