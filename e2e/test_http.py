@@ -58,12 +58,17 @@ def test_history(live: Agent) -> None:
     path = "/api/v1/history?match=agent.cpu.seconds"
     eventually(lambda: len(live.get(path).json[0]["ts"]) > 2, "some samples")
     (series,) = live.get(path).json
-    assert set(series) == {"name", "labels", "unit", "kind", "interval_ns", "ts", "value", "quality"}
+    assert set(series) == {"name", "labels", "node", "unit", "kind", "interval_ns", "ts", "value", "quality"}
     assert len(series["ts"]) == len(series["value"]) == len(series["quality"])
     assert series["ts"] == sorted(series["ts"])
     first, second = series["ts"][:2]
     (part,) = live.get(f"{path}&start={first}&stop={second}").json
     assert part["ts"] == [first]
+    (buckets,) = live.get(f"{path}&start=-1h&step=1h").json
+    assert sum(buckets["count"]) >= len(series["ts"])
+    assert buckets["min"][0] <= buckets["mean"][0] <= buckets["max"][-1]
+    (few,) = live.get(f"{path}&start=-1h&points=60").json
+    assert few["step_ns"] == 120 * 10**9, "an hour may begin inside a minute"
 
 
 def test_sources(fixed: Agent) -> None:

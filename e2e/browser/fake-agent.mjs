@@ -7,13 +7,16 @@ import { createServer } from "node:http";
 import { readFile } from "node:fs/promises";
 import { dirname, extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { insightsOf, sourcesOf, streamsOf } from "./scenarios.mjs";
+import { archiveOf, insightsOf, sourcesOf, streamsOf } from "./scenarios.mjs";
 
 const DIST = join(dirname(fileURLToPath(import.meta.url)), "../../web/dist");
 const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8" };
 /** What the real agent sends with the page. */
 const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const HISTORY_MS = 15 * 60_000;
+/** How far back the archive goes, and when in it the node was off. */
+const ARCHIVE_MS = 12 * 86_400_000;
+const OFF_MS = [[9 * 3_600_000, 7 * 3_600_000], [5.5 * 86_400_000, 4 * 86_400_000]];
 export const TOKEN = "fake-control-token";
 const ns = (ms) => Number(`${Math.round(ms)}000000`);
 
@@ -66,7 +69,7 @@ async function handle(state, request, response) {
     case "/api/v1/status": return json(statusOf(state));
     case "/api/v1/streams": return json(chosen().map(describe));
     case "/api/v1/latest": return json(chosen().map((s) => latestOf(s, Date.now())));
-    case "/api/v1/history": return json(chosen().map((s) => historyOf(s, Number(url.searchParams.get("start") ?? 0) / 1e6)));
+    case "/api/v1/history": return url.searchParams.has("points") || url.searchParams.has("step") ? json(chosen().map((s) => bucketsOf(s, url.searchParams))) : json(chosen().map((s) => historyOf(s, Number(url.searchParams.get("start") ?? 0) / 1e6)));
     case "/api/v1/watch": return watch(chosen(), request, response);
     case "/api/v1/sources": return json(sourcesOf(state.scenario));
     case "/api/v1/insights": return request.method === "POST" ? change(state, request, response, json) : json(state.insights);
@@ -93,6 +96,7 @@ function statusOf(state) {
   return {
     node: "lab-3", version: "0.1.0", incarnation: "0", pid: 1, started_ts: ns(state.start), now_ts: ns(Date.now()), streams: state.streams.length,
     streams_max: 16384, samples: 812_000, sources_up: 6, sources: 7, run_dir: "/dev/shm/barograph-1000", http: "127.0.0.1:7070",
+    archive: archiveOf(state.scenario, Date.now() - ARCHIVE_MS),
   };
 }
 
@@ -126,6 +130,33 @@ function historyOf(s, from) {
     out.ts.push(ns(sample.ts));
     out.value.push((last = sample.value));
     out.quality.push(s.quality);
+  }
+  return out;
+}
+
+/** Steps that `points` chooses from, in seconds. */
+const LADDER_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+/** Looks that a bucket is made of. */
+const LOOKS_A_BUCKET = 12;
+
+/** Buckets from the function that the stream is; none where the node was off, or before it was kept. */
+function bucketsOf(s, params) {
+  const now = Date.now();
+  const [from, to] = ["start", "stop"].map((name) => Number(params.get(name)) / 1e6);
+  const fits = (step) => Math.floor((to - 1) / step) - Math.floor(from / step) + 1 <= Number(params.get("points"));
+  const step = params.has("step") ? Number(params.get("step").replace("ms", "")) : LADDER_S.map((seconds) => seconds * 1000).find(fits);
+  const out = { name: s.name, labels: s.labels, node: "lab-3", unit: s.unit, kind: s.kind, interval_ns: s.interval_ms * 1e6, step_ns: step * 1e6, ts: [], count: [], min: [], max: [], mean: [], last: [] };
+  const kept = (t) => t > now - ARCHIVE_MS && t <= lookOf(s, now) && !OFF_MS.some(([before, until]) => t > now - before && t < now - until);
+  for (let start = Math.floor(from / step) * step; start < to; start += step) {
+    const looks = Array.from({ length: LOOKS_A_BUCKET }, (_, i) => start + (i * step) / LOOKS_A_BUCKET).filter(kept);
+    if (looks.length === 0) continue;
+    const values = looks.map((t) => Number(s.at(t)));
+    out.ts.push(ns(start));
+    out.count.push(Math.ceil((looks.length / LOOKS_A_BUCKET) * (step / s.interval_ms)));
+    out.min.push(Math.min(...values));
+    out.max.push(Math.max(...values));
+    out.mean.push(values.reduce((sum, v) => sum + v, 0) / values.length);
+    out.last.push(values.at(-1));
   }
   return out;
 }

@@ -188,3 +188,14 @@ export function insightsOf(scenario) {
     one("availability", "SELECT count(value) FROM node_up_flag", ["node.up.flag"], "1", 0, { state: "waiting", reason: "no stream node.up.flag yet", evaluations: 0 }),
   ];
 }
+
+/** What the agent says of its archive: the calm one is as it should be, the broken one has a full disk. */
+export function archiveOf(scenario, since) {
+  const broken = scenario === "broken";
+  return {
+    dir: "/var/lib/barograph/archive", bytes: 1_316_000_000, log_bytes: 21_400_000, files: 1152, samples: 812_000,
+    oldest_ts: Number(`${Math.round(since)}000000`), waiting_bytes: broken ? 8_300_000 : 0,
+    losses: { overflow_samples: broken ? 41_200 : 0, failed_samples: 0, torn_bytes: scenario === "busy" ? 4096 : 0, shed_samples: 0, corrupt_files: 0 },
+    trouble: broken ? "cannot write /var/lib/barograph/archive/nodes/lab-3/log/0000000000000412.log: No space left on device: free some, or lower archive.bytes_max" : "",
+  };
+}

@@ -203,3 +203,102 @@ test("zoom by dragging pauses, and live goes on", () =>
     await page.locator(".tools .cursor-time", { hasText: "live" }).waitFor();
     assert.deepEqual(complaints, []);
   }));
+
+/** The columns of a chart that bear nothing but paper, as stretches of it: [share from, share to]. */
+function bare(page) {
+  return page.locator(".chart canvas").first().evaluate((element) => {
+    const { width, height } = element;
+    const { data } = element.getContext("2d").getImageData(0, 0, width, height);
+    // Ink and its band are the only blue there is.
+    const isInk = (at) => data[at + 3] > 20 && data[at + 2] - data[at] > 24;
+    const columns = Array.from({ length: width }, (_, x) => Array.from({ length: height }, (__, y) => (y * width + x) * 4).some(isInk));
+    const first = columns.indexOf(true);
+    const last = columns.lastIndexOf(true);
+    const stretches = [];
+    let from = -1;
+    columns.forEach((inked, x) => {
+      if (!inked && from < 0) from = x;
+      if (inked && from >= 0) {
+        if (x - from > 4) stretches.push([from / width, x / width]);
+        from = -1;
+      }
+    });
+    return { first: first / width, last: last / width, stretches };
+  });
+}
+
+const VDA = encodeURIComponent("disk.busy.ratio{device=vda}");
+
+test("a day of the past: a band with its gap, and the live tail at its end", () =>
+  withAgent({ scenario: "calm" }, `#/streams?pin=${VDA}&span=24h`, async (page, agent, complaints) => {
+    await page.getByText("5 min a bucket").waitFor();
+    assert.equal(await page.getByRole("button", { name: "24 h" }).getAttribute("aria-pressed"), "true");
+    await page.waitForTimeout(1500);
+    const { last, stretches } = await bare(page);
+    assert.ok(last > 0.9, `the ink ends at ${last.toFixed(2)}: the live tail is missing`);
+    const gaps = stretches.filter(([from, to]) => to - from > 0.05 && from > 0.1);
+    assert.equal(gaps.length, 1, `the node was off once: ${JSON.stringify(stretches)}`);
+    const asked = agent.state.seen.filter((path) => path.includes("points="));
+    assert.equal(asked.length, 1, "the whole is asked for once");
+    assert.match(asked[0], /history\?match=disk\.busy\.ratio%7Bdevice%3Dvda%7D&start=\d+&stop=\d+&points=600$/);
+    const box = await page.locator(".chart .u-over").boundingBox();
+    await page.mouse.move(box.x + box.width * 0.2, box.y + 40);
+    await page.locator(".legend-table td", { hasText: /mean of 300/ }).waitFor();
+    assert.match(await page.locator(".legend-table td.num").first().innerText(), /% \(.+ % to .+ %\)/);
+    await page.mouse.move(box.x + box.width * 0.66, box.y + 40);
+    await page.locator(".legend-table td", { hasText: /^gap$/ }).waitFor();
+    assert.deepEqual(complaints, []);
+  }));
+
+test("out to months and in to minutes: buttons, dragging, keys, and the address keeps the span", () =>
+  withAgent({ scenario: "calm" }, `#/streams?pin=${VDA}`, async (page, agent, complaints) => {
+    await page.locator(".chart canvas").waitFor();
+    assert.equal(agent.state.seen.some((path) => path.includes("points=")), false, "memory is enough for five minutes");
+    await page.getByRole("button", { name: "30 d" }).click();
+    await page.getByText("2 h a bucket").waitFor();
+    assert.match(page.url(), /span=30d/);
+    const box = await page.locator(".chart .u-over").boundingBox();
+    await page.mouse.move(box.x + box.width * 0.9, box.y + 40);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width * 0.95, box.y + 60, { steps: 4 });
+    await page.mouse.up();
+    await page.getByText(/paused at .+, 5 min a bucket/).waitFor();
+    await page.locator(".charts").focus();
+    await page.keyboard.press("-");
+    await page.getByText(/paused at .+, 10 min a bucket/).waitFor();
+    const before = await page.locator(".tools .cursor-time").innerText();
+    await page.keyboard.press("ArrowLeft");
+    await page.waitForFunction((text) => document.querySelector(".tools .cursor-time").innerText !== text, before);
+    await page.keyboard.press("Escape");
+    await page.getByText("live, 2 h a bucket").waitFor();
+    await page.keyboard.press("+");
+    assert.match(page.url(), /span=7d/);
+    const link = page.url();
+    await page.goto("about:blank");
+    await page.goto(link);
+    await page.getByText("30 min a bucket").waitFor();
+    assert.deepEqual(complaints, []);
+  }));
+
+test("an archive that cannot be asked says so, and memory is still drawn", () =>
+  withAgent({ scenario: "calm" }, `#/streams?pin=${VDA}`, async (page) => {
+    await page.locator(".chart canvas").waitFor();
+    await page.route(/points=/, (route) => route.fulfill({ status: 422, contentType: "application/json", body: JSON.stringify({ error: { kind: "limit", message: "more than 1000000 samples: narrow match" } }) }));
+    await page.getByRole("button", { name: "24 h" }).click();
+    await page.getByRole("alert").filter({ hasText: "narrow match" }).waitFor();
+    await page.locator(".chart canvas").waitFor();
+  }));
+
+test("Doctor: the archive in a line, and its trouble in red", async () => {
+  await withAgent({ scenario: "calm" }, "#/doctor", async (page, _agent, complaints) => {
+    await page.getByText(/History since .+\(12 d\): 1\.23 GiB in 1,152 files/).waitFor();
+    await page.getByText(/Nothing was lost/).waitFor();
+    assert.deepEqual(complaints, []);
+  });
+  await withAgent({ scenario: "broken" }, "#/doctor", async (page) => {
+    const trouble = page.locator(".archive .note.bad");
+    await trouble.waitFor();
+    assert.match(await trouble.innerText(), /No space left on device: free some/);
+    assert.match(await page.locator(".archive .some").innerText(), /41,200 samples that came faster/);
+  });
+});

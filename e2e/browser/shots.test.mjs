@@ -14,6 +14,7 @@ const QUERY = "SELECT ts, device, value AS busy FROM disk_busy_ratio\nORDER BY t
 const VIEWS = {
   now: ["#/now", ".strip .scale"],
   streams: [`#/streams?${new URLSearchParams(PINS.map((pin) => ["pin", pin]))}`, ".legend-table td.num .value"],
+  past: [`#/streams?${new URLSearchParams([...PINS.map((pin) => ["pin", pin]), ["span", "24h"]])}`, ".legend-table td.num .value"],
   insights: ["#/insights", "button.insight .spark"],
   sql: [`#/sql?${new URLSearchParams({ q: QUERY })}`, ".result .chart canvas"],
   doctor: ["#/doctor", ".sources tbody"],
@@ -48,6 +49,7 @@ for (const scenario of ["calm", "busy", "broken"]) {
 
 /** What a reader would do before looking. */
 async function act(page, view, scenario, size) {
+  if (view === "past") await page.getByText(/min a bucket/).waitFor();
   if (view === "insights") await page.locator("button.insight", { hasText: "device.load.ratio" }).click();
   if (view === "now" && scenario === "busy" && size === "wide") {
     const box = await page.locator(".past canvas").nth(2).boundingBox();

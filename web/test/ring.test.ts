@@ -70,3 +70,26 @@ test("a held value is not known while the agent was silent", () => {
   assert.deepEqual(drawn([{ from: 3000, to: Infinity }], 1000, NaN), [[1000, 1000, 5]]);
   assert.deepEqual(drawn([{ from: 200, to: 500 }, { from: 20_000, to: 30_000 }], 9000, 10_000), [[1000, 9000, 5]]);
 });
+
+test("a sample that was taken after the last tick does not bridge the silence", () => {
+  const ring = new Ring();
+  // Heard last at 10.1 s; a sample of 10.137 s was found before the end; looked at again from 20 s on.
+  const silences = [{ from: 10_100, to: 20_000 }];
+  pushHeld(ring, silences, { ts: 9137, held: 9137, next: 10_137, value: 1, quality: 0 });
+  pushHeld(ring, silences, { ts: 10_137, held: 19_137, next: 20_137, value: 2, quality: 0 });
+  pushHeld(ring, silences, { ts: 20_137, held: 20_137, next: NaN, value: 3, quality: 0 });
+  const all = Array.from({ length: ring.length }, (_, i) => [ring.ts(i), ring.held(i), ring.value(i)]);
+  assert.deepEqual(all, [[9137, 9137, 1], [10_137, 10_137, 2], [20_000, 20_000, 2], [20_137, 20_137, 3]]);
+});
+
+test("a value found again after a silence is known from then on", () => {
+  const ring = new Ring();
+  ring.resume(500);
+  assert.equal(ring.length, 0);
+  ring.push(1000, 7, 2, 0.5);
+  ring.hold(2000);
+  ring.resume(9000);
+  ring.hold(9500);
+  const all = Array.from({ length: ring.length }, (_, i) => [ring.ts(i), ring.held(i), ring.value(i), ring.quality(i), ring.error(i)]);
+  assert.deepEqual(all, [[1000, 2000, 7, "predicted", 0.5], [9000, 9500, 7, "predicted", 0.5]]);
+});

@@ -190,6 +190,17 @@ impl View {
         Box::new(memory.chain(files))
     }
 
+    /// As [`Self::scan`], only what no Parquet file of [`Self::parts`] has: what is in the log (and, in
+    /// tests, in memory).
+    pub fn scan_log<'a>(
+        &'a self,
+        wanted: &'a [usize],
+        span: Span,
+        cancel: &'a AtomicBool,
+    ) -> Scan<'a> {
+        self.scan(wanted, span, cancel)
+    }
+
     /// The wanted series by buckets of `step_ns` (starts are multiples of it), from the coarsest tier
     /// whose buckets fit into the step and the span, raw where there is none; parts are read in parallel by at
     /// most `threads`. Indexes into [`Self::series`] with what they have; a tier's last value is that

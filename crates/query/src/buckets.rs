@@ -22,13 +22,19 @@ pub(crate) fn of(columns: &Columns, step_ns: i64) -> Buckets {
             numbers += 1;
         }
         let nan = Value::Float(f64::NAN);
-        let Some(last) = values().last() else { continue };
+        let Some(last) = values().last() else {
+            continue;
+        };
         buckets.ts.push(start(members[0]));
         buckets.count.push(members.len() as u64);
         let least = known().min_by(order).unwrap_or_else(|| nan.clone());
         buckets.min.push(&least);
         buckets.max.push(&known().max_by(order).unwrap_or(nan));
-        let mean = if numbers == 0 { f64::NAN } else { sum / numbers as f64 };
+        let mean = if numbers == 0 {
+            f64::NAN
+        } else {
+            sum / numbers as f64
+        };
         buckets.mean.push(mean);
         buckets.last.push(&last);
     }

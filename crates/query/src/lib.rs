@@ -53,11 +53,15 @@ mod fault;
 #[cfg(feature = "bundled")]
 mod guard;
 #[cfg(feature = "bundled")]
+mod moment;
+#[cfg(feature = "bundled")]
 mod pool;
 #[cfg(feature = "bundled")]
 mod reader;
 #[cfg(feature = "bundled")]
 mod rows;
+#[cfg(feature = "bundled")]
+mod table;
 #[cfg(feature = "bundled")]
 mod text;
 
@@ -70,8 +74,10 @@ pub use error::QueryError;
 pub use crate::{
     database::{Database, Prepared, RowView},
     guard::{SQL_BYTES_MAX, TEXT_RESULT_BYTES_MAX},
+    moment::Moment,
     pool::{PoolConfig, QueryPool},
     reader::{Newest, PastReader},
     rows::{Cell, Column, Field, Rows},
     source::Views,
+    table::Table,
 };

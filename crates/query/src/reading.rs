@@ -62,7 +62,8 @@ impl Reading {
         let before = live.past()?;
         let snapshot = live.current()?;
         let is_wanted = |s: &&Arc<Stream>| wanted(&s.node, &s.entry.descriptor);
-        let streams: Vec<Arc<Stream>> = snapshot.streams.iter().filter(is_wanted).cloned().collect();
+        let streams: Vec<Arc<Stream>> =
+            snapshot.streams.iter().filter(is_wanted).cloned().collect();
         let reached = Reached::of(before.as_deref(), wanted);
         let mut scratch = Vec::new();
         let copies: Vec<Option<Copied>> = streams
@@ -234,6 +235,39 @@ impl Reading {
         Ok(true)
     }
 
+    /// The archive that is read, if there is one.
+    #[cfg(feature = "bundled")]
+    pub(crate) fn view(&self) -> Option<&View> {
+        self.view.as_deref()
+    }
+
+    /// As [`Self::each`], only what is in no Parquet file: the log's chunks, then the ends of the rings.
+    #[cfg(feature = "bundled")]
+    pub(crate) fn each_unsealed(
+        &self,
+        span: Span,
+        cancel: &AtomicBool,
+        take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
+    ) -> Result<bool, QueryError> {
+        if let Some(view) = self.view.as_ref().filter(|_| self.is_archived()) {
+            for chunk in view.scan_log(&self.archived, span, cancel) {
+                let mut chunk = chunk?;
+                if let Ok(series) = self.archived.binary_search(&chunk.series) {
+                    chunk.series = series;
+                    if !chunk.columns.is_empty() && !take(chunk)? {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        for tail in self.tails(span) {
+            if !take(tail)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// The series by buckets of `step_ns`; those with nothing in the span have none.
     pub(crate) fn buckets(
         &self,
@@ -315,7 +349,8 @@ impl Reached {
     }
 
     fn get(&self, stream: &Stream) -> Option<&(usize, Archived)> {
-        self.known.get(&(Arc::clone(&stream.node), stream.entry.series))
+        self.known
+            .get(&(Arc::clone(&stream.node), stream.entry.series))
     }
 
     fn position(&self, stream: &Stream) -> Option<usize> {

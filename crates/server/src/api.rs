@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, mpsc, watch as signal};
 use crate::blocking::{self, HeldBody, MessageBody};
 use crate::counts::Counters;
 use crate::fault::Fault;
-use crate::json::{HistoryJson, LatestJson, StreamJson};
+use crate::json::{LatestJson, StreamJson};
 use crate::params::Params;
 use crate::rights::{Token, Way, check_control};
 use crate::view::{View, Views};
@@ -35,10 +35,11 @@ pub const ARCHIVE_PATH: &str = "/api/v1/archive/";
 /// …and may take so long.
 pub const ARCHIVE_TIME_MAX: Duration = Duration::from_secs(3600);
 
-const JSON: &str = "application/json";
+pub const JSON: &str = "application/json";
 const ARROW: &str = "application/vnd.apache.arrow.stream";
 const SOURCES: &str = "sources.json";
 const INSIGHTS: &str = "insights.json";
+const ARCHIVE: &str = "archive.json";
 
 /// What the handlers share.
 pub struct App {
@@ -65,8 +66,10 @@ pub struct Room {
     pub watchers: Arc<Semaphore>,
 }
 
-type Shared = State<Arc<App>>;
-type Answer = Result<Response, Fault>;
+/// What the handlers share, as axum hands it to them.
+pub type Shared = State<Arc<App>>;
+/// What a handler gives.
+pub type Answer = Result<Response, Fault>;
 
 impl App {
     /// Ends when the server is told to stop, or is gone.
@@ -99,7 +102,7 @@ impl App {
     }
 }
 
-fn to_json(value: &impl Serialize) -> Result<Vec<u8>, Fault> {
+pub fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, Fault> {
     serde_json::to_vec(value).map_err(|e| Fault::internal(format!("cannot write JSON: {e}")))
 }
 
@@ -138,6 +141,8 @@ struct StatusJson<'a> {
     sources: usize,
     run_dir: Cow<'a, str>,
     http: Option<&'a str>,
+    /// What the agent says of its archive; null when it keeps none.
+    archive: Option<serde_json::Value>,
 }
 
 /// What status wants to know of a source.
@@ -153,6 +158,12 @@ pub async fn status(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
         let segment = view.segment();
         let sources: Vec<SourceState> = serde_json::from_slice(&app.list_document(SOURCES)?)
             .map_err(|e| Fault::internal(format!("{SOURCES} is not as it should be: {e}")))?;
+        let archive = app.views.run_dir().document(ARCHIVE)?;
+        let archive = archive
+            .map(|text| serde_json::from_slice(&text))
+            .transpose();
+        let archive = archive
+            .map_err(|e| Fault::internal(format!("{ARCHIVE} is not as it should be: {e}")))?;
         let up = |s: &&SourceState| s.state == "ok" || s.state == "partial";
         to_json(&StatusJson {
             node: segment.node(),
@@ -168,6 +179,7 @@ pub async fn status(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
             sources: sources.len(),
             run_dir: app.views.run_dir().path().to_string_lossy(),
             http: app.http.as_deref(),
+            archive,
         })
     })
     .await
@@ -198,42 +210,6 @@ pub async fn latest(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
         to_json(&list)
     })
     .await
-}
-
-/// `GET /api/v1/history?match=P&start=&stop=`: samples with start <= ts < stop.
-pub async fn history(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
-    let params = Params::parse(query.as_deref(), &["match", "start", "stop"])?;
-    let selectors = params.selectors()?;
-    let time = "nanoseconds since the epoch";
-    let start = params.integer("start", time)?.unwrap_or(i64::MIN);
-    let stop = params.integer("stop", time)?.unwrap_or(i64::MAX);
-    if start > stop {
-        return Err(Fault::usage(format!("start={start} is after stop={stop}")));
-    }
-    let permit = blocking::permit(&app.room.large, "queries and histories")?;
-    let work = move || {
-        let view = app.views.current()?;
-        let samples_max = app.limits.history_samples_max;
-        let (mut list, mut scanned, mut total) = (Vec::new(), Vec::new(), 0);
-        for at in view.select(&selectors) {
-            let stream = &view.streams[at];
-            if stream.handle.scan(0, &mut scanned).is_none() {
-                continue;
-            }
-            scanned.retain(|s| start <= s.ts && s.ts < stop);
-            total += scanned.len();
-            if total > samples_max {
-                return Err(Fault::limit(format!(
-                    "more than {samples_max} samples: narrow match, start or stop"
-                )));
-            }
-            list.push(HistoryJson::of(&view, stream, scanned.drain(..)));
-        }
-        to_json(&list)
-    };
-    let (bytes, permit) = blocking::run(permit, work).await?;
-    let body = Body::new(HeldBody::new(bytes, permit));
-    Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
 }
 
 /// `GET /api/v1/watch?match=P&every_ms=1000`
@@ -339,6 +315,7 @@ pub async fn sql(State(app): Shared, request: Request) -> Answer {
     Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
 }
 
+/// Tells whoever works on an answer that nobody waits for it any more.
 pub struct CancelOnDrop(pub Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {

@@ -1,7 +1,7 @@
 //! How streams and samples look in JSON. Integers stay integers; a float that is not finite (NaN,
 //! infinities) is `null`, since JSON has no word for it.
 
-use barograph_model::{Labels, Sample, Value};
+use barograph_model::{Buckets, Columns, Labels, PastSeries, Value, Values};
 use barograph_stream::Latest;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
@@ -113,39 +113,95 @@ impl<'a> LatestJson<'a> {
     }
 }
 
-/// The samples of a stream in columns, oldest first.
+/// A column as a list of numbers, bools, strings and nulls.
+#[derive(Debug, Clone, Copy)]
+struct ColumnJson<'a>(&'a Values);
+
+impl Serialize for ColumnJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Values::Int(column) => serializer.collect_seq(column),
+            Values::Float(column) => serializer.collect_seq(column),
+            Values::Bool(column) => serializer.collect_seq(column),
+            Values::Text(column) => serializer.collect_seq(column.iter().map(|text| &**text)),
+        }
+    }
+}
+
+/// What is fixed about a series of the past.
 #[derive(Debug, Serialize)]
-pub struct HistoryJson<'a> {
+struct SeriesJson<'a> {
     name: &'a str,
     labels: LabelsJson<'a>,
+    node: &'a str,
     unit: &'a str,
     kind: &'static str,
     interval_ns: i64,
-    ts: Vec<i64>,
-    value: Vec<ValueJson>,
+}
+
+impl<'a> SeriesJson<'a> {
+    fn of(series: &'a PastSeries) -> Self {
+        let d = &series.descriptor;
+        Self {
+            name: d.name.as_str(),
+            labels: LabelsJson(&d.labels),
+            node: &series.node,
+            unit: d.unit.as_str(),
+            kind: d.kind.as_str(),
+            interval_ns: series.interval_ns,
+        }
+    }
+}
+
+/// The samples of a series in columns, oldest first.
+#[derive(Debug, Serialize)]
+pub struct HistoryJson<'a> {
+    #[serde(flatten)]
+    series: SeriesJson<'a>,
+    ts: &'a [i64],
+    value: ColumnJson<'a>,
     quality: Vec<&'static str>,
 }
 
 impl<'a> HistoryJson<'a> {
-    /// Puts samples in columns.
-    pub fn of(view: &View, stream: &'a Stream, samples: impl Iterator<Item = Sample>) -> Self {
-        let d = &stream.entry.descriptor;
-        let mut history = Self {
-            name: d.name.as_str(),
-            labels: LabelsJson(&d.labels),
-            unit: d.unit.as_str(),
-            kind: d.kind.as_str(),
-            interval_ns: view.interval_ns(stream),
-            ts: Vec::new(),
-            value: Vec::new(),
-            quality: Vec::new(),
-        };
-        for sample in samples {
-            history.ts.push(sample.ts);
-            history.value.push(ValueJson(sample.value));
-            history.quality.push(sample.quality.as_str());
+    /// These samples of this series.
+    pub fn of(series: &'a PastSeries, columns: &'a Columns) -> Self {
+        Self {
+            series: SeriesJson::of(series),
+            ts: &columns.ts,
+            value: ColumnJson(&columns.values),
+            quality: columns.quality.iter().map(|q| q.as_str()).collect(),
         }
-        history
+    }
+}
+
+/// The buckets of a series in columns, oldest first.
+#[derive(Debug, Serialize)]
+pub struct BucketsJson<'a> {
+    #[serde(flatten)]
+    series: SeriesJson<'a>,
+    step_ns: i64,
+    ts: &'a [i64],
+    count: &'a [u64],
+    min: ColumnJson<'a>,
+    max: ColumnJson<'a>,
+    mean: &'a [f64],
+    last: ColumnJson<'a>,
+}
+
+impl<'a> BucketsJson<'a> {
+    /// These buckets of this series, each `step_ns` long.
+    pub fn of(series: &'a PastSeries, step_ns: i64, buckets: &'a Buckets) -> Self {
+        Self {
+            series: SeriesJson::of(series),
+            step_ns,
+            ts: &buckets.ts,
+            count: &buckets.count,
+            min: ColumnJson(&buckets.min),
+            max: ColumnJson(&buckets.max),
+            mean: &buckets.mean,
+            last: ColumnJson(&buckets.last),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod control;
 mod counts;
 mod export;
 mod fault;
+mod history;
 mod json;
 mod listen;
 mod params;

@@ -20,6 +20,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::api::{self, App, Room, SMALL_ANSWERS_MAX, STATEMENTS_MAX};
 use crate::counts::{Counters, Counts};
 use crate::fault::Fault;
+use crate::history;
 use crate::listen::{self, Listeners};
 use crate::prometheus::api as prometheus;
 use crate::rights::{Token, Way, check_asker};
@@ -221,7 +222,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         ("/api/v1/status", get(api::status)),
         ("/api/v1/streams", get(api::streams)),
         ("/api/v1/latest", get(api::latest)),
-        ("/api/v1/history", get(api::history)),
+        ("/api/v1/history", get(history::history)),
         ("/api/v1/watch", get(api::watch)),
         ("/api/v1/sources", get(api::sources)),
         (

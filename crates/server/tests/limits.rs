@@ -121,4 +121,9 @@ fn history_is_bounded() {
         .expect_fault(422, "limit", "more than 3 samples");
     let some = fixture.get(&format!("/api/v1/history?start={}", T0 + 1));
     assert_eq!(some[0]["value"], serde_json::json!([1, 2, 3]));
+    fixture
+        .ask("GET /api/v1/history?step=1", &[], b"")
+        .expect_fault(422, "limit", "more than 3 buckets");
+    let whole = fixture.get("/api/v1/history?step=1d");
+    assert_eq!(whole[0]["count"], serde_json::json!([4]));
 }

@@ -138,8 +138,8 @@ fn history_is_in_columns_and_half_open() {
     assert_eq!(
         all,
         json!([{
-            "name": "disk.read.bytes", "labels": {"device": "vdb"}, "unit": "bytes", "kind": "counter",
-            "interval_ns": S, "ts": [T0, T0 + S], "value": [1i64 << 60, (1i64 << 60) + 1],
+            "name": "disk.read.bytes", "labels": {"device": "vdb"}, "node": "n1", "unit": "bytes",
+            "kind": "counter", "interval_ns": S, "ts": [T0, T0 + S], "value": [1i64 << 60, (1i64 << 60) + 1],
             "quality": ["measured", "measured"],
         }])
     );
@@ -151,10 +151,110 @@ fn history_is_in_columns_and_half_open() {
     };
     check(&format!("start={}", T0 + 1), &[T0 + S]);
     check(&format!("start={T0}&stop={}", T0 + S), &[T0]);
-    check(&format!("stop={T0}"), &[]);
+    check("start=2023-11-14T22:13:21Z", &[T0 + S]);
+    check("stop=2023-11-14T22:13:21Z", &[T0]);
+    fixture.clock.advance(60 * S);
+    check("start=-1min&stop=-59s", &[T0]);
+    check("start=-59s", &[T0 + S]);
+    for nothing in [
+        format!("stop={T0}"),
+        format!("start={T0}&stop={T0}"),
+        "start=-1s".into(),
+    ] {
+        let found = fixture.get(&format!("/api/v1/history?match=disk.read.bytes&{nothing}"));
+        assert_eq!(found, json!([]), "{nothing}");
+    }
     fixture
         .ask("GET /api/v1/history?start=2&stop=1", &[], b"")
         .expect_fault(400, "usage", "after stop=1");
+}
+
+#[test]
+fn history_in_buckets() {
+    let (mut fixture, mut writers) = disks();
+    for i in 2..12 {
+        writers[0]
+            .look(&Sample::measured(T0 + i * S, 100 + i))
+            .unwrap();
+    }
+    let vdb = "/api/v1/history?match=disk.read.bytes{device=vdb}";
+    // Buckets are whole: the start is in the middle of the first.
+    let found = fixture.get(&format!(
+        "{vdb}&start={}&stop={}&step=5s",
+        T0 + 7 * S,
+        T0 + 11 * S
+    ));
+    assert_eq!(
+        found,
+        json!([{
+            "name": "disk.read.bytes", "labels": {"device": "vdb"}, "node": "n1", "unit": "bytes",
+            "kind": "counter", "interval_ns": S, "step_ns": 5 * S, "ts": [T0 + 5 * S, T0 + 10 * S],
+            "count": [5, 2], "min": [105, 110], "max": [109, 111], "mean": [107.0, 110.5],
+            "last": [109, 111],
+        }])
+    );
+    let in_ns = fixture.get(&format!("{vdb}&start={}&step=5000000000", T0 + 5 * S));
+    assert_eq!(in_ns[0]["ts"], found[0]["ts"]);
+    fixture.clock.advance(12 * S);
+    let steps = |query: &str| {
+        let found = fixture.get(&format!("{vdb}&{query}"));
+        (
+            found[0]["step_ns"].as_i64().unwrap() / S,
+            found[0]["ts"].as_array().unwrap().len(),
+        )
+    };
+    assert_eq!(steps("points=12"), (1, 12), "it begins with what is known");
+    assert_eq!(steps("points=6"), (2, 6));
+    assert_eq!(steps("start=-1h&points=2"), (3_600, 1));
+    let mut text = fixture.register(&descriptor("disk.scheduler.name", "vda", ValueType::Text));
+    text.look(&Sample::measured(T0, Value::text("none")))
+        .unwrap();
+    let found = fixture.get("/api/v1/history?match=disk.scheduler.name&step=1h");
+    assert_eq!(
+        (&found[0]["mean"], &found[0]["last"]),
+        (&json!([null]), &json!(["none"]))
+    );
+    for (query, message) in [
+        ("step=often", "is not a length of time"),
+        ("step=1s&points=5", "not both"),
+        ("points=0", "not between 1 and"),
+        ("start=never", "RFC 3339"),
+    ] {
+        fixture
+            .ask(&format!("GET {vdb}&{query}"), &[], b"")
+            .expect_fault(400, "usage", message);
+    }
+}
+
+#[test]
+fn status_tells_of_the_archive() {
+    let (fixture, _writers) = disks();
+    assert_eq!(
+        fixture.get("/api/v1/status")["archive"],
+        json!(null),
+        "none is kept"
+    );
+    let document = json!({"dir": "/a", "bytes": 4096, "oldest_ts": T0, "losses": {"torn_bytes": 0}, "trouble": ""});
+    let write = |text: &str| {
+        fixture
+            .run_dir
+            .write_document("archive.json", text.as_bytes())
+            .unwrap()
+    };
+    write(&document.to_string());
+    assert_eq!(fixture.get("/api/v1/status")["archive"], document);
+    write("null");
+    assert_eq!(
+        fixture.get("/api/v1/status")["archive"],
+        json!(null),
+        "it is off"
+    );
+    write("{");
+    fixture.ask("GET /api/v1/status", &[], b"").expect_fault(
+        500,
+        "internal",
+        "archive.json is not as it should be",
+    );
 }
 
 #[test]

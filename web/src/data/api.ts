@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { parseExact } from "../text/json";
-import type { History, Insight, Latest, Source, Status, StreamInfo } from "./contract";
+import type { BucketHistory, History, Insight, Latest, Source, Status, StreamInfo } from "./contract";
 
 /** An answer that is an error, with the agent's own words. */
 export class ApiError extends Error {
@@ -76,6 +76,21 @@ export const latest = (match: string) => json<Latest[]>(`api/v1/latest?match=${e
 export function history(match: string, startMs: number): Promise<History[]> {
   // Nanoseconds do not fit a double: written as milliseconds and six zeros.
   return json<History[]>(`api/v1/history?match=${enc(match)}&start=${Math.floor(startMs)}000000`);
+}
+
+/** Which buckets: from `start` to `stop` (ms), of `stepMs` each or at most so many. */
+export interface Grain {
+  readonly start: number;
+  readonly stop: number;
+  readonly stepMs?: number;
+  readonly points?: number;
+}
+
+export async function buckets(matches: readonly string[], { start, stop, stepMs, points }: Grain, abort: AbortSignal): Promise<BucketHistory[]> {
+  const which = matches.map((match) => `match=${enc(match)}`).join("&");
+  const grain = stepMs === undefined ? `points=${points}` : `step=${stepMs}ms`;
+  const path = `api/v1/history?${which}&start=${Math.floor(start)}000000&stop=${Math.ceil(stop)}000000&${grain}`;
+  return JSON.parse(await ask(path, { signal: AbortSignal.any([abort, AbortSignal.timeout(ANSWER_MS_MAX)]) })) as BucketHistory[];
 }
 
 export interface SqlTable {

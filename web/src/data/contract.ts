@@ -40,6 +40,23 @@ export interface History {
   readonly quality: readonly (number | string)[];
 }
 
+/** Samples by buckets of `step_ns`, whose starts are `ts`. */
+export interface BucketHistory {
+  readonly name: string;
+  readonly labels: Labels;
+  readonly node: string;
+  readonly unit: string;
+  readonly kind: string;
+  readonly interval_ns: number;
+  readonly step_ns: number;
+  readonly ts: readonly number[];
+  readonly count: readonly number[];
+  readonly min: readonly Raw[];
+  readonly max: readonly Raw[];
+  readonly mean: readonly (number | null)[];
+  readonly last: readonly Raw[];
+}
+
 export interface Latest {
   readonly name: string;
   readonly labels: Labels;
@@ -101,6 +118,25 @@ export interface Status {
   readonly sources: number;
   readonly run_dir: string;
   readonly http: string;
+  /** Null when the agent keeps no archive. */
+  readonly archive?: ArchiveStatus | null;
+}
+
+/** What the agent says of its archive. */
+export interface ArchiveStatus {
+  readonly dir: string;
+  /** Of all its files, and of those that are not Parquet yet. */
+  readonly bytes: number;
+  readonly log_bytes: number;
+  readonly files: number;
+  /** Written since the agent started. */
+  readonly samples: number;
+  /** The oldest sample kept, of any tier; null when there is none. */
+  readonly oldest_ts: number | null;
+  readonly waiting_bytes: number;
+  readonly losses: Readonly<Record<string, number>>;
+  /** Why nothing is written just now; empty when all is well. */
+  readonly trouble: string;
 }
 
 export const NS_PER_MS = 1e6;

@@ -111,6 +111,8 @@ function open(): void {
   source = mine;
   openedAt = Date.now();
   let asked = false;
+  // The browser connects again by itself: what was between must be asked for then, too.
+  mine.addEventListener("open", () => (asked = false));
   mine.addEventListener("streams", (event) => {
     if (source !== mine) return;
     setStreams(JSON.parse(event.data) as WatchedStream[]);
@@ -173,13 +175,15 @@ function takeTick(tick: Tick): void {
   const seen = at - here;
   skewMs = lastTick === 0 || Math.abs(seen - skewMs) > 2000 ? seen : Math.max(seen, skewMs - 1);
   lastTick = here;
+  const back = link.value.state === "lost";
   for (const [index, ts, raw, quality, error] of tick.samples) take(byIndex[index], ts / NS_PER_MS, raw, qualityOf(quality), error);
   for (const [index, lookedNs] of tick.looked) {
     const one = byIndex[index];
     if (one === undefined) continue;
     const looked = lookedNs / NS_PER_MS;
     one.looked = Math.max(one.looked, looked);
-    one.ring.hold(looked);
+    if (back) one.ring.resume(looked);
+    else one.ring.hold(looked);
   }
   for (const [index, intervalNs] of tick.intervals ?? []) {
     const one = byIndex[index];

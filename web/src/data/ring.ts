@@ -51,6 +51,11 @@ export class Ring {
     if (ts > (this.helds[at] ?? 0)) this.helds[at] = ts;
   }
 
+  /** The newest value was found again after a silence: it is known from here on, not in between. */
+  resume(ts: number): void {
+    if (this.count > 0) this.take(this, this.count - 1, ts, ts);
+  }
+
   ts(i: number): number {
     return this.times[this.slot(i)] ?? NaN;
   }
@@ -67,11 +72,11 @@ export class Ring {
     return QUALITIES[this.qualities[this.slot(i)] ?? 0] ?? "measured";
   }
 
-  /** Takes over sample `i` of another ring, held at most until `until`. */
-  take(from: Ring, i: number, until = Infinity): void {
+  /** Takes over sample `i` of a ring, held at most until `until`; `ts` is another time for it. */
+  take(from: Ring, i: number, until = Infinity, ts = from.ts(i)): void {
     const at = from.slot(i);
     const held = Math.min(from.helds[at] ?? NaN, until);
-    this.push(from.ts(i), from.value(i), from.qualities[at], from.error(i), held);
+    this.push(ts, from.value(i), from.qualities[at], from.error(i), held);
   }
 
   /** The newest sample at or before `ts`, or -1. */
@@ -139,7 +144,8 @@ export function pushHeld(ring: Ring, silences: readonly Silence[], told: Told): 
   const end = Number.isNaN(told.next) ? Infinity : told.next;
   let ts = told.ts;
   for (const { from, to } of silences) {
-    if (from < ts || from >= end) continue;
+    // What the agent took between its last tick and its end lies in the silence, and so is a point.
+    if (to <= ts || from >= end) continue;
     ring.push(ts, told.value, told.quality, 0, Math.min(told.held, from));
     if (to >= end) return;
     ts = to;

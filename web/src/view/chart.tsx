@@ -4,6 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { inks } from "../theme";
 import { plain, quantity } from "../text/format";
+import { axisLabels } from "./range";
 
 /** How the n-th series is told apart: colour and dash, so that colour is never the only sign. */
 export const SERIES_STYLES = [
@@ -17,16 +18,23 @@ export const SERIES_STYLES = [
   { ink: "ink", dash: [7, 4] },
 ] as const;
 
+/** How strong a band is, as the last two digits of its colour. */
+const BAND_ALPHA = "2e";
+
 export interface Line {
   readonly label: string;
   /** Index into SERIES_STYLES. */
   readonly style: number;
 }
 
+const styleOf = (line: Line | undefined) => SERIES_STYLES[(line?.style ?? 0) % SERIES_STYLES.length] ?? SERIES_STYLES[0];
+
 export interface ChartProps {
   readonly unit: string;
   readonly lines: readonly Line[];
+  /** Times, then a row for each line; with `bands` before these a row of lows and one of highs for each. */
   readonly data: uPlot.AlignedData;
+  readonly bands?: boolean;
   /** Shown time in seconds; the data's own when left out. */
   readonly range?: readonly [number, number] | undefined;
   readonly height: number;
@@ -41,7 +49,7 @@ export function Chart(props: ChartProps) {
   const plot = useRef<uPlot | undefined>(undefined);
   const live = useRef(props);
   live.current = props;
-  const shape = JSON.stringify([props.unit, props.lines, props.height]);
+  const shape = JSON.stringify([props.unit, props.lines, props.height, props.bands]);
   const look = inks.value;
   useEffect(() => {
     const box = host.current;
@@ -66,6 +74,8 @@ export function Chart(props: ChartProps) {
 
 function options(live: { readonly current: ChartProps }, width: number): uPlot.Options {
   const { unit, lines, height, syncKey } = live.current;
+  const banded = live.current.bands === true ? lines.length : 0;
+  const edge: uPlot.Series = { width: 0, spanGaps: false, points: { show: false } };
   const look = inks.value;
   const style = getComputedStyle(document.body);
   const font = `12px ${style.fontFamily}`;
@@ -77,18 +87,20 @@ function options(live: { readonly current: ChartProps }, width: number): uPlot.O
     padding: [8, 30, 0, 0],
     cursor: {
       drag: { x: live.current.onZoom !== undefined, y: false, setScale: false },
-      points: { size: 7 },
+      points: { size: (_u, i) => (i > 2 * banded ? 7 : 0) },
       ...(syncKey === undefined ? {} : { sync: { key: syncKey } }),
     },
     scales: { x: { time: true }, y: { range: (_u, min, max) => yRange(unit, min, max) } },
     axes: [
-      { ...axis, space: 80, size: 32, values: "{HH}:{mm}:{ss}" as unknown as uPlot.Axis.Values },
+      { ...axis, space: 80, size: 32, values: (_u, splits, _axis, _space, step) => axisLabels(splits, step) },
       { ...axis, size: 72, values: (_u, splits) => splits.map((v) => plain(quantity(v, unit))) },
     ],
+    bands: Array.from({ length: banded }, (_, i) => ({ series: [1 + banded + i, 1 + i], fill: `${look[styleOf(lines[i]).ink]}${BAND_ALPHA}` })),
     series: [
       {},
+      ...Array.from({ length: 2 * banded }, () => edge),
       ...lines.map((line): uPlot.Series => {
-        const s = SERIES_STYLES[line.style % SERIES_STYLES.length] ?? SERIES_STYLES[0];
+        const s = styleOf(line);
         return { label: line.label, stroke: look[s.ink], width: 1.5, dash: [...s.dash], spanGaps: false, points: { show: false } };
       }),
     ],

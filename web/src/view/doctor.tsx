@@ -5,12 +5,14 @@ import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import * as api from "../data/api";
 import { now } from "../data/feed";
-import type { Insight, Source } from "../data/contract";
+import type { Insight, Source, Status } from "../data/contract";
 import { clock, duration, plain, seconds } from "../text/format";
+import { Archive } from "./archive";
 import { Note, words } from "./parts";
 
 const all = signal<readonly Source[] | null>(null);
 const insights = signal<readonly Insight[]>([]);
+const status = signal<Status | null>(null);
 const fault = signal("");
 const at = signal(0);
 
@@ -19,7 +21,7 @@ const ORDER: readonly Source["state"][] = ["down", "partial", "unavailable", "ok
 
 async function load(): Promise<void> {
   try {
-    [all.value, insights.value] = await Promise.all([api.sources(), api.insights()]);
+    [all.value, insights.value, status.value] = await Promise.all([api.sources(), api.insights(), api.status()]);
     at.value = now();
     fault.value = "";
   } catch (error) {
@@ -40,6 +42,7 @@ export function Doctor() {
     <main id="main" class={fault.value !== "" && list !== null ? "doctor dead" : "doctor"}>
       <h1>{list === null ? "Asking the sources…" : summary(list)}</h1>
       {fault.value !== "" && <Note bad>{fault.value}{list === null ? "" : `; what is below was told at ${clock(at.value, now())}`}</Note>}
+      {status.value !== null && <Archive of={status.value.archive ?? null} now={status.value.now_ts / 1e6} />}
       {list !== null && <Table list={sorted} />}
       {insights.value.length > 0 && <Insights list={insights.value} />}
     </main>

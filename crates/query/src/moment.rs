@@ -1,0 +1,154 @@
+//! The archive as files, with what no file has yet: for programs that read Parquet themselves.
+//!
+//! It stands alone because of the seam: files and tail are taken from one view, so that together they
+//! hold each sample once.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use barograph_archive::{Chunk, PartKind, Tier, View};
+use barograph_model::{Buckets, Clock, Columns, PastRequest, SqlFault, SqlFaultKind};
+use barograph_stream::RunDir;
+
+use crate::asof::append;
+use crate::fault::fault;
+use crate::reader::{PastReader, told, too_many};
+use crate::reading::{Known, Reading};
+use crate::table::{Part, Table};
+use crate::{QueryError, buckets, source};
+
+/// What the archive is at one moment.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// Parquet files of the tier, by node and time.
+    pub files: Vec<PathBuf>,
+    /// What none of them has: the samples of log and rings, or buckets of them.
+    pub tail: Table,
+}
+
+impl PastReader {
+    /// Reads the archive in a directory by itself, without an agent's rings.
+    pub fn of_archive(root: PathBuf, clock: Arc<dyn Clock>) -> Result<Self, QueryError> {
+        Self::over(None, source::views_of(root), clock)
+    }
+
+    /// The archive's directory, when the agent of the run directory says that it keeps one.
+    pub fn archive_dir(run_dir: &RunDir) -> Option<PathBuf> {
+        source::directory_of(run_dir)
+    }
+
+    /// The nodes that have series in rings or archive, by name.
+    pub fn nodes(&self) -> Result<Vec<Arc<str>>, SqlFault> {
+        let (reading, _) = self.take(&|_, _| true)?;
+        let mut nodes: Vec<Arc<str>> = reading.series.into_iter().map(|s| s.node).collect();
+        nodes.sort();
+        nodes.dedup();
+        Ok(nodes)
+    }
+
+    /// The files of a tier (`raw`, `1s`, `1min`, `1h`) that may hold what is wanted, and the rest of it.
+    /// The span chooses files that meet it, and bounds the rest.
+    pub fn moment(&self, tier: &str, request: &PastRequest<'_>) -> Result<Moment, SqlFault> {
+        let tier = tier_of(tier)?;
+        let (reading, _) = self.take(request.wanted)?;
+        let files = reading
+            .view()
+            .map_or_else(Vec::new, |view| files_of(view, &reading, tier, request));
+        let mut parts: Vec<Chunk> = Vec::new();
+        let mut count = 0;
+        let is_whole = reading.each_unsealed(request.span, request.cancel, &mut |chunk| {
+            count += chunk.columns.len();
+            parts.push(chunk);
+            Ok(count <= request.samples_max)
+        });
+        if !is_whole.map_err(told)? {
+            return Err(too_many(
+                "samples that are not Parquet yet",
+                request.samples_max,
+            ));
+        }
+        let tail = match tier.step_ns() {
+            None => table_of(&reading, &parts),
+            Some(step_ns) => buckets_of(&reading, &parts, step_ns),
+        };
+        Ok(Moment { files, tail })
+    }
+
+    /// What is wanted as a table, by name, labels, node and time: every sample, or buckets of `step_ns`.
+    pub fn table(
+        &self,
+        request: &PastRequest<'_>,
+        step_ns: Option<i64>,
+    ) -> Result<Table, SqlFault> {
+        use barograph_model::Past as _;
+        if let Some(step_ns) = step_ns {
+            let found = self.buckets(request, step_ns)?;
+            let parts: Vec<_> = found
+                .iter()
+                .map(|(s, b)| (&s.node, &*s.descriptor, b))
+                .collect();
+            return Ok(Table::of_buckets(&parts));
+        }
+        let found = self.read(request)?;
+        let parts = found.iter().map(|(series, columns)| Part {
+            node: &series.node,
+            descriptor: &series.descriptor,
+            life: None,
+            columns,
+        });
+        Ok(Table::of_samples(&parts.collect::<Vec<_>>()))
+    }
+}
+
+fn tier_of(name: &str) -> Result<Tier, SqlFault> {
+    Tier::from_name(name).ok_or_else(|| {
+        let known = Tier::ALL.map(Tier::as_str).join(", ");
+        fault(
+            SqlFaultKind::Statement,
+            format!("no tier {name:?}: there are {known}"),
+        )
+    })
+}
+
+/// A file is left out when its node has none of the series in its time.
+fn files_of(view: &View, reading: &Reading, tier: Tier, request: &PastRequest<'_>) -> Vec<PathBuf> {
+    let mut files: Vec<_> = view.parts();
+    files.retain(|file| {
+        let has = |known: &Known| {
+            known.node == file.node && known.archived.is_some_and(|span| span.meets(&file.span))
+        };
+        file.kind == PartKind::Parquet(tier)
+            && file.span.meets(&request.span)
+            && reading.series.iter().any(has)
+    });
+    files.sort_by(|a, b| (&a.node, a.span.from, &a.path).cmp(&(&b.node, b.span.from, &b.path)));
+    files.into_iter().map(|file| file.path).collect()
+}
+
+fn table_of<'a>(reading: &'a Reading, chunks: &'a [Chunk]) -> Table {
+    let part = |chunk: &'a Chunk| {
+        let known: &Known = &reading.series[chunk.series];
+        Part {
+            node: &known.node,
+            descriptor: &known.descriptor,
+            life: Some(chunk.life),
+            columns: &chunk.columns,
+        }
+    };
+    Table::of_samples(&chunks.iter().map(part).collect::<Vec<_>>())
+}
+
+fn buckets_of(reading: &Reading, chunks: &[Chunk], step_ns: i64) -> Table {
+    let empty = |known: &Known| Columns::new(known.descriptor.value_type);
+    let mut all: Vec<Columns> = reading.series.iter().map(empty).collect();
+    for chunk in chunks {
+        append(&mut all[chunk.series], &chunk.columns);
+    }
+    let buckets: Vec<Buckets> = all
+        .iter()
+        .map(|columns| buckets::of(columns, step_ns))
+        .collect();
+    let parts = reading.series.iter().zip(&buckets);
+    let parts = parts.map(|(known, buckets)| (&known.node, &*known.descriptor, buckets));
+    Table::of_buckets(&parts.collect::<Vec<_>>())
+}

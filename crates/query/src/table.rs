@@ -1,0 +1,264 @@
+//! Samples or buckets of many series as one table, with the columns that the Parquet files have.
+//!
+//! It stands alone because it is what goes to programs that compute by column (pandas, polars, DuckDB):
+//! it comes from columns and never passes through SQLite's rows.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::types::Int32Type;
+use arrow_array::{
+    ArrayRef, DictionaryArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
+};
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::{ArrowError, Field as ArrowField, Schema};
+use barograph_model::{Buckets, Columns, Descriptor, SqlFault, SqlFaultKind, Values};
+
+use crate::fault::fault;
+use crate::rows::Field;
+use crate::stream::labels_json;
+
+/// Integers up to here are exact as floats.
+const EXACT_MAX: u64 = 1 << 53;
+
+/// Columns of the same length, by name.
+#[derive(Clone, Debug)]
+pub struct Table {
+    columns: Vec<(&'static str, Data)>,
+    rows: usize,
+}
+
+/// One column.
+#[derive(Clone, Debug)]
+enum Data {
+    Int(Vec<Option<i64>>),
+    Real(Vec<Option<f64>>),
+    Text(Texts),
+}
+
+/// Texts, each kept once.
+#[derive(Clone, Debug, Default)]
+struct Texts {
+    known: Vec<Arc<str>>,
+    places: HashMap<Arc<str>, i32>,
+    rows: Vec<Option<i32>>,
+}
+
+/// Samples of one life of one series, or of several.
+pub(crate) struct Part<'a> {
+    pub(crate) node: &'a Arc<str>,
+    pub(crate) descriptor: &'a Descriptor,
+    /// When it was registered; None when the columns are of several lives.
+    pub(crate) life: Option<i64>,
+    pub(crate) columns: &'a Columns,
+}
+
+impl Table {
+    /// Samples: `ts` (ns since the epoch), `name`, `labels` (a JSON object), `value` (NULL for texts;
+    /// bools are 0 and 1), `exact` (where an integer is beyond 2^53 and `value` is rounded), `text`, `unit`,
+    /// `quality`, `error`, `node`, and with lives `life` and `number`.
+    pub(crate) fn of_samples(parts: &[Part<'_>]) -> Self {
+        let (mut ts, mut value, mut exact) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut error, mut life, mut number) = (Vec::new(), Vec::new(), Vec::new());
+        let [
+            mut name,
+            mut labels,
+            mut text,
+            mut unit,
+            mut quality,
+            mut node,
+        ] = std::array::from_fn(|_| Texts::default());
+        for part in parts {
+            let (d, columns) = (part.descriptor, part.columns);
+            let rows = columns.len();
+            ts.extend(columns.ts.iter().copied().map(Some));
+            name.repeat(d.name.as_str(), rows);
+            labels.repeat(&labels_json(d), rows);
+            unit.repeat(d.unit.as_str(), rows);
+            node.repeat(part.node, rows);
+            push_values(&columns.values, rows, &mut value, &mut exact, &mut text);
+            for kind in &columns.quality {
+                quality.push(Some(kind.as_str()));
+            }
+            error.extend(columns.error.iter().map(|e| Some(f64::from(*e))));
+            if let Some(of) = part.life {
+                life.extend(std::iter::repeat_n(Some(of), rows));
+                let numbers = columns.numbers.iter();
+                number.extend(numbers.map(|n| i64::try_from(*n).ok()));
+            }
+        }
+        let rows = ts.len();
+        let mut columns = vec![
+            ("ts", Data::Int(ts)),
+            ("name", Data::Text(name)),
+            ("labels", Data::Text(labels)),
+            ("value", Data::Real(value)),
+            ("exact", Data::Int(exact)),
+            ("text", Data::Text(text)),
+            ("unit", Data::Text(unit)),
+            ("quality", Data::Text(quality)),
+            ("error", Data::Real(error)),
+            ("node", Data::Text(node)),
+        ];
+        if parts.iter().all(|part| part.life.is_some()) {
+            columns.push(("life", Data::Int(life)));
+            columns.push(("number", Data::Int(number)));
+        }
+        Self { columns, rows }
+    }
+
+    /// Buckets: `ts` (start, ns since the epoch), `name`, `labels`, `unit`, `count`, `min`, `max`, `mean`,
+    /// `last` (NULL for texts), `last_text`, `node`.
+    pub(crate) fn of_buckets(parts: &[(&Arc<str>, &Descriptor, &Buckets)]) -> Self {
+        let [mut ts, mut count, mut unused] = std::array::from_fn(|_| Vec::new());
+        let [mut min, mut max, mut mean, mut last] = std::array::from_fn(|_| Vec::new());
+        let [
+            mut name,
+            mut labels,
+            mut unit,
+            mut node,
+            mut text,
+            mut other,
+        ] = std::array::from_fn(|_| Texts::default());
+        for (of_node, d, buckets) in parts {
+            let rows = buckets.len();
+            ts.extend(buckets.ts.iter().copied().map(Some));
+            name.repeat(d.name.as_str(), rows);
+            labels.repeat(&labels_json(d), rows);
+            unit.repeat(d.unit.as_str(), rows);
+            node.repeat(of_node, rows);
+            count.extend(buckets.count.iter().map(|n| i64::try_from(*n).ok()));
+            push_values(&buckets.min, rows, &mut min, &mut unused, &mut other);
+            push_values(&buckets.max, rows, &mut max, &mut unused, &mut other);
+            push_values(&buckets.last, rows, &mut last, &mut unused, &mut text);
+            mean.extend(buckets.mean.iter().map(|v| (!v.is_nan()).then_some(*v)));
+        }
+        let rows = ts.len();
+        let columns = vec![
+            ("ts", Data::Int(ts)),
+            ("name", Data::Text(name)),
+            ("labels", Data::Text(labels)),
+            ("unit", Data::Text(unit)),
+            ("count", Data::Int(count)),
+            ("min", Data::Real(min)),
+            ("max", Data::Real(max)),
+            ("mean", Data::Real(mean)),
+            ("last", Data::Real(last)),
+            ("last_text", Data::Text(text)),
+            ("node", Data::Text(node)),
+        ];
+        Self { columns, rows }
+    }
+
+    /// Names of the columns, in order.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.columns.iter().map(|(name, _)| *name)
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// One field; beyond the end nothing is known.
+    pub fn get(&self, row: usize, column: usize) -> Field<'_> {
+        let field = match self.columns.get(column).map(|(_, data)| data) {
+            Some(Data::Int(rows)) => rows.get(row).copied().flatten().map(Field::Int),
+            Some(Data::Real(rows)) => rows.get(row).copied().flatten().map(Field::Real),
+            Some(Data::Text(texts)) => texts.get(row).map(Field::Text),
+            None => None,
+        };
+        field.unwrap_or(Field::Null)
+    }
+
+    /// An Arrow IPC stream of one batch; texts are dictionaries.
+    pub fn to_arrow_ipc(&self) -> Result<Vec<u8>, SqlFault> {
+        let encode = || -> Result<Vec<u8>, ArrowError> {
+            let mut fields = Vec::new();
+            let mut arrays: Vec<ArrayRef> = Vec::new();
+            for (name, data) in &self.columns {
+                let array = data.array()?;
+                fields.push(ArrowField::new(*name, array.data_type().clone(), true));
+                arrays.push(array);
+            }
+            let schema = Arc::new(Schema::new(fields));
+            let mut writer = StreamWriter::try_new(Vec::new(), &schema)?;
+            writer.write(&RecordBatch::try_new(schema, arrays)?)?;
+            writer.into_inner()
+        };
+        let internal = |error| format!("cannot encode the table as arrow: {error}");
+        encode().map_err(|error| fault(SqlFaultKind::Internal, internal(error)))
+    }
+}
+
+fn push_values(
+    values: &Values,
+    rows: usize,
+    numbers: &mut Vec<Option<f64>>,
+    exact: &mut Vec<Option<i64>>,
+    texts: &mut Texts,
+) {
+    match values {
+        Values::Text(column) => column.iter().for_each(|text| texts.push(Some(text))),
+        _ => texts.rows.extend(std::iter::repeat_n(None, rows)),
+    }
+    match values {
+        Values::Int(column) => {
+            let rounded = |v: &i64| (v.unsigned_abs() > EXACT_MAX).then_some(*v);
+            exact.extend(column.iter().map(rounded));
+        }
+        _ => exact.extend(std::iter::repeat_n(None, rows)),
+    }
+    numbers.extend((0..rows).map(|row| values.number(row)));
+}
+
+impl Data {
+    fn array(&self) -> Result<ArrayRef, ArrowError> {
+        Ok(match self {
+            Self::Int(rows) => Arc::new(Int64Array::from_iter(rows.iter().copied())),
+            Self::Real(rows) => Arc::new(Float64Array::from_iter(rows.iter().copied())),
+            Self::Text(texts) => {
+                let keys = Int32Array::from_iter(texts.rows.iter().copied());
+                let known = texts.known.iter().map(|text| &**text);
+                let known = StringArray::from_iter_values(known);
+                Arc::new(DictionaryArray::<Int32Type>::try_new(
+                    keys,
+                    Arc::new(known),
+                )?)
+            }
+        })
+    }
+}
+
+impl Texts {
+    fn push(&mut self, text: Option<&str>) {
+        let place = text.map(|text| self.place(text));
+        self.rows.push(place);
+    }
+
+    fn repeat(&mut self, text: &str, rows: usize) {
+        let place = self.place(text);
+        self.rows.extend(std::iter::repeat_n(Some(place), rows));
+    }
+
+    fn place(&mut self, text: &str) -> i32 {
+        if let Some(place) = self.places.get(text) {
+            return *place;
+        }
+        let place = i32::try_from(self.known.len()).expect("fewer texts than samples_max allows");
+        let text: Arc<str> = text.into();
+        self.known.push(Arc::clone(&text));
+        self.places.insert(text, place);
+        place
+    }
+
+    fn get(&self, row: usize) -> Option<&str> {
+        let place = (*self.rows.get(row)?)?;
+        Some(self.known.get(usize::try_from(place).ok()?)?)
+    }
+}

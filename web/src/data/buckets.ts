@@ -1,0 +1,81 @@
+// Buckets of one stream's past: what they are, how newer ones join, where they hold. Pure.
+
+import { NS_PER_MS, numberOf } from "./contract";
+import type { BucketHistory, Raw } from "./contract";
+import { unitOf } from "../text/format";
+
+/** The past of one stream, in buckets of `stepMs`; times are ms. NaN where there is no number. */
+export interface Past {
+  readonly unit: string;
+  readonly stepMs: number;
+  readonly intervalMs: number;
+  /** The agent's time when it was told: the last bucket ends there at the latest. */
+  readonly told: number;
+  readonly ts: readonly number[];
+  readonly count: readonly number[];
+  readonly min: readonly number[];
+  readonly max: readonly number[];
+  readonly mean: readonly number[];
+  readonly last: readonly number[];
+}
+
+const numbers = (column: readonly Raw[]): number[] => column.map(numberOf);
+
+export function pastOf(one: BucketHistory, told: number): Past {
+  return {
+    unit: unitOf(one.name, one.unit),
+    stepMs: one.step_ns / NS_PER_MS,
+    intervalMs: one.interval_ns / NS_PER_MS,
+    told,
+    ts: one.ts.map((ts) => ts / NS_PER_MS),
+    count: one.count,
+    min: numbers(one.min),
+    max: numbers(one.max),
+    mean: numbers(one.mean),
+    last: numbers(one.last),
+  };
+}
+
+const COLUMNS = ["ts", "count", "min", "max", "mean", "last"] as const;
+type Columns = Pick<Past, (typeof COLUMNS)[number]>;
+
+function filtered(past: Past, wanted: (start: number) => boolean): Columns {
+  const column = (name: (typeof COLUMNS)[number]) => past[name].filter((_, i) => wanted(past.ts[i] ?? 0));
+  return Object.fromEntries(COLUMNS.map((name) => [name, column(name)])) as unknown as Columns;
+}
+
+/** Without the buckets that end before `from`. */
+export const cut = (past: Past, from: number): Past => ({ ...past, ...filtered(past, (start) => start + past.stepMs > from) });
+
+/** What was known, with what was told anew in place of its end. */
+export function join(old: Past | undefined, fresh: Past): Past {
+  if (old === undefined || old.stepMs !== fresh.stepMs) return fresh;
+  const until = fresh.ts[0] ?? Infinity;
+  const kept = filtered(old, (start) => start < until);
+  return { ...fresh, ...Object.fromEntries(COLUMNS.map((name) => [name, [...kept[name], ...fresh[name]]])) };
+}
+
+/** An unchanged value is kept again this often, so a longer silence is the source's. */
+const REPEAT_MS = 240_000;
+
+/** The longest time without a sample that is no gap: what was looked at was kept again by then. */
+export const gapOf = (past: Past): number => Math.max(REPEAT_MS + 10_000, past.intervalMs * 3);
+
+/** The end of a bucket: that of its time, or what had passed of it. */
+export const endOf = (past: Past, i: number): number => Math.max(past.ts[i] ?? 0, Math.min((past.ts[i] ?? 0) + past.stepMs, past.told));
+
+/** The bucket that holds at `ts`: -1 before the first and in a gap. */
+export function bucketAt(past: Past, ts: number): number {
+  let low = 0;
+  let high = past.ts.length;
+  while (low < high) {
+    const mid = (low + high) >>> 1;
+    if ((past.ts[mid] ?? 0) <= ts) low = mid + 1;
+    else high = mid;
+  }
+  const i = low - 1;
+  if (i < 0) return -1;
+  const end = endOf(past, i);
+  const next = past.ts[i + 1] ?? past.told;
+  return ts <= end || (ts < next && next - end <= gapOf(past)) ? i : -1;
+}

@@ -1,0 +1,48 @@
+// The archive in a line of the doctor: since when, how large, what was lost, and what is wrong with it.
+
+import type { ArchiveStatus } from "../data/contract";
+import { clock, duration, plain, size } from "../text/format";
+
+/** What each loss means. */
+const LOSSES: readonly (readonly [string, string])[] = [
+  ["overflow_samples", "samples that came faster than they could be written"],
+  ["failed_samples", "samples whose write failed"],
+  ["shed_samples", "samples let go early for want of room"],
+  ["torn_bytes", "bytes of a torn end, cut after a crash"],
+  ["corrupt_files", "damaged files, set aside"],
+];
+
+/** More than this waits only when the disk does not keep up. */
+const WAITING_BYTES_QUIET = 1 << 20;
+
+/** What is kept, as one sentence. */
+export function archiveSentence(one: ArchiveStatus, nowMs: number): string {
+  if (one.oldest_ts === null) return `History is kept in ${one.dir}; nothing is there yet.`;
+  const since = one.oldest_ts / 1e6;
+  const parts = [
+    `History since ${clock(since, nowMs)} (${duration(nowMs - since)})`,
+    `${plain(size(one.bytes))} in ${one.files.toLocaleString("en")} files and a log of ${plain(size(one.log_bytes))}`,
+  ];
+  if (one.waiting_bytes > WAITING_BYTES_QUIET) parts.push(`${plain(size(one.waiting_bytes))} wait to be written`);
+  return `${parts.join(": ")}.`;
+}
+
+/** What was lost, in words; empty when nothing was. */
+export function lossWords(losses: Readonly<Record<string, number>>): string[] {
+  return LOSSES.flatMap(([key, words]) => ((losses[key] ?? 0) > 0 ? [`${(losses[key] ?? 0).toLocaleString("en")} ${words}`] : []));
+}
+
+export function Archive({ of, now }: { of: ArchiveStatus | null; now: number }) {
+  if (of === null) return <p class="archive">No history is kept: what is older than the rings is gone.</p>;
+  const lost = lossWords(of.losses);
+  return (
+    <div class="archive">
+      <p title={of.dir}>
+        {archiveSentence(of, now)}
+        {of.trouble === "" && lost.length === 0 && " Nothing was lost."}
+      </p>
+      {lost.length > 0 && <p class="some">Lost: {lost.join("; ")}.</p>}
+      {of.trouble !== "" && <p class="note bad" role="alert"><span aria-hidden="true">▲ </span>{of.trouble}</p>}
+    </div>
+  );
+}
