@@ -70,6 +70,7 @@ pub(crate) struct Flusher {
 impl Flusher {
     /// Runs until it is told to stop; then what waits is written, or counted as lost.
     pub fn run(mut self) {
+        let _ended = Ended(Arc::clone(&self.shared));
         let mut batch = Batch::default();
         let mut backoff = Duration::ZERO;
         let mut attempts = 0;
@@ -239,9 +240,21 @@ impl Flusher {
             state.lost.failed_samples += lost as u64;
             tracing::error!(lost, "samples could not be written before the end");
         }
+    }
+}
+
+/// However the thread ends, nobody waits for it afterwards.
+struct Ended(Arc<Shared>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
         state.ended = true;
+        if std::thread::panicking() {
+            state.trouble = "the archive's thread has failed: restart the agent".to_owned();
+        }
         drop(state);
-        self.shared.done.notify_all();
+        self.0.done.notify_all();
     }
 }
 

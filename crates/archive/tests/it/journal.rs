@@ -269,8 +269,15 @@ fn an_empty_segment_is_not_rolled_and_a_full_one_is() {
     small.segment_bytes_max = 1;
     let keeper = start(small).unwrap();
     let journal = keeper.journal();
-    journal.submit(&mut vec![declare(0, "durable", ValueType::Int, 1)]);
-    until(|| segments(dir.path()).len() == 1);
+    journal.submit(&mut vec![
+        declare(0, "durable", ValueType::Int, 1),
+        declare(1, "durable.too", ValueType::Int, 1),
+        Entry::Retire(StreamKey(1)),
+    ]);
+    keeper.seal().unwrap();
+    assert_eq!(segments(dir.path()).len(), 0);
+    // A loss is written, but is nothing to seal.
+    journal.submit(&mut vec![sample(9, 1, 1, 1)]);
     keeper.seal().unwrap();
     keeper.seal().unwrap();
     assert_eq!(segments(dir.path()).len(), 1);
