@@ -286,8 +286,9 @@ impl<T: Number> Run<T> {
 
 impl<T: Number> Cell<T> {
     fn merge(&mut self, later: Self) {
-        self.count += later.count;
-        self.known += later.known;
+        // Counts of tiers are foreign.
+        self.count = self.count.saturating_add(later.count);
+        self.known = self.known.saturating_add(later.known);
         self.sum = T::add(self.sum, later.sum);
         self.min = T::lesser(self.min.clone(), later.min);
         self.max = T::greater(self.max.clone(), later.max);

@@ -19,14 +19,15 @@ use super::schema::{self, raw, tier};
 use crate::ArchiveError;
 
 /// The column chunks of a row group.
-struct Chunks<'a> {
-    part: &'a ParquetPart,
-    index: &'a Index,
-    group: usize,
+#[derive(Clone, Copy)]
+pub(super) struct Chunks<'a> {
+    pub part: &'a ParquetPart,
+    pub index: &'a Index,
+    pub group: usize,
 }
 
 /// A column of a row group, read forwards.
-struct Column<T: DataType> {
+pub(super) struct Column<T: DataType> {
     place: usize,
     /// None until it is needed.
     reader: Option<ColumnReaderImpl<T>>,
@@ -248,7 +249,7 @@ impl Chunks<'_> {
         Ok(ColumnReaderImpl::new(column, Box::new(pages)))
     }
 
-    fn bad(&self, place: usize, reason: &str) -> ArchiveError {
+    pub fn bad(&self, place: usize, reason: &str) -> ArchiveError {
         let column = schema::schema(self.index.about.tier).column(place);
         let at = self.index.groups[self.group].chunks[place].offset;
         let reason = format!("the column {} {reason}", column.name());
@@ -257,7 +258,7 @@ impl Chunks<'_> {
 }
 
 impl<T: DataType> Column<T> {
-    fn new(place: usize) -> Self {
+    pub fn new(place: usize) -> Self {
         Self {
             place,
             reader: None,
@@ -267,7 +268,7 @@ impl<T: DataType> Column<T> {
     }
 
     /// Appends the values of a piece where every row has one.
-    fn read(
+    pub fn read(
         &mut self,
         chunks: &Chunks<'_>,
         piece: &Piece,
