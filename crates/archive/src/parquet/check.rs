@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use ::parquet::data_type::{ByteArrayType, Int64Type};
 use barograph_model::Span;
 
-use super::group::{Chunks, Column};
+use super::column::{Chunks, Column};
 use super::index::Index;
 use super::plan::Piece;
 use super::read::ParquetPart;

@@ -6,6 +6,7 @@
 //! decoded to find them, and holds a checksum of every column chunk, which Parquet's writer lacks.
 
 mod check;
+mod column;
 mod group;
 mod index;
 mod page;
@@ -28,7 +29,8 @@ pub use read::ParquetPart;
 pub use write::RawWriter;
 pub use write_tier::TierWriter;
 
-pub(crate) use group::{Numbered, Numbers, SampleGroup, TierGroup};
+pub(crate) use column::{Numbered, Numbers};
+pub(crate) use group::{SampleGroup, TierGroup};
 pub(crate) use plan::{Piece, plan};
 
 /// The newest version of the index that is understood, and the one that is written.

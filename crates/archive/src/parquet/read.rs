@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use barograph_model::{Buckets, Columns, Span, Values};
 use bytes::Bytes;
 
-use super::group::{Numbered, SampleGroup, TierGroup};
+use super::column::Numbered;
+use super::group::{SampleGroup, TierGroup};
 use super::index::{Chunk, Index, IndexSeries, TAIL_BYTES, Tail};
 use super::plan::{Piece, plan};
 use super::{corrupt, io_error};
