@@ -50,7 +50,6 @@ pub use log::{LogPart, LogSeries};
 pub use manifest::Losses;
 pub use series::{Archived, Series};
 pub use storage::{Disk, OutFile, Storage};
-pub use storage::{Disk, Storage};
 #[cfg(feature = "target")]
 pub use target::ObjectTarget;
 pub use target::Target;

@@ -77,21 +77,15 @@ impl LogPart {
             path: self.path.clone(),
             file: file.map_err(|source| io_error("open", &self.path, source))?,
             header: self.header.clone(),
-            end: self.end,
-            closed: self.closed,
-            series: self.series.clone(),
-            blocks: self.blocks.clone(),
-            rows: self.rows,
-            span: self.span,
-            losses: self.losses.clone(),
-            undo: Vec::new(),
+            contents: self.contents.clone(),
         })
     }
 
     /// Whether [`Self::follow`] may find more, or less.
     pub(crate) fn has_news(&self) -> Result<bool, ArchiveError> {
         let length = self.length()?;
-        Ok(length != self.end && !(self.closed && length > self.end))
+        let (end, closed) = (self.contents.end, self.contents.closed);
+        Ok(length != end && !(closed && length > end))
     }
 
     /// Picks up what was written since; whether there was anything. A segment that has become shorter
