@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use barograph_model::{
-    Descriptor, Kind, Labels, ManualClock, Name, SqlEngine, SqlFault, SqlFaultKind, SqlReply,
+    Descriptor, Kind, Labels, ManualClock, Name, Past, SqlEngine, SqlFault, SqlFaultKind, SqlReply,
     SqlRequest, Unit, ValueType,
 };
 use barograph_server::{
@@ -17,6 +17,7 @@ use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
 use serde_json::{Value, json};
 
 use crate::client::{Events, Response, request, send, tcp, unix};
+use crate::memory::MemoryPast;
 
 /// Where the clock of every test starts.
 pub const T0: i64 = 1_700_000_000_000_000_000;
@@ -117,7 +118,16 @@ impl Fixture {
         Self::with(|_| {})
     }
 
+    /// A server whose past is this one.
+    pub fn with_past(past: MemoryPast) -> Self {
+        Self::made(|_| {}, Some(Arc::new(past)))
+    }
+
     pub fn with(change: impl FnOnce(&mut Limits)) -> Self {
+        Self::made(change, None)
+    }
+
+    pub fn made(change: impl FnOnce(&mut Limits), past: Option<Arc<dyn Past>>) -> Self {
         let mut limits = Limits::default();
         change(&mut limits);
         let dir = tempfile::tempdir().unwrap();
@@ -127,7 +137,8 @@ impl Fixture {
         let sql = Arc::new(FakeSql::default());
         let http = Some("127.0.0.1:0".parse().unwrap());
         let config = ServerConfig { http, limits };
-        let server = Some(start(config, &run_dir, &clock, &sql).unwrap());
+        let past = past.unwrap_or_else(|| Arc::new(RingPast::new(run_dir.clone())));
+        let server = Some(start_over(config, &run_dir, &clock, &sql, past).unwrap());
         Self {
             server,
             segment,
@@ -189,6 +200,17 @@ pub fn start(
     clock: &Arc<ManualClock>,
     sql: &Arc<FakeSql>,
 ) -> Result<Server, ServerError> {
+    let past = Arc::new(RingPast::new(run_dir.clone()));
+    start_over(config, run_dir, clock, sql, past)
+}
+
+fn start_over(
+    config: ServerConfig,
+    run_dir: &RunDir,
+    clock: &Arc<ManualClock>,
+    sql: &Arc<FakeSql>,
+    past: Arc<dyn Past>,
+) -> Result<Server, ServerError> {
     let info = NodeInfo {
         version: "9.9".into(),
         started_ns: T0 - S,
@@ -197,7 +219,7 @@ pub fn start(
         config,
         run_dir.clone(),
         sql.clone(),
-        Arc::new(RingPast::new(run_dir.clone())),
+        past,
         Arc::new(FakeControl),
         clock.clone(),
         info,
