@@ -200,7 +200,7 @@ fn sqlite(directory: &Path) -> Result<f64, Fault> {
             let mut insert = transaction.prepare_cached("INSERT INTO sample VALUES (?, ?, ?)")?;
             while (opened.elapsed().as_nanos() as i64) < COMMIT_NS {
                 for _ in 0..100 {
-                    insert.execute((sent % u64::from(STREAMS), sent, sent as f64))?;
+                    insert.execute(((sent % u64::from(STREAMS)) as i64, sent as i64, sent as f64))?;
                     sent += 1;
                 }
             }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use barograph_insight::{Graph, Limits};
 use barograph_model::{Clock, Name, SqlLimits};
-use barograph_query::{PoolConfig, QueryPool};
+use barograph_query::{PastReader, PoolConfig, QueryPool};
 use barograph_server::{
-    ExportStatus, Exporter, Exports, Limits as ServerLimits, NodeInfo, RingPast, Server,
+    ExportStatus, Exporter, Exports, Limits as ServerLimits, NodeInfo, Server,
     ServerConfig,
 };
 use barograph_source::Poller;
@@ -284,7 +284,7 @@ fn start_server(
         server,
         run_dir.clone(),
         sql,
-        Arc::new(RingPast::new(run_dir.clone())),
+        Arc::new(PastReader::open(run_dir, Arc::clone(clock))?),
         Arc::new(control),
         Arc::clone(clock),
         info,

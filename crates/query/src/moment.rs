@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use barograph_archive::{Chunk, PartKind, Tier, View};
-use barograph_model::{Buckets, Clock, Columns, PastRequest, SqlFault, SqlFaultKind};
+use barograph_model::{Buckets, Clock, Columns, PastRequest, Span, SqlFault, SqlFaultKind};
 use barograph_stream::RunDir;
 
 use crate::asof::append;
@@ -16,6 +16,12 @@ use crate::reader::{PastReader, told, too_many};
 use crate::reading::{Known, Reading};
 use crate::table::{Part, Table};
 use crate::{QueryError, buckets, source};
+
+/// No time at all: who only asks what there is copies no ring.
+const NEVER: Span = Span {
+    from: i64::MAX,
+    to: i64::MIN,
+};
 
 /// What the archive is at one moment.
 #[derive(Clone, Debug)]
@@ -33,13 +39,13 @@ impl PastReader {
     }
 
     /// The archive's directory, when the agent of the run directory says that it keeps one.
-    pub fn archive_dir(run_dir: &RunDir) -> Option<PathBuf> {
+    pub fn archive_of(run_dir: &RunDir) -> Option<PathBuf> {
         source::directory_of(run_dir)
     }
 
     /// The nodes that have series in rings or archive, by name.
     pub fn nodes(&self) -> Result<Vec<Arc<str>>, SqlFault> {
-        let (reading, _) = self.take(&|_, _| true)?;
+        let (reading, _) = self.take(&|_, _| true, NEVER)?;
         let mut nodes: Vec<Arc<str>> = reading.series.into_iter().map(|s| s.node).collect();
         nodes.sort();
         nodes.dedup();
@@ -50,7 +56,7 @@ impl PastReader {
     /// The span chooses files that meet it, and bounds the rest.
     pub fn moment(&self, tier: &str, request: &PastRequest<'_>) -> Result<Moment, SqlFault> {
         let tier = tier_of(tier)?;
-        let (reading, _) = self.take(request.wanted)?;
+        let (reading, _) = self.take(request.wanted, request.span)?;
         let files = reading
             .view()
             .map_or_else(Vec::new, |view| files_of(view, &reading, tier, request));
