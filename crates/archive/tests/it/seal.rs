@@ -105,7 +105,8 @@ fn hours_that_are_over_are_merged_unasked() {
     }
     // The merge comes after the answer to the fifth, and before anything that is asked next.
     keeper.seal().unwrap();
-    assert_eq!(parquet_files(dir.path()).len(), 3);
+    // Five samples a second are worth a tier of seconds.
+    assert_eq!(parquet_files(dir.path()).len(), 4);
     assert_sound(dir.path());
 }
 
@@ -121,7 +122,7 @@ fn clocks_that_are_set_about_make_few_files() {
     assert_sound(dir.path());
     let view = Archive::open(dir.path()).view().unwrap();
     let stretches = view.stretches(Span::ALL);
-    assert!(stretches.len() < 100_000);
+    assert!(stretches.len() < 200_000);
     assert!(stretches.windows(2).all(|pair| pair[0].to < pair[1].from));
 }
 
@@ -130,7 +131,9 @@ fn a_segment_larger_than_a_pass_is_sealed_in_several() {
     let dir = tempfile::tempdir().unwrap();
     let keeper = start(keeping(dir.path())).unwrap();
     for life in 1..=3 {
-        append(&keeper, life, 1..=150_000, NS_PER_S / 1_000);
+        for from in (0..150_000).step_by(10_000) {
+            append(&keeper, life, from + 1..=from + 10_000, NS_PER_S / 1_000);
+        }
     }
     let before = everything(dir.path());
     keeper.seal().unwrap();
@@ -184,7 +187,7 @@ fn on_failing(from: &Path, at: u64, failure: Failure) -> u64 {
         let merged = keeper.compact();
         let view = Archive::open(root).view().unwrap();
         assert_eq!(everything_of(&view, Span::ALL), before, "{what}: {sealed:?} {merged:?}");
-        if failure == Failure::Once && disk.count() > at + 2 {
+        if failure == Failure::Once && disk.count().saturating_sub(at) > 2 {
             keeper.compact().unwrap();
         }
     }
@@ -279,7 +282,7 @@ fn a_damaged_part_is_set_aside_and_the_others_stay() {
     assert_eq!(keeper.status().losses.corrupt_files, 1);
     let verified = barograph_archive::verify(dir.path(), &mut |_, _| {}).unwrap();
     let what: Vec<&str> = verified.findings.iter().map(|f| &*f.what).collect();
-    insta::assert_snapshot!(what.join("\n"), @"");
+    insta::assert_snapshot!(what.join("\n"), @"was damaged and set aside: remove it when you have looked at it");
     // Its tiers still tell the rest.
     let view = Archive::open(dir.path()).view().unwrap();
     let all: Vec<usize> = (0..view.series().len()).collect();
