@@ -37,7 +37,7 @@ pub struct LogSeries {
 }
 
 /// What was understood of a segment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Contents {
     /// Where the last good frame ends.
     pub end: u64,

@@ -70,14 +70,30 @@ impl LogPart {
         Ok(part)
     }
 
+    /// The segment as it is known now: what follows later is not in it.
+    pub fn fork(&self) -> Result<Self, ArchiveError> {
+        let file = self.file.try_clone();
+        Ok(Self {
+            path: self.path.clone(),
+            file: file.map_err(|source| io_error("open", &self.path, source))?,
+            header: self.header.clone(),
+            contents: self.contents.clone(),
+        })
+    }
+
+    /// Whether [`Self::follow`] may find more, or less.
+    pub fn has_news(&self) -> Result<bool, ArchiveError> {
+        let (length, end) = (self.length()?, self.contents.end);
+        Ok(length != end && !(self.contents.closed && length > end))
+    }
+
     /// Picks up what was written since; whether there was anything. A segment that has become shorter
     /// (its writer cut what it could not sync) is read anew.
     pub fn follow(&mut self) -> Result<bool, ArchiveError> {
-        let length = self.length()?;
-        let before = self.contents.end;
-        if length == before || (self.contents.closed && length > before) {
+        if !self.has_news()? {
             return Ok(false);
         }
+        let (length, before) = (self.length()?, self.contents.end);
         if length < before {
             self.contents = Contents::new();
         }
@@ -174,23 +190,36 @@ impl LogPart {
         cancel: &AtomicBool,
         each: &mut dyn FnMut(usize, Columns) -> Result<(), ArchiveError>,
     ) -> Result<(), ArchiveError> {
+        self.read_from(0, u64::MAX, wanted, span, cancel, each)
+            .map(|_| ())
+    }
+
+    /// The same in steps: from this block on, until about so many bytes are read. The block to go on
+    /// from, if there is one.
+    pub fn read_from(
+        &self,
+        first: usize,
+        bytes_max: u64,
+        wanted: &dyn Fn(&LogSeries) -> bool,
+        span: Span,
+        cancel: &AtomicBool,
+        each: &mut dyn FnMut(usize, Columns) -> Result<(), ArchiveError>,
+    ) -> Result<Option<usize>, ArchiveError> {
         let met = |series: &LogSeries| series.rows > 0 && series.span.meets(&span);
-        let mut held = Held::new(
-            self.contents
-                .series
-                .iter()
-                .map(|series| met(series) && wanted(series)),
-        );
+        let series = self.contents.series.iter();
+        let mut held = Held::new(series.map(|series| met(series) && wanted(series)));
         if !held.wanted.contains(&true) {
-            return Ok(());
+            return Ok(None);
         }
+        let mut left_bytes = bytes_max;
         let mut buffer = Vec::new();
-        for block in self
-            .contents
-            .blocks
-            .iter()
-            .filter(|block| block.span.meets(&span))
-        {
+        let blocks = self.contents.blocks.iter().enumerate().skip(first);
+        for (at, block) in blocks.filter(|(_, block)| block.span.meets(&span)) {
+            if left_bytes == 0 {
+                held.finish(each)?;
+                return Ok(Some(at));
+            }
+            left_bytes = left_bytes.saturating_sub(block.bytes);
             if cancel.load(Ordering::Relaxed) {
                 return Err(ArchiveError::Cancelled);
             }
@@ -212,7 +241,8 @@ impl LogPart {
             }
             held.hand_on(each)?;
         }
-        held.finish(each)
+        held.finish(each)?;
+        Ok(None)
     }
 
     fn changed(&self, at: u64) -> ArchiveError {

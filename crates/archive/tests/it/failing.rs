@@ -1,6 +1,8 @@
 //! A disk whose n-th operation fails, and the archive on it.
 
+use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +25,8 @@ pub enum Failure {
     DoneNevertheless,
 }
 
-/// A disk that fails when it is told to. Writes that fail have written half.
+/// A disk that fails when it is told to. Writes that fail have written half. A sync that fails has lost
+/// what it was to keep, and the next one succeeds, as with the kernel.
 #[derive(Debug)]
 pub struct Failing {
     count: Arc<AtomicU64>,
@@ -33,6 +36,9 @@ pub struct Failing {
 
 struct FailingFile {
     file: Box<dyn OutFile>,
+    path: PathBuf,
+    bytes: u64,
+    synced: u64,
     disk: Failing,
 }
 
@@ -85,8 +91,13 @@ impl Storage for Failing {
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn OutFile>> {
         let file = self.op(|| Disk.create(path))?;
-        let disk = self.again();
-        Ok(Box::new(FailingFile { file, disk }))
+        Ok(Box::new(FailingFile {
+            file,
+            path: path.to_owned(),
+            bytes: 0,
+            synced: 0,
+            disk: self.again(),
+        }))
     }
 
     fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()> {
@@ -120,23 +131,39 @@ impl Storage for Failing {
 
 impl OutFile for FailingFile {
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if !self.disk.fails() {
-            return self.file.write_all(bytes);
-        }
+        let fails = self.disk.fails();
         let part = match self.disk.failure {
             Failure::DoneNevertheless => bytes,
-            _ => &bytes[..bytes.len() / 2],
+            _ if fails => &bytes[..bytes.len() / 2],
+            _ => bytes,
         };
         self.file.write_all(part)?;
-        Err(io::Error::from(io::ErrorKind::StorageFull))
+        self.bytes += part.len() as u64;
+        if fails {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.disk.op(|| self.file.sync())
+        if self.disk.fails() {
+            if self.disk.failure != Failure::DoneNevertheless {
+                let lost = vec![0; (self.bytes - self.synced) as usize];
+                let file = OpenOptions::new().write(true).open(&self.path)?;
+                file.write_all_at(&lost, self.synced)?;
+            }
+            return Err(io::Error::other("injected"));
+        }
+        self.file.sync()?;
+        self.synced = self.bytes;
+        Ok(())
     }
 
     fn rewind(&mut self, bytes: u64) -> io::Result<()> {
-        self.disk.op(|| self.file.rewind(bytes))
+        self.disk.op(|| self.file.rewind(bytes))?;
+        self.bytes = bytes;
+        self.synced = self.synced.min(bytes);
+        Ok(())
     }
 }
 
