@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod crash;
+#[path = "../exercise.rs"]
+mod exercise;
 mod failing;
 mod journal;
 mod log;

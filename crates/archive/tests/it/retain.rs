@@ -9,9 +9,9 @@ use barograph_archive::{Archive, Disk, Keeper, Layout, PartKind, Storage, Tier};
 use barograph_model::{NS_PER_S, Span};
 
 use crate::failing::{Failing, Failure};
-use crate::seal::{append, keeping};
+use crate::seal::append;
 use crate::support::{
-    TwoClocks, assert_sound, everything, everything_of, losses, parquet_files, start_on,
+    TwoClocks, assert_sound, config, everything, everything_of, losses, parquet_files, start_on,
 };
 
 const HOUR_NS: i64 = 3_600 * NS_PER_S;
@@ -33,7 +33,7 @@ fn tiers(root: &Path) -> Vec<(Tier, u64)> {
 #[test]
 fn each_tier_goes_at_its_age_and_takes_its_directories_with_it() {
     let dir = tempfile::tempdir().unwrap();
-    let mut config = keeping(dir.path());
+    let mut config = config(dir.path());
     config.keep.raw_ns = 10 * HOUR_NS;
     config.keep.minute_ns = 20 * HOUR_NS;
     let clock = Arc::new(TwoClocks {
@@ -54,8 +54,6 @@ fn each_tier_goes_at_its_age_and_takes_its_directories_with_it() {
         (900_000, [(Raw, 0), (Second, 1), (Minute, 0), (Hour, 1)]),
     ] {
         clock.wall.store(BEGIN + hours * HOUR_NS, Ordering::SeqCst);
-        // What is asked next comes after what was let go.
-        keeper.seal().unwrap();
         keeper.seal().unwrap();
         assert_eq!(tiers(dir.path()), expect, "{hours}");
     }
@@ -70,12 +68,12 @@ fn each_tier_goes_at_its_age_and_takes_its_directories_with_it() {
 #[test]
 fn the_oldest_go_first_when_it_is_too_much() {
     let dir = tempfile::tempdir().unwrap();
-    let keeper = start_on(keeping(dir.path()), Arc::new(Disk)).unwrap();
+    let keeper = start_on(config(dir.path()), Arc::new(Disk)).unwrap();
     append(&keeper, 1, 1..=4_000, 10 * NS_PER_S);
     keeper.seal().unwrap();
     let (bytes, all) = (keeper.status().bytes, rows(dir.path()));
     drop(keeper);
-    let mut config = keeping(dir.path());
+    let mut config = config(dir.path());
     config.bytes_max = bytes / 2;
     let keeper = start_on(config, Arc::new(Disk)).unwrap();
     keeper.seal().unwrap();
@@ -98,22 +96,20 @@ fn the_oldest_go_first_when_it_is_too_much() {
 fn on_failing(at: u64, failure: Failure) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
-    let keeper = start_on(keeping(root), Arc::new(Disk)).unwrap();
+    let keeper = start_on(config(root), Arc::new(Disk)).unwrap();
     append(&keeper, 1, 1..=400, 60 * NS_PER_S);
     keeper.seal().unwrap();
     let (bytes, all) = (keeper.status().bytes, rows(root));
     drop(keeper);
     let what = format!("operation {at} fails {failure:?}");
-    let mut config = keeping(root);
+    let mut config = config(root);
     config.bytes_max = bytes / 2;
     let disk = Arc::new(Failing::new(at, failure));
     if let Ok(keeper) = start_on(config.clone(), Arc::clone(&disk) as Arc<dyn Storage>) {
         let _ = keeper.seal();
-        let _ = keeper.seal();
     }
     assert_eq!(rows(root) + losses(root).shed_samples, all, "{what}");
     let keeper = start_on(config, Arc::new(Disk)).unwrap();
-    keeper.seal().unwrap();
     keeper.seal().unwrap();
     assert!(keeper.status().bytes <= bytes / 2, "{what}");
     drop(keeper);
@@ -169,7 +165,7 @@ fn a_full_disk_sheds_the_oldest_and_goes_on() {
         return;
     };
     let root = mount.0.path().join("archive");
-    let mut config = keeping(&root);
+    let mut config = config(&root);
     config.free_bytes_min = 1 << 20;
     config.segment_bytes_max = 256 << 10;
     let keeper = start_on(config, Arc::new(Disk)).unwrap();
@@ -191,7 +187,7 @@ fn a_disk_that_others_fill_to_the_brim_is_lived_with() {
         return;
     };
     let root = mount.0.path().join("archive");
-    let mut config = keeping(&root);
+    let mut config = config(&root);
     config.free_bytes_min = 64 << 10;
     let keeper = start_on(config.clone(), Arc::new(Disk)).unwrap();
     append(&keeper, 1, 1..=20_000, NS_PER_S);
@@ -218,7 +214,7 @@ fn a_disk_that_others_fill_to_the_brim_is_lived_with() {
 #[test]
 fn buckets_of_what_only_tiers_have() {
     let dir = tempfile::tempdir().unwrap();
-    let mut config = keeping(dir.path());
+    let mut config = config(dir.path());
     let keeper = start_on(config.clone(), Arc::new(Disk)).unwrap();
     append(&keeper, 1, 1..=7_200, NS_PER_S);
     keeper.seal().unwrap();
@@ -229,7 +225,6 @@ fn buckets_of_what_only_tiers_have() {
         ..TwoClocks::default()
     });
     let keeper = Keeper::start(config, Arc::new(Disk), clock).unwrap();
-    keeper.seal().unwrap();
     keeper.seal().unwrap();
     drop(keeper);
     assert_eq!(tiers(dir.path())[0], (Tier::Raw, 0));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
-use barograph_archive::{Archive, ArchiveConfig, Keeper, PartKind, Storage, Tier};
+use barograph_archive::{Archive, Keeper, PartKind, Storage, Tier};
 use barograph_model::{NS_PER_S, Span, Value, ValueType};
 
 use crate::failing::{Failing, Failure};
@@ -18,17 +18,6 @@ const HOUR_NS: i64 = 3_600 * NS_PER_S;
 /// A full hour, so that what is made is the same at any time.
 const BEGIN: i64 = 1_700_000_000 / 3_600 * HOUR_NS;
 
-/// Nothing goes by age, and the disk of the tests may be as full as it likes.
-pub fn keeping(root: &Path) -> ArchiveConfig {
-    let mut config = config(root);
-    config.free_bytes_min = 0;
-    config.keep.raw_ns = i64::MAX;
-    config.keep.second_ns = i64::MAX;
-    config.keep.minute_ns = i64::MAX;
-    config.keep.hour_ns = i64::MAX;
-    config
-}
-
 /// Appends samples of three streams, one each `step_ns`, and waits until they are on disk.
 pub fn append(keeper: &Keeper, life: i64, numbers: std::ops::RangeInclusive<u64>, step_ns: i64) {
     let mut entries = vec![
@@ -39,7 +28,9 @@ pub fn append(keeper: &Keeper, life: i64, numbers: std::ops::RangeInclusive<u64>
     for number in numbers {
         let ts = BEGIN + number as i64 * step_ns;
         entries.push(sample(0, number, ts, number as i64 * 3));
-        entries.push(sample(1, number, ts, number as f64 / 3.0));
+        // Of no pattern that compresses.
+        let noise = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 12;
+        entries.push(sample(1, number, ts, noise as f64 / 3.0));
         entries.push(sample(2, number, ts, Value::text(&format!("t{}", number / 7))));
     }
     entries.extend((0..3).map(|key| barograph_archive::Entry::Retire(barograph_model::StreamKey(key))));
@@ -50,7 +41,7 @@ pub fn append(keeper: &Keeper, life: i64, numbers: std::ops::RangeInclusive<u64>
 #[test]
 fn what_is_sealed_is_parquet_and_the_log_is_gone() {
     let dir = tempfile::tempdir().unwrap();
-    let keeper = start(keeping(dir.path())).unwrap();
+    let keeper = start(config(dir.path())).unwrap();
     append(&keeper, 1, 1..=500, 20 * NS_PER_S);
     let before = everything(dir.path());
     let archive = Archive::open(dir.path());
@@ -73,7 +64,7 @@ fn what_is_sealed_is_parquet_and_the_log_is_gone() {
 #[test]
 fn what_is_merged_is_one_file_of_each_tier_and_hour() {
     let dir = tempfile::tempdir().unwrap();
-    let keeper = start(keeping(dir.path())).unwrap();
+    let keeper = start(config(dir.path())).unwrap();
     for part in 0..5 {
         append(&keeper, 1 + part, 1..=200, NS_PER_S / 5);
         keeper.seal().unwrap();
@@ -97,7 +88,7 @@ fn hours_that_are_over_are_merged_unasked() {
         wall: AtomicI64::new(BEGIN + 2 * HOUR_NS),
         ..TwoClocks::default()
     };
-    let keeper = Keeper::start(keeping(dir.path()), Arc::new(barograph_archive::Disk), Arc::new(clock));
+    let keeper = Keeper::start(config(dir.path()), Arc::new(barograph_archive::Disk), Arc::new(clock));
     let keeper = keeper.unwrap();
     for part in 0..5 {
         append(&keeper, 1 + part, 1..=20, NS_PER_S);
@@ -113,7 +104,7 @@ fn hours_that_are_over_are_merged_unasked() {
 #[test]
 fn clocks_that_are_set_about_make_few_files() {
     let dir = tempfile::tempdir().unwrap();
-    let keeper = start(keeping(dir.path())).unwrap();
+    let keeper = start(config(dir.path())).unwrap();
     append(&keeper, 1, 1..=1_000, 5 * 24 * HOUR_NS);
     let before = everything(dir.path());
     keeper.seal().unwrap();
@@ -129,7 +120,7 @@ fn clocks_that_are_set_about_make_few_files() {
 #[test]
 fn a_segment_larger_than_a_pass_is_sealed_in_several() {
     let dir = tempfile::tempdir().unwrap();
-    let keeper = start(keeping(dir.path())).unwrap();
+    let keeper = start(config(dir.path())).unwrap();
     for life in 1..=3 {
         for from in (0..150_000).step_by(10_000) {
             append(&keeper, life, from + 1..=from + 10_000, NS_PER_S / 1_000);
@@ -149,14 +140,14 @@ fn a_segment_larger_than_a_pass_is_sealed_in_several() {
 
 /// An archive with log segments, Parquet files to merge, and what is in it.
 fn prepare(root: &Path) {
-    let keeper = start(keeping(root)).unwrap();
+    let keeper = start(config(root)).unwrap();
     for life in 1..=2 {
         append(&keeper, life, 1..=30, 100 * NS_PER_S);
         keeper.seal().unwrap();
     }
     append(&keeper, 3, 1..=30, NS_PER_S / 4);
     drop(keeper);
-    let keeper = start(keeping(root)).unwrap();
+    let keeper = start(config(root)).unwrap();
     append(&keeper, 4, 1..=30, 100 * NS_PER_S);
 }
 
@@ -181,7 +172,7 @@ fn on_failing(from: &Path, at: u64, failure: Failure) -> u64 {
     let before = everything(root);
     let what = format!("operation {at} fails {failure:?}");
     let disk = Arc::new(Failing::new(at, failure));
-    if let Ok(keeper) = start_on(keeping(root), Arc::clone(&disk) as Arc<dyn Storage>) {
+    if let Ok(keeper) = start_on(config(root), Arc::clone(&disk) as Arc<dyn Storage>) {
         // Either may fail: that is told, and nothing is lost.
         let sealed = keeper.seal();
         let merged = keeper.compact();
@@ -192,7 +183,7 @@ fn on_failing(from: &Path, at: u64, failure: Failure) -> u64 {
         }
     }
     assert_eq!(everything(root), before, "{what}: after the end");
-    let keeper = start(keeping(root)).unwrap();
+    let keeper = start(config(root)).unwrap();
     assert_eq!(everything(root), before, "{what}: after the start");
     keeper.compact().unwrap();
     assert_eq!(everything(root), before, "{what}: after the merge");
@@ -251,7 +242,7 @@ fn a_damaged_manifest_is_made_anew_from_the_files() {
         assert!(error.to_string().contains("manifest.json"), "{error}");
         let verified = barograph_archive::verify(dir.path(), &mut |_, _| {}).unwrap();
         assert_eq!(verified.findings.len(), 1, "{verified:?}");
-        let keeper = start(keeping(dir.path())).unwrap();
+        let keeper = start(config(dir.path())).unwrap();
         assert_eq!(keeper.status().losses.corrupt_files, 1);
         assert_eq!(everything(dir.path()), before, "{damage}");
         assert_eq!(Archive::open(dir.path()).view().unwrap().series(), series);
@@ -262,7 +253,7 @@ fn a_damaged_manifest_is_made_anew_from_the_files() {
 #[test]
 fn a_damaged_part_is_set_aside_and_the_others_stay() {
     let dir = tempfile::tempdir().unwrap();
-    let keeper = start(keeping(dir.path())).unwrap();
+    let keeper = start(config(dir.path())).unwrap();
     for life in 1..=3 {
         append(&keeper, life, 1..=30, NS_PER_S);
         keeper.seal().unwrap();

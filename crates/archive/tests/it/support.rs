@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use barograph_archive::{
-    Archive, ArchiveConfig, ArchiveError, Declared, Disk, Entry, Keeper, Layout, LogPart, Losses, Storage, View,
+    Archive, ArchiveConfig, ArchiveError, Declared, Disk, Entry, KeepConfig, Keeper, Layout, LogPart, Losses, Storage, View,
 };
 use barograph_model::{
     Clock, Columns, Descriptor, Kind, Labels, Name, Quality, Sample, Selector, Span, StreamKey,
@@ -48,6 +48,14 @@ pub fn config(root: &Path) -> ArchiveConfig {
         leave_out: vec![Selector::parse("unwanted.*").unwrap()],
         commit_ns: 1_000_000,
         flush_ns: 5_000_000,
+        // Nothing goes by age, and the disk of the tests may be as full as it likes.
+        free_bytes_min: 0,
+        keep: KeepConfig {
+            raw_ns: i64::MAX,
+            second_ns: i64::MAX,
+            minute_ns: i64::MAX,
+            hour_ns: i64::MAX,
+        },
         ..ArchiveConfig::new(root, "n1")
     }
 }
