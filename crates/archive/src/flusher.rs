@@ -76,9 +76,7 @@ impl Flusher {
         let mut attempts = 0;
         loop {
             let stop = self.wait(&mut batch, backoff);
-            let committed = self.commit(&mut batch);
-            self.report();
-            match committed {
+            match self.commit(&mut batch) {
                 Ok(()) => {
                     (backoff, attempts) = (Duration::ZERO, 0);
                     self.seal();
@@ -132,7 +130,9 @@ impl Flusher {
 
     fn commit(&mut self, batch: &mut Batch) -> Result<(), ArchiveError> {
         if !batch.is_empty() {
-            self.writer.commit(batch)?;
+            let committed = self.writer.commit(batch);
+            self.report();
+            committed?;
             let written = batch.records.len() as u64;
             self.progress.samples.fetch_add(written, Ordering::Relaxed);
         }
@@ -190,6 +190,7 @@ impl Flusher {
         if due || !self.asked.is_empty() {
             self.writer.roll();
         }
+        self.report();
         let through = self.writer.closed();
         for request in self.asked.drain(..) {
             self.offered = through;

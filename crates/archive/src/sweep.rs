@@ -154,7 +154,9 @@ fn add(manifest: &mut Manifest, key: PartKey, part: &ParquetPart) -> Result<(), 
         let reason = "it is another file than its name says";
         return Err(ArchiveError::corrupt(part.path(), reason, 0));
     }
-    let span = index.span();
+    // Of a set, the raw file comes first: it knows times to the nanosecond, and a tier adds nothing.
+    let raw = manifest.parts.get(&key.of(Tier::Raw)).copied();
+    let span = raw.map_or(index.span(), |raw| raw.span);
     if span.from > span.to {
         return Ok(());
     }
@@ -166,7 +168,7 @@ fn add(manifest: &mut Manifest, key: PartKey, part: &ParquetPart) -> Result<(), 
     };
     manifest.parts.insert(key, kept);
     manifest.sealed_through = manifest.sealed_through.max(key.last);
-    for series in &index.series {
+    for series in index.series.iter().filter(|_| raw.is_none()) {
         // Tiers have no lives: what only they hold is archived without a number.
         let lives = series.lives.iter().map(|life| Archived {
             life: life.life,

@@ -71,7 +71,7 @@ impl LogPart {
     }
 
     /// The segment as it is known now: what follows later is not in it.
-    pub(crate) fn fork(&self) -> Result<Self, ArchiveError> {
+    pub fn fork(&self) -> Result<Self, ArchiveError> {
         let file = self.file.try_clone();
         Ok(Self {
             path: self.path.clone(),
@@ -82,20 +82,18 @@ impl LogPart {
     }
 
     /// Whether [`Self::follow`] may find more, or less.
-    pub(crate) fn has_news(&self) -> Result<bool, ArchiveError> {
-        let length = self.length()?;
-        let (end, closed) = (self.contents.end, self.contents.closed);
-        Ok(length != end && !(closed && length > end))
+    pub fn has_news(&self) -> Result<bool, ArchiveError> {
+        let (length, end) = (self.length()?, self.contents.end);
+        Ok(length != end && !(self.contents.closed && length > end))
     }
 
     /// Picks up what was written since; whether there was anything. A segment that has become shorter
     /// (its writer cut what it could not sync) is read anew.
     pub fn follow(&mut self) -> Result<bool, ArchiveError> {
-        let length = self.length()?;
-        let before = self.contents.end;
-        if length == before || (self.contents.closed && length > before) {
+        if !self.has_news()? {
             return Ok(false);
         }
+        let (length, before) = (self.length()?, self.contents.end);
         if length < before {
             self.contents = Contents::new();
         }
@@ -196,9 +194,9 @@ impl LogPart {
             .map(|_| ())
     }
 
-    /// The same in steps: from this block on, until about so many bytes are read. The block to go on from, if
-    /// there is one.
-    pub(crate) fn read_from(
+    /// The same in steps: from this block on, until about so many bytes are read. The block to go on
+    /// from, if there is one.
+    pub fn read_from(
         &self,
         first: usize,
         bytes_max: u64,
@@ -208,12 +206,8 @@ impl LogPart {
         each: &mut dyn FnMut(usize, Columns) -> Result<(), ArchiveError>,
     ) -> Result<Option<usize>, ArchiveError> {
         let met = |series: &LogSeries| series.rows > 0 && series.span.meets(&span);
-        let mut held = Held::new(
-            self.contents
-                .series
-                .iter()
-                .map(|series| met(series) && wanted(series)),
-        );
+        let series = self.contents.series.iter();
+        let mut held = Held::new(series.map(|series| met(series) && wanted(series)));
         if !held.wanted.contains(&true) {
             return Ok(None);
         }

@@ -37,14 +37,14 @@ pub(crate) use plan::{Piece, plan};
 const FORMAT: u32 = 1;
 
 /// Most rows of a row group, here and in a file that is read.
-const GROUP_ROWS_MAX: usize = 128 << 10;
+const GROUP_ROWS_MAX: usize = 256 << 10;
 /// Most bytes of texts in a row group that is written: bounds the writer's memory.
 const GROUP_TEXT_BYTES_MAX: usize = 4 << 20;
-/// Rows of a page: one series is found by skipping pages. Times have one page for all of their row group:
-/// the more rows, the more of the times that the streams of one source share are found by zstd.
-const PAGE_ROWS: usize = 64 << 10;
-/// Bytes of a page before compression, when rows are long.
-const PAGE_BYTES: usize = 1 << 20;
+/// Rows of a page. The more rows, the more of what series share is found by zstd: a third of the bytes of
+/// times lies between this and pages of 8 Ki. One series is then found by unpacking some megabytes.
+const PAGE_ROWS: usize = 128 << 10;
+/// Bytes of a page before compression, when rows are long: times have one page for all of their row group.
+const PAGE_BYTES: usize = 2 << 20;
 /// Most rows of a chunk that a reader is handed.
 const CHUNK_ROWS_MAX: usize = 64 << 10;
 
