@@ -14,7 +14,7 @@ use crate::sets::Sets;
 use crate::snapshot::Node;
 use crate::sources::{RawSource, Selected};
 use crate::{
-    Archive, ArchiveConfig, ArchiveError, Disk, Layout, Series, Storage as _, Tier, View, recover,
+    Archive, ArchiveConfig, ArchiveError, Disk, Series, Storage as _, Tier, View, sweep,
 };
 
 /// Where a selection goes.
@@ -175,14 +175,9 @@ fn export_parquet(
             place.is_some_and(|place| wanted(&view.series()[*place]))
         };
         let config = ArchiveConfig::new(dir, &*node.name);
-        let context = Context {
-            layout: Layout::new(dir, &node.name),
-            storage: Arc::new(Disk),
-            config,
-            stop: Arc::default(),
-        };
+        let context = Context::new(config, Arc::new(Disk), Arc::default());
         // Makes the directories.
-        recover::start(&context.layout, &node.name, &Disk)?;
+        sweep::start(&context.layout, &node.name, &Disk)?;
         for sets in Sets::of(&node.sealed.manifest, &|sets| sets.has_raw(span)) {
             for (range, part) in raw_parts(view, node, &sets)? {
                 let source = Selected::new(RawSource::new(part)?, span, &of_unit);
@@ -196,7 +191,7 @@ fn export_parquet(
             rows += write(&context, source, range)?;
             progress(rows);
         }
-        let manifest = recover::rebuild(&context.layout, &node.name, &Disk)?;
+        let manifest = sweep::rebuild(&context.layout, &node.name, &Disk)?;
         manifest.prepare(&context.layout, &Disk)?;
         Manifest::publish(&context.layout, &Disk)?;
     }

@@ -7,7 +7,7 @@ use crate::compose::HOUR_NS;
 use crate::log::LogPart;
 use crate::manifest::{Manifest, Part, PartKey};
 use crate::seal::{LogFile, Sealer};
-use crate::{ArchiveConfig, ArchiveError, KeepConfig, Tier};
+use crate::{ArchiveConfig, ArchiveError, KeepConfig, Losses, Tier};
 
 /// A clock that is further ahead of the newest sample than this is not believed: history does not go because
 /// a clock was set to a wrong year.
@@ -34,7 +34,7 @@ impl Sealer {
         if victims.parts.is_empty() && victims.logs.is_empty() {
             return Ok(0);
         }
-        let next = self.without(&victims)?;
+        let (next, taken) = self.without(&victims);
         let layout = &self.context.layout;
         let parts = victims.parts.iter().map(|(key, _)| key.path(layout));
         let logs = victims.logs.iter().map(|log| log.path.clone());
@@ -52,6 +52,7 @@ impl Sealer {
                 self.unlink(paths);
             }
         }
+        self.taken = taken;
         self.remove_empty_dirs(&victims);
         Ok(victims.parts.len() + victims.logs.len())
     }
@@ -109,19 +110,21 @@ impl Sealer {
         now.min(newest.saturating_add(AHEAD_NS_MAX))
     }
 
-    fn without(&self, victims: &Victims) -> Result<Manifest, ArchiveError> {
-        let mut next = self.manifest.clone();
+    /// The manifest without them, and what is taken over from log segments so far.
+    fn without(&self, victims: &Victims) -> (Manifest, Losses) {
+        let (mut next, mut taken) = (self.manifest.clone(), self.taken.clone());
         next.losses.shed_samples += victims.shed;
         for (key, _) in &victims.parts {
             next.parts.remove(key);
         }
         for file in &victims.logs {
             next.sealed_through = file.sequence;
-            let Ok(log) = LogPart::open(&file.path, file.sequence) else {
+            let Ok(log) = LogPart::open(&file.path) else {
                 next.losses.corrupt_files += 1;
                 continue;
             };
             next.losses.add(log.losses());
+            taken.add(log.losses());
             next.losses.shed_samples += log.rows();
             next.add_log(&log);
         }
@@ -132,7 +135,7 @@ impl Sealer {
         for known in next.series.values_mut() {
             known.span.from = known.span.from.max(oldest);
         }
-        Ok(next)
+        (next, taken)
     }
 
     fn remove_empty_dirs(&self, victims: &Victims) {

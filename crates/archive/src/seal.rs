@@ -11,12 +11,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use barograph_model::{Clock, NS_PER_S, Span};
+use barograph_model::{Clock, NS_PER_S};
 
 use crate::compose::{self, Composed, Failure, Made, Source};
 use crate::log::LogPart;
 use crate::manifest::{Manifest, PartKey};
-use crate::{ArchiveConfig, ArchiveError, Archived, Layout, Losses, Storage, Target, recover};
+use crate::{ArchiveConfig, ArchiveError, Layout, Losses, Storage, Target, sweep};
 
 /// Longest wait for an order before it is looked whether something else is to be done.
 const TURN: Duration = Duration::from_secs(5);
@@ -67,15 +67,19 @@ pub(crate) struct Context {
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-/// What is sealed already, before anything is written: called once, with the lock held. What a crash left
-/// of the manifest is mended here; the rest is swept by [`run`].
-pub(crate) fn begin(
-    layout: &Layout,
-    node: &str,
-    storage: &dyn Storage,
-) -> Result<SealStatus, ArchiveError> {
-    let manifest = recover::start(layout, node, storage)?;
-    Ok(status(&manifest, &Losses::default(), String::new()))
+impl Context {
+    pub(crate) fn new(
+        config: ArchiveConfig,
+        storage: Arc<dyn Storage>,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            layout: Layout::new(&config.root, &config.node),
+            config,
+            storage,
+            stop,
+        }
+    }
 }
 
 /// The sealer's thread: serves requests until the writer has gone.
@@ -100,7 +104,7 @@ pub(crate) struct Sealer {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) manifest: Manifest,
     /// What was lost according to log segments that were sealed since the start.
-    taken: Losses,
+    pub(crate) taken: Losses,
     shared: Arc<Mutex<SealStatus>>,
     target: Option<Box<dyn Target>>,
     /// Copies that the manifest does not know yet.
@@ -219,8 +223,13 @@ impl Sealer {
         let mut next = self.manifest.clone();
         let mut logs = Vec::new();
         for file in batch {
-            match LogPart::open(&file.path, file.sequence) {
-                Ok(log) => logs.push(log),
+            match LogPart::open(&file.path) {
+                Ok(log) if log.sequence() == file.sequence => logs.push(log),
+                Ok(_) => {
+                    let reason = "it is another segment than its name says";
+                    let error = ArchiveError::corrupt(&file.path, reason, 0);
+                    self.set_aside(&file.path, error, &mut next)?;
+                }
                 Err(error) => self.set_aside(&file.path, error, &mut next)?,
             }
         }
@@ -343,7 +352,7 @@ impl Sealer {
         }
         if self.sweep_due {
             let mut next = self.manifest.clone();
-            if recover::sweep(&self.context, &mut next)? {
+            if sweep::sweep(&self.context, &mut next)? {
                 self.commit(next)?;
             }
             self.sweep_due = false;
@@ -362,7 +371,7 @@ impl Sealer {
 
     /// The log segments that are not sealed, up to `through`.
     pub(crate) fn logs(&self, through: u64) -> Result<Vec<LogFile>, ArchiveError> {
-        let mut logs = recover::logs(&self.context.layout, &*self.context.storage)?;
+        let mut logs = sweep::logs(&self.context.layout, &*self.context.storage)?;
         logs.retain(|log| (self.manifest.sealed_through + 1..=through).contains(&log.sequence));
         Ok(logs)
     }

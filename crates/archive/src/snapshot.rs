@@ -14,7 +14,7 @@ use barograph_model::SeriesId;
 
 use crate::log::LogPart;
 use crate::manifest::{Known, Manifest, PartKey, add_series};
-use crate::{ArchiveError, Archived, Disk, Layout, Series, recover};
+use crate::{ArchiveError, Archived, Disk, Layout, Series, sweep};
 
 /// How often a node is looked at again because the sealer was at work meanwhile.
 const LOOKS_MAX: usize = 16;
@@ -119,7 +119,7 @@ impl Follower {
 
     fn follow_logs(&mut self) -> Result<bool, ArchiveError> {
         let sealed = self.sealed.manifest.sealed_through;
-        let mut files = recover::logs(&self.layout, &Disk)?;
+        let mut files = sweep::logs(&self.layout, &Disk)?;
         files.retain(|file| file.sequence > sealed);
         let there = |sequence: &u64| files.iter().any(|file| file.sequence == *sequence);
         let before = self.logs.len();

@@ -10,7 +10,7 @@ use crate::log::LogPart;
 use crate::manifest::{Manifest, Part, PartKey};
 use crate::parquet::ParquetPart;
 use crate::snapshot::{Follower, Node};
-use crate::{ArchiveError, Disk, Layout, Tier, recover};
+use crate::{ArchiveError, Disk, Layout, Tier, sweep};
 
 /// Most runs of numbers that are compared: beyond it the archive has more holes than that.
 const RUNS_MAX: usize = 4 << 20;
@@ -162,8 +162,8 @@ impl Verified {
 
     /// Files that nobody reads.
     fn orphans(&mut self, layout: &Layout, node: &Node) -> Result<(), ArchiveError> {
-        let files = recover::parquet_files(layout, &Disk)?;
-        let logs = recover::logs(layout, &Disk)?;
+        let files = sweep::parquet_files(layout, &Disk)?;
+        let logs = sweep::logs(layout, &Disk)?;
         // Read after the files were listed: what was made meanwhile is in it.
         let now = Manifest::read(&layout.manifest())?.unwrap_or_default();
         let before = &node.sealed.manifest.parts;

@@ -300,10 +300,10 @@ mod tests {
             let mut pages = Pages::new(bytes.into(), rows).unwrap();
             pages.get_next_page().unwrap_err().to_string()
         };
-        insta::assert_snapshot!(said(5, 20, 3), @"");
-        insta::assert_snapshot!(said(5, 18, 2), @"");
-        insta::assert_snapshot!(said(5, 17, 3), @"");
-        insta::assert_snapshot!(said(1, 6, 3), @"");
-        insta::assert_snapshot!(said(5, 18, 3), @"");
+        insta::assert_snapshot!(said(5, 20, 3), @"Parquet error: a page is larger than its column");
+        insta::assert_snapshot!(said(5, 18, 2), @"Parquet error: a page has more rows than its row group");
+        insta::assert_snapshot!(said(5, 17, 3), @"Parquet error: a page has a wrong header");
+        insta::assert_snapshot!(said(1, 6, 3), @"Parquet error: a page has a wrong header");
+        insta::assert_snapshot!(said(5, 18, 3), @"Parquet error: a page cannot be unpacked: Unknown frame descriptor");
     }
 }

@@ -38,6 +38,11 @@ impl ParquetPart {
     /// Opens a file and finds its index, which is not read yet.
     pub fn open(path: &Path) -> Result<Self, ArchiveError> {
         let file = File::open(path).map_err(|e| io_error("open", path, e))?;
+        Self::from_file(path, file)
+    }
+
+    /// The same of a file that is open already and may be unlinked by now.
+    pub fn from_file(path: &Path, file: File) -> Result<Self, ArchiveError> {
         let meta = file.metadata().map_err(|e| io_error("read", path, e))?;
         let bytes = meta.len();
         let short = || corrupt(path, "it is too short for a Parquet file", bytes);
