@@ -67,7 +67,13 @@ impl Export {
         }
         let dir = self.place.existing_dir()?;
         let samples = match self.format {
-            Form::Parquet => export(&dir, &wanted, span, ExportTo::Parquet(&self.out), &mut |_| {})?,
+            Form::Parquet => export(
+                &dir,
+                &wanted,
+                span,
+                ExportTo::Parquet(&self.out),
+                &mut |_| {},
+            )?,
             form => {
                 let mut out = self.open(to_stdout)?;
                 let to = match form {
