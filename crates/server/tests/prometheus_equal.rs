@@ -353,7 +353,7 @@ const QUERIES: &[&str] = &[
     "barograph_t_temperature > bool 0",
     "barograph_t_temperature == barograph_t_temperature",
     "barograph_t_temperature != bool 0",
-    "barograph_t_temperature atan2 barograph_t_temperature",
+    "sum by (room) (barograph_t_temperature atan2 barograph_t_temperature)",
     "barograph_t_requests_total / on(job) group_left barograph_t_cores",
     "barograph_t_requests_total * on(job) group_left(node) barograph_t_cores",
     "barograph_t_cores - on(job) group_right sum by (job, instance) (barograph_t_requests_total)",
