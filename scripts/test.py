@@ -3,9 +3,9 @@
     scripts/test.py                 all suites
     scripts/test.py NAME...         the suites named
 
-What the tests need is set up on the way: build trees, .venv/, node_modules/, a Chromium.
+What the tests need is set up on the way: build trees, .venv/, node_modules/, a Chromium, Prometheus.
 The last line is `N passed, N failed`; the exit status is 0 only if nothing failed and every suite ran
-tests. With CI=true in the environment a missing browser is a failure, otherwise a warning.
+tests. With CI=true in the environment a missing browser or Prometheus is a failure, otherwise a warning.
 """
 
 import sys
@@ -27,6 +27,7 @@ import browser
 import cache
 import counts
 import environment
+import prometheus
 from steps import LOGS, ROOT, Runner, StepFailed, Suite
 
 CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
@@ -96,6 +97,14 @@ def build_package(suite: Suite) -> None:
     )
 
 
+def install_prometheus(suite: Suite) -> None:
+    """What ours is compared with; where it is missing the tests skip, but with CI=true they fail."""
+    absent = prometheus.missing_after_install()
+    if absent:
+        packages = ", ".join(sorted(set(prometheus.PROGRAMS.values())))
+        suite.notes.append(f"NOT COMPARED: no {', '.join(absent)} (install {packages})")
+
+
 def pytest(suite: Suite, title: str, *paths: Path) -> None:
     """Runs pytest on `paths` in .venv/, with the places of what was built in its environment."""
     report = LOGS / f"{suite.name}-{title.replace(' ', '-')}.xml"
@@ -152,6 +161,7 @@ def install_modules(suite: Suite, folder: Path) -> None:
 
 def rust(suite: Suite) -> None:
     """The workspace: tests and doctests, lints, generated documents."""
+    install_prometheus(suite)
     build(suite)
     tests = ["cargo", "test", *WORKSPACE, "--no-fail-fast"]
     runner.step(suite, "cargo test", tests, count=counts.cargo, again=tests)
@@ -185,6 +195,7 @@ def e2e(suite: Suite) -> None:
     build_package(suite)
     build_extension(suite)
     build(suite)
+    install_prometheus(suite)
     pytest(suite, "pytest", ROOT / "e2e")
 
 

@@ -262,7 +262,7 @@ fn is_there(program: &str) -> bool {
     asked.is_ok_and(|a| a.status.success())
 }
 
-const QUERIES: &[&str] = &[
+pub const QUERIES: &[&str] = &[
     "barograph_t_requests_total",
     "barograph_t_requests_total{job=\"web\"}",
     "barograph_t_requests_total{job!=\"web\"}",
