@@ -273,7 +273,7 @@ def test_metrics(fixed: Agent) -> None:
     ]
     assert len(reads) == 1 and sorted(reads[0].values()) == [1228800, 4096000]
     assert all('device="' in labels for labels in reads[0])
-    assert any("memory_total_bytes" in name and list(family.values()) == [270116081664.0]
+    assert any("node_memory_MemTotal_bytes" in name and list(family.values()) == [270116081664.0]
                for name, family in families.items())  # fmt: skip
 
 

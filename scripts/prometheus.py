@@ -1,25 +1,25 @@
-"""The Prometheus that tests write to and query: the system's, installed when that is possible."""
+"""The real Prometheus, its promtool and node_exporter, which the tests ask the same as ours."""
 
-import os
 import shutil
 
-import browser
+import packages
 
-NAMES = ("prometheus", "promtool")
-PACKAGE = "prometheus"
+# Each program with the package of Debian that holds it.
+PROGRAMS = {
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
+    "prometheus-node-exporter": "prometheus-node-exporter",
+}
 
 
-def find() -> bool:
-    """Whether there are both programs."""
-    return all(shutil.which(name) for name in NAMES)
+def missing() -> list[str]:
+    """The programs that are not there."""
+    return [name for name in PROGRAMS if not shutil.which(name)]
 
 
-def find_or_install() -> bool:
-    """As `find`; as root on a system with apt, installs them first where they are missing."""
-    apt = shutil.which("apt-get")
-    if find() or os.geteuid() != 0 or not apt:
-        return find()
-    print(f"e2e      installing {PACKAGE} with the system's package manager ...", flush=True)
-    browser.run([apt, "update"])
-    browser.run([apt, "install", "-y", "--no-install-recommends", PACKAGE])
-    return find()
+def missing_after_install() -> list[str]:
+    """As `missing`; as root on a system with apt, installs them first."""
+    absent = missing()
+    if absent:
+        packages.install("prometheus", *sorted({PROGRAMS[name] for name in absent}))
+    return missing()

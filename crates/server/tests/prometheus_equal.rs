@@ -262,7 +262,7 @@ fn is_there(program: &str) -> bool {
     asked.is_ok_and(|a| a.status.success())
 }
 
-const QUERIES: &[&str] = &[
+pub const QUERIES: &[&str] = &[
     "barograph_t_requests_total",
     "barograph_t_requests_total{job=\"web\"}",
     "barograph_t_requests_total{job!=\"web\"}",
@@ -353,7 +353,7 @@ const QUERIES: &[&str] = &[
     "barograph_t_temperature > bool 0",
     "barograph_t_temperature == barograph_t_temperature",
     "barograph_t_temperature != bool 0",
-    "barograph_t_temperature atan2 barograph_t_temperature",
+    "sum by (room) (barograph_t_temperature atan2 barograph_t_temperature)",
     "barograph_t_requests_total / on(job) group_left barograph_t_cores",
     "barograph_t_requests_total * on(job) group_left(node) barograph_t_cores",
     "barograph_t_cores - on(job) group_right sum by (job, instance) (barograph_t_requests_total)",

@@ -44,7 +44,7 @@ pub async fn metrics(State(app): Shared, headers: HeaderMap) -> Result<Response,
 /// `GET|POST /api/v1/query?query=&time=&timeout=`
 pub async fn query(State(app): Shared, request: Request) -> Answer {
     let form = Form::of(request).await?;
-    let query = Query::parse(form.query()?)?;
+    let query = form.query()?.to_owned();
     let at = form.time("time")?.unwrap_or_else(|| now(&app));
     answer(app, &form, query, Grid::instant(at), false).await
 }
@@ -53,13 +53,13 @@ pub async fn query(State(app): Shared, request: Request) -> Answer {
 pub async fn query_range(State(app): Shared, request: Request) -> Answer {
     let form = Form::of(request).await?;
     let grid = form.grid()?;
-    let query = Query::parse(form.query()?)?;
+    let query = form.query()?.to_owned();
     answer(app, &form, query, grid, true).await
 }
 
-async fn answer(app: Arc<App>, form: &Form, query: Query, grid: Grid, of_range: bool) -> Answer {
+async fn answer(app: Arc<App>, form: &Form, query: String, grid: Grid, of_range: bool) -> Answer {
     run(app, form, move |context| {
-        let answer = query.answer(context, grid)?;
+        let answer = Query::parse(&query)?.answer(context, grid)?;
         if of_range && matches!(answer, super::promql::Answer::Text(_)) {
             return Err(PromFault::bad(
                 "invalid expression type \"string\" for range query, must be Scalar or instant Vector",
@@ -77,7 +77,7 @@ async fn answer(app: Arc<App>, form: &Form, query: Query, grid: Grid, of_range: 
 /// `GET|POST /api/v1/series?match[]=`
 pub async fn series(State(app): Shared, request: Request) -> Answer {
     let form = Form::of(request).await?;
-    if form.matches()?.is_empty() {
+    if !form.has_matches() {
         return Err(PromFault::bad("no match[] parameter provided"));
     }
     about(app, form, |found, limit| {
@@ -163,12 +163,13 @@ async fn about(
     form: Form,
     make: impl FnOnce(Vec<(LabelSet, PastSeries)>, usize) -> Result<Vec<u8>, PromFault> + Send + 'static,
 ) -> Answer {
-    let wanted = form.matches()?;
     let limit = form.limit()?.unwrap_or(usize::MAX);
     let to = form.time("end")?.unwrap_or_else(|| now(&app));
     let from = form.time("start")?.unwrap_or(to.saturating_sub(RECENT_NS));
     let span = Span { from, to };
-    run(app, &form, move |context| {
+    let time = form.clone();
+    run(app, &time, move |context| {
+        let wanted = form.matches()?;
         let found = identities(context, &wanted, span)?;
         make(found, limit)
     })

@@ -16,7 +16,7 @@ const NS_PER_MS: i64 = 1_000_000;
 const SECONDS_MAX: f64 = 9.2e9;
 
 /// The parameters of one request.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Form(Vec<(String, String)>);
 
 impl Form {
@@ -96,6 +96,11 @@ impl Form {
         limit.map(|n: usize| Some(n).filter(|n| *n > 0))
     }
 
+    /// Whether there is a `match[]`.
+    pub fn has_matches(&self) -> bool {
+        self.0.iter().any(|(n, _)| n == "match[]")
+    }
+
     /// The selectors of `match[]`.
     pub fn matches(&self) -> Result<Vec<Matching>, PromFault> {
         let texts = self.0.iter().filter(|(n, _)| n == "match[]");
@@ -134,11 +139,7 @@ impl Form {
                  the query resolution (?step=XX)"
             )));
         }
-        Ok(Grid {
-            start,
-            step_ns,
-            count: steps as usize + 1,
-        })
+        Ok(Grid::between(start, end, step_ns))
     }
 }
 

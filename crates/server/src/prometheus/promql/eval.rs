@@ -132,7 +132,7 @@ impl Evaluation<'_> {
         let fixed = match &selector.at {
             None => at,
             Some(AtModifier::Start) => self.grid.start,
-            Some(AtModifier::End) => self.grid.end(),
+            Some(AtModifier::End) => self.grid.end,
             Some(AtModifier::At(time)) => match time.duration_since(std::time::UNIX_EPOCH) {
                 Ok(after) => ns(after),
                 Err(before) => -ns(before.duration()),
@@ -148,7 +148,7 @@ impl Evaluation<'_> {
     fn read(&self, selector: &VectorSelector, range_ns: i64) -> Result<Vec<Sampled>, PromFault> {
         let span = Span {
             from: self.shifted(selector, self.grid.start),
-            to: self.shifted(selector, self.grid.end()),
+            to: self.shifted(selector, self.grid.end),
         };
         let wanted = plan::matching(selector)?;
         let sampled = select::read(self.context, &wanted, span, range_ns)?;

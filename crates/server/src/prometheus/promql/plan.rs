@@ -10,6 +10,8 @@ use super::{NAME, PromFault};
 pub const QUERY_BYTES_MAX: usize = 16 << 10;
 /// Most operators, brackets and matchers: the parser recurses over them.
 const MARKS_MAX: usize = 1_000;
+/// Longest duration in plain seconds: some three centuries.
+const SECONDS_MAX: f64 = 1e10;
 /// Deepest nesting that is evaluated.
 const DEPTH_MAX: usize = 100;
 
@@ -61,15 +63,61 @@ fn check_size(text: &str) -> Result<(), PromFault> {
             text.len()
         )));
     }
-    let marks = text.bytes().filter(|b| b"([{+-*/%^<>=!~,".contains(b));
+    let bare = without_texts(text);
+    let marks = bare.bytes().filter(|b| b"([{+-*/%^<>=!~,".contains(b));
     let words = ["and", "or", "unless", "atan2"];
-    let words = words.iter().map(|word| text.matches(word).count());
+    let words = words.iter().map(|word| bare.matches(word).count());
     if marks.count() + words.sum::<usize>() > MARKS_MAX {
         return Err(PromFault::bad(format!(
             "the query has more than {MARKS_MAX} operators and brackets: ask in parts"
         )));
     }
+    check_durations(&bare)
+}
+
+/// The parser panics on a duration in plain seconds that is too long for the standard library's type.
+fn check_durations(bare: &str) -> Result<(), PromFault> {
+    for intro in ["[", ":", "offset"] {
+        for (at, _) in bare.match_indices(intro) {
+            let rest = bare[at + intro.len()..].trim_start_matches(|c: char| !c.is_alphanumeric());
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c));
+            let token = &rest[..end.unwrap_or(rest.len())];
+            // `1e30` may be followed by an operator, which is cut off from the end.
+            let numbers = token
+                .char_indices()
+                .map(|(i, c)| token[..i + c.len_utf8()].parse::<f64>());
+            if numbers.flatten().any(|v| !(v.abs() <= SECONDS_MAX)) {
+                return Err(PromFault::bad(format!("the duration {token} is too long")));
+            }
+        }
+    }
     Ok(())
+}
+
+/// In lower case, without what stands in quotes and in comments.
+fn without_texts(text: &str) -> String {
+    let mut bare = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        let end = match c {
+            '"' | '\'' | '`' => c,
+            '#' => '\n',
+            c => {
+                bare.push(c.to_ascii_lowercase());
+                continue;
+            }
+        };
+        bare.push(' ');
+        while let Some(inner) = chars.next() {
+            if inner == end {
+                break;
+            }
+            if inner == '\\' && c != '`' && c != '#' {
+                chars.next();
+            }
+        }
+    }
+    bare
 }
 
 fn check_tree(expr: &Expr, depth: usize) -> Result<(), PromFault> {

@@ -110,8 +110,10 @@ pub struct Sampled {
     looked_ns: i64,
 }
 
-/// Reads the series that are meant: enough for every instant of `span`, each reaching back `range_ns`,
-/// or as far as a value holds.
+/// Reads the series that are meant: enough for every instant of `span`, each reaching back `range_ns`.
+///
+/// What held at an instant is known from the sample before it, which may be one look-back older than the
+/// last look, and from the one after it: so more is read on both sides.
 pub fn read(
     context: &Context<'_>,
     wanted: &Matching,
@@ -119,26 +121,29 @@ pub fn read(
     range_ns: i64,
 ) -> Result<Vec<Sampled>, SqlFault> {
     let meant = |node: &str, d: &Descriptor| wanted.name_of(node, d).is_some();
-    let ask = |back_ns: i64| PastRequest {
+    let ask = |look_back_ns: i64| PastRequest {
         wanted: &meant,
         span: Span {
-            from: span.from.saturating_sub(back_ns),
-            to: span.to,
+            from: span
+                .from
+                .saturating_sub(range_ns)
+                .saturating_sub(2 * look_back_ns),
+            to: span.to.saturating_add(look_back_ns),
         },
         samples_max: context.samples_max,
         cancel: context.cancel,
     };
     let past: &dyn Past = context.past;
-    let known = past.series(&ask(range_ns.saturating_add(LOOK_BACK_NS_MAX)))?;
+    let known = past.series(&ask(LOOK_BACK_NS_MAX))?;
     let rarest_ns = known.iter().map(|s| s.interval_ns).max().unwrap_or(0);
-    let back_ns = range_ns.saturating_add(look_back_ns(rarest_ns));
+    let request = ask(look_back_ns(rarest_ns));
     let mut list: Vec<Sampled> = Vec::new();
     let mut places: HashMap<LabelSet, usize> = HashMap::new();
-    for (series, columns) in past.read(&ask(back_ns))? {
+    for (series, columns) in past.read(&request)? {
         let Some(exposed) = wanted.name_of(&series.node, &series.descriptor) else {
             continue;
         };
-        for sampled in sampled(&series, &exposed, columns, wanted) {
+        for sampled in sampled(&series, &exposed, columns, wanted, request.span.to) {
             // Two streams may be one for Prometheus (a type or unit that has changed).
             match places.get(&sampled.labels) {
                 Some(&at) => list[at].join(sampled),
@@ -158,16 +163,22 @@ fn sampled(
     exposed: &Exposed,
     mut columns: Columns,
     wanted: &Matching,
+    read_to: i64,
 ) -> Vec<Sampled> {
     if !columns.ts.is_sorted() {
         columns = in_order(&columns, series.descriptor.value_type);
     }
+    // Looks beyond what was read belong to a sample that was not.
+    let looked_ns = match series.known.to {
+        to if to <= read_to => to,
+        _ => i64::MIN,
+    };
     let of = |labels: LabelSet, ts, values| Sampled {
         labels,
         ts,
         values,
         interval_ns: series.interval_ns.max(0),
-        looked_ns: series.known.to,
+        looked_ns,
     };
     let labels = exposed.labels();
     let Some(text_label) = &exposed.text_label else {

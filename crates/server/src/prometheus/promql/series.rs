@@ -14,6 +14,8 @@ pub struct Grid {
     pub step_ns: i64,
     /// How many, at least one.
     pub count: usize,
+    /// What was asked for as the end: `@ end()`; the last instant may be before it.
+    pub end: i64,
 }
 
 impl Grid {
@@ -23,6 +25,7 @@ impl Grid {
             start: at,
             step_ns: 1,
             count: 1,
+            end: at,
         }
     }
 
@@ -32,9 +35,16 @@ impl Grid {
         self.start.saturating_add(ahead)
     }
 
-    /// The last instant.
-    pub fn end(&self) -> i64 {
-        self.at(self.count - 1)
+    /// The instants from `start`, as far as `end`.
+    pub fn between(start: i64, end: i64, step_ns: i64) -> Self {
+        let step_ns = step_ns.max(1);
+        let steps = end.saturating_sub(start).max(0) / step_ns;
+        Self {
+            start,
+            step_ns,
+            count: usize::try_from(steps).unwrap_or(usize::MAX - 1) + 1,
+            end,
+        }
     }
 
     /// All instants.

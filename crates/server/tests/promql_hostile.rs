@@ -1,0 +1,139 @@
+//! Texts that are almost PromQL: answered or refused, never a panic, within their bounds. The fuzz target
+//! `promql` does the same for longer.
+
+use std::sync::atomic::AtomicBool;
+
+use barograph_model::{ManualClock, Value, ValueType};
+use barograph_server::promql::{Context, Grid, Query, matchers};
+
+use crate::fixture::{S, T0, descriptor};
+use crate::memory::MemoryPast;
+use crate::prometheus_equal::QUERIES;
+
+const PIECES: &[&str] = &[
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    "\"",
+    "'",
+    "`",
+    "\\",
+    "#",
+    "\n",
+    ",",
+    "=",
+    "=~",
+    "!~",
+    "-",
+    "+",
+    "^",
+    "@",
+    ":",
+    " offset ",
+    " by ",
+    " bool ",
+    " on(",
+    "group_left(",
+    "5m",
+    "1e30",
+    "-1",
+    "0x",
+    "inf",
+    "NaN",
+    "1y",
+    "9999999999y",
+    "é",
+    "\u{0}",
+    "sum",
+    "topk",
+    "rate",
+    "x[1m]",
+    "label_replace",
+    "$1",
+    "(?:",
+    ".*",
+    "__name__",
+]; // fmt: skip
+
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) as usize % n.max(1)
+    }
+
+    /// A query with some characters taken out, doubled or replaced.
+    fn text(&mut self) -> String {
+        let mut chars: Vec<char> = QUERIES[self.below(QUERIES.len())].chars().collect();
+        for _ in 0..=self.below(4) {
+            let at = self.below(chars.len());
+            match self.below(4) {
+                0 if !chars.is_empty() => drop(chars.remove(at)),
+                1 => {
+                    let other = QUERIES[self.below(QUERIES.len())];
+                    let cut = self.below(other.len());
+                    chars.truncate(at);
+                    chars.extend(other.chars().skip(cut));
+                }
+                _ => drop(chars.splice(at..at, PIECES[self.below(PIECES.len())].chars())),
+            }
+        }
+        chars.into_iter().collect()
+    }
+}
+
+#[test]
+fn almost_promql() {
+    let mut past = MemoryPast::default();
+    for (name, device) in [
+        ("t.temperature", "a"),
+        ("t.temperature", "b"),
+        ("t.cores", "a"),
+    ] {
+        let samples = (0..20).map(|i| (T0 + i * 7 * S, Value::Float((i * i % 5) as f64)));
+        past.add(
+            &descriptor(name, device, ValueType::Float),
+            samples,
+            3 * S,
+            T0 + 140 * S,
+        );
+    }
+    let (clock, cancel) = (ManualClock::at(T0), AtomicBool::new(false));
+    let context = Context {
+        past: &past,
+        clock: &clock,
+        cancel: &cancel,
+        samples_max: 10_000,
+        points_max: 10_000,
+        until_ns: i64::MAX,
+    };
+    let mut chance = Chance(3);
+    let (mut answered, mut refused) = (0, 0);
+    for _ in 0..5_000 {
+        let text = chance.text();
+        let _ = matchers(&text);
+        for grid in [
+            Grid::instant(T0 + 100 * S),
+            Grid::between(T0, T0 + 100 * S, 9 * S),
+        ] {
+            match Query::parse(&text).and_then(|query| query.answer(&context, grid)) {
+                Ok(_) => answered += 1,
+                Err(fault) => {
+                    assert!(!fault.message.is_empty(), "{text}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(
+        answered > 500 && refused > 500,
+        "{answered} answered, {refused} refused"
+    );
+}
