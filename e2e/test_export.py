@@ -116,7 +116,6 @@ def test_prometheus_has_every_sample(start: Callable[..., Agent], prometheus: Pr
     assert newest["metric"] == {"__name__": BUSY, "node": "n-1"}
     assert agent.value("export.sent.samples", "to=remote_write") > 0
     assert agent.value("export.lost.samples", "to=remote_write") == 0
-    assert agent.value("export.failed.requests", "to=remote_write") == 0
 
 
 def test_prometheus_was_away(start: Callable[..., Agent], prometheus: Prometheus) -> None:
@@ -143,9 +142,10 @@ def test_prometheus_was_away_too_long(start: Callable[..., Agent], prometheus: P
     eventually(lambda: prometheus.points(BUSY), "samples in Prometheus")
     prometheus.kill()
     eventually(lambda: agent.value("export.failed.requests", "to=remote_write"), "a failed request")
-    last = max(held(agent, STREAM))
-    # Both rings turned round: what Prometheus has not is no longer here.
-    eventually(lambda: min(held(agent, STREAM)) > last, "a ring that is all new")
+    for _ in range(2):
+        # The ring turns round: what Prometheus has not is no longer in it.
+        last = max(held(agent, STREAM))
+        eventually(lambda since=last: sum(ts > since for ts in held(agent, STREAM)) >= 7, "news")
     prometheus.start()
     eventually(lambda: max(prometheus.points(BUSY), default=0) > last, "samples after it", 120)
     eventually(lambda: agent.value("export.lost.samples", "to=remote_write"), "the loss is counted")
@@ -165,8 +165,9 @@ def test_a_receiver_that_refuses(start: Callable[..., Agent], prometheus: Promet
 class Collector(http.server.ThreadingHTTPServer):
     """Takes OTLP over HTTP and decodes it with the published messages."""
 
-    def __init__(self) -> None:
+    def __init__(self, messages: Any) -> None:
         super().__init__(("127.0.0.1", 0), CollectorHandler)
+        self.messages = messages
         self.requests: list[Any] = []
         self.headers: list[dict[str, str]] = []
         self.path = ""
@@ -183,7 +184,7 @@ class CollectorHandler(http.server.BaseHTTPRequestHandler):
     server: Collector
 
     def do_POST(self) -> None:
-        messages = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
+        messages = self.server.messages
         body = self.rfile.read(int(self.headers["content-length"]))
         self.server.path = self.path
         self.server.headers.append({name.lower(): value for name, value in self.headers.items()})
@@ -202,7 +203,7 @@ class CollectorHandler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     """One that runs until the end of the test."""
-    server = Collector()
+    server = Collector(pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2"))
     yield server
     server.shutdown()
     server.server_close()
@@ -248,13 +249,13 @@ def test_otlp(start: Callable[..., Agent], collector: Collector, tmp_path: Path)
         for point in metric.sum.data_points:
             assert 0 < point.start_time_unix_nano <= point.time_unix_nano
     points = [
-        point
-        for metric in scope.metrics
-        for point in (metric.sum.data_points or metric.gauge.data_points)
+        point for metric in scope.metrics for point in (metric.sum.data_points or metric.gauge.data_points)
     ]
     assert all(point.WhichOneof("value") for point in points)
     # A sum keeps its start.
-    before = {metric.name: metric for metric in collector.requests[-2].resource_metrics[0].scope_metrics[0].metrics}
+    before = {
+        metric.name: metric for metric in collector.requests[-2].resource_metrics[0].scope_metrics[0].metrics
+    }
     for metric in sums:
         starts = {p.start_time_unix_nano for p in metric.sum.data_points}
         if metric.name in before:

@@ -1,4 +1,4 @@
-"""The dashboards in etc/grafana: of the form that Grafana publishes, and of nothing that an agent does not have."""
+"""The dashboards in etc/grafana: of the published form, and of nothing that an agent does not have."""
 
 from __future__ import annotations
 
@@ -168,7 +168,9 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 def test_every_metric_is_in_the_exposition(whole: Agent) -> None:
-    expected = {name for _, expr in expressions() for name in re.findall(r"\b(?:barograph|node)_\w+(?=\{|,|$)", expr)}
+    expected = {
+        name for _, expr in expressions() for name in re.findall(r"\b(?:barograph|node)_\w+(?=\{|,|$)", expr)
+    }
     assert len(expected) > 20
 
     def missing() -> set[str]:
@@ -197,7 +199,9 @@ def test_every_expression_is_promql(tmp_path_factory: pytest.TempPathFactory) ->
     path = tmp_path_factory.mktemp("rules") / "rules.json"
     path.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
     try:
-        done = subprocess.run(["promtool", "check", "rules", path], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["promtool", "check", "rules", path], capture_output=True, text=True, check=False
+        )
     except FileNotFoundError:
         pytest.skip("no promtool installed")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -216,7 +220,9 @@ KINDS: dict[str, Callable[[Any], bool]] = {
 
 
 @pytest.mark.parametrize(("title", "statement", "columns"), STATEMENTS, ids=[each[0] for each in STATEMENTS])
-def test_every_statement_runs(whole: Agent, title: str, statement: str, columns: list[dict[str, str]]) -> None:
+def test_every_statement_runs(
+    whole: Agent, title: str, statement: str, columns: list[dict[str, str]]
+) -> None:
     # What Grafana puts in: the time range in milliseconds.
     statement = statement.replace("${__from}", "0").replace("${__to}", "4000000000000")
     assert "$" not in statement

@@ -1,4 +1,4 @@
-"""Copies of sealed files in S3, as a stand-in of it takes them: what arrives, and what is said of failures."""
+"""Copies of sealed files in S3, as a stand-in of it takes them, and what is said of failures."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import random
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,15 @@ boto3 = pytest.importorskip("boto3")
 moto_server = pytest.importorskip("moto.server")
 
 COPY = Path(os.environ.get("BARO_COPY", ROOT / "target" / "debug" / "examples" / "copy_to_target"))
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "hunter2", "AWS_REGION": "us-east-1"}
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
+    "AWS_SECRET_ACCESS_KEY": "hunter2",
+    "AWS_REGION": "us-east-1",
+}
+    "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
+    "AWS_SECRET_ACCESS_KEY": "hunter2",
+    "AWS_REGION": "us-east-1",
+}
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +114,6 @@ def test_nobody_there(tmp_path: Path) -> None:
 
 def answering(answer: bytes) -> Iterator[str]:
     """The address of a server that gives every request the same answer."""
-    import threading
-
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -129,7 +136,9 @@ def answering(answer: bytes) -> Iterator[str]:
 
 
 DENIED = b"<Error><Code>AccessDenied</Code><AWSAccessKeyId>AKIDEXAMPLE</AWSAccessKeyId></Error>"
-FORBIDDEN = b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(DENIED) + DENIED
+FORBIDDEN = (
+    b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(DENIED) + DENIED
+)
 
 
 def test_permission_denied(tmp_path: Path) -> None:
