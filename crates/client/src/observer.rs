@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use barograph_model::{Clock, Descriptor, Sample, Selector, SeriesId};
 use barograph_stream::{Incarnation, RunDir, SegmentReader};
 
+use crate::archive::Held;
 use crate::sql::Databases;
 use crate::view::{self, Known, View};
 use crate::{ClientError, Stream, Watch};
@@ -24,6 +25,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     view: Mutex<Arc<View>>,
     databases: Databases,
+    archive: Held,
 }
 
 /// How the node's observation stands.
@@ -102,6 +104,7 @@ impl Observer {
                 clock,
                 view,
                 databases,
+                archive: Held::default(),
             }),
         })
     }
@@ -210,6 +213,10 @@ impl Observer {
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
         &self.inner.clock
+    }
+
+    pub(crate) fn held_archive(&self) -> &Held {
+        &self.inner.archive
     }
 
     pub(crate) fn databases(&self) -> &Databases {
