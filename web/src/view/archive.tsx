@@ -28,11 +28,10 @@ export function archiveSentence(one: ArchiveStatus, nowMs: number, bytesPerSampl
   if (one.oldest_ts === null) return `History is kept in ${one.dir}; nothing is there yet.`;
   const since = one.oldest_ts / 1e6;
   const parts = [
-    `History since ${clock(since, nowMs)} (${duration(nowMs - since)})`,
     `${plain(size(one.bytes))} in ${one.files.toLocaleString("en")} files and a log of ${plain(size(one.log_bytes))}${bytesPerSample > 0 ? `, ${figures(bytesPerSample)} bytes a sample once it is Parquet` : ""}`,
   ];
   if (one.waiting_bytes > WAITING_BYTES_QUIET) parts.push(`${plain(size(one.waiting_bytes))} wait to be written`);
-  return `${parts.join(": ")}.`;
+  return `History since ${clock(since, nowMs)} (${duration(nowMs - since)}): ${parts.join("; ")}.`;
 }
 
 /** What was lost, in words; empty when nothing was. */
