@@ -171,7 +171,7 @@ export function sourcesOf(scenario) {
 export function insightsOf(scenario) {
   const one = (name, sql, inputs, unit, groups, more = {}) => ({
     name, table: name.replaceAll(".", "_"), sql: `CREATE INSIGHT ${name} AS\n${sql}`, builtin: true, unit, help: "", inputs, groups,
-    state: "live", reason: null, evaluations: 1834, cost_ns_mean: 3400 + name.length * 120, ...more,
+    state: "live", reason: "", remedy: "", evaluations: 1834, cost_ns_mean: 3400 + name.length * 120, ...more,
   });
   return [
     one("tier.free.bytes", "SELECT tier, sum(value) FROM filesystem_available_bytes GROUP BY tier", ["filesystem.available.bytes"], "By", 4, { help: "Room left in each tier." }),

@@ -292,6 +292,7 @@ test("an archive that cannot be asked says so, and memory is still drawn", () =>
 test("Doctor: the archive in a line, and its trouble in red", async () => {
   await withAgent({ scenario: "calm" }, "#/doctor", async (page, _agent, complaints) => {
     await page.getByText(/History since .+\(12 d\): 1\.23 GiB in 1,152 files/).waitFor();
+    await page.getByText(/3\.11 bytes a sample/).waitFor();
     await page.getByText(/Nothing was lost/).waitFor();
     assert.deepEqual(complaints, []);
   });

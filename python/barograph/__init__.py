@@ -39,6 +39,7 @@ from barograph._barograph import (
     Watch,
     __version__,
 )
+from barograph._archive import Archive
 from barograph._control import Control, ControlError
 from barograph._result import Result
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AmbiguousStreamError",
+    "Archive",
     "Control",
     "ControlError",
     "Error",
@@ -61,8 +63,10 @@ __all__ = [
     "UnknownStreamError",
     "Watch",
     "__version__",
+    "archive",
     "connect",
     "control",
+    "history",
     "latest",
     "latest_all",
     "sql",
@@ -86,10 +90,37 @@ class Observer(_barograph.Observer):
         """See :func:`barograph.sql`."""
         return Result(self.query(sql, rows_max=rows_max, seconds_max=seconds_max))
 
+    def history(
+        self,
+        pattern: str,
+        /,
+        start: int | str | None = None,
+        stop: int | str | None = None,
+        step: int | str | None = None,
+        *,
+        samples_max: int | None = None,
+        **labels: str,
+    ) -> Result:
+        """See :func:`barograph.history`."""
+        return Result(self.past(pattern, start, stop, step, samples_max, labels))
+
+    def archive(self) -> Archive:
+        """See :func:`barograph.archive`."""
+        return Archive(self.run_dir)
+
 
 def connect(run_dir: str | PathLike[str] | None = None) -> Observer:
     """An observer of the agent that serves ``run_dir``; without it, of the default one."""
     return Observer(run_dir)
+
+
+def archive(
+    run_dir: str | PathLike[str] | None = None, path: str | PathLike[str] | None = None
+) -> Archive:
+    """The past as Parquet files and tables: of the agent that serves ``run_dir`` (without it, of the
+    default one), or of an archive's directory ``path`` by itself.
+    """
+    return Archive(run_dir, path)
 
 
 def control(run_dir: str | PathLike[str] | None = None) -> Control:
@@ -154,6 +185,27 @@ def watch(pattern: str = "*", /, timeout: float | None = None, **labels: str) ->
     bring nothing new; without it, never.
     """
     return _observer().watch(pattern, timeout=timeout, **labels)
+
+
+def history(
+    pattern: str,
+    /,
+    start: int | str | None = None,
+    stop: int | str | None = None,
+    step: int | str | None = None,
+    *,
+    samples_max: int | None = None,
+    **labels: str,
+) -> Result:
+    """What memory and archive hold of the streams that match, each sample once, ``start <= ts < stop``.
+
+    Times are ns since the epoch, RFC 3339 texts, or relative ones (``"-1h"``). A row is a sample (``ts``,
+    ``name``, ``labels``, ``value``, ``exact``, ``text``, ``unit``, ``quality``, ``error``, ``node``), or with
+    ``step`` (ns, or ``"10s"``) a bucket (``ts``, ``name``, ``labels``, ``unit``, ``count``, ``min``, ``max``,
+    ``mean``, ``last``, ``last_text``, ``node``). Raises QueryError (``kind`` is ``limit``) when there are more
+    than ``samples_max`` (10,000,000).
+    """
+    return _observer().history(pattern, start, stop, step, samples_max=samples_max, **labels)
 
 
 def sql(sql: str, /, *, rows_max: int | None = None, seconds_max: float | None = None) -> Result:

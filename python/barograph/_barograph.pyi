@@ -163,6 +163,52 @@ class Rows:
     def arrow_ipc(self) -> bytes: ...
     def __len__(self) -> int: ...
 
+@final
+class Table:
+    """Columns of the past, until they are asked for as Python objects or as Arrow."""
+
+    @property
+    def columns(self) -> list[str]: ...
+    def tuples(self, limit: int | None = None) -> list[tuple[int | float | str | None, ...]]: ...
+    def arrow_ipc(self) -> bytes: ...
+    def __len__(self) -> int: ...
+
+class Archive:
+    """Reads what rings, log and Parquet hold as one."""
+
+    def __new__(
+        cls,
+        run_dir: str | PathLike[str] | None = None,
+        path: str | PathLike[str] | None = None,
+    ) -> Archive: ...
+    @property
+    def path(self) -> Path | None: ...
+    @property
+    def nodes(self) -> list[str]: ...
+    def files(
+        self,
+        tier: str,
+        pattern: str,
+        start: int | str | None = None,
+        stop: int | str | None = None,
+    ) -> list[Path]: ...
+    def moment(
+        self,
+        tier: str,
+        pattern: str,
+        start: int | str | None = None,
+        stop: int | str | None = None,
+        samples_max: int | None = None,
+    ) -> tuple[list[Path], Table]: ...
+    def table(
+        self,
+        pattern: str,
+        start: int | str | None = None,
+        stop: int | str | None = None,
+        step: int | str | None = None,
+        samples_max: int | None = None,
+    ) -> Table: ...
+
 class Observer:
     """Reads the streams of one node."""
 
@@ -181,3 +227,12 @@ class Observer:
     def query(
         self, sql: str, /, *, rows_max: int | None = None, seconds_max: float | None = None
     ) -> Rows: ...
+    def past(
+        self,
+        pattern: str,
+        start: int | str | None = None,
+        stop: int | str | None = None,
+        step: int | str | None = None,
+        samples_max: int | None = None,
+        labels: dict[str, str] | None = None,
+    ) -> Table: ...

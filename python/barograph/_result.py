@@ -20,7 +20,7 @@ _CELL_WIDTH_MAX = 40
 class Result:
     """Rows and columns. Iterates over rows as dicts; ``len()`` is the number of rows."""
 
-    def __init__(self, rows: _barograph.Rows) -> None:
+    def __init__(self, rows: _barograph.Rows | _barograph.Table) -> None:
         self._rows = rows
 
     @property
@@ -42,6 +42,10 @@ class Result:
             ) from missing
         with pyarrow.ipc.open_stream(self._rows.arrow_ipc()) as reader:
             return reader.read_all()
+
+    def arrow_ipc(self) -> bytes:
+        """An Arrow IPC stream, for whatever reads Arrow; it needs no library here."""
+        return self._rows.arrow_ipc()
 
     def pandas(self) -> pandas.DataFrame:
         """A pandas data frame. Raises ImportError when pandas or pyarrow is not installed."""

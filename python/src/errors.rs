@@ -54,7 +54,10 @@ pub(crate) fn from_client(py: Python<'_>, error: ClientError) -> PyErr {
         ClientError::Ambiguous { matches, .. } => {
             with(py, AmbiguousStreamError::new_err(text), "matches", matches)
         }
-        ClientError::Segment(_) | ClientError::Selector(_) => Error::new_err(text),
+        ClientError::Segment(_)
+        | ClientError::Selector(_)
+        | ClientError::NoArchive { .. }
+        | ClientError::Archive(_) => Error::new_err(text),
     }
 }
 

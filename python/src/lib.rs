@@ -1,6 +1,7 @@
 //! `barograph._barograph`: the client for Python. The package `barograph` (pure, typed) stands on
 //! it; what is here is only what must be fast or must touch the segment.
 
+mod archive;
 mod errors;
 mod observer;
 mod rows;
@@ -15,6 +16,8 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _barograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
+    module.add_class::<archive::Archive>()?;
+    module.add_class::<archive::Table>()?;
     module.add_class::<observer::Observer>()?;
     module.add_class::<observer::Status>()?;
     module.add_class::<observer::StreamInfo>()?;

@@ -11,6 +11,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::archive::{self, Table};
 use crate::rows::{self, Rows};
 use crate::sample::{Sample, labels_dict};
 use crate::stream::Stream;
@@ -173,6 +174,36 @@ impl Observer {
             refused: status.refused,
             samples: status.samples,
         })
+    }
+
+    /// What rings, log and Parquet hold of the streams that match.
+    #[pyo3(signature = (pattern, start=None, stop=None, step=None, samples_max=None, labels=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn past(
+        &self,
+        py: Python<'_>,
+        pattern: &str,
+        start: Option<&Bound<'_, PyAny>>,
+        stop: Option<&Bound<'_, PyAny>>,
+        step: Option<&Bound<'_, PyAny>>,
+        samples_max: Option<usize>,
+        labels: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Table> {
+        let selector = selector_of(py, pattern, labels)?;
+        let archive = self
+            .client
+            .archive()
+            .map_err(|error| errors::from_client(py, error))?;
+        let times = (start, stop);
+        archive::ask(
+            py,
+            &archive,
+            &self.clock,
+            &selector,
+            times,
+            step,
+            samples_max,
+        )
     }
 
     /// The rows of one read-only statement.

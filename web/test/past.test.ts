@@ -91,7 +91,8 @@ test("labels of the axis are as fine as its steps", () => {
 test("the archive in words", () => {
   const one = { dir: "/a", bytes: 3 << 20, log_bytes: 1 << 20, files: 7, samples: 0, oldest_ts: (T - 90 * MIN) * 1e6, waiting_bytes: 0, losses: {}, trouble: "" };
   assert.match(archiveSentence(one, T), /^History since .+ \(1 h 30 min\): 3 MiB in 7 files and a log of 1 MiB\.$/);
-  assert.match(archiveSentence({ ...one, waiting_bytes: 9 << 20 }, T), /: 9 MiB wait to be written\.$/);
+  assert.match(archiveSentence(one, T, 3.14), /a log of 1 MiB, 3\.14 bytes a sample once it is Parquet\.$/);
+  assert.match(archiveSentence({ ...one, waiting_bytes: 9 << 20 }, T), /; 9 MiB wait to be written\.$/);
   assert.equal(archiveSentence({ ...one, oldest_ts: null }, T), "History is kept in /a; nothing is there yet.");
   assert.deepEqual(lossWords({ overflow_samples: 1200, torn_bytes: 0, unknown: 5 }), ["1,200 samples that came faster than they could be written"]);
 });

@@ -19,7 +19,8 @@ const ROWS: &[Row] = &[
     row("helper", &[]),
     row("archive", &["model", "stream"]),
     row("query", &["model", "stream", "archive"]),
-    row("client", &["model", "stream", "query"]),
+    // The archive is for its demonstration and tests alone.
+    row("client", &["model", "stream", "archive", "query"]),
     row("server", &["model", "stream"]),
     row(
         "agent",

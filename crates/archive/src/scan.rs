@@ -83,6 +83,18 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// Only what is in no Parquet file yet.
+    pub(crate) fn of_logs(
+        view: &'a View,
+        wanted: &[usize],
+        span: Span,
+        cancel: &'a AtomicBool,
+    ) -> Self {
+        let mut scanner = Self::new(view, wanted, span, cancel);
+        scanner.work.retain(|work| matches!(work, Work::Log(..)));
+        scanner
+    }
+
     /// Does one piece of work.
     fn step(&mut self, work: Work) -> Result<(), ArchiveError> {
         match work {

@@ -179,6 +179,17 @@ impl View {
     /// clock was set back to an hour that had passed.
     pub fn scan<'a>(&'a self, wanted: &'a [usize], span: Span, cancel: &'a AtomicBool) -> Scan<'a> {
         let files = scan::Scanner::new(self, wanted, span, cancel);
+        self.with_memory(files, wanted, span, cancel)
+    }
+
+    /// What a test put there, before what is in files.
+    fn with_memory<'a>(
+        &'a self,
+        files: scan::Scanner<'a>,
+        wanted: &'a [usize],
+        span: Span,
+        cancel: &'a AtomicBool,
+    ) -> Scan<'a> {
         let chunks = self.memory.iter().filter(|c| wanted.contains(&c.series));
         let memory = chunks.filter_map(move |chunk| {
             if cancel.load(Ordering::Relaxed) {
@@ -198,7 +209,8 @@ impl View {
         span: Span,
         cancel: &'a AtomicBool,
     ) -> Scan<'a> {
-        self.scan(wanted, span, cancel)
+        let logs = scan::Scanner::of_logs(self, wanted, span, cancel);
+        self.with_memory(logs, wanted, span, cancel)
     }
 
     /// The wanted series by buckets of `step_ns` (starts are multiples of it), from the coarsest tier

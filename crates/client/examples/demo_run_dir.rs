@@ -1,6 +1,7 @@
 //! A run directory with living streams, for trying the client and the Python package without an
 //! agent: `demo_run_dir DIR`. Commands on standard input: `restart` (another agent's life),
-//! `unplug`, `plug` (the device vdb), `close` (the agent says goodbye); it ends with the input.
+//! `unplug`, `plug` (the device vdb), `seal` (what was archived becomes Parquet), `close` (the agent says
+//! goodbye); it ends with the input. The archive is `DIR/archive`.
 //!
 //! | stream | value |
 //! | --- | --- |
@@ -20,11 +21,15 @@
 use std::error::Error;
 use std::io::{BufRead as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use barograph_model::{Descriptor, Kind, Labels, Name, Quality, Sample, Unit, Value, ValueType};
-use barograph_stream::{Segment, SegmentConfig, StreamWriter};
+use barograph_archive::{ArchiveConfig, Declared, Disk, Entry, Keeper};
+use barograph_model::{
+    Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, Unit, Value, ValueType,
+};
+use barograph_stream::{Segment, SegmentConfig, StreamWriter, SystemClock};
 
 const TICK: Duration = Duration::from_millis(50);
 
@@ -51,7 +56,13 @@ fn main() -> Result<(), Fault> {
     loop {
         match commands.recv_timeout(TICK) {
             Ok(command) => {
-                demo.obey(command.trim(), &dir)?;
+                if command.trim() == "restart" {
+                    drop(demo); // Its archive is let go.
+                    demo = Demo::start(&dir)?;
+                    demo.tick()?;
+                } else {
+                    demo.obey(command.trim())?;
+                }
                 say(&command)?;
             }
             Err(RecvTimeoutError::Timeout) => demo.tick()?,
@@ -73,11 +84,31 @@ fn now_ns() -> i64 {
 
 struct Demo {
     segment: Segment,
-    steady: Vec<(StreamWriter, Sample)>,
-    ticking: Vec<(StreamWriter, i64)>,
-    vdb: Option<StreamWriter>,
-    _empty: StreamWriter,
+    steady: Vec<(Stream, Sample)>,
+    ticking: Vec<(Stream, i64)>,
+    vdb: Option<Stream>,
+    _empty: Stream,
     ticks: i64,
+    keeper: Keeper,
+    entries: Vec<Entry>,
+    keys: u32,
+}
+
+/// A stream and what the archive calls it.
+struct Stream {
+    writer: StreamWriter,
+    key: StreamKey,
+}
+
+impl Stream {
+    fn look(&mut self, sample: &Sample, entries: &mut Vec<Entry>) -> Result<u32, Fault> {
+        if !self.writer.look(sample)? {
+            return Ok(0);
+        }
+        let number = self.writer.count();
+        entries.push(Entry::Sample(self.key, number, sample.clone()));
+        Ok(self.writer.wake_bit())
+    }
 }
 
 impl Demo {
@@ -86,9 +117,25 @@ impl Demo {
             streams_max: 256,
             ..SegmentConfig::new("demo")
         };
+        let archive = std::path::absolute(dir.join("archive"))?;
+        let document = format!("{{\"archive\":\"{}\"}}", archive.display());
+        std::fs::write(dir.join("agent.json"), document)?;
+        let keeper = Keeper::start(
+            ArchiveConfig::new(archive, "demo"),
+            Arc::new(Disk),
+            Arc::new(SystemClock::new()),
+        )?;
         let mut segment = Segment::create(&dir.join("segment"), config, now_ns())?;
+        let (mut entries, mut keys) = (Vec::new(), 0);
         let mut make = |name: &str, device: Option<&str>, value_type, kind| {
-            register(&mut segment, name, device, value_type, kind)
+            register(
+                &mut segment,
+                (&mut entries, &mut keys),
+                name,
+                device,
+                value_type,
+                kind,
+            )
         };
         let vda = Some("vda");
         let ticking = vec![
@@ -133,6 +180,9 @@ impl Demo {
             vdb: None,
             _empty: empty,
             ticks: 0,
+            keeper,
+            entries,
+            keys,
         };
         demo.plug()?;
         Ok(demo)
@@ -144,6 +194,7 @@ impl Demo {
             let (int, counter) = (ValueType::Int, Kind::Counter);
             self.vdb = Some(register(
                 &mut self.segment,
+                (&mut self.entries, &mut self.keys),
                 name,
                 Some("vdb"),
                 int,
@@ -156,34 +207,30 @@ impl Demo {
     fn tick(&mut self) -> Result<(), Fault> {
         let now = now_ns();
         self.ticks += 1;
-        let mut woken = 0;
-        for (writer, step) in &mut self.ticking {
-            writer.look(&Sample::measured(now, *step * self.ticks))?;
-            woken |= writer.wake_bit();
+        let (mut woken, entries) = (0, &mut self.entries);
+        for (stream, step) in &mut self.ticking {
+            woken |= stream.look(&Sample::measured(now, *step * self.ticks), entries)?;
         }
-        for (writer, sample) in &mut self.steady {
+        for (stream, sample) in &mut self.steady {
             sample.ts = now;
-            writer.look(sample)?;
-            woken |= writer.wake_bit();
+            woken |= stream.look(sample, entries)?;
         }
         if let Some(vdb) = &mut self.vdb {
-            vdb.look(&Sample::measured(now, 8192 * self.ticks))?;
-            woken |= vdb.wake_bit();
+            woken |= vdb.look(&Sample::measured(now, 8192 * self.ticks), entries)?;
         }
+        self.keeper.journal().submit(entries);
         self.segment.heartbeat(now);
         self.segment.wake(woken);
         Ok(())
     }
 
-    fn obey(&mut self, command: &str, dir: &Path) -> Result<(), Fault> {
+    fn obey(&mut self, command: &str) -> Result<(), Fault> {
         match command {
-            "restart" => {
-                *self = Self::start(dir)?;
-                self.tick()?;
-            }
+            "seal" => self.keeper.seal()?,
             "unplug" => {
                 if let Some(vdb) = self.vdb.take() {
-                    self.segment.retire(vdb);
+                    self.segment.retire(vdb.writer);
+                    self.entries.push(Entry::Retire(vdb.key));
                 }
             }
             "plug" => {
@@ -199,11 +246,12 @@ impl Demo {
 
 fn register(
     segment: &mut Segment,
+    (entries, keys): (&mut Vec<Entry>, &mut u32),
     name: &str,
     device: Option<&str>,
     value_type: ValueType,
     kind: Kind,
-) -> Result<StreamWriter, Fault> {
+) -> Result<Stream, Fault> {
     let unit = name.rsplit('.').next().unwrap_or_default();
     let descriptor = Descriptor {
         name: Name::new(name)?,
@@ -213,7 +261,16 @@ fn register(
         kind,
         help: "a stream of the demonstration".into(),
     };
-    let writer = segment.register(&descriptor, None, now_ns())?;
+    let life = now_ns();
+    let writer = segment.register(&descriptor, None, life)?;
     segment.expect_interval(&writer, TICK.as_nanos() as i64);
-    Ok(writer)
+    *keys += 1;
+    let key = StreamKey(*keys);
+    let declared = Declared {
+        descriptor: Arc::new(descriptor),
+        life,
+        depth: 1024,
+    };
+    entries.push(Entry::Declare(key, declared));
+    Ok(Stream { writer, key })
 }

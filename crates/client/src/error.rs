@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use barograph_model::ModelError;
+use barograph_query::QueryError;
 use barograph_stream::StreamError;
 use thiserror::Error;
 
@@ -18,6 +19,15 @@ pub enum ClientError {
         /// The run directory.
         path: PathBuf,
     },
+    /// There is no archive in a directory.
+    #[error("there is no archive in {}: name the directory that `baro status` tells (--archive-dir)", path.display())]
+    NoArchive {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The archive is there and cannot be read.
+    #[error(transparent)]
+    Archive(QueryError),
     /// The segment is there and cannot be read.
     #[error(transparent)]
     Segment(StreamError),
@@ -52,6 +62,15 @@ impl From<StreamError> for ClientError {
         match error {
             StreamError::NoAgent { path } => Self::NoAgent { path },
             other => Self::Segment(other),
+        }
+    }
+}
+
+impl From<QueryError> for ClientError {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::Stream(error) => error.into(),
+            other => Self::Archive(other),
         }
     }
 }

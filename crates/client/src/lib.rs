@@ -17,6 +17,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod archive;
 mod error;
 mod history;
 mod json;
@@ -26,8 +27,9 @@ mod stream;
 mod view;
 mod watch;
 
+pub use archive::{ARCHIVE_SAMPLES_DEFAULT, Archive, Stretch};
 pub use barograph_model::NEAR_MAX;
-pub use barograph_query::{Cell, Rows};
+pub use barograph_query::{Cell, Field, Moment, Rows, Table};
 pub use barograph_stream::{Incarnation, RunDir, SystemClock};
 pub use error::ClientError;
 pub use history::{HISTORY_SAMPLES_DEFAULT, History, Window};

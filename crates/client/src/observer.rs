@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use barograph_model::{Clock, Descriptor, Sample, Selector, SeriesId};
 use barograph_stream::{Incarnation, RunDir, SegmentReader};
 
+
+use crate::archive::Held;
 use crate::history::Reader;
 use crate::sql::Databases;
 use crate::view::{self, Known, View};
@@ -26,6 +28,7 @@ struct Inner {
     view: Mutex<Arc<View>>,
     databases: Databases,
     reader: Reader,
+    archive: Held,
 }
 
 /// How the node's observation stands.
@@ -105,6 +108,7 @@ impl Observer {
                 view,
                 databases,
                 reader: Reader::default(),
+                archive: Held::default(),
             }),
         })
     }
@@ -213,6 +217,10 @@ impl Observer {
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
         &self.inner.clock
+    }
+
+    pub(crate) fn held_archive(&self) -> &Held {
+        &self.inner.archive
     }
 
     pub(crate) fn databases(&self) -> &Databases {

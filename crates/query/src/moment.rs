@@ -52,6 +52,14 @@ impl PastReader {
         Ok(nodes)
     }
 
+    /// The files of a tier (`raw`, `1s`, `1min`, `1h`) that may hold what is wanted.
+    pub fn files(&self, tier: &str, request: &PastRequest<'_>) -> Result<Vec<PathBuf>, SqlFault> {
+        let tier = tier_of(tier)?;
+        let (reading, _) = self.take(request.wanted)?;
+        let view = reading.view();
+        Ok(view.map_or_else(Vec::new, |view| files_of(view, &reading, tier, request)))
+    }
+
     /// The files of a tier (`raw`, `1s`, `1min`, `1h`) that may hold what is wanted, and the rest of it.
     /// The span chooses files that meet it, and bounds the rest.
     pub fn moment(&self, tier: &str, request: &PastRequest<'_>) -> Result<Moment, SqlFault> {

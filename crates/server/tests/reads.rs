@@ -238,7 +238,7 @@ fn status_tells_of_the_archive() {
     let write = |text: &str| {
         fixture
             .run_dir
-            .write_document("archive.json", text.as_bytes())
+            .publish("archive.json", text.as_bytes(), 0o644)
             .unwrap()
     };
     write(&document.to_string());

@@ -1,7 +1,11 @@
 // The archive in a line of the doctor: since when, how large, what was lost, and what is wrong with it.
 
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import * as api from "../data/api";
 import type { ArchiveStatus } from "../data/contract";
-import { clock, duration, plain, size } from "../text/format";
+import { clock, duration, figures, plain, size } from "../text/format";
+import { asNumber } from "../text/json";
 
 /** What each loss means. */
 const LOSSES: readonly (readonly [string, string])[] = [
@@ -15,16 +19,19 @@ const LOSSES: readonly (readonly [string, string])[] = [
 /** More than this waits only when the disk does not keep up. */
 const WAITING_BYTES_QUIET = 1 << 20;
 
+/** How often the files are counted. */
+const COUNT_MS = 60_000;
+const SIZES = "SELECT sum(bytes) AS bytes, sum(rows) AS samples FROM archive WHERE tier = 'raw'";
+
 /** What is kept, as one sentence. */
-export function archiveSentence(one: ArchiveStatus, nowMs: number): string {
+export function archiveSentence(one: ArchiveStatus, nowMs: number, bytesPerSample = NaN): string {
   if (one.oldest_ts === null) return `History is kept in ${one.dir}; nothing is there yet.`;
   const since = one.oldest_ts / 1e6;
   const parts = [
-    `History since ${clock(since, nowMs)} (${duration(nowMs - since)})`,
-    `${plain(size(one.bytes))} in ${one.files.toLocaleString("en")} files and a log of ${plain(size(one.log_bytes))}`,
+    `${plain(size(one.bytes))} in ${one.files.toLocaleString("en")} files and a log of ${plain(size(one.log_bytes))}${bytesPerSample > 0 ? `, ${figures(bytesPerSample)} bytes a sample once it is Parquet` : ""}`,
   ];
   if (one.waiting_bytes > WAITING_BYTES_QUIET) parts.push(`${plain(size(one.waiting_bytes))} wait to be written`);
-  return `${parts.join(": ")}.`;
+  return `History since ${clock(since, nowMs)} (${duration(nowMs - since)}): ${parts.join("; ")}.`;
 }
 
 /** What was lost, in words; empty when nothing was. */
@@ -32,13 +39,32 @@ export function lossWords(losses: Readonly<Record<string, number>>): string[] {
   return LOSSES.flatMap(([key, words]) => ((losses[key] ?? 0) > 0 ? [`${(losses[key] ?? 0).toLocaleString("en")} ${words}`] : []));
 }
 
+/** Bytes of a sample in the files that have every sample; NaN while that is not known. */
+async function measure(): Promise<number> {
+  try {
+    const [row] = (await api.sql(SIZES)).rows;
+    return asNumber(row?.[0]) / asNumber(row?.[1]);
+  } catch {
+    return NaN; // The line does without it.
+  }
+}
+
 export function Archive({ of, now }: { of: ArchiveStatus | null; now: number }) {
+  const bytesPerSample = useSignal(NaN);
+  const kept = of !== null;
+  useEffect(() => {
+    if (!kept) return undefined;
+    const look = () => void (document.hidden || measure().then((bytes) => (bytesPerSample.value = bytes)));
+    look();
+    const timer = setInterval(look, COUNT_MS);
+    return () => clearInterval(timer);
+  }, [kept]);
   if (of === null) return <p class="archive">No history is kept: what is older than the rings is gone.</p>;
   const lost = lossWords(of.losses);
   return (
     <div class="archive">
       <p title={of.dir}>
-        {archiveSentence(of, now)}
+        {archiveSentence(of, now, bytesPerSample.value)}
         {of.trouble === "" && lost.length === 0 && " Nothing was lost."}
       </p>
       {lost.length > 0 && <p class="some">Lost: {lost.join("; ")}.</p>}

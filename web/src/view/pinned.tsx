@@ -137,7 +137,7 @@ function Tools({ range, at, long }: { range: Range; at: number; long: boolean })
         {live ? "live" : `paused at ${clock(range[1] * 1000, at)}`}
         {long && (asking.value ? ", asking for the past" : past === undefined ? "" : `, ${duration(past.stepMs)} a bucket`)}
       </span>
-      <span class="tip">drag in a chart to zoom; arrows move</span>
+      <span class="tip">drag to zoom, arrows move</span>
     </div>
   );
 }

@@ -1,0 +1,163 @@
+//! The past as files and tables: for programs that compute over much of it in their own process.
+//!
+//! It stands alone because it needs no agent: an archive can be read where nobody observes any more.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use barograph_model::{Clock, Descriptor, PastRequest, Selector, Span, SqlFault};
+use barograph_query::{Moment, PastReader, Table};
+use barograph_stream::RunDir;
+
+use crate::{ClientError, Observer};
+
+/// Samples that one call gives unless asked otherwise; one more is an error.
+pub const ARCHIVE_SAMPLES_DEFAULT: usize = 10_000_000;
+
+/// Which samples are wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Stretch<'a> {
+    /// Of which streams.
+    pub selector: &'a Selector,
+    /// From this time on, ns since the epoch.
+    pub start_ns: i64,
+    /// Before this time.
+    pub stop_ns: i64,
+    /// Most samples, or buckets where a step is given.
+    pub samples_max: usize,
+}
+
+/// Reads what rings, log and Parquet hold as one. Cheap to clone, for use from any thread.
+#[derive(Clone, Debug)]
+pub struct Archive {
+    reader: Arc<PastReader>,
+    place: Place,
+}
+
+/// Where an archive was looked for.
+#[derive(Clone, Debug)]
+enum Place {
+    /// Where the agent of this run directory says.
+    Agent(RunDir),
+    /// In this directory.
+    Path(PathBuf),
+}
+
+impl Archive {
+    /// The archive of the agent that serves a run directory, with what is only in its rings. An agent
+    /// that keeps none has rings still.
+    pub fn open(run_dir: &RunDir, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
+        let reader = PastReader::open(run_dir, clock)?;
+        Ok(Self {
+            reader: Arc::new(reader),
+            place: Place::Agent(run_dir.clone()),
+        })
+    }
+
+    /// The archive in a directory, without anybody's rings.
+    pub fn of_path(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
+        let path = path.into();
+        if !path.is_dir() {
+            return Err(ClientError::NoArchive { path });
+        }
+        let reader = PastReader::of_archive(path.clone(), clock)?;
+        Ok(Self {
+            reader: Arc::new(reader),
+            place: Place::Path(path),
+        })
+    }
+
+    /// Its directory; `None` when the agent keeps no archive.
+    pub fn path(&self) -> Option<PathBuf> {
+        match &self.place {
+            Place::Agent(run_dir) => PastReader::archive_of(run_dir),
+            Place::Path(path) => Some(path.clone()),
+        }
+    }
+
+    /// The nodes that were observed.
+    pub fn nodes(&self) -> Result<Vec<Arc<str>>, SqlFault> {
+        self.reader.nodes()
+    }
+
+    /// The Parquet files of a tier (`raw`, `1s`, `1min`, `1h`) that may hold what is wanted.
+    pub fn files(&self, tier: &str, stretch: &Stretch<'_>) -> Result<Vec<PathBuf>, SqlFault> {
+        let cancel = AtomicBool::new(false);
+        stretch.ask(&cancel, |request| self.reader.files(tier, request))
+    }
+
+    /// The Parquet files of a tier (`raw`, `1s`, `1min`, `1h`) that may hold what is wanted, and the rest of
+    /// it: together each sample once.
+    pub fn moment(
+        &self,
+        tier: &str,
+        stretch: &Stretch<'_>,
+        cancel: &AtomicBool,
+    ) -> Result<Moment, SqlFault> {
+        stretch.ask(cancel, |request| self.reader.moment(tier, request))
+    }
+
+    /// What is wanted as one table: every sample, or buckets of `step_ns`, which are whole ones.
+    pub fn table(
+        &self,
+        stretch: &Stretch<'_>,
+        step_ns: Option<i64>,
+        cancel: &AtomicBool,
+    ) -> Result<Table, SqlFault> {
+        let whole = step_ns
+            .filter(|ns| *ns > 0)
+            .map_or(*stretch, |ns| stretch.whole(ns));
+        whole.ask(cancel, |request| self.reader.table(request, step_ns))
+    }
+}
+
+impl Stretch<'_> {
+    fn ask<T>(
+        &self,
+        cancel: &AtomicBool,
+        ask: impl FnOnce(&PastRequest<'_>) -> Result<T, SqlFault>,
+    ) -> Result<T, SqlFault> {
+        let wanted = |_: &str, d: &Descriptor| self.selector.matches(d.name.as_str(), &d.labels);
+        ask(&PastRequest {
+            wanted: &wanted,
+            span: Span {
+                from: self.start_ns,
+                to: self.stop_ns.saturating_sub(1),
+            },
+            samples_max: self.samples_max,
+            cancel,
+        })
+    }
+
+    /// With its first and last bucket whole.
+    fn whole(self, step_ns: i64) -> Self {
+        let from = self.start_ns.div_euclid(step_ns).saturating_mul(step_ns);
+        let last = self.stop_ns.saturating_sub(1).div_euclid(step_ns);
+        Self {
+            start_ns: from,
+            stop_ns: last.saturating_add(1).saturating_mul(step_ns),
+            ..self
+        }
+    }
+}
+
+/// Archives of an observer's run directory, opened when first asked for.
+#[derive(Default)]
+pub(crate) struct Held(Mutex<Option<Archive>>);
+
+impl Observer {
+    /// The past of this observer's run directory.
+    pub fn archive(&self) -> Result<Archive, ClientError> {
+        let mut held = self
+            .held_archive()
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(archive) = &*held {
+            return Ok(archive.clone());
+        }
+        let archive = Archive::open(self.run_dir(), Arc::clone(self.clock()))?;
+        Ok(held.insert(archive).clone())
+    }
+}
