@@ -1,7 +1,7 @@
 //! What can go wrong with the archive's files.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -54,7 +54,49 @@ pub enum ArchiveError {
         #[source]
         source: io::Error,
     },
+    /// A file could not be copied to the object store.
+    #[error("cannot copy {} to the target: {reason}", path.display())]
+    Copy {
+        /// The file, relative to the archive's directory.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The reader asked for an end.
     #[error("the read was cancelled")]
     Cancelled,
+}
+
+impl ArchiveError {
+    /// Wraps what the kernel said; for `map_err`.
+    pub(crate) fn io(
+        what: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { what, path, source }
+    }
+
+    /// A file that is not what its name says.
+    pub(crate) fn corrupt(path: &Path, reason: impl Into<String>, at: u64) -> Self {
+        Self::Corrupt {
+            path: path.to_owned(),
+            reason: reason.into(),
+            at,
+        }
+    }
+
+    /// Whether a file was not there.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Whether the file system, or this user's share of it, is full.
+    pub(crate) fn is_full(&self) -> bool {
+        let Self::Io { source, .. } = self else {
+            return false;
+        };
+        let kinds = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        kinds.contains(&source.kind())
+    }
 }

@@ -1,10 +1,24 @@
 //! The hand-over from the sampler to the archive's thread: bounded, and never waited for.
+//!
+//! One lock guards a batch that the sampler fills and the writer swaps for an empty one. What the
+//! sampler does under it is counting and copying; what the writer does is the swap.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use barograph_model::{Descriptor, Sample, StreamKey};
+use barograph_model::{Descriptor, Sample, Selector, StreamKey};
 
-use crate::ArchiveError;
+use crate::log::{Batch, NUMBER_MAX, Stream};
+use crate::{ArchiveConfig, Losses};
+
+/// Keys at and above this are not streams of a segment; a table is kept below it.
+const KEYS_MAX: u32 = barograph_stream::STREAMS_MAX;
+/// Places in a buffer's texts have 32 bits.
+const BYTES_MAX: usize = 1 << 30;
+/// Most stretches of positions that are remembered because something durable in them was lost;
+/// beyond it the two oldest become one, so that too much rather than too little counts as lost.
+const LOSSY_MAX: usize = 16;
 
 /// One stream, as it is declared to the journal before its samples.
 #[derive(Clone, Debug)]
@@ -33,23 +47,324 @@ pub enum Entry {
 pub struct Position(pub u64);
 
 /// The sampler's side. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Journal {}
+#[derive(Clone)]
+pub struct Journal {
+    pub(crate) shared: Arc<Shared>,
+}
 
 impl Journal {
     /// Takes the entries and leaves the vector empty with its capacity: one short lock, no system
     /// call unless somebody waits. Samples beyond the bound are lost and counted; declarations
     /// and ends never are.
-    pub fn submit(&self, _entries: &mut Vec<Entry>) -> Position {
-        unimplemented!()
+    pub fn submit(&self, entries: &mut Vec<Entry>) -> Position {
+        let mut state = self.shared.lock();
+        let before = state.call;
+        for entry in entries.drain(..) {
+            state.accepted += 1;
+            match entry {
+                Entry::Declare(key, declared) => state.declare(&self.shared, key, declared),
+                Entry::Sample(key, number, sample) => {
+                    state.sample(&self.shared, key, number, &sample);
+                }
+                Entry::Retire(key) => state.retire(key),
+            }
+        }
+        if state.pending.bytes() >= self.shared.bytes_max / 2 {
+            state.call = Call::Now;
+        }
+        let call = state.asleep && state.call > before;
+        let position = Position(state.accepted);
+        drop(state);
+        if call {
+            self.shared.wake.notify_one();
+        }
+        position
     }
 
     /// Waits until everything up to `position` that belongs to durable streams is synced (true), or
-    /// the timeout has passed or the writer has failed (false).
-    pub fn wait_durable(&self, _position: Position, _timeout: std::time::Duration) -> bool {
-        unimplemented!()
+    /// the timeout has passed or the writer has failed (false). It is also false, at once, when a
+    /// durable sample that was submitted together with that position found no room.
+    pub fn wait_durable(&self, position: Position, timeout: Duration) -> bool {
+        let mut state = self.shared.lock();
+        state.waiting += 1;
+        let waited = self.shared.done.wait_timeout_while(state, timeout, |s| {
+            !s.ended && !s.is_lost(position.0) && !s.is_synced(position.0)
+        });
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
+        !state.is_lost(position.0) && state.is_synced(position.0)
     }
 }
 
-#[expect(dead_code, reason = "the skeleton")]
-type Unused = ArchiveError;
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").finish_non_exhaustive()
+    }
+}
+
+/// How urgently the writer is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Call {
+    /// When the time to flush has come.
+    #[default]
+    Flush,
+    /// When a group of durable samples has had time to gather.
+    Commit,
+    /// At once.
+    Now,
+}
+
+/// What the sampler, the writer and those who ask how it is share.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// Wakes the writer.
+    pub wake: Condvar,
+    /// Wakes those who wait for a sync.
+    pub done: Condvar,
+    bytes_max: usize,
+    durable: Vec<Selector>,
+    leave_out: Vec<Selector>,
+}
+
+/// What the lock guards.
+#[derive(Default)]
+pub(crate) struct State {
+    /// What waits for the writer.
+    pub pending: Batch,
+    pub call: Call,
+    /// Whether the writer sleeps: only then is it worth a system call to wake it.
+    pub asleep: bool,
+    /// The writer is to finish.
+    pub stop: bool,
+    /// The writer has finished.
+    pub ended: bool,
+    /// Entries accepted.
+    accepted: u64,
+    /// The position of the last durable sample.
+    last_durable: u64,
+    /// Up to here all that is durable is synced.
+    pub synced: u64,
+    /// From where to where a durable sample was lost; the last may go up to the end of `pending`.
+    lossy: Vec<(u64, u64)>,
+    /// How many wait for a sync.
+    pub waiting: usize,
+    /// Handles of keys.
+    keys: Vec<Handle>,
+    /// By handle.
+    streams: Vec<Slot>,
+    /// Handles that are free.
+    pub free: Vec<u32>,
+    /// Counts the batches: what was counted in another batch counts no more.
+    batch: u64,
+    /// What was lost since the start.
+    pub lost: Losses,
+    /// Bytes of the batch that the writer has.
+    pub writing_bytes: usize,
+    /// Why nothing is written just now.
+    pub trouble: String,
+}
+
+/// What a key stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Handle {
+    /// Nothing.
+    #[default]
+    None,
+    /// A stream that is not archived.
+    LeftOut,
+    /// A stream.
+    Of(u32),
+}
+
+#[derive(Debug)]
+struct Slot {
+    stream: Arc<Stream>,
+    durable: bool,
+    /// Its last number that was accepted or lost.
+    last: u64,
+    /// The batch that `waits` counts in.
+    batch: u64,
+    /// Its samples that wait.
+    waits: u32,
+    /// Where in the pending batch it is declared.
+    declared_at: Option<usize>,
+}
+
+impl Shared {
+    pub fn new(config: &ArchiveConfig) -> Self {
+        Self {
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            done: Condvar::new(),
+            bytes_max: config.buffer_bytes_max.min(BYTES_MAX),
+            durable: config.durable.clone(),
+            leave_out: config.leave_out.clone(),
+        }
+    }
+
+    /// The state; a thread that panicked while it held the lock left at worst a sample uncounted.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the writer at once.
+    pub fn call_now(&self) {
+        self.lock().call = Call::Now;
+        self.wake.notify_one();
+    }
+
+    /// Tells the writer to finish.
+    pub fn stop(&self) {
+        self.lock().stop = true;
+        self.wake.notify_one();
+    }
+}
+
+impl State {
+    fn declare(&mut self, shared: &Shared, key: StreamKey, declared: Declared) {
+        self.retire(key);
+        let at = key.0 as usize;
+        if key.0 >= KEYS_MAX {
+            return;
+        }
+        if at >= self.keys.len() {
+            self.keys.resize(at + 1, Handle::None);
+        }
+        let of = &declared.descriptor;
+        let meant = |selectors: &[Selector]| {
+            let mut selectors = selectors.iter();
+            selectors.any(|selector| selector.matches(of.name.as_str(), &of.labels))
+        };
+        if meant(&shared.leave_out) {
+            self.keys[at] = Handle::LeftOut;
+            return;
+        }
+        let slot = Slot {
+            durable: meant(&shared.durable),
+            stream: Arc::new(Stream {
+                id: of.series_id(),
+                declared,
+            }),
+            last: 0,
+            batch: self.batch,
+            waits: 0,
+            declared_at: Some(self.pending.declares.len()),
+        };
+        let stream = Arc::clone(&slot.stream);
+        let handle = match self.free.pop() {
+            Some(handle) => {
+                self.streams[handle as usize] = slot;
+                handle
+            }
+            None => {
+                self.streams.push(slot);
+                (self.streams.len() - 1) as u32
+            }
+        };
+        self.pending.declares.push((handle, stream));
+        self.keys[at] = Handle::Of(handle);
+    }
+
+    fn sample(&mut self, shared: &Shared, key: StreamKey, number: u64, sample: &Sample) {
+        let handle = match self.keys.get(key.0 as usize) {
+            Some(Handle::Of(handle)) => *handle,
+            Some(Handle::LeftOut) => return,
+            Some(Handle::None) | None => {
+                self.pending.losses.failed_samples += 1;
+                self.lost.failed_samples += 1;
+                return;
+            }
+        };
+        let slot = &mut self.streams[handle as usize];
+        if slot.batch != self.batch {
+            slot.batch = self.batch;
+            slot.waits = 0;
+        }
+        let declared = &slot.stream.declared;
+        let fits = sample.value.value_type() == declared.descriptor.value_type
+            && (slot.last + 1..=NUMBER_MAX).contains(&number);
+        let room = self.pending.bytes() + Batch::cost(sample) <= shared.bytes_max;
+        slot.last = slot.last.max(number.min(NUMBER_MAX));
+        if !fits || !room {
+            let durable = slot.durable;
+            self.lose(durable, fits);
+            return;
+        }
+        slot.waits += 1;
+        if slot.waits > declared.depth / 2 {
+            self.call = Call::Now;
+        }
+        if slot.durable {
+            self.pending.durable = true;
+            self.last_durable = self.accepted;
+            self.call = self.call.max(Call::Commit);
+        }
+        self.pending.push(handle, number, sample);
+    }
+
+    fn lose(&mut self, durable: bool, fits: bool) {
+        for losses in [&mut self.pending.losses, &mut self.lost] {
+            // A full buffer while nothing can be written is the disk's failure.
+            if fits && self.trouble.is_empty() {
+                losses.overflow_samples += 1;
+            } else {
+                losses.failed_samples += 1;
+            }
+        }
+        // The stretch ends where the pending batch will.
+        if durable && self.lossy.last().is_none_or(|last| last.1 != u64::MAX) {
+            self.lossy.push((self.accepted, u64::MAX));
+            if self.lossy.len() > LOSSY_MAX {
+                let (from, _) = self.lossy.remove(0);
+                self.lossy[0].0 = from;
+            }
+        }
+    }
+
+    fn retire(&mut self, key: StreamKey) {
+        let Some(Handle::Of(handle)) = self.keys.get_mut(key.0 as usize).map(std::mem::take) else {
+            return;
+        };
+        let slot = &mut self.streams[handle as usize];
+        let waits = slot.batch == self.batch && slot.waits > 0;
+        // Streams that come and go while nothing is written must not pile up.
+        if let Some(at) = slot.declared_at.filter(|_| !waits) {
+            self.pending.declares.swap_remove(at);
+            if let Some((moved, _)) = self.pending.declares.get(at) {
+                self.streams[*moved as usize].declared_at = Some(at);
+            }
+            self.free.push(handle);
+        } else {
+            self.pending.retires.push(handle);
+        }
+    }
+
+    fn is_lost(&self, position: u64) -> bool {
+        let mut lossy = self.lossy.iter();
+        lossy.any(|&(from, to)| (from..=to).contains(&position))
+    }
+
+    fn is_synced(&self, position: u64) -> bool {
+        let wanted = if position >= self.last_durable {
+            self.last_durable
+        } else {
+            position
+        };
+        self.synced >= wanted
+    }
+
+    /// Swaps what waits for the empty batch.
+    pub fn take(&mut self, empty: &mut Batch) {
+        std::mem::swap(&mut self.pending, empty);
+        empty.end = self.accepted;
+        self.batch += 1;
+        self.call = Call::Flush;
+        self.writing_bytes = empty.bytes();
+        for (handle, _) in &empty.declares {
+            self.streams[*handle as usize].declared_at = None;
+        }
+        if let Some((_, to)) = self.lossy.last_mut() {
+            *to = (*to).min(self.accepted);
+        }
+    }
+}

@@ -1,10 +1,28 @@
 //! The writer of an archive: its threads, and what it says of itself.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
 
 use barograph_model::Clock;
 
-use crate::{ArchiveConfig, ArchiveError, Journal, Losses, Storage};
+use crate::flusher::{Flusher, Progress, Request};
+use crate::journal::{Call, Shared};
+use crate::log::LogWriter;
+use crate::seal::{self, Context, SealStatus, Sealer};
+use crate::{
+    ArchiveConfig, ArchiveError, Journal, Layout, Losses, Storage, Target, recover, sweep,
+};
+
+/// Requests of people that wait for the writer; the next waits for its turn.
+const REQUESTS_MAX: usize = 16;
+/// Requests that wait for the sealer; a segment that finds no room is offered again.
+const SEALINGS_MAX: usize = 4;
 
 /// How the writer is doing; the agent makes streams of it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,39 +48,192 @@ pub struct Status {
 }
 
 /// The writer. Dropping it flushes, syncs and ends its threads.
-#[derive(Debug)]
-pub struct Keeper {}
+pub struct Keeper {
+    journal: Journal,
+    clock: Arc<dyn Clock>,
+    progress: Arc<Progress>,
+    sealed: Arc<Mutex<SealStatus>>,
+    /// What was lost before this start, by what the log says.
+    lost_before: Losses,
+    /// `None` once it is told to end.
+    requests: Option<SyncSender<Request>>,
+    /// Tells the sealer to give up what it is making.
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    _lock: File,
+}
 
 impl Keeper {
     /// Takes the lock, recovers what a crash left (torn tails are cut and counted), and starts the
     /// threads. An archive that cannot be opened is an error: the agent then goes on without one.
     pub fn start(
-        _config: ArchiveConfig,
-        _storage: Arc<dyn Storage>,
-        _clock: Arc<dyn Clock>,
+        config: ArchiveConfig,
+        storage: Arc<dyn Storage>,
+        clock: Arc<dyn Clock>,
     ) -> Result<Self, ArchiveError> {
-        unimplemented!()
+        Self::start_with_target(config, storage, clock, None)
+    }
+
+    /// The same; sealed files are copied to `target` as well.
+    pub fn start_with_target(
+        config: ArchiveConfig,
+        storage: Arc<dyn Storage>,
+        clock: Arc<dyn Clock>,
+        target: Option<Box<dyn Target>>,
+    ) -> Result<Self, ArchiveError> {
+        let layout = Layout::new(&config.root, &config.node);
+        let lock = recover::occupy(&layout, &*storage)?;
+        recover::empty_tmp(&layout, &*storage)?;
+        let manifest = sweep::start(&layout, &config.node, &*storage)?;
+        let recovered = recover::logs(&layout, &*storage, manifest.sealed_through)?;
+        let shared = Arc::new(Shared::new(&config));
+        {
+            let mut state = shared.lock();
+            state.pending.losses = recovered.lost_now;
+            state.call = Call::Now;
+        }
+        let progress = Arc::new(Progress::default());
+        let now = clock.monotonic_ns();
+        progress.flushed_ns.store(now as u64, Ordering::Relaxed);
+        let none = i64::MAX as u64;
+        progress.oldest_ts.store(none, Ordering::Relaxed);
+        let sealed = Arc::new(Mutex::new(SealStatus::default()));
+        let (requests, requested) = sync_channel(REQUESTS_MAX);
+        let (sealings, to_seal) = sync_channel(SEALINGS_MAX);
+        let writer = LogWriter::new(
+            Arc::clone(&storage),
+            Arc::clone(&clock),
+            layout,
+            config.node.clone(),
+            recovered.next,
+            recovered.kept,
+        );
+        let flusher = Flusher {
+            config: config.clone(),
+            clock: Arc::clone(&clock),
+            shared: Arc::clone(&shared),
+            progress: Arc::clone(&progress),
+            writer,
+            requests: requested,
+            asked: Vec::new(),
+            offers: VecDeque::new(),
+            offered: 0,
+            sealer: sealings,
+            sealed: Arc::clone(&sealed),
+        };
+        let mut keeper = Self {
+            journal: Journal { shared },
+            clock: Arc::clone(&clock),
+            progress,
+            sealed: Arc::clone(&sealed),
+            lost_before: recovered.losses,
+            requests: Some(requests),
+            stop: Arc::default(),
+            threads: Vec::new(),
+            _lock: lock,
+        };
+        keeper.spawn("archive-log", move || flusher.run())?;
+        let context = Context::new(config, storage, Arc::clone(&keeper.stop));
+        let sealer = Sealer::new(context, clock, manifest, sealed, target);
+        keeper.spawn("archive-seal", move || seal::run(sealer, &to_seal))?;
+        Ok(keeper)
+    }
+
+    fn spawn(
+        &mut self,
+        name: &'static str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<(), ArchiveError> {
+        let thread = Builder::new().name(name.to_owned()).spawn(body);
+        let thread = thread.map_err(|source| ArchiveError::Thread { name, source })?;
+        self.threads.push(thread);
+        Ok(())
     }
 
     /// The sampler's side.
     pub fn journal(&self) -> Journal {
-        unimplemented!()
+        self.journal.clone()
     }
 
     /// How the writer is doing.
     pub fn status(&self) -> Status {
-        unimplemented!()
+        let sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
+        let sealed = sealed.clone();
+        let mut losses = sealed.losses;
+        losses.add(&self.lost_before);
+        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let log_bytes = load(&self.progress.log_bytes);
+        let flushed_ns = load(&self.progress.flushed_ns) as i64;
+        let oldest = load(&self.progress.oldest_ts) as i64;
+        let state = self.journal.shared.lock();
+        losses.add(&state.lost);
+        Status {
+            samples: load(&self.progress.samples),
+            bytes: log_bytes + sealed.bytes,
+            log_bytes,
+            files: sealed.files,
+            waiting_bytes: (state.pending.bytes() + state.writing_bytes) as u64,
+            oldest_ts: oldest_of(oldest, sealed.oldest_ts),
+            flushed_age_ns: self.clock.monotonic_ns().saturating_sub(flushed_ns).max(0),
+            losses,
+            trouble: match &*state.trouble {
+                "" => sealed.trouble,
+                trouble => trouble.to_owned(),
+            },
+        }
     }
 
     /// Seals the log segment of now and all before it, and waits for it: afterwards everything that
     /// was submitted before is Parquet.
     pub fn seal(&self) -> Result<(), ArchiveError> {
-        unimplemented!()
+        self.ask(false).map(|_| ())
     }
 
     /// Seals, then merges the files of each hour into one, and waits for it. Returns how many files
     /// were replaced.
     pub fn compact(&self) -> Result<usize, ArchiveError> {
-        unimplemented!()
+        self.ask(true)
+    }
+
+    fn ask(&self, merge: bool) -> Result<usize, ArchiveError> {
+        let gone = || ArchiveError::Thread {
+            name: "archive-seal",
+            source: io::Error::other("it has ended"),
+        };
+        let (reply, answer) = sync_channel(1);
+        if let Some(requests) = &self.requests {
+            let sent = requests.send(Request { merge, reply });
+            sent.map_err(|_| gone())?;
+            self.journal.shared.call_now();
+        }
+        answer.recv().map_err(|_| gone())?
+    }
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.journal.shared.stop();
+        self.stop.store(true, Ordering::Relaxed);
+        self.requests = None;
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the archive panicked");
+            }
+        }
+    }
+}
+
+/// The older of the log's oldest sample (`i64::MAX`: none) and the Parquet files' (0: none).
+fn oldest_of(log: i64, parquet: i64) -> i64 {
+    match (log, parquet) {
+        (i64::MAX, parquet) => parquet,
+        (log, 0) => log,
+        (log, parquet) => log.min(parquet),
     }
 }

@@ -21,6 +21,28 @@ impl Layout {
         }
     }
 
+    /// The nodes below `root`, by the names of their directories.
+    pub(crate) fn nodes(root: &Path) -> std::io::Result<Vec<Self>> {
+        let entries = match std::fs::read_dir(root.join("nodes")) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut nodes = Vec::new();
+        for entry in entries {
+            if let Ok(node) = entry?.file_name().into_string() {
+                let root = root.to_owned();
+                nodes.push(Self { root, node });
+            }
+        }
+        nodes.sort_by(|a, b| a.node.cmp(&b.node));
+        Ok(nodes)
+    }
+
+    /// The node's name as paths have it.
+    pub(crate) fn encoded(&self) -> &str {
+        &self.node
+    }
+
     /// The archive's directory.
     pub fn root(&self) -> &Path {
         &self.root

@@ -5,30 +5,52 @@
 //! their end. What is where and why is in `docs/design/0003-history.md`, the bytes in
 //! `docs/reference/archive-format.md`.
 
+#[doc(hidden)]
+pub mod aggregate;
+mod bytes;
+mod compose;
 mod config;
 mod error;
+mod export;
+mod flusher;
+mod handles;
 mod journal;
 mod keeper;
 mod layout;
 mod log;
 mod manifest;
-mod parquet;
+mod merge;
+mod output;
+#[doc(hidden)]
+pub mod parquet;
+mod recover;
+mod reduce;
 mod retain;
+mod scan;
 mod seal;
 mod series;
+mod sets;
+mod snapshot;
+mod sources;
 mod storage;
+mod sweep;
+mod target;
 mod tier;
 mod verify;
 mod view;
 
 pub use config::{ArchiveConfig, KeepConfig};
 pub use error::ArchiveError;
+pub use export::{ExportTo, export};
 pub use journal::{Declared, Entry, Journal, Position};
 pub use keeper::{Keeper, Status};
 pub use layout::Layout;
+#[doc(hidden)] // For tests and fuzzing: a reader of archives has `View`.
+pub use log::{LogPart, LogSeries};
 pub use manifest::Losses;
 pub use series::{Archived, Series};
-pub use storage::{Disk, Storage};
+pub use storage::{Disk, OutFile, Storage};
+pub use target::Target;
 pub use tier::Tier;
 pub use verify::{Finding, Verified, verify};
 pub use view::{Archive, Chunk, PartInfo, PartKind, Scan, View};

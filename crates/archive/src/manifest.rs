@@ -1,6 +1,29 @@
-//! The manifest: which Parquet files count, up to which log segment, and what was lost.
+//! The manifest: which Parquet files count, up to which log segment they reach, how far each series
+//! is in them, and what was lost. It is the one word on what is in charge, so it is replaced as a whole.
+//!
+//! It stands alone because its bytes are read by every process that reads history: a text of one
+//! line whose checksum comes first.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use barograph_model::{Descriptor, Kind, Labels, Name, SeriesId, Span, Unit, ValueType};
 use serde::{Deserialize, Serialize};
+
+use crate::log::LogPart;
+use crate::{ArchiveError, Archived, Layout, Storage, Tier};
+
+/// The format that this version writes, and the newest that it reads.
+const FORMAT: u32 = 1;
+/// Largest manifest that is read: some millions of series and files.
+const BYTES_MAX: u64 = 512 << 20;
+/// What comes before the checksum of all that follows the comma after it.
+const HEAD: &str = "{\"checksum\":\"";
+/// Head, eight digits, quote and comma.
+const BODY_AT: usize = HEAD.len() + 8 + 2;
 
 /// What was lost, counted since the archive began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,4 +39,406 @@ pub struct Losses {
     pub shed_samples: u64,
     /// Files whose checksums do not hold, set aside.
     pub corrupt_files: u64,
+}
+
+/// What is sealed of one node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Manifest {
+    /// The node's name.
+    pub(crate) node: String,
+    /// Log segments up to this one are Parquet, or were shed.
+    pub(crate) sealed_through: u64,
+    /// The Parquet files that count.
+    pub(crate) parts: BTreeMap<PartKey, Part>,
+    /// Every series of which something is kept in them.
+    pub(crate) series: BTreeMap<SeriesId, Known>,
+    /// What was lost up to there.
+    pub(crate) losses: Losses,
+}
+
+/// Which file it is: no two of a tier and hour hold the same log segment. The order is that in
+/// which samples were appended, finest tier first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PartKey {
+    /// First log segment that is in it.
+    pub(crate) first: u64,
+    /// Hours since the epoch: that of its partition.
+    pub(crate) hour: i64,
+    /// Last log segment that is in it.
+    pub(crate) last: u64,
+    /// Raw or which buckets.
+    pub(crate) tier: Tier,
+}
+
+/// A Parquet file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Samples or buckets.
+    pub(crate) rows: u64,
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// Times of its samples; of buckets, of the samples that they were made of.
+    pub(crate) span: Span,
+    /// Whether it is at the object store.
+    pub(crate) copied: bool,
+}
+
+/// What is known of a series.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Known {
+    pub(crate) descriptor: Arc<Descriptor>,
+    /// Times of its sealed samples.
+    pub(crate) span: Span,
+    /// The last sealed sample.
+    pub(crate) archived: Archived,
+}
+
+impl PartKey {
+    /// The file, relative to the archive's directory.
+    pub(crate) fn relative(&self, layout: &Layout) -> std::path::PathBuf {
+        let name = format!("{:016}-{:016}.parquet", self.first, self.last);
+        layout.partition(self.tier, self.hour).join(name)
+    }
+
+    /// The file.
+    pub(crate) fn path(&self, layout: &Layout) -> std::path::PathBuf {
+        layout.root().join(self.relative(layout))
+    }
+
+    /// The same set's file of another tier.
+    pub(crate) fn of(self, tier: Tier) -> Self {
+        Self { tier, ..self }
+    }
+}
+
+impl Manifest {
+    /// Of a node that has nothing yet.
+    pub(crate) fn new(node: &str) -> Self {
+        Self {
+            node: node.into(),
+            ..Self::default()
+        }
+    }
+
+    /// The manifest at `path`; `None` where there is none.
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>, ArchiveError> {
+        let file = match File::open(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(ArchiveError::io("open", path))?,
+        };
+        let mut bytes = Vec::new();
+        let mut limited = file.take(BYTES_MAX + 1);
+        limited
+            .read_to_end(&mut bytes)
+            .map_err(ArchiveError::io("read", path))?;
+        if bytes.len() as u64 > BYTES_MAX {
+            let reason = format!("a manifest is at most {BYTES_MAX} bytes");
+            return Err(ArchiveError::corrupt(path, reason, BYTES_MAX));
+        }
+        Self::decode(&bytes, path).map(Some)
+    }
+
+    /// Writes the file that [`Self::publish`] puts in force, and syncs it. Nothing has changed when it fails.
+    pub(crate) fn prepare(
+        &self,
+        layout: &Layout,
+        storage: &dyn Storage,
+    ) -> Result<(), ArchiveError> {
+        let tmp = tmp_path(layout);
+        let write = || {
+            storage.unlink(&tmp)?;
+            let mut file = storage.create(&tmp)?;
+            file.write_all(&self.encode())?;
+            file.sync()
+        };
+        write().map_err(ArchiveError::io("write", &tmp))
+    }
+
+    /// Puts the prepared manifest in force. When it fails, either may be: the next start tells.
+    pub(crate) fn publish(layout: &Layout, storage: &dyn Storage) -> Result<(), ArchiveError> {
+        let path = layout.manifest();
+        storage
+            .rename(&tmp_path(layout), &path)
+            .and_then(|()| storage.sync_dir(&layout.node_dir()))
+            .map_err(ArchiveError::io("replace", &path))
+    }
+
+    /// Adds what a log segment has of each series.
+    pub(crate) fn add_log(&mut self, log: &LogPart) {
+        for of in log.series() {
+            let archived = Archived {
+                life: of.life,
+                number: of.archived,
+            };
+            let span = (of.rows > 0).then_some(of.span);
+            add_series(&mut self.series, of.id, &of.descriptor, span, archived);
+        }
+    }
+
+    /// Bytes of its files.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.parts
+            .values()
+            .fold(0, |sum, part| sum.saturating_add(part.bytes))
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let wire = Wire {
+            format: FORMAT,
+            node: self.node.clone(),
+            sealed_through: self.sealed_through,
+            losses: self.losses.clone(),
+            parts: self.parts.iter().map(WirePart::from).collect(),
+            series: self.series.values().map(WireSeries::from).collect(),
+        };
+        let body = serde_json::to_string(&wire).expect("plain structs are JSON");
+        // The body's own brace gives way to the head.
+        let body = &body[1..];
+        let checksum = crc32fast::hash(body.as_bytes());
+        format!("{HEAD}{checksum:08x}\",{body}").into_bytes()
+    }
+
+    pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Self, ArchiveError> {
+        let corrupt = |reason: String, at: usize| ArchiveError::corrupt(path, reason, at as u64);
+        let body = bytes
+            .get(BODY_AT..)
+            .filter(|_| bytes.starts_with(HEAD.as_bytes()))
+            .ok_or_else(|| corrupt("it does not begin with a checksum".into(), 0))?;
+        let digits = &bytes[HEAD.len()..HEAD.len() + 8];
+        let checksum = std::str::from_utf8(digits)
+            .ok()
+            .and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        if checksum != Some(crc32fast::hash(body)) {
+            return Err(corrupt("the checksum does not hold".into(), HEAD.len()));
+        }
+        let unreadable = |error: serde_json::Error| corrupt(error.to_string(), error.column());
+        // The format is looked at first: a newer one may have other fields.
+        let version: WireFormat = serde_json::from_slice(bytes).map_err(unreadable)?;
+        if version.format > FORMAT {
+            return Err(ArchiveError::Newer {
+                path: path.to_owned(),
+                found: version.format,
+                known: FORMAT,
+            });
+        }
+        let wire: Wire = serde_json::from_slice(bytes).map_err(unreadable)?;
+        Self::check(wire).map_err(|reason| corrupt(reason, BODY_AT))
+    }
+
+    /// What JSON cannot say: that the whole makes sense.
+    fn check(wire: Wire) -> Result<Self, String> {
+        let mut manifest = Self {
+            node: wire.node,
+            sealed_through: wire.sealed_through,
+            losses: wire.losses,
+            ..Self::default()
+        };
+        for part in &wire.parts {
+            let (key, part) = part.check(wire.sealed_through)?;
+            if manifest.parts.insert(key, part).is_some() {
+                return Err(format!("{key:?} is there twice"));
+            }
+        }
+        // Of one tier and hour, no log segment is in two files.
+        let mut seen = BTreeSet::new();
+        let mut keys: Vec<_> = manifest.parts.keys().collect();
+        keys.sort_by_key(|key| (key.tier, key.hour, key.first));
+        for pair in keys.windows(2) {
+            let same = pair[0].tier == pair[1].tier && pair[0].hour == pair[1].hour;
+            if same && pair[1].first <= pair[0].last {
+                return Err(format!("{:?} and {:?} overlap", pair[0], pair[1]));
+            }
+        }
+        for series in wire.series {
+            let known = series.check()?;
+            let id = known.descriptor.series_id();
+            if !seen.insert(id) {
+                return Err(format!("{} is there twice", known.descriptor));
+            }
+            manifest.series.insert(id, known);
+        }
+        Ok(manifest)
+    }
+}
+
+/// Adds what a file knows of a series. Without samples it makes none known.
+pub(crate) fn add_series(
+    series: &mut BTreeMap<SeriesId, Known>,
+    id: SeriesId,
+    descriptor: &Arc<Descriptor>,
+    span: Option<Span>,
+    archived: Archived,
+) {
+    match (series.get_mut(&id), span) {
+        (Some(known), span) => {
+            known.archived = known.archived.max(archived);
+            known.span = span.map_or(known.span, |span| union(known.span, span));
+        }
+        (None, Some(span)) => {
+            let descriptor = Arc::clone(descriptor);
+            let known = Known {
+                descriptor,
+                span,
+                archived,
+            };
+            series.insert(id, known);
+        }
+        (None, None) => {}
+    }
+}
+
+/// The two as one.
+pub(crate) fn union(a: Span, b: Span) -> Span {
+    Span {
+        from: a.from.min(b.from),
+        to: a.to.max(b.to),
+    }
+}
+
+fn tmp_path(layout: &Layout) -> std::path::PathBuf {
+    layout.tmp_dir().join("manifest.json")
+}
+
+#[derive(Deserialize)]
+struct WireFormat {
+    format: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    format: u32,
+    node: String,
+    sealed_through: u64,
+    losses: Losses,
+    parts: Vec<WirePart>,
+    series: Vec<WireSeries>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WirePart {
+    tier: String,
+    hour: i64,
+    first: u64,
+    last: u64,
+    rows: u64,
+    bytes: u64,
+    from: i64,
+    to: i64,
+    copied: bool,
+}
+
+impl From<(&PartKey, &Part)> for WirePart {
+    fn from((key, part): (&PartKey, &Part)) -> Self {
+        Self {
+            tier: key.tier.as_str().into(),
+            hour: key.hour,
+            first: key.first,
+            last: key.last,
+            rows: part.rows,
+            bytes: part.bytes,
+            from: part.span.from,
+            to: part.span.to,
+            copied: part.copied,
+        }
+    }
+}
+
+impl WirePart {
+    fn check(&self, sealed_through: u64) -> Result<(PartKey, Part), String> {
+        let tier = Tier::from_name(&self.tier)
+            .ok_or_else(|| format!("the tier {:?} is not known", self.tier))?;
+        if self.first > self.last || self.last > sealed_through || self.from > self.to {
+            return Err(format!(
+                "{} {} {}-{}: bounds make no sense",
+                self.tier, self.hour, self.first, self.last
+            ));
+        }
+        let key = PartKey {
+            first: self.first,
+            hour: self.hour,
+            last: self.last,
+            tier,
+        };
+        let span = Span {
+            from: self.from,
+            to: self.to,
+        };
+        let part = Part {
+            rows: self.rows,
+            bytes: self.bytes,
+            span,
+            copied: self.copied,
+        };
+        Ok((key, part))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireSeries {
+    name: String,
+    labels: BTreeMap<String, String>,
+    #[serde(rename = "type")]
+    value_type: String,
+    unit: String,
+    kind: String,
+    help: String,
+    from: i64,
+    to: i64,
+    life: i64,
+    number: u64,
+}
+
+impl From<&Known> for WireSeries {
+    fn from(known: &Known) -> Self {
+        let descriptor = &*known.descriptor;
+        let pairs = descriptor.labels.iter();
+        Self {
+            name: descriptor.name.as_str().into(),
+            labels: pairs.map(|(n, v)| (n.into(), v.into())).collect(),
+            value_type: descriptor.value_type.as_str().into(),
+            unit: descriptor.unit.as_str().into(),
+            kind: descriptor.kind.as_str().into(),
+            help: descriptor.help.clone(),
+            from: known.span.from,
+            to: known.span.to,
+            life: known.archived.life,
+            number: known.archived.number,
+        }
+    }
+}
+
+impl WireSeries {
+    fn check(self) -> Result<Known, String> {
+        let (types, kinds) = (1..=4, 1..=3);
+        let value_type = types
+            .filter_map(ValueType::from_u8)
+            .find(|t| t.as_str() == self.value_type)
+            .ok_or_else(|| format!("{}: no type {:?}", self.name, self.value_type))?;
+        let kind = kinds
+            .filter_map(Kind::from_u8)
+            .find(|kind| kind.as_str() == self.kind)
+            .ok_or_else(|| format!("{}: no kind {:?}", self.name, self.kind))?;
+        if self.from > self.to {
+            return Err(format!("{}: it ends before it begins", self.name));
+        }
+        let descriptor = Descriptor {
+            name: Name::new(self.name).map_err(|e| e.to_string())?,
+            labels: Labels::new(self.labels).map_err(|e| e.to_string())?,
+            value_type,
+            unit: Unit::new(self.unit).map_err(|e| e.to_string())?,
+            kind,
+            help: self.help,
+        };
+        Ok(Known {
+            descriptor: Arc::new(descriptor),
+            span: Span {
+                from: self.from,
+                to: self.to,
+            },
+            archived: Archived {
+                life: self.life,
+                number: self.number,
+            },
+        })
+    }
 }

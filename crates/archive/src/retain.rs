@@ -1,1 +1,163 @@
-//! What is let go, and when: by age, by size, and when the disk is full.
+//! What is let go, and when: by age, by size, and when the disk is full. Always whole files, the oldest
+//! first, by a commit and then an unlink.
+
+use barograph_model::{NS_PER_S, Span};
+
+use crate::compose::HOUR_NS;
+use crate::log::LogPart;
+use crate::manifest::{Manifest, Part, PartKey};
+use crate::seal::{LogFile, Sealer};
+use crate::{ArchiveConfig, ArchiveError, KeepConfig, Losses, Tier};
+
+/// A clock that is further ahead of the newest sample than this is not believed: history does not go because
+/// a clock was set to a wrong year.
+const AHEAD_NS_MAX: i64 = 31 * 86_400 * NS_PER_S;
+
+impl KeepConfig {
+    /// For how long a tier is kept, in ns.
+    pub fn of(&self, tier: Tier) -> i64 {
+        match tier {
+            Tier::Raw => self.raw_ns,
+            Tier::Second => self.second_ns,
+            Tier::Minute => self.minute_ns,
+            Tier::Hour => self.hour_ns,
+        }
+    }
+}
+
+impl Sealer {
+    /// Lets go what is too old, too much, or in the way of `extra_bytes` more on the file system. How many
+    /// files went.
+    pub(crate) fn retain(&mut self, extra_bytes: u64) -> Result<usize, ArchiveError> {
+        let logs = self.logs(u64::MAX)?;
+        let victims = self.victims(&logs, extra_bytes)?;
+        if victims.parts.is_empty() && victims.logs.is_empty() {
+            return Ok(0);
+        }
+        let (next, taken) = self.without(&victims);
+        let layout = &self.context.layout;
+        let parts = victims.parts.iter().map(|(key, _)| key.path(layout));
+        let logs = victims.logs.iter().map(|log| log.path.clone());
+        let paths: Vec<_> = parts.chain(logs).collect();
+        match self.commit(next.clone()) {
+            // Not even a manifest fits. A manifest whose files are gone is mended at a start, so here, and
+            // only here, the files go first.
+            Err(error) if error.is_full() => {
+                self.unlink(paths);
+                self.settle()?;
+                self.commit(next)?;
+            }
+            result => {
+                result?;
+                self.unlink(paths);
+            }
+        }
+        self.taken = taken;
+        self.remove_empty_dirs(&victims);
+        Ok(victims.parts.len() + victims.logs.len())
+    }
+
+    fn victims(&self, logs: &[LogFile], extra_bytes: u64) -> Result<Victims, ArchiveError> {
+        let config = &self.context.config;
+        let root = self.context.layout.root();
+        let free = self.context.storage.free_bytes(root);
+        let free = free.map_err(ArchiveError::io("look at the free space of", root))?;
+        let used = self.manifest.bytes() + logs.iter().map(|log| log.bytes).sum::<u64>();
+        let short = config.free_bytes_min.saturating_add(extra_bytes);
+        let mut excess = (used.saturating_sub(config.bytes_max)).max(short.saturating_sub(free));
+        let now = self.believable_now();
+        let mut parts: Vec<(PartKey, Part)> =
+            self.manifest.parts.iter().map(|(k, p)| (*k, *p)).collect();
+        // A file is as old as its newest sample; of one hour, raw goes before what is made of it.
+        parts.sort_by_key(|(key, part)| (part.span.to.div_euclid(HOUR_NS), key.tier, key.first));
+        let aged = |(key, part): &(PartKey, Part)| is_old(config, *key, part.span, now);
+        let (mut gone, kept): (Vec<_>, Vec<_>) = parts.into_iter().partition(aged);
+        for (_, part) in &gone {
+            excess = excess.saturating_sub(part.bytes);
+        }
+        let mut shed = 0;
+        for (key, part) in kept {
+            if excess == 0 {
+                break;
+            }
+            excess = excess.saturating_sub(part.bytes);
+            if key.tier == Tier::Raw {
+                shed += part.rows;
+            }
+            gone.push((key, part));
+        }
+        let mut logs_gone = Vec::new();
+        // The last resort; what is still written to is not touched.
+        for log in logs.iter().filter(|log| log.sequence <= self.due) {
+            if excess == 0 {
+                break;
+            }
+            excess = excess.saturating_sub(log.bytes);
+            logs_gone.push(log.clone());
+        }
+        Ok(Victims {
+            parts: gone,
+            logs: logs_gone,
+            shed,
+        })
+    }
+
+    /// The clock's time, unless it is far ahead of everything that is known.
+    fn believable_now(&self) -> i64 {
+        let parts = self.manifest.parts.values();
+        let newest = parts.map(|part| part.span.to).max().unwrap_or(i64::MAX);
+        let now = self.clock.now_ns();
+        now.min(newest.saturating_add(AHEAD_NS_MAX))
+    }
+
+    /// The manifest without them, and what is taken over from log segments so far.
+    fn without(&self, victims: &Victims) -> (Manifest, Losses) {
+        let (mut next, mut taken) = (self.manifest.clone(), self.taken.clone());
+        next.losses.shed_samples += victims.shed;
+        for (key, _) in &victims.parts {
+            next.parts.remove(key);
+        }
+        for file in &victims.logs {
+            next.sealed_through = file.sequence;
+            let Ok(log) = LogPart::open(&file.path) else {
+                next.losses.corrupt_files += 1;
+                continue;
+            };
+            next.losses.add(log.losses());
+            taken.add(log.losses());
+            next.losses.shed_samples += log.rows();
+            next.add_log(&log);
+        }
+        // Series of which nothing is left are forgotten.
+        let oldest = next.parts.values().map(|part| part.span.from).min();
+        let oldest = oldest.unwrap_or(i64::MAX);
+        next.series.retain(|_, known| known.span.to >= oldest);
+        for known in next.series.values_mut() {
+            known.span.from = known.span.from.max(oldest);
+        }
+        (next, taken)
+    }
+
+    fn remove_empty_dirs(&self, victims: &Victims) {
+        let layout = &self.context.layout;
+        for (key, _) in &victims.parts {
+            let path = key.path(layout);
+            // The hour, then the date; what is not empty stays, and an empty one harms nobody.
+            for dir in path.ancestors().skip(1).take(2) {
+                let _ = self.context.storage.remove_dir(dir);
+            }
+        }
+    }
+}
+
+fn is_old(config: &ArchiveConfig, key: PartKey, span: Span, now: i64) -> bool {
+    span.to < now.saturating_sub(config.keep.of(key.tier))
+}
+
+/// What goes.
+struct Victims {
+    parts: Vec<(PartKey, Part)>,
+    logs: Vec<LogFile>,
+    /// Samples that go before their time.
+    shed: u64,
+}

@@ -1,1 +1,505 @@
-//! From log segments to Parquet and tiers, and from many Parquet files of an hour to one.
+//! The sealer: the thread that turns log segments into Parquet, merges, lets go and copies, one thing
+//! at a time and at low priority, so that the writer of the log waits for none of it.
+//!
+//! Every change of what counts is one commit of the manifest: files are made and synced before it, and
+//! those that it replaces are unlinked after it. So a crash at any point leaves one or the other.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use barograph_model::{Clock, NS_PER_S};
+
+use crate::compose::{self, Composed, Failure, Made, Source};
+use crate::log::LogPart;
+use crate::manifest::{Manifest, PartKey};
+use crate::{ArchiveConfig, ArchiveError, Layout, Losses, Storage, Target, sweep};
+
+/// Longest wait for an order before it is looked whether something else is to be done.
+const TURN: Duration = Duration::from_secs(5);
+/// How much nicer than the rest of the process the thread is.
+const NICE: i32 = 19;
+/// Wait after a first failure, doubled after each further one…
+const BACKOFF_NS: i64 = 10 * NS_PER_S;
+/// …up to this.
+const BACKOFF_NS_MAX: i64 = 600 * NS_PER_S;
+/// Copies after which the manifest is told; at a crash these are made again.
+const COPIES_MAX: usize = 16;
+
+/// What the writer asks of the sealer.
+#[derive(Debug)]
+pub(crate) struct Sealing {
+    /// The last segment to seal; all up to it are closed.
+    pub(crate) through: u64,
+    /// Whether to merge the files of each hour afterwards.
+    pub(crate) merge: bool,
+    /// Told how many files were replaced, when it is done.
+    pub(crate) reply: Option<SyncSender<Result<usize, ArchiveError>>>,
+}
+
+/// What the sealer says of itself; the writer's status is made of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SealStatus {
+    /// Segments up to here are sealed.
+    pub(crate) through: u64,
+    /// Bytes of the Parquet files.
+    pub(crate) bytes: u64,
+    /// How many there are.
+    pub(crate) files: u64,
+    /// Time of the oldest sample in them, ns since the epoch; 0 when there is none.
+    pub(crate) oldest_ts: i64,
+    /// What the manifest said at the start, and what the sealer itself lost since: not what it took
+    /// over from log segments, which the writer has counted.
+    pub(crate) losses: Losses,
+    /// Why nothing is sealed just now; empty when all is well.
+    pub(crate) trouble: String,
+}
+
+/// What the sealer works with.
+pub(crate) struct Context {
+    pub(crate) config: ArchiveConfig,
+    pub(crate) layout: Layout,
+    pub(crate) storage: Arc<dyn Storage>,
+    /// Set when the writer ends: what is being made is given up.
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+impl Context {
+    pub(crate) fn new(
+        config: ArchiveConfig,
+        storage: Arc<dyn Storage>,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            layout: Layout::new(&config.root, &config.node),
+            config,
+            storage,
+            stop,
+        }
+    }
+}
+
+/// The sealer's thread: serves requests until the writer has gone.
+pub(crate) fn run(mut sealer: Sealer, orders: &Receiver<Sealing>) {
+    // Without it sealing would only be less polite.
+    let _ = rustix::process::setpriority_process(None, NICE);
+    let mut more = true;
+    loop {
+        let wait = if more { Duration::ZERO } else { TURN };
+        match orders.recv_timeout(wait) {
+            Ok(order) => sealer.order(order),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        more = sealer.turn();
+    }
+}
+
+/// The one that changes the manifest.
+pub(crate) struct Sealer {
+    pub(crate) context: Context,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) manifest: Manifest,
+    /// What was lost according to log segments that were sealed since the start.
+    pub(crate) taken: Losses,
+    shared: Arc<Mutex<SealStatus>>,
+    target: Option<Box<dyn Target>>,
+    /// Copies that the manifest does not know yet.
+    copied: BTreeSet<PartKey>,
+    /// The last log segment that may be sealed.
+    pub(crate) due: u64,
+    /// Whether the manifest on disk may be another than ours, after a failed commit.
+    unsure: bool,
+    /// Whether there may be files that the manifest does not know.
+    sweep_due: bool,
+    work: Backoff,
+    copying: Backoff,
+}
+
+impl Sealer {
+    pub(crate) fn new(
+        context: Context,
+        clock: Arc<dyn Clock>,
+        manifest: Manifest,
+        shared: Arc<Mutex<SealStatus>>,
+        target: Option<Box<dyn Target>>,
+    ) -> Self {
+        let due = manifest.sealed_through;
+        let sealer = Self {
+            context,
+            clock,
+            manifest,
+            taken: Losses::default(),
+            shared,
+            target,
+            copied: BTreeSet::new(),
+            due,
+            unsure: false,
+            sweep_due: true,
+            work: Backoff::default(),
+            copying: Backoff::default(),
+        };
+        sealer.tell();
+        sealer
+    }
+
+    /// Does what is asked, and says how it went.
+    pub(crate) fn order(&mut self, order: Sealing) {
+        self.due = self.due.max(order.through);
+        let mut result = self.seal_due();
+        if order.merge && result.is_ok() {
+            result = self.merge_all();
+        }
+        let now = self.clock.monotonic_ns();
+        self.work.note(now, &result);
+        self.tell();
+        if let Some(reply) = order.reply {
+            // Who asked may have stopped waiting.
+            let _ = reply.try_send(result);
+        }
+    }
+
+    /// One piece of whatever else is to be done; whether there is more.
+    pub(crate) fn turn(&mut self) -> bool {
+        let now = self.clock.monotonic_ns();
+        let mut more = false;
+        if !self.stopped() && self.work.is_due(now) {
+            let result = self.chores();
+            more = matches!(result, Ok(n) if n > 0);
+            self.work.note(now, &result);
+        }
+        if !self.stopped() && self.copying.is_due(now) {
+            let result = self.copy_one();
+            more |= matches!(result, Ok(n) if n > 0);
+            self.copying.note(now, &result);
+        }
+        self.tell();
+        more && !self.stopped()
+    }
+
+    fn chores(&mut self) -> Result<usize, ArchiveError> {
+        self.settle()?;
+        self.seal_due()?;
+        self.retain(0)?;
+        self.merge_next()
+    }
+
+    /// Seals what is due; a full disk sheds the oldest, once.
+    fn seal_due(&mut self) -> Result<usize, ArchiveError> {
+        loop {
+            self.settle()?;
+            let logs = self.logs(self.due)?;
+            let Some(batch) = self.batch(&logs) else {
+                return Ok(0);
+            };
+            match self.seal(batch) {
+                // Parquet is smaller than the log that it is made of.
+                Err(error) if error.is_full() && self.retain(bytes(batch))? > 0 => {
+                    self.seal(batch)?;
+                }
+                result => result?,
+            }
+        }
+    }
+
+    /// As many of the logs as are sealed at once: reading all of them several times is to stay cheap.
+    fn batch<'a>(&self, logs: &'a [LogFile]) -> Option<&'a [LogFile]> {
+        let mut sum = 0;
+        let fits = |log: &&LogFile| {
+            sum += log.bytes;
+            sum <= self.context.config.segment_bytes_max
+        };
+        let count = logs.iter().take_while(fits).count().max(1);
+        logs.get(..count)
+    }
+
+    fn seal(&mut self, batch: &[LogFile]) -> Result<(), ArchiveError> {
+        let (Some(first), Some(last)) = (batch.first(), batch.last()) else {
+            return Ok(());
+        };
+        let mut next = self.manifest.clone();
+        let mut logs = Vec::new();
+        for file in batch {
+            match LogPart::open(&file.path) {
+                Ok(log) if log.sequence() == file.sequence => logs.push(log),
+                Ok(_) => {
+                    let reason = "it is another segment than its name says";
+                    let error = ArchiveError::corrupt(&file.path, reason, 0);
+                    self.set_aside(&file.path, error, &mut next)?;
+                }
+                Err(error) => self.set_aside(&file.path, error, &mut next)?,
+            }
+        }
+        let composed = self.compose_all(&mut logs, (first.sequence, last.sequence), &mut next)?;
+        let mut taken = self.taken.clone();
+        for log in &logs {
+            next.losses.add(log.losses());
+            taken.add(log.losses());
+            next.add_log(log);
+        }
+        next.sealed_through = last.sequence;
+        self.put(next, &composed.made)?;
+        self.taken = taken;
+        drop(logs);
+        self.unlink(batch.iter().map(|file| file.path.clone()));
+        Ok(())
+    }
+
+    /// Makes the Parquet files of the sources; a source that turns out to be damaged is set aside, and the
+    /// others are read again.
+    pub(crate) fn compose_all<S: Source>(
+        &mut self,
+        sources: &mut Vec<S>,
+        range: (u64, u64),
+        next: &mut Manifest,
+    ) -> Result<Composed, ArchiveError> {
+        loop {
+            let composed = compose::compose(&self.context, sources, range);
+            match composed {
+                Ok(composed) => return Ok(composed),
+                Err(Failure {
+                    error,
+                    source: Some(at),
+                }) => {
+                    let damaged = sources.remove(at);
+                    self.set_aside(damaged.path(), error, next)?;
+                }
+                Err(Failure { error, .. }) => return Err(error),
+            }
+        }
+    }
+
+    /// Renames a damaged file, so that it is read no more and can be looked at; any other error is
+    /// handed back.
+    pub(crate) fn set_aside(
+        &self,
+        path: &Path,
+        error: ArchiveError,
+        next: &mut Manifest,
+    ) -> Result<(), ArchiveError> {
+        if error.is_gone() {
+            return Ok(());
+        }
+        if !matches!(error, ArchiveError::Corrupt { .. }) {
+            return Err(error);
+        }
+        tracing::error!("{error}: set aside as {}", bad(path).display());
+        self.context
+            .storage
+            .rename(path, &bad(path))
+            .map_err(ArchiveError::io("set aside", path))?;
+        next.losses.corrupt_files += 1;
+        Ok(())
+    }
+
+    /// Renames what was made into place and commits; when that fails for certain, nothing is left of it.
+    pub(crate) fn put(&mut self, mut next: Manifest, made: &[Made]) -> Result<(), ArchiveError> {
+        for file in made {
+            next.parts.insert(file.key, file.part);
+        }
+        let placed = self.place(made).and_then(|()| self.commit(next));
+        if placed.is_err() && !self.unsure {
+            let paths = made.iter();
+            let paths = paths.flat_map(|file| [&file.tmp, &file.path]).cloned();
+            self.unlink(paths);
+        }
+        placed
+    }
+
+    fn place(&self, made: &[Made]) -> Result<(), ArchiveError> {
+        let storage = &*self.context.storage;
+        let mut dirs = BTreeSet::new();
+        for file in made {
+            let dir = file.path.parent().unwrap_or(Path::new("."));
+            // A new directory is an entry of the one above it, and so on up to the root.
+            let root = self.context.layout.root();
+            dirs.extend(dir.ancestors().take_while(|dir| dir.starts_with(root)));
+            storage
+                .make_dir(dir)
+                .and_then(|()| storage.rename(&file.tmp, &file.path))
+                .map_err(ArchiveError::io("rename into", &file.path))?;
+        }
+        for dir in dirs {
+            storage
+                .sync_dir(dir)
+                .map_err(ArchiveError::io("sync", dir))?;
+        }
+        Ok(())
+    }
+
+    /// Puts `next` in force.
+    pub(crate) fn commit(&mut self, next: Manifest) -> Result<(), ArchiveError> {
+        let (layout, storage) = (&self.context.layout, &*self.context.storage);
+        next.prepare(layout, storage)?;
+        if let Err(error) = Manifest::publish(layout, storage) {
+            self.unsure = true;
+            return Err(error);
+        }
+        self.manifest = next;
+        Ok(())
+    }
+
+    /// After a commit of which is not known whether it came through: puts ours in force again before anything
+    /// is built on it. Then removes what does not belong to it.
+    pub(crate) fn settle(&mut self) -> Result<(), ArchiveError> {
+        if self.unsure {
+            self.commit(self.manifest.clone())?;
+            self.unsure = false;
+            self.sweep_due = true;
+        }
+        if self.sweep_due {
+            let mut next = self.manifest.clone();
+            if sweep::sweep(&self.context, &mut next)? {
+                self.commit(next)?;
+            }
+            self.sweep_due = false;
+        }
+        Ok(())
+    }
+
+    /// Unlinks what counts no more. What cannot be unlinked now is swept later.
+    pub(crate) fn unlink(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
+        for path in paths {
+            if self.context.storage.unlink(&path).is_err() {
+                self.sweep_due = true;
+            }
+        }
+    }
+
+    /// The log segments that are not sealed, up to `through`.
+    pub(crate) fn logs(&self, through: u64) -> Result<Vec<LogFile>, ArchiveError> {
+        let mut logs = sweep::logs(&self.context.layout, &*self.context.storage)?;
+        logs.retain(|log| (self.manifest.sealed_through + 1..=through).contains(&log.sequence));
+        Ok(logs)
+    }
+
+    /// Copies the oldest file that is not at the object store.
+    fn copy_one(&mut self) -> Result<usize, ArchiveError> {
+        let Some(target) = self.target.as_mut() else {
+            return Ok(0);
+        };
+        let waiting = |key: &&PartKey| {
+            let part = self.manifest.parts.get(key);
+            part.is_some_and(|part| !part.copied) && !self.copied.contains(key)
+        };
+        let key = self.manifest.parts.keys().find(waiting).copied();
+        if let Some(key) = key {
+            let layout = &self.context.layout;
+            let relative = key.relative(layout);
+            let copied = target.copy(&layout.root().join(&relative), &relative);
+            let path = relative;
+            copied.map_err(|reason| ArchiveError::Copy { path, reason })?;
+            self.copied.insert(key);
+        }
+        if self.copied.len() >= COPIES_MAX || (key.is_none() && !self.copied.is_empty()) {
+            let mut next = self.manifest.clone();
+            for key in std::mem::take(&mut self.copied) {
+                if let Some(part) = next.parts.get_mut(&key) {
+                    part.copied = true;
+                }
+            }
+            self.settle()?;
+            self.commit(next)?;
+        }
+        Ok(usize::from(key.is_some()))
+    }
+
+    /// Files that were merged are removed from the object store too: their rows are in the merged one.
+    pub(crate) fn uncopy(&mut self, key: PartKey) {
+        let copied = self.manifest.parts.get(&key).is_some_and(|part| part.copied);
+        if !(copied | self.copied.remove(&key)) {
+            return;
+        }
+        if let Some(target) = self.target.as_mut() {
+            let relative = key.relative(&self.context.layout);
+            if let Err(reason) = target.remove(&relative) {
+                tracing::error!("{}: {reason}", relative.display());
+            }
+        }
+    }
+
+    pub(crate) fn stopped(&self) -> bool {
+        self.context.stop.load(Ordering::Relaxed)
+    }
+
+    fn tell(&self) {
+        let trouble = [&self.work.trouble, &self.copying.trouble];
+        let trouble: Vec<&str> = trouble.iter().map(|t| t.as_str()).collect();
+        let trouble = trouble.join("; ").trim_matches([';', ' ']).to_owned();
+        let status = status(&self.manifest, &self.taken, trouble);
+        *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+}
+
+fn status(manifest: &Manifest, taken: &Losses, trouble: String) -> SealStatus {
+    let parts = &manifest.parts;
+    let all = &manifest.losses;
+    SealStatus {
+        through: manifest.sealed_through,
+        bytes: manifest.bytes(),
+        files: parts.len() as u64,
+        oldest_ts: parts.values().map(|p| p.span.from).min().unwrap_or(0),
+        losses: Losses {
+            overflow_samples: all.overflow_samples.saturating_sub(taken.overflow_samples),
+            failed_samples: all.failed_samples.saturating_sub(taken.failed_samples),
+            torn_bytes: all.torn_bytes.saturating_sub(taken.torn_bytes),
+            shed_samples: all.shed_samples.saturating_sub(taken.shed_samples),
+            corrupt_files: all.corrupt_files.saturating_sub(taken.corrupt_files),
+        },
+        trouble,
+    }
+}
+
+/// A log segment's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogFile {
+    pub(crate) sequence: u64,
+    pub(crate) path: PathBuf,
+    pub(crate) bytes: u64,
+}
+
+/// Bytes of the files together.
+fn bytes(logs: &[LogFile]) -> u64 {
+    logs.iter().map(|log| log.bytes).sum()
+}
+
+/// Where a damaged file is kept.
+pub(crate) fn bad(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".bad");
+    name.into()
+}
+
+/// When something that failed is tried again, and what is said of it until then.
+#[derive(Debug, Default)]
+struct Backoff {
+    failures: u32,
+    not_before_ns: i64,
+    trouble: String,
+}
+
+impl Backoff {
+    fn is_due(&self, now_ns: i64) -> bool {
+        self.failures == 0 || now_ns >= self.not_before_ns
+    }
+
+    fn note(&mut self, now_ns: i64, result: &Result<usize, ArchiveError>) {
+        match result {
+            Ok(_) => *self = Self::default(),
+            Err(ArchiveError::Cancelled) => {}
+            Err(error) => {
+                let wait = BACKOFF_NS.saturating_mul(1 << self.failures.min(16));
+                self.not_before_ns = now_ns.saturating_add(wait.min(BACKOFF_NS_MAX));
+                self.failures = self.failures.saturating_add(1);
+                let trouble = error.to_string();
+                if trouble != self.trouble {
+                    tracing::error!("{trouble}");
+                    self.trouble = trouble;
+                }
+            }
+        }
+    }
+}

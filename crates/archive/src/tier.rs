@@ -2,6 +2,9 @@
 
 use barograph_model::NS_PER_S;
 
+/// Up to so many samples a second, raw is as small as buckets of seconds.
+const SAMPLES_PER_SECOND_MAX: u64 = 2;
+
 /// How finely a Parquet file holds the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Tier {
@@ -32,6 +35,13 @@ impl Tier {
     /// The tier of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tier| tier.as_str() == name)
+    }
+
+    /// Whether a series with so many samples in so long has buckets of this tier: those of seconds must
+    /// be worth it.
+    pub fn takes(self, samples: u64, ns: i64) -> bool {
+        let seconds = (ns.max(0) / NS_PER_S).max(1) as u64;
+        self != Self::Second || samples > seconds.saturating_mul(SAMPLES_PER_SECOND_MAX)
     }
 
     /// The length of a bucket in ns; raw samples have none.

@@ -1,24 +1,38 @@
 //! All of an archive at one moment, for readers in any process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_model::{Buckets, Columns, Span};
 
-use crate::{ArchiveError, Losses, Series, Tier};
+use crate::handles::Handles;
+use crate::snapshot::{Follower, Node};
+use crate::{ArchiveError, Layout, Losses, Series, Tier, reduce, scan};
 
 /// An archive that is read. Keeps what it learned of files between views.
 #[derive(Debug)]
 pub struct Archive {
     root: PathBuf,
+    known: Mutex<KnownNodes>,
+}
+
+#[derive(Debug, Default)]
+struct KnownNodes {
+    /// By the names of their directories.
+    followers: BTreeMap<String, Follower>,
+    view: Option<Arc<View>>,
+    handles: Arc<Handles>,
 }
 
 impl Archive {
     /// The archive at `root`, which need not be there yet.
     pub fn open(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self {
+            root: root.into(),
+            known: Mutex::default(),
+        }
     }
 
     /// Its directory.
@@ -29,7 +43,28 @@ impl Archive {
     /// What it holds now. The same `Arc` as before when nothing has changed, which costs a few
     /// `stat` calls.
     pub fn view(&self) -> Result<Arc<View>, ArchiveError> {
-        unimplemented!()
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let layouts = Layout::nodes(&self.root);
+        let layouts = layouts.map_err(ArchiveError::io("list the nodes of", &self.root))?;
+        let before = known.followers.len();
+        known
+            .followers
+            .retain(|name, _| layouts.iter().any(|layout| layout.encoded() == name));
+        let mut changed = known.followers.len() != before;
+        for layout in layouts {
+            let name = layout.encoded().to_owned();
+            let follower = known.followers.entry(name);
+            let follower = follower.or_insert_with(|| Follower::new(layout));
+            changed |= follower.follow()?;
+        }
+        match &known.view {
+            Some(view) if !changed => Ok(Arc::clone(view)),
+            _ => {
+                let view = Arc::new(View::of(&known));
+                known.view = Some(Arc::clone(&view));
+                Ok(view)
+            }
+        }
     }
 }
 
@@ -79,12 +114,16 @@ pub struct Chunk {
 /// Chunks one by one, so that memory is that of a few row groups.
 pub type Scan<'a> = Box<dyn Iterator<Item = Result<Chunk, ArchiveError>> + Send + 'a>;
 
-/// The archive at one moment. It holds its files open: what is unlinked meanwhile goes on being read.
+/// The archive at one moment. It holds its newest files open: when they are unlinked meanwhile, they go
+/// on being read. Older ones are opened when they are read; one that was merged by then is found where it
+/// went, and what retention took is gone.
 #[derive(Debug)]
 pub struct View {
     series: Vec<Series>,
     /// What a test put there, in order.
-    memory: Vec<Chunk>,
+    pub(crate) memory: Vec<Chunk>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) handles: Arc<Handles>,
 }
 
 impl View {
@@ -94,6 +133,33 @@ impl View {
         Self {
             series,
             memory: chunks,
+            nodes: Vec::new(),
+            handles: Arc::default(),
+        }
+    }
+
+    fn of(known: &KnownNodes) -> Self {
+        let mut series = Vec::new();
+        let followers = known.followers.values();
+        let mut nodes: Vec<Node> = followers.map(|f| f.node(&mut series)).collect();
+        series.sort_by(|a, b| {
+            let key = |s: &Series| (Arc::clone(&s.descriptor), Arc::clone(&s.node), s.id);
+            let ((of_a, node_a, id_a), (of_b, node_b, id_b)) = (key(a), key(b));
+            (&of_a.name, &of_a.labels, node_a, id_a).cmp(&(&of_b.name, &of_b.labels, node_b, id_b))
+        });
+        let by_name = nodes.iter().enumerate();
+        let by_name: HashMap<Arc<str>, usize> =
+            by_name.map(|(at, node)| (Arc::clone(&node.name), at)).collect();
+        for (place, series) in series.iter().enumerate() {
+            if let Some(at) = by_name.get(&series.node) {
+                nodes[*at].places.insert(series.id, place);
+            }
+        }
+        Self {
+            series,
+            memory: Vec::new(),
+            nodes,
+            handles: Arc::clone(&known.handles),
         }
     }
 
@@ -103,57 +169,90 @@ impl View {
     }
 
     /// The disjoint stretches of time, oldest first, such that no sample of one lies in another: whoever
-    /// wants rows in order of time sorts one at a time.
+    /// wants rows in order of time sorts one at a time. They end at full hours.
     pub fn stretches(&self, span: Span) -> Vec<Span> {
-        let within = self.memory.iter().flat_map(|chunk| &chunk.columns.ts);
-        let within: Vec<i64> = within.copied().filter(|ts| span.holds(*ts)).collect();
-        match (within.iter().min(), within.iter().max()) {
-            (Some(&from), Some(&to)) => vec![Span { from, to }],
-            _ => Vec::new(),
-        }
+        scan::stretches(self, span)
     }
 
     /// The samples of the wanted series (indexes into [`Self::series`], ascending) within the span,
-    /// each once: chunks of one series and life are in the order of their numbers.
+    /// each once: chunks of one series and life are in the order of their numbers, except where the
+    /// clock was set back to an hour that had passed.
     pub fn scan<'a>(&'a self, wanted: &'a [usize], span: Span, cancel: &'a AtomicBool) -> Scan<'a> {
+        let files = scan::Scanner::new(self, wanted, span, cancel);
         let chunks = self.memory.iter().filter(|c| wanted.contains(&c.series));
-        Box::new(chunks.filter_map(move |chunk| {
-            if cancel.load(std::sync::atomic::Ordering::Relaxed) {
+        let memory = chunks.filter_map(move |chunk| {
+            if cancel.load(Ordering::Relaxed) {
                 return Some(Err(ArchiveError::Cancelled));
             }
-            let mut columns = Columns::new(chunk.columns.values.value_type());
-            for row in 0..chunk.columns.len() {
-                let sample = chunk.columns.sample(row)?;
-                if span.holds(sample.ts) {
-                    columns.push(chunk.columns.numbers[row], &sample);
-                }
-            }
+            let columns = crate::compose::within(&chunk.columns, span);
             (!columns.is_empty()).then_some(Ok(Chunk { columns, ..*chunk }))
-        }))
+        });
+        Box::new(memory.chain(files))
     }
 
     /// The wanted series by buckets of `step_ns` (starts are multiples of it), from the coarsest tier
     /// whose buckets fit into the step and the span, raw where there is none; parts are read in parallel by at
     /// most `threads`. Indexes into [`Self::series`] with what they have; a tier's last value is that
     /// of its last part.
+    ///
+    /// Where retention has taken everything that is as fine as the step, coarser buckets stand for it: each
+    /// counts as a whole in the bucket in which it begins, and the buckets until its end are missing.
     pub fn buckets(
         &self,
-        _wanted: &[usize],
-        _span: Span,
-        _step_ns: i64,
-        _threads: usize,
-        _cancel: &AtomicBool,
+        wanted: &[usize],
+        span: Span,
+        step_ns: i64,
+        threads: usize,
+        cancel: &AtomicBool,
     ) -> Result<BTreeMap<usize, Buckets>, ArchiveError> {
-        unimplemented!()
+        let ask = reduce::Request {
+            wanted,
+            span,
+            step_ns: step_ns.max(1),
+            threads: threads.max(1),
+            cancel,
+        };
+        reduce::buckets(self, &ask)
     }
 
     /// What there is, for people.
     pub fn parts(&self) -> Vec<PartInfo> {
-        Vec::new()
+        let mut parts = Vec::new();
+        for node in &self.nodes {
+            let sealed = &node.sealed;
+            parts.extend(sealed.manifest.parts.iter().map(|(key, part)| PartInfo {
+                node: Arc::clone(&node.name),
+                kind: PartKind::Parquet(key.tier),
+                path: key.path(&sealed.layout),
+                rows: part.rows,
+                bytes: part.bytes,
+                span: part.span,
+                sequences: (key.first, key.last),
+                copied: part.copied,
+            }));
+            parts.extend(node.logs.iter().map(|log| PartInfo {
+                node: Arc::clone(&node.name),
+                kind: PartKind::Log,
+                path: log.path().to_owned(),
+                rows: log.rows(),
+                bytes: log.bytes(),
+                span: log.span(),
+                sequences: (log.sequence(), log.sequence()),
+                copied: false,
+            }));
+        }
+        parts
     }
 
     /// What was lost, by node.
     pub fn losses(&self) -> Vec<(Arc<str>, Losses)> {
-        Vec::new()
+        let losses = self.nodes.iter().map(|node| {
+            let mut losses = node.sealed.manifest.losses.clone();
+            for log in &node.logs {
+                losses.add(log.losses());
+            }
+            (Arc::clone(&node.name), losses)
+        });
+        losses.collect()
     }
 }

@@ -2,4 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod crash;
+mod failing;
+mod journal;
+mod log;
+mod parquet;
+mod support;
 mod view;

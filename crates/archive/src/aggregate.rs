@@ -1,0 +1,455 @@
+//! Samples to buckets: [`Fold`] takes the samples of a series chunk after chunk and keeps only buckets.
+//!
+//! It stands alone because sealing, every read by step and the merging of parts end here, and because
+//! its loops are the hot path of `history()`: over slices of one type, one bucket at a time.
+
+mod parallel;
+
+use std::sync::Arc;
+
+use barograph_model::{Buckets, Columns, Span, ValueType, Values};
+
+pub use parallel::{Ask, aggregate};
+
+/// Buckets of one series in the making.
+#[derive(Clone, Debug)]
+pub struct Fold {
+    value_type: ValueType,
+    step_ns: i64,
+    cells: Cells,
+}
+
+#[derive(Clone, Debug)]
+enum Cells {
+    Float(Run<f64>),
+    /// Bools are here too, as 0 and 1.
+    Int(Run<i64>),
+    Text(Run<Arc<str>>),
+}
+
+/// Buckets in the order in which their samples came.
+#[derive(Clone, Debug)]
+struct Run<T: Number> {
+    cells: Vec<Cell<T>>,
+    /// Some bucket is not after the one before: the clock was set back.
+    mixed: bool,
+}
+
+/// One bucket.
+#[derive(Clone, Debug)]
+struct Cell<T: Number> {
+    start: i64,
+    count: u64,
+    /// Those that are not NaN.
+    known: u64,
+    sum: T::Sum,
+    min: T,
+    max: T,
+    last: T,
+}
+
+/// What can be aggregated.
+trait Number: Clone + std::fmt::Debug {
+    /// Holds the sum of any number of them.
+    type Sum: Copy + std::fmt::Debug;
+    const ZERO: Self::Sum;
+    /// The samples of one bucket, at least one, in order.
+    fn cell(start: i64, values: &[Self]) -> Cell<Self>;
+    fn add(a: Self::Sum, b: Self::Sum) -> Self::Sum;
+    fn lesser(a: Self, b: Self) -> Self;
+    fn greater(a: Self, b: Self) -> Self;
+    fn mean(sum: Self::Sum, known: u64) -> f64;
+    /// The sum that has this mean.
+    fn sum(mean: f64, known: u64) -> Self::Sum;
+}
+
+impl Fold {
+    /// None yet, of a series of this type; starts will be multiples of `step_ns`.
+    pub fn new(value_type: ValueType, step_ns: i64) -> Self {
+        let cells = match value_type {
+            ValueType::Float => Cells::Float(Run::new()),
+            ValueType::Int | ValueType::Bool => Cells::Int(Run::new()),
+            ValueType::Text => Cells::Text(Run::new()),
+        };
+        Self {
+            value_type,
+            step_ns: step_ns.max(1),
+            cells,
+        }
+    }
+
+    /// Buckets so far; where the clock was set back, some may turn out to be one.
+    pub fn len(&self) -> usize {
+        match &self.cells {
+            Cells::Float(run) => run.cells.len(),
+            Cells::Int(run) => run.cells.len(),
+            Cells::Text(run) => run.cells.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds the samples within the span: of one life in order of number, lives in order. Columns of
+    /// another type are not added.
+    pub fn add(&mut self, columns: &Columns, span: Span) {
+        let (ts, step) = (&columns.ts, self.step_ns);
+        match (&mut self.cells, &columns.values) {
+            (Cells::Float(run), Values::Float(v)) => run.add(ts, v, step, span),
+            (Cells::Int(run), Values::Int(v)) => run.add(ts, v, step, span),
+            (Cells::Int(run), Values::Bool(v)) => {
+                let v: Vec<i64> = v.iter().map(|v| i64::from(*v)).collect();
+                run.add(ts, &v, step, span);
+            }
+            (Cells::Text(run), Values::Text(v)) => run.add(ts, v, step, span),
+            _ => {}
+        }
+    }
+
+    /// Adds samples as the column of doubles has them; those of integers are whole.
+    fn add_doubles(&mut self, ts: &[i64], values: &[f64], ints: &mut Vec<i64>, span: Span) {
+        match &mut self.cells {
+            Cells::Float(run) => run.add(ts, values, self.step_ns, span),
+            Cells::Int(run) => {
+                ints.clear();
+                ints.extend(values.iter().map(|v| *v as i64));
+                run.add(ts, ints, self.step_ns, span);
+            }
+            Cells::Text(_) => {}
+        }
+    }
+
+    /// Adds samples of texts.
+    fn add_texts(&mut self, ts: &[i64], values: &[Arc<str>], span: Span) {
+        if let Cells::Text(run) = &mut self.cells {
+            run.add(ts, values, self.step_ns, span);
+        }
+    }
+
+    /// Adds samples of integers.
+    fn add_ints(&mut self, ts: &[i64], values: &[i64], span: Span) {
+        if let Cells::Int(run) = &mut self.cells {
+            run.add(ts, values, self.step_ns, span);
+        }
+    }
+
+    /// Adds buckets of a step of which ours is a multiple, in order: those that start within the span.
+    /// They do not tell how many samples of theirs were NaN: none, unless all were.
+    pub fn add_buckets(&mut self, buckets: &Buckets, span: Span) {
+        let step = self.step_ns;
+        let bools = |v: &[bool]| v.iter().map(|v| i64::from(*v)).collect::<Vec<_>>();
+        match (&mut self.cells, &buckets.min, &buckets.max, &buckets.last) {
+            (Cells::Float(run), Values::Float(min), Values::Float(max), Values::Float(last)) => {
+                run.add_buckets(buckets, [min, max, last], step, span);
+            }
+            (Cells::Int(run), Values::Int(min), Values::Int(max), Values::Int(last)) => {
+                run.add_buckets(buckets, [min, max, last], step, span);
+            }
+            (Cells::Int(run), Values::Bool(min), Values::Bool(max), Values::Bool(last)) => {
+                let (min, max, last) = (bools(min), bools(max), bools(last));
+                run.add_buckets(buckets, [&min, &max, &last], step, span);
+            }
+            (Cells::Text(run), _, _, Values::Text(last)) => {
+                run.add_buckets(buckets, [last, last, last], step, span);
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds what came after this: its last values win.
+    pub fn merge(&mut self, later: Self) {
+        match (&mut self.cells, later.cells) {
+            (Cells::Float(run), Cells::Float(later)) => run.merge(later),
+            (Cells::Int(run), Cells::Int(later)) => run.merge(later),
+            (Cells::Text(run), Cells::Text(later)) => run.merge(later),
+            _ => {}
+        }
+    }
+
+    /// The buckets in order of time. Of texts the least and the greatest are the last.
+    pub fn finish(self) -> Buckets {
+        match self.cells {
+            Cells::Float(run) => run.finish(Values::Float),
+            Cells::Int(run) if self.value_type == ValueType::Bool => {
+                run.finish(|v| Values::Bool(v.into_iter().map(|v| v != 0).collect()))
+            }
+            Cells::Int(run) => run.finish(Values::Int),
+            Cells::Text(run) => run.finish(Values::Text),
+        }
+    }
+}
+
+impl<T: Number> Run<T> {
+    fn new() -> Self {
+        Self {
+            cells: Vec::new(),
+            mixed: false,
+        }
+    }
+
+    /// Cuts the samples where a bucket ends, and folds each piece.
+    fn add(&mut self, ts: &[i64], values: &[T], step_ns: i64, span: Span) {
+        // Both have the same length; said so that the loops need no checks.
+        let rows = ts.len().min(values.len());
+        let (ts, values) = (&ts[..rows], &values[..rows]);
+        let mut at = 0;
+        let mut bucket = Bucket::of(ts.first().copied().unwrap_or(0), step_ns);
+        while at < rows {
+            let first = ts[at];
+            if !span.holds(first) {
+                at += 1;
+                continue;
+            }
+            bucket = bucket.seek(first, step_ns);
+            let from = bucket.start.max(span.from);
+            let to = bucket.last.min(span.to);
+            let mut end = at + 1;
+            while end < rows && from <= ts[end] && ts[end] <= to {
+                end += 1;
+            }
+            self.push(T::cell(bucket.start, &values[at..end]));
+            at = end;
+        }
+    }
+
+    fn add_buckets(
+        &mut self,
+        buckets: &Buckets,
+        [min, max, last]: [&[T]; 3],
+        step_ns: i64,
+        span: Span,
+    ) {
+        let means = buckets.mean.iter().zip(&buckets.count);
+        let values = min.iter().zip(max).zip(last);
+        let rows = buckets.ts.iter().zip(means).zip(values);
+        for ((ts, (mean, count)), ((min, max), last)) in rows {
+            if !span.holds(*ts) {
+                continue;
+            }
+            let known = if mean.is_nan() { 0 } else { *count };
+            self.push(Cell {
+                start: Bucket::of(*ts, step_ns).start,
+                count: *count,
+                known,
+                sum: T::sum(*mean, known),
+                min: min.clone(),
+                max: max.clone(),
+                last: last.clone(),
+            });
+        }
+    }
+
+    fn push(&mut self, cell: Cell<T>) {
+        match self.cells.last_mut() {
+            Some(newest) if newest.start == cell.start => newest.merge(cell),
+            newest => {
+                self.mixed |= newest.is_some_and(|newest| newest.start > cell.start);
+                self.cells.push(cell);
+            }
+        }
+    }
+
+    fn merge(&mut self, later: Self) {
+        self.mixed |= later.mixed;
+        let mut cells = later.cells.into_iter();
+        if let Some(first) = cells.next() {
+            self.push(first);
+            self.cells.extend(cells);
+        }
+    }
+
+    fn finish(mut self, wrap: impl Fn(Vec<T>) -> Values) -> Buckets {
+        if self.mixed {
+            // Stable: of one bucket, what came last stays last.
+            self.cells.sort_by_key(|cell| cell.start);
+            self.cells.dedup_by(|later, kept| {
+                let same = later.start == kept.start;
+                if same {
+                    kept.merge(later.clone());
+                }
+                same
+            });
+        }
+        let cells = &self.cells;
+        Buckets {
+            ts: cells.iter().map(|cell| cell.start).collect(),
+            count: cells.iter().map(|cell| cell.count).collect(),
+            mean: cells.iter().map(|c| T::mean(c.sum, c.known)).collect(),
+            min: wrap(cells.iter().map(|cell| cell.min.clone()).collect()),
+            max: wrap(cells.iter().map(|cell| cell.max.clone()).collect()),
+            last: wrap(cells.iter().map(|cell| cell.last.clone()).collect()),
+        }
+    }
+}
+
+impl<T: Number> Cell<T> {
+    fn merge(&mut self, later: Self) {
+        self.count += later.count;
+        self.known += later.known;
+        self.sum = T::add(self.sum, later.sum);
+        self.min = T::lesser(self.min.clone(), later.min);
+        self.max = T::greater(self.max.clone(), later.max);
+        self.last = later.last;
+    }
+}
+
+/// The bounds of a bucket, both included.
+#[derive(Clone, Copy)]
+struct Bucket {
+    start: i64,
+    last: i64,
+}
+
+impl Bucket {
+    fn of(ts: i64, step_ns: i64) -> Self {
+        // The first bucket of all time may begin before it.
+        let start = ts.saturating_sub(ts.rem_euclid(step_ns));
+        Self {
+            start,
+            last: start.saturating_add(step_ns - 1).max(ts),
+        }
+    }
+
+    /// The bucket of `ts`, which is mostly the one that follows: no division then.
+    fn seek(self, ts: i64, step_ns: i64) -> Self {
+        if let Some(start) = self.last.checked_add(1)
+            && let Some(last) = self.last.checked_add(step_ns)
+            && (start..=last).contains(&ts)
+            && self.last - self.start == step_ns - 1
+        {
+            return Self { start, last };
+        }
+        Self::of(ts, step_ns)
+    }
+}
+
+impl Number for f64 {
+    type Sum = f64;
+    const ZERO: f64 = 0.0;
+
+    fn cell(start: i64, values: &[Self]) -> Cell<Self> {
+        let (mut known, mut sum) = (0, Self::ZERO);
+        let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
+        for v in values {
+            let there = !v.is_nan();
+            known += u64::from(there);
+            sum += if there { *v } else { 0.0 };
+            // Comparisons with NaN are false.
+            min = if *v < min { *v } else { min };
+            max = if *v > max { *v } else { max };
+        }
+        if known == 0 {
+            (min, max) = (f64::NAN, f64::NAN);
+        }
+        Cell {
+            start,
+            count: values.len() as u64,
+            known,
+            sum,
+            min,
+            max,
+            last: values[values.len() - 1],
+        }
+    }
+
+    fn add(a: f64, b: f64) -> f64 {
+        a + b
+    }
+
+    /// Of two numbers; NaN only where both are.
+    fn lesser(a: Self, b: Self) -> Self {
+        if b < a || a.is_nan() { b } else { a }
+    }
+
+    fn greater(a: Self, b: Self) -> Self {
+        if b > a || a.is_nan() { b } else { a }
+    }
+
+    fn mean(sum: f64, known: u64) -> f64 {
+        sum / known as f64
+    }
+
+    fn sum(mean: f64, known: u64) -> f64 {
+        if known == 0 { 0.0 } else { mean * known as f64 }
+    }
+}
+
+impl Number for i64 {
+    type Sum = i128;
+    const ZERO: i128 = 0;
+
+    fn cell(start: i64, values: &[Self]) -> Cell<Self> {
+        let (mut sum, mut min, mut max) = (Self::ZERO, i64::MAX, i64::MIN);
+        for v in values {
+            sum += i128::from(*v);
+            min = min.min(*v);
+            max = max.max(*v);
+        }
+        Cell {
+            start,
+            count: values.len() as u64,
+            known: values.len() as u64,
+            sum,
+            min,
+            max,
+            last: values[values.len() - 1],
+        }
+    }
+
+    fn add(a: i128, b: i128) -> i128 {
+        a.saturating_add(b)
+    }
+
+    fn lesser(a: Self, b: Self) -> Self {
+        a.min(b)
+    }
+
+    fn greater(a: Self, b: Self) -> Self {
+        a.max(b)
+    }
+
+    fn mean(sum: i128, known: u64) -> f64 {
+        sum as f64 / known as f64
+    }
+
+    fn sum(mean: f64, known: u64) -> i128 {
+        (mean * known as f64).round() as i128
+    }
+}
+
+impl Number for Arc<str> {
+    type Sum = ();
+    const ZERO: () = ();
+
+    fn cell(start: i64, values: &[Self]) -> Cell<Self> {
+        let last = &values[values.len() - 1];
+        Cell {
+            start,
+            count: values.len() as u64,
+            known: 0,
+            sum: Self::ZERO,
+            min: Arc::clone(last),
+            max: Arc::clone(last),
+            last: Arc::clone(last),
+        }
+    }
+
+    fn add((): (), (): ()) {}
+
+    /// The later: a text is neither small nor large.
+    fn lesser(_: Self, later: Self) -> Self {
+        later
+    }
+
+    fn greater(_: Self, later: Self) -> Self {
+        later
+    }
+
+    fn mean((): (), _: u64) -> f64 {
+        f64::NAN
+    }
+
+    fn sum(_: f64, _: u64) {}
+}

@@ -1,0 +1,427 @@
+//! Samples of log segments, or of Parquet files that are merged, as new Parquet files: one for each hour
+//! and tier, sorted by series, life and number.
+//!
+//! It stands alone because it decides how much memory that takes: the sources are read once for each run of
+//! series whose samples fit, however large the sources are.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use barograph_model::{Columns, Descriptor, NS_PER_S, SeriesId, Span};
+
+use crate::ArchiveError;
+use crate::manifest::{Part, PartKey, union};
+use crate::output::Output;
+use crate::seal::Context;
+
+/// Nanoseconds of an hour.
+pub(crate) const HOUR_NS: i64 = 3_600 * NS_PER_S;
+/// Most samples that are sorted in memory at once, of about 32 bytes each.
+const PASS_ROWS_MAX: u64 = 256 << 10;
+/// A text takes so many times the memory of a number.
+const TEXT_WEIGHT: u64 = 6;
+/// Hours whose files are written at once: a segment seldom crosses more than one full hour.
+const HOURS_OPEN: usize = 2;
+/// Most hours that one sealing makes files of. Samples of more, after the clock was set about, share files:
+/// each then holds a run of hours and stands at the first of them.
+const HOURS_MAX: usize = 64;
+
+/// One life of one series in a source.
+#[derive(Clone, Debug)]
+pub(crate) struct Unit {
+    pub(crate) id: SeriesId,
+    pub(crate) descriptor: Arc<Descriptor>,
+    pub(crate) life: i64,
+    /// Samples.
+    pub(crate) rows: u64,
+    /// Their times.
+    pub(crate) span: Span,
+}
+
+/// Takes the samples of a unit, by its index.
+pub(crate) type Each<'a> = dyn FnMut(usize, Columns) -> Result<(), ArchiveError> + 'a;
+
+/// What samples are taken from.
+pub(crate) trait Source {
+    /// The file.
+    fn path(&self) -> &Path;
+    /// What is in it.
+    fn units(&self) -> Vec<Unit>;
+    /// Hands on the samples of the wanted units within the span, each unit by number; in as many pieces as
+    /// it likes.
+    fn read(
+        &self,
+        wanted: &[usize],
+        span: Span,
+        stop: &AtomicBool,
+        each: &mut Each<'_>,
+    ) -> Result<(), ArchiveError>;
+}
+
+/// A file that was made, still at its temporary place.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    pub(crate) key: PartKey,
+    pub(crate) part: Part,
+    pub(crate) tmp: PathBuf,
+    /// Where it belongs.
+    pub(crate) path: PathBuf,
+}
+
+/// Everything that was made.
+#[derive(Debug, Default)]
+pub(crate) struct Composed {
+    pub(crate) made: Vec<Made>,
+}
+
+/// Why nothing was made.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: ArchiveError,
+    /// The source that is damaged, where one is.
+    pub(crate) source: Option<usize>,
+}
+
+impl From<ArchiveError> for Failure {
+    fn from(error: ArchiveError) -> Self {
+        Self {
+            error,
+            source: None,
+        }
+    }
+}
+
+/// Makes the files of all samples of the sources, which hold the log segments of `range`. When it fails,
+/// nothing is left at the temporary place.
+pub(crate) fn compose<S: Source>(
+    context: &Context,
+    sources: &[S],
+    range: (u64, u64),
+) -> Result<Composed, Failure> {
+    let lives = lives(sources);
+    let mut composed = Composed::default();
+    let result = write(context, sources, &lives, range, &mut composed);
+    if result.is_err() {
+        let storage = &*context.storage;
+        // What cannot be removed now is at the next start.
+        for path in storage.list(&context.layout.tmp_dir()).unwrap_or_default() {
+            let _ = storage.unlink(&path);
+        }
+    }
+    result.map(|()| composed)
+}
+
+fn write<S: Source>(
+    context: &Context,
+    sources: &[S],
+    lives: &[Life],
+    range: (u64, u64),
+    composed: &mut Composed,
+) -> Result<(), Failure> {
+    let hours = hours(context, sources, lives)?;
+    for hours in hours.chunks(HOURS_OPEN) {
+        let outputs = hours.iter();
+        let mut outputs: Vec<_> = outputs
+            .map(|hours| Output::new(context, range, *hours))
+            .collect();
+        for pass in passes(lives) {
+            read_pass(context, sources, pass, &mut outputs)?;
+        }
+        for output in outputs {
+            composed.made.extend(output.finish()?);
+        }
+    }
+    Ok(())
+}
+
+/// A life of a series in all sources.
+pub(crate) struct Life {
+    pub(crate) unit: Unit,
+    /// Source and unit in it.
+    places: Vec<(usize, usize)>,
+}
+
+/// In the order of the files: by name, labels, series, life.
+fn lives<S: Source>(sources: &[S]) -> Vec<Life> {
+    let mut lives: BTreeMap<(SeriesId, i64), Life> = BTreeMap::new();
+    for (source, units) in sources.iter().map(Source::units).enumerate() {
+        for (index, unit) in units.into_iter().enumerate().filter(|(_, u)| u.rows > 0) {
+            let place = (source, index);
+            let life = lives.entry((unit.id, unit.life)).or_insert_with(|| Life {
+                unit: Unit {
+                    rows: 0,
+                    ..unit.clone()
+                },
+                places: Vec::new(),
+            });
+            life.unit.rows += unit.rows;
+            life.unit.span = union(life.unit.span, unit.span);
+            life.places.push(place);
+        }
+    }
+    let mut lives: Vec<Life> = lives.into_values().collect();
+    let key = |life: &Life| {
+        let descriptor = Arc::clone(&life.unit.descriptor);
+        (descriptor, life.unit.id, life.unit.life)
+    };
+    lives.sort_by(|a, b| {
+        let ((of_a, id_a, life_a), (of_b, id_b, life_b)) = (key(a), key(b));
+        (&of_a.name, &of_a.labels, id_a, life_a).cmp(&(&of_b.name, &of_b.labels, id_b, life_b))
+    });
+    lives
+}
+
+/// Runs of lives whose samples are sorted in memory together; one that is too large is alone.
+fn passes(lives: &[Life]) -> impl Iterator<Item = &[Life]> {
+    let mut left = lives;
+    std::iter::from_fn(move || {
+        let mut sum = 0;
+        let fits = |life: &&Life| {
+            sum += life.weight();
+            sum <= PASS_ROWS_MAX
+        };
+        let count = left.iter().take_while(fits).count().max(1).min(left.len());
+        let (pass, rest) = left.split_at(count);
+        left = rest;
+        (!pass.is_empty()).then_some(pass)
+    })
+}
+
+impl Life {
+    fn weight(&self) -> u64 {
+        match self.unit.descriptor.value_type {
+            barograph_model::ValueType::Text => self.unit.rows.saturating_mul(TEXT_WEIGHT),
+            _ => self.unit.rows,
+        }
+    }
+}
+
+fn read_pass<S: Source>(
+    context: &Context,
+    sources: &[S],
+    pass: &[Life],
+    outputs: &mut [Output<'_>],
+) -> Result<(), Failure> {
+    let (Some(first), Some(last)) = (outputs.first(), outputs.last()) else {
+        return Ok(());
+    };
+    let span = union(first.span(), last.span());
+    // One life alone comes in the order in which it is written: it may be of any size.
+    let alone = pass.len() == 1;
+    let mut waiting: Vec<Columns> = pass
+        .iter()
+        .map(|life| Columns::new(life.unit.descriptor.value_type))
+        .collect();
+    for (at, source) in sources.iter().enumerate() {
+        let here = pass.iter().enumerate().flat_map(|(index, life)| {
+            let places = life.places.iter().filter(move |place| place.0 == at);
+            places.map(move |place| (place.1, index))
+        });
+        let mut here: Vec<(usize, usize)> = here.collect();
+        here.sort_unstable();
+        let wanted: Vec<usize> = here.iter().map(|(unit, _)| *unit).collect();
+        if wanted.is_empty() {
+            continue;
+        }
+        // What the writers say is not the source's fault.
+        let mut fault = None;
+        let mut each = |unit: usize, columns: Columns| {
+            let index = wanted.binary_search(&unit).expect("only these are wanted");
+            let index = here[index].1;
+            if !alone {
+                append(&mut waiting[index], &columns);
+                return Ok(());
+            }
+            distribute(&pass[index].unit, &columns, outputs).map_err(|error| {
+                fault = Some(error);
+                ArchiveError::Cancelled
+            })
+        };
+        let read = source.read(&wanted, span, &context.stop, &mut each);
+        match (fault, read) {
+            (Some(error), _) => return Err(error.into()),
+            (None, read) => read.map_err(|error| damaged(at, error))?,
+        }
+    }
+    for (life, columns) in pass.iter().zip(waiting) {
+        distribute(&life.unit, &columns, outputs)?;
+    }
+    Ok(())
+}
+
+/// What a source said: a damaged one is named, so that it can be left out.
+fn damaged(source: usize, error: ArchiveError) -> Failure {
+    Failure {
+        source: matches!(error, ArchiveError::Corrupt { .. }).then_some(source),
+        error,
+    }
+}
+
+/// Gives each hour its samples.
+fn distribute(
+    unit: &Unit,
+    columns: &Columns,
+    outputs: &mut [Output<'_>],
+) -> Result<(), ArchiveError> {
+    for output in outputs {
+        let span = output.span();
+        let inside = columns.ts.iter().filter(|ts| span.holds(**ts)).count();
+        if inside == columns.len() && inside > 0 {
+            output.push(unit, columns)?;
+        } else if inside > 0 {
+            output.push(unit, &within(columns, span))?;
+        }
+    }
+    Ok(())
+}
+
+/// The hours that have samples, as few runs of them as are allowed.
+fn hours<S: Source>(
+    context: &Context,
+    sources: &[S],
+    lives: &[Life],
+) -> Result<Vec<Hours>, Failure> {
+    let spans = lives.iter().map(|life| life.unit.span);
+    let Some(span) = spans.reduce(union) else {
+        return Ok(Vec::new());
+    };
+    let (from, to) = (span.from.div_euclid(HOUR_NS), span.to.div_euclid(HOUR_NS));
+    if to - from < HOURS_MAX as i64 {
+        return Ok((from..=to).map(Hours::one).collect());
+    }
+    let mut set = HourSet::default();
+    for (at, source) in sources.iter().enumerate() {
+        let all: Vec<usize> = (0..source.units().len()).collect();
+        let mut each = |_: usize, columns: Columns| {
+            for ts in &columns.ts {
+                set.add(ts.div_euclid(HOUR_NS));
+            }
+            Ok(())
+        };
+        source
+            .read(&all, Span::ALL, &context.stop, &mut each)
+            .map_err(|error| damaged(at, error))?;
+    }
+    Ok(set.hours())
+}
+
+/// A run of hours that share files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hours {
+    /// The first that has samples, since the epoch: that of the partition.
+    pub(crate) hour: i64,
+    /// All instants of the run.
+    pub(crate) span: Span,
+}
+
+impl Hours {
+    fn one(hour: i64) -> Self {
+        Self {
+            hour,
+            span: instants(hour, hour),
+        }
+    }
+}
+
+/// All instants of the hours, both included.
+fn instants(first: i64, last: i64) -> Span {
+    Span {
+        from: first.saturating_mul(HOUR_NS),
+        to: last.saturating_add(1).saturating_mul(HOUR_NS).saturating_sub(1),
+    }
+}
+
+/// Hours, in runs of a power of two so that there are never too many.
+#[derive(Default)]
+struct HourSet {
+    shift: u32,
+    /// Run to the first hour in it that has samples.
+    runs: BTreeMap<i64, i64>,
+}
+
+impl HourSet {
+    fn add(&mut self, hour: i64) {
+        let first = self.runs.entry(hour >> self.shift).or_insert(hour);
+        *first = hour.min(*first);
+        while self.runs.len() > HOURS_MAX {
+            self.shift += 1;
+            for (run, first) in std::mem::take(&mut self.runs) {
+                let slot = self.runs.entry(run >> 1).or_insert(first);
+                *slot = first.min(*slot);
+            }
+        }
+    }
+
+    fn hours(&self) -> Vec<Hours> {
+        let hours = |(run, first): (&i64, &i64)| Hours {
+            hour: *first,
+            span: instants(run << self.shift, ((run + 1) << self.shift) - 1),
+        };
+        self.runs.iter().map(hours).collect()
+    }
+}
+
+/// Appends samples of the same type.
+pub(crate) fn append(to: &mut Columns, from: &Columns) {
+    use barograph_model::Values::{Bool, Float, Int, Text};
+    match (&mut to.values, &from.values) {
+        (Int(to), Int(from)) => to.extend_from_slice(from),
+        (Float(to), Float(from)) => to.extend_from_slice(from),
+        (Bool(to), Bool(from)) => to.extend_from_slice(from),
+        (Text(to), Text(from)) => to.extend_from_slice(from),
+        _ => return,
+    }
+    to.numbers.extend_from_slice(&from.numbers);
+    to.ts.extend_from_slice(&from.ts);
+    to.quality.extend_from_slice(&from.quality);
+    to.error.extend_from_slice(&from.error);
+}
+
+/// The samples up to a number.
+pub(crate) fn within_numbers(columns: &Columns, number_max: u64) -> Columns {
+    let mut inside = Columns::new(columns.values.value_type());
+    for (row, number) in columns.numbers.iter().enumerate() {
+        if let Some(sample) = columns.sample(row).filter(|_| *number <= number_max) {
+            inside.push(*number, &sample);
+        }
+    }
+    inside
+}
+
+/// The samples within a span.
+pub(crate) fn within(columns: &Columns, span: Span) -> Columns {
+    let mut inside = Columns::new(columns.values.value_type());
+    for row in 0..columns.len() {
+        if let Some(sample) = columns.sample(row).filter(|s| span.holds(s.ts)) {
+            inside.push(columns.numbers[row], &sample);
+        }
+    }
+    inside
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hours_are_few_whatever_the_clock_did() {
+        let mut set = HourSet::default();
+        for hour in [10, 5, 10, 100_000] {
+            set.add(hour);
+        }
+        assert_eq!(set.hours(), [5, 10, 100_000].map(Hours::one));
+        for hour in (-500_000..500_000).step_by(7) {
+            set.add(hour);
+        }
+        let hours = set.hours();
+        assert!(hours.len() <= HOURS_MAX && hours.len() > HOURS_MAX / 4);
+        for hour in [-500_000, -1, 0, 5, 100_000] {
+            let ts = hour * HOUR_NS;
+            let holding = hours.iter().filter(|h| h.span.holds(ts)).count();
+            assert_eq!(holding, 1, "{hour}");
+        }
+        assert!(hours.iter().all(|h| h.span.holds(h.hour * HOUR_NS)));
+    }
+}

@@ -1,0 +1,272 @@
+//! The thread that writes the log: takes what waits, commits it, closes segments, and calls the
+//! sealer.
+//!
+//! It sleeps by real time and never by the clock: a clock that is set, or stands still, delays
+//! nothing.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use barograph_model::Clock;
+
+use crate::journal::{Call, Shared, State};
+use crate::log::{Batch, LogWriter, is_empty};
+use crate::seal::{SealStatus, Sealing};
+use crate::{ArchiveConfig, ArchiveError};
+
+/// First wait after a failure; it doubles up to the greatest.
+const BACKOFF: Duration = Duration::from_millis(20);
+/// Longest wait after a failure: what can be done about a full disk is done by people.
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// How often the last batch is tried when the writer is to finish.
+const LAST_ATTEMPTS: u32 = 5;
+/// While the sealer does not take a request, it is offered again after this.
+const OFFER: Duration = Duration::from_millis(50);
+
+/// What people want of the writer: that all be sealed, and merged.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub merge: bool,
+    pub reply: SyncSender<Result<usize, ArchiveError>>,
+}
+
+/// How the log is doing.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Samples written since the start.
+    pub samples: AtomicU64,
+    /// Bytes of the segments that are not sealed.
+    pub log_bytes: AtomicU64,
+    /// Time of their oldest sample; `i64::MAX` as bits when there is none.
+    pub oldest_ts: AtomicU64,
+    /// When the last flush was, by monotonic time.
+    pub flushed_ns: AtomicU64,
+}
+
+/// The thread's own.
+pub(crate) struct Flusher {
+    pub config: ArchiveConfig,
+    pub clock: Arc<dyn Clock>,
+    pub shared: Arc<Shared>,
+    pub progress: Arc<Progress>,
+    pub writer: LogWriter,
+    /// What people want.
+    pub requests: Receiver<Request>,
+    /// What they want of the batch in hand.
+    pub asked: Vec<Request>,
+    /// What the sealer has had no room for yet: at most one for each who waits, and one more.
+    pub offers: VecDeque<Sealing>,
+    /// The last segment that the sealer was told of.
+    pub offered: u64,
+    pub sealer: SyncSender<Sealing>,
+    /// What the sealer says of itself.
+    pub sealed: Arc<Mutex<SealStatus>>,
+}
+
+impl Flusher {
+    /// Runs until it is told to stop; then what waits is written, or counted as lost.
+    pub fn run(mut self) {
+        let mut batch = Batch::default();
+        let mut backoff = Duration::ZERO;
+        let mut attempts = 0;
+        loop {
+            let stop = self.wait(&mut batch, backoff);
+            let committed = self.commit(&mut batch);
+            self.report();
+            match committed {
+                Ok(()) => {
+                    (backoff, attempts) = (Duration::ZERO, 0);
+                    self.seal();
+                    if stop && self.shared.lock().pending.is_empty() {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    backoff = (backoff * 2).clamp(BACKOFF, BACKOFF_MAX);
+                    attempts += 1;
+                    self.fail(&error, attempts == 1);
+                    if stop && attempts >= LAST_ATTEMPTS {
+                        break;
+                    }
+                }
+            }
+        }
+        self.finish(&batch);
+    }
+
+    /// Sleeps until there is reason to write, then takes what waits unless a batch is in hand.
+    /// Whether to finish.
+    fn wait(&mut self, batch: &mut Batch, backoff: Duration) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        state.asleep = true;
+        if !batch.is_empty() {
+            let stop = state.stop;
+            let pause = if stop { BACKOFF } else { backoff };
+            state = sleep(&shared.wake, state, pause, |s| s.stop == stop);
+        } else {
+            let flush = if self.offers.is_empty() {
+                duration(self.config.flush_ns)
+            } else {
+                OFFER
+            };
+            state = sleep(&shared.wake, state, flush, |s| {
+                !s.stop && s.call == Call::Flush
+            });
+            let commit = duration(self.config.commit_ns);
+            state = sleep(&shared.wake, state, commit, |s| {
+                !s.stop && s.call == Call::Commit
+            });
+            // In this order, under the lock: whoever asked has submitted before.
+            self.asked.extend(self.requests.try_iter());
+            state.take(batch);
+        }
+        state.asleep = false;
+        state.stop
+    }
+
+    fn commit(&mut self, batch: &mut Batch) -> Result<(), ArchiveError> {
+        if !batch.is_empty() {
+            self.writer.commit(batch)?;
+            let written = batch.records.len() as u64;
+            self.progress.samples.fetch_add(written, Ordering::Relaxed);
+        }
+        let mut state = self.shared.lock();
+        state.synced = state.synced.max(batch.end);
+        state.free.append(&mut batch.retires);
+        state.writing_bytes = 0;
+        if !state.trouble.is_empty() {
+            tracing::info!("the log is written again");
+            state.trouble.clear();
+        }
+        let told = state.waiting > 0;
+        drop(state);
+        batch.clear();
+        if told {
+            self.shared.done.notify_all();
+        }
+        let now = self.clock.monotonic_ns();
+        self.progress
+            .flushed_ns
+            .store(now as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn fail(&mut self, error: &ArchiveError, first: bool) {
+        let trouble = match error {
+            ArchiveError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                format!("{error}: free some space; samples wait in memory, and then are lost")
+            }
+            _ => format!(
+                "{error}: samples wait in memory until it can be written, and then are lost"
+            ),
+        };
+        if first {
+            tracing::error!("{trouble}");
+            // What is old may be let go, and make room.
+            let _ = self.sealer.try_send(Sealing {
+                through: self.writer.closed(),
+                merge: false,
+                reply: None,
+            });
+        }
+        self.shared.lock().trouble = trouble;
+        for request in self.asked.drain(..).chain(self.requests.try_iter()) {
+            let _ = request.reply.try_send(Err(again(error)));
+        }
+    }
+
+    /// Closes the open segment when it is time or somebody wants it, and tells the sealer, for whom
+    /// it never waits.
+    fn seal(&mut self) {
+        let due = self
+            .writer
+            .is_due(self.config.segment_bytes_max, self.config.segment_ns_max);
+        if due || !self.asked.is_empty() {
+            self.writer.roll();
+        }
+        let through = self.writer.closed();
+        for request in self.asked.drain(..) {
+            self.offered = through;
+            self.offers.push_back(Sealing {
+                through,
+                merge: request.merge,
+                reply: Some(request.reply),
+            });
+        }
+        if self.offered < through {
+            self.offered = through;
+            self.offers.retain(|offer| offer.reply.is_some());
+            self.offers.push_back(Sealing {
+                through,
+                merge: false,
+                reply: None,
+            });
+        }
+        while let Some(offer) = self.offers.pop_front() {
+            if let Err(TrySendError::Full(offer)) = self.sealer.try_send(offer) {
+                self.offers.push_front(offer);
+                break;
+            }
+        }
+    }
+
+    fn report(&mut self) {
+        let sealed = self.sealed.lock();
+        let sealed = sealed.unwrap_or_else(PoisonError::into_inner).through;
+        let (mut bytes, mut oldest) = (0, i64::MAX);
+        for kept in self.writer.unsealed(sealed) {
+            bytes += kept.bytes;
+            if !is_empty(kept.span) {
+                oldest = oldest.min(kept.span.from);
+            }
+        }
+        self.progress.log_bytes.store(bytes, Ordering::Relaxed);
+        self.progress
+            .oldest_ts
+            .store(oldest as u64, Ordering::Relaxed);
+    }
+
+    fn finish(&mut self, batch: &Batch) {
+        self.writer.roll();
+        let mut state = self.shared.lock();
+        let lost = batch.records.len() - batch.written + state.pending.records.len();
+        if lost > 0 {
+            state.lost.failed_samples += lost as u64;
+            tracing::error!(lost, "samples could not be written before the end");
+        }
+        state.ended = true;
+        drop(state);
+        self.shared.done.notify_all();
+    }
+}
+
+fn sleep<'a>(
+    on: &Condvar,
+    state: MutexGuard<'a, State>,
+    at_most: Duration,
+    while_: impl Fn(&State) -> bool,
+) -> MutexGuard<'a, State> {
+    let slept = on.wait_timeout_while(state, at_most, |state| while_(state));
+    slept.unwrap_or_else(PoisonError::into_inner).0
+}
+
+fn duration(ns: i64) -> Duration {
+    Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
+}
+
+/// The same error for another who asked.
+fn again(error: &ArchiveError) -> ArchiveError {
+    match error {
+        ArchiveError::Io { what, path, source } => ArchiveError::Io {
+            what,
+            path: path.clone(),
+            source: io::Error::new(source.kind(), source.to_string()),
+        },
+        _ => ArchiveError::Cancelled,
+    }
+}

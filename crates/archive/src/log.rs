@@ -1,1 +1,0 @@
-//! Log segments: checksummed frames, written by one, read by any.

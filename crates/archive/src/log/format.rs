@@ -1,0 +1,437 @@
+//! The bytes of a log segment: header, frames, declarations, records.
+//!
+//! Everything that is parsed here was written by another process or by a disk that failed: lengths
+//! are checked before use, and what does not keep to the format is refused, never guessed.
+
+use std::sync::Arc;
+
+use barograph_model::{
+    Descriptor, HELP_BYTES_MAX, Kind, Labels, Name, Quality, SeriesId, Span, Unit, ValueType,
+};
+
+use crate::Losses;
+
+/// The first bytes of every log segment.
+pub(crate) const MAGIC: [u8; 8] = *b"BAROLOG\0";
+/// What this version writes, and the newest that it reads.
+pub(crate) const VERSION: u32 = 1;
+/// Bytes of the file's header.
+pub(crate) const HEADER_BYTES: usize = 128;
+/// Bytes of a frame's header.
+pub(crate) const FRAME_BYTES: usize = 32;
+/// Bytes of one sample.
+pub(crate) const RECORD_BYTES: usize = 32;
+/// Most samples of one frame: small enough that a reader skips finely, large enough that the
+/// header is nothing.
+pub(crate) const FRAME_RECORDS_MAX: usize = 2_048;
+/// Longest payload: a frame of samples that are all texts of the greatest length fits.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 512 << 10;
+/// The highest number of a sample within its life, as in the segment.
+pub(crate) const NUMBER_MAX: u64 = (1 << 48) - 1;
+
+const NODE_AT: usize = 41;
+const NODE_BYTES_MAX: usize = 63;
+const HEADER_CRC_AT: usize = HEADER_BYTES - 4;
+const DECLARE_BYTES: usize = 48;
+const QUALITY_SHIFT: u32 = 48;
+
+/// The times of no samples: every union with it is the other.
+pub(crate) const NO_SPAN: Span = Span {
+    from: i64::MAX,
+    to: i64::MIN,
+};
+
+/// Whether a span holds no instant.
+pub(crate) fn is_empty(span: Span) -> bool {
+    span.from > span.to
+}
+
+/// The smallest span that holds both.
+pub(crate) fn union(a: Span, b: Span) -> Span {
+    Span {
+        from: a.from.min(b.from),
+        to: a.to.max(b.to),
+    }
+}
+
+/// What a segment says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub sequence: u64,
+    pub created_ns: i64,
+    pub node: String,
+}
+
+/// Why the first bytes of a file are not a header.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum HeaderFault {
+    /// Not ours, or damaged.
+    Corrupt(&'static str),
+    /// Of a later version.
+    Newer(u32),
+}
+
+impl Header {
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&(HEADER_BYTES as u32).to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.created_ns.to_le_bytes());
+        let node = cut(&self.node, NODE_BYTES_MAX);
+        bytes[NODE_AT - 1] = node.len() as u8;
+        bytes[NODE_AT..NODE_AT + node.len()].copy_from_slice(node.as_bytes());
+        let crc = crc32fast::hash(&bytes[..HEADER_CRC_AT]);
+        bytes[HEADER_CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, HeaderFault> {
+        if bytes[..8] != MAGIC {
+            return Err(HeaderFault::Corrupt("it is not a log segment"));
+        }
+        let version = u32_at(bytes, 8);
+        if version > VERSION {
+            return Err(HeaderFault::Newer(version));
+        }
+        if crc32fast::hash(&bytes[..HEADER_CRC_AT]) != u32_at(bytes, HEADER_CRC_AT) {
+            return Err(HeaderFault::Corrupt("its header's checksum does not hold"));
+        }
+        let node = usize::from(bytes[NODE_AT - 1]);
+        let node = bytes[NODE_AT..HEADER_CRC_AT].get(..node.min(NODE_BYTES_MAX));
+        let node = node.and_then(|node| std::str::from_utf8(node).ok());
+        if version == 0 || u32_at(bytes, 12) as usize != HEADER_BYTES {
+            return Err(HeaderFault::Corrupt("its header has another length"));
+        }
+        Ok(Self {
+            sequence: u64_at(bytes, 16),
+            created_ns: u64_at(bytes, 24) as i64,
+            node: node.unwrap_or_default().to_owned(),
+        })
+    }
+}
+
+/// What a frame holds. Readers skip kinds that they do not know.
+pub(crate) mod kind {
+    /// Streams: index, identity, life, where they stand.
+    pub const DECLARE: u8 = 1;
+    /// Samples, then their texts.
+    pub const SAMPLES: u8 = 2;
+    /// What was lost since the last of these.
+    pub const LOSSES: u8 = 3;
+    /// The segment was closed in order: nothing follows.
+    pub const END: u8 = 4;
+}
+
+/// The header of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub kind: u8,
+    /// Samples or declarations.
+    pub count: u32,
+    /// Times of the samples; [`NO_SPAN`] of other kinds.
+    pub span: Span,
+}
+
+/// What the bytes at some place of a segment are.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Parsed<'a> {
+    /// A whole frame whose checksum holds: its header, its payload, its bytes in all.
+    Whole(Frame, &'a [u8], usize),
+    /// The beginning of a frame that has this many bytes.
+    Short(usize),
+    /// No frame.
+    Bad(&'static str),
+}
+
+impl Frame {
+    /// Begins a frame at the end of `out`; its payload follows, then [`Self::finish`].
+    pub fn begin(out: &mut Vec<u8>) -> usize {
+        let at = out.len();
+        out.resize(at + FRAME_BYTES, 0);
+        at
+    }
+
+    /// Ends the frame that was begun at `at`.
+    pub fn finish(self, out: &mut Vec<u8>, at: usize) {
+        let length = out.len() - at - FRAME_BYTES;
+        pad(out);
+        let header = &mut out[at..at + FRAME_BYTES];
+        header[4..8].copy_from_slice(&(length as u32).to_le_bytes());
+        header[8] = self.kind;
+        header[12..16].copy_from_slice(&self.count.to_le_bytes());
+        header[16..24].copy_from_slice(&self.span.from.to_le_bytes());
+        header[24..32].copy_from_slice(&self.span.to.to_le_bytes());
+        let crc = crc32fast::hash(&out[at + 4..]);
+        out[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// The frame at the beginning of `bytes`.
+    pub fn parse(bytes: &[u8]) -> Parsed<'_> {
+        if bytes.len() < FRAME_BYTES {
+            return Parsed::Short(FRAME_BYTES);
+        }
+        let length = u32_at(bytes, 4) as usize;
+        if length > PAYLOAD_BYTES_MAX {
+            return Parsed::Bad("a frame is longer than frames are");
+        }
+        let total = FRAME_BYTES + length.next_multiple_of(8);
+        let Some(whole) = bytes.get(..total) else {
+            return Parsed::Short(total);
+        };
+        if crc32fast::hash(&whole[4..]) != u32_at(whole, 0) {
+            return Parsed::Bad("a frame's checksum does not hold");
+        }
+        let frame = Self {
+            kind: whole[8],
+            count: u32_at(whole, 12),
+            span: Span {
+                from: u64_at(whole, 16) as i64,
+                to: u64_at(whole, 24) as i64,
+            },
+        };
+        Parsed::Whole(frame, &whole[FRAME_BYTES..FRAME_BYTES + length], total)
+    }
+}
+
+/// One sample. In the file it is these fields in this order, little-endian.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Record {
+    /// Which stream: in memory the writer's handle, in a file the index of its declaration.
+    pub stream: u32,
+    pub error: f32,
+    pub ts: i64,
+    /// The value: an integer, the bits of a float, 0 or 1, or where its text is (see [`Text`]).
+    pub bits: u64,
+    /// Number within the life, and above it the quality.
+    pub meta: u64,
+}
+
+impl Record {
+    pub fn new(stream: u32, number: u64, quality: Quality) -> Self {
+        Self {
+            stream,
+            error: 0.0,
+            ts: 0,
+            bits: 0,
+            meta: number | (quality as u64) << QUALITY_SHIFT,
+        }
+    }
+
+    pub fn number(&self) -> u64 {
+        self.meta & NUMBER_MAX
+    }
+
+    pub fn quality(&self) -> Option<Quality> {
+        u8::try_from(self.meta >> QUALITY_SHIFT)
+            .ok()
+            .and_then(Quality::from_u8)
+    }
+
+    #[inline]
+    pub fn write(&self, to: &mut [u8; RECORD_BYTES]) {
+        to[..4].copy_from_slice(&self.stream.to_le_bytes());
+        to[4..8].copy_from_slice(&self.error.to_le_bytes());
+        to[8..16].copy_from_slice(&self.ts.to_le_bytes());
+        to[16..24].copy_from_slice(&self.bits.to_le_bytes());
+        to[24..].copy_from_slice(&self.meta.to_le_bytes());
+    }
+
+    #[inline]
+    pub fn read(from: &[u8; RECORD_BYTES]) -> Self {
+        Self {
+            stream: u32_at(from, 0),
+            error: f32::from_bits(u32_at(from, 4)),
+            ts: u64_at(from, 8) as i64,
+            bits: u64_at(from, 16),
+            meta: u64_at(from, 24),
+        }
+    }
+}
+
+/// The records of a frame of samples and the texts behind them.
+pub(crate) fn samples(count: u32, payload: &[u8]) -> Option<(&[[u8; RECORD_BYTES]], &[u8])> {
+    let count = usize::try_from(count).ok()?;
+    (count <= FRAME_RECORDS_MAX).then_some(())?;
+    let (records, texts) = payload.split_at_checked(count * RECORD_BYTES)?;
+    Some((records.as_chunks().0, texts))
+}
+
+/// Where a text is: its place in the texts of its frame, and its length above it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Text {
+    pub at: u32,
+    pub length: u32,
+}
+
+impl Text {
+    pub fn bits(self) -> u64 {
+        u64::from(self.at) | u64::from(self.length) << 32
+    }
+
+    pub fn from_bits(bits: u64) -> Self {
+        Self {
+            at: bits as u32,
+            length: (bits >> 32) as u32,
+        }
+    }
+
+    /// The bytes that are meant, where there are that many.
+    pub fn of(self, texts: &[u8]) -> Option<&[u8]> {
+        texts
+            .get(self.at as usize..)?
+            .get(..usize::try_from(self.length).ok()?)
+    }
+}
+
+/// A stream as a segment declares it.
+#[derive(Clone, Debug)]
+pub(crate) struct Declaration {
+    /// How records of this segment call it: from 0, in order of declaration.
+    pub index: u32,
+    pub id: SeriesId,
+    pub descriptor: Arc<Descriptor>,
+    pub life: i64,
+    pub depth: u32,
+    /// The last number of this life that is in the archive before this segment.
+    pub before: u64,
+}
+
+impl Declaration {
+    /// Appends it to the payload of a frame.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let of = &self.descriptor;
+        let help = cut(&of.help, HELP_BYTES_MAX);
+        let labels: usize = of.labels.iter().map(|(n, v)| n.len() + v.len() + 2).sum();
+        out.extend_from_slice(&self.index.to_le_bytes());
+        out.extend_from_slice(&self.depth.to_le_bytes());
+        out.extend_from_slice(&self.id.0);
+        out.extend_from_slice(&self.life.to_le_bytes());
+        out.extend_from_slice(&self.before.to_le_bytes());
+        let lengths = [of.name.as_str().len(), of.unit.as_str().len()].map(|n| n as u8);
+        out.extend_from_slice(&[of.value_type as u8, of.kind as u8, lengths[0], lengths[1]]);
+        out.extend_from_slice(&(labels as u16).to_le_bytes());
+        out.extend_from_slice(&[help.len() as u8, 0]);
+        out.extend_from_slice(of.name.as_str().as_bytes());
+        out.extend_from_slice(of.unit.as_str().as_bytes());
+        for (name, value) in of.labels.iter() {
+            out.extend_from_slice(&[name.len() as u8, value.len() as u8]);
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(value.as_bytes());
+        }
+        out.extend_from_slice(help.as_bytes());
+        pad(out);
+    }
+
+    /// The declaration at the beginning of `bytes`, and what follows it.
+    pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (fixed, rest) = bytes.split_at_checked(DECLARE_BYTES)?;
+        let mut left = rest;
+        let mut text = |length: usize| {
+            let (text, rest) = left.split_at_checked(length)?;
+            left = rest;
+            Some(text)
+        };
+        let name = std::str::from_utf8(text(usize::from(fixed[42]))?).ok()?;
+        let unit = std::str::from_utf8(text(usize::from(fixed[43]))?).ok()?;
+        let labels = text(usize::from(u16::from_le_bytes([fixed[44], fixed[45]])))?;
+        let help = std::str::from_utf8(text(usize::from(fixed[46]))?).ok()?;
+        let padding = (rest.len() - left.len()).next_multiple_of(8) - (rest.len() - left.len());
+        let left = left.get(padding..)?;
+        let descriptor = Descriptor {
+            name: Name::new(name).ok()?,
+            labels: parse_labels(labels)?,
+            value_type: ValueType::from_u8(fixed[40])?,
+            unit: Unit::new(unit).ok()?,
+            kind: Kind::from_u8(fixed[41])?,
+            help: help.to_owned(),
+        };
+        let id = SeriesId(fixed[8..24].try_into().ok()?);
+        (id == descriptor.series_id()).then_some(())?;
+        let declaration = Self {
+            index: u32_at(fixed, 0),
+            depth: u32_at(fixed, 4),
+            id,
+            descriptor: Arc::new(descriptor),
+            life: u64_at(fixed, 24) as i64,
+            before: u64_at(fixed, 32),
+        };
+        Some((declaration, left))
+    }
+}
+
+fn parse_labels(mut bytes: &[u8]) -> Option<Labels> {
+    let mut pairs = Vec::new();
+    while let [name, value, rest @ ..] = bytes {
+        let (name, rest) = rest.split_at_checked(usize::from(*name))?;
+        let (value, rest) = rest.split_at_checked(usize::from(*value))?;
+        pairs.push((
+            std::str::from_utf8(name).ok()?,
+            std::str::from_utf8(value).ok()?,
+        ));
+        bytes = rest;
+    }
+    bytes.is_empty().then_some(())?;
+    Labels::new(pairs).ok()
+}
+
+impl Losses {
+    /// Whether nothing was lost.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Counts what another has as well.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, more) in self.counters().into_iter().zip(other.clone().counters()) {
+            *sum = sum.saturating_add(*more);
+        }
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        for counter in self.clone().counters() {
+            out.extend_from_slice(&counter.to_le_bytes());
+        }
+    }
+
+    /// What a payload has; counters of a later version are passed over.
+    pub(crate) fn parse(payload: &[u8]) -> Self {
+        let mut losses = Self::default();
+        let counters = losses.counters();
+        for (counter, bytes) in counters.into_iter().zip(payload.as_chunks().0) {
+            *counter = u64::from_le_bytes(*bytes);
+        }
+        losses
+    }
+
+    /// All of them, in the order of the format.
+    fn counters(&mut self) -> [&mut u64; 5] {
+        [
+            &mut self.overflow_samples,
+            &mut self.failed_samples,
+            &mut self.torn_bytes,
+            &mut self.shed_samples,
+            &mut self.corrupt_files,
+        ]
+    }
+}
+
+fn pad(out: &mut Vec<u8>) {
+    out.resize(out.len().next_multiple_of(8), 0);
+}
+
+/// At most `bytes_max` bytes of a text, cut at a character.
+pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
+}
+
+#[inline]
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
+}
+
+#[inline]
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
+}

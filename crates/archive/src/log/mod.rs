@@ -1,0 +1,16 @@
+//! Log segments: checksummed frames, written by one, read by any.
+//!
+//! It stands alone because the bytes are a format that others read too: `docs/reference/archive-format.md`
+//! has them one by one. `format` is the bytes, `batch` what the sampler handed over, `writer` puts
+//! the one into the other, `reader` takes it out again.
+
+mod batch;
+mod format;
+mod reader;
+mod scan;
+mod writer;
+
+pub(crate) use batch::{Batch, Stream};
+pub(crate) use format::{HEADER_BYTES, NUMBER_MAX, is_empty};
+pub use reader::{LogPart, LogSeries};
+pub(crate) use writer::{Kept, LogWriter};

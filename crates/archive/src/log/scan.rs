@@ -1,0 +1,69 @@
+//! Walks the frames of a file in order, through a buffer of a fixed size.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use super::format::{FRAME_BYTES, Frame, PAYLOAD_BYTES_MAX, Parsed};
+
+/// Largest read: the longest frame fits.
+const BUFFER_BYTES: usize = 1 << 20;
+const _: () = assert!(BUFFER_BYTES >= FRAME_BYTES + PAYLOAD_BYTES_MAX);
+
+/// Where a walk came to its end.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Reached {
+    /// After the last good frame.
+    pub end: u64,
+    /// Why the bytes behind it, if there are any, are no frame.
+    pub why: &'static str,
+}
+
+/// Hands each good frame between `from` and `length` to `each`, with its place and its bytes in
+/// all. It ends at the first that is torn, damaged, or refused by `each`.
+pub(crate) fn frames(
+    file: &File,
+    from: u64,
+    length: u64,
+    mut each: impl FnMut(u64, Frame, &[u8], usize) -> Result<(), &'static str>,
+) -> io::Result<Reached> {
+    let left = usize::try_from(length.saturating_sub(from)).unwrap_or(usize::MAX);
+    let mut buffer = vec![0; left.min(BUFFER_BYTES)];
+    let (mut end, mut held) = (from, 0);
+    loop {
+        let at = end + held as u64;
+        let room = usize::try_from(length.saturating_sub(at)).unwrap_or(usize::MAX);
+        let room = room.min(buffer.len() - held);
+        let read = read_some(file, &mut buffer[held..held + room], at)?;
+        held += read;
+        let mut used = 0;
+        let why = loop {
+            match Frame::parse(&buffer[used..held]) {
+                Parsed::Whole(frame, payload, bytes) => {
+                    if let Err(why) = each(end, frame, payload, bytes) {
+                        break Some(why);
+                    }
+                    used += bytes;
+                    end += bytes as u64;
+                }
+                Parsed::Bad(why) => break Some(why),
+                Parsed::Short(_) if read == 0 => break Some("a frame is not whole"),
+                Parsed::Short(_) => break None,
+            }
+        };
+        if let Some(why) = why {
+            return Ok(Reached { end, why });
+        }
+        buffer.copy_within(used..held, 0);
+        held -= used;
+    }
+}
+
+fn read_some(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    loop {
+        match file.read_at(buffer, at) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! Writes batches into log segments, and never leaves a sample in two of them.
+//!
+//! When a write fails, the file is cut back to the last whole frame and the rest of the batch is written
+//! there later. When that cut fails, or a sync, the segment is given up: after a failed sync nobody
+//! knows what of the file is on disk, and a second sync that succeeds says nothing. It is cut back to
+//! where the batch began, and only when that has succeeded is the whole batch written again, to a new
+//! segment. So a sample is in one segment at most, and what was acknowledged lies before the cut.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use barograph_model::{Clock, Span, ValueType};
+
+use super::batch::{Batch, Stream};
+use super::format::{
+    Declaration, FRAME_RECORDS_MAX, Frame, HEADER_BYTES, Header, NO_SPAN, RECORD_BYTES, Text, kind,
+    union,
+};
+use crate::storage::OutFile;
+use crate::{ArchiveError, Layout, Storage};
+
+/// Declarations are put into frames of about this size.
+const DECLARATIONS_BYTES: usize = 64 << 10;
+/// The encoding buffer is made smaller again when one frame made it larger than this.
+const ENCODED_BYTES: usize = 256 << 10;
+
+/// Where the writer's segments are and what it knows of its streams.
+pub(crate) struct LogWriter {
+    storage: Arc<dyn Storage>,
+    clock: Arc<dyn Clock>,
+    layout: Layout,
+    node: String,
+    /// Sequence of the next segment.
+    next: u64,
+    open: Option<Open>,
+    /// What must be cut before anything else is written.
+    cut: Option<Cut>,
+    /// By handle.
+    streams: Vec<Option<Known>>,
+    /// Segments that are written and not sealed, oldest first.
+    kept: VecDeque<Kept>,
+    encoded: Vec<u8>,
+    /// Counts batches, so that each stream's undo belongs to one.
+    batch: u64,
+}
+
+/// A stream that is written.
+struct Known {
+    stream: Arc<Stream>,
+    /// Its last number that is in the log.
+    archived: u64,
+    /// The batch that last moved it, and from where.
+    moved: (u64, u64),
+    /// How the open segment calls it.
+    index: Option<u32>,
+}
+
+/// The segment that is being written.
+struct Open {
+    file: Box<dyn OutFile>,
+    path: PathBuf,
+    kept: Kept,
+    /// Bytes of the header and of the first declarations.
+    head_bytes: u64,
+    /// Streams declared.
+    declared: u32,
+    /// When it was begun: monotonic, so that setting the clock neither ages nor spares it.
+    opened_ns: i64,
+    /// As it was before the batch that is being written.
+    before: Kept,
+    /// Nobody knows what is in the file, or on disk: it must be given up.
+    broken: bool,
+}
+
+/// A segment's vital statistics.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub sequence: u64,
+    pub bytes: u64,
+    pub rows: u64,
+    pub span: Span,
+}
+
+struct Cut {
+    path: PathBuf,
+    /// What it has before the batch that failed; nothing but a head: the file goes.
+    kept: Option<Kept>,
+}
+
+impl LogWriter {
+    /// A writer whose first segment will be `next`; `kept` are those that wait for the sealer.
+    pub fn new(
+        storage: Arc<dyn Storage>,
+        clock: Arc<dyn Clock>,
+        layout: Layout,
+        node: String,
+        next: u64,
+        kept: VecDeque<Kept>,
+    ) -> Self {
+        Self {
+            storage,
+            clock,
+            layout,
+            node,
+            next,
+            open: None,
+            cut: None,
+            streams: Vec::new(),
+            kept,
+            encoded: Vec::new(),
+            batch: 0,
+        }
+    }
+
+    /// Writes what of the batch is not written, and syncs it when something durable is in it. After a
+    /// failure call it again with the same batch.
+    pub fn commit(&mut self, batch: &mut Batch) -> Result<(), ArchiveError> {
+        let committed = self.try_commit(batch);
+        if committed.is_err() && self.open.as_ref().is_some_and(|open| open.broken) {
+            self.give_up(batch);
+        }
+        committed
+    }
+
+    fn try_commit(&mut self, batch: &mut Batch) -> Result<(), ArchiveError> {
+        self.learn(batch);
+        self.cut_off()?;
+        if self.open.is_none() {
+            self.begin_segment()?;
+        }
+        self.write_batch(batch)?;
+        if batch.durable {
+            self.sync()?;
+        }
+        for &handle in &batch.retires {
+            self.streams[handle as usize] = None;
+        }
+        self.batch += 1;
+        if let Some(open) = &mut self.open {
+            open.before = open.kept;
+        }
+        Ok(())
+    }
+
+    /// Whether the open segment is so large or so old that it should be sealed.
+    pub fn is_due(&self, bytes_max: u64, ns_max: i64) -> bool {
+        self.open.as_ref().is_some_and(|open| {
+            let age_ns = self.clock.monotonic_ns().saturating_sub(open.opened_ns);
+            open.kept.rows > 0 && (open.kept.bytes >= bytes_max || age_ns >= ns_max)
+        })
+    }
+
+    /// Closes the open segment, between two batches. One without samples stays open: there is
+    /// nothing to seal.
+    pub fn roll(&mut self) {
+        let Some(mut open) = self.open.take_if(|open| open.kept.rows > 0) else {
+            return;
+        };
+        self.encoded.clear();
+        let at = Frame::begin(&mut self.encoded);
+        self.encoded
+            .extend_from_slice(&open.kept.rows.to_le_bytes());
+        head(kind::END, 0, NO_SPAN).finish(&mut self.encoded, at);
+        let ended = open.file.write_all(&self.encoded);
+        if ended.is_ok() {
+            open.kept.bytes += self.encoded.len() as u64;
+        }
+        // What is durable has been synced with its batch. Should this fail, the sealer reads what
+        // is there, and syncs what it makes of it.
+        if let Err(error) = ended.and_then(|()| open.file.sync()) {
+            tracing::warn!(path = %open.path.display(), %error, "a log segment was not closed in order");
+        }
+        self.forget_indexes();
+        self.kept.push_back(open.kept);
+    }
+
+    /// The last segment that nobody will write to any more; 0 when there is none.
+    pub fn closed(&self) -> u64 {
+        self.kept.back().map_or(0, |kept| kept.sequence)
+    }
+
+    /// Segments that are not sealed, with the open one. Those up to `sealed` are.
+    pub fn unsealed(&mut self, sealed: u64) -> impl Iterator<Item = &Kept> {
+        while self
+            .kept
+            .pop_front_if(|kept| kept.sequence <= sealed)
+            .is_some()
+        {}
+        self.kept
+            .iter()
+            .chain(self.open.as_ref().map(|open| &open.kept))
+    }
+
+    fn learn(&mut self, batch: &Batch) {
+        for (handle, stream) in &batch.declares {
+            let handle = *handle as usize;
+            if handle >= self.streams.len() {
+                self.streams.resize_with(handle + 1, || None);
+            }
+            // On a second attempt it is known already.
+            self.streams[handle].get_or_insert_with(|| Known {
+                stream: Arc::clone(stream),
+                archived: 0,
+                moved: (0, 0),
+                index: None,
+            });
+        }
+    }
+
+    fn cut_off(&mut self) -> Result<(), ArchiveError> {
+        let Some(cut) = &self.cut else {
+            return Ok(());
+        };
+        let done = match cut.kept {
+            Some(kept) => self.storage.truncate(&cut.path, kept.bytes),
+            None => self.storage.unlink(&cut.path),
+        };
+        done.map_err(|source| io_error("cut", &cut.path, source))?;
+        self.kept.extend(cut.kept);
+        self.cut = None;
+        Ok(())
+    }
+
+    /// Makes a new segment in which every living stream is declared.
+    fn begin_segment(&mut self) -> Result<(), ArchiveError> {
+        let sequence = self.next;
+        let path = self.layout.log(sequence);
+        let file = self.storage.create(&path);
+        // Even if it could not be made: never try a name twice.
+        self.next += 1;
+        let kept = Kept {
+            sequence,
+            bytes: 0,
+            rows: 0,
+            span: NO_SPAN,
+        };
+        self.open = Some(Open {
+            file: file.map_err(|source| io_error("make", &path, source))?,
+            path,
+            kept,
+            head_bytes: 0,
+            declared: 0,
+            opened_ns: self.clock.monotonic_ns(),
+            before: kept,
+            broken: true,
+        });
+        self.write_head(sequence)
+    }
+
+    fn write_head(&mut self, sequence: u64) -> Result<(), ArchiveError> {
+        let header = Header {
+            sequence,
+            created_ns: self.clock.now_ns(),
+            node: self.node.clone(),
+        };
+        self.encoded.clear();
+        self.encoded.extend_from_slice(&header.encode());
+        self.write()?;
+        let living = (0..self.streams.len() as u32).filter(|&h| self.known(h).is_some());
+        let living: Vec<u32> = living.collect();
+        self.declare(&living)?;
+        let dir = self.layout.log_dir();
+        let synced = self.storage.sync_dir(&dir);
+        synced.map_err(|source| io_error("sync", &dir, source))?;
+        let open = self.open.as_mut().expect("it was begun just now");
+        debug_assert!(open.kept.bytes >= HEADER_BYTES as u64);
+        open.head_bytes = open.kept.bytes;
+        open.before = open.kept;
+        open.broken = false;
+        Ok(())
+    }
+
+    fn write_batch(&mut self, batch: &mut Batch) -> Result<(), ArchiveError> {
+        let new = batch.declares.iter().map(|(handle, _)| *handle);
+        let new = new.filter(|&h| self.known(h).is_some_and(|known| known.index.is_none()));
+        let new: Vec<u32> = new.collect();
+        self.declare(&new)?;
+        while batch.written < batch.records.len() {
+            let end = batch.records.len().min(batch.written + FRAME_RECORDS_MAX);
+            let span = self.encode_samples(batch, end);
+            self.write()?;
+            for record in &batch.records[batch.written..end] {
+                if let Some(Some(known)) = self.streams.get_mut(record.stream as usize) {
+                    if known.moved.0 != self.batch {
+                        known.moved = (self.batch, known.archived);
+                    }
+                    known.archived = record.number();
+                }
+            }
+            let open = self.open.as_mut().expect("it was written to");
+            open.kept.rows += (end - batch.written) as u64;
+            open.kept.span = union(open.kept.span, span);
+            batch.written = end;
+        }
+        if !batch.losses_written && !batch.losses.is_none() {
+            self.encoded.clear();
+            let at = Frame::begin(&mut self.encoded);
+            batch.losses.encode(&mut self.encoded);
+            head(kind::LOSSES, 0, NO_SPAN).finish(&mut self.encoded, at);
+            self.write()?;
+        }
+        batch.losses_written = true;
+        Ok(())
+    }
+
+    /// One frame of the records from `batch.written` to `end`.
+    fn encode_samples(&mut self, batch: &Batch, end: usize) -> Span {
+        let records = &batch.records[batch.written..end];
+        self.encoded.clear();
+        let at = Frame::begin(&mut self.encoded);
+        let first = self.encoded.len();
+        let texts = first + records.len() * RECORD_BYTES;
+        self.encoded.resize(texts, 0);
+        let mut span = NO_SPAN;
+        for (i, record) in records.iter().enumerate() {
+            let known = self.streams[record.stream as usize].as_ref();
+            let known = known.expect("a stream is known for as long as a sample of it waits");
+            let mut record = *record;
+            if known.stream.declared.descriptor.value_type == ValueType::Text {
+                let text = batch.text(&record);
+                record.bits = Text {
+                    at: (self.encoded.len() - texts) as u32,
+                    length: text.len() as u32,
+                }
+                .bits();
+                self.encoded.extend_from_slice(text);
+            }
+            record.stream = known.index.expect("its segment declares every stream");
+            span = union(
+                span,
+                Span {
+                    from: record.ts,
+                    to: record.ts,
+                },
+            );
+            let to = first + i * RECORD_BYTES;
+            let to = &mut self.encoded[to..to + RECORD_BYTES];
+            record.write(to.try_into().expect("the bytes of a record"));
+        }
+        head(kind::SAMPLES, records.len() as u32, span).finish(&mut self.encoded, at);
+        span
+    }
+
+    fn declare(&mut self, handles: &[u32]) -> Result<(), ArchiveError> {
+        let mut left = handles;
+        while !left.is_empty() {
+            let first = self.open.as_ref().map_or(0, |open| open.declared);
+            self.encoded.clear();
+            let at = Frame::begin(&mut self.encoded);
+            let mut count = 0;
+            for &handle in left {
+                let known = self.known(handle);
+                let known = known.expect("only streams that are known are declared");
+                let declared = &known.stream.declared;
+                let declaration = Declaration {
+                    index: first + count,
+                    id: known.stream.id,
+                    descriptor: Arc::clone(&declared.descriptor),
+                    life: declared.life,
+                    depth: declared.depth,
+                    before: known.archived,
+                };
+                declaration.encode(&mut self.encoded);
+                count += 1;
+                if self.encoded.len() >= DECLARATIONS_BYTES {
+                    break;
+                }
+            }
+            head(kind::DECLARE, count, NO_SPAN).finish(&mut self.encoded, at);
+            self.write()?;
+            let (done, rest) = left.split_at(count as usize);
+            for (index, &handle) in (first..).zip(done) {
+                if let Some(Some(known)) = self.streams.get_mut(handle as usize) {
+                    known.index = Some(index);
+                }
+            }
+            if let Some(open) = &mut self.open {
+                open.declared = first + count;
+            }
+            left = rest;
+        }
+        Ok(())
+    }
+
+    fn known(&self, handle: u32) -> Option<&Known> {
+        self.streams.get(handle as usize)?.as_ref()
+    }
+
+    /// Appends what is encoded. After a failure the file is as before, or broken.
+    fn write(&mut self) -> Result<(), ArchiveError> {
+        let open = self.open.as_mut().expect("a segment is open");
+        let written = open.file.write_all(&self.encoded);
+        if written.is_ok() {
+            open.kept.bytes += self.encoded.len() as u64;
+        }
+        if self.encoded.capacity() > ENCODED_BYTES {
+            self.encoded = Vec::new();
+        }
+        written.map_err(|source| {
+            open.broken |= open.file.rewind(open.kept.bytes).is_err();
+            io_error("write", &open.path, source)
+        })
+    }
+
+    fn sync(&mut self) -> Result<(), ArchiveError> {
+        let open = self.open.as_mut().expect("a segment is open");
+        open.file.sync().map_err(|source| {
+            open.broken = true;
+            io_error("sync", &open.path, source)
+        })
+    }
+
+    /// Leaves the open segment as it was before the batch, and the batch as if nothing of it had been
+    /// written.
+    fn give_up(&mut self, batch: &mut Batch) {
+        let Some(open) = self.open.take() else {
+            return;
+        };
+        self.cut = Some(Cut {
+            kept: (open.before.bytes > open.head_bytes).then_some(open.before),
+            path: open.path,
+        });
+        for known in self.streams.iter_mut().flatten() {
+            known.index = None;
+            if known.moved.0 == self.batch {
+                known.archived = known.moved.1;
+            }
+        }
+        batch.written = 0;
+        batch.losses_written = false;
+    }
+
+    fn forget_indexes(&mut self) {
+        for known in self.streams.iter_mut().flatten() {
+            known.index = None;
+        }
+    }
+}
+
+fn head(kind: u8, count: u32, span: Span) -> Frame {
+    Frame { kind, count, span }
+}
+
+fn io_error(what: &'static str, path: &Path, source: io::Error) -> ArchiveError {
+    ArchiveError::Io {
+        what,
+        path: path.to_owned(),
+        source,
+    }
+}

@@ -1,0 +1,202 @@
+//! The files of one hour being made: raw and tiers, from samples in the order of the files.
+//!
+//! It stands alone because it is the one place where tiers are made of samples.
+
+use std::path::PathBuf;
+
+use barograph_model::{Buckets, Columns, SeriesId, Span};
+
+use crate::aggregate::Fold;
+use crate::compose::{Hours, Made, Unit};
+use crate::manifest::{Part, PartKey, union};
+use crate::parquet::{About, RawWriter, Summary, TierWriter};
+use crate::seal::Context;
+use crate::storage::OutFile;
+use crate::{ArchiveError, Tier};
+
+/// The tier of seconds holds a series with more samples than this in a second on the mean.
+const SAMPLES_A_SECOND: usize = 2;
+/// The tiers of buckets.
+const TIERS: [Tier; 3] = [Tier::Second, Tier::Minute, Tier::Hour];
+
+/// The files of one hour. Each is begun with its first row: no file is empty.
+pub(crate) struct Output<'a> {
+    context: &'a Context,
+    range: (u64, u64),
+    hours: Hours,
+    raw: Option<RawWriter>,
+    tiers: [Option<TierWriter>; 3],
+    /// The series whose rows come now, with its buckets so far.
+    now: Option<(Unit, [Fold; 3], usize)>,
+    /// The last sample written, so that none is there twice.
+    last: Option<(SeriesId, i64, u64)>,
+    /// Times of all samples.
+    times: Option<Span>,
+}
+
+impl<'a> Output<'a> {
+    pub(crate) fn new(context: &'a Context, range: (u64, u64), hours: Hours) -> Self {
+        Self {
+            context,
+            range,
+            hours,
+            raw: None,
+            tiers: [None, None, None],
+            now: None,
+            last: None,
+            times: None,
+        }
+    }
+
+    /// The instants whose samples belong here.
+    pub(crate) fn span(&self) -> Span {
+        self.hours.span
+    }
+
+    /// Takes samples of a unit: units in the order of the files, each by number.
+    pub(crate) fn push(&mut self, unit: &Unit, columns: &Columns) -> Result<(), ArchiveError> {
+        let fresh = self.fresh(unit, columns);
+        let columns = fresh.as_ref().unwrap_or(columns);
+        let (Some(from), Some(to)) = (columns.ts.iter().min(), columns.ts.iter().max()) else {
+            return Ok(());
+        };
+        let span = Span {
+            from: *from,
+            to: *to,
+        };
+        self.times = Some(self.times.map_or(span, |times| union(times, span)));
+        if self.now.as_ref().is_none_or(|now| now.0.id != unit.id) {
+            self.end_series()?;
+            let value_type = unit.descriptor.value_type;
+            let folds = TIERS.map(|tier| {
+                let step_ns = tier.step_ns().expect("a tier of buckets has a step");
+                Fold::new(value_type, step_ns)
+            });
+            self.now = Some((unit.clone(), folds, 0));
+        }
+        if let Some((_, folds, rows)) = &mut self.now {
+            *rows += columns.len();
+            for fold in folds {
+                fold.add(columns, Span::ALL);
+            }
+        }
+        let raw = match &mut self.raw {
+            Some(raw) => raw,
+            none => {
+                let (out, path, about) = begin(self.context, self.hours, self.range, Tier::Raw)?;
+                none.insert(RawWriter::create(out, &path, about)?)
+            }
+        };
+        raw.write(unit.id, &unit.descriptor, unit.life, columns)
+    }
+
+    /// Without the samples that were written before, if there are any: they were in two sources, after the
+    /// log's writer could not cut what it could not sync.
+    fn fresh(&mut self, unit: &Unit, columns: &Columns) -> Option<Columns> {
+        let last = self
+            .last
+            .filter(|last| (last.0, last.1) == (unit.id, unit.life));
+        let mut last = last.map_or(0, |last| last.2);
+        let ascends = columns.numbers.is_sorted_by(|a, b| a < b);
+        let mut fresh = None;
+        if !ascends || columns.numbers.first().is_some_and(|n| *n <= last) {
+            let mut kept = Columns::new(columns.values.value_type());
+            for (row, number) in columns.numbers.iter().enumerate() {
+                if let Some(sample) = columns.sample(row).filter(|_| *number > last) {
+                    kept.push(*number, &sample);
+                    last = *number;
+                }
+            }
+            fresh = Some(kept);
+        }
+        last = last.max(columns.numbers.last().copied().unwrap_or(0));
+        self.last = Some((unit.id, unit.life, last));
+        fresh
+    }
+
+    /// Writes the buckets of the series whose rows came last.
+    fn end_series(&mut self) -> Result<(), ArchiveError> {
+        let Some((unit, folds, rows)) = self.now.take() else {
+            return Ok(());
+        };
+        for ((tier, fold), writer) in TIERS.into_iter().zip(folds).zip(&mut self.tiers) {
+            let buckets: Buckets = fold.finish();
+            if tier == Tier::Second && rows <= SAMPLES_A_SECOND * buckets.len() {
+                continue;
+            }
+            let writer = match writer {
+                Some(writer) => writer,
+                none => {
+                    let (out, path, about) = begin(self.context, self.hours, self.range, tier)?;
+                    none.insert(TierWriter::create(out, &path, about)?)
+                }
+            };
+            writer.write(unit.id, &unit.descriptor, &buckets)?;
+        }
+        Ok(())
+    }
+
+    /// Ends and syncs the files.
+    pub(crate) fn finish(mut self) -> Result<Vec<Made>, ArchiveError> {
+        self.end_series()?;
+        let mut made = Vec::new();
+        let Some(span) = self.times else {
+            return Ok(made);
+        };
+        let mut note = |tier: Tier, summary: Summary| {
+            let key = key(self.hours, self.range, tier);
+            made.push(Made {
+                key,
+                part: Part {
+                    rows: summary.rows,
+                    bytes: summary.bytes,
+                    span,
+                    copied: false,
+                },
+                tmp: tmp(self.context, key),
+                path: key.path(&self.context.layout),
+            });
+        };
+        if let Some(raw) = self.raw {
+            note(Tier::Raw, raw.finish()?);
+        }
+        for (tier, writer) in TIERS.into_iter().zip(self.tiers) {
+            if let Some(writer) = writer {
+                note(tier, writer.finish()?);
+            }
+        }
+        Ok(made)
+    }
+}
+
+/// A new file at its temporary place.
+fn begin(
+    context: &Context,
+    hours: Hours,
+    range: (u64, u64),
+    tier: Tier,
+) -> Result<(Box<dyn OutFile>, PathBuf, About), ArchiveError> {
+    let path = tmp(context, key(hours, range, tier));
+    let storage = &*context.storage;
+    let out = storage.unlink(&path).and_then(|()| storage.create(&path));
+    let about = About {
+        node: context.config.node.clone(),
+        tier,
+        sequences: range,
+    };
+    Ok((out.map_err(ArchiveError::io("make", &path))?, path, about))
+}
+
+fn key(hours: Hours, range: (u64, u64), tier: Tier) -> PartKey {
+    PartKey {
+        first: range.0,
+        hour: hours.hour,
+        last: range.1,
+        tier,
+    }
+}
+
+fn tmp(context: &Context, key: PartKey) -> PathBuf {
+    let name = format!("{}-{}.parquet", key.tier.as_str(), key.hour);
+    context.layout.tmp_dir().join(name)
+}

@@ -1,0 +1,399 @@
+//! The index of a Parquet file: whose the rows are, and where the column chunks are with their checksums.
+//!
+//! It stands alone because its bytes are foreign: whatever they say, what comes out of [`Index::decode`]
+//! adds up. It lies right before Parquet's footer, where other readers never look.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use barograph_model::{Descriptor, Kind, Labels, Name, Quality, SeriesId, Span, Unit, ValueType};
+
+use super::{About, FORMAT, GROUP_ROWS_MAX, NOWHEN, corrupt, io_error, schema, widen};
+use crate::ArchiveError;
+use crate::Tier;
+use crate::bytes::{Cut, put_bytes, put_i64, put_u64};
+
+/// Before Parquet's footer: see [`Tail`].
+pub(super) const TAIL_BYTES: usize = 28;
+const MAGIC: &[u8; 8] = b"BAROINDX";
+/// Most bytes of an index before compression: about 200,000 series.
+const INDEX_BYTES_MAX: usize = 64 << 20;
+const ZSTD_LEVEL: i32 = 3;
+
+const EXACT: u8 = 1;
+const ERRORS: u8 = 2;
+const BACKWARDS: u8 = 4;
+/// In place of a quality: the samples have several.
+const MIXED: u8 = 0xFF;
+
+/// What is in a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Index {
+    /// The file.
+    pub about: About,
+    /// Series in the order of their rows.
+    pub series: Vec<IndexSeries>,
+    pub(super) groups: Vec<Group>,
+}
+
+/// The rows of one series: one after another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IndexSeries {
+    /// Its identity.
+    pub id: SeriesId,
+    /// What it is.
+    pub descriptor: Arc<Descriptor>,
+    /// Its first row in the file.
+    pub first_row: u64,
+    /// How many rows it has.
+    pub rows: u64,
+    /// Times of the rows; a bucket lasts until its end.
+    pub span: Span,
+    /// Its lives in order; none in tiers.
+    pub lives: Vec<Life>,
+    /// Some integers are rounded in the columns of doubles.
+    pub(super) exact: bool,
+    /// Some errors are not 0.
+    pub(super) errors: bool,
+    /// The quality of all samples, if they have one.
+    pub(super) quality: Option<Quality>,
+    /// Some time is before that of the row before.
+    pub backwards: bool,
+}
+
+/// The rows of one life of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// When the stream was registered.
+    pub life: i64,
+    /// Samples.
+    pub rows: u64,
+    /// The number of the first.
+    pub first: u64,
+    /// The number of the last.
+    pub last: u64,
+}
+
+impl Life {
+    /// Whether no number is missing in between.
+    pub fn is_whole(&self) -> bool {
+        self.last - self.first == self.rows - 1
+    }
+}
+
+/// A row group.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Group {
+    pub rows: u32,
+    /// By column of the schema.
+    pub chunks: Vec<Chunk>,
+}
+
+/// A column chunk: its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chunk {
+    pub offset: u64,
+    pub length: u32,
+    pub crc32: u32,
+}
+
+/// The fixed end of an index, by which it is found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tail {
+    /// Bytes of the index, compressed.
+    pub bytes: usize,
+    plain_bytes: usize,
+    crc32: u32,
+}
+
+impl IndexSeries {
+    /// A series that has no rows yet.
+    pub(super) fn new(id: SeriesId, descriptor: &Arc<Descriptor>, first_row: u64) -> Self {
+        Self {
+            id,
+            descriptor: Arc::clone(descriptor),
+            first_row,
+            rows: 0,
+            span: NOWHEN,
+            lives: Vec::new(),
+            exact: false,
+            errors: false,
+            quality: None,
+            backwards: false,
+        }
+    }
+}
+
+impl Index {
+    pub(super) fn new(about: About) -> Self {
+        Self {
+            about,
+            series: Vec::new(),
+            groups: Vec::new(),
+        }
+    }
+
+    /// Samples, or buckets.
+    pub fn rows(&self) -> u64 {
+        self.series.iter().map(|series| series.rows).sum()
+    }
+
+    /// Times of the rows; without rows `from` is after `to`.
+    pub fn span(&self) -> Span {
+        let spans = self.series.iter().map(|series| series.span);
+        spans.fold(NOWHEN, widen)
+    }
+
+    /// The bytes that stand before the footer.
+    pub(super) fn encode(&self, path: &Path) -> Result<Vec<u8>, ArchiveError> {
+        let mut plain = Vec::new();
+        self.put(&mut plain);
+        let mut bytes = zstd::bulk::compress(&plain, ZSTD_LEVEL)
+            .map_err(|e| io_error("compress the index of", path, e))?;
+        let crc32 = crc32fast::hash(&bytes);
+        let (Ok(packed_bytes), Ok(plain_bytes)) =
+            (u32::try_from(bytes.len()), u32::try_from(plain.len()))
+        else {
+            return Err(corrupt(path, "there are too many series for one file", 0));
+        };
+        let mut tail = Vec::with_capacity(TAIL_BYTES);
+        for word in [packed_bytes, plain_bytes, crc32, FORMAT] {
+            tail.extend_from_slice(&word.to_le_bytes());
+        }
+        tail.extend_from_slice(&crc32fast::hash(&tail).to_le_bytes());
+        tail.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&tail);
+        Ok(bytes)
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(out, self.about.node.as_bytes());
+        put_bytes(out, self.about.tier.as_str().as_bytes());
+        put_u64(out, self.about.sequences.0);
+        put_u64(out, self.about.sequences.1);
+        put_u64(out, self.groups.len() as u64);
+        for group in &self.groups {
+            put_u64(out, group.rows.into());
+            for chunk in &group.chunks {
+                put_u64(out, chunk.offset);
+                put_u64(out, chunk.length.into());
+                out.extend_from_slice(&chunk.crc32.to_le_bytes());
+            }
+        }
+        put_u64(out, self.series.len() as u64);
+        for series in &self.series {
+            put_series(out, series);
+        }
+    }
+
+    /// Reads what [`Self::encode`] wrote, without the tail; `data_end` is where the index begins in
+    /// the file.
+    pub(super) fn decode(
+        path: &Path,
+        tail: Tail,
+        bytes: &[u8],
+        data_end: u64,
+    ) -> Result<Self, ArchiveError> {
+        let bad = |reason: &str| corrupt(path, format!("its index {reason}"), data_end);
+        if crc32fast::hash(bytes) != tail.crc32 {
+            return Err(bad("does not match its checksum"));
+        }
+        let plain = zstd::bulk::decompress(bytes, tail.plain_bytes)
+            .map_err(|e| bad(&format!("cannot be unpacked: {e}")))?;
+        let mut cut = Cut::new(&plain);
+        let index = Self::cut(&mut cut).ok_or_else(|| bad("is cut short or lists nonsense"))?;
+        if !cut.is_empty() {
+            return Err(bad("is followed by more"));
+        }
+        index.check(data_end).map_err(bad)?;
+        Ok(index)
+    }
+
+    fn cut(cut: &mut Cut<'_>) -> Option<Self> {
+        let about = About {
+            node: cut.text()?.to_owned(),
+            tier: Tier::from_name(cut.text()?)?,
+            sequences: (cut.u64()?, cut.u64()?),
+        };
+        let columns = schema::schema(about.tier).num_columns();
+        let count = cut.count(columns)?;
+        let mut groups = Vec::with_capacity(count);
+        for _ in 0..count {
+            groups.push(cut_group(cut, columns)?);
+        }
+        let count = cut.count(16)?;
+        let mut series = Vec::with_capacity(count);
+        let mut first_row = 0;
+        for _ in 0..count {
+            let next = cut_series(cut, first_row, about.tier)?;
+            first_row = next.first_row.checked_add(next.rows)?;
+            series.push(next);
+        }
+        Some(Self {
+            about,
+            series,
+            groups,
+        })
+    }
+
+    fn check(&self, data_end: u64) -> Result<(), &'static str> {
+        let rows: u64 = self.groups.iter().map(|g| u64::from(g.rows)).sum();
+        if rows != self.rows() {
+            return Err("counts other rows by series than by row group");
+        }
+        for group in &self.groups {
+            if group.rows == 0 || group.rows as usize > GROUP_ROWS_MAX {
+                return Err("lists a row group of a wrong size");
+            }
+            let fits = |chunk: &Chunk| {
+                let end = chunk.offset.checked_add(u64::from(chunk.length));
+                chunk.offset >= 4 && end.is_some_and(|end| end <= data_end)
+            };
+            if !group.chunks.iter().all(fits) {
+                return Err("lists a column chunk that is outside of the file");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tail {
+    /// The last [`TAIL_BYTES`] before the footer; `at` is where they are.
+    pub fn decode(path: &Path, tail: &[u8; TAIL_BYTES], at: u64) -> Result<Self, ArchiveError> {
+        if &tail[20..] != MAGIC {
+            let reason =
+                "it has no index of barograph: another program wrote it, or it is cut short";
+            return Err(corrupt(path, reason, at));
+        }
+        let word = |i: usize| {
+            let bytes = [tail[i], tail[i + 1], tail[i + 2], tail[i + 3]];
+            u32::from_le_bytes(bytes)
+        };
+        if crc32fast::hash(&tail[..16]) != word(16) {
+            return Err(corrupt(path, "the end of its index is damaged", at));
+        }
+        if word(12) > FORMAT {
+            return Err(ArchiveError::Newer {
+                path: path.to_owned(),
+                found: word(12),
+                known: FORMAT,
+            });
+        }
+        let (bytes, plain_bytes) = (word(0) as usize, word(4) as usize);
+        if plain_bytes > INDEX_BYTES_MAX || bytes as u64 > at {
+            return Err(corrupt(path, "its index is too large", at));
+        }
+        Ok(Self {
+            bytes,
+            plain_bytes,
+            crc32: word(8),
+        })
+    }
+}
+
+fn put_series(out: &mut Vec<u8>, series: &IndexSeries) {
+    let descriptor = &series.descriptor;
+    out.extend_from_slice(&series.id.0);
+    put_bytes(out, descriptor.name.as_str().as_bytes());
+    put_u64(out, descriptor.labels.iter().len() as u64);
+    for (name, value) in descriptor.labels.iter() {
+        put_bytes(out, name.as_bytes());
+        put_bytes(out, value.as_bytes());
+    }
+    put_bytes(out, descriptor.unit.as_str().as_bytes());
+    put_bytes(out, descriptor.help.as_bytes());
+    out.push(descriptor.value_type as u8);
+    out.push(descriptor.kind as u8);
+    put_u64(out, series.rows);
+    put_i64(out, series.span.from);
+    put_i64(out, series.span.to);
+    let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+    out.push(
+        flag(series.exact, EXACT) | flag(series.errors, ERRORS) | flag(series.backwards, BACKWARDS),
+    );
+    out.push(series.quality.map_or(MIXED, |quality| quality as u8));
+    put_u64(out, series.lives.len() as u64);
+    for life in &series.lives {
+        put_i64(out, life.life);
+        put_u64(out, life.rows);
+        put_u64(out, life.first);
+        put_u64(out, life.last);
+    }
+}
+
+fn cut_group(cut: &mut Cut<'_>, columns: usize) -> Option<Group> {
+    let rows = u32::try_from(cut.u64()?).ok()?;
+    let mut chunks = Vec::with_capacity(columns);
+    for _ in 0..columns {
+        chunks.push(Chunk {
+            offset: cut.u64()?,
+            length: u32::try_from(cut.u64()?).ok()?,
+            crc32: cut.u32()?,
+        });
+    }
+    Some(Group { rows, chunks })
+}
+
+fn cut_series(cut: &mut Cut<'_>, first_row: u64, tier: Tier) -> Option<IndexSeries> {
+    let id = SeriesId(cut.take(16)?.try_into().ok()?);
+    let descriptor = cut_descriptor(cut)?;
+    let rows = cut.u64()?;
+    let span = Span {
+        from: cut.i64()?,
+        to: cut.i64()?,
+    };
+    let flags = cut.u8()?;
+    let quality = match cut.u8()? {
+        MIXED => None,
+        code => Some(Quality::from_u8(code)?),
+    };
+    let count = cut.count(4)?;
+    let mut lives = Vec::with_capacity(count);
+    for _ in 0..count {
+        lives.push(cut_life(cut)?);
+    }
+    let of_lives = lives
+        .iter()
+        .try_fold(0u64, |sum, life: &Life| sum.checked_add(life.rows));
+    let adds_up = (tier != Tier::Raw && lives.is_empty()) || of_lives == Some(rows);
+    (adds_up && rows > 0 && span.from <= span.to).then(|| IndexSeries {
+        id,
+        descriptor: Arc::new(descriptor),
+        first_row,
+        rows,
+        span,
+        lives,
+        exact: flags & EXACT != 0,
+        errors: flags & ERRORS != 0,
+        quality,
+        backwards: flags & BACKWARDS != 0,
+    })
+}
+
+fn cut_life(cut: &mut Cut<'_>) -> Option<Life> {
+    let life = Life {
+        life: cut.i64()?,
+        rows: cut.u64()?,
+        first: cut.u64()?,
+        last: cut.u64()?,
+    };
+    let between = life.last.checked_sub(life.first)?;
+    (life.rows > 0 && between >= life.rows - 1).then_some(life)
+}
+
+fn cut_descriptor(cut: &mut Cut<'_>) -> Option<Descriptor> {
+    let name = Name::new(cut.text()?).ok()?;
+    let count = cut.count(2)?;
+    let mut labels = Vec::with_capacity(count);
+    for _ in 0..count {
+        labels.push((cut.text()?, cut.text()?));
+    }
+    Some(Descriptor {
+        name,
+        labels: Labels::new(labels).ok()?,
+        unit: Unit::new(cut.text()?).ok()?,
+        help: cut.text()?.to_owned(),
+        value_type: ValueType::from_u8(cut.u8()?)?,
+        kind: Kind::from_u8(cut.u8()?)?,
+    })
+}

@@ -1,0 +1,62 @@
+//! Which rows of which row groups are wanted: told by the index, before a byte of them is read.
+
+use std::ops::Range;
+
+use barograph_model::Span;
+
+use super::CHUNK_ROWS_MAX;
+use super::index::{Index, IndexSeries};
+
+/// Rows one after another of one series and life in one row group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Index into the index's series.
+    pub series: usize,
+    /// Index into its lives; 0 in tiers.
+    pub life: usize,
+    /// Rows of that life before these.
+    pub before: u64,
+    /// Rows of the row group.
+    pub rows: Range<usize>,
+}
+
+/// The pieces of each row group, in order; a piece has at most [`CHUNK_ROWS_MAX`] rows.
+pub(crate) fn plan(
+    index: &Index,
+    span: Span,
+    wanted: &dyn Fn(usize, &IndexSeries) -> bool,
+) -> Vec<Vec<Piece>> {
+    let mut plan = vec![Vec::new(); index.groups.len()];
+    let mut start = 0;
+    let mut group = 0;
+    for (at, series) in index.series.iter().enumerate() {
+        if !series.span.meets(&span) || !wanted(at, series) {
+            continue;
+        }
+        let mut row = series.first_row;
+        let lives = series.lives.iter().map(|life| life.rows);
+        let whole = series.lives.is_empty().then_some(series.rows);
+        for (life, rows) in lives.chain(whole).enumerate() {
+            let mut before = 0;
+            while before < rows {
+                // The index was checked: its groups have as many rows as its series.
+                while row >= start + u64::from(index.groups[group].rows) {
+                    start += u64::from(index.groups[group].rows);
+                    group += 1;
+                }
+                let from = (row - start) as usize;
+                let room = index.groups[group].rows as usize - from;
+                let now = (rows - before).min(room.min(CHUNK_ROWS_MAX) as u64);
+                plan[group].push(Piece {
+                    series: at,
+                    life,
+                    before,
+                    rows: from..from + now as usize,
+                });
+                before += now;
+                row += now;
+            }
+        }
+    }
+    plan
+}

@@ -1,0 +1,284 @@
+//! A Parquet file being read: by series, with only their rows decoded.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use barograph_model::{Buckets, Columns, Span};
+use bytes::Bytes;
+
+use super::group::{Numbered, SampleGroup, TierGroup};
+use super::index::{Chunk, Index, IndexSeries, TAIL_BYTES, Tail};
+use super::plan::{Piece, plan};
+use super::{corrupt, io_error};
+use crate::{ArchiveError, Tier};
+
+/// What a Parquet file begins and ends with.
+const MAGIC: &[u8; 4] = b"PAR1";
+/// Parquet's end: the footer's length and the magic.
+const END_BYTES: u64 = 8;
+/// Most bytes of a column chunk: its rows are bounded, and a text is at most a few hundred bytes.
+const CHUNK_BYTES_MAX: u32 = 64 << 20;
+
+/// A Parquet file of the archive. It is held open: when it is unlinked, reading goes on.
+#[derive(Debug)]
+pub struct ParquetPart {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    tail: Tail,
+    /// Where the index begins: before it are the rows.
+    data_end: u64,
+    index: Mutex<Option<Arc<Index>>>,
+}
+
+impl ParquetPart {
+    /// Opens a file and finds its index, which is not read yet.
+    pub fn open(path: &Path) -> Result<Self, ArchiveError> {
+        let file = File::open(path).map_err(|e| io_error("open", path, e))?;
+        Self::from_file(path, file)
+    }
+
+    /// The same of a file that is open already and may be unlinked by now.
+    pub fn from_file(path: &Path, file: File) -> Result<Self, ArchiveError> {
+        let meta = file.metadata().map_err(|e| io_error("read", path, e))?;
+        let bytes = meta.len();
+        let short = || corrupt(path, "it is too short for a Parquet file", bytes);
+        let mut end = [0; END_BYTES as usize];
+        let end_at = bytes.checked_sub(END_BYTES).ok_or_else(short)?;
+        read_at(&file, path, &mut end, end_at)?;
+        if &end[4..] != MAGIC {
+            let reason = "it does not end as Parquet does: it is cut short or something else";
+            return Err(corrupt(path, reason, end_at));
+        }
+        let footer = u32::from_le_bytes([end[0], end[1], end[2], end[3]]);
+        let before = u64::from(footer) + TAIL_BYTES as u64;
+        let tail_at = end_at.checked_sub(before).ok_or_else(short)?;
+        let mut tail = [0; TAIL_BYTES];
+        read_at(&file, path, &mut tail, tail_at)?;
+        let tail = Tail::decode(path, &tail, tail_at)?;
+        let data_end = tail_at.checked_sub(tail.bytes as u64).ok_or_else(short)?;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            bytes,
+            tail,
+            data_end,
+            index: Mutex::new(None),
+        })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What is in it: read and checked at the first call, then kept until [`Self::forget_index`].
+    pub fn index(&self) -> Result<Arc<Index>, ArchiveError> {
+        let mut kept = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = &*kept {
+            return Ok(Arc::clone(index));
+        }
+        let mut bytes = vec![0; self.tail.bytes];
+        read_at(&self.file, &self.path, &mut bytes, self.data_end)?;
+        let index = Index::decode(&self.path, self.tail, &bytes, self.data_end)?;
+        let index = Arc::new(index);
+        *kept = Some(Arc::clone(&index));
+        Ok(index)
+    }
+
+    /// Lets go of the index, which is the larger part of what an open file takes.
+    pub fn forget_index(&self) {
+        *self.index.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Hands on the samples of the wanted series within the span, in order of the file: index of the series,
+    /// life, samples. Only the row groups, columns and pages that have them are decoded.
+    pub fn read(
+        &self,
+        wanted: &dyn Fn(&IndexSeries) -> bool,
+        span: Span,
+        cancel: &AtomicBool,
+        each: &mut dyn FnMut(usize, i64, Columns) -> Result<(), ArchiveError>,
+    ) -> Result<(), ArchiveError> {
+        let index = self.index_of(true)?;
+        let mut numbered = Numbered::default();
+        for (at, pieces) in self.plan(&index, wanted, span) {
+            let mut group = SampleGroup::new(self, &index, at);
+            for piece in pieces {
+                if cancel.load(Ordering::Relaxed) {
+                    return Err(ArchiveError::Cancelled);
+                }
+                let mut columns = group.columns(&piece, &mut numbered)?;
+                let series = &index.series[piece.series];
+                if !holds(span, series.span) {
+                    columns = cut_columns(columns, span);
+                }
+                if !columns.is_empty() {
+                    each(piece.series, series.lives[piece.life].life, columns)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands on the buckets of the wanted series that meet the span, in order of the file: index of the
+    /// series, buckets.
+    pub fn read_buckets(
+        &self,
+        wanted: &dyn Fn(&IndexSeries) -> bool,
+        span: Span,
+        cancel: &AtomicBool,
+        each: &mut dyn FnMut(usize, Buckets) -> Result<(), ArchiveError>,
+    ) -> Result<(), ArchiveError> {
+        let index = self.index_of(false)?;
+        let step_ns = index.about.tier.step_ns().unwrap_or(1);
+        for (at, pieces) in self.plan(&index, wanted, span) {
+            let mut group = TierGroup::new(self, &index, at);
+            for piece in pieces {
+                if cancel.load(Ordering::Relaxed) {
+                    return Err(ArchiveError::Cancelled);
+                }
+                let mut buckets = group.buckets(&piece)?;
+                if !holds(span, index.series[piece.series].span) {
+                    buckets = cut_buckets(buckets, step_ns, span);
+                }
+                if !buckets.is_empty() {
+                    each(piece.series, buckets)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The index, of a raw file or of a tier.
+    fn index_of(&self, raw: bool) -> Result<Arc<Index>, ArchiveError> {
+        let index = self.index()?;
+        if (index.about.tier == Tier::Raw) == raw {
+            return Ok(index);
+        }
+        let reason = format!("it is of the tier {}", index.about.tier.as_str());
+        Err(corrupt(&self.path, reason, self.data_end))
+    }
+
+    fn plan(
+        &self,
+        index: &Index,
+        wanted: &dyn Fn(&IndexSeries) -> bool,
+        span: Span,
+    ) -> Vec<(usize, Vec<Piece>)> {
+        let pieces = plan(index, span, &|_, series| wanted(series));
+        let pieces = pieces.into_iter().enumerate();
+        pieces.filter(|(_, pieces)| !pieces.is_empty()).collect()
+    }
+
+    /// The bytes of a column chunk, checked.
+    pub(super) fn chunk(&self, chunk: &Chunk) -> Result<Bytes, ArchiveError> {
+        if chunk.length > CHUNK_BYTES_MAX {
+            return Err(corrupt(&self.path, "a column is too large", chunk.offset));
+        }
+        let mut bytes = vec![0; chunk.length as usize];
+        read_at(&self.file, &self.path, &mut bytes, chunk.offset)?;
+        if crc32fast::hash(&bytes) != chunk.crc32 {
+            let reason = "a column does not match its checksum";
+            return Err(corrupt(&self.path, reason, chunk.offset));
+        }
+        Ok(bytes.into())
+    }
+
+    /// Reads all of the file and checks it against the index: checksums of all columns, and every row.
+    /// Returns the rows.
+    pub fn check(&self) -> Result<u64, ArchiveError> {
+        let index = self.index()?;
+        for group in &index.groups {
+            for chunk in &group.chunks {
+                self.chunk(chunk)?;
+            }
+        }
+        let cancel = AtomicBool::new(false);
+        let mut rows = 0;
+        if index.about.tier == Tier::Raw {
+            self.read(&|_| true, Span::ALL, &cancel, &mut |_, _, columns| {
+                rows += columns.len() as u64;
+                Ok(())
+            })?;
+        } else {
+            self.read_buckets(&|_| true, Span::ALL, &cancel, &mut |_, buckets| {
+                rows += buckets.len() as u64;
+                Ok(())
+            })?;
+        }
+        Ok(rows)
+    }
+}
+
+fn read_at(file: &File, path: &Path, bytes: &mut [u8], at: u64) -> Result<(), ArchiveError> {
+    match file.read_exact_at(bytes, at) {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            Err(corrupt(path, "it was cut short while it was open", at))
+        }
+        result => result.map_err(|e| io_error("read", path, e)),
+    }
+}
+
+/// Whether all of `inner` is in `outer`.
+fn holds(outer: Span, inner: Span) -> bool {
+    outer.holds(inner.from) && outer.holds(inner.to)
+}
+
+/// The samples within the span.
+fn cut_columns(columns: Columns, span: Span) -> Columns {
+    let keep: Vec<bool> = columns.ts.iter().map(|ts| span.holds(*ts)).collect();
+    if keep.iter().all(|keep| *keep) {
+        return columns;
+    }
+    Columns {
+        numbers: kept(&columns.numbers, &keep),
+        ts: kept(&columns.ts, &keep),
+        values: kept_values(&columns.values, &keep),
+        quality: kept(&columns.quality, &keep),
+        error: kept(&columns.error, &keep),
+    }
+}
+
+/// The buckets that meet the span.
+fn cut_buckets(buckets: Buckets, step_ns: i64, span: Span) -> Buckets {
+    let meets = |from: i64| {
+        let to = from.saturating_add(step_ns - 1);
+        Span { from, to }.meets(&span)
+    };
+    let keep: Vec<bool> = buckets.ts.iter().map(|from| meets(*from)).collect();
+    if keep.iter().all(|keep| *keep) {
+        return buckets;
+    }
+    Buckets {
+        ts: kept(&buckets.ts, &keep),
+        count: kept(&buckets.count, &keep),
+        min: kept_values(&buckets.min, &keep),
+        max: kept_values(&buckets.max, &keep),
+        mean: kept(&buckets.mean, &keep),
+        last: kept_values(&buckets.last, &keep),
+    }
+}
+
+fn kept<T: Clone>(all: &[T], keep: &[bool]) -> Vec<T> {
+    let kept = all.iter().zip(keep).filter(|(_, keep)| **keep);
+    kept.map(|(v, _)| v.clone()).collect()
+}
+
+fn kept_values(values: &barograph_model::Values, keep: &[bool]) -> barograph_model::Values {
+    use barograph_model::Values;
+    match values {
+        Values::Int(v) => Values::Int(kept(v, keep)),
+        Values::Float(v) => Values::Float(kept(v, keep)),
+        Values::Bool(v) => Values::Bool(kept(v, keep)),
+        Values::Text(v) => Values::Text(kept(v, keep)),
+    }
+}

@@ -1,0 +1,149 @@
+//! Rows that wait for their row group: plain columns, with runs for what does not change.
+//!
+//! It stands alone because raw files and tiers share what is hard about it: numbers that a double
+//! rounds, and values that are not there.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ::parquet::data_type::ByteArray;
+use barograph_model::{Descriptor, Labels, Values};
+
+/// Whether a double rounds this integer: then its column has the nearest, and `exact` the truth.
+fn rounded(v: i64) -> bool {
+    v.unsigned_abs() > 1 << 53 && v as f64 as i128 != i128::from(v)
+}
+
+/// A column of numbers and its companion of those that doubles round.
+#[derive(Default)]
+pub(super) struct NumberColumn {
+    pub values: Vec<f64>,
+    /// By row of the row group.
+    pub exact: Vec<(u32, i64)>,
+}
+
+impl NumberColumn {
+    /// Appends numbers, the first of them for row `row`; texts have none. Whether all fit a double.
+    pub fn extend(&mut self, row: usize, values: &Values, range: Range<usize>) -> bool {
+        let before = self.exact.len();
+        match values {
+            Values::Int(v) => {
+                let v = &v[range];
+                self.values.extend(v.iter().map(|v| *v as f64));
+                let rounded = v.iter().enumerate().filter(|(_, v)| rounded(**v));
+                self.exact
+                    .extend(rounded.map(|(at, v)| ((row + at) as u32, *v)));
+            }
+            Values::Float(v) => self.values.extend_from_slice(&v[range]),
+            Values::Bool(v) => self
+                .values
+                .extend(v[range].iter().map(|v| f64::from(u8::from(*v)))),
+            Values::Text(_) => {}
+        }
+        self.exact.len() == before
+    }
+
+    pub fn clear(&mut self) {
+        self.values.clear();
+        self.exact.clear();
+    }
+
+    /// The rounded ones as a column: what is there, and where.
+    pub fn exact_column(&self, rows: usize) -> (Vec<i64>, Vec<i16>) {
+        let mut there = vec![0; rows];
+        for (row, _) in &self.exact {
+            there[*row as usize] = 1;
+        }
+        (self.exact.iter().map(|(_, v)| *v).collect(), there)
+    }
+}
+
+/// A column of texts.
+#[derive(Default)]
+pub(super) struct TextColumn {
+    pub values: Vec<ByteArray>,
+    /// Bytes of texts that are kept, each once while it repeats.
+    pub bytes: usize,
+}
+
+impl TextColumn {
+    pub fn extend(&mut self, texts: &[Arc<str>]) {
+        for text in texts {
+            match self.values.last() {
+                Some(last) if last.data() == text.as_bytes() => self.values.push(last.clone()),
+                _ => {
+                    self.bytes += text.len();
+                    self.values.push(ByteArray::from(text.as_bytes().to_vec()));
+                }
+            }
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.values.clear();
+        self.bytes = 0;
+    }
+}
+
+/// Rows one after another of one series and life.
+#[derive(Clone)]
+pub(super) struct Run {
+    /// Name, labels and unit, as their columns have them.
+    pub words: Arc<[ByteArray; 3]>,
+    pub text: bool,
+    pub life: i64,
+    pub rows: usize,
+}
+
+/// Name, labels and unit of a series as columns have them.
+pub(super) fn words(descriptor: &Descriptor) -> Arc<[ByteArray; 3]> {
+    let bytes = |text: &str| ByteArray::from(text.as_bytes().to_vec());
+    Arc::new([
+        bytes(descriptor.name.as_str()),
+        bytes(&labels_json(&descriptor.labels)),
+        bytes(descriptor.unit.as_str()),
+    ])
+}
+
+/// The labels as a JSON object, as in the table `streams`.
+fn labels_json(labels: &Labels) -> String {
+    let pairs = labels.iter().map(|(n, v)| (n.to_owned(), v.into()));
+    serde_json::Value::Object(pairs.collect()).to_string()
+}
+
+/// One of the words for each run.
+pub(super) fn word_runs(runs: &[Run], word: usize) -> impl Iterator<Item = (usize, ByteArray)> {
+    runs.iter()
+        .map(move |run| (run.rows, run.words[word].clone()))
+}
+
+/// For each row whether it is a number (1) or a text (0), and the contrary.
+pub(super) fn numbers_and_texts(runs: &[Run]) -> (Vec<i16>, Vec<i16>) {
+    let (mut numbers, mut texts) = (Vec::new(), Vec::new());
+    for run in runs {
+        numbers.resize(numbers.len() + run.rows, i16::from(!run.text));
+        texts.resize(texts.len() + run.rows, i16::from(run.text));
+    }
+    (numbers, texts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_double_rounds() {
+        let two53 = 1 << 53;
+        for (v, expect) in [
+            (0, false),
+            (two53, false),
+            (two53 + 1, true),
+            (-two53 - 1, true),
+            (1 << 60, false),
+            (i64::MAX, true),
+            (i64::MIN, false),
+        ] {
+            assert_eq!(rounded(v), expect, "{v}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What a start finds: takes the lock, cuts torn tails, and counts what was lost.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::log::{HEADER_BYTES, Kept};
+use crate::{ArchiveError, Layout, LogPart, Losses, Storage};
+
+/// What the log segments of earlier runs hold.
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    /// They, oldest first.
+    pub kept: VecDeque<Kept>,
+    /// What they say was lost.
+    pub losses: Losses,
+    /// What is lost with this start, and written nowhere yet.
+    pub lost_now: Losses,
+    /// The sequence of the next segment.
+    pub next: u64,
+}
+
+/// Makes the directories and takes the lock, which is held for as long as the file is open.
+pub(crate) fn occupy(layout: &Layout, storage: &dyn Storage) -> Result<File, ArchiveError> {
+    for dir in [layout.node_dir(), layout.log_dir(), layout.tmp_dir()] {
+        let made = storage.make_dir(&dir);
+        made.map_err(|source| io_error("make", &dir, source))?;
+    }
+    let path = layout.lock();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let file = options
+        .mode(0o644)
+        .open(&path)
+        .map_err(|source| io_error("open", &path, source))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Err(ArchiveError::Occupied { path }),
+        Err(errno) => return Err(io_error("lock", &path, errno.into())),
+    }
+    // A durable sample is in a file whose name must survive as well, and so must the directories'.
+    let node_dir = layout.node_dir();
+    let below_root = node_dir.ancestors().take_while(|dir| *dir != layout.root());
+    for dir in below_root.chain([layout.root()]) {
+        let synced = storage.sync_dir(dir);
+        synced.map_err(|source| io_error("sync", dir, source))?;
+    }
+    Ok(file)
+}
+
+/// Empties what was being made when the last run ended.
+pub(crate) fn empty_tmp(layout: &Layout, storage: &dyn Storage) -> Result<(), ArchiveError> {
+    let dir = layout.tmp_dir();
+    let left = storage.list(&dir);
+    for path in left.map_err(|source| io_error("list", &dir, source))? {
+        let gone = storage.unlink(&path);
+        gone.map_err(|source| io_error("remove", &path, source))?;
+    }
+    Ok(())
+}
+
+/// Reads every segment beyond `sealed`, cuts what is torn, and removes those that are sealed.
+pub(crate) fn logs(
+    layout: &Layout,
+    storage: &dyn Storage,
+    sealed: u64,
+) -> Result<Recovered, ArchiveError> {
+    let dir = layout.log_dir();
+    let mut found = Recovered {
+        next: sealed + 1,
+        ..Recovered::default()
+    };
+    let listed = storage.list(&dir);
+    let listed = listed.map_err(|source| io_error("list", &dir, source))?;
+    let mut sequences: Vec<u64> = listed.iter().filter_map(|path| sequence_of(path)).collect();
+    sequences.sort_unstable();
+    for sequence in sequences {
+        let path = layout.log(sequence);
+        found.next = found.next.max(sequence.saturating_add(1));
+        if sequence <= sealed {
+            let gone = storage.unlink(&path);
+            gone.map_err(|source| io_error("remove", &path, source))?;
+        } else {
+            found.take(storage, sequence, &path)?;
+        }
+    }
+    found.losses.add(&found.lost_now);
+    Ok(found)
+}
+
+impl Recovered {
+    fn take(
+        &mut self,
+        storage: &dyn Storage,
+        sequence: u64,
+        path: &Path,
+    ) -> Result<(), ArchiveError> {
+        let mut part = match LogPart::open(path) {
+            Ok(part) if part.sequence() == sequence => part,
+            Ok(_) => return self.set_aside(storage, path, "it is another's copy"),
+            Err(ArchiveError::Corrupt { reason, .. }) => {
+                return self.set_aside(storage, path, &reason);
+            }
+            Err(error) => return Err(error),
+        };
+        let torn = part.length()?.saturating_sub(part.bytes());
+        if torn > 0 {
+            let why = part.damage()?.unwrap_or("it is torn");
+            tracing::warn!(path = %path.display(), at = part.bytes(), torn, why, "a log segment's tail is cut");
+            let cut = storage.truncate(path, part.bytes());
+            cut.map_err(|source| io_error("cut", path, source))?;
+            self.lost_now.torn_bytes += torn;
+        }
+        self.losses.add(part.losses());
+        self.kept.push_back(Kept {
+            sequence,
+            bytes: part.bytes(),
+            rows: part.rows(),
+            span: part.span(),
+        });
+        Ok(())
+    }
+
+    /// A file whose header is no header: one that was just being made goes, another is kept for
+    /// people to look at, under a name that nobody takes for a segment.
+    fn set_aside(
+        &mut self,
+        storage: &dyn Storage,
+        path: &Path,
+        why: &str,
+    ) -> Result<(), ArchiveError> {
+        let bytes = path.metadata().map_or(0, |metadata| metadata.len());
+        tracing::warn!(path = %path.display(), why, bytes, "a log segment cannot be read");
+        if bytes <= HEADER_BYTES as u64 {
+            self.lost_now.torn_bytes += bytes;
+            let gone = storage.unlink(path);
+            return gone.map_err(|source| io_error("remove", path, source));
+        }
+        self.lost_now.corrupt_files += 1;
+        let aside = path.with_extension("corrupt");
+        let renamed = storage.rename(path, &aside);
+        renamed.map_err(|source| io_error("rename", path, source))
+    }
+}
+
+/// The sequence in a segment's name.
+pub(crate) fn sequence_of(path: &Path) -> Option<u64> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".log")?;
+    let digits = name.len() >= 16 && name.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| name.parse().ok())?
+}
+
+fn io_error(what: &'static str, path: &Path, source: io::Error) -> ArchiveError {
+    ArchiveError::Io {
+        what,
+        path: path.to_owned(),
+        source,
+    }
+}

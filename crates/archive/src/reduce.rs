@@ -1,0 +1,337 @@
+//! Buckets of a view: from tiers where they fit, from samples where they do not.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use barograph_model::{Buckets, SeriesId, Span};
+
+use crate::aggregate::{Ask, Fold, aggregate};
+use crate::log::LogPart;
+use crate::manifest::union;
+use crate::parquet::{Index, ParquetPart};
+use crate::scan::wanted_of;
+use crate::sets::{OpenSet, Sets};
+use crate::snapshot::Node;
+use crate::{ArchiveError, Tier, View};
+
+/// Hours whose files are open together: enough for every thread to have a row group.
+const HOURS_AT_ONCE: usize = 32;
+
+/// What is wanted; see [`View::buckets`].
+pub(crate) struct Request<'a> {
+    pub(crate) wanted: &'a [usize],
+    pub(crate) span: Span,
+    pub(crate) step_ns: i64,
+    pub(crate) threads: usize,
+    pub(crate) cancel: &'a AtomicBool,
+}
+
+/// By place in the series of the view.
+type Folds = BTreeMap<usize, Fold>;
+
+pub(crate) fn buckets(
+    view: &View,
+    ask: &Request<'_>,
+) -> Result<BTreeMap<usize, Buckets>, ArchiveError> {
+    let mut folds = Folds::new();
+    for chunk in view.memory.iter().filter(|c| ask.wanted.contains(&c.series)) {
+        let value_type = chunk.columns.values.value_type();
+        let fold = folds.entry(chunk.series);
+        let fold = fold.or_insert_with(|| Fold::new(value_type, ask.step_ns));
+        fold.add(&chunk.columns, ask.span);
+    }
+    for node in &view.nodes {
+        let wanted = wanted_of(view, node, ask.wanted);
+        if wanted.is_empty() {
+            continue;
+        }
+        sealed(view, node, &wanted, ask, &mut folds)?;
+        logs(node, &wanted, ask, &mut folds)?;
+    }
+    let buckets = folds.into_iter().map(|(place, fold)| (place, fold.finish()));
+    Ok(buckets.filter(|(_, buckets)| !buckets.is_empty()).collect())
+}
+
+fn sealed(
+    view: &View,
+    node: &Node,
+    wanted: &HashMap<SeriesId, usize>,
+    ask: &Request<'_>,
+    folds: &mut Folds,
+) -> Result<(), ArchiveError> {
+    let parts = node.sealed.manifest.parts.values();
+    let Some(known) = parts.map(|part| part.span).reduce(union) else {
+        return Ok(());
+    };
+    for (span, level) in sections(ask.span, known, ask.step_ns) {
+        let hours = Sets::of(&node.sealed.manifest, &|sets| sets.meets(span));
+        for hours in hours.chunks(HOURS_AT_ONCE) {
+            let mut open = Vec::new();
+            for sets in hours {
+                open.extend(sets.open(node, &view.handles, &|there| choose(there, level))?);
+            }
+            read(node, &open, wanted, span, ask, folds)?;
+        }
+    }
+    Ok(())
+}
+
+/// Folds what is open, in order.
+fn read(
+    node: &Node,
+    open: &[OpenSet],
+    wanted: &HashMap<SeriesId, usize>,
+    span: Span,
+    ask: &Request<'_>,
+    folds: &mut Folds,
+) -> Result<(), ArchiveError> {
+    let mut parts: Vec<&ParquetPart> = Vec::new();
+    // What each part is not asked for: its set's first choice has it.
+    let mut without: Vec<Option<Arc<Index>>> = Vec::new();
+    for set in open {
+        if set.beyond {
+            read_beyond(node, set, wanted, span, ask, folds)?;
+            continue;
+        }
+        let first = set.parts.first().filter(|_| set.parts.len() > 1);
+        let first = first.map(|(_, part)| part.index()).transpose()?;
+        for (at, (_, part)) in set.parts.iter().enumerate() {
+            parts.push(part);
+            without.push(first.clone().filter(|_| at > 0));
+        }
+    }
+    let known: Vec<Option<std::collections::HashSet<SeriesId>>> = without
+        .iter()
+        .map(|index| {
+            let index = index.as_ref()?;
+            Some(index.series.iter().map(|series| series.id).collect())
+        })
+        .collect();
+    let request = Ask {
+        span,
+        step_ns: ask.step_ns,
+        threads: ask.threads,
+        cancel: ask.cancel,
+    };
+    let of = |part: usize, series: &crate::parquet::IndexSeries| {
+        let elsewhere = known[part].as_ref();
+        let elsewhere = elsewhere.is_some_and(|known| known.contains(&series.id));
+        wanted.get(&series.id).copied().filter(|_| !elsewhere)
+    };
+    merge(folds, aggregate(&parts, &of, &request)?);
+    Ok(())
+}
+
+/// Samples of a file that was merged, since the view was taken, with what the view reads from the log.
+fn read_beyond(
+    node: &Node,
+    set: &OpenSet,
+    wanted: &HashMap<SeriesId, usize>,
+    span: Span,
+    ask: &Request<'_>,
+    folds: &mut Folds,
+) -> Result<(), ArchiveError> {
+    for (_, part) in &set.parts {
+        let index = part.index()?;
+        part.read(
+            &|series| wanted.contains_key(&series.id),
+            span,
+            ask.cancel,
+            &mut |at, life, mut columns| {
+                let series = &index.series[at];
+                node.cut_beyond(series.id, life, &mut columns);
+                if let Some(place) = wanted.get(&series.id) {
+                    let value_type = series.descriptor.value_type;
+                    let fold = folds.entry(*place);
+                    let fold = fold.or_insert_with(|| Fold::new(value_type, ask.step_ns));
+                    fold.add(&columns, span);
+                }
+                Ok(())
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// Folds the log segments: a thread has one at a time, since each is read from its beginning on.
+fn logs(
+    node: &Node,
+    wanted: &HashMap<SeriesId, usize>,
+    ask: &Request<'_>,
+    folds: &mut Folds,
+) -> Result<(), ArchiveError> {
+    let logs: Vec<&Arc<LogPart>> = node
+        .logs
+        .iter()
+        .filter(|log| log.span().meets(&ask.span))
+        .collect();
+    for batch in logs.chunks(ask.threads) {
+        let done: Vec<Result<Folds, ArchiveError>> = std::thread::scope(|scope| {
+            let readers: Vec<_> = batch
+                .iter()
+                .map(|log| scope.spawn(|| read_log(log, wanted, ask)))
+                .collect();
+            let done = readers.into_iter().map(|reader| {
+                let done = reader.join();
+                done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            done.collect()
+        });
+        for of_log in done {
+            merge(folds, of_log?);
+        }
+    }
+    Ok(())
+}
+
+fn read_log(
+    log: &LogPart,
+    wanted: &HashMap<SeriesId, usize>,
+    ask: &Request<'_>,
+) -> Result<Folds, ArchiveError> {
+    let mut folds = Folds::new();
+    log.read(
+        &|series| wanted.contains_key(&series.id),
+        ask.span,
+        ask.cancel,
+        &mut |at, columns| {
+            let series = &log.series()[at];
+            if let Some(place) = wanted.get(&series.id) {
+                let value_type = series.descriptor.value_type;
+                let fold = folds.entry(*place);
+                let fold = fold.or_insert_with(|| Fold::new(value_type, ask.step_ns));
+                fold.add(&columns, ask.span);
+            }
+            Ok(())
+        },
+    )?;
+    Ok(folds)
+}
+
+/// Adds what came later.
+fn merge(folds: &mut Folds, later: Folds) {
+    for (place, fold) in later {
+        match folds.get_mut(&place) {
+            Some(earlier) => earlier.merge(fold),
+            None => {
+                folds.insert(place, fold);
+            }
+        }
+    }
+}
+
+/// The tier that is read of a set: the wanted one, else the coarsest that is finer, else, where retention
+/// has taken those, the finest that is coarser. Seconds are not there of every series: for the others the
+/// next.
+fn choose(there: &dyn Fn(Tier) -> bool, level: Tier) -> (Tier, Option<Tier>) {
+    let finer = Tier::ALL.into_iter().rev().filter(|tier| *tier <= level);
+    let coarser = Tier::ALL.into_iter().filter(|tier| *tier > level);
+    let mut found = finer.chain(coarser).filter(|tier| there(*tier));
+    match (found.next(), found.next()) {
+        (Some(Tier::Second), next) => (Tier::Second, next),
+        (first, _) => (first.unwrap_or(Tier::Raw), None),
+    }
+}
+
+/// The span in pieces, in order of time, each with the coarsest tier whose buckets fit into the step and do
+/// not cross its ends. Ends beyond what is known cut nothing.
+fn sections(span: Span, known: Span, step_ns: i64) -> Vec<(Span, Tier)> {
+    const HOUR_NS: i64 = crate::compose::HOUR_NS;
+    let from = match span.from <= known.from {
+        true => known.from.saturating_sub(known.from.rem_euclid(HOUR_NS)),
+        false => span.from,
+    };
+    let to = match span.to >= known.to {
+        true => {
+            let start = known.to.saturating_sub(known.to.rem_euclid(HOUR_NS));
+            start.saturating_add(HOUR_NS - 1)
+        }
+        false => span.to,
+    };
+    let fitting = |tier: &Tier| tier.step_ns().is_some_and(|of_tier| step_ns % of_tier == 0);
+    let tiers: Vec<Tier> = Tier::ALL.into_iter().rev().filter(fitting).collect();
+    let mut sections = Vec::new();
+    if from <= to {
+        cut(Span { from, to }, &tiers, &mut sections);
+    }
+    sections
+}
+
+/// Whole buckets of the first tier, and what is left before and after them from the others.
+fn cut(span: Span, tiers: &[Tier], sections: &mut Vec<(Span, Tier)>) {
+    let Some((tier, finer)) = tiers.split_first() else {
+        sections.push((span, Tier::Raw));
+        return;
+    };
+    let step_ns = tier.step_ns().unwrap_or(1);
+    let after = span.from.saturating_sub(1);
+    let from = after.saturating_sub(after.rem_euclid(step_ns)).saturating_add(step_ns);
+    let end = span.to.saturating_add(1);
+    let to = end.saturating_sub(end.rem_euclid(step_ns)).saturating_sub(1);
+    if from > to {
+        cut(span, finer, sections);
+        return;
+    }
+    if span.from < from {
+        let to = from - 1;
+        cut(Span { to, ..span }, finer, sections);
+    }
+    sections.push((Span { from, to }, *tier));
+    if to < span.to {
+        let from = to + 1;
+        cut(Span { from, ..span }, finer, sections);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use barograph_model::NS_PER_S;
+
+    use super::*;
+
+    #[test]
+    fn sections_are_as_coarse_as_they_may_be() {
+        let seconds = |from: i64, to: i64| Span {
+            from: from * NS_PER_S,
+            to: to * NS_PER_S - 1,
+        };
+        let known = seconds(0, 100 * 3_600);
+        use Tier::{Hour, Minute, Raw, Second};
+        for (span, step, expect) in [
+            (Span::ALL, 3_600, vec![(known, Hour)]),
+            (Span::ALL, 60, vec![(known, Minute)]),
+            (Span::ALL, 7, vec![(known, Second)]),
+            (seconds(60, 120), 3_600, vec![(seconds(60, 120), Minute)]),
+            (
+                seconds(3_590, 7_261),
+                3_600,
+                vec![
+                    (seconds(3_590, 3_600), Second),
+                    (seconds(3_600, 7_200), Hour),
+                    (seconds(7_200, 7_260), Minute),
+                    (seconds(7_260, 7_261), Second),
+                ],
+            ),
+        ] {
+            assert_eq!(sections(span, known, step * NS_PER_S), expect, "{span:?} {step}");
+        }
+        assert_eq!(sections(Span::ALL, known, 1_000), [(known, Raw)]);
+        assert_eq!(sections(Span { from: 5, to: 4 }, known, 1_000), []);
+    }
+
+    #[test]
+    fn what_is_there_is_chosen() {
+        use Tier::{Hour, Minute, Raw, Second};
+        for (there, level, expect) in [
+            (&Tier::ALL[..], Hour, (Hour, None)),
+            (&[Raw, Minute], Hour, (Minute, None)),
+            (&[Raw, Second, Minute], Second, (Second, Some(Raw))),
+            (&[Second, Minute, Hour], Second, (Second, Some(Minute))),
+            (&[Minute, Hour], Raw, (Minute, None)),
+            (&[Hour], Second, (Hour, None)),
+        ] {
+            assert_eq!(choose(&|tier| there.contains(&tier), level), expect);
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Samples of a view, one row group or run of log frames at a time.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use barograph_model::{SeriesId, Span};
+
+use crate::compose::{HOUR_NS, within};
+use crate::log::LogPart;
+use crate::manifest::union;
+use crate::parquet::{Index, Numbered, ParquetPart, Piece, SampleGroup, plan};
+use crate::sets::{OpenSet, Sets};
+use crate::snapshot::Node;
+use crate::{ArchiveError, Chunk, Tier, View};
+
+/// Bytes of a log segment that are read at a time.
+const LOG_BYTES: u64 = 8 << 20;
+/// Most stretches of one run of time: of what spans more hours, after the clock was set about, they are longer.
+const STRETCHES_MAX: i64 = 4_096;
+
+/// The chunks of the files of a view.
+pub(crate) struct Scanner<'a> {
+    view: &'a View,
+    span: Span,
+    cancel: &'a AtomicBool,
+    /// Wanted series of each node: their places in the view.
+    wanted: Vec<HashMap<SeriesId, usize>>,
+    work: VecDeque<Work>,
+    ready: VecDeque<Chunk>,
+    numbered: Numbered,
+    failed: bool,
+}
+
+/// What is still to be read; the number is that of the node.
+enum Work {
+    /// The sets of an hour: opened together, since a merge replaces them together.
+    Hour(usize, Sets),
+    /// A raw file: its row groups, last first.
+    Part(usize, OpenPart, Vec<(usize, Vec<Piece>)>),
+    /// A log segment, from this block on.
+    Log(usize, Arc<LogPart>, usize),
+}
+
+/// A raw file with its index.
+struct OpenPart {
+    part: Arc<ParquetPart>,
+    index: Arc<Index>,
+    beyond: bool,
+}
+
+impl<'a> Scanner<'a> {
+    pub(crate) fn new(
+        view: &'a View,
+        wanted: &[usize],
+        span: Span,
+        cancel: &'a AtomicBool,
+    ) -> Self {
+        let wanted: Vec<_> = view
+            .nodes
+            .iter()
+            .map(|node| wanted_of(view, node, wanted))
+            .collect();
+        let mut work = VecDeque::new();
+        for (at, node) in view.nodes.iter().enumerate() {
+            if wanted[at].is_empty() {
+                continue;
+            }
+            let hours = Sets::of(&node.sealed.manifest, &|sets| sets.has_raw(span));
+            work.extend(hours.into_iter().map(|sets| Work::Hour(at, sets)));
+            let logs = node.logs.iter().filter(|log| log.span().meets(&span));
+            work.extend(logs.map(|log| Work::Log(at, Arc::clone(log), 0)));
+        }
+        Self {
+            view,
+            span,
+            cancel,
+            wanted,
+            work,
+            ready: VecDeque::new(),
+            numbered: Numbered::default(),
+            failed: false,
+        }
+    }
+
+    /// Does one piece of work.
+    fn step(&mut self, work: Work) -> Result<(), ArchiveError> {
+        match work {
+            Work::Hour(at, sets) => {
+                let node = &self.view.nodes[at];
+                let sets = sets.open(node, &self.view.handles, &|_| (Tier::Raw, None))?;
+                for set in sets.into_iter().rev() {
+                    self.begin(at, set)?;
+                }
+            }
+            Work::Part(at, part, mut groups) => {
+                if let Some((group, pieces)) = groups.pop() {
+                    self.read_group(at, &part, group, &pieces)?;
+                    self.work.push_front(Work::Part(at, part, groups));
+                }
+            }
+            Work::Log(at, log, block) => self.read_log(at, log, block)?,
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, at: usize, set: OpenSet) -> Result<(), ArchiveError> {
+        for (tier, part) in set.parts {
+            // A coarser one stands for raw only where buckets are wanted.
+            if tier != Tier::Raw {
+                continue;
+            }
+            let index = part.index()?;
+            let wanted = &self.wanted[at];
+            let pieces = plan(&index, self.span, &|_, series| {
+                wanted.contains_key(&series.id)
+            });
+            let groups = pieces.into_iter().enumerate();
+            let groups = groups.filter(|(_, pieces)| !pieces.is_empty()).rev();
+            let groups = groups.collect();
+            let part = OpenPart {
+                part,
+                index,
+                beyond: set.beyond,
+            };
+            self.work.push_front(Work::Part(at, part, groups));
+        }
+        Ok(())
+    }
+
+    fn read_group(
+        &mut self,
+        at: usize,
+        part: &OpenPart,
+        group: usize,
+        pieces: &[Piece],
+    ) -> Result<(), ArchiveError> {
+        let mut rows = SampleGroup::new(&part.part, &part.index, group);
+        for piece in pieces {
+            let series = &part.index.series[piece.series];
+            let Some(place) = self.wanted[at].get(&series.id) else {
+                continue;
+            };
+            let life = series.lives[piece.life].life;
+            let columns = rows.columns(piece, &mut self.numbered)?;
+            let mut columns = cut(columns, self.span);
+            if part.beyond {
+                self.view.nodes[at].cut_beyond(series.id, life, &mut columns);
+            }
+            if !columns.is_empty() {
+                self.ready.push_back(Chunk {
+                    series: *place,
+                    life,
+                    columns,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn read_log(
+        &mut self,
+        at: usize,
+        log: Arc<LogPart>,
+        block: usize,
+    ) -> Result<(), ArchiveError> {
+        let wanted = &self.wanted[at];
+        let ready = &mut self.ready;
+        let next = log.read_from(
+            block,
+            LOG_BYTES,
+            &|series| wanted.contains_key(&series.id),
+            self.span,
+            self.cancel,
+            &mut |index, columns| {
+                let series = &log.series()[index];
+                if let Some(place) = wanted.get(&series.id) {
+                    ready.push_back(Chunk {
+                        series: *place,
+                        life: series.life,
+                        columns,
+                    });
+                }
+                Ok(())
+            },
+        )?;
+        if let Some(next) = next {
+            self.work.push_front(Work::Log(at, log, next));
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for Scanner<'_> {
+    type Item = Result<Chunk, ArchiveError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if self.failed {
+                return None;
+            }
+            if self.cancel.load(Ordering::Relaxed) {
+                self.failed = true;
+                return Some(Err(ArchiveError::Cancelled));
+            }
+            if let Some(chunk) = self.ready.pop_front() {
+                return Some(Ok(chunk));
+            }
+            let work = self.work.pop_front()?;
+            if let Err(error) = self.step(work) {
+                self.failed = true;
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+/// The wanted series of a node, with their places in the view.
+pub(crate) fn wanted_of(view: &View, node: &Node, wanted: &[usize]) -> HashMap<SeriesId, usize> {
+    let series = wanted.iter().filter_map(|place| {
+        let series = view.series().get(*place)?;
+        (node.places.get(&series.id) == Some(place)).then_some((series.id, *place))
+    });
+    series.collect()
+}
+
+fn cut(columns: barograph_model::Columns, span: Span) -> barograph_model::Columns {
+    match columns.ts.iter().all(|ts| span.holds(*ts)) {
+        true => columns,
+        false => within(&columns, span),
+    }
+}
+
+/// See [`View::stretches`].
+pub(crate) fn stretches(view: &View, span: Span) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    for node in &view.nodes {
+        let raw = node.sealed.manifest.parts.iter();
+        let raw = raw.filter(|(key, _)| key.tier == Tier::Raw);
+        spans.extend(raw.map(|(_, part)| part.span));
+        spans.extend(node.logs.iter().map(|log| log.span()));
+    }
+    for chunk in &view.memory {
+        let times = chunk.columns.ts.iter();
+        let (from, to) = (times.clone().min(), times.max());
+        spans.extend(from.zip(to).map(|(&from, &to)| Span { from, to }));
+    }
+    // Without samples a span ends before it begins.
+    spans.retain(|s| s.from <= s.to && s.meets(&span));
+    spans.sort_by_key(|span| span.from);
+    let mut runs: Vec<Span> = Vec::new();
+    for next in spans {
+        let next = Span {
+            from: next.from.max(span.from),
+            to: next.to.min(span.to),
+        };
+        match runs.last_mut() {
+            Some(run) if next.from <= run.to => *run = union(*run, next),
+            _ => runs.push(next),
+        }
+    }
+    runs.into_iter().flat_map(cut_at_hours).collect()
+}
+
+fn cut_at_hours(run: Span) -> Vec<Span> {
+    let hours = run.to.div_euclid(HOUR_NS) - run.from.div_euclid(HOUR_NS) + 1;
+    let step = (hours / STRETCHES_MAX + 1) * HOUR_NS;
+    let mut pieces = BTreeMap::new();
+    let mut from = run.from;
+    loop {
+        let last = from.saturating_sub(from.rem_euclid(step)).saturating_add(step - 1);
+        let to = last.max(from).min(run.to);
+        pieces.insert(from, to);
+        if to == run.to {
+            let pieces = pieces.into_iter();
+            return pieces.map(|(from, to)| Span { from, to }).collect();
+        }
+        from = to + 1;
+    }
+}

@@ -1,0 +1,173 @@
+//! The Parquet files of an hour, opened so that each sample of it is read once: whatever was merged since the
+//! view was taken.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use barograph_model::{Columns, SeriesId, Span};
+
+use crate::compose::within_numbers;
+use crate::handles::Handles;
+use crate::manifest::{Manifest, Part, PartKey};
+use crate::parquet::ParquetPart;
+use crate::snapshot::Node;
+use crate::{ArchiveError, Tier};
+
+/// How often the manifest is read again because files of it are gone.
+const LOOKS_MAX: usize = 16;
+
+/// The sets of one hour, in order: what one sealing made of it, or a merge.
+#[derive(Clone, Debug)]
+pub(crate) struct Sets {
+    hour: i64,
+    sets: Vec<BTreeMap<Tier, (PartKey, Part)>>,
+}
+
+/// The files of a set that were wanted and are there.
+pub(crate) struct OpenSet {
+    pub(crate) parts: Vec<(Tier, Arc<ParquetPart>)>,
+    /// It holds log segments as well that the view reads as such.
+    pub(crate) beyond: bool,
+}
+
+/// Which tiers are wanted of a set that has these: the first, and for the series that are not in it the
+/// second.
+pub(crate) type Choose<'a> = dyn Fn(&dyn Fn(Tier) -> bool) -> (Tier, Option<Tier>) + 'a;
+
+impl Sets {
+    /// The hours of a manifest, in the order in which their first samples were archived.
+    pub(crate) fn of(manifest: &Manifest, wanted: &dyn Fn(&Self) -> bool) -> Vec<Self> {
+        let mut hours: BTreeMap<i64, Self> = BTreeMap::new();
+        for (key, part) in &manifest.parts {
+            let of = hours.entry(key.hour).or_insert_with(|| Self {
+                hour: key.hour,
+                sets: Vec::new(),
+            });
+            of.add(*key, *part);
+        }
+        let mut hours: Vec<Self> = hours.into_values().filter(wanted).collect();
+        hours.sort_by_key(|sets| (sets.first(), sets.hour));
+        hours
+    }
+
+    /// Keys come in order: the files of a set are neighbours.
+    fn add(&mut self, key: PartKey, part: Part) {
+        let same = |set: &BTreeMap<Tier, (PartKey, Part)>| {
+            set.values().any(|(other, _)| other.of(key.tier) == key)
+        };
+        match self.sets.last_mut() {
+            Some(set) if same(set) => {
+                set.insert(key.tier, (key, part));
+            }
+            _ => self.sets.push(BTreeMap::from([(key.tier, (key, part))])),
+        }
+    }
+
+    fn first(&self) -> u64 {
+        let keys = self.sets.iter().flat_map(|set| set.values());
+        keys.map(|(key, _)| key.first).min().unwrap_or(0)
+    }
+
+    /// Whether there are samples within the span.
+    pub(crate) fn has_raw(&self, span: Span) -> bool {
+        let raw = self.sets.iter().filter_map(|set| set.get(&Tier::Raw));
+        raw.into_iter().any(|(_, part)| part.span.meets(&span))
+    }
+
+    /// Whether anything is within the span.
+    pub(crate) fn meets(&self, span: Span) -> bool {
+        let parts = self.sets.iter().flat_map(|set| set.values());
+        parts.into_iter().any(|(_, part)| part.span.meets(&span))
+    }
+
+    /// Opens the chosen files of every set.
+    pub(crate) fn open(
+        &self,
+        node: &Node,
+        handles: &Handles,
+        choose: &Choose<'_>,
+    ) -> Result<Vec<OpenSet>, ArchiveError> {
+        match self.try_open(node, handles, choose, false)? {
+            Some(open) => Ok(open),
+            None => self.open_newer(node, handles, choose),
+        }
+    }
+
+    /// Opens what took the place of files that are gone.
+    fn open_newer(
+        &self,
+        node: &Node,
+        handles: &Handles,
+        choose: &Choose<'_>,
+    ) -> Result<Vec<OpenSet>, ArchiveError> {
+        let path = node.sealed.layout.manifest();
+        for look in 1..=LOOKS_MAX {
+            let manifest = Manifest::read(&path)?.unwrap_or_default();
+            let mut newer = Self {
+                hour: self.hour,
+                sets: Vec::new(),
+            };
+            let through = node.sealed.manifest.sealed_through;
+            for (key, part) in &manifest.parts {
+                if key.hour == self.hour && key.first <= through {
+                    newer.add(*key, *part);
+                }
+            }
+            // What the newest manifest has and nobody can open was removed by other hands.
+            if let Some(open) = newer.try_open(node, handles, choose, look == LOOKS_MAX)? {
+                return Ok(open);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// `None` when a file is gone, unless such files are passed over.
+    fn try_open(
+        &self,
+        node: &Node,
+        handles: &Handles,
+        choose: &Choose<'_>,
+        pass_over: bool,
+    ) -> Result<Option<Vec<OpenSet>>, ArchiveError> {
+        let sealed = &node.sealed;
+        let mut open = Vec::new();
+        for set in &self.sets {
+            let beyond = set
+                .values()
+                .any(|(key, _)| key.last > sealed.manifest.sealed_through);
+            let (first, second) = match beyond {
+                // Only samples tell which are beyond.
+                true => (Tier::Raw, None),
+                false => choose(&|tier| set.contains_key(&tier)),
+            };
+            let mut parts = Vec::new();
+            for tier in [Some(first), second].into_iter().flatten() {
+                let Some((key, part)) = set.get(&tier) else {
+                    continue;
+                };
+                match handles.open(&sealed.layout, *key, part, sealed.held.get(key)) {
+                    Ok(part) => parts.push((tier, part)),
+                    Err(error) if error.is_gone() && pass_over => {}
+                    Err(error) if error.is_gone() => return Ok(None),
+                    Err(error) => return Err(error),
+                }
+            }
+            open.push(OpenSet { parts, beyond });
+        }
+        Ok(Some(open))
+    }
+}
+
+impl Node {
+    /// Takes away the samples that the view reads from the log.
+    pub(crate) fn cut_beyond(&self, id: SeriesId, life: i64, columns: &mut Columns) {
+        let known = self.sealed.manifest.series.get(&id);
+        let archived = known.map(|known| known.archived).unwrap_or_default();
+        let number_max = match life.cmp(&archived.life) {
+            std::cmp::Ordering::Less => return,
+            std::cmp::Ordering::Equal => archived.number,
+            std::cmp::Ordering::Greater => 0,
+        };
+        *columns = within_numbers(columns, number_max);
+    }
+}

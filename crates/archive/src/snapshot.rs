@@ -1,0 +1,202 @@
+//! What is on disk of each node, followed cheaply: a manifest is read again when its file was replaced, a
+//! log segment where it has grown.
+//!
+//! It stands alone because it is the one place where a reader and the sealer race: the sealer replaces the
+//! manifest before it unlinks anything, so whoever finds the manifest unchanged afterwards has missed nothing.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use barograph_model::SeriesId;
+
+use crate::log::LogPart;
+use crate::manifest::{Known, Manifest, PartKey, add_series};
+use crate::{ArchiveError, Archived, Disk, Layout, Series, sweep};
+
+/// How often a node is looked at again because the sealer was at work meanwhile.
+const LOOKS_MAX: usize = 16;
+/// Most files that are held open so that they can be read after they are unlinked; the newest. What is
+/// beyond is opened when it is read: a merge meanwhile is noticed and followed, but what retention has
+/// taken by then is gone.
+const HELD_MAX: usize = 256;
+
+/// What is known of one node between views.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    layout: Layout,
+    stamp: Option<Stamp>,
+    sealed: Arc<Sealed>,
+    /// By sequence, as they are now; a growing one is copied for each view.
+    logs: BTreeMap<u64, Arc<LogPart>>,
+}
+
+/// What tells whether a file was replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+/// A manifest, and its newest files held open.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    pub(crate) layout: Layout,
+    pub(crate) manifest: Manifest,
+    pub(crate) held: HashMap<PartKey, Arc<File>>,
+}
+
+/// One node at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) name: Arc<str>,
+    pub(crate) sealed: Arc<Sealed>,
+    /// Segments that are not sealed, in order.
+    pub(crate) logs: Vec<Arc<LogPart>>,
+    /// Places in the series of the view.
+    pub(crate) places: HashMap<SeriesId, usize>,
+}
+
+impl Follower {
+    pub(crate) fn new(layout: Layout) -> Self {
+        let sealed = Sealed {
+            layout: layout.clone(),
+            manifest: Manifest::default(),
+            held: HashMap::new(),
+        };
+        Self {
+            layout,
+            stamp: None,
+            sealed: Arc::new(sealed),
+            logs: BTreeMap::new(),
+        }
+    }
+
+    /// Looks what is new; whether anything is.
+    pub(crate) fn follow(&mut self) -> Result<bool, ArchiveError> {
+        let path = self.layout.manifest();
+        let mut changed = false;
+        for _ in 0..LOOKS_MAX {
+            let stamp = Stamp::of(&path)?;
+            if stamp != self.stamp {
+                self.read_manifest(&path)?;
+                self.stamp = stamp;
+                changed = true;
+            }
+            changed |= self.follow_logs()?;
+            if Stamp::of(&path)? == stamp {
+                return Ok(changed);
+            }
+        }
+        // The sealer cannot be that fast for long: somebody else writes here.
+        let busy = std::io::Error::from(std::io::ErrorKind::ResourceBusy);
+        Err(ArchiveError::io("get a steady look at", path)(busy))
+    }
+
+    fn read_manifest(&mut self, path: &Path) -> Result<(), ArchiveError> {
+        let manifest = Manifest::read(path)?.unwrap_or_default();
+        let mut held = HashMap::new();
+        let mut newest: Vec<&PartKey> = manifest.parts.keys().collect();
+        newest.sort_by_key(|key| (key.hour, key.first));
+        for key in newest.into_iter().rev().take(HELD_MAX) {
+            let file = match self.sealed.held.get(key) {
+                Some(file) => Some(Arc::clone(file)),
+                // One that is gone was replaced, which the next look sees, or was removed by other hands.
+                None => File::open(key.path(&self.layout)).ok().map(Arc::new),
+            };
+            held.extend(file.map(|file| (*key, file)));
+        }
+        self.sealed = Arc::new(Sealed {
+            layout: self.layout.clone(),
+            manifest,
+            held,
+        });
+        Ok(())
+    }
+
+    fn follow_logs(&mut self) -> Result<bool, ArchiveError> {
+        let sealed = self.sealed.manifest.sealed_through;
+        let mut files = sweep::logs(&self.layout, &Disk)?;
+        files.retain(|file| file.sequence > sealed);
+        let there = |sequence: &u64| files.iter().any(|file| file.sequence == *sequence);
+        let before = self.logs.len();
+        self.logs.retain(|sequence, _| there(sequence));
+        let mut changed = self.logs.len() != before;
+        for file in &files {
+            if let Some(log) = self.logs.get_mut(&file.sequence) {
+                if log.has_news()? {
+                    let mut next = log.fork()?;
+                    changed |= next.follow()?;
+                    *log = Arc::new(next);
+                }
+                continue;
+            }
+            match LogPart::open(&file.path) {
+                Ok(log) => {
+                    self.logs.insert(file.sequence, Arc::new(log));
+                    changed = true;
+                }
+                // Its header is being written, or it is damaged, which the sealer says and counts; or it was
+                // sealed just now, which the manifest says.
+                Err(error @ ArchiveError::Corrupt { .. }) => tracing::debug!("{error}"),
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(changed)
+    }
+
+    /// The node as it is now; its series are added to `series`, where their places are not known yet.
+    pub(crate) fn node(&self, series: &mut Vec<Series>) -> Node {
+        let manifest = &self.sealed.manifest;
+        let of_log = self.logs.values().next().map(|log| log.node());
+        let name = match (manifest.node.as_str(), of_log) {
+            ("", Some(name)) if !name.is_empty() => name,
+            ("", _) => self.layout.encoded(),
+            (name, _) => name,
+        };
+        let name: Arc<str> = Arc::from(name);
+        let mut known: BTreeMap<SeriesId, Known> = manifest.series.clone();
+        for of_log in self.logs.values().flat_map(|log| log.series()) {
+            let archived = Archived {
+                life: of_log.life,
+                number: of_log.archived,
+            };
+            let span = (of_log.rows > 0).then_some(of_log.span);
+            add_series(&mut known, of_log.id, &of_log.descriptor, span, archived);
+        }
+        series.extend(known.into_iter().map(|(id, known)| Series {
+            node: Arc::clone(&name),
+            id,
+            descriptor: known.descriptor,
+            known: known.span,
+            archived: known.archived,
+        }));
+        Node {
+            name,
+            sealed: Arc::clone(&self.sealed),
+            logs: self.logs.values().cloned().collect(),
+            places: HashMap::new(),
+        }
+    }
+}
+
+impl Stamp {
+    /// `None` where there is no file.
+    fn of(path: &Path) -> Result<Option<Self>, ArchiveError> {
+        match fs::metadata(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            metadata => {
+                let metadata = metadata.map_err(ArchiveError::io("look at", path))?;
+                Ok(Some(Self {
+                    inode: metadata.ino(),
+                    bytes: metadata.len(),
+                    modified: (metadata.mtime(), metadata.mtime_nsec()),
+                }))
+            }
+        }
+    }
+}

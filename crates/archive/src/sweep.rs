@@ -1,0 +1,234 @@
+//! A start: which manifest is in force, and what lies about that it does not know.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::manifest::{Manifest, Part, PartKey, add_series};
+use crate::parquet::ParquetPart;
+use crate::seal::{Context, LogFile, bad};
+use crate::{Archived, ArchiveError, Layout, Storage, Tier};
+
+/// Reads the manifest. One that is damaged is kept aside, and made anew from the files: nothing of them is
+/// lost but what the manifest alone knew (earlier losses, which copies are made).
+pub(crate) fn start(
+    layout: &Layout,
+    node: &str,
+    storage: &dyn Storage,
+) -> Result<Manifest, ArchiveError> {
+    let dirs = [layout.node_dir(), layout.log_dir(), layout.tmp_dir()];
+    for dir in &dirs {
+        storage
+            .make_dir(dir)
+            .map_err(ArchiveError::io("make", dir))?;
+    }
+    let path = layout.manifest();
+    match Manifest::read(&path) {
+        Ok(Some(manifest)) => Ok(manifest),
+        Ok(None) => {
+            let manifest = rebuild(layout, node, storage)?;
+            manifest.prepare(layout, storage)?;
+            Manifest::publish(layout, storage)?;
+            Ok(manifest)
+        }
+        Err(error @ ArchiveError::Corrupt { .. }) => {
+            tracing::error!("{error}: it is made anew from the files");
+            let mut manifest = rebuild(layout, node, storage)?;
+            manifest.losses.corrupt_files += 1;
+            storage
+                .rename(&path, &bad(&path))
+                .map_err(ArchiveError::io("set aside", &path))?;
+            manifest.prepare(layout, storage)?;
+            Manifest::publish(layout, storage)?;
+            Ok(manifest)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The log segments of a node, in order.
+pub(crate) fn logs(layout: &Layout, storage: &dyn Storage) -> Result<Vec<LogFile>, ArchiveError> {
+    let dir = layout.log_dir();
+    let paths = storage.list(&dir).map_err(ArchiveError::io("list", &dir))?;
+    let log = |path: PathBuf| {
+        let sequence = path.file_stem()?.to_str()?.parse().ok()?;
+        // Only names that are exactly ours.
+        (layout.log(sequence) == path).then_some(())?;
+        let bytes = std::fs::metadata(&path).map_or(0, |meta| meta.len());
+        Some(LogFile {
+            sequence,
+            path,
+            bytes,
+        })
+    };
+    Ok(paths.into_iter().filter_map(log).collect())
+}
+
+/// Removes what a crash or a failure left: files being made, log segments that are sealed, Parquet files
+/// that do not count. Takes from `manifest` the files that are gone; whether there were any.
+pub(crate) fn sweep(context: &Context, manifest: &mut Manifest) -> Result<bool, ArchiveError> {
+    let (layout, storage) = (&context.layout, &*context.storage);
+    let unlink = |path: &Path| {
+        let unlinked = storage.unlink(path);
+        unlinked.map_err(ArchiveError::io("remove", path))
+    };
+    let tmp = layout.tmp_dir();
+    for path in list(storage, &tmp)? {
+        unlink(&path)?;
+    }
+    for log in logs(layout, storage)? {
+        if log.sequence <= manifest.sealed_through {
+            unlink(&log.path)?;
+        }
+    }
+    let known: BTreeMap<PathBuf, PartKey> = manifest
+        .parts
+        .keys()
+        .map(|key| (key.path(layout), *key))
+        .collect();
+    let mut there = BTreeSet::new();
+    for (path, key) in parquet_files(layout, storage)? {
+        if known.contains_key(&path) {
+            there.insert(key);
+            continue;
+        }
+        unlink(&path)?;
+        for dir in path.ancestors().skip(1).take(2) {
+            // It stays where it is not empty.
+            let _ = storage.remove_dir(dir);
+        }
+    }
+    let mut changed = false;
+    for (path, key) in known {
+        if !there.contains(&key) {
+            tracing::error!("{} is gone: it was removed by other hands", path.display());
+            changed = true;
+            if let Some(part) = manifest.parts.remove(&key)
+                && key.tier == Tier::Raw
+            {
+                manifest.losses.shed_samples += part.rows;
+            }
+        }
+    }
+    Ok(changed)
+}
+
+/// A manifest from the files alone.
+pub(crate) fn rebuild(layout: &Layout, node: &str, storage: &dyn Storage) -> Result<Manifest, ArchiveError> {
+    let mut manifest = Manifest::new(node);
+    let logs: BTreeSet<u64> = logs(layout, storage)?
+        .iter()
+        .map(|log| log.sequence)
+        .collect();
+    let mut files = parquet_files(layout, storage)?;
+    // Log segments go after the commit of what was made of them: a file whose segments are all there was
+    // not, or needs not be, committed.
+    files.retain(|(_, key)| !(key.first..=key.last).all(|sequence| logs.contains(&sequence)));
+    // What was merged is within the one that it was merged into: that one first.
+    files.sort_by_key(|(_, key)| (key.tier, key.hour, key.first, u64::MAX - key.last));
+    let mut last: Option<PartKey> = None;
+    for (path, key) in files {
+        let same = |last: &PartKey| last.tier == key.tier && last.hour == key.hour;
+        if last.is_some_and(|last| same(&last) && key.first <= last.last) {
+            continue;
+        }
+        let added = ParquetPart::open(&path).and_then(|part| add(&mut manifest, key, &part));
+        match added {
+            Ok(()) => last = Some(key),
+            Err(error @ ArchiveError::Corrupt { .. }) => {
+                tracing::error!("{error}: set aside");
+                manifest.losses.corrupt_files += 1;
+                let set_aside = storage.rename(&path, &bad(&path));
+                set_aside.map_err(ArchiveError::io("set aside", &path))?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(manifest)
+}
+
+/// Takes a file into a manifest by what its index says.
+fn add(manifest: &mut Manifest, key: PartKey, part: &ParquetPart) -> Result<(), ArchiveError> {
+    let index = part.index()?;
+    let about = &index.about;
+    if about.sequences != (key.first, key.last) || about.tier != key.tier {
+        let reason = "it is another file than its name says";
+        return Err(ArchiveError::corrupt(part.path(), reason, 0));
+    }
+    let span = index.span();
+    if span.from > span.to {
+        return Ok(());
+    }
+    let kept = Part {
+        rows: index.rows(),
+        bytes: part.bytes(),
+        span,
+        copied: false,
+    };
+    manifest.parts.insert(key, kept);
+    manifest.sealed_through = manifest.sealed_through.max(key.last);
+    for series in &index.series {
+        // Tiers have no lives: what only they hold is archived without a number.
+        let lives = series.lives.iter().map(|life| Archived {
+            life: life.life,
+            number: life.last,
+        });
+        let archived = lives.max().unwrap_or_default();
+        add_series(
+            &mut manifest.series,
+            series.id,
+            &series.descriptor,
+            Some(series.span),
+            archived,
+        );
+    }
+    Ok(())
+}
+
+/// Every Parquet file of the node whose name is ours.
+pub(crate) fn parquet_files(
+    layout: &Layout,
+    storage: &dyn Storage,
+) -> Result<Vec<(PathBuf, PartKey)>, ArchiveError> {
+    let mut files = Vec::new();
+    for tier in Tier::ALL {
+        let hour = layout.root().join(layout.partition(tier, 0));
+        // Above the hour and the date.
+        let node = hour.ancestors().nth(2).unwrap_or(layout.root());
+        for date in list(storage, node)? {
+            for hour in list(storage, &date)? {
+                let here = list(storage, &hour)?;
+                let ours = here.into_iter().filter_map(|path| {
+                    let key = key_of(layout, tier, &path)?;
+                    Some((path, key))
+                });
+                files.extend(ours);
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// What the name of a file says, when it is one of ours at its place.
+fn key_of(layout: &Layout, tier: Tier, path: &Path) -> Option<PartKey> {
+    let (first, last) = path.file_stem()?.to_str()?.split_once('-')?;
+    let mut dirs = path.ancestors().skip(1).map(|dir| dir.file_name());
+    let hour = dirs.next()??.to_str()?.strip_prefix("hour=")?;
+    let date = dirs.next()??.to_str()?.strip_prefix("date=")?;
+    let date: jiff::civil::Date = date.parse().ok()?;
+    let midnight = date.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
+    let key = PartKey {
+        first: first.parse().ok()?,
+        last: last.parse().ok()?,
+        hour: midnight.as_second().div_euclid(3_600) + hour.parse::<i64>().ok()?,
+        tier,
+    };
+    (key.path(layout) == path && key.first <= key.last).then_some(key)
+}
+
+fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<PathBuf>, ArchiveError> {
+    match storage.list(dir) {
+        // A file that is none of ours stands where a directory is expected.
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => Ok(Vec::new()),
+        result => result.map_err(ArchiveError::io("list", dir)),
+    }
+}

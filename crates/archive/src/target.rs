@@ -1,0 +1,19 @@
+//! Where a copy of what is sealed goes.
+//!
+//! It stands alone because readers of an archive need none of it: the one implementation brings an
+//! HTTP client and TLS along, and is behind the feature `target`.
+
+use std::path::Path;
+
+/// Takes copies of sealed files.
+pub trait Target: Send {
+    /// Copies the file `local` to `relative`, a path relative to the archive's root. Takes its time;
+    /// when it returns, the copy is whole. An error says what to do, and the copy can be tried again.
+    fn copy(&mut self, local: &Path, relative: &Path) -> Result<(), String>;
+
+    /// Removes a copy whose rows are in that of another file now; one that is gone is fine. A target that
+    /// cannot remove keeps both.
+    fn remove(&mut self, _relative: &Path) -> Result<(), String> {
+        Ok(())
+    }
+}

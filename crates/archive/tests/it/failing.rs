@@ -1,0 +1,266 @@
+//! A disk whose n-th operation fails, and the archive on it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use barograph_archive::{Disk, Journal, OutFile, Position, Storage};
+use barograph_model::ValueType;
+
+use crate::support::{SOON, assert_once, config, declare, everything, sample, start, start_on};
+
+/// How an operation fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The n-th fails, the others do not.
+    Once,
+    /// All from the n-th on fail.
+    ForEver,
+    /// Three from the n-th on fail, so that what is done about the first fails too.
+    Thrice,
+    /// The n-th says that it has failed, but it was done.
+    DoneNevertheless,
+}
+
+/// A disk that fails when it is told to. Writes that fail have written half.
+#[derive(Debug)]
+pub struct Failing {
+    count: Arc<AtomicU64>,
+    at: u64,
+    failure: Failure,
+}
+
+struct FailingFile {
+    file: Box<dyn OutFile>,
+    disk: Failing,
+}
+
+impl Failing {
+    /// A disk whose operation number `at`, from 0, fails.
+    pub fn new(at: u64, failure: Failure) -> Self {
+        Self {
+            count: Arc::default(),
+            at,
+            failure,
+        }
+    }
+
+    /// How many operations there were.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    fn again(&self) -> Self {
+        Self {
+            count: Arc::clone(&self.count),
+            ..*self
+        }
+    }
+
+    fn fails(&self) -> bool {
+        let n = self.count.fetch_add(1, Ordering::SeqCst);
+        match self.failure {
+            Failure::Once | Failure::DoneNevertheless => n == self.at,
+            Failure::ForEver => n >= self.at,
+            Failure::Thrice => n >= self.at && n - self.at < 3,
+        }
+    }
+
+    fn op<T>(&self, done: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        if !self.fails() {
+            return done();
+        }
+        if self.failure == Failure::DoneNevertheless {
+            done()?;
+        }
+        Err(io::Error::other("injected"))
+    }
+}
+
+impl Storage for Failing {
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        self.op(|| Disk.make_dir(path))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn OutFile>> {
+        let file = self.op(|| Disk.create(path))?;
+        let disk = self.again();
+        Ok(Box::new(FailingFile { file, disk }))
+    }
+
+    fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        self.op(|| Disk.truncate(path, bytes))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.op(|| Disk.rename(from, to))
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        self.op(|| Disk.unlink(path))
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.op(|| Disk.remove_dir(path))
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.op(|| Disk.sync_dir(path))
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        self.op(|| Disk.list(path))
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.op(|| Disk.free_bytes(path))
+    }
+}
+
+impl OutFile for FailingFile {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if !self.disk.fails() {
+            return self.file.write_all(bytes);
+        }
+        let part = match self.disk.failure {
+            Failure::DoneNevertheless => bytes,
+            _ => &bytes[..bytes.len() / 2],
+        };
+        self.file.write_all(part)?;
+        Err(io::Error::from(io::ErrorKind::StorageFull))
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.disk.op(|| self.file.sync())
+    }
+
+    fn rewind(&mut self, bytes: u64) -> io::Result<()> {
+        self.disk.op(|| self.file.rewind(bytes))
+    }
+}
+
+/// Samples of each stream in a run.
+const SAMPLES: u64 = 24;
+
+/// What a run did: how far each stream came, and up to which number it was acknowledged.
+#[derive(Debug, Default)]
+struct Ran {
+    life: i64,
+    acknowledged: u64,
+}
+
+/// Appends to a durable stream, in several segments, and to one that is not.
+fn run(journal: &Journal, life: i64, forever: bool, roll: &dyn Fn()) -> Ran {
+    let mut ran = Ran {
+        life,
+        acknowledged: 0,
+    };
+    let mut entries = vec![
+        declare(0, "durable", ValueType::Int, life),
+        declare(1, "other", ValueType::Text, life),
+    ];
+    let mut positions: Vec<(u64, Position)> = Vec::new();
+    for number in 1..=SAMPLES {
+        entries.push(sample(0, number, number as i64, number as i64));
+        let text = barograph_model::Value::text(&format!("text {number}"));
+        entries.push(sample(1, number, number as i64, text));
+        let position = journal.submit(&mut entries);
+        positions.push((number, position));
+        // Where nothing is written any more, waiting for each would take for ever.
+        let wait = if forever { SOON / 2_000 } else { SOON };
+        if journal.wait_durable(position, wait) {
+            ran.acknowledged = number;
+        } else {
+            assert!(forever, "{number} was not acknowledged");
+        }
+        if number % 6 == 0 {
+            roll();
+        }
+    }
+    ran
+}
+
+/// What a healthy start finds after a run.
+fn check(root: &Path, ran: &[Ran], what: &str) {
+    let found = everything(root);
+    assert_once(&found);
+    for ran in ran.iter().filter(|ran| ran.acknowledged > 0) {
+        let key = ("durable".to_owned(), ran.life);
+        let samples = found.get(&key).unwrap_or_else(|| panic!("{what}: {ran:?}"));
+        for number in 1..=ran.acknowledged {
+            let (_, told) = samples
+                .iter()
+                .find(|(n, _)| *n == number)
+                .unwrap_or_else(|| panic!("{what}: {number} of {ran:?} is gone: {samples:?}"));
+            assert!(
+                told.starts_with(&format!("{number} Int({number})")),
+                "{told}"
+            );
+        }
+    }
+    for (key, samples) in &found {
+        assert!(samples.len() as u64 <= SAMPLES, "{what}: {key:?}");
+    }
+}
+
+/// Runs once on a disk that fails and once on one that does not.
+fn on_failing(at: u64, failure: Failure) -> u64 {
+    let dir = tempfile::tempdir().unwrap();
+    let what = format!("operation {at} fails {failure:?}");
+    let disk = Arc::new(Failing::new(at, failure));
+    let mut ran = Vec::new();
+    let storage: Arc<dyn Storage> = Arc::clone(&disk) as _;
+    match start_on(config(dir.path()), storage) {
+        // The agent goes on without an archive, until its next start.
+        Err(error) => assert!(error.to_string().contains("injected"), "{what}: {error}"),
+        Ok(keeper) => {
+            let forever = failure == Failure::ForEver;
+            let roll = || {
+                let _ = keeper.seal();
+            };
+            ran.push(run(&keeper.journal(), 1, forever, &roll));
+            if forever && disk.count() > at {
+                assert_ne!(keeper.status().trouble, "", "{what}");
+            }
+        }
+    }
+    check(dir.path(), &ran, &what);
+    let keeper = start(config(dir.path())).unwrap();
+    ran.push(run(&keeper.journal(), 2, false, &|| {}));
+    assert_eq!(ran.last().unwrap().acknowledged, SAMPLES);
+    drop(keeper);
+    check(dir.path(), &ran, &what);
+    disk.count()
+}
+
+fn on_every(failure: Failure) {
+    let operations = on_failing(u64::MAX, failure);
+    assert!(operations > 50, "{operations}");
+    for at in 0..operations {
+        on_failing(at, failure);
+    }
+}
+
+#[test]
+fn each_operation_fails_once() {
+    on_every(Failure::Once);
+}
+
+#[test]
+fn each_operation_and_what_is_done_about_it_fails() {
+    on_every(Failure::Thrice);
+}
+
+#[test]
+fn each_operation_says_that_it_failed_but_was_done() {
+    on_every(Failure::DoneNevertheless);
+}
+
+#[test]
+fn from_each_operation_on_all_fail() {
+    // Each takes as long as a run waits in vain, so not after every single one.
+    for at in [0, 1, 5, 8, 10, 12, 13, 14, 15, 20, 30, 40] {
+        on_failing(at, Failure::ForEver);
+    }
+}

@@ -1,0 +1,340 @@
+//! The journal and the keeper: what is submitted is there, what is not is counted.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use barograph_archive::{Disk, Entry, Journal, Keeper, LogPart, Losses};
+use barograph_model::{Sample, StreamKey, Value, ValueType};
+
+use crate::failing::{Failing, Failure};
+use crate::support::{
+    SOON, TwoClocks, awkward, config, declare, everything, losses, sample, segments, start,
+    start_on, told,
+};
+
+/// Waits, without measuring, until something is so.
+fn until(so: impl Fn() -> bool) {
+    for _ in 0..SOON.as_millis() / 5 {
+        if so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("it did not happen");
+}
+
+fn commit(journal: &Journal, mut entries: Vec<Entry>) {
+    let position = journal.submit(&mut entries);
+    assert!(entries.is_empty());
+    assert!(journal.wait_durable(position, SOON));
+}
+
+#[test]
+fn what_is_acknowledged_is_there_while_the_writer_lives() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = start(config(dir.path())).unwrap();
+    let mut entries = vec![
+        declare(0, "durable.float", ValueType::Float, 1),
+        declare(1, "durable.text", ValueType::Text, 1),
+        declare(2, "durable.bool", ValueType::Bool, 1),
+        declare(3, "durable.int", ValueType::Int, 1),
+    ];
+    let mut expect = Vec::new();
+    for (number, awkward) in (1..).zip(awkward()) {
+        expect.push((number, told(&awkward)));
+        entries.push(Entry::Sample(StreamKey(0), number, awkward));
+    }
+    let long = Value::Text(Arc::from("é".repeat(100)));
+    entries.push(sample(1, 1, 5, Value::text("")));
+    entries.push(sample(1, 7, 5, long));
+    entries.push(sample(2, 1, 5, true));
+    entries.push(sample(2, 2, 5, false));
+    entries.push(sample(3, 1, 5, i64::MIN));
+    commit(&keeper.journal(), entries);
+    let found = everything(dir.path());
+    let of = |name: &str| found[&(name.to_owned(), 1)].clone();
+    assert_eq!(of("durable.float"), expect);
+    let cut = Sample::measured(5, Value::text(&"é".repeat(100)));
+    let empty = Sample::measured(5, Value::text(""));
+    assert_eq!(of("durable.text"), [(1, told(&empty)), (7, told(&cut))]);
+    assert_eq!(of("durable.bool").len(), 2);
+    assert!(of("durable.int")[0].1.contains(&i64::MIN.to_string()));
+    let status = keeper.status();
+    assert_eq!(
+        (status.trouble.as_str(), status.losses),
+        ("", Losses::default())
+    );
+    assert!(status.log_bytes > 0 && status.oldest_ts == i64::MIN);
+}
+
+#[test]
+fn what_is_not_durable_follows_with_the_flush_and_with_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = start(config(dir.path())).unwrap();
+    let journal = keeper.journal();
+    commit(
+        &journal,
+        vec![
+            declare(0, "other", ValueType::Int, 1),
+            declare(1, "unwanted.thing", ValueType::Int, 1),
+            sample(0, 1, 1, 1),
+            sample(1, 1, 1, 1),
+        ],
+    );
+    until(|| !everything(dir.path()).is_empty());
+    let mut slow = config(dir.path());
+    drop(keeper);
+    slow.flush_ns = SOON.as_nanos() as i64;
+    let keeper = start(slow).unwrap();
+    let journal = keeper.journal();
+    journal.submit(&mut vec![
+        declare(0, "other", ValueType::Int, 2),
+        sample(0, 1, 1, 1),
+    ]);
+    drop(keeper);
+    let found = everything(dir.path());
+    let names: Vec<_> = found.keys().map(|(n, life)| (n.as_str(), *life)).collect();
+    assert_eq!(names, [("other", 1), ("other", 2)]);
+    assert!(!journal.wait_durable(
+        journal.submit(&mut vec![
+            declare(9, "durable", ValueType::Int, 9),
+            sample(9, 1, 1, 1)
+        ]),
+        SOON
+    ));
+}
+
+#[test]
+fn the_log_follows_before_a_ring_is_lapped() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.flush_ns = SOON.as_nanos() as i64;
+    let keeper = start(config).unwrap();
+    let Entry::Declare(key, mut declared) = declare(0, "other", ValueType::Int, 1) else {
+        unreachable!()
+    };
+    declared.depth = 8;
+    let mut entries = vec![Entry::Declare(key, declared)];
+    entries.extend((1..=5).map(|n| sample(0, n, 1, 1)));
+    keeper.journal().submit(&mut entries);
+    until(|| {
+        everything(dir.path())
+            .values()
+            .any(|samples| samples.len() == 5)
+    });
+}
+
+#[test]
+fn what_finds_no_room_is_counted_and_the_count_survives() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut small = config(dir.path());
+    small.buffer_bytes_max = 10 * 32;
+    let keeper = start(small).unwrap();
+    let journal = keeper.journal();
+    let mut entries = vec![declare(0, "durable", ValueType::Int, 1)];
+    entries.extend((1..=25).map(|n| sample(0, n, 1, 1)));
+    let position = journal.submit(&mut entries);
+    assert!(!journal.wait_durable(position, SOON), "15 of them are lost");
+    // What comes when there is room is acknowledged again.
+    until(|| keeper.status().waiting_bytes == 0);
+    commit(&journal, vec![sample(0, 26, 1, 1)]);
+    commit(
+        &journal,
+        vec![
+            declare(1, "durable.too", ValueType::Int, 1),
+            sample(1, 1, 1, 1),
+        ],
+    );
+    let expect = Losses {
+        overflow_samples: 15,
+        ..Losses::default()
+    };
+    assert_eq!(keeper.status().losses, expect);
+    drop(keeper);
+    assert_eq!(losses(dir.path()), expect);
+    let keeper = start(config(dir.path())).unwrap();
+    assert_eq!(keeper.status().losses, expect);
+    let found = everything(dir.path());
+    let numbers: Vec<u64> = found[&("durable".to_owned(), 1)]
+        .iter()
+        .map(|s| s.0)
+        .collect();
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 26]);
+    assert_eq!(found.len(), 2);
+}
+
+#[test]
+fn what_is_no_sample_of_its_stream_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = start(config(dir.path())).unwrap();
+    keeper.journal().submit(&mut vec![
+        declare(0, "other", ValueType::Int, 1),
+        sample(0, 2, 1, 1),
+        sample(0, 2, 1, 1),
+        sample(0, 3, 1, 1.5),
+        sample(0, 0, 1, 1),
+        sample(0, 1 << 48, 1, 1),
+        sample(7, 1, 1, 1),
+        Entry::Retire(StreamKey(7)),
+    ]);
+    drop(keeper);
+    assert_eq!(losses(dir.path()).failed_samples, 5);
+    assert_eq!(everything(dir.path())[&("other".to_owned(), 1)].len(), 1);
+}
+
+#[test]
+fn keys_are_used_again_and_segments_declare_who_lives() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = start(config(dir.path())).unwrap();
+    let journal = keeper.journal();
+    // In one batch and over batches: a key stands for one stream after the other.
+    commit(
+        &journal,
+        vec![
+            declare(0, "durable.a", ValueType::Int, 1),
+            sample(0, 1, 1, 1),
+            Entry::Retire(StreamKey(0)),
+            declare(0, "durable.b", ValueType::Int, 2),
+            sample(0, 1, 1, 1),
+            declare(0, "durable.a", ValueType::Int, 3),
+            sample(0, 1, 1, 1),
+            declare(1, "durable.never", ValueType::Int, 3),
+            Entry::Retire(StreamKey(1)),
+            declare(1, "durable.silent", ValueType::Int, 3),
+        ],
+    );
+    keeper.seal().unwrap();
+    commit(&journal, vec![sample(0, 2, 2, 2)]);
+    let paths = segments(dir.path());
+    let part = LogPart::open(paths.last().unwrap()).unwrap();
+    let mut told: Vec<_> = part
+        .series()
+        .iter()
+        .map(|s| {
+            (
+                s.descriptor.name.as_str(),
+                s.life,
+                s.before,
+                s.archived,
+                s.rows,
+            )
+        })
+        .collect();
+    told.sort_unstable();
+    assert_eq!(
+        told,
+        [("durable.a", 3, 1, 2, 1), ("durable.silent", 3, 0, 0, 0)]
+    );
+}
+
+#[test]
+fn segments_grow_old_by_monotonic_time_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(TwoClocks::default());
+    let hour = config(dir.path()).segment_ns_max;
+    let keeper =
+        Keeper::start(config(dir.path()), Arc::new(Disk), Arc::clone(&clock) as _).unwrap();
+    let journal = keeper.journal();
+    let mut number = 0;
+    let mut append = |entries: Vec<Entry>| {
+        number += 1;
+        let mut entries = entries;
+        entries.push(sample(0, number, clock.wall.load(Ordering::SeqCst), 1));
+        commit(&journal, entries);
+        // A commit after the one in which it became due.
+        commit(&journal, vec![]);
+        segments(dir.path()).len()
+    };
+    assert_eq!(append(vec![declare(0, "durable", ValueType::Int, 1)]), 1);
+    for wall in [100 * hour, -100 * hour, i64::MAX, i64::MIN, 0] {
+        clock.wall.store(wall, Ordering::SeqCst);
+        assert_eq!(append(vec![]), 1, "{wall}");
+    }
+    clock.monotonic.fetch_add(hour, Ordering::SeqCst);
+    append(vec![]);
+    until(|| {
+        keeper.status().trouble.is_empty()
+            && LogPart::open(&segments(dir.path())[0]).unwrap().is_closed()
+    });
+    assert_eq!(append(vec![]), 2);
+    let found = everything(dir.path());
+    assert_eq!(found[&("durable".to_owned(), 1)].len(), 8);
+}
+
+#[test]
+fn an_empty_segment_is_not_rolled_and_a_full_one_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut small = config(dir.path());
+    small.segment_bytes_max = 1;
+    let keeper = start(small).unwrap();
+    let journal = keeper.journal();
+    journal.submit(&mut vec![declare(0, "durable", ValueType::Int, 1)]);
+    until(|| segments(dir.path()).len() == 1);
+    keeper.seal().unwrap();
+    keeper.seal().unwrap();
+    assert_eq!(segments(dir.path()).len(), 1);
+    commit(&journal, vec![sample(0, 1, 1, 1)]);
+    commit(&journal, vec![sample(0, 2, 1, 1)]);
+    assert_eq!(segments(dir.path()).len(), 2);
+}
+
+#[test]
+fn a_second_writer_is_refused_until_the_first_has_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = start(config(dir.path())).unwrap();
+    let refused = start(config(dir.path())).unwrap_err().to_string();
+    assert!(refused.contains("held by another agent"), "{refused}");
+    drop(keeper);
+    start(config(dir.path())).unwrap();
+}
+
+#[test]
+fn a_full_disk_is_said_and_what_waits_is_written_when_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let healthy = Arc::new(Failing::new(u64::MAX, Failure::Once));
+    drop(start_on(config(dir.path()), Arc::clone(&healthy) as _).unwrap());
+    // After a start come: make, write the header, sync the directory, write.
+    let at = healthy.count() + 1;
+    let disk = Arc::new(Failing::new(at, Failure::Thrice));
+    let keeper = start_on(config(dir.path()), Arc::clone(&disk) as _).unwrap();
+    let journal = keeper.journal();
+    commit(
+        &journal,
+        vec![declare(0, "durable", ValueType::Int, 1), sample(0, 1, 1, 1)],
+    );
+    assert!(disk.count() > at + 3);
+    until(|| keeper.status().trouble.is_empty());
+    drop(keeper);
+    assert_eq!(everything(dir.path())[&("durable".to_owned(), 1)].len(), 1);
+}
+
+#[test]
+fn a_disk_that_stays_full_blocks_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut small = config(dir.path());
+    small.buffer_bytes_max = 100 * 32;
+    let healthy = Arc::new(Failing::new(u64::MAX, Failure::Once));
+    drop(start_on(config(dir.path()), Arc::clone(&healthy) as _).unwrap());
+    let disk = Arc::new(Failing::new(healthy.count() + 1, Failure::ForEver));
+    let keeper = start_on(small, disk).unwrap();
+    let journal = keeper.journal();
+    journal.submit(&mut vec![
+        declare(0, "durable", ValueType::Int, 1),
+        sample(0, 1, 1, 1),
+    ]);
+    until(|| !keeper.status().trouble.is_empty());
+    let trouble = keeper.status().trouble;
+    assert!(trouble.contains("0000000000000001.log"), "{trouble}");
+    assert!(keeper.seal().is_err());
+    for number in 2..=1_000 {
+        let mut entries = vec![sample(0, number, 1, 1)];
+        // Streams that come and go meanwhile do not pile up: their keys are those before.
+        entries.push(declare(1, "durable.too", ValueType::Int, number as i64));
+        entries.push(sample(1, 1, 1, 1));
+        journal.submit(&mut entries);
+    }
+    let status = keeper.status();
+    assert!(status.waiting_bytes <= 2 * 100 * 32, "{status:?}");
+    assert!(status.losses.failed_samples >= 1_999 - 200, "{status:?}");
+}

@@ -1,0 +1,86 @@
+//! Cut at every byte, flipped at every byte: an error, and never other samples.
+
+use super::*;
+
+fn specimen() -> Vec<Part> {
+    let ints = (1..20).map(|n| (n * n, n as i64 * 1_000, Value::Int(i64::MAX - n as i64)));
+    let floats = (1..20).map(|n| (n, n as i64 * 1_000 + 7, Value::Float(1.0 / n as f64)));
+    let texts = (1..9).map(|n| (n, n as i64, Value::text(["up", "down"][n as usize % 2])));
+    let part = |name: &str, value_type, columns| Part {
+        descriptor: descriptor(name, "d", value_type),
+        life: 9,
+        columns,
+    };
+    vec![
+        part("a", ValueType::Int, columns(ValueType::Int, ints)),
+        part("b", ValueType::Float, columns(ValueType::Float, floats)),
+        part("c", ValueType::Text, columns(ValueType::Text, texts)),
+    ]
+}
+
+#[test]
+fn cut_anywhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = place(&dir);
+    write(&path, &specimen());
+    let whole = std::fs::read(&path).unwrap();
+    for length in 0..whole.len() {
+        std::fs::write(&path, &whole[..length]).unwrap();
+        let error = read(&path, Span::ALL).unwrap_err();
+        assert!(matches!(error, ArchiveError::Corrupt { .. }), "{length}");
+    }
+}
+
+#[test]
+fn flipped_anywhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = place(&dir);
+    let parts = specimen();
+    write(&path, &parts);
+    let whole = std::fs::read(&path).unwrap();
+    let mut refused = 0;
+    for at in 0..whole.len() {
+        for bit in [0, 5, 7] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << bit;
+            std::fs::write(&path, &bytes).unwrap();
+            match ParquetPart::open(&path).and_then(|part| part.check()) {
+                // Magic at the beginning and Parquet's footer are for other readers.
+                Ok(_) => assert_eq!(read(&path, Span::ALL).unwrap(), parts, "{at}"),
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    assert!(refused > whole.len(), "{refused} of {}", 3 * whole.len());
+}
+
+#[test]
+fn other_files_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x");
+    let said = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        let error = ParquetPart::open(&path).unwrap_err().to_string();
+        error.replace(path.to_str().unwrap(), "FILE")
+    };
+    let mut foreign = b"PAR1".to_vec();
+    foreign.resize(100, 0);
+    foreign.extend(b"\x08\0\0\0PAR1");
+    insta::assert_snapshot!(said(b""), @"FILE: it is too short for a Parquet file (at byte 0); baro archive verify tells what is affected");
+    insta::assert_snapshot!(said(b"PAR1PAR1 and then something else"), @"FILE: it does not end as Parquet does: it is cut short or something else (at byte 24); baro archive verify tells what is affected");
+    insta::assert_snapshot!(said(&foreign), @"FILE: it has no index of barograph: another program wrote it, or it is cut short (at byte 64); baro archive verify tells what is affected");
+}
+
+#[test]
+fn the_wrong_tier_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = place(&dir);
+    write(&path, &specimen());
+    let part = ParquetPart::open(&path).unwrap();
+    let go_on = AtomicBool::new(false);
+    let result = part.read_buckets(&|_| true, Span::ALL, &go_on, &mut |_, _| Ok(()));
+    assert!(matches!(result, Err(ArchiveError::Corrupt { .. })));
+    let cancelled = AtomicBool::new(true);
+    let result = part.read(&|_| true, Span::ALL, &cancelled, &mut |_, _, _| Ok(()));
+    assert!(matches!(result, Err(ArchiveError::Cancelled)));
+}

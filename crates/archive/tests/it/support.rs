@@ -1,0 +1,190 @@
+//! What several tests make and look at.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use barograph_archive::{
+    ArchiveConfig, ArchiveError, Declared, Disk, Entry, Keeper, Layout, LogPart, Losses, Storage,
+};
+use barograph_model::{
+    Clock, Columns, Descriptor, Kind, Labels, Name, Quality, Sample, Selector, Span, StreamKey,
+    Unit, Value, ValueType,
+};
+
+/// Longest wait for what should happen soon; nothing is measured by it.
+pub const SOON: Duration = Duration::from_secs(60);
+
+pub fn descriptor(name: &str, value_type: ValueType) -> Arc<Descriptor> {
+    Arc::new(Descriptor {
+        name: Name::new(name).unwrap(),
+        labels: Labels::new([("device", "vda"), ("mount", "/é,{}\"")]).unwrap(),
+        value_type,
+        unit: Unit::new("bytes").unwrap(),
+        kind: Kind::Gauge,
+        help: "What it is.".into(),
+    })
+}
+
+pub fn declare(key: u32, name: &str, value_type: ValueType, life: i64) -> Entry {
+    let declared = Declared {
+        descriptor: descriptor(name, value_type),
+        life,
+        depth: 1 << 20,
+    };
+    Entry::Declare(StreamKey(key), declared)
+}
+
+pub fn sample(key: u32, number: u64, ts: i64, value: impl Into<Value>) -> Entry {
+    Entry::Sample(StreamKey(key), number, Sample::measured(ts, value))
+}
+
+/// A configuration in which every stream whose name begins with `durable` is.
+pub fn config(root: &Path) -> ArchiveConfig {
+    ArchiveConfig {
+        durable: vec![Selector::parse("durable*").unwrap()],
+        leave_out: vec![Selector::parse("unwanted.*").unwrap()],
+        commit_ns: 1_000_000,
+        flush_ns: 5_000_000,
+        ..ArchiveConfig::new(root, "n1")
+    }
+}
+
+/// Wall and monotonic time that move each by itself.
+#[derive(Default)]
+pub struct TwoClocks {
+    pub wall: AtomicI64,
+    pub monotonic: AtomicI64,
+}
+
+impl Clock for TwoClocks {
+    fn now_ns(&self) -> i64 {
+        self.wall.load(Ordering::SeqCst)
+    }
+
+    fn monotonic_ns(&self) -> i64 {
+        self.monotonic.load(Ordering::SeqCst)
+    }
+}
+
+pub fn start(config: ArchiveConfig) -> Result<Keeper, ArchiveError> {
+    start_on(config, Arc::new(Disk))
+}
+
+pub fn start_on(config: ArchiveConfig, storage: Arc<dyn Storage>) -> Result<Keeper, ArchiveError> {
+    Keeper::start(
+        config,
+        storage,
+        Arc::new(barograph_stream::SystemClock::new()),
+    )
+}
+
+/// The log segments of the node, oldest first.
+pub fn segments(root: &Path) -> Vec<PathBuf> {
+    let mut paths = Disk.list(&Layout::new(root, "n1").log_dir()).unwrap();
+    paths.retain(|path| path.extension().is_some_and(|e| e == "log"));
+    paths
+}
+
+/// By stream name and life, what is archived of it: number, and everything else as text so that NaN
+/// is equal to itself.
+pub type Everything = BTreeMap<(String, i64), Vec<(u64, String)>>;
+
+/// A sample as it is compared.
+pub fn told(sample: &Sample) -> String {
+    let value = match &sample.value {
+        Value::Float(v) => format!("{:#x}", v.to_bits()),
+        value => format!("{value:?}"),
+    };
+    format!(
+        "{} {value} {} {:#x}",
+        sample.ts,
+        sample.quality.as_str(),
+        sample.error.to_bits()
+    )
+}
+
+/// All samples of an archive that is not written just now.
+pub fn everything(root: &Path) -> Everything {
+    let mut found = Everything::new();
+    for path in segments(root) {
+        match LogPart::open(&path) {
+            Ok(part) => add(&part, &mut found),
+            // It was just being made.
+            Err(ArchiveError::Corrupt { at: 0, .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    found
+}
+
+pub fn add(part: &LogPart, found: &mut Everything) {
+    for (series, columns) in read(part, Span::ALL) {
+        let of = &part.series()[series];
+        let name = of.descriptor.name.as_str().to_owned();
+        let samples = found.entry((name, of.life)).or_default();
+        for row in 0..columns.len() {
+            let sample = columns.sample(row).unwrap();
+            samples.push((columns.numbers[row], told(&sample)));
+        }
+    }
+}
+
+/// All chunks of a segment.
+pub fn read(part: &LogPart, span: Span) -> Vec<(usize, Columns)> {
+    let mut chunks = Vec::new();
+    let all = |_: &barograph_archive::LogSeries| true;
+    part.read(
+        &all,
+        span,
+        &AtomicBool::new(false),
+        &mut |series, columns| {
+            chunks.push((series, columns));
+            Ok(())
+        },
+    )
+    .unwrap();
+    chunks
+}
+
+/// What the segments say was lost.
+pub fn losses(root: &Path) -> Losses {
+    let mut losses = Losses::default();
+    for path in segments(root) {
+        losses.add(LogPart::open(&path).unwrap().losses());
+    }
+    losses
+}
+
+/// That each life's numbers ascend: nothing is there twice.
+pub fn assert_once(found: &Everything) {
+    for (series, samples) in found {
+        for pair in samples.windows(2) {
+            assert!(pair[0].0 < pair[1].0, "{series:?}: {pair:?}");
+        }
+    }
+}
+
+/// Some of everything that is hard to keep.
+pub fn awkward() -> Vec<Sample> {
+    let floats = [f64::NAN, -f64::NAN, f64::INFINITY, -0.0, f64::MIN_POSITIVE];
+    let mut samples: Vec<Sample> = floats
+        .into_iter()
+        .map(|v| Sample::measured(-1, v))
+        .collect();
+    samples.push(Sample {
+        ts: i64::MIN,
+        value: Value::Float(1.5),
+        quality: Quality::Predicted,
+        error: f32::NAN,
+    });
+    samples.push(Sample {
+        ts: i64::MAX,
+        value: Value::Float(2.5),
+        quality: Quality::Reconciled,
+        error: 0.25,
+    });
+    samples
+}
