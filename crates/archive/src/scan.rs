@@ -158,12 +158,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn read_log(
-        &mut self,
-        at: usize,
-        log: Arc<LogPart>,
-        block: usize,
-    ) -> Result<(), ArchiveError> {
+    fn read_log(&mut self, at: usize, log: Arc<LogPart>, block: usize) -> Result<(), ArchiveError> {
         let wanted = &self.wanted[at];
         let ready = &mut self.ready;
         let next = log.read_from(
@@ -268,7 +263,9 @@ fn cut_at_hours(run: Span) -> Vec<Span> {
     let mut pieces = BTreeMap::new();
     let mut from = run.from;
     loop {
-        let last = from.saturating_sub(from.rem_euclid(step)).saturating_add(step - 1);
+        let last = from
+            .saturating_sub(from.rem_euclid(step))
+            .saturating_add(step - 1);
         let to = last.max(from).min(run.to);
         pieces.insert(from, to);
         if to == run.to {

@@ -55,7 +55,10 @@ pub(crate) fn asof(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let Some(ts) = arguments.int(1)? else {
         return Ok(Box::new(std::iter::empty())); // Nothing held at no time.
     };
-    let mut kept = live.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut kept = live
+        .held
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     let is_good = |held: &&mut Held| held.answers(live, pattern, ts);
     let held = match kept.as_mut().filter(is_good) {
         Some(held) => held,

@@ -139,7 +139,11 @@ impl Database {
 
     /// Whether a look at the archive finds new tables or columns.
     fn has_news(&self) -> bool {
-        let schema = || self.live.current().map(|snapshot| Arc::clone(&snapshot.schema));
+        let schema = || {
+            self.live
+                .current()
+                .map(|snapshot| Arc::clone(&snapshot.schema))
+        };
         let (before, _, after) = (schema(), self.live.past(), schema());
         matches!((before, after), (Ok(before), Ok(after)) if !Arc::ptr_eq(&before, &after))
     }

@@ -286,7 +286,11 @@ fn sort(chunks: &[Arc<Chunk>], rows: &mut [(u32, u32)], order: Order) {
     let key = |&(chunk, row): &(u32, u32)| {
         let chunk = &chunks[chunk as usize];
         let row = row as usize;
-        (chunk.columns.ts[row], chunk.life, chunk.columns.numbers[row])
+        (
+            chunk.columns.ts[row],
+            chunk.life,
+            chunk.columns.numbers[row],
+        )
     };
     let by = |a: &(u32, u32), b: &(u32, u32)| -> Compared {
         match order {

@@ -108,7 +108,9 @@ impl From<&'static Listing> for Callable {
         let columns = listing.columns.iter();
         Self {
             name: listing.name.into(),
-            columns: columns.map(|(name, ty)| ((*name).to_owned(), *ty)).collect(),
+            columns: columns
+                .map(|(name, ty)| ((*name).to_owned(), *ty))
+                .collect(),
             arguments: listing.arguments,
             needs_argument: !listing.arguments.is_empty(),
             produce: Box::new(listing.produce),

@@ -118,11 +118,7 @@ impl PastReader {
         Ok(found)
     }
 
-    fn take(
-        &self,
-        wanted: Wanted<'_>,
-        span: Span,
-    ) -> Result<(Reading, Arc<Snapshot>), SqlFault> {
+    fn take(&self, wanted: Wanted<'_>, span: Span) -> Result<(Reading, Arc<Snapshot>), SqlFault> {
         // Notices an agent that was replaced.
         let snapshot = self.live.attend()?;
         Ok((Reading::take(&self.live, wanted, span)?, snapshot))
@@ -221,7 +217,10 @@ impl Kept {
             let fits = all.len().min(room);
             room -= fits;
             if fits < all.len() {
-                let ordered = sorted(std::mem::replace(all, Columns::new(all.values.value_type())));
+                let ordered = sorted(std::mem::replace(
+                    all,
+                    Columns::new(all.values.value_type()),
+                ));
                 let first = ordered.len() - fits;
                 *all = select(&ordered, |row| row >= first);
             }
@@ -238,7 +237,11 @@ fn empty(known: &Known) -> Columns {
 fn order(reading: &Reading) -> Vec<usize> {
     let key = |&at: &usize| {
         let known = &reading.series[at];
-        (&known.descriptor.name, &known.descriptor.labels, &known.node)
+        (
+            &known.descriptor.name,
+            &known.descriptor.labels,
+            &known.node,
+        )
     };
     let mut order: Vec<usize> = (0..reading.series.len()).collect();
     order.sort_by(|a, b| key(a).cmp(&key(b)));
@@ -269,15 +272,18 @@ fn past_series(known: &Known, reading: &Reading, snapshot: &Snapshot) -> PastSer
 }
 
 fn too_many(what: &str, most: usize) -> SqlFault {
-    let message = format!("there are more than {most} {what}: ask for a shorter span, fewer series or a longer step");
+    let message = format!(
+        "there are more than {most} {what}: ask for a shorter span, fewer series or a longer step"
+    );
     fault(SqlFaultKind::Limit, message)
 }
 
 fn told(error: QueryError) -> SqlFault {
     match error {
-        QueryError::Archive(ArchiveError::Cancelled) => {
-            fault(SqlFaultKind::Cancelled, "the read was cancelled by its asker")
-        }
+        QueryError::Archive(ArchiveError::Cancelled) => fault(
+            SqlFaultKind::Cancelled,
+            "the read was cancelled by its asker",
+        ),
         other => other.into(),
     }
 }

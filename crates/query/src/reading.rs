@@ -8,11 +8,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barograph_archive::{Archived, ArchiveError, Chunk, Series, View};
+use barograph_archive::aggregate::Fold;
+use barograph_archive::{ArchiveError, Archived, Chunk, Series, View};
 use barograph_model::{Buckets, Columns, Descriptor, Sample, SeriesId, Span};
 
 use crate::QueryError;
-use crate::buckets::{self, merge};
 use crate::live::Live;
 use crate::stream::{Stream, identity};
 
@@ -62,7 +62,8 @@ impl Reading {
         let before = live.past()?;
         let snapshot = live.current()?;
         let is_wanted = |s: &&Arc<Stream>| wanted(&s.node, &s.entry.descriptor);
-        let streams: Vec<Arc<Stream>> = snapshot.streams.iter().filter(is_wanted).cloned().collect();
+        let streams: Vec<Arc<Stream>> =
+            snapshot.streams.iter().filter(is_wanted).cloned().collect();
         let reached = Reached::of(before.as_deref(), wanted);
         let mut scratch = Vec::new();
         let copies: Vec<Option<Copied>> = streams
@@ -252,9 +253,11 @@ impl Reading {
                 }
             }
         }
-        for tail in self.tails(span) {
-            let buckets = &mut all[tail.series];
-            *buckets = merge(buckets, &buckets::of(&tail.columns, step_ns));
+        for tail in &self.tails {
+            let mut fold = Fold::new(tail.columns.values.value_type(), step_ns);
+            fold.add_buckets(&all[tail.series], Span::ALL);
+            fold.add(&tail.columns, span);
+            all[tail.series] = fold.finish();
         }
         Ok(all)
     }
@@ -271,17 +274,15 @@ struct Copied {
 
 impl Copied {
     /// `None` when the stream is empty or has ended.
-    fn take(
-        stream: &Stream,
-        after: u64,
-        span: Span,
-        scratch: &mut Vec<Sample>,
-    ) -> Option<Self> {
+    fn take(stream: &Stream, after: u64, span: Span, scratch: &mut Vec<Sample>) -> Option<Self> {
         // What has a beginning may be in the ring altogether; of all of time only the end is.
         let has_beginning = span.from > i64::MIN;
         let after = if has_beginning { 0 } else { after };
         let (columns, newest) = stream.tail(after, scratch)?;
-        let reaches = columns.ts.first().is_some_and(|&oldest| oldest <= span.from);
+        let reaches = columns
+            .ts
+            .first()
+            .is_some_and(|&oldest| oldest <= span.from);
         Some(Self {
             is_complete: has_beginning && reaches && columns.ts.is_sorted(),
             columns,
@@ -315,7 +316,8 @@ impl Reached {
     }
 
     fn get(&self, stream: &Stream) -> Option<&(usize, Archived)> {
-        self.known.get(&(Arc::clone(&stream.node), stream.entry.series))
+        self.known
+            .get(&(Arc::clone(&stream.node), stream.entry.series))
     }
 
     fn position(&self, stream: &Stream) -> Option<usize> {

@@ -194,10 +194,9 @@ pub(crate) fn labels_json(descriptor: &Descriptor) -> String {
 pub(crate) fn identity(node: &str, series: &SeriesId) -> u64 {
     let first = series.0.first_chunk().expect("an id has 16 bytes");
     // FNV-1a: names are short, and the id is a good hash already.
-    node.bytes()
-        .fold(u64::from_le_bytes(*first), |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        })
+    node.bytes().fold(u64::from_le_bytes(*first), |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// The row id of a sample: the same wherever the sample is found, since SQLite tells by it which rows

@@ -308,11 +308,23 @@ fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     }
     for (node, lost) in view.iter().flat_map(|view| view.losses()) {
         let what = [
-            ("samples that found the archive's buffer full", lost.overflow_samples),
-            ("samples whose write to the archive failed", lost.failed_samples),
+            (
+                "samples that found the archive's buffer full",
+                lost.overflow_samples,
+            ),
+            (
+                "samples whose write to the archive failed",
+                lost.failed_samples,
+            ),
             ("bytes of torn tails cut after crashes", lost.torn_bytes),
-            ("samples shed from the archive before their time", lost.shed_samples),
-            ("files of the archive with wrong checksums", lost.corrupt_files),
+            (
+                "samples shed from the archive before their time",
+                lost.shed_samples,
+            ),
+            (
+                "files of the archive with wrong checksums",
+                lost.corrupt_files,
+            ),
         ];
         rows.extend(what.into_iter().map(|(what, count)| {
             let place = format!("archive of {node}");

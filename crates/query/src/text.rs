@@ -127,7 +127,11 @@ pub(crate) fn family_calls<'a>(tokens: &[Token<'a>]) -> Vec<(Range<usize>, &'a s
             return None;
         }
         // The comma goes as well: what is left are the other arguments.
-        let end = if next.text == "," { next.end } else { prefix.end };
+        let end = if next.text == "," {
+            next.end
+        } else {
+            prefix.end
+        };
         Some((name.end - name.text.len()..end, literal))
     };
     tokens.windows(4).filter_map(call).collect()

@@ -101,8 +101,14 @@ impl Wide {
     fn free(&self, wanted: &str, otherwise: &str) -> String {
         let mut column = wanted.to_owned();
         let is_taken = |column: &str| {
-            let mut known = self.labels.iter().chain(&self.metrics).map(|(name, _)| &**name);
-            let fixed = ["ts", "node"].iter().any(|name| name.eq_ignore_ascii_case(column));
+            let mut known = self
+                .labels
+                .iter()
+                .chain(&self.metrics)
+                .map(|(name, _)| &**name);
+            let fixed = ["ts", "node"]
+                .iter()
+                .any(|name| name.eq_ignore_ascii_case(column));
             fixed || known.any(|name| name.eq_ignore_ascii_case(column))
         };
         while is_taken(&column) {
@@ -146,9 +152,8 @@ fn suffix<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
 fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let span = span(arguments, 0)?;
     let step = step(arguments, 2)?;
-    let wanted = |_: &str, descriptor: &Descriptor| {
-        suffix(descriptor.name.as_str(), &wide.prefix).is_some()
-    };
+    let wanted =
+        |_: &str, descriptor: &Descriptor| suffix(descriptor.name.as_str(), &wide.prefix).is_some();
     // What held at the start is looked for before it.
     let read = Span {
         from: span.from.saturating_sub(held::BACK_NS_MAX),
@@ -210,7 +215,11 @@ impl Iterator for Merge {
         if self.is_done {
             return None;
         }
-        if self.batch.as_ref().is_none_or(|batch| self.at >= batch.len()) {
+        if self
+            .batch
+            .as_ref()
+            .is_none_or(|batch| self.at >= batch.len())
+        {
             self.batch = None; // Before the next: its memory is given back.
             self.at = 0;
             match self.feed.next() {
@@ -230,7 +239,10 @@ impl Iterator for Merge {
         let mut rows = Vec::new();
         for (chunk, row) in (self.at..to).filter_map(|at| batch.row(at)) {
             if let Some(value) = chunk.columns.values.get(row) {
-                rows.extend(self.groups.take(chunk.columns.ts[row], chunk.series, &value));
+                rows.extend(
+                    self.groups
+                        .take(chunk.columns.ts[row], chunk.series, &value),
+                );
             }
         }
         self.at = to;
@@ -264,7 +276,11 @@ impl Groups {
             let group = *known.entry((&series.node, labels)).or_insert(next);
             if group == next {
                 let mut row = vec![Cell::Null, Arc::clone(&series.node).into()];
-                row.extend(wide.labels.iter().map(|(_, label)| Cell::from(labels.get(label))));
+                row.extend(
+                    wide.labels
+                        .iter()
+                        .map(|(_, label)| Cell::from(labels.get(label))),
+                );
                 row.resize(row.len() + wide.metrics.len(), Cell::Null);
                 groups.push(Group { row, ts: None });
             }
@@ -289,7 +305,10 @@ impl Groups {
     fn take(&mut self, ts: i64, series: usize, value: &Value) -> Option<Row> {
         let (group, _) = self.of_series[series]?;
         let group = &mut self.groups[group];
-        let done = group.ts.filter(|&before| before != ts).map(|_| group.row.clone());
+        let done = group
+            .ts
+            .filter(|&before| before != ts)
+            .map(|_| group.row.clone());
         group.ts = Some(ts);
         group.row[0] = ts.into();
         self.set(series, value);

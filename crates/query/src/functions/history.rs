@@ -58,7 +58,11 @@ impl<F: FnMut(&Chunk, usize) -> Option<Row>> Iterator for Samples<F> {
     type Item = Result<Vec<Row>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.batch.as_ref().is_none_or(|batch| self.at >= batch.len()) {
+        if self
+            .batch
+            .as_ref()
+            .is_none_or(|batch| self.at >= batch.len())
+        {
             self.batch = None; // Before the next: its memory is given back.
             self.at = 0;
             match self.feed.next() {
@@ -70,7 +74,9 @@ impl<F: FnMut(&Chunk, usize) -> Option<Row>> Iterator for Samples<F> {
         let batch = self.batch.as_ref()?;
         let to = batch.len().min(self.at + ROWS_AT_ONCE);
         let samples = (self.at..to).filter_map(|at| batch.row(at));
-        let rows = samples.filter_map(|(chunk, row)| (self.make)(chunk, row)).collect();
+        let rows = samples
+            .filter_map(|(chunk, row)| (self.make)(chunk, row))
+            .collect();
         self.at = to;
         Some(Ok(rows))
     }
@@ -78,7 +84,11 @@ impl<F: FnMut(&Chunk, usize) -> Option<Row>> Iterator for Samples<F> {
 
 fn raw_row(chunk: &Chunk, row: usize, identity: &Identity) -> Row {
     let columns = &chunk.columns;
-    let value: Cell = columns.values.get(row).as_ref().map_or(Cell::Null, Cell::from);
+    let value: Cell = columns
+        .values
+        .get(row)
+        .as_ref()
+        .map_or(Cell::Null, Cell::from);
     let mean = columns.values.number(row).into();
     let [name, labels, node] = identity.cells();
     let (min, max, last) = (value.clone(), value.clone(), value.clone());
@@ -97,10 +107,15 @@ fn raw_row(chunk: &Chunk, row: usize, identity: &Identity) -> Row {
 }
 
 fn bucket_row(buckets: &Buckets, row: usize, identity: &Identity) -> Row {
-    let cell = |values: &barograph_model::Values| values.get(row).as_ref().map_or(Cell::Null, Cell::from);
+    let cell =
+        |values: &barograph_model::Values| values.get(row).as_ref().map_or(Cell::Null, Cell::from);
     let mean: Cell = Some(buckets.mean[row]).filter(|mean| !mean.is_nan()).into();
     let last = cell(&buckets.last);
-    let value = if mean == Cell::Null { last.clone() } else { mean.clone() };
+    let value = if mean == Cell::Null {
+        last.clone()
+    } else {
+        mean.clone()
+    };
     let [name, labels, node] = identity.cells();
     vec![
         buckets.ts[row].into(),

@@ -41,9 +41,17 @@ pub(super) fn quantile(live: &Arc<Live>, arguments: &Arguments) -> Result<Batche
     let rows = identities.into_iter().zip(found);
     let row = |(identity, (value, count)): (super::Identity, (Option<f64>, usize))| {
         let [name, labels, node] = identity.cells();
-        Some(vec![name, labels, value?.into(), (count as i64).into(), node])
+        Some(vec![
+            name,
+            labels,
+            value?.into(),
+            (count as i64).into(),
+            node,
+        ])
     };
-    Ok(Box::new(std::iter::once(Ok(rows.filter_map(row).collect()))))
+    Ok(Box::new(std::iter::once(Ok(rows
+        .filter_map(row)
+        .collect()))))
 }
 
 /// The quantile between the two nearest values, linearly.

@@ -43,7 +43,13 @@ pub(super) fn topk(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
 
 /// The mean over all buckets, at the time of the last.
 fn mean(buckets: &barograph_model::Buckets) -> Option<Sample> {
-    let known = || buckets.mean.iter().zip(&buckets.count).filter(|(mean, _)| !mean.is_nan());
+    let known = || {
+        buckets
+            .mean
+            .iter()
+            .zip(&buckets.count)
+            .filter(|(mean, _)| !mean.is_nan())
+    };
     let count: u64 = known().map(|(_, count)| count).sum();
     let sum: f64 = known().map(|(mean, count)| mean * *count as f64).sum();
     let ts = *buckets.ts.last()?;
