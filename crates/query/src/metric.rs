@@ -23,7 +23,7 @@ use crate::reading::Reading;
 use crate::shape::{Column, Shape};
 use crate::snapshot::{Horizon, Members, TableId};
 use crate::sqlite::{Cursor, Table};
-use crate::stream::{Stream, row_id};
+use crate::stream::{SET_BACK_NS_MAX, Stream, row_id};
 
 /// Samples of an archived series, for SQLite's choice between plans.
 const ARCHIVED_SAMPLES: u64 = 100_000;
@@ -420,7 +420,10 @@ impl MetricCursor {
         if !needs_past || self.horizon.ended < from {
             let rings = 0..self.streams.len();
             let complete = rings.map(|index| self.copy_ring(index, None)).max();
-            if !needs_past || complete.is_none_or(|complete| complete <= from) {
+            let newest = self.rows.iter().map(|row| row.sample.ts).max();
+            // What is later than all that the rings have was before a clock was set back.
+            let is_last = self.horizon.any < from || newest >= Some(self.horizon.any);
+            if !needs_past || (is_last && complete.is_none_or(|complete| complete < from)) {
                 self.sort();
                 return Ok(());
             }
@@ -457,7 +460,11 @@ impl MetricCursor {
             rows[newest].newest = true;
         }
         // Behind a clock that was set back only the archive can tell.
-        if is_sorted { oldest } else { i64::MAX }
+        if is_sorted {
+            oldest.saturating_add(SET_BACK_NS_MAX)
+        } else {
+            i64::MAX
+        }
     }
 
     fn sort(&mut self) {

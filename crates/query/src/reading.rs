@@ -14,7 +14,7 @@ use barograph_model::{Buckets, Columns, Descriptor, Sample, SeriesId, Span};
 
 use crate::QueryError;
 use crate::live::Live;
-use crate::stream::{Stream, identity};
+use crate::stream::{SET_BACK_NS_MAX, Stream, identity};
 
 /// Which series are meant, by node and descriptor.
 pub(crate) type Wanted<'a> = &'a dyn Fn(&str, &Descriptor) -> bool;
@@ -92,7 +92,11 @@ impl Reading {
             }
             if let Some(copy) = copy {
                 reading.series[position].newest = Some((stream.life(), copy.newest));
-                let columns = if copy.is_complete {
+                // What is later than all that the ring has was before a clock was set back.
+                let archived = reading.series[position].archived;
+                let is_last =
+                    archived.is_none_or(|known| copy.columns.ts.last() >= Some(&known.to));
+                let columns = if copy.is_complete && is_last {
                     complete.insert(position);
                     copy.columns
                 } else {
