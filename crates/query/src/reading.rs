@@ -283,10 +283,8 @@ impl Copied {
         let has_beginning = span.from > i64::MIN;
         let after = if has_beginning { 0 } else { after };
         let (columns, newest) = stream.tail(after, scratch)?;
-        let reaches = columns
-            .ts
-            .first()
-            .is_some_and(|&oldest| oldest <= span.from);
+        let is_before = |oldest: &i64| oldest.saturating_add(SET_BACK_NS_MAX) < span.from;
+        let reaches = columns.ts.first().is_some_and(is_before);
         Some(Self {
             is_complete: has_beginning && reaches && columns.ts.is_sorted(),
             columns,

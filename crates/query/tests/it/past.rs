@@ -201,7 +201,7 @@ fn life(from: i64) -> impl Strategy<Value = Vec<(i64, i64)>> {
     let step = prop_oneof![8 => 1..3_i64, 1 => Just(0), 1 => Just(-1)];
     prop::collection::vec((step, 0..100_i64), 0..24).prop_map(move |steps| {
         let (mut at, mut latest) = (from, from);
-        let sample = |(step, value)| {
+        let sample = |(step, value): (i64, i64)| {
             // No further back than that, also not in two steps.
             at = (at + step).max(latest - 1);
             latest = latest.max(at);
