@@ -63,7 +63,11 @@ fn search(
         };
         let is_open = |at: &usize| {
             let known = reading.series[*at].archived;
-            found[*at].is_none() && known.is_some_and(|known| known.meets(&span))
+            // What was found may be before what a clock that was set back left in the archive.
+            let is_last = found[*at]
+                .as_ref()
+                .is_some_and(|sample| sample.ts >= span.to);
+            !is_last && known.is_some_and(|known| known.meets(&span))
         };
         let open: Vec<usize> = (0..found.len()).filter(is_open).collect();
         reading.each_at(&open, span, cancel, &mut |chunk| {

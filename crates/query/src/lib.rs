@@ -21,7 +21,6 @@
 //! `loadable` the same tables are registered in the SQLite of a host program (`extension/`).
 
 mod asof;
-mod buckets;
 mod catalogue;
 mod error;
 mod feed;

@@ -140,6 +140,19 @@ impl Live {
         Ok(())
     }
 
+    /// Reads an archive by itself from now on.
+    #[cfg(feature = "loadable")]
+    pub(crate) fn move_to_archive(&self, root: PathBuf) -> Result<(), QueryError> {
+        {
+            let mut inner = self.lock();
+            let before = inner.snapshot.without_view();
+            inner.snapshot = Arc::new(Snapshot::take(None, Some(&before), self.now_ns()));
+            inner.views = Some(source::views_of(root.clone()));
+            (inner.run_dir, inner.root) = (None, Some(root));
+        }
+        self.past().map(drop)
+    }
+
     /// The streams as they are now. An agent that said goodbye, or was replaced by another, is
     /// noticed here.
     pub(crate) fn current(&self) -> Result<Arc<Snapshot>, QueryError> {

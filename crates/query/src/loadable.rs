@@ -4,17 +4,22 @@
 //! extension may already do all that their process may. Tables of metrics that appear after the
 //! extension was loaded come with `SELECT baro_refresh()`, since SQLite asks nobody about a table
 //! that it does not know; streams that come and go in known tables are seen by themselves.
+//!
+//! Without an agent an archive can be read by itself: `BAROGRAPH_ARCHIVE_DIR` names it before the
+//! extension is loaded, `SELECT baro_open('…')` afterwards.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_stream::{RunDir, SystemClock};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, Result};
 
+use crate::QueryError;
 use crate::catalogue::Catalogue;
 use crate::error::usage;
 use crate::live::Live;
+use crate::source::views_of;
 use crate::sqlite::with_connection;
 
 pub use rusqlite;
@@ -22,9 +27,7 @@ pub use rusqlite;
 /// Registers tables and functions over the run directory that [`RunDir::find`] finds. The form that
 /// `Connection::extension_init2` asks for.
 pub fn register(connection: Connection) -> Result<bool> {
-    let live = Live::open(&RunDir::find(), Arc::new(SystemClock::new()))
-        .map_err(|e| usage(e.to_string()))?;
-    let live = Arc::new(live);
+    let live = Arc::new(open().map_err(|e| usage(e.to_string()))?);
     let catalogue = Arc::new(Mutex::new(Catalogue::new(&connection, &live)?));
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DIRECTONLY;
 
@@ -39,15 +42,38 @@ pub fn register(connection: Connection) -> Result<bool> {
     connection.create_scalar_function("baro_open", 1, flags, move |call| {
         let (live, catalogue) = &of_open;
         let path: String = call.get(0)?;
-        live.move_to(RunDir::new(PathBuf::from(path)))
-            .map_err(|e| usage(e.to_string()))?;
+        let path = PathBuf::from(path);
+        let moved = match is_archive(&path) {
+            true => live.move_to_archive(path),
+            false => live.move_to(RunDir::new(path)),
+        };
+        moved.map_err(|e| usage(e.to_string()))?;
         with_connection(call, |connection| refresh(connection, live, catalogue))
     })?;
     Ok(false)
 }
 
+/// The agent's run directory, or where there is none the archive that is named.
+fn open() -> std::result::Result<Live, QueryError> {
+    let clock = Arc::new(SystemClock::new());
+    let error = match Live::open(&RunDir::find(), Arc::clone(&clock) as _) {
+        Ok(live) => return Ok(live),
+        Err(error) => error,
+    };
+    match std::env::var_os("BAROGRAPH_ARCHIVE_DIR") {
+        Some(root) => Live::over(None, Some(views_of(PathBuf::from(root))), clock),
+        None => Err(error),
+    }
+}
+
+/// Whether a directory is an archive and not an agent's.
+fn is_archive(path: &Path) -> bool {
+    !RunDir::new(path).segment().exists() && path.join("nodes").is_dir()
+}
+
 /// Follows the agent; returns the number of its streams.
 fn refresh(connection: &Connection, live: &Live, catalogue: &Mutex<Catalogue>) -> Result<i64> {
+    live.past().map_err(|e| usage(e.to_string()))?;
     let snapshot = live.attend().map_err(|e| usage(e.to_string()))?;
     let mut catalogue = catalogue.lock().unwrap_or_else(PoisonError::into_inner);
     catalogue.follow(connection, &snapshot)?;

@@ -23,7 +23,7 @@ use crate::reading::Reading;
 use crate::shape::{Column, Shape};
 use crate::snapshot::{Horizon, Members, TableId};
 use crate::sqlite::{Cursor, Table};
-use crate::stream::{Stream, row_id};
+use crate::stream::{SET_BACK_NS_MAX, Stream, row_id};
 
 /// Samples of an archived series, for SQLite's choice between plans.
 const ARCHIVED_SAMPLES: u64 = 100_000;
@@ -70,8 +70,8 @@ impl Table for MetricTable {
             .map(|s| u64::from(s.entry.depth))
             .sum();
         let size = Size {
-            streams: members.streams.len().max(members.archived),
-            samples: held + members.archived as u64 * ARCHIVED_SAMPLES,
+            streams: members.streams.len().max(members.archived.len()),
+            samples: held + members.archived.len() as u64 * ARCHIVED_SAMPLES,
         };
         plan::choose(info, columns, &size)?;
         Ok(true)
@@ -361,16 +361,10 @@ impl MetricCursor {
             });
         }
         let latest = (0..self.rows.len()).max_by_key(|&i| self.rows[i].sample.ts);
-        let reaches = |horizon: i64| latest.is_some_and(|i| self.rows[i].sample.ts >= horizon);
-        if !reaches(self.horizon.any) {
-            // What ended meanwhile may be later: the archive knows by now, without being read.
-            let aux = &self.parts.aux;
-            aux.live.past().map_err(failed)?;
-            self.horizon = aux.live.members_of(aux.table).map_err(failed)?.horizon;
-            if !reaches(self.horizon.any) {
-                self.rows.clear();
-                return self.load_all();
-            }
+        let latest_ts = latest.map_or(i64::MIN, |i| self.rows[i].sample.ts);
+        if latest_ts < self.horizon.any && latest_ts < self.archived_to(latest_ts)? {
+            self.rows.clear();
+            return self.load_all();
         }
         match latest {
             Some(latest) => {
@@ -381,6 +375,19 @@ impl MetricCursor {
             None if self.may_need_past() => self.load_all(),
             None => Ok(()),
         }
+    }
+
+    /// Up to when the archive knows the series that are asked for; what ended after `latest_ts` is
+    /// looked up there, without being read.
+    fn archived_to(&self, latest_ts: i64) -> Result<i64> {
+        let aux = &self.parts.aux;
+        if latest_ts < self.horizon.unseen {
+            aux.live.past().map_err(failed)?;
+        }
+        let snapshot = aux.live.current().map_err(failed)?;
+        let wanted = snapshot.archived(aux.table);
+        let wanted = wanted.filter(|one| self.wants(&one.node, &one.descriptor));
+        Ok(wanted.map(|one| one.known.to).max().unwrap_or(i64::MIN))
     }
 
     /// What follows [`Self::load_latest`].
@@ -420,7 +427,10 @@ impl MetricCursor {
         if !needs_past || self.horizon.ended < from {
             let rings = 0..self.streams.len();
             let complete = rings.map(|index| self.copy_ring(index, None)).max();
-            if !needs_past || complete.is_none_or(|complete| complete <= from) {
+            let newest = self.rows.iter().map(|row| row.sample.ts).max();
+            // What is later than all that the rings have was before a clock was set back.
+            let is_last = self.horizon.any < from || newest >= Some(self.horizon.any);
+            if !needs_past || (is_last && complete.is_none_or(|complete| complete < from)) {
                 self.sort();
                 return Ok(());
             }
@@ -457,7 +467,11 @@ impl MetricCursor {
             rows[newest].newest = true;
         }
         // Behind a clock that was set back only the archive can tell.
-        if is_sorted { oldest } else { i64::MAX }
+        if is_sorted {
+            oldest.saturating_add(SET_BACK_NS_MAX)
+        } else {
+            i64::MAX
+        }
     }
 
     fn sort(&mut self) {

@@ -6,16 +6,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use barograph_archive::aggregate::Fold;
 use barograph_archive::{Chunk, PartKind, Tier, View};
-use barograph_model::{Buckets, Clock, Columns, PastRequest, Span, SqlFault, SqlFaultKind};
+use barograph_model::{Buckets, Clock, PastRequest, Span, SqlFault, SqlFaultKind};
 use barograph_stream::RunDir;
 
-use crate::asof::append;
 use crate::fault::fault;
 use crate::reader::{PastReader, told, too_many};
 use crate::reading::{Known, Reading};
 use crate::table::{Part, Table};
-use crate::{QueryError, buckets, source};
+use crate::{QueryError, source};
 
 /// No time at all: who only asks what there is copies no ring.
 const NEVER: Span = Span {
@@ -153,15 +153,12 @@ fn table_of<'a>(reading: &'a Reading, chunks: &'a [Chunk]) -> Table {
 }
 
 fn buckets_of(reading: &Reading, chunks: &[Chunk], step_ns: i64) -> Table {
-    let empty = |known: &Known| Columns::new(known.descriptor.value_type);
-    let mut all: Vec<Columns> = reading.series.iter().map(empty).collect();
+    let fold = |known: &Known| Fold::new(known.descriptor.value_type, step_ns);
+    let mut all: Vec<Fold> = reading.series.iter().map(fold).collect();
     for chunk in chunks {
-        append(&mut all[chunk.series], &chunk.columns);
+        all[chunk.series].add(&chunk.columns, Span::ALL);
     }
-    let buckets: Vec<Buckets> = all
-        .iter()
-        .map(|columns| buckets::of(columns, step_ns))
-        .collect();
+    let buckets: Vec<Buckets> = all.into_iter().map(Fold::finish).collect();
     let parts = reading.series.iter().zip(&buckets);
     let parts = parts.map(|(known, buckets)| (&known.node, &*known.descriptor, buckets));
     Table::of_buckets(&parts.collect::<Vec<_>>())

@@ -12,8 +12,8 @@ use barograph_model::{
 };
 use barograph_stream::RunDir;
 
-use crate::fault::fault;
 use crate::fair::Fair;
+use crate::fault::fault;
 use crate::rows::within;
 use crate::{Database, QueryError};
 
@@ -81,7 +81,10 @@ impl Queue {
             if inner.1 == State::Closed {
                 return None;
             }
-            inner = self.news.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            inner = self
+                .news
+                .wait(inner)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

@@ -8,13 +8,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barograph_archive::{Archived, ArchiveError, Chunk, Series, View};
+use barograph_archive::aggregate::Fold;
+use barograph_archive::{ArchiveError, Archived, Chunk, Series, View};
 use barograph_model::{Buckets, Columns, Descriptor, Sample, SeriesId, Span};
 
 use crate::QueryError;
-use crate::buckets::{self, merge};
 use crate::live::Live;
-use crate::stream::{Stream, identity};
+use crate::stream::{SET_BACK_NS_MAX, Stream, identity};
 
 /// Which series are meant, by node and descriptor.
 pub(crate) type Wanted<'a> = &'a dyn Fn(&str, &Descriptor) -> bool;
@@ -92,7 +92,11 @@ impl Reading {
             }
             if let Some(copy) = copy {
                 reading.series[position].newest = Some((stream.life(), copy.newest));
-                let columns = if copy.is_complete {
+                // What is later than all that the ring has was before a clock was set back.
+                let archived = reading.series[position].archived;
+                let is_last =
+                    archived.is_none_or(|known| copy.columns.ts.last() >= Some(&known.to));
+                let columns = if copy.is_complete && is_last {
                     complete.insert(position);
                     copy.columns
                 } else {
@@ -286,9 +290,11 @@ impl Reading {
                 }
             }
         }
-        for tail in self.tails(span) {
-            let buckets = &mut all[tail.series];
-            *buckets = merge(buckets, &buckets::of(&tail.columns, step_ns));
+        for tail in &self.tails {
+            let mut fold = Fold::new(tail.columns.values.value_type(), step_ns);
+            fold.add_buckets(&all[tail.series], Span::ALL);
+            fold.add(&tail.columns, span);
+            all[tail.series] = fold.finish();
         }
         Ok(all)
     }
@@ -305,17 +311,13 @@ struct Copied {
 
 impl Copied {
     /// `None` when the stream is empty or has ended.
-    fn take(
-        stream: &Stream,
-        after: u64,
-        span: Span,
-        scratch: &mut Vec<Sample>,
-    ) -> Option<Self> {
+    fn take(stream: &Stream, after: u64, span: Span, scratch: &mut Vec<Sample>) -> Option<Self> {
         // What has a beginning may be in the ring altogether; of all of time only the end is.
         let has_beginning = span.from > i64::MIN;
         let after = if has_beginning { 0 } else { after };
         let (columns, newest) = stream.tail(after, scratch)?;
-        let reaches = columns.ts.first().is_some_and(|&oldest| oldest <= span.from);
+        let is_before = |oldest: &i64| oldest.saturating_add(SET_BACK_NS_MAX) < span.from;
+        let reaches = columns.ts.first().is_some_and(is_before);
         Some(Self {
             is_complete: has_beginning && reaches && columns.ts.is_sorted(),
             columns,

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use barograph_archive::View;
+use barograph_archive::{Series, View};
 use barograph_model::SeriesId;
 use barograph_stream::{Incarnation, SegmentReader};
 
@@ -25,6 +25,8 @@ pub(crate) struct Horizon {
     pub(crate) any: i64,
     /// Of series that have no ring now.
     pub(crate) ended: i64,
+    /// Of series that ended since the archive was last looked at.
+    pub(crate) unseen: i64,
 }
 
 impl Horizon {
@@ -32,6 +34,7 @@ impl Horizon {
     pub(crate) const NEVER: Self = Self {
         any: i64::MIN,
         ended: i64::MIN,
+        unseen: i64::MIN,
     };
 }
 
@@ -40,8 +43,8 @@ impl Horizon {
 pub(crate) struct Members {
     pub(crate) streams: Arc<[Arc<Stream>]>,
     pub(crate) horizon: Horizon,
-    /// How many series the archive knew.
-    pub(crate) archived: usize,
+    /// The series of the snapshot's view.
+    pub(crate) archived: Arc<[usize]>,
 }
 
 impl Default for Members {
@@ -49,7 +52,7 @@ impl Default for Members {
         Self {
             streams: Arc::default(),
             horizon: Horizon::NEVER,
-            archived: 0,
+            archived: Arc::default(),
         }
     }
 }
@@ -170,6 +173,14 @@ impl Snapshot {
         self.by_table.get(table.0).cloned().unwrap_or_default()
     }
 
+    /// The archived series of a table.
+    pub(crate) fn archived(&self, table: TableId) -> impl Iterator<Item = &Series> {
+        let series = self.view.as_deref().map_or(&[][..], View::series);
+        let members = self.by_table.get(table.0);
+        let indexes = members.map_or(&[][..], |members| &members.archived);
+        indexes.iter().filter_map(|&index| series.get(index))
+    }
+
     /// Sorts streams and series into tables; nothing that ended may be later than `ended_ns` unless
     /// the view knows it.
     fn group(&mut self, ended_ns: i64) {
@@ -200,6 +211,7 @@ impl Snapshot {
             horizon: Horizon {
                 any: unseen,
                 ended: unseen,
+                unseen,
             },
             ..Members::default()
         };
@@ -213,7 +225,6 @@ impl Snapshot {
             else {
                 continue;
             };
-            members.archived = group.archived.len();
             for one in group.archived.iter().map(|&i| &series[i]) {
                 let horizon = &mut members.horizon;
                 horizon.any = horizon.any.max(one.known.to);
@@ -222,6 +233,7 @@ impl Snapshot {
                 }
             }
             members.streams = group.streams.into();
+            members.archived = group.archived.into();
         }
         self.by_table = by_table;
     }

@@ -7,8 +7,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use barograph_model::{Columns, Descriptor, Sample, SeriesId};
+use barograph_model::{Columns, Descriptor, NS_PER_S, Sample, SeriesId};
 use barograph_stream::{Entry, Latest, StreamReader};
+
+/// What is older than a ring's oldest sample may have a time this much later: by so much a clock is
+/// set back. More, by hand, is noticed only as long as the ring or the archive's last time show it.
+pub(crate) const SET_BACK_NS_MAX: i64 = 60 * NS_PER_S;
 
 /// One stream.
 pub(crate) struct Stream {

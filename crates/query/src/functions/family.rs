@@ -152,9 +152,8 @@ fn suffix<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
 fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let span = span(arguments, 0)?;
     let step = step(arguments, 2)?;
-    let wanted = |_: &str, descriptor: &Descriptor| {
-        suffix(descriptor.name.as_str(), &wide.prefix).is_some()
-    };
+    let wanted =
+        |_: &str, descriptor: &Descriptor| suffix(descriptor.name.as_str(), &wide.prefix).is_some();
     // What held at the start is looked for before it.
     let read = Span {
         from: span.from.saturating_sub(held::BACK_NS_MAX),

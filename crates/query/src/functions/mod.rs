@@ -146,8 +146,7 @@ pub(crate) fn selector(arguments: &Arguments) -> Result<Selector> {
 
 /// The series that a pattern matches, to be read within the span.
 pub(crate) fn matching(live: &Live, selector: &Selector, span: Span) -> Result<Reading> {
-    let wanted =
-        |_: &str, d: &Descriptor| selector.matches(d.name.as_str(), &d.labels);
+    let wanted = |_: &str, d: &Descriptor| selector.matches(d.name.as_str(), &d.labels);
     Reading::take(live, &wanted, span).map_err(failed)
 }
 

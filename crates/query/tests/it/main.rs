@@ -3,6 +3,7 @@
 
 mod answers;
 mod demo;
+mod files;
 mod following;
 mod limits;
 mod past;

@@ -1,0 +1,174 @@
+//! An archive of real files, written as the agent writes it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barograph_archive::{ArchiveConfig, Declared, Disk, Entry, KeepConfig, Keeper, View};
+use barograph_model::{Kind, Past as _, PastRequest, Span, StreamKey, Value, ValueType};
+use barograph_query::{Database, PastReader};
+use barograph_stream::{RunDir, SystemClock};
+
+use crate::answer;
+use crate::demo::{Demo, S, START_NS, descriptor};
+
+const CENTURY_NS: i64 = 100 * 365 * 86_400 * S;
+
+/// The keeper of node `Node-1`'s archive: all is durable, nothing is too old.
+pub fn keeper(root: &Path) -> Keeper {
+    let config = ArchiveConfig {
+        durable: vec![barograph_model::Selector::parse("*").unwrap()],
+        commit_ns: 1_000_000,
+        keep: KeepConfig {
+            raw_ns: CENTURY_NS,
+            second_ns: CENTURY_NS,
+            minute_ns: CENTURY_NS,
+            hour_ns: CENTURY_NS,
+        },
+        free_bytes_min: 0,
+        ..ArchiveConfig::new(root, "Node-1")
+    };
+    Keeper::start(config, Arc::new(Disk), Arc::new(SystemClock::new())).unwrap()
+}
+
+/// Submits, and waits until it is in the log.
+pub fn submit(keeper: &Keeper, mut entries: Vec<Entry>) {
+    let journal = keeper.journal();
+    let position = journal.submit(&mut entries);
+    assert!(journal.wait_durable(position, Duration::from_secs(60)));
+}
+
+/// Writes what is in memory, life by life, and seals after so many samples.
+pub fn write(root: &Path, view: &View, seals: &[usize]) -> Keeper {
+    let keeper = keeper(root);
+    let never = std::sync::atomic::AtomicBool::new(false);
+    let all: Vec<usize> = (0..view.series().len()).collect();
+    let mut chunks: Vec<_> = view
+        .scan(&all, Span::ALL, &never)
+        .map(Result::unwrap)
+        .collect();
+    chunks.sort_by_key(|chunk| chunk.life);
+    let mut written = 0;
+    for (key, chunk) in (0..).zip(&chunks) {
+        let descriptor = Arc::clone(&view.series()[chunk.series].descriptor);
+        let declared = Declared {
+            descriptor,
+            life: chunk.life,
+            depth: 8,
+        };
+        submit(&keeper, vec![Entry::Declare(StreamKey(key), declared)]);
+        for row in 0..chunk.columns.len() {
+            let sample = chunk.columns.sample(row).unwrap();
+            let number = chunk.columns.numbers[row];
+            submit(&keeper, vec![Entry::Sample(StreamKey(key), number, sample)]);
+            written += 1;
+            if seals.contains(&written) {
+                keeper.seal().unwrap();
+            }
+        }
+        submit(&keeper, vec![Entry::Retire(StreamKey(key))]);
+    }
+    if seals.len() == 2 {
+        keeper.compact().unwrap();
+    }
+    keeper
+}
+
+#[test]
+fn the_agents_archive_is_found_and_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("archive");
+    let mut demo = Demo::empty(dir.path());
+    let walk = descriptor("random.walk.count", &[], ValueType::Int, Kind::Gauge);
+    demo.add_deep(&walk, 8, (0..20).map(|t| (t, Value::from(t))));
+    let keeper = keeper(&root);
+    let run_dir = RunDir::new(dir.path());
+    let mut database = Database::open(&run_dir, Arc::new(SystemClock::new())).unwrap();
+    assert_eq!(database.archive_dir(), None);
+    let count = "SELECT count(*), max(value) FROM random_walk_count";
+    assert_eq!(answer(&mut database, count), ["7|19"]);
+
+    // The agent says where it is; an asker of that moment finds it.
+    let document = format!("{{\"archive\": {:?}}}", root.to_str().unwrap());
+    run_dir
+        .publish("agent.json", document.as_bytes(), 0o644)
+        .unwrap();
+    let mut database = Database::open(&run_dir, Arc::new(SystemClock::new())).unwrap();
+    assert_eq!(database.archive_dir(), Some(root.clone()));
+    let declared = Declared {
+        descriptor: Arc::new(walk.clone()),
+        life: START_NS,
+        depth: 8,
+    };
+    let sample = |t: i64| {
+        let sample = barograph_model::Sample::measured(START_NS + t * S, t);
+        Entry::Sample(StreamKey(0), t as u64 + 1, sample)
+    };
+    let declare = Entry::Declare(StreamKey(0), declared);
+    submit(
+        &keeper,
+        std::iter::once(declare)
+            .chain((0..15).map(sample))
+            .collect(),
+    );
+    assert_eq!(answer(&mut database, count), ["20|19"]);
+    keeper.seal().unwrap();
+    assert_eq!(answer(&mut database, count), ["20|19"]);
+    submit(&keeper, (15..18).map(sample).collect());
+    assert_eq!(answer(&mut database, count), ["20|19"]);
+    let parts = "SELECT tier, rows, copied FROM system.archive WHERE rows > 0 ORDER BY tier";
+    assert_eq!(
+        answer(&mut database, parts),
+        ["1h|1|0", "1min|1|0", "log|3|0", "raw|15|0"]
+    );
+    let lost = "SELECT count(*), sum(count) FROM system.loss WHERE \"where\" LIKE 'archive of %'";
+    assert_eq!(answer(&mut database, lost), ["5|0"]);
+
+    // A stream that began and ended unseen: its table comes with the question.
+    let brief = Declared {
+        descriptor: Arc::new(descriptor(
+            "brief.job.count",
+            &[("job", "7")],
+            ValueType::Int,
+            Kind::Gauge,
+        )),
+        life: START_NS,
+        depth: 8,
+    };
+    let one = Entry::Sample(
+        StreamKey(1),
+        1,
+        barograph_model::Sample::measured(START_NS, 7),
+    );
+    submit(&keeper, vec![Entry::Declare(StreamKey(1), brief), one]);
+    assert_eq!(
+        answer(
+            &mut database,
+            "SELECT job, value, newest FROM brief_job_count"
+        ),
+        ["7|7|0"]
+    );
+
+    let mut alone = Database::open_archive(&root, Arc::new(SystemClock::new())).unwrap();
+    assert_eq!(answer(&mut alone, count), ["18|17"]);
+    assert_eq!(
+        answer(
+            &mut alone,
+            "SELECT value FROM random_walk_count WHERE newest"
+        ),
+        ["17"]
+    );
+
+    let reader = PastReader::open(&run_dir, Arc::new(SystemClock::new())).unwrap();
+    let request = PastRequest {
+        wanted: &|node, descriptor| {
+            node == "Node-1" && descriptor.name.as_str() == "random.walk.count"
+        },
+        span: Span::ALL,
+        samples_max: 100,
+        cancel: &std::sync::atomic::AtomicBool::new(false),
+    };
+    let found = reader.read(&request).unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].1.numbers, (1..=20).collect::<Vec<u64>>());
+}
