@@ -58,7 +58,13 @@ pub fn append(report: &mut Report) -> Result<(), Fault> {
     drop(keeper);
     let peer = [("SQLite WAL, synchronous FULL", sqlite(&kept.0)?)];
     let rate = sent as f64 / seconds;
-    report.row("archive.append", "durable, group commit of 10 ms", rate, "samples/s", &peer);
+    report.row(
+        "archive.append",
+        "durable, group commit of 10 ms",
+        rate,
+        "samples/s",
+        &peer,
+    );
     report.row(
         "archive.append",
         "hand-over by the sampler, processor (samples made on the way)",
@@ -79,7 +85,12 @@ pub fn crashed(report: &mut Report) -> Result<(), Fault> {
         .spawn()
         .map(Ended)?;
     let mut word = [0; 1];
-    let written = writer.0.stdout.take().ok_or("no output")?.read_exact(&mut word);
+    let written = writer
+        .0
+        .stdout
+        .take()
+        .ok_or("no output")?
+        .read_exact(&mut word);
     drop(writer);
     written?;
     let begin = now();
@@ -89,7 +100,13 @@ pub fn crashed(report: &mut Report) -> Result<(), Fault> {
     if bytes < GIGABYTE {
         return Err(format!("the log holds {bytes} bytes").into());
     }
-    report.row("archive.start", "after SIGKILL with 1 GB of log", seconds, "s", &[]);
+    report.row(
+        "archive.start",
+        "after SIGKILL with 1 GB of log",
+        seconds,
+        "s",
+        &[],
+    );
     Ok(())
 }
 
@@ -147,7 +164,13 @@ pub fn bytes(report: &mut Report) -> Result<(), Fault> {
     // Figures of `research/applications.md`, of other data.
     let peers = [("DuckDB", 8.7), ("SQLite", 23.5), ("SOSflow", 94.5)];
     report.row("archive.bytes", &case("raw"), each(raw), "bytes", &peers);
-    report.row("archive.bytes", &case("raw and tiers"), each(raw + tiers), "bytes", &peers);
+    report.row(
+        "archive.bytes",
+        &case("raw and tiers"),
+        each(raw + tiers),
+        "bytes",
+        &peers,
+    );
     Ok(())
 }
 
@@ -200,7 +223,11 @@ fn sqlite(directory: &Path) -> Result<f64, Fault> {
             let mut insert = transaction.prepare_cached("INSERT INTO sample VALUES (?, ?, ?)")?;
             while (opened.elapsed().as_nanos() as i64) < COMMIT_NS {
                 for _ in 0..100 {
-                    insert.execute(((sent % u64::from(STREAMS)) as i64, sent as i64, sent as f64))?;
+                    insert.execute((
+                        (sent % u64::from(STREAMS)) as i64,
+                        sent as i64,
+                        sent as f64,
+                    ))?;
                     sent += 1;
                 }
             }
@@ -211,7 +238,11 @@ fn sqlite(directory: &Path) -> Result<f64, Fault> {
 }
 
 pub(super) fn start(config: ArchiveConfig) -> Result<Keeper, Fault> {
-    Ok(Keeper::start(config, Arc::new(Disk), Arc::new(SystemClock::new()))?)
+    Ok(Keeper::start(
+        config,
+        Arc::new(Disk),
+        Arc::new(SystemClock::new()),
+    )?)
 }
 
 fn durable(root: &Path) -> ArchiveConfig {
@@ -251,7 +282,11 @@ fn samples(entries: &mut Vec<Entry>, sent: u64) {
     let ts = SystemClock::new().now_ns();
     entries.extend((sent..sent + BATCH).map(|i| {
         let (stream, number) = (i % u64::from(STREAMS), i / u64::from(STREAMS) + 1);
-        Entry::Sample(StreamKey(stream as u32), number, Sample::measured(ts, i as f64))
+        Entry::Sample(
+            StreamKey(stream as u32),
+            number,
+            Sample::measured(ts, i as f64),
+        )
     }));
 }
 

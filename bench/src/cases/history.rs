@@ -37,7 +37,10 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
     let questions: Vec<&str> = cases.iter().map(|case| case.duckdb.as_str()).collect();
     let theirs = duckdb(&files, &questions)?;
     if theirs.is_none() {
-        report.skipped("DuckDB", "the package duckdb cannot be imported (make test-python installs it)");
+        report.skipped(
+            "DuckDB",
+            "the package duckdb cannot be imported (make test-python installs it)",
+        );
     }
     let mut database = Database::open_archive(&kept.0, Arc::new(SystemClock::new()))?;
     let limits = SqlLimits {
@@ -100,7 +103,11 @@ fn fill(root: &Path) -> Result<i64, Fault> {
             let value = &mut values[i as usize];
             *value += ((random >> 40) % 2_001) as f64 - 1_000.0;
             let ts = first + second * NS_PER_S + (random % 100_000) as i64;
-            entries.push(Entry::Sample(StreamKey(i), second as u64 + 1, Sample::measured(ts, *value)));
+            entries.push(Entry::Sample(
+                StreamKey(i),
+                second as u64 + 1,
+                Sample::measured(ts, *value),
+            ));
         }
         if second % 300 == 0 {
             let position = journal.submit(&mut entries);
@@ -127,13 +134,22 @@ fn cases(first: i64) -> Vec<Case> {
              last(value ORDER BY number), count(*) FROM samples GROUP BY ALL"
         )
     };
-    let ours = |step: i64| format!("SELECT * FROM history('bench.value.count', NULL, NULL, {step})");
+    let ours =
+        |step: i64| format!("SELECT * FROM history('bench.value.count', NULL, NULL, {step})");
     let case = |name, ours, duckdb| Case { name, ours, duckdb };
     let (minute, seven) = (60 * NS_PER_S, 7 * NS_PER_S);
     let middle = first + 12 * 3_600 * NS_PER_S;
     vec![
-        case("history, 60 s buckets of 10 M samples (tiers)", ours(minute), grouped(minute)),
-        case("history, 7 s buckets of 10 M samples (raw)", ours(seven), grouped(seven)),
+        case(
+            "history, 60 s buckets of 10 M samples (tiers)",
+            ours(minute),
+            grouped(minute),
+        ),
+        case(
+            "history, 7 s buckets of 10 M samples (raw)",
+            ours(seven),
+            grouped(seven),
+        ),
         case(
             "history of one stream, 60 s buckets",
             format!("SELECT * FROM history('bench.value.count{{i=7}}', NULL, NULL, {minute})"),
@@ -166,7 +182,11 @@ fn cases(first: i64) -> Vec<Case> {
 fn duckdb(files: &Path, questions: &[&str]) -> Result<Option<Vec<(f64, usize)>>, Fault> {
     for python in pythons() {
         let mut command = Command::new(python);
-        command.args(["-c", PEER]).arg(files).arg(ROUNDS.to_string()).args(questions);
+        command
+            .args(["-c", PEER])
+            .arg(files)
+            .arg(ROUNDS.to_string())
+            .args(questions);
         let Some(output) = command.output().ok().filter(|o| o.status.success()) else {
             continue;
         };
@@ -183,8 +203,14 @@ fn duckdb(files: &Path, questions: &[&str]) -> Result<Option<Vec<(f64, usize)>>,
 /// What a process of its own takes at most for a day of history, as buckets and row by row.
 fn memory(report: &mut Report, root: &Path, first: i64) -> Result<(), Fault> {
     let questions = [
-        ("a day of 116 streams as 60 s buckets, most memory", "SELECT count(*), max(max) FROM history('*', NULL, NULL, 60000000000)".to_owned()),
-        ("a day of 10 M rows, row by row, most memory", format!("SELECT count(*), avg(value) FROM bench_value_count WHERE ts >= {first}")),
+        (
+            "a day of 116 streams as 60 s buckets, most memory",
+            "SELECT count(*), max(max) FROM history('*', NULL, NULL, 60000000000)".to_owned(),
+        ),
+        (
+            "a day of 10 M rows, row by row, most memory",
+            format!("SELECT count(*), avg(value) FROM bench_value_count WHERE ts >= {first}"),
+        ),
     ];
     for (case, sql) in questions {
         let output = Command::new(std::env::current_exe()?)

@@ -10,8 +10,7 @@ use barograph_insight::{Graph, Limits};
 use barograph_model::{Clock, Name, SqlLimits};
 use barograph_query::{PastReader, PoolConfig, QueryPool};
 use barograph_server::{
-    ExportStatus, Exporter, Exports, Limits as ServerLimits, NodeInfo, Server,
-    ServerConfig,
+    ExportStatus, Exporter, Exports, Limits as ServerLimits, NodeInfo, Server, ServerConfig,
 };
 use barograph_source::Poller;
 use barograph_stream::{AgentLock, RunDir, Segment, SegmentConfig, SystemClock};
@@ -238,9 +237,11 @@ fn start_sampler(
                 history: made.history,
                 repeat_ns,
             };
-            EventLoop::new(&*clock, receiver, parts).with_exports(made.exports).run(|| {
-                let _ = ready.try_send(());
-            });
+            EventLoop::new(&*clock, receiver, parts)
+                .with_exports(made.exports)
+                .run(|| {
+                    let _ = ready.try_send(());
+                });
         })
         .map_err(AgentError::Thread)
 }

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use barograph_model::{Clock, Descriptor, Sample, Selector, SeriesId};
 use barograph_stream::{Incarnation, RunDir, SegmentReader};
 
-
 use crate::archive::Held;
 use crate::history::Reader;
 use crate::sql::Databases;

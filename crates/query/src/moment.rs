@@ -55,7 +55,7 @@ impl PastReader {
     /// The files of a tier (`raw`, `1s`, `1min`, `1h`) that may hold what is wanted.
     pub fn files(&self, tier: &str, request: &PastRequest<'_>) -> Result<Vec<PathBuf>, SqlFault> {
         let tier = tier_of(tier)?;
-        let (reading, _) = self.take(request.wanted)?;
+        let (reading, _) = self.take(request.wanted, request.span)?;
         let view = reading.view();
         Ok(view.map_or_else(Vec::new, |view| files_of(view, &reading, tier, request)))
     }

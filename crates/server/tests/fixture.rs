@@ -10,8 +10,8 @@ use barograph_model::{
     SqlRequest, Unit, ValueType,
 };
 use barograph_server::{
-    ArchiveVerb, Control, ControlFault, ControlFaultKind, Limits, NodeInfo, RingPast, Server, ServerConfig,
-    ServerError,
+    ArchiveVerb, Control, ControlFault, ControlFaultKind, Limits, NodeInfo, RingPast, Server,
+    ServerConfig, ServerError,
 };
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
 use serde_json::{Value, json};

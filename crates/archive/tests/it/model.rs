@@ -78,7 +78,12 @@ impl Model {
             columns: Columns::new(TYPES[series]),
         }));
         let declare = |(key, value_type): (usize, &ValueType)| {
-            declare(key as u32, &format!("durable.s{key}"), *value_type, self.life)
+            declare(
+                key as u32,
+                &format!("durable.s{key}"),
+                *value_type,
+                self.life,
+            )
         };
         TYPES.iter().enumerate().map(declare).collect()
     }
@@ -120,12 +125,19 @@ fn submit(keeper: &Keeper, mut entries: Vec<Entry>) {
 fn told(buckets: &Buckets, with_last: bool) -> Vec<String> {
     let of = |values: &Values, row| format!("{:?}", values.get(row));
     let row = |row: usize| {
-        let last = if with_last { of(&buckets.last, row) } else { String::new() };
+        let last = if with_last {
+            of(&buckets.last, row)
+        } else {
+            String::new()
+        };
         let (min, max) = match &buckets.last {
             Values::Text(_) => (String::new(), String::new()),
             _ => (of(&buckets.min, row), of(&buckets.max, row)),
         };
-        format!("{} {} {min} {max} {last}", buckets.ts[row], buckets.count[row])
+        format!(
+            "{} {} {min} {max} {last}",
+            buckets.ts[row], buckets.count[row]
+        )
     };
     (0..buckets.len()).map(row).collect()
 }
@@ -143,19 +155,34 @@ fn compare(root: &std::path::Path, model: &Model, span: Span, step: i64) {
     let cancel = AtomicBool::new(false);
     let read = |view: &View| view.buckets(&all, span, step, 2, &cancel).unwrap();
     let (got, expect) = (read(&view), read(&memory));
-    assert_eq!(got.keys().collect::<Vec<_>>(), expect.keys().collect::<Vec<_>>());
+    assert_eq!(
+        got.keys().collect::<Vec<_>>(),
+        expect.keys().collect::<Vec<_>>()
+    );
     for (place, expect) in &expect {
         let (got, with_last) = (&got[place], !model.backwards);
-        assert_eq!(told(got, with_last), told(expect, with_last), "{place} {span:?} {step}");
+        assert_eq!(
+            told(got, with_last),
+            told(expect, with_last),
+            "{place} {span:?} {step}"
+        );
         for (a, b) in got.mean.iter().zip(&expect.mean) {
             let close = (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
-            assert!(close || (a.is_nan() && b.is_nan()) || a.abs() > 1e15, "{a} {b}");
+            assert!(
+                close || (a.is_nan() && b.is_nan()) || a.abs() > 1e15,
+                "{a} {b}"
+            );
         }
     }
     // Each sample lies in one stretch.
     let stretches = view.stretches(span);
     assert!(stretches.windows(2).all(|pair| pair[0].to < pair[1].from));
-    let count = |span| everything_of(&view, span).values().map(Vec::len).sum::<usize>();
+    let count = |span| {
+        everything_of(&view, span)
+            .values()
+            .map(Vec::len)
+            .sum::<usize>()
+    };
     let of_stretches: usize = stretches.iter().map(|stretch| count(*stretch)).sum();
     assert_eq!(of_stretches, count(span));
 }
@@ -227,7 +254,11 @@ fn a_clock_that_is_set_back_and_forward_by_days() {
         Op::Compact,
         Op::Append(5, NS_PER_S),
     ];
-    history(&ops, &[(-4 * day, 20 * day), (0, day)], &[HOUR_NS, 60 * NS_PER_S]);
+    history(
+        &ops,
+        &[(-4 * day, 20 * day), (0, day)],
+        &[HOUR_NS, 60 * NS_PER_S],
+    );
 }
 
 #[test]

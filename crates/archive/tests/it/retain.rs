@@ -25,7 +25,10 @@ fn tiers(root: &Path) -> Vec<(Tier, u64)> {
     let parts = Archive::open(root).view().unwrap().parts();
     let count = |tier| {
         let of = |kind| kind == PartKind::Parquet(tier);
-        (tier, parts.iter().filter(|part| of(part.kind)).count() as u64)
+        (
+            tier,
+            parts.iter().filter(|part| of(part.kind)).count() as u64,
+        )
     };
     Tier::ALL.map(count).to_vec()
 }
@@ -62,7 +65,14 @@ fn each_tier_goes_at_its_age_and_takes_its_directories_with_it() {
     assert_eq!(losses(dir.path()).shed_samples, 0);
     assert_eq!(everything_of(&view, Span::ALL), before);
     // The ring still knows what was archived.
-    assert!(Archive::open(dir.path()).view().unwrap().series().iter().all(|s| s.archived.number == 300));
+    assert!(
+        Archive::open(dir.path())
+            .view()
+            .unwrap()
+            .series()
+            .iter()
+            .all(|s| s.archived.number == 300)
+    );
 }
 
 #[test]
@@ -80,7 +90,10 @@ fn the_oldest_go_first_when_it_is_too_much() {
     assert!(keeper.status().bytes <= bytes / 2);
     let left = rows(dir.path());
     let shed = losses(dir.path()).shed_samples;
-    assert!(shed > 0 && left > 0 && left + shed == all, "{left} {shed} {all}");
+    assert!(
+        shed > 0 && left > 0 && left + shed == all,
+        "{left} {shed} {all}"
+    );
     // What is left is the newest.
     let parts = Archive::open(dir.path()).view().unwrap().parts();
     let oldest = parts.iter().map(|part| part.span.from).min().unwrap();
@@ -233,12 +246,22 @@ fn buckets_of_what_only_tiers_have() {
     let all: Vec<usize> = (0..view.series().len()).collect();
     let cancel = AtomicBool::new(false);
     for (step_s, buckets) in [(10, 121), (60, 121), (3_600, 3)] {
-        let got = view.buckets(&all, Span::ALL, step_s * NS_PER_S, 2, &cancel).unwrap();
+        let got = view
+            .buckets(&all, Span::ALL, step_s * NS_PER_S, 2, &cancel)
+            .unwrap();
         assert_eq!(got.len(), 3);
         for of in got.values() {
-            assert_eq!((of.len(), of.count.iter().sum::<u64>()), (buckets, 7_200), "{step_s}");
+            assert_eq!(
+                (of.len(), of.count.iter().sum::<u64>()),
+                (buckets, 7_200),
+                "{step_s}"
+            );
         }
     }
     assert!(Layout::new(dir.path(), "n1").manifest().exists());
-    assert!(parquet_files(dir.path()).iter().all(|path| !path.starts_with(dir.path().join("raw"))));
+    assert!(
+        parquet_files(dir.path())
+            .iter()
+            .all(|path| !path.starts_with(dir.path().join("raw")))
+    );
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use barograph_archive::{
-    Archive, ArchiveConfig, ArchiveError, Declared, Disk, Entry, KeepConfig, Keeper, Layout, LogPart, Losses, Storage, View,
+    Archive, ArchiveConfig, ArchiveError, Declared, Disk, Entry, KeepConfig, Keeper, Layout,
+    LogPart, Losses, Storage, View,
 };
 use barograph_model::{
     Clock, Columns, Descriptor, Kind, Labels, Name, Quality, Sample, Selector, Span, StreamKey,
