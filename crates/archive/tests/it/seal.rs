@@ -29,18 +29,11 @@ pub fn append(keeper: &Keeper, life: i64, numbers: std::ops::RangeInclusive<u64>
         let ts = BEGIN + number as i64 * step_ns;
         entries.push(sample(0, number, ts, number as i64 * 3));
         // Of no pattern that compresses.
-        let noise = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 12;
+        let noise = (number + life as u64 * 1_000_003).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 12;
         entries.push(sample(1, number, ts, noise as f64 / 3.0));
-        entries.push(sample(
-            2,
-            number,
-            ts,
-            Value::text(&format!("t{}", number / 7)),
-        ));
+        entries.push(sample(2, number, ts, Value::text(&format!("t{}", number / 7))));
     }
-    entries.extend(
-        (0..3).map(|key| barograph_archive::Entry::Retire(barograph_model::StreamKey(key))),
-    );
+    entries.extend((0..3).map(|key| barograph_archive::Entry::Retire(barograph_model::StreamKey(key))));
     let position = keeper.journal().submit(&mut entries);
     assert!(keeper.journal().wait_durable(position, SOON));
 }
@@ -59,32 +52,38 @@ fn what_is_sealed_is_parquet_and_the_log_is_gone() {
     assert_eq!(segments(dir.path()), [] as [std::path::PathBuf; 0]);
     // Three hours; none of the series has more than two samples a second.
     let files = parquet_files(dir.path());
-    let names = files
-        .iter()
-        .map(|path| path.strip_prefix(dir.path()).unwrap());
+    let names = files.iter().map(|path| path.strip_prefix(dir.path()).unwrap());
     let names: Vec<String> = names.map(|path| path.display().to_string()).collect();
-    insta::assert_snapshot!(names.join("\n"), @"");
+    insta::assert_snapshot!(names.join("\n"), @"
+    1h/node=n1/date=2023-11-14/hour=22/0000000000000001-0000000000000001.parquet
+    1h/node=n1/date=2023-11-14/hour=23/0000000000000001-0000000000000001.parquet
+    1h/node=n1/date=2023-11-15/hour=00/0000000000000001-0000000000000001.parquet
+    1min/node=n1/date=2023-11-14/hour=22/0000000000000001-0000000000000001.parquet
+    1min/node=n1/date=2023-11-14/hour=23/0000000000000001-0000000000000001.parquet
+    1min/node=n1/date=2023-11-15/hour=00/0000000000000001-0000000000000001.parquet
+    raw/node=n1/date=2023-11-14/hour=22/0000000000000001-0000000000000001.parquet
+    raw/node=n1/date=2023-11-14/hour=23/0000000000000001-0000000000000001.parquet
+    raw/node=n1/date=2023-11-15/hour=00/0000000000000001-0000000000000001.parquet
+    ");
     assert_sound(dir.path());
     let status = keeper.status();
-    assert_eq!((status.files, status.log_bytes), (files.len() as u64, 0));
-    assert_eq!(
-        (status.oldest_ts, &*status.trouble),
-        (BEGIN + 20 * NS_PER_S, "")
-    );
+    assert_eq!(status.files, files.len() as u64);
+    assert_eq!((status.oldest_ts, &*status.trouble), (BEGIN + 20 * NS_PER_S, ""));
 }
 
 #[test]
 fn what_is_merged_is_one_file_of_each_tier_and_hour() {
     let dir = tempfile::tempdir().unwrap();
     let keeper = start(config(dir.path())).unwrap();
-    for part in 0..5 {
+    // One more would be merged unasked.
+    for part in 0..4 {
         append(&keeper, 1 + part, 1..=200, NS_PER_S / 5);
         keeper.seal().unwrap();
     }
     let before = everything(dir.path());
     let view = Archive::open(dir.path()).view().unwrap();
-    assert_eq!(view.parts().len(), 20);
-    assert_eq!(keeper.compact().unwrap(), 20);
+    assert_eq!(view.parts().len(), 16);
+    assert_eq!(keeper.compact().unwrap(), 16);
     assert_eq!(parquet_files(dir.path()).len(), 4);
     assert_eq!(everything(dir.path()), before);
     // The old view reads files that are unlinked.
@@ -100,11 +99,7 @@ fn hours_that_are_over_are_merged_unasked() {
         wall: AtomicI64::new(BEGIN + 2 * HOUR_NS),
         ..TwoClocks::default()
     };
-    let keeper = Keeper::start(
-        config(dir.path()),
-        Arc::new(barograph_archive::Disk),
-        Arc::new(clock),
-    );
+    let keeper = Keeper::start(config(dir.path()), Arc::new(barograph_archive::Disk), Arc::new(clock));
     let keeper = keeper.unwrap();
     for part in 0..5 {
         append(&keeper, 1 + part, 1..=20, NS_PER_S);
@@ -149,12 +144,7 @@ fn a_segment_larger_than_a_pass_is_sealed_in_several() {
     assert_sound(dir.path());
     let view = Archive::open(dir.path()).view().unwrap();
     let parts = view.parts();
-    let rows = |tier| {
-        parts
-            .iter()
-            .find(|p| p.kind == PartKind::Parquet(tier))
-            .map(|p| p.rows)
-    };
+    let rows = |tier| parts.iter().find(|p| p.kind == PartKind::Parquet(tier)).map(|p| p.rows);
     assert_eq!(rows(Tier::Raw), Some(3 * 3 * 150_000));
     assert_eq!(rows(Tier::Second), Some(3 * 151));
 }
@@ -198,11 +188,7 @@ fn on_failing(from: &Path, at: u64, failure: Failure) -> u64 {
         let sealed = keeper.seal();
         let merged = keeper.compact();
         let view = Archive::open(root).view().unwrap();
-        assert_eq!(
-            everything_of(&view, Span::ALL),
-            before,
-            "{what}: {sealed:?} {merged:?}"
-        );
+        assert_eq!(everything_of(&view, Span::ALL), before, "{what}: {sealed:?} {merged:?}");
         if failure == Failure::Once && disk.count().saturating_sub(at) > 2 {
             keeper.compact().unwrap();
         }
@@ -234,8 +220,8 @@ fn each_operation_of_a_seal_and_a_merge_fails_once() {
 }
 
 #[test]
-fn each_operation_of_a_seal_and_a_merge_fails_with_what_follows() {
-    on_every(Failure::Thrice);
+fn each_operation_of_a_seal_and_a_merge_fails_and_the_next() {
+    on_every(Failure::Twice);
 }
 
 #[test]
@@ -303,8 +289,6 @@ fn a_damaged_part_is_set_aside_and_the_others_stay() {
     let view = Archive::open(dir.path()).view().unwrap();
     let all: Vec<usize> = (0..view.series().len()).collect();
     let cancel = std::sync::atomic::AtomicBool::new(false);
-    let buckets = view
-        .buckets(&all, Span::ALL, 60 * NS_PER_S, 2, &cancel)
-        .unwrap();
+    let buckets = view.buckets(&all, Span::ALL, 60 * NS_PER_S, 2, &cancel).unwrap();
     assert!(buckets.values().all(|b| b.count.iter().sum::<u64>() == 90));
 }
