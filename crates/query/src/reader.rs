@@ -134,7 +134,8 @@ impl Past for PastReader {
         let (reading, snapshot) = self.take(request.wanted, request.span)?;
         let series = order(&reading).into_iter();
         let series = series.map(|at| past_series(&reading.series[at], &reading, &snapshot));
-        Ok(series.filter(|s| s.known.meets(&request.span)).collect())
+        let is_there = |s: &PastSeries| s.known.from <= s.known.to && s.known.meets(&request.span);
+        Ok(series.filter(is_there).collect())
     }
 
     fn read(&self, request: &PastRequest<'_>) -> Result<Vec<(PastSeries, Columns)>, SqlFault> {
@@ -253,16 +254,23 @@ fn order(reading: &Reading) -> Vec<usize> {
 }
 
 fn past_series(known: &Known, reading: &Reading, snapshot: &Snapshot) -> PastSeries {
-    let tail = reading.oldest_of_tail(known);
-    let mut span = known.archived.unwrap_or(Span {
-        from: tail.unwrap_or(i64::MAX),
+    // Ends before it begins when there is no sample.
+    let mut span = Span {
+        from: i64::MAX,
         to: i64::MIN,
-    });
-    span.from = span.from.min(tail.unwrap_or(i64::MAX));
+    };
+    for part in known
+        .archived
+        .into_iter()
+        .chain(reading.span_of_tail(known))
+    {
+        span.from = span.from.min(part.from);
+        span.to = span.to.max(part.to);
+    }
     let mut interval_ns = 0;
     if let Some(stream) = &known.stream {
-        if tail.is_some() || known.archived.is_some() {
-            span.to = span.to.max(stream.looked_ns(span.from));
+        if span.from <= span.to {
+            span.to = stream.looked_ns(span.to);
         }
         let segment = snapshot.segment.as_ref();
         interval_ns = segment.map_or(0, |segment| segment.interval_ns(&stream.entry));

@@ -157,12 +157,13 @@ impl Reading {
         self.tails.iter().filter_map(move |tail| within(tail, span))
     }
 
-    /// The time of the oldest sample that only the ring of this series has.
+    /// The times of what was copied of a series' ring.
     #[cfg(feature = "bundled")]
-    pub(crate) fn oldest_of_tail(&self, known: &Known) -> Option<i64> {
+    pub(crate) fn span_of_tail(&self, known: &Known) -> Option<Span> {
         let is_of = |tail: &&Chunk| std::ptr::eq(&raw const self.series[tail.series], known);
-        let times = self.tails.iter().find(is_of)?.columns.ts.iter();
-        times.min().copied()
+        let times = &self.tails.iter().find(is_of)?.columns.ts;
+        let (from, to) = (*times.iter().min()?, *times.iter().max()?);
+        Some(Span { from, to })
     }
 
     /// Whether anything is to be read from the archive.

@@ -24,12 +24,12 @@ RESOURCES = [(1700000006000000000, 0.5), (1700000007000000000, 123456)]
 class Demo:
     """A run directory whose writer lives until the test ends."""
 
-    def __init__(self, run_dir: Path):
+    def __init__(self, run_dir: Path, *archive: Path):
         self.run_dir = run_dir
         built = os.environ.get("BARO_DEMO_SEGMENT")
         cargo = ["cargo", "run", "-q", "-p", "barograph-query", "--example", "demo_segment", "--"]
         self.process = subprocess.Popen(
-            [*([built] if built else cargo), str(run_dir)],
+            [*([built] if built else cargo), str(run_dir), *map(str, archive)],
             cwd=WORKSPACE,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -128,6 +128,32 @@ def test_another_run_directory(demo, tmp_path):
     assert rows(connection, "SELECT state FROM nodes") == [("closed",)]
     with pytest.raises(Exception, match="no agent serves"):
         list(connection.execute("SELECT baro_open(?)", (str(tmp_path / "nowhere"),)))
+
+
+def test_the_archive_too(tmp_path, monkeypatch):
+    run_dir, archive = tmp_path / "run", tmp_path / "archive"
+    monkeypatch.setenv("BAROGRAPH_RUN_DIR", str(run_dir))
+    demo = Demo(run_dir, archive)
+    try:
+        connection = connect()
+        # Two samples are Parquet; the third comes to the log within a second or so.
+        select = "SELECT job, value FROM old_job_count ORDER BY ts"
+        assert rows(connection, select)[:2] == [("7", 10), ("7", 20)]
+        assert rows(connection, "SELECT tier, rows FROM archive WHERE tier = 'raw'") == [("raw", 2)]
+        assert rows(connection, RESOURCE_QUERY) == RESOURCES
+        wide = "SELECT job_count FROM family_old() WHERE job = '7' ORDER BY ts LIMIT 2"
+        assert rows(connection, wide) == [(10,), (20,)]
+    finally:
+        demo.close()
+    # Its end has flushed all. The archive can be read without the agent.
+    whole = [("7", 10), ("7", 20), ("7", 30)]
+    assert rows(connection, select) == whole
+    assert rows(connection, f"SELECT baro_open('{archive}')") == [(0,)]
+    assert rows(connection, select) == whole
+    assert rows(connection, "SELECT value FROM old_job_count WHERE newest") == [(30,)]
+    monkeypatch.setenv("BAROGRAPH_RUN_DIR", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("BAROGRAPH_ARCHIVE_DIR", str(archive))
+    assert rows(connect(), select) == whole
 
 
 def test_without_an_agent_loading_says_so(tmp_path, monkeypatch):
