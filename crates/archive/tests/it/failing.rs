@@ -256,7 +256,7 @@ fn on_failing(at: u64, failure: Failure) -> u64 {
             let told = error.to_string();
             let injected = told.contains("injected") || told.contains("no storage space");
             assert!(injected, "{what}: {error}");
-        },
+        }
         Ok(keeper) => {
             let forever = failure == Failure::ForEver;
             let roll = || {

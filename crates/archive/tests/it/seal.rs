@@ -31,9 +31,16 @@ pub fn append(keeper: &Keeper, life: i64, numbers: std::ops::RangeInclusive<u64>
         // Of no pattern that compresses.
         let noise = (number + life as u64 * 1_000_003).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 12;
         entries.push(sample(1, number, ts, noise as f64 / 3.0));
-        entries.push(sample(2, number, ts, Value::text(&format!("t{}", number / 7))));
+        entries.push(sample(
+            2,
+            number,
+            ts,
+            Value::text(&format!("t{}", number / 7)),
+        ));
     }
-    entries.extend((0..3).map(|key| barograph_archive::Entry::Retire(barograph_model::StreamKey(key))));
+    entries.extend(
+        (0..3).map(|key| barograph_archive::Entry::Retire(barograph_model::StreamKey(key))),
+    );
     let position = keeper.journal().submit(&mut entries);
     assert!(keeper.journal().wait_durable(position, SOON));
 }
@@ -52,7 +59,9 @@ fn what_is_sealed_is_parquet_and_the_log_is_gone() {
     assert_eq!(segments(dir.path()), [] as [std::path::PathBuf; 0]);
     // Three hours; none of the series has more than two samples a second.
     let files = parquet_files(dir.path());
-    let names = files.iter().map(|path| path.strip_prefix(dir.path()).unwrap());
+    let names = files
+        .iter()
+        .map(|path| path.strip_prefix(dir.path()).unwrap());
     let names: Vec<String> = names.map(|path| path.display().to_string()).collect();
     insta::assert_snapshot!(names.join("\n"), @"
     1h/node=n1/date=2023-11-14/hour=22/0000000000000001-0000000000000001.parquet
@@ -68,7 +77,10 @@ fn what_is_sealed_is_parquet_and_the_log_is_gone() {
     assert_sound(dir.path());
     let status = keeper.status();
     assert_eq!(status.files, files.len() as u64);
-    assert_eq!((status.oldest_ts, &*status.trouble), (BEGIN + 20 * NS_PER_S, ""));
+    assert_eq!(
+        (status.oldest_ts, &*status.trouble),
+        (BEGIN + 20 * NS_PER_S, "")
+    );
 }
 
 #[test]
@@ -99,7 +111,11 @@ fn hours_that_are_over_are_merged_unasked() {
         wall: AtomicI64::new(BEGIN + 2 * HOUR_NS),
         ..TwoClocks::default()
     };
-    let keeper = Keeper::start(config(dir.path()), Arc::new(barograph_archive::Disk), Arc::new(clock));
+    let keeper = Keeper::start(
+        config(dir.path()),
+        Arc::new(barograph_archive::Disk),
+        Arc::new(clock),
+    );
     let keeper = keeper.unwrap();
     for part in 0..5 {
         append(&keeper, 1 + part, 1..=20, NS_PER_S);
@@ -144,7 +160,12 @@ fn a_segment_larger_than_a_pass_is_sealed_in_several() {
     assert_sound(dir.path());
     let view = Archive::open(dir.path()).view().unwrap();
     let parts = view.parts();
-    let rows = |tier| parts.iter().find(|p| p.kind == PartKind::Parquet(tier)).map(|p| p.rows);
+    let rows = |tier| {
+        parts
+            .iter()
+            .find(|p| p.kind == PartKind::Parquet(tier))
+            .map(|p| p.rows)
+    };
     assert_eq!(rows(Tier::Raw), Some(3 * 3 * 150_000));
     assert_eq!(rows(Tier::Second), Some(3 * 151));
 }
@@ -188,7 +209,11 @@ fn on_failing(from: &Path, at: u64, failure: Failure) -> u64 {
         let sealed = keeper.seal();
         let merged = keeper.compact();
         let view = Archive::open(root).view().unwrap();
-        assert_eq!(everything_of(&view, Span::ALL), before, "{what}: {sealed:?} {merged:?}");
+        assert_eq!(
+            everything_of(&view, Span::ALL),
+            before,
+            "{what}: {sealed:?} {merged:?}"
+        );
         if failure == Failure::Once && disk.count().saturating_sub(at) > 2 {
             keeper.compact().unwrap();
         }
@@ -289,6 +314,8 @@ fn a_damaged_part_is_set_aside_and_the_others_stay() {
     let view = Archive::open(dir.path()).view().unwrap();
     let all: Vec<usize> = (0..view.series().len()).collect();
     let cancel = std::sync::atomic::AtomicBool::new(false);
-    let buckets = view.buckets(&all, Span::ALL, 60 * NS_PER_S, 2, &cancel).unwrap();
+    let buckets = view
+        .buckets(&all, Span::ALL, 60 * NS_PER_S, 2, &cancel)
+        .unwrap();
     assert!(buckets.values().all(|b| b.count.iter().sum::<u64>() == 90));
 }
