@@ -8,12 +8,12 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import COMMAND_SECONDS_MAX, ROOT, environment
+from harness import COMMAND_SECONDS_MAX, ROOT, Agent, environment, eventually
 
 boto3 = pytest.importorskip("boto3")
 moto_server = pytest.importorskip("moto.server")
@@ -151,3 +151,25 @@ def test_options_that_are_refused(tmp_path: Path) -> None:
     local = file(tmp_path, 10)
     assert "allow_http" in failure(copy("s3://history", "http://s3.example", local, "raw/a"))
     assert "s3://bucket/prefix" in failure(copy("gs://history", "http://127.0.0.1:1", local, "raw/a"))
+
+
+def test_an_agent_copies_what_it_seals(
+    s3: Any, start: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By configuration: every Parquet file that counts is in the bucket, and `archive ls` says so."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    place = "[archive]\ntarget = 's3://history/whole'\n"
+    options = f"[archive.target_options]\nendpoint = '{s3.meta.endpoint_url}'\n"
+    agent = start(config=place + options)
+    agent.out("archive", "seal")
+
+    def copied() -> bool:
+        found = s3.list_objects_v2(Bucket="history", Prefix="whole/").get("Contents", [])
+        local = agent.archive_dir.glob("*/node=*/**/*.parquet")
+        names = {f"whole/{path.relative_to(agent.archive_dir)}" for path in local}
+        return bool(names) and names == {item["Key"] for item in found}
+
+    eventually(copied, "a copy of every file")
+    rows = "SELECT count(*) AS n FROM system.archive WHERE tier <> 'log' AND NOT copied"
+    eventually(lambda: agent.sql(rows)[0]["n"] == 0, "the manifest knows")

@@ -3,9 +3,10 @@
 //! It stands apart from the rest of the configuration because it is translated: keys for people to
 //! what the writer is told.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use barograph_archive::KeepConfig;
+use barograph_archive::{KeepConfig, ObjectTarget, Target};
 use barograph_model::{NS_PER_S, Selector};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,11 @@ pub struct ArchiveConfig {
     /// Days for which buckets of an hour are kept, at most 36500.
     #[serde(rename = "keep_1h_days")]
     pub keep_hour_days: f64,
+    /// Where a copy of each sealed file goes: `file:///path` or `s3://bucket/prefix` (credentials from
+    /// `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, or the machine's role); empty: nowhere.
+    pub target: String,
+    /// Of an S3 target: `endpoint` (a url), `region`, `allow_http`, `ca_file`.
+    pub target_options: BTreeMap<String, String>,
 }
 
 impl Default for ArchiveConfig {
@@ -82,6 +88,8 @@ impl Default for ArchiveConfig {
             keep_second_days: days(writer.keep.second_ns),
             keep_minute_days: days(writer.keep.minute_ns),
             keep_hour_days: days(writer.keep.hour_ns),
+            target: String::new(),
+            target_options: BTreeMap::new(),
         }
     }
 }
@@ -114,6 +122,16 @@ impl ArchiveConfig {
                 hour_ns: days("archive.keep_1h_days", self.keep_hour_days)?,
             },
         })
+    }
+
+    /// Where copies go, if anywhere; nothing is connected yet.
+    pub fn target(&self) -> Result<Option<Box<dyn Target>>, AgentError> {
+        if self.target.is_empty() {
+            return Ok(None);
+        }
+        let opened = ObjectTarget::open(&self.target, &self.target_options);
+        let opened = opened.map_err(|e| refused("archive.target", &self.target, &e.to_string()))?;
+        Ok(Some(Box::new(opened)))
     }
 
     fn check_bytes(&self) -> Result<(), AgentError> {

@@ -219,6 +219,7 @@ impl Config {
                 path: self.archive.dir.clone(),
                 source,
             })?;
+        self.archive.target()?;
         self.archive.writer(&self.node).map(drop)
     }
 }
@@ -276,6 +277,10 @@ mod tests {
             "archive.bytes_max = 5 is refused",
         );
         check("[archive]\nfile = 5", "unknown field `file`");
+        check(
+            "[archive]\ntarget = 'ftp://x/y'",
+            "archive.target = ftp://x/y is refused",
+        );
         check("[query]\nthreads = 0", "query.threads = 0 is refused");
         check(
             "[query]\nseconds_max = -1",

@@ -37,9 +37,13 @@ impl History {
             return Self::new(None, None, String::new());
         }
         let dir = Some(config.dir.clone());
-        let started = config.writer(node).map_err(|e| (e.to_string(), false));
-        let started = started.and_then(|writer| {
-            Keeper::start(writer, Arc::new(Disk), Arc::clone(clock)).map_err(|e| {
+        let told = config
+            .writer(node)
+            .and_then(|writer| Ok((writer, config.target()?)));
+        let started = told.map_err(|e| (e.to_string(), false));
+        let started = started.and_then(|(writer, target)| {
+            let (storage, clock) = (Arc::new(Disk), Arc::clone(clock));
+            Keeper::start_with_target(writer, storage, clock, target).map_err(|e| {
                 // What another agent writes is another agent's past: it would hide the present.
                 let foreign = matches!(e, ArchiveError::Occupied { .. });
                 (remedied(&e), !foreign && config.dir.is_dir())

@@ -15,9 +15,12 @@ use proptest::prelude::*;
 
 use crate::demo::{Demo, S, START_NS, descriptor};
 
+use crate::{answer, ask};
+
+mod alone;
+
 /// What times are told in: long enough that pasts lie in several hours.
 const U: i64 = 60 * S;
-use crate::{answer, ask};
 
 /// One series' whole past.
 #[derive(Clone, Debug)]
@@ -528,101 +531,4 @@ fn what_the_rings_can_answer_is_not_asked_of_the_archive() {
     check("SELECT count(*) FROM random_walk_count", true);
     check("SELECT MIN(ts), value FROM random_walk_count", true);
     check("SELECT name FROM history('random.*')", true);
-}
-
-#[test]
-fn an_archive_by_itself() {
-    let told: Vec<Told> = seams()
-        .into_iter()
-        .map(|one| Told {
-            archived: usize::MAX,
-            ..one
-        })
-        .collect();
-    let view = Arc::new(archive(&told));
-    let mut world = World::over(None, tempfile::tempdir().unwrap(), view);
-    let select = "SELECT ts, value, device FROM random_walk_count";
-    assert_eq!(world.sorted(select), lines(&rows(&told)));
-    assert_eq!(
-        world.sorted("SELECT ts, value, device FROM node_1_random_walk_count"),
-        lines(&rows(&told))
-    );
-    let newest = lines(&[(19, 190, "a"), (-46, -460, "b"), (13, 130, "c")]);
-    assert_eq!(world.sorted(&format!("{select} WHERE newest")), newest);
-    let plain =
-        "SELECT ts, value, device FROM (SELECT * FROM random_walk_count LIMIT -1) WHERE newest";
-    assert_eq!(world.sorted(plain), newest);
-    assert_eq!(world.ask("SELECT value FROM topk('random.*', 1)"), ["190"]);
-    assert_eq!(
-        world.ask("SELECT node, state FROM nodes"),
-        ["Node-1|archived"]
-    );
-    assert_eq!(world.ask("SELECT count(*) FROM streams"), ["0"]);
-    assert_eq!(world.ask("SELECT * FROM sources"), [""; 0]);
-}
-
-#[test]
-fn a_table_that_only_the_archive_knows() {
-    let told: Vec<Told> = seams()
-        .into_iter()
-        .filter(|one| one.now.is_none())
-        .collect();
-    let mut world = World::of(&told);
-    let select = "SELECT ts, value, device FROM random_walk_count";
-    assert_eq!(world.sorted(select), lines(&rows(&told)));
-    // Nothing of it lives.
-    assert_eq!(world.ask(&format!("{select} WHERE newest")), [""; 0]);
-    let last = format!("{}|-460", START_NS - 46 * U);
-    assert_eq!(
-        world.ask("SELECT MAX(ts), value FROM random_walk_count"),
-        [last]
-    );
-    assert_eq!(
-        world.ask("SELECT looked - ts FROM random_walk_count ORDER BY ts DESC LIMIT 2"),
-        ["0", "60000000000"]
-    );
-}
-
-#[test]
-fn a_scan_of_much_history_is_stopped_and_counted() {
-    const ROWS: i64 = 200_000;
-    let samples: Vec<(i64, i64)> = (0..ROWS).map(|value| (-1, value)).collect();
-    let device = ["a", "b", "c"];
-    let told = device.map(|device| Told {
-        device,
-        before: vec![samples.clone()],
-        now: None,
-        archived: 0,
-    });
-    let mut world = World::of(&told);
-    let sql =
-        "SELECT sum(a.value) FROM random_walk_count a JOIN random_walk_count b ON a.ts <> b.ts";
-    let cancelled = AtomicBool::new(true);
-    let fault = world
-        .database
-        .run(sql, &SqlLimits::default(), &cancelled)
-        .unwrap_err();
-    assert_eq!(fault.kind, SqlFaultKind::Cancelled, "{fault}");
-    // A batch of all at one time is more than fits; what is read in runs is not.
-    let small = SqlLimits {
-        memory_bytes_max: 12 << 20,
-        ..SqlLimits::default()
-    };
-    let never = AtomicBool::new(false);
-    let mut run = |sql: &str| world.database.run(sql, &small, &never);
-    let fault = run("SELECT value FROM random_walk_count ORDER BY ts LIMIT 1").unwrap_err();
-    assert_eq!(fault.kind, SqlFaultKind::Limit, "{fault}");
-    assert_eq!(
-        run("SELECT count(*) FROM history('random.*{device=a}')")
-            .unwrap()
-            .len(),
-        1
-    );
-    assert!(
-        ask(
-            &mut world.database,
-            "SELECT count(*) FROM random_walk_count"
-        )
-        .is_ok()
-    );
 }
