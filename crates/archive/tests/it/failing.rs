@@ -213,7 +213,7 @@ fn run(journal: &Journal, life: i64, forever: bool, roll: &dyn Fn()) -> Ran {
         } else {
             assert!(forever, "{number} was not acknowledged");
         }
-        if number % 6 == 0 {
+        if number % 12 == 6 {
             roll();
         }
     }

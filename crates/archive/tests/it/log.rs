@@ -290,7 +290,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 30, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_read_is_what_was_submitted(steps in prop::collection::vec(step(), 0..120)) {
@@ -335,7 +335,10 @@ proptest! {
         keeper.journal().submit(&mut entries);
         prop_assert!(keeper.status().losses.is_none());
         drop(keeper);
-        prop_assert_eq!(everything(dir.path()), expect);
+        let mut found = everything(dir.path());
+        // Sealed files are by hour: where time runs about, so do the numbers.
+        found.values_mut().for_each(|samples| samples.sort());
+        prop_assert_eq!(found, expect);
     }
 
     #[test]

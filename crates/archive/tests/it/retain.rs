@@ -180,7 +180,7 @@ impl Drop for Mount {
 
 #[test]
 fn a_full_disk_sheds_the_oldest_and_goes_on() {
-    let Some(mount) = Mount::new(4 << 20) else {
+    let Some(mount) = Mount::new(5 << 19) else {
         return;
     };
     let root = mount.0.path().join("archive");
