@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -29,8 +30,10 @@ def document(agent: Agent) -> dict[str, Any]:
 
 def verified(agent: Agent) -> dict[str, Any]:
     """What a verification says of an archive that must be whole."""
-    found = agent.ask("archive", "verify")
-    assert found["findings"] == [] and found["twice"] == 0
+    found = json.loads(agent.run("archive", "verify", "--json").stdout)
+    # Files that are being made or let go, or were when the agent was killed: they count for nothing.
+    found["findings"] = [f for f in found["findings"] if "left by a crash" not in f["what"]]
+    assert found["findings"] == [] and found["twice"] == 0, found
     return found
 
 
@@ -64,8 +67,8 @@ def test_killed_at_random_moments_nothing_is_there_twice_or_missing(start: Start
     lives = duckdb.sql(
         f"SELECT count(DISTINCT life) FROM read_parquet('{agent.archive_dir}/raw/**/*.parquet') "
         "WHERE name = 'memory.total.bytes'"
-    ).fetchone()
-    assert lives and lives[0] > ROUNDS // 2
+    ).fetchall()
+    assert lives[0][0] > ROUNDS // 2
 
 
 def test_a_torn_tail_is_cut_and_counted(start: Start) -> None:
@@ -100,10 +103,11 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 def fill(folder: Path) -> None:
     """Takes all room that is left."""
-    with (folder / "ballast").open("ab") as file, suppress(OSError):
+    file = os.open(folder / "ballast", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    with suppress(OSError):
         for _ in range(16 << 20 >> 12):
-            file.write(b"\0" * 4096)
-            file.flush()
+            os.write(file, b"\0" * 4096)
+    os.close(file)
 
 
 def test_a_full_disk_takes_history_and_nothing_else(start: Start, small: Path) -> None:
@@ -113,15 +117,18 @@ def test_a_full_disk_takes_history_and_nothing_else(start: Start, small: Path) -
 
     def in_trouble() -> Any:
         fill(small)
-        found = document(agent)
-        return found["trouble"] and found["losses"]["shed_samples"] and found
+        return document(agent)["trouble"]
 
-    found = eventually(in_trouble, "trouble is told, and the oldest is shed", seconds=60)
-    assert any(word in found["trouble"].lower() for word in ("space", "full", "free")), found["trouble"]
-    assert "history is not written" in eventually(
-        lambda: fill(small) or "history" in (agent.value("node.outlook.text") or "") and agent.value("node.outlook.text"),
-        "the outlook says so",
-    )  # fmt: skip
+    trouble = eventually(in_trouble, "trouble is told")
+    assert any(word in trouble.lower() for word in ("space", "full", "free")), trouble
+
+    def outlook() -> Any:
+        fill(small)
+        return "history is not written" in (agent.value("node.outlook.text") or "")
+
+    eventually(outlook, "the outlook says so")
+    assert "history is not written" in agent.out("doctor")
+    eventually(lambda: document(agent)["losses"]["shed_samples"], "the oldest is shed")
     # All else goes on.
     before = agent.ask("streams", "agent.cpu.seconds")[0]["samples"]
     eventually(lambda: agent.ask("streams", "agent.cpu.seconds")[0]["samples"] > before, "it observes")

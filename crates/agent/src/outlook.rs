@@ -15,6 +15,8 @@ const SATURATED_NS: i64 = 5 * NS_PER_S;
 const RELIEVED_RATIO: f64 = 0.7;
 /// A file system with less than this share free is called nearly full.
 const NEARLY_FULL_RATIO: f64 = 0.05;
+/// Why history is not written is told in the sentence when it is this short.
+const TROUBLE_BYTES_MAX: usize = 40;
 /// Tasks stalled on I/O this share of the time are worth a word.
 const PRESSURE_RATIO: f64 = 0.25;
 /// Memory below this share available is worth a word.
@@ -110,10 +112,8 @@ impl Outlook {
         let mut parts = Vec::new();
         self.hung(now_ns, &mut parts);
         self.tell_saturated(now_ns, &mut parts);
+        self.without_history(&mut parts);
         self.full(&mut parts);
-        if !self.archive_trouble.is_empty() {
-            parts.push(format!("history is not written: {}", self.archive_trouble));
-        }
         self.short_of_memory(&mut parts);
         self.stalled(now_ns, &mut parts);
         self.blind(&mut parts);
@@ -162,6 +162,17 @@ impl Outlook {
                 "{device} is saturated: {percent} % busy for {}",
                 span(busy_ns)
             ));
+        }
+    }
+
+    fn without_history(&self, parts: &mut Vec<String>) {
+        match self.archive_trouble.as_str() {
+            "" => {}
+            // Others must have their say too.
+            long if long.len() > TROUBLE_BYTES_MAX => {
+                parts.push("history is not written: see baro doctor".into());
+            }
+            trouble => parts.push(format!("history is not written: {trouble}")),
         }
     }
 
@@ -317,8 +328,14 @@ mod tests {
         b.outlook.archive("no space");
         b.check(
             601,
-            "/scratch has not answered for 10 min; / is nearly full: 3 % free; \
-             history is not written: no space; and 1 more",
+            "/scratch has not answered for 10 min; history is not written: no space; \
+             / is nearly full: 3 % free; not seen: pressure",
+        );
+        b.outlook.archive(&"cannot write /a/long/path: ".repeat(9));
+        b.check(
+            601,
+            "/scratch has not answered for 10 min; history is not written: see baro doctor; \
+             / is nearly full: 3 % free; and 1 more",
         );
         b.outlook.archive("");
         b.outlook.stream_removed(scratch);
