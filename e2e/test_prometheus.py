@@ -151,6 +151,9 @@ def test_names_and_values_of_a_machine_that_stands_still(
     start: Callable[..., Agent], tmp_path: Path, name: str
 ) -> None:
     tree = machine(name, tmp_path)
+    # A kernel has ten kinds, and node_exporter insists on them.
+    stat = tree / "proc" / "stat"
+    stat.write_text(re.sub(r"^softirq .*$", "softirq 10" + " 1" * 10, stat.read_text(), flags=re.MULTILINE))
     agent = start("--sys-root", tree, config=QUICK)
     eventually(lambda: len(shared(agent)) > 3, "the first samples")
     places = [f"--path.procfs={tree}/proc", f"--path.sysfs={tree}/sys", "--no-collector.filesystem"]
@@ -165,7 +168,8 @@ def test_names_and_values_of_a_machine_that_stands_still(
 
 
 def test_promtool_has_nothing_to_say_but_of_names(live: Agent, fixed: Agent) -> None:
-    """Streams of counts end in `_count`, which the linter keeps for histograms; so they are named."""
+    """Streams of counts end in `_count`, which the linter keeps for histograms; and node_exporter's names
+    are as they are."""
     tool = program("promtool")
     for agent in (live, fixed):
         text = agent.get("/metrics").text
@@ -173,7 +177,8 @@ def test_promtool_has_nothing_to_say_but_of_names(live: Agent, fixed: Agent) -> 
             [tool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
         )
         said = (done.stdout + done.stderr).splitlines()
-        others = [line for line in said if '_count" suffix' not in line]
+        expected = re.compile(r".*_count\" suffix$|node_\w+ .*(camelCase'|\"_total\" suffix)$")
+        others = [line for line in said if not expected.match(line)]
         assert others == [] and done.returncode in (0, 3), others
 
 
@@ -256,7 +261,7 @@ def test_prometheus_scrapes_what_we_answer(start: Callable[..., Agent], tmp_path
             for labels, value in theirs.items():
                 assert ours[labels] == pytest.approx(value, rel=tolerance, abs=0), (query, labels)
         # Types and help go through the exposition and come back by the other's API.
-        asked = "/api/v1/metadata?metric=node_disk_read_bytes_total"
+        asked = "/api/v1/metadata?metric=node_memory_MemTotal_bytes"
         theirs, ours = (json.loads(fetch(where + asked))["data"] for where in (url, agent.place))
         assert ours == theirs
 

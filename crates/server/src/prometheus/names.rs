@@ -141,7 +141,11 @@ fn shared(node: &str, descriptor: &Descriptor) -> Option<Exposed> {
         // A stream of this name with labels of another kind is another thing.
         let (_, theirs) = row.labels.iter().find(|(name, _)| *name == ours)?;
         if !theirs.is_empty() {
-            labels.push(((*theirs).to_owned(), value.to_owned()));
+            let value = match (ours, descriptor.labels.get("fstype")) {
+                ("device", Some(fstype)) => source_of(value, fstype),
+                _ => value.to_owned(),
+            };
+            labels.push(((*theirs).to_owned(), value));
         }
     }
     if descriptor.labels.iter().len() != row.labels.len() {
@@ -157,6 +161,22 @@ fn shared(node: &str, descriptor: &Descriptor) -> Option<Exposed> {
         divide_by: row.divide_by,
     })
 }
+
+/// What is mounted, as the kernel has it: streams are without `/dev/`.
+fn source_of(device: &str, fstype: &str) -> String {
+    match ON_DEVICES.contains(&fstype) && !device.starts_with('/') {
+        true => format!("/dev/{device}"),
+        false => device.to_owned(),
+    }
+}
+
+/// File systems that lie on a block device.
+#[rustfmt::skip]
+const ON_DEVICES: &[&str] = &[
+    "bcachefs", "btrfs", "cramfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "fuseblk", "gfs2",
+    "hfs", "hfsplus", "iso9660", "jfs", "minix", "msdos", "nilfs2", "ntfs", "ntfs3", "ocfs2", "reiserfs",
+    "squashfs", "udf", "vfat", "xfs",
+];
 
 struct Row {
     stream: &'static str,
@@ -298,18 +318,26 @@ mod tests {
         }
     }
 
+    fn check(
+        name: &str,
+        labels: &[(&str, &str)],
+        kind: Kind,
+        value_type: ValueType,
+        expect: &[&str],
+    ) {
+        let found = both("n1", &stream(name, labels, kind, value_type));
+        let found: Vec<String> = found.iter().map(|e| e.labels().to_string()).collect();
+        assert_eq!(found, expect, "{name}");
+    }
+
+    const DISK: [(&str, &str); 1] = [("device", "vda")];
+
     #[test]
-    fn names_of_streams() {
-        let check = |name, labels: &[_], kind, value_type, expect: &[&str]| {
-            let found = both("n1", &stream(name, labels, kind, value_type));
-            let found: Vec<String> = found.iter().map(|e| e.labels().to_string()).collect();
-            assert_eq!(found, expect, "{name}");
-        };
+    fn streams_that_node_exporter_has_too() {
         let (counter, gauge) = (Kind::Counter, Kind::Gauge);
-        let disk = [("device", "vda")];
         check(
             "disk.read.bytes",
-            &disk,
+            &DISK,
             counter,
             ValueType::Int,
             &[
@@ -318,7 +346,7 @@ mod tests {
             ],
         );
         let mount = [
-            ("device", "/dev/a"),
+            ("device", "sda1"),
             ("fstype", "xfs"),
             ("mount", "/"),
             ("tier", "nvme"),
@@ -329,8 +357,8 @@ mod tests {
             gauge,
             ValueType::Int,
             &[
-                r#"{__name__="node_filesystem_free_bytes", device="/dev/a", fstype="xfs", mountpoint="/", node="n1"}"#,
-                r#"{__name__="barograph_filesystem_free_bytes", device="/dev/a", fstype="xfs", mount="/", node="n1", tier="nvme"}"#,
+                r#"{__name__="node_filesystem_free_bytes", device="/dev/sda1", fstype="xfs", mountpoint="/", node="n1"}"#,
+                r#"{__name__="barograph_filesystem_free_bytes", device="sda1", fstype="xfs", mount="/", node="n1", tier="nvme"}"#,
             ],
         );
         check(
@@ -343,10 +371,15 @@ mod tests {
                 r#"{__name__="barograph_raid_failed_count", device="md0", node="n1"}"#,
             ],
         );
+    }
+
+    #[test]
+    fn streams_that_only_look_alike() {
+        let (counter, gauge) = (Kind::Counter, Kind::Gauge);
         // Another kind, other labels, a text: another thing.
         check(
             "disk.read.bytes",
-            &disk,
+            &DISK,
             gauge,
             ValueType::Int,
             &[r#"{__name__="barograph_disk_read_bytes", device="vda", node="n1"}"#],
@@ -374,7 +407,7 @@ mod tests {
         );
         check(
             "disk.tier.name",
-            &disk,
+            &DISK,
             Kind::State,
             ValueType::Text,
             &[r#"{__name__="barograph_disk_tier_name_info", device="vda", node="n1"}"#],

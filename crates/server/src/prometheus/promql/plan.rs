@@ -86,7 +86,10 @@ fn check_durations(bare: &str) -> Result<(), PromFault> {
             let numbers = token
                 .char_indices()
                 .map(|(i, c)| token[..i + c.len_utf8()].parse::<f64>());
-            if numbers.flatten().any(|v| !(v.abs() <= SECONDS_MAX)) {
+            if numbers
+                .flatten()
+                .any(|v| v.is_nan() || v.abs() > SECONDS_MAX)
+            {
                 return Err(PromFault::bad(format!("the duration {token} is too long")));
             }
         }

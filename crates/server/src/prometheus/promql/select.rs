@@ -207,12 +207,15 @@ fn in_order(columns: &Columns, value_type: ValueType) -> Columns {
     sorted
 }
 
+/// A text, and the times and values of its series.
+type Run<'a> = (&'a str, Vec<i64>, Vec<Option<f64>>);
+
 /// A series of ones for every text, which ends where another text begins.
-fn runs_of_texts(columns: &Columns) -> Vec<(&str, Vec<i64>, Vec<Option<f64>>)> {
+fn runs_of_texts(columns: &Columns) -> Vec<Run<'_>> {
     let Values::Text(texts) = &columns.values else {
         return Vec::new();
     };
-    let mut runs: Vec<(&str, Vec<i64>, Vec<Option<f64>>)> = Vec::new();
+    let mut runs: Vec<Run<'_>> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut before: Option<usize> = None;
     for (text, ts) in texts.iter().zip(&columns.ts) {
