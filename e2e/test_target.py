@@ -24,10 +24,6 @@ CREDENTIALS = {
     "AWS_SECRET_ACCESS_KEY": "hunter2",
     "AWS_REGION": "us-east-1",
 }
-    "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
-    "AWS_SECRET_ACCESS_KEY": "hunter2",
-    "AWS_REGION": "us-east-1",
-}
 
 
 @pytest.fixture(scope="module")

@@ -130,7 +130,11 @@ impl ArchiveConfig {
             return Ok(None);
         }
         let opened = ObjectTarget::open(&self.target, &self.target_options);
-        let opened = opened.map_err(|e| refused("archive.target", &self.target, &e.to_string()))?;
+        let opened = opened.map_err(|e| {
+            // The reason names the target, without what may be a secret in it.
+            let shown = self.target.rsplit('@').next().unwrap_or_default();
+            refused("archive.target", &shown, &e.to_string())
+        })?;
         Ok(Some(Box::new(opened)))
     }
 

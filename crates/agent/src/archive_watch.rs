@@ -22,9 +22,12 @@ const REASONS: [(&str, &str); 3] = [
     ),
 ];
 
+/// A stream, and where its number is.
+type Counted = (Option<StreamKey>, fn(&Status) -> u64);
+
 /// The archive's streams; those of an agent without history are none.
 pub struct ArchiveWatch {
-    numbers: Vec<(Option<StreamKey>, fn(&Status) -> u64)>,
+    numbers: Vec<Counted>,
     oldest: Option<StreamKey>,
     trouble: Option<StreamKey>,
 }
@@ -46,7 +49,7 @@ impl ArchiveWatch {
             sink.expect_interval(key, interval_ns);
             Some(key)
         };
-        let mut numbers: Vec<(Option<StreamKey>, fn(&Status) -> u64)> = Vec::new();
+        let mut numbers: Vec<Counted> = Vec::new();
         for (name, unit, kind, help, number) in NUMBERS {
             let key = declare(name, Labels::none(), ValueType::Int, unit, *kind, help);
             numbers.push((key, *number));

@@ -335,7 +335,7 @@ mod tests {
         b.check(
             601,
             "/scratch has not answered for 10 min; history is not written: see baro doctor; \
-             / is nearly full: 3 % free; and 1 more",
+             / is nearly full: 3 % free; not seen: pressure",
         );
         b.outlook.archive("");
         b.outlook.stream_removed(scratch);

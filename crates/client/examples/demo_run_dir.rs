@@ -112,6 +112,10 @@ impl Stream {
 }
 
 impl Demo {
+    #[expect(
+        clippy::too_many_lines,
+        reason = "tells one node from its first stream to its last"
+    )]
     fn start(dir: &Path) -> Result<Self, Fault> {
         let config = SegmentConfig {
             streams_max: 256,

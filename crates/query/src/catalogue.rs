@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::{Connection, Result};
 
 use crate::error::failed;
-use crate::functions::{FAMILIES_MAX, FUNCTIONS, Wide, families, register_scalars, table_of};
+#[cfg(feature = "bundled")]
+use crate::functions::FAMILIES_MAX;
+use crate::functions::{FUNCTIONS, Wide, families, register_scalars, table_of};
 use crate::listing::{Callable, Listing, ListingTable};
 use crate::live::Live;
 use crate::metric::{MetricAux, MetricTable};

@@ -224,7 +224,7 @@ mod tests {
         check(7 * 24 * H, 600, 1_800);
         check(30 * 24 * H, 600, 7_200);
         check(3_650 * 24 * H, 600, 7 * DAY_S);
-        check(3_650 * 24 * H, 2, 2_460 * DAY_S);
+        check(3_650 * 24 * H, 2, 1_968 * DAY_S);
         let all = step_for(Span::ALL, 1);
         assert!(all > 100_000 * DAY_S, "{all}");
         assert_eq!(step_for(Span::ALL, POINTS_MAX) % (DAY_S * NS_PER_S), 0);

@@ -203,8 +203,9 @@ fn history_in_buckets() {
             found[0]["ts"].as_array().unwrap().len(),
         )
     };
-    assert_eq!(steps("points=12"), (1, 12), "it begins with what is known");
-    assert_eq!(steps("points=6"), (2, 6));
+    // From what is known on until now, both included: 13 s.
+    assert_eq!(steps("points=13"), (1, 12), "it begins with what is known");
+    assert_eq!(steps("points=7"), (2, 6));
     assert_eq!(steps("start=-1h&points=2"), (3_600, 1));
     let mut text = fixture.register(&descriptor("disk.scheduler.name", "vda", ValueType::Text));
     text.look(&Sample::measured(T0, Value::text("none")))
@@ -274,6 +275,7 @@ fn status_counts() {
             "node": "n1", "version": "9.9", "incarnation": incarnation, "pid": std::process::id(),
             "started_ts": T0 - S, "now_ts": T0, "streams": 5, "streams_max": 8192, "samples": 6,
             "sources_up": 2, "sources": 3, "run_dir": fixture.dir.path(), "http": http,
+            "archive": null,
         })
     );
     fixture

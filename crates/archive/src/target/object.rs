@@ -57,7 +57,7 @@ impl ObjectTarget {
     /// (`AWS_ACCESS_KEY_ID`…), the container or the machine's role, never from options.
     pub fn open(url: &str, options: &BTreeMap<String, String>) -> Result<Self, ArchiveError> {
         let refuse = |reason: String| ArchiveError::Target {
-            url: url.into(),
+            url: without_credentials(url),
             reason,
         };
         let (store, prefix) = match url.split_once("://") {
@@ -113,6 +113,14 @@ impl Target for ObjectTarget {
             let (url, relative) = (&self.url, relative.display());
             format!("cannot remove {relative} from {url}: {reason}")
         })
+    }
+}
+
+/// The url as it may be shown: what stands before an `@` may be a secret.
+fn without_credentials(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, place))) => format!("{scheme}://…@{place}"),
+        _ => url.to_owned(),
     }
 }
 

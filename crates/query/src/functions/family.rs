@@ -19,6 +19,7 @@ use crate::reading::Reading;
 use crate::shape::Shape;
 
 /// Most families of a connection that are not the first word of a name.
+#[cfg(feature = "bundled")]
 pub(crate) const FAMILIES_MAX: usize = 64;
 /// Most columns for metrics; further metrics of a family are in their own tables only.
 const METRIC_COLUMNS_MAX: usize = 300;

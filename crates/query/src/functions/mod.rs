@@ -24,7 +24,9 @@ use crate::live::Live;
 use crate::reading::{Known, Reading};
 use crate::stream::{Stream, labels_json};
 
-pub(crate) use family::{FAMILIES_MAX, Wide, families, table_of};
+#[cfg(feature = "bundled")]
+pub(crate) use family::FAMILIES_MAX;
+pub(crate) use family::{Wide, families, table_of};
 
 /// All table functions.
 pub(crate) static FUNCTIONS: [Listing; 6] = [

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use barograph_archive::{Archive, Archived, Chunk, Series, View};
 use barograph_model::{
     Columns, Descriptor, Kind, ManualClock, Past as _, PastRequest, Sample, Span, SqlFaultKind,
-    SqlLimits, Value, ValueType,
+    Value, ValueType,
 };
 use barograph_query::{Database, PastReader, Views};
 use barograph_stream::RunDir;
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 use crate::demo::{Demo, S, START_NS, descriptor};
 
-use crate::{answer, ask};
+use crate::answer;
 
 mod alone;
 
