@@ -63,7 +63,7 @@ fn value(value_type: ValueType, number: u64) -> Value {
     match value_type {
         ValueType::Int => Value::Int((number as i64 - 20) << (number % 55)),
         ValueType::Float => Value::Float(number as f64 * 0.1),
-        ValueType::Bool => Value::Bool(number % 3 == 0),
+        ValueType::Bool => Value::Bool(number.is_multiple_of(3)),
         ValueType::Text => Value::text(&"é".repeat(number as usize % 9)),
     }
 }
