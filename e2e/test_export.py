@@ -99,7 +99,7 @@ def writing(url: str, more: str = "") -> str:
 
 def held(agent: Agent, name: str) -> dict[int, float]:
     """What the agent has of a stream: time in ms and value."""
-    (series,) = agent.get(f"/api/v1/history?name={name}").json
+    (series,) = agent.get(f"/api/v1/history?match={name}").json
     return {ts // 1_000_000: value for ts, value in zip(series["ts"], series["value"], strict=True)}
 
 

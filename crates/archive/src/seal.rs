@@ -23,7 +23,7 @@ const TURN: Duration = Duration::from_secs(5);
 /// How much nicer than the rest of the process the thread is.
 const NICE: i32 = 19;
 /// Wait after a first failure, doubled after each further one…
-const BACKOFF_NS: i64 = 10 * NS_PER_S;
+const BACKOFF_NS: i64 = 5 * NS_PER_S;
 /// …up to this.
 const BACKOFF_NS_MAX: i64 = 600 * NS_PER_S;
 /// Copies after which the manifest is told; at a crash these are made again.
@@ -499,7 +499,13 @@ impl Backoff {
             Ok(_) => *self = Self::default(),
             Err(ArchiveError::Cancelled) => {}
             Err(error) => {
-                let wait = BACKOFF_NS.saturating_mul(1 << self.failures.min(16));
+                // Who fills a disk may leave room again at any time, and shedding makes some.
+                let doubled = if error.is_full() {
+                    0
+                } else {
+                    self.failures.min(16)
+                };
+                let wait = BACKOFF_NS.saturating_mul(1 << doubled);
                 self.not_before_ns = now_ns.saturating_add(wait.min(BACKOFF_NS_MAX));
                 self.failures = self.failures.saturating_add(1);
                 let trouble = error.to_string();
