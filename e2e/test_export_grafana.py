@@ -236,6 +236,7 @@ def test_every_statement_runs(
         return whole.post_sql(statement).json
 
     found = eventually(rows, f"rows of {title}")
+    assert isinstance(found, list), found
     assert set(found[0]) == {column["selector"] for column in columns}
     for row in found:
         for column in columns:

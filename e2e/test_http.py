@@ -29,7 +29,7 @@ def test_status(fixed: Agent, way: str) -> None:
     status = fixed.get("/api/v1/status", way).json
     assert set(status) == {
         "node", "version", "incarnation", "pid", "started_ts", "now_ts", "streams", "streams_max", "samples",
-        "sources_up", "sources", "run_dir", "http",
+        "sources_up", "sources", "run_dir", "http", "archive",
     }  # fmt: skip
     assert status["node"] == "node_1" and status["http"] == fixed.place
     assert status["sources"] == len(SOURCES) and len(OFTEN) <= status["sources_up"] <= len(SOURCES)
@@ -68,7 +68,8 @@ def test_history(live: Agent) -> None:
     assert sum(buckets["count"]) >= len(series["ts"])
     assert buckets["min"][0] <= buckets["mean"][0] <= buckets["max"][-1]
     (few,) = live.get(f"{path}&start=-1h&points=60").json
-    assert few["step_ns"] == 120 * 10**9, "an hour may begin inside a minute"
+    # Of what is known, not of the hour that was asked for.
+    assert len(few["ts"]) <= 60 and few["step_ns"] <= 120 * 10**9
 
 
 def test_sources(fixed: Agent) -> None:

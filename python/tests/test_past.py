@@ -152,7 +152,7 @@ def test_duckdb_over_a_tier(demo: Demo) -> None:
     assert archive.duckdb(connection, tier="1min") is connection
     (total, least) = connection.sql(
         f"SELECT sum(count), min(min) FROM samples WHERE name = '{TICKS}'"
-    ).fetchone()
+    ).fetchall()[0]
     assert total >= 10 and least == 1
 
 

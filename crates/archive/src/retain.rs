@@ -41,18 +41,19 @@ impl Sealer {
         let paths: Vec<_> = parts.chain(logs).collect();
         match self.commit(next.clone()) {
             // Not even a manifest fits. A manifest whose files are gone is mended at a start, so here, and
-            // only here, the files go first.
+            // only here, the files go first; what is left counts from now on, and is written when it can be.
             Err(error) if error.is_full() => {
                 self.unlink(paths);
+                self.manifest = next;
+                self.taken = taken;
                 self.settle()?;
-                self.commit(next)?;
             }
             result => {
                 result?;
                 self.unlink(paths);
+                self.taken = taken;
             }
         }
-        self.taken = taken;
         self.remove_empty_dirs(&victims);
         Ok(victims.parts.len() + victims.logs.len())
     }

@@ -185,7 +185,14 @@ impl Sealer {
     }
 
     fn chores(&mut self) -> Result<usize, ArchiveError> {
-        self.settle()?;
+        match self.settle() {
+            // Without room for a manifest nothing can be done but to make some.
+            Err(error) if error.is_full() => {
+                self.retain(0)?;
+                self.settle()?;
+            }
+            settled => settled?,
+        }
         self.seal_due()?;
         self.retain(0)?;
         self.merge_next()
