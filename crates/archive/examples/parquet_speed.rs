@@ -44,10 +44,18 @@ fn main() {
     let _ = std::fs::remove_file(path);
     write(path, &series);
     columns(path);
-    for threads in [1, 2] {
+    for threads in [1, 2, 1, 2] {
         buckets(path, step * NS_PER_S, threads);
     }
     one(path, &series);
+}
+
+/// Processor time of all threads so far, in seconds; the kernel counts in hundredths.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let after_name = stat.rsplit(')').next().unwrap();
+    let ticks = after_name.split_whitespace().skip(11).take(2);
+    ticks.map(|t| t.parse::<f64>().unwrap()).sum::<f64>() / 100.0
 }
 
 fn write(path: &Path, series: &[Series]) {
@@ -56,7 +64,7 @@ fn write(path: &Path, series: &[Series]) {
         tier: Tier::Raw,
         sequences: (1, 1),
     };
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), cpu_seconds());
     let mut writer = RawWriter::create(Disk.create(path).unwrap(), path, about).unwrap();
     for (descriptor, columns) in series {
         let id = descriptor.series_id();
@@ -65,10 +73,11 @@ fn write(path: &Path, series: &[Series]) {
     let summary = writer.finish().unwrap();
     let seconds = start.elapsed().as_secs_f64();
     println!(
-        "{} rows, {} bytes: {:.3} bytes a sample; written in {seconds:.2} s: {:.2} M/s",
+        "{} rows, {} bytes: {:.3} bytes a sample; written in {seconds:.2} s ({:.2} s of processor): {:.2} M/s",
         summary.rows,
         summary.bytes,
         summary.bytes as f64 / summary.rows as f64,
+        cpu_seconds() - cpu,
         summary.rows as f64 / seconds / 1e6
     );
 }
@@ -101,7 +110,7 @@ fn buckets(path: &Path, step_ns: i64, threads: usize) {
         threads,
         cancel: &cancel,
     };
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), cpu_seconds());
     let index = part.index().unwrap();
     let opened = start.elapsed();
     let key = |_: usize, series: &barograph_archive::parquet::IndexSeries| {
@@ -111,7 +120,8 @@ fn buckets(path: &Path, step_ns: i64, threads: usize) {
     let count: usize = all.into_values().map(|fold| fold.finish().len()).sum();
     let seconds = start.elapsed().as_secs_f64();
     println!(
-        "{count} buckets by {threads} threads in {seconds:.3} s: {:.1} M samples/s (index {opened:?})",
+        "{count} buckets by {threads} threads in {seconds:.3} s ({:.2} s of processor): {:.1} M samples/s (index {opened:?})",
+        cpu_seconds() - cpu,
         index.rows() as f64 / seconds / 1e6
     );
 }

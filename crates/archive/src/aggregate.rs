@@ -3,12 +3,14 @@
 //! It stands alone because sealing, every read by step and the merging of parts end here, and because
 //! its loops are the hot path of `history()`: over slices of one type, one bucket at a time.
 
+mod number;
 mod parallel;
 
 use std::sync::Arc;
 
 use barograph_model::{Buckets, Columns, Span, ValueType, Values};
 
+use number::{Cell, Number};
 pub use parallel::{Ask, aggregate};
 
 /// Buckets of one series in the making.
@@ -33,34 +35,6 @@ struct Run<T: Number> {
     cells: Vec<Cell<T>>,
     /// Some bucket is not after the one before: the clock was set back.
     mixed: bool,
-}
-
-/// One bucket.
-#[derive(Clone, Debug)]
-struct Cell<T: Number> {
-    start: i64,
-    count: u64,
-    /// Those that are not NaN.
-    known: u64,
-    sum: T::Sum,
-    min: T,
-    max: T,
-    last: T,
-}
-
-/// What can be aggregated.
-trait Number: Clone + std::fmt::Debug {
-    /// Holds the sum of any number of them.
-    type Sum: Copy + std::fmt::Debug;
-    const ZERO: Self::Sum;
-    /// The samples of one bucket, at least one, in order.
-    fn cell(start: i64, values: &[Self]) -> Cell<Self>;
-    fn add(a: Self::Sum, b: Self::Sum) -> Self::Sum;
-    fn lesser(a: Self, b: Self) -> Self;
-    fn greater(a: Self, b: Self) -> Self;
-    fn mean(sum: Self::Sum, known: u64) -> f64;
-    /// The sum that has this mean.
-    fn sum(mean: f64, known: u64) -> Self::Sum;
 }
 
 impl Fold {
@@ -284,17 +258,6 @@ impl<T: Number> Run<T> {
     }
 }
 
-impl<T: Number> Cell<T> {
-    fn merge(&mut self, later: Self) {
-        self.count += later.count;
-        self.known += later.known;
-        self.sum = T::add(self.sum, later.sum);
-        self.min = T::lesser(self.min.clone(), later.min);
-        self.max = T::greater(self.max.clone(), later.max);
-        self.last = later.last;
-    }
-}
-
 /// The bounds of a bucket, both included.
 #[derive(Clone, Copy)]
 struct Bucket {
@@ -323,133 +286,4 @@ impl Bucket {
         }
         Self::of(ts, step_ns)
     }
-}
-
-impl Number for f64 {
-    type Sum = f64;
-    const ZERO: f64 = 0.0;
-
-    fn cell(start: i64, values: &[Self]) -> Cell<Self> {
-        let (mut known, mut sum) = (0, Self::ZERO);
-        let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
-        for v in values {
-            let there = !v.is_nan();
-            known += u64::from(there);
-            sum += if there { *v } else { 0.0 };
-            // Comparisons with NaN are false.
-            min = if *v < min { *v } else { min };
-            max = if *v > max { *v } else { max };
-        }
-        if known == 0 {
-            (min, max) = (f64::NAN, f64::NAN);
-        }
-        Cell {
-            start,
-            count: values.len() as u64,
-            known,
-            sum,
-            min,
-            max,
-            last: values[values.len() - 1],
-        }
-    }
-
-    fn add(a: f64, b: f64) -> f64 {
-        a + b
-    }
-
-    /// Of two numbers; NaN only where both are.
-    fn lesser(a: Self, b: Self) -> Self {
-        if b < a || a.is_nan() { b } else { a }
-    }
-
-    fn greater(a: Self, b: Self) -> Self {
-        if b > a || a.is_nan() { b } else { a }
-    }
-
-    fn mean(sum: f64, known: u64) -> f64 {
-        sum / known as f64
-    }
-
-    fn sum(mean: f64, known: u64) -> f64 {
-        if known == 0 { 0.0 } else { mean * known as f64 }
-    }
-}
-
-impl Number for i64 {
-    type Sum = i128;
-    const ZERO: i128 = 0;
-
-    fn cell(start: i64, values: &[Self]) -> Cell<Self> {
-        let (mut sum, mut min, mut max) = (Self::ZERO, i64::MAX, i64::MIN);
-        for v in values {
-            sum += i128::from(*v);
-            min = min.min(*v);
-            max = max.max(*v);
-        }
-        Cell {
-            start,
-            count: values.len() as u64,
-            known: values.len() as u64,
-            sum,
-            min,
-            max,
-            last: values[values.len() - 1],
-        }
-    }
-
-    fn add(a: i128, b: i128) -> i128 {
-        a.saturating_add(b)
-    }
-
-    fn lesser(a: Self, b: Self) -> Self {
-        a.min(b)
-    }
-
-    fn greater(a: Self, b: Self) -> Self {
-        a.max(b)
-    }
-
-    fn mean(sum: i128, known: u64) -> f64 {
-        sum as f64 / known as f64
-    }
-
-    fn sum(mean: f64, known: u64) -> i128 {
-        (mean * known as f64).round() as i128
-    }
-}
-
-impl Number for Arc<str> {
-    type Sum = ();
-    const ZERO: () = ();
-
-    fn cell(start: i64, values: &[Self]) -> Cell<Self> {
-        let last = &values[values.len() - 1];
-        Cell {
-            start,
-            count: values.len() as u64,
-            known: 0,
-            sum: Self::ZERO,
-            min: Arc::clone(last),
-            max: Arc::clone(last),
-            last: Arc::clone(last),
-        }
-    }
-
-    fn add((): (), (): ()) {}
-
-    /// The later: a text is neither small nor large.
-    fn lesser(_: Self, later: Self) -> Self {
-        later
-    }
-
-    fn greater(_: Self, later: Self) -> Self {
-        later
-    }
-
-    fn mean((): (), _: u64) -> f64 {
-        f64::NAN
-    }
-
-    fn sum(_: f64, _: u64) {}
 }

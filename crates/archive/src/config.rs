@@ -35,7 +35,7 @@ pub struct ArchiveConfig {
     pub keep: KeepConfig,
 }
 
-/// For how long the tiers are kept, in ns.
+/// For how long the tiers are kept, in ns; `i64::MAX` is for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepConfig {
     /// Every sample.

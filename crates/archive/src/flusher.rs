@@ -70,14 +70,13 @@ pub(crate) struct Flusher {
 impl Flusher {
     /// Runs until it is told to stop; then what waits is written, or counted as lost.
     pub fn run(mut self) {
+        let _ended = Ended(Arc::clone(&self.shared));
         let mut batch = Batch::default();
         let mut backoff = Duration::ZERO;
         let mut attempts = 0;
         loop {
             let stop = self.wait(&mut batch, backoff);
-            let committed = self.commit(&mut batch);
-            self.report();
-            match committed {
+            match self.commit(&mut batch) {
                 Ok(()) => {
                     (backoff, attempts) = (Duration::ZERO, 0);
                     self.seal();
@@ -131,7 +130,9 @@ impl Flusher {
 
     fn commit(&mut self, batch: &mut Batch) -> Result<(), ArchiveError> {
         if !batch.is_empty() {
-            self.writer.commit(batch)?;
+            let committed = self.writer.commit(batch);
+            self.report();
+            committed?;
             let written = batch.records.len() as u64;
             self.progress.samples.fetch_add(written, Ordering::Relaxed);
         }
@@ -189,6 +190,7 @@ impl Flusher {
         if due || !self.asked.is_empty() {
             self.writer.roll();
         }
+        self.report();
         let through = self.writer.closed();
         for request in self.asked.drain(..) {
             self.offered = through;
@@ -239,9 +241,21 @@ impl Flusher {
             state.lost.failed_samples += lost as u64;
             tracing::error!(lost, "samples could not be written before the end");
         }
+    }
+}
+
+/// However the thread ends, nobody waits for it afterwards.
+struct Ended(Arc<Shared>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
         state.ended = true;
+        if std::thread::panicking() {
+            state.trouble = "the archive's thread has failed: restart the agent".to_owned();
+        }
         drop(state);
-        self.shared.done.notify_all();
+        self.0.done.notify_all();
     }
 }
 

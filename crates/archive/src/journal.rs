@@ -283,7 +283,7 @@ impl State {
         let declared = &slot.stream.declared;
         let fits = sample.value.value_type() == declared.descriptor.value_type
             && (slot.last + 1..=NUMBER_MAX).contains(&number);
-        let room = self.pending.bytes() + Batch::cost(sample) <= shared.bytes_max;
+        let room = !self.ended && self.pending.bytes() + Batch::cost(sample) <= shared.bytes_max;
         slot.last = slot.last.max(number.min(NUMBER_MAX));
         if !fits || !room {
             let durable = slot.durable;
@@ -305,7 +305,7 @@ impl State {
     fn lose(&mut self, durable: bool, fits: bool) {
         for losses in [&mut self.pending.losses, &mut self.lost] {
             // A full buffer while nothing can be written is the disk's failure.
-            if fits && self.trouble.is_empty() {
+            if fits && self.trouble.is_empty() && !self.ended {
                 losses.overflow_samples += 1;
             } else {
                 losses.failed_samples += 1;

@@ -151,7 +151,9 @@ impl Sealer {
 }
 
 fn is_old(config: &ArchiveConfig, key: PartKey, span: Span, now: i64) -> bool {
-    span.to < now.saturating_sub(config.keep.of(key.tier))
+    let keep_ns = config.keep.of(key.tier);
+    // The longest is for ever, whatever time samples say they are of.
+    keep_ns < i64::MAX && span.to < now.saturating_sub(keep_ns)
 }
 
 /// What goes.

@@ -1,6 +1,6 @@
 //! Samples of a view, one row group or run of log frames at a time.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,8 +16,8 @@ use crate::{ArchiveError, Chunk, Tier, View};
 
 /// Bytes of a log segment that are read at a time.
 const LOG_BYTES: u64 = 8 << 20;
-/// Most stretches of one run of time: of what spans more hours, after the clock was set about, they are longer.
-const STRETCHES_MAX: i64 = 4_096;
+/// Where there are more hours than this, after the clock was set about, stretches are of several.
+const STRETCHES_MAX: i64 = 128 << 10;
 
 /// The chunks of the files of a view.
 pub(crate) struct Scanner<'a> {
@@ -158,7 +158,12 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn read_log(&mut self, at: usize, log: Arc<LogPart>, block: usize) -> Result<(), ArchiveError> {
+    fn read_log(
+        &mut self,
+        at: usize,
+        log: Arc<LogPart>,
+        block: usize,
+    ) -> Result<(), ArchiveError> {
         let wanted = &self.wanted[at];
         let ready = &mut self.ready;
         let next = log.read_from(
@@ -254,24 +259,21 @@ pub(crate) fn stretches(view: &View, span: Span) -> Vec<Span> {
             _ => runs.push(next),
         }
     }
-    runs.into_iter().flat_map(cut_at_hours).collect()
-}
-
-fn cut_at_hours(run: Span) -> Vec<Span> {
-    let hours = run.to.div_euclid(HOUR_NS) - run.from.div_euclid(HOUR_NS) + 1;
-    let step = (hours / STRETCHES_MAX + 1) * HOUR_NS;
-    let mut pieces = BTreeMap::new();
-    let mut from = run.from;
-    loop {
-        let last = from
-            .saturating_sub(from.rem_euclid(step))
-            .saturating_add(step - 1);
-        let to = last.max(from).min(run.to);
-        pieces.insert(from, to);
-        if to == run.to {
-            let pieces = pieces.into_iter();
-            return pieces.map(|(from, to)| Span { from, to }).collect();
+    let hours = |run: &Span| run.to.div_euclid(HOUR_NS) - run.from.div_euclid(HOUR_NS) + 1;
+    let all: i64 = runs.iter().map(hours).sum();
+    let step = (all / STRETCHES_MAX + 1) * HOUR_NS;
+    let mut stretches = Vec::new();
+    for run in runs {
+        let mut from = run.from;
+        loop {
+            let start = from.saturating_sub(from.rem_euclid(step));
+            let to = start.saturating_add(step - 1).max(from).min(run.to);
+            stretches.push(Span { from, to });
+            if to == run.to {
+                break;
+            }
+            from = to + 1;
         }
-        from = to + 1;
     }
+    stretches
 }

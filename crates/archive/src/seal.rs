@@ -149,10 +149,7 @@ impl Sealer {
     /// Does what is asked, and says how it went.
     pub(crate) fn order(&mut self, order: Sealing) {
         self.due = self.due.max(order.through);
-        let mut result = self.seal_due();
-        if order.merge && result.is_ok() {
-            result = self.merge_all();
-        }
+        let result = self.serve(order.merge);
         let now = self.clock.monotonic_ns();
         self.work.note(now, &result);
         self.tell();
@@ -160,6 +157,13 @@ impl Sealer {
             // Who asked may have stopped waiting.
             let _ = reply.try_send(result);
         }
+    }
+
+    fn serve(&mut self, merge: bool) -> Result<usize, ArchiveError> {
+        self.seal_due()?;
+        let replaced = if merge { self.merge_all()? } else { 0 };
+        self.retain(0)?;
+        Ok(replaced)
     }
 
     /// One piece of whatever else is to be done; whether there is more.
@@ -409,11 +413,7 @@ impl Sealer {
 
     /// Files that were merged are removed from the object store too: their rows are in the merged one.
     pub(crate) fn uncopy(&mut self, key: PartKey) {
-        let copied = self
-            .manifest
-            .parts
-            .get(&key)
-            .is_some_and(|part| part.copied);
+        let copied = self.manifest.parts.get(&key).is_some_and(|part| part.copied);
         if !(copied | self.copied.remove(&key)) {
             return;
         }

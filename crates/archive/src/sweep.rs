@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::manifest::{Manifest, Part, PartKey, add_series};
 use crate::parquet::ParquetPart;
 use crate::seal::{Context, LogFile, bad};
-use crate::{ArchiveError, Archived, Layout, Storage, Tier};
+use crate::{Archived, ArchiveError, Layout, Storage, Tier};
 
 /// Reads the manifest. One that is damaged is kept aside, and made anew from the files: nothing of them is
 /// lost but what the manifest alone knew (earlier losses, which copies are made).
@@ -113,11 +113,7 @@ pub(crate) fn sweep(context: &Context, manifest: &mut Manifest) -> Result<bool, 
 }
 
 /// A manifest from the files alone.
-pub(crate) fn rebuild(
-    layout: &Layout,
-    node: &str,
-    storage: &dyn Storage,
-) -> Result<Manifest, ArchiveError> {
+pub(crate) fn rebuild(layout: &Layout, node: &str, storage: &dyn Storage) -> Result<Manifest, ArchiveError> {
     let mut manifest = Manifest::new(node);
     let logs: BTreeSet<u64> = logs(layout, storage)?
         .iter()
@@ -158,7 +154,9 @@ fn add(manifest: &mut Manifest, key: PartKey, part: &ParquetPart) -> Result<(), 
         let reason = "it is another file than its name says";
         return Err(ArchiveError::corrupt(part.path(), reason, 0));
     }
-    let span = index.span();
+    // Of a set, the raw file comes first: it knows times to the nanosecond, and a tier adds nothing.
+    let raw = manifest.parts.get(&key.of(Tier::Raw)).copied();
+    let span = raw.map_or(index.span(), |raw| raw.span);
     if span.from > span.to {
         return Ok(());
     }
@@ -170,7 +168,7 @@ fn add(manifest: &mut Manifest, key: PartKey, part: &ParquetPart) -> Result<(), 
     };
     manifest.parts.insert(key, kept);
     manifest.sealed_through = manifest.sealed_through.max(key.last);
-    for series in &index.series {
+    for series in index.series.iter().filter(|_| raw.is_none()) {
         // Tiers have no lives: what only they hold is archived without a number.
         let lives = series.lives.iter().map(|life| Archived {
             life: life.life,

@@ -70,7 +70,7 @@ pub fn aggregate(
         for _ in 1..ask.threads.min(units.len()) {
             // Where no thread can be had, those that are there do it all.
             let thread = std::thread::Builder::new().name("archive-read".into());
-            if thread.spawn_scoped(scope, &work).is_err() {
+            if thread.spawn_scoped(scope, work).is_err() {
                 break;
             }
         }

@@ -5,12 +5,14 @@
 //! the one into the other, `reader` takes it out again.
 
 mod batch;
+mod contents;
 mod format;
 mod reader;
 mod scan;
 mod writer;
 
 pub(crate) use batch::{Batch, Stream};
+pub use contents::LogSeries;
 pub(crate) use format::{HEADER_BYTES, NUMBER_MAX, is_empty};
-pub use reader::{LogPart, LogSeries};
+pub use reader::LogPart;
 pub(crate) use writer::{Kept, LogWriter};

@@ -11,42 +11,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barograph_model::{Columns, Descriptor, SeriesId, Span, TEXT_BYTES_MAX, ValueType, Values};
+use barograph_model::{Columns, Span, Values};
 
+use super::contents::{BLOCK_BYTES, Contents, LogSeries};
 use super::format::{
-    Declaration, Frame, HEADER_BYTES, Header, HeaderFault, NO_SPAN, Parsed, RECORD_BYTES, Record,
-    Text, VERSION, kind, samples, union,
+    Frame, HEADER_BYTES, Header, HeaderFault, Parsed, RECORD_BYTES, Record, Text, VERSION, kind,
+    samples,
 };
 use super::scan;
 use crate::{ArchiveError, Losses};
 
-/// Frames are skipped, and read again, in blocks of about this size.
-const BLOCK_BYTES: u64 = 128 << 10;
 /// Most samples of one series that are handed on at once.
 const CHUNK_SAMPLES_MAX: usize = 64 << 10;
 /// Most samples, of all series together, that are held before some are handed on.
 const HELD_SAMPLES_MAX: usize = 512 << 10;
-
-/// One series of one life in a log segment.
-#[derive(Clone, Debug)]
-pub struct LogSeries {
-    /// Its identity.
-    pub id: SeriesId,
-    /// What it is.
-    pub descriptor: Arc<Descriptor>,
-    /// When it was registered.
-    pub life: i64,
-    /// Samples that its ring holds.
-    pub depth: u32,
-    /// Its last number that was archived before this segment; 0 when there was none.
-    pub before: u64,
-    /// Its last number in this segment, or before.
-    pub archived: u64,
-    /// Its samples in this segment.
-    pub rows: u64,
-    /// Their times; `from > to` when there are none.
-    pub span: Span,
-}
 
 /// An open log segment.
 #[derive(Debug)]
@@ -54,25 +32,7 @@ pub struct LogPart {
     path: PathBuf,
     file: File,
     header: Header,
-    /// Where the last good frame ends.
-    end: u64,
-    closed: bool,
-    series: Vec<LogSeries>,
-    blocks: Vec<Block>,
-    rows: u64,
-    span: Span,
-    losses: Losses,
-    /// Numbers to go back to when a frame turns out to be bad half way.
-    undo: Vec<(u32, u64)>,
-}
-
-/// Some frames that follow each other.
-#[derive(Clone, Copy, Debug)]
-struct Block {
-    at: u64,
-    bytes: u64,
-    /// Times of their samples.
-    span: Span,
+    contents: Contents,
 }
 
 impl LogPart {
@@ -104,72 +64,53 @@ impl LogPart {
             path: path.to_owned(),
             file,
             header,
-            end: HEADER_BYTES as u64,
-            closed: false,
-            series: Vec::new(),
-            blocks: Vec::new(),
-            rows: 0,
-            span: NO_SPAN,
-            losses: Losses::default(),
-            undo: Vec::new(),
+            contents: Contents::new(),
         };
         part.follow()?;
         Ok(part)
     }
 
     /// The segment as it is known now: what follows later is not in it.
-    pub(crate) fn fork(&self) -> Result<Self, ArchiveError> {
+    pub fn fork(&self) -> Result<Self, ArchiveError> {
         let file = self.file.try_clone();
         Ok(Self {
             path: self.path.clone(),
             file: file.map_err(|source| io_error("open", &self.path, source))?,
             header: self.header.clone(),
-            end: self.end,
-            closed: self.closed,
-            series: self.series.clone(),
-            blocks: self.blocks.clone(),
-            rows: self.rows,
-            span: self.span,
-            losses: self.losses.clone(),
-            undo: Vec::new(),
+            contents: self.contents.clone(),
         })
     }
 
     /// Whether [`Self::follow`] may find more, or less.
-    pub(crate) fn has_news(&self) -> Result<bool, ArchiveError> {
-        let length = self.length()?;
-        Ok(length != self.end && !(self.closed && length > self.end))
+    pub fn has_news(&self) -> Result<bool, ArchiveError> {
+        let (length, end) = (self.length()?, self.contents.end);
+        Ok(length != end && !(self.contents.closed && length > end))
     }
 
     /// Picks up what was written since; whether there was anything. A segment that has become shorter
     /// (its writer cut what it could not sync) is read anew.
     pub fn follow(&mut self) -> Result<bool, ArchiveError> {
-        let length = self.length()?;
-        if length == self.end || (self.closed && length > self.end) {
+        if !self.has_news()? {
             return Ok(false);
         }
-        if length < self.end {
-            self.forget();
+        let (length, before) = (self.length()?, self.contents.end);
+        if length < before {
+            self.contents = Contents::new();
         }
-        let before = self.end;
         self.scan(length)?;
-        Ok(self.end != before || length < before)
+        Ok(self.contents.end != before)
     }
 
     /// Reads frames up to `length`, and says why it stopped.
     fn scan(&mut self, length: u64) -> Result<&'static str, ArchiveError> {
-        let file = self.file.try_clone();
-        let io = |source| io_error("read", &self.path, source);
-        let file = file.map_err(io)?;
-        let from = self.end;
-        let reached = scan::frames(&file, from, length, |at, frame, payload, bytes| {
-            self.take(frame, payload)?;
-            self.index(at, bytes as u64, frame);
-            self.end = at + bytes as u64;
-            Ok(())
-        });
-        let reached = reached.map_err(|source| io_error("read", &self.path, source))?;
-        Ok(reached.why)
+        let contents = &mut self.contents;
+        let reached = scan::frames(
+            &self.file,
+            contents.end,
+            length,
+            |at, frame, payload, bytes| contents.add(at, frame, payload, bytes),
+        );
+        reached.map_err(|source| io_error("read", &self.path, source))
     }
 
     /// The file's length now.
@@ -183,119 +124,10 @@ impl LogPart {
     /// Why the bytes behind the end are no frame; `None` when there are none.
     pub fn damage(&mut self) -> Result<Option<&'static str>, ArchiveError> {
         let length = self.length()?;
-        if length <= self.end {
+        if length <= self.contents.end {
             return Ok(None);
         }
         self.scan(length).map(Some)
-    }
-
-    fn forget(&mut self) {
-        self.end = HEADER_BYTES as u64;
-        self.closed = false;
-        self.series.clear();
-        self.blocks.clear();
-        self.rows = 0;
-        self.span = NO_SPAN;
-        self.losses = Losses::default();
-    }
-
-    fn take(&mut self, frame: Frame, payload: &[u8]) -> Result<(), &'static str> {
-        if self.closed {
-            return Err("there are frames behind the last one");
-        }
-        match frame.kind {
-            kind::DECLARE => self.take_declarations(frame, payload),
-            kind::SAMPLES => self.take_samples(frame, payload),
-            kind::LOSSES => {
-                self.losses.add(&Losses::parse(payload));
-                Ok(())
-            }
-            kind::END => {
-                self.closed = true;
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn take_declarations(&mut self, frame: Frame, payload: &[u8]) -> Result<(), &'static str> {
-        let known = self.series.len();
-        let mut left = payload;
-        for _ in 0..frame.count {
-            let parsed = Declaration::parse(left);
-            let right = |d: &Declaration| d.index as usize == self.series.len();
-            let Some((new, rest)) = parsed.filter(|(new, _)| right(new)) else {
-                self.series.truncate(known);
-                return Err("a declaration does not keep to the format");
-            };
-            self.series.push(LogSeries {
-                id: new.id,
-                descriptor: new.descriptor,
-                life: new.life,
-                depth: new.depth,
-                before: new.before,
-                archived: new.before,
-                rows: 0,
-                span: NO_SPAN,
-            });
-            left = rest;
-        }
-        Ok(())
-    }
-
-    /// Checks all samples of a frame, then counts them: a frame counts as a whole or not at all.
-    fn take_samples(&mut self, frame: Frame, payload: &[u8]) -> Result<(), &'static str> {
-        let (records, texts) =
-            samples(frame.count, payload).ok_or("a frame has not the samples that it says")?;
-        self.undo.clear();
-        for bytes in records {
-            let record = Record::read(bytes);
-            let number = record.number();
-            let series = self.series.get_mut(record.stream as usize);
-            let right = series.filter(|series| {
-                number > series.archived
-                    && frame.span.holds(record.ts)
-                    && keeps_to(&record, series.descriptor.value_type, texts)
-            });
-            let Some(series) = right else {
-                for &(stream, number) in self.undo.iter().rev() {
-                    self.series[stream as usize].archived = number;
-                }
-                return Err("a sample does not keep to the format");
-            };
-            self.undo.push((record.stream, series.archived));
-            series.archived = number;
-        }
-        for bytes in records {
-            let record = Record::read(bytes);
-            let series = &mut self.series[record.stream as usize];
-            series.rows += 1;
-            series.span.from = series.span.from.min(record.ts);
-            series.span.to = series.span.to.max(record.ts);
-        }
-        self.rows += u64::from(frame.count);
-        if frame.count > 0 {
-            self.span = union(self.span, frame.span);
-        }
-        Ok(())
-    }
-
-    fn index(&mut self, at: u64, bytes: u64, frame: Frame) {
-        if frame.kind != kind::SAMPLES || frame.count == 0 {
-            return;
-        }
-        let last = self.blocks.last_mut();
-        match last.filter(|block| at + bytes - block.at <= BLOCK_BYTES) {
-            Some(block) => {
-                block.bytes = at + bytes - block.at;
-                block.span = union(block.span, frame.span);
-            }
-            None => self.blocks.push(Block {
-                at,
-                bytes,
-                span: frame.span,
-            }),
-        }
     }
 
     /// The file.
@@ -320,32 +152,32 @@ impl LogPart {
 
     /// Whether it was closed in order.
     pub fn is_closed(&self) -> bool {
-        self.closed
+        self.contents.closed
     }
 
     /// Every stream that it declares. More may come with [`Self::follow`]; indexes stay.
     pub fn series(&self) -> &[LogSeries] {
-        &self.series
+        &self.contents.series
     }
 
     /// The times of its samples; `from > to` when there are none.
     pub fn span(&self) -> Span {
-        self.span
+        self.contents.span
     }
 
     /// Samples in it.
     pub fn rows(&self) -> u64 {
-        self.rows
+        self.contents.rows
     }
 
     /// Bytes up to the end of the last good frame.
     pub fn bytes(&self) -> u64 {
-        self.end
+        self.contents.end
     }
 
     /// What was lost while it was written.
     pub fn losses(&self) -> &Losses {
-        &self.losses
+        &self.contents.losses
     }
 
     /// Hands the samples of the wanted series within the span to `each`: by index into
@@ -362,9 +194,9 @@ impl LogPart {
             .map(|_| ())
     }
 
-    /// The same in steps: from this block on, until about so many bytes are read. The block to go on from, if
-    /// there is one.
-    pub(crate) fn read_from(
+    /// The same in steps: from this block on, until about so many bytes are read. The block to go on
+    /// from, if there is one.
+    pub fn read_from(
         &self,
         first: usize,
         bytes_max: u64,
@@ -374,17 +206,14 @@ impl LogPart {
         each: &mut dyn FnMut(usize, Columns) -> Result<(), ArchiveError>,
     ) -> Result<Option<usize>, ArchiveError> {
         let met = |series: &LogSeries| series.rows > 0 && series.span.meets(&span);
-        let mut held = Held::new(
-            self.series
-                .iter()
-                .map(|series| met(series) && wanted(series)),
-        );
+        let series = self.contents.series.iter();
+        let mut held = Held::new(series.map(|series| met(series) && wanted(series)));
         if !held.wanted.contains(&true) {
             return Ok(None);
         }
         let mut left_bytes = bytes_max;
         let mut buffer = Vec::new();
-        let blocks = self.blocks.iter().enumerate().skip(first);
+        let blocks = self.contents.blocks.iter().enumerate().skip(first);
         for (at, block) in blocks.filter(|(_, block)| block.span.meets(&span)) {
             if left_bytes == 0 {
                 held.finish(each)?;
@@ -406,7 +235,7 @@ impl LogPart {
                     return Err(self.changed(block.at + (buffer.len() - left.len()) as u64));
                 };
                 if frame.kind == kind::SAMPLES && frame.count > 0 && frame.span.meets(&span) {
-                    held.add(&self.series, frame, payload, span);
+                    held.add(&self.contents.series, frame, payload, span);
                 }
                 left = &left[bytes..];
             }
@@ -425,19 +254,6 @@ impl LogPart {
     }
 }
 
-/// Whether a record is a sample of this type.
-#[inline]
-fn keeps_to(record: &Record, value_type: ValueType, texts: &[u8]) -> bool {
-    let value = match value_type {
-        ValueType::Int | ValueType::Float => true,
-        ValueType::Bool => record.bits <= 1,
-        ValueType::Text => Text::from_bits(record.bits)
-            .of(texts)
-            .is_some_and(|text| text.len() <= TEXT_BYTES_MAX && std::str::from_utf8(text).is_ok()),
-    };
-    value && record.quality().is_some()
-}
-
 /// Samples on their way to the reader.
 struct Held {
     wanted: Vec<bool>,
@@ -445,12 +261,16 @@ struct Held {
     samples: usize,
     /// The longest column is not longer than this.
     longest: usize,
+    /// Room that a column begins with: its share of what is held.
+    each: usize,
 }
 
 impl Held {
     fn new(wanted: impl Iterator<Item = bool>) -> Self {
         let wanted: Vec<bool> = wanted.collect();
+        let count = wanted.iter().filter(|wanted| **wanted).count();
         Self {
+            each: (HELD_SAMPLES_MAX / count.max(1)).min(CHUNK_SAMPLES_MAX),
             columns: wanted.iter().map(|_| None).collect(),
             wanted,
             samples: 0,
@@ -470,7 +290,7 @@ impl Held {
                 continue;
             }
             let columns = self.columns[stream]
-                .get_or_insert_with(|| Columns::new(series[stream].descriptor.value_type));
+                .get_or_insert_with(|| with_capacity(&series[stream], self.each));
             if push(columns, &record, texts) {
                 self.samples += 1;
                 self.longest = self.longest.max(columns.ts.len());
@@ -518,6 +338,22 @@ impl Held {
         }
         Ok(())
     }
+}
+
+fn with_capacity(series: &LogSeries, samples_max: usize) -> Columns {
+    let samples = usize::try_from(series.rows).map_or(samples_max, |rows| rows.min(samples_max));
+    let mut columns = Columns::new(series.descriptor.value_type);
+    columns.numbers.reserve_exact(samples);
+    columns.ts.reserve_exact(samples);
+    columns.quality.reserve_exact(samples);
+    columns.error.reserve_exact(samples);
+    match &mut columns.values {
+        Values::Int(values) => values.reserve_exact(samples),
+        Values::Float(values) => values.reserve_exact(samples),
+        Values::Bool(values) => values.reserve_exact(samples),
+        Values::Text(values) => values.reserve_exact(samples),
+    }
+    columns
 }
 
 /// Adds a sample to the column; false when it does not keep to the format.

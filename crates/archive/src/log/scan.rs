@@ -10,23 +10,14 @@ use super::format::{FRAME_BYTES, Frame, PAYLOAD_BYTES_MAX, Parsed};
 const BUFFER_BYTES: usize = 1 << 20;
 const _: () = assert!(BUFFER_BYTES >= FRAME_BYTES + PAYLOAD_BYTES_MAX);
 
-/// Where a walk came to its end.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Reached {
-    /// After the last good frame.
-    pub end: u64,
-    /// Why the bytes behind it, if there are any, are no frame.
-    pub why: &'static str,
-}
-
 /// Hands each good frame between `from` and `length` to `each`, with its place and its bytes in
-/// all. It ends at the first that is torn, damaged, or refused by `each`.
+/// all. It ends at the first that is torn, damaged, or refused by `each`, and says why.
 pub(crate) fn frames(
     file: &File,
     from: u64,
     length: u64,
     mut each: impl FnMut(u64, Frame, &[u8], usize) -> Result<(), &'static str>,
-) -> io::Result<Reached> {
+) -> io::Result<&'static str> {
     let left = usize::try_from(length.saturating_sub(from)).unwrap_or(usize::MAX);
     let mut buffer = vec![0; left.min(BUFFER_BYTES)];
     let (mut end, mut held) = (from, 0);
@@ -52,7 +43,7 @@ pub(crate) fn frames(
             }
         };
         if let Some(why) = why {
-            return Ok(Reached { end, why });
+            return Ok(why);
         }
         buffer.copy_within(used..held, 0);
         held -= used;

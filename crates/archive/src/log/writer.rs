@@ -127,10 +127,13 @@ impl LogWriter {
     fn try_commit(&mut self, batch: &mut Batch) -> Result<(), ArchiveError> {
         self.learn(batch);
         self.cut_off()?;
-        if self.open.is_none() {
+        // Streams that come and go are worth no segment: the next one declares who lives then.
+        if self.open.is_none() && (!batch.records.is_empty() || !batch.losses.is_none()) {
             self.begin_segment()?;
         }
-        self.write_batch(batch)?;
+        if self.open.is_some() {
+            self.write_batch(batch)?;
+        }
         if batch.durable {
             self.sync()?;
         }

@@ -378,7 +378,9 @@ fn cut_life(cut: &mut Cut<'_>) -> Option<Life> {
         last: cut.u64()?,
     };
     let between = life.last.checked_sub(life.first)?;
-    (life.rows > 0 && between >= life.rows - 1).then_some(life)
+    // As its column has them.
+    let fits = i64::try_from(life.last).is_ok();
+    (fits && life.rows > 0 && between >= life.rows - 1).then_some(life)
 }
 
 fn cut_descriptor(cut: &mut Cut<'_>) -> Option<Descriptor> {

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use barograph_model::{Buckets, Columns, Span};
+use barograph_model::{Buckets, Columns, Span, Values};
 use bytes::Bytes;
 
-use super::group::{Numbered, SampleGroup, TierGroup};
+use super::column::Numbered;
+use super::group::{SampleGroup, TierGroup};
 use super::index::{Chunk, Index, IndexSeries, TAIL_BYTES, Tail};
 use super::plan::{Piece, plan};
 use super::{corrupt, io_error};
@@ -159,7 +160,7 @@ impl ParquetPart {
     }
 
     /// The index, of a raw file or of a tier.
-    fn index_of(&self, raw: bool) -> Result<Arc<Index>, ArchiveError> {
+    pub(super) fn index_of(&self, raw: bool) -> Result<Arc<Index>, ArchiveError> {
         let index = self.index()?;
         if (index.about.tier == Tier::Raw) == raw {
             return Ok(index);
@@ -168,7 +169,7 @@ impl ParquetPart {
         Err(corrupt(&self.path, reason, self.data_end))
     }
 
-    fn plan(
+    pub(super) fn plan(
         &self,
         index: &Index,
         wanted: &dyn Fn(&IndexSeries) -> bool,
@@ -191,31 +192,6 @@ impl ParquetPart {
             return Err(corrupt(&self.path, reason, chunk.offset));
         }
         Ok(bytes.into())
-    }
-
-    /// Reads all of the file and checks it against the index: checksums of all columns, and every row.
-    /// Returns the rows.
-    pub fn check(&self) -> Result<u64, ArchiveError> {
-        let index = self.index()?;
-        for group in &index.groups {
-            for chunk in &group.chunks {
-                self.chunk(chunk)?;
-            }
-        }
-        let cancel = AtomicBool::new(false);
-        let mut rows = 0;
-        if index.about.tier == Tier::Raw {
-            self.read(&|_| true, Span::ALL, &cancel, &mut |_, _, columns| {
-                rows += columns.len() as u64;
-                Ok(())
-            })?;
-        } else {
-            self.read_buckets(&|_| true, Span::ALL, &cancel, &mut |_, buckets| {
-                rows += buckets.len() as u64;
-                Ok(())
-            })?;
-        }
-        Ok(rows)
     }
 }
 
@@ -273,8 +249,7 @@ fn kept<T: Clone>(all: &[T], keep: &[bool]) -> Vec<T> {
     kept.map(|(v, _)| v.clone()).collect()
 }
 
-fn kept_values(values: &barograph_model::Values, keep: &[bool]) -> barograph_model::Values {
-    use barograph_model::Values;
+fn kept_values(values: &Values, keep: &[bool]) -> Values {
     match values {
         Values::Int(v) => Values::Int(kept(v, keep)),
         Values::Float(v) => Values::Float(kept(v, keep)),

@@ -269,8 +269,15 @@ fn an_empty_segment_is_not_rolled_and_a_full_one_is() {
     small.segment_bytes_max = 1;
     let keeper = start(small).unwrap();
     let journal = keeper.journal();
-    journal.submit(&mut vec![declare(0, "durable", ValueType::Int, 1)]);
-    until(|| segments(dir.path()).len() == 1);
+    journal.submit(&mut vec![
+        declare(0, "durable", ValueType::Int, 1),
+        declare(1, "durable.too", ValueType::Int, 1),
+        Entry::Retire(StreamKey(1)),
+    ]);
+    keeper.seal().unwrap();
+    assert_eq!(segments(dir.path()).len(), 0);
+    // A loss is written, but is nothing to seal.
+    journal.submit(&mut vec![sample(9, 1, 1, 1)]);
     keeper.seal().unwrap();
     keeper.seal().unwrap();
     assert_eq!(segments(dir.path()).len(), 1);
@@ -296,14 +303,14 @@ fn a_full_disk_is_said_and_what_waits_is_written_when_there_is_room() {
     drop(start_on(config(dir.path()), Arc::clone(&healthy) as _).unwrap());
     // After a start come: make, write the header, sync the directory, write.
     let at = healthy.count() + 1;
-    let disk = Arc::new(Failing::new(at, Failure::Thrice));
+    let disk = Arc::new(Failing::new(at, Failure::Twice));
     let keeper = start_on(config(dir.path()), Arc::clone(&disk) as _).unwrap();
     let journal = keeper.journal();
     commit(
         &journal,
         vec![declare(0, "durable", ValueType::Int, 1), sample(0, 1, 1, 1)],
     );
-    assert!(disk.count() > at + 3);
+    assert!(disk.count() > at + 2);
     until(|| keeper.status().trouble.is_empty());
     drop(keeper);
     assert_eq!(everything(dir.path())[&("durable".to_owned(), 1)].len(), 1);
@@ -325,7 +332,7 @@ fn a_disk_that_stays_full_blocks_nobody() {
     ]);
     until(|| !keeper.status().trouble.is_empty());
     let trouble = keeper.status().trouble;
-    assert!(trouble.contains("0000000000000001.log"), "{trouble}");
+    assert!(trouble.contains("samples wait in memory"), "{trouble}");
     assert!(keeper.seal().is_err());
     for number in 2..=1_000 {
         let mut entries = vec![sample(0, number, 1, 1)];

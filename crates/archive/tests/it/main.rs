@@ -3,9 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod crash;
+#[path = "../exercise.rs"]
+mod exercise;
 mod failing;
 mod journal;
 mod log;
+mod model;
 mod parquet;
+mod retain;
+mod seal;
 mod support;
 mod view;

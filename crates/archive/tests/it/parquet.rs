@@ -2,6 +2,10 @@
 
 mod aggregated;
 mod damaged;
+#[path = "../parquet_exercise.rs"]
+mod exercise;
+#[path = "../parquet_forge.rs"]
+mod forge;
 mod round_trip;
 
 use std::path::{Path, PathBuf};

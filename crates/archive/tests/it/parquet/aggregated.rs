@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use barograph_archive::aggregate::{Ask, Fold, aggregate};
+use barograph_archive::parquet::IndexSeries;
 use barograph_model::Values;
 use proptest::prelude::*;
 
@@ -147,65 +148,74 @@ fn the_ends_of_time() {
     assert_eq!(buckets.ts[0], i64::MIN);
 }
 
-/// Raw files by several threads give what one fold over their samples gives; so do tiers made of them.
-#[test]
-fn files_by_threads() {
-    let dir = tempfile::tempdir().unwrap();
-    let types = [
-        ValueType::Float,
-        ValueType::Int,
-        ValueType::Bool,
-        ValueType::Text,
-    ];
+const TYPES: [(&str, ValueType); 4] = [
+    ("a", ValueType::Float),
+    ("b", ValueType::Int),
+    ("c", ValueType::Bool),
+    ("d", ValueType::Text),
+];
+
+/// Four samples a second of every type, for the `at`th 10,000 seconds.
+fn typed(at: i64) -> Vec<Part> {
     let value = |value_type, row: i64| match value_type {
         ValueType::Float => Value::Float(row as f64 * 0.1),
+        // Beyond what a double holds.
         ValueType::Int if row % 1_000 == 0 => Value::Int(i64::MAX - row),
         ValueType::Int => Value::Int(row * row),
         ValueType::Bool => Value::Bool(row % 3 == 0),
         ValueType::Text => Value::text(&format!("t{}", row / 100)),
     };
-    let file = |at: i64| -> Vec<Part> {
-        let series = types.iter().zip('a'..);
-        let part = |(value_type, name): (&ValueType, char)| {
-            let rows = at * 40_000..(at + 1) * 40_000;
-            let samples =
-                rows.map(|row| (row as u64 + 1, row * 250_000_000, value(*value_type, row)));
-            Part {
-                descriptor: descriptor(&name.to_string(), "d", *value_type),
-                life: 1,
-                columns: columns(*value_type, samples),
-            }
-        };
-        series.map(part).collect()
+    let part = |(name, value_type): (&str, ValueType)| {
+        let rows = at * 40_000..(at + 1) * 40_000;
+        let samples = rows.map(|row| (row as u64 + 1, row * 250_000_000, value(value_type, row)));
+        Part {
+            descriptor: descriptor(name, "d", value_type),
+            life: 1,
+            columns: columns(value_type, samples),
+        }
     };
-    let files: Vec<Vec<Part>> = (0..3).map(file).collect();
-    let span = Span {
-        from: 3_000_000_000,
-        to: 28_999_999_999_999,
+    TYPES.map(part).into()
+}
+
+/// Buckets of a second of each part.
+fn seconds(parts: &[Part]) -> Vec<(Arc<Descriptor>, Buckets)> {
+    let fold = |part: &Part| {
+        let mut fold = Fold::new(part.descriptor.value_type, 1_000_000_000);
+        fold.add(&part.columns, Span::ALL);
+        (Arc::clone(&part.descriptor), fold.finish())
     };
-    let (mut raw, mut seconds) = (Vec::new(), Vec::new());
+    parts.iter().map(fold).collect()
+}
+
+/// Raw files by several threads give what one fold over their samples gives; so do tiers made of them.
+#[test]
+fn files_by_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let files: Vec<Vec<Part>> = (0..3).map(typed).collect();
+    let (mut raw, mut tier) = (Vec::new(), Vec::new());
     for (at, parts) in files.iter().enumerate() {
         let path = dir.path().join(format!("raw{at}"));
         write(&path, parts);
         raw.push(ParquetPart::open(&path).unwrap());
-        let tier = parts.iter().map(|part| {
-            let mut fold = Fold::new(part.descriptor.value_type, 1_000_000_000);
-            fold.add(&part.columns, Span::ALL);
-            (Arc::clone(&part.descriptor), fold.finish())
-        });
         let path = dir.path().join(format!("tier{at}"));
-        write_tier(&path, Tier::Second, &tier.collect::<Vec<_>>());
-        seconds.push(ParquetPart::open(&path).unwrap());
+        write_tier(&path, Tier::Second, &seconds(parts));
+        tier.push(ParquetPart::open(&path).unwrap());
+        assert_eq!(tier[at].check().unwrap(), 40_000);
     }
+    // Whole seconds, so that buckets and samples are cut alike.
+    let span = Span {
+        from: 3_000_000_000,
+        to: 28_999_999_999_999,
+    };
     let step_ns = 60_000_000_000;
     let cancel = AtomicBool::new(false);
-    for (key, value_type) in types.into_iter().enumerate() {
+    for (key, (name, value_type)) in TYPES.into_iter().enumerate() {
         let mut fold = Fold::new(value_type, step_ns);
         for parts in &files {
             fold.add(&parts[key].columns, span);
         }
         let expect = rows(&fold.finish());
-        for (parts, threads) in [(&raw, 1), (&raw, 4), (&seconds, 2)] {
+        for (parts, threads) in [(&raw, 1), (&raw, 4), (&tier, 2)] {
             let ask = Ask {
                 span,
                 step_ns,
@@ -213,14 +223,12 @@ fn files_by_threads() {
                 cancel: &cancel,
             };
             let parts: Vec<&ParquetPart> = parts.iter().collect();
-            let name = ["a", "b", "c", "d"][key];
-            let wanted = |_: usize, series: &barograph_archive::parquet::IndexSeries| {
+            let wanted = |_: usize, series: &IndexSeries| {
                 (series.descriptor.name.as_str() == name).then_some(key)
             };
             let mut all = aggregate(&parts, &wanted, &ask).unwrap();
             assert_eq!(all.len(), 1);
-            let buckets = all.remove(&key).unwrap().finish();
-            let found = rows(&buckets);
+            let found = rows(&all.remove(&key).unwrap().finish());
             let other = found
                 .iter()
                 .zip(&expect)

@@ -152,7 +152,7 @@ fn cut(part: &Part, span: Span) -> Option<Part> {
     })
 }
 
-/// More than two row groups, whose bounds are inside of series; only some series are read.
+/// Two row groups, whose bound is inside of a series; only some series are read.
 #[test]
 fn several_row_groups() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,0 +1,204 @@
+//! What the frames of a segment say, taken in one by one.
+//!
+//! A frame counts as a whole or not at all: what does not keep to the format changes nothing, and is
+//! the end of the segment.
+
+use std::sync::Arc;
+
+use barograph_model::{Descriptor, SeriesId, Span, TEXT_BYTES_MAX, ValueType};
+
+use super::format::{
+    Declaration, Frame, HEADER_BYTES, NO_SPAN, Record, Text, kind, samples, union,
+};
+use crate::Losses;
+
+/// Frames are skipped, and read again, in blocks of about this size.
+pub(crate) const BLOCK_BYTES: u64 = 128 << 10;
+
+/// One series of one life in a log segment.
+#[derive(Clone, Debug)]
+pub struct LogSeries {
+    /// Its identity.
+    pub id: SeriesId,
+    /// What it is.
+    pub descriptor: Arc<Descriptor>,
+    /// When it was registered.
+    pub life: i64,
+    /// Samples that its ring holds.
+    pub depth: u32,
+    /// Its last number that was archived before this segment; 0 when there was none.
+    pub before: u64,
+    /// Its last number in this segment, or before.
+    pub archived: u64,
+    /// Its samples in this segment.
+    pub rows: u64,
+    /// Their times; `from > to` when there are none.
+    pub span: Span,
+}
+
+/// What was understood of a segment.
+#[derive(Clone, Debug)]
+pub(crate) struct Contents {
+    /// Where the last good frame ends.
+    pub end: u64,
+    /// Whether that one says that nothing follows.
+    pub closed: bool,
+    pub series: Vec<LogSeries>,
+    pub blocks: Vec<Block>,
+    pub rows: u64,
+    pub span: Span,
+    pub losses: Losses,
+    /// Numbers to go back to when a frame turns out to be bad half way.
+    undo: Vec<(u32, u64)>,
+}
+
+/// Some frames that follow each other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    pub at: u64,
+    pub bytes: u64,
+    /// Times of their samples.
+    pub span: Span,
+}
+
+impl Contents {
+    /// Of a segment that has nothing but its header.
+    pub fn new() -> Self {
+        Self {
+            end: HEADER_BYTES as u64,
+            closed: false,
+            series: Vec::new(),
+            blocks: Vec::new(),
+            rows: 0,
+            span: NO_SPAN,
+            losses: Losses::default(),
+            undo: Vec::new(),
+        }
+    }
+
+    /// Takes in the frame at `at`, which has so many bytes in all.
+    pub fn add(
+        &mut self,
+        at: u64,
+        frame: Frame,
+        payload: &[u8],
+        bytes: usize,
+    ) -> Result<(), &'static str> {
+        self.take(frame, payload)?;
+        self.index(at, bytes as u64, frame);
+        self.end = at + bytes as u64;
+        Ok(())
+    }
+
+    fn take(&mut self, frame: Frame, payload: &[u8]) -> Result<(), &'static str> {
+        if self.closed {
+            return Err("there are frames behind the last one");
+        }
+        match frame.kind {
+            kind::DECLARE => self.take_declarations(frame, payload),
+            kind::SAMPLES => self.take_samples(frame, payload),
+            kind::LOSSES => {
+                self.losses.add(&Losses::parse(payload));
+                Ok(())
+            }
+            kind::END => {
+                self.closed = true;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn take_declarations(&mut self, frame: Frame, payload: &[u8]) -> Result<(), &'static str> {
+        let known = self.series.len();
+        let mut left = payload;
+        for _ in 0..frame.count {
+            let parsed = Declaration::parse(left);
+            let right = |d: &Declaration| d.index as usize == self.series.len();
+            let Some((new, rest)) = parsed.filter(|(new, _)| right(new)) else {
+                self.series.truncate(known);
+                return Err("a declaration does not keep to the format");
+            };
+            self.series.push(LogSeries {
+                id: new.id,
+                descriptor: new.descriptor,
+                life: new.life,
+                depth: new.depth,
+                before: new.before,
+                archived: new.before,
+                rows: 0,
+                span: NO_SPAN,
+            });
+            left = rest;
+        }
+        Ok(())
+    }
+
+    /// Checks all samples of a frame, then counts them: a frame counts as a whole or not at all.
+    fn take_samples(&mut self, frame: Frame, payload: &[u8]) -> Result<(), &'static str> {
+        let (records, texts) =
+            samples(frame.count, payload).ok_or("a frame has not the samples that it says")?;
+        self.undo.clear();
+        for bytes in records {
+            let record = Record::read(bytes);
+            let number = record.number();
+            let series = self.series.get_mut(record.stream as usize);
+            let right = series.filter(|series| {
+                number > series.archived
+                    && frame.span.holds(record.ts)
+                    && keeps_to(&record, series.descriptor.value_type, texts)
+            });
+            let Some(series) = right else {
+                for &(stream, number) in self.undo.iter().rev() {
+                    self.series[stream as usize].archived = number;
+                }
+                return Err("a sample does not keep to the format");
+            };
+            self.undo.push((record.stream, series.archived));
+            series.archived = number;
+        }
+        for bytes in records {
+            let record = Record::read(bytes);
+            let series = &mut self.series[record.stream as usize];
+            series.rows += 1;
+            series.span.from = series.span.from.min(record.ts);
+            series.span.to = series.span.to.max(record.ts);
+        }
+        self.rows += u64::from(frame.count);
+        if frame.count > 0 {
+            self.span = union(self.span, frame.span);
+        }
+        Ok(())
+    }
+
+    fn index(&mut self, at: u64, bytes: u64, frame: Frame) {
+        if frame.kind != kind::SAMPLES || frame.count == 0 {
+            return;
+        }
+        let last = self.blocks.last_mut();
+        match last.filter(|block| at + bytes - block.at <= BLOCK_BYTES) {
+            Some(block) => {
+                block.bytes = at + bytes - block.at;
+                block.span = union(block.span, frame.span);
+            }
+            None => self.blocks.push(Block {
+                at,
+                bytes,
+                span: frame.span,
+            }),
+        }
+    }
+}
+
+/// Whether a record is a sample of this type.
+#[inline]
+fn keeps_to(record: &Record, value_type: ValueType, texts: &[u8]) -> bool {
+    let value = match value_type {
+        ValueType::Int | ValueType::Float => true,
+        ValueType::Bool => record.bits <= 1,
+        ValueType::Text => Text::from_bits(record.bits)
+            .of(texts)
+            .is_some_and(|text| text.len() <= TEXT_BYTES_MAX && std::str::from_utf8(text).is_ok()),
+    };
+    value && record.quality().is_some()
+}

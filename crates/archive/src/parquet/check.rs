@@ -1,0 +1,94 @@
+//! Whether a file is what it says: every checksum and every row, and what other programs read of it.
+
+use std::sync::atomic::AtomicBool;
+
+use ::parquet::data_type::{ByteArrayType, Int64Type};
+use barograph_model::Span;
+
+use super::column::{Chunks, Column};
+use super::index::Index;
+use super::plan::Piece;
+use super::read::ParquetPart;
+use super::rows::words;
+use super::schema::{raw, tier};
+use crate::{ArchiveError, Tier};
+
+impl ParquetPart {
+    /// Reads all of the file: checksums of all columns, every row; and whether the columns that our own
+    /// reading has no need of say the same as the index. Returns the rows.
+    pub fn check(&self) -> Result<u64, ArchiveError> {
+        let index = self.index()?;
+        for group in &index.groups {
+            for chunk in &group.chunks {
+                self.chunk(chunk)?;
+            }
+        }
+        for (group, pieces) in self.plan(&index, &|_| true, Span::ALL) {
+            let chunks = Chunks {
+                part: self,
+                index: &index,
+                group,
+            };
+            check_group(&chunks, &pieces)?;
+        }
+        self.count(&index)
+    }
+
+    fn count(&self, index: &Index) -> Result<u64, ArchiveError> {
+        let go_on = AtomicBool::new(false);
+        let mut rows = 0;
+        if index.about.tier == Tier::Raw {
+            self.read(&|_| true, Span::ALL, &go_on, &mut |_, _, columns| {
+                rows += columns.len() as u64;
+                Ok(())
+            })?;
+        } else {
+            self.read_buckets(&|_| true, Span::ALL, &go_on, &mut |_, buckets| {
+                rows += buckets.len() as u64;
+                Ok(())
+            })?;
+        }
+        Ok(rows)
+    }
+}
+
+/// Whether names, labels, units, lives and numbers are those of the index.
+fn check_group(chunks: &Chunks<'_>, pieces: &[Piece]) -> Result<(), ArchiveError> {
+    let of_raw = chunks.index.about.tier == Tier::Raw;
+    let places = if of_raw {
+        [raw::NAME, raw::LABELS, raw::UNIT]
+    } else {
+        [tier::NAME, tier::LABELS, tier::UNIT]
+    };
+    let mut columns = places.map(Column::<ByteArrayType>::new);
+    let mut life = Column::<Int64Type>::new(raw::LIFE);
+    let mut number = Column::<Int64Type>::new(raw::NUMBER);
+    let (mut texts, mut ints) = (Vec::new(), Vec::new());
+    for piece in pieces {
+        let series = &chunks.index.series[piece.series];
+        let words = words(&series.descriptor);
+        for (at, column) in columns.iter_mut().enumerate() {
+            texts.clear();
+            column.read(chunks, piece, &mut texts)?;
+            if texts.iter().any(|text| *text != words[at]) {
+                return Err(chunks.bad(places[at], "is not what the index says"));
+            }
+        }
+        if !of_raw {
+            continue;
+        }
+        let expect = series.lives[piece.life];
+        ints.clear();
+        life.read(chunks, piece, &mut ints)?;
+        if ints.iter().any(|life| *life != expect.life) {
+            return Err(chunks.bad(raw::LIFE, "is not what the index says"));
+        }
+        ints.clear();
+        number.read(chunks, piece, &mut ints)?;
+        let mut rows = ints.iter().zip(expect.first + piece.before..);
+        if expect.is_whole() && rows.any(|(number, expect)| *number as u64 != expect) {
+            return Err(chunks.bad(raw::NUMBER, "is not what the index says"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! One column of a row group being read: opened when it is first needed, and read forwards.
+//!
+//! It stands alone because this is where foreign pages are decoded, by code that is not ours: under
+//! bounds ([`super::page`]), and with what it panics over turned into an error.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use ::parquet::column::reader::ColumnReaderImpl;
+use ::parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use barograph_model::{ValueType, Values};
+
+use super::index::Index;
+use super::page::Pages;
+use super::plan::Piece;
+use super::read::ParquetPart;
+use super::{corrupt, schema};
+use crate::ArchiveError;
+
+/// The column chunks of a row group.
+#[derive(Clone, Copy)]
+pub(super) struct Chunks<'a> {
+    pub part: &'a ParquetPart,
+    pub index: &'a Index,
+    pub group: usize,
+}
+
+/// A column of a row group, read forwards.
+pub(super) struct Column<T: DataType> {
+    place: usize,
+    /// None until it is needed.
+    reader: Option<ColumnReaderImpl<T>>,
+    /// The row that comes next.
+    at: usize,
+    /// Of the rows read last, whether each has a value; empty where all must have one.
+    there: Vec<i16>,
+}
+
+/// Numbers in the columns' own form: those that are not rounded need no copy.
+pub(crate) enum Numbers<'a> {
+    /// As the column has them.
+    Doubles(&'a [f64]),
+    /// Integers of which some are rounded in the column.
+    Ints(&'a [i64]),
+}
+
+/// A column of numbers and its companion.
+pub(super) struct NumberColumn {
+    values: Column<DoubleType>,
+    exact: Column<Int64Type>,
+}
+
+/// Buffers for [`NumberColumn`].
+#[derive(Default)]
+pub(crate) struct Numbered {
+    doubles: Vec<f64>,
+    ints: Vec<i64>,
+    exact: Vec<i64>,
+}
+
+/// A column of texts.
+pub(super) struct TextColumn {
+    column: Column<ByteArrayType>,
+    bytes: Vec<ByteArray>,
+}
+
+impl Chunks<'_> {
+    fn open<T: DataType>(&self, place: usize) -> Result<ColumnReaderImpl<T>, ArchiveError> {
+        let group = &self.index.groups[self.group];
+        let bytes = self.part.chunk(&group.chunks[place])?;
+        let pages = Pages::new(bytes, group.rows)
+            .map_err(|e| self.bad(place, &format!("cannot be unpacked: {e}")))?;
+        let column = schema::schema(self.index.about.tier).column(place);
+        Ok(ColumnReaderImpl::new(column, Box::new(pages)))
+    }
+
+    pub fn bad(&self, place: usize, reason: &str) -> ArchiveError {
+        let column = schema::schema(self.index.about.tier).column(place);
+        let at = self.index.groups[self.group].chunks[place].offset;
+        let reason = format!("the column {} {reason}", column.name());
+        corrupt(self.part.path(), reason, at)
+    }
+}
+
+impl<T: DataType> Column<T> {
+    pub fn new(place: usize) -> Self {
+        Self {
+            place,
+            reader: None,
+            at: 0,
+            there: Vec::new(),
+        }
+    }
+
+    /// Appends the values of a piece where every row has one.
+    pub fn read(
+        &mut self,
+        chunks: &Chunks<'_>,
+        piece: &Piece,
+        out: &mut Vec<T::T>,
+    ) -> Result<(), ArchiveError> {
+        let before = out.len();
+        self.read_some(chunks, piece, out)?;
+        if out.len() - before == piece.rows.len() {
+            return Ok(());
+        }
+        Err(chunks.bad(self.place, "has no value where there must be one"))
+    }
+
+    /// Appends the values that there are in a piece; `there` tells in which rows.
+    fn read_some(
+        &mut self,
+        chunks: &Chunks<'_>,
+        piece: &Piece,
+        out: &mut Vec<T::T>,
+    ) -> Result<(), ArchiveError> {
+        if self.reader.is_none() {
+            self.reader = Some(chunks.open(self.place)?);
+        }
+        let reader = self.reader.as_mut().expect("it was opened just now");
+        let (rows, skip) = (piece.rows.len(), piece.rows.start - self.at);
+        self.at = piece.rows.end;
+        let there = &mut self.there;
+        there.clear();
+        // The decoders index into what they are given and are known to panic where it does not add
+        // up. They are left as they are then: an error ends the use of this row group.
+        let decode = AssertUnwindSafe(|| {
+            if reader.skip_records(skip)? != skip {
+                return Ok(false);
+            }
+            let (records, ..) = reader.read_records(rows, Some(there), None, out)?;
+            Ok(records == rows)
+        });
+        match catch_unwind(decode) {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) => Err(chunks.bad(self.place, "has fewer rows than the index says")),
+            Ok(Err::<_, ::parquet::errors::ParquetError>(error)) => {
+                Err(chunks.bad(self.place, &format!("cannot be decoded: {error}")))
+            }
+            Err(_) => Err(chunks.bad(self.place, "cannot be decoded")),
+        }
+    }
+}
+
+impl NumberColumn {
+    pub fn new(values: usize, exact: usize) -> Self {
+        Self {
+            values: Column::new(values),
+            exact: Column::new(exact),
+        }
+    }
+
+    pub fn read<'n>(
+        &mut self,
+        chunks: &Chunks<'_>,
+        piece: &Piece,
+        numbered: &'n mut Numbered,
+    ) -> Result<Numbers<'n>, ArchiveError> {
+        let Numbered {
+            doubles,
+            ints,
+            exact,
+        } = numbered;
+        doubles.clear();
+        self.values.read(chunks, piece, doubles)?;
+        if !chunks.index.series[piece.series].exact {
+            return Ok(Numbers::Doubles(doubles));
+        }
+        exact.clear();
+        self.exact.read_some(chunks, piece, exact)?;
+        ints.clear();
+        ints.extend(doubles.iter().map(|v| *v as i64));
+        let there = self.exact.there.iter().zip(&mut *ints);
+        let rounded = there.filter(|(there, _)| **there == 1);
+        for ((_, slot), exact) in rounded.zip(&*exact) {
+            *slot = *exact;
+        }
+        Ok(Numbers::Ints(ints))
+    }
+}
+
+impl Numbers<'_> {
+    /// As values of this type.
+    pub fn values(&self, value_type: ValueType) -> Values {
+        match (self, value_type) {
+            (Self::Doubles(v), ValueType::Int) => {
+                Values::Int(v.iter().map(|v| *v as i64).collect())
+            }
+            (Self::Doubles(v), ValueType::Bool) => {
+                Values::Bool(v.iter().map(|v| *v != 0.0).collect())
+            }
+            (Self::Doubles(v), _) => Values::Float(v.to_vec()),
+            (Self::Ints(v), ValueType::Bool) => Values::Bool(v.iter().map(|v| *v != 0).collect()),
+            (Self::Ints(v), ValueType::Float) => {
+                Values::Float(v.iter().map(|v| *v as f64).collect())
+            }
+            (Self::Ints(v), _) => Values::Int(v.to_vec()),
+        }
+    }
+}
+
+impl TextColumn {
+    pub fn new(place: usize) -> Self {
+        Self {
+            column: Column::new(place),
+            bytes: Vec::new(),
+        }
+    }
+
+    pub fn read(
+        &mut self,
+        chunks: &Chunks<'_>,
+        piece: &Piece,
+    ) -> Result<Vec<Arc<str>>, ArchiveError> {
+        self.bytes.clear();
+        self.column.read(chunks, piece, &mut self.bytes)?;
+        let mut texts: Vec<Arc<str>> = Vec::with_capacity(self.bytes.len());
+        for bytes in &self.bytes {
+            match texts.last() {
+                Some(last) if last.as_bytes() == bytes.data() => texts.push(Arc::clone(last)),
+                _ => match bytes.as_utf8() {
+                    Ok(text) => texts.push(text.into()),
+                    Err(_) => return Err(chunks.bad(self.column.place, "is not UTF-8")),
+                },
+            }
+        }
+        Ok(texts)
+    }
+}

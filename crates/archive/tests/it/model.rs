@@ -1,0 +1,281 @@
+//! Random histories of a writer against the same in memory: every row once, any span, any step.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use barograph_archive::{Archive, Chunk, Disk, Entry, Keeper, Series, View};
+use barograph_model::{
+    Buckets, Columns, NS_PER_S, Sample, Span, StreamKey, Value, ValueType, Values,
+};
+use proptest::prelude::*;
+
+use crate::support::{SOON, TwoClocks, assert_sound, config, declare, everything_of};
+
+const TYPES: [ValueType; 4] = [
+    ValueType::Int,
+    ValueType::Float,
+    ValueType::Bool,
+    ValueType::Text,
+];
+const BEGIN: i64 = 1_700_000_000 * NS_PER_S;
+const HOUR_NS: i64 = 3_600 * NS_PER_S;
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// So many samples of each stream, so far apart.
+    Append(u64, i64),
+    Seal,
+    Compact,
+    Restart,
+    /// The clock is set.
+    Set(i64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let step = prop_oneof![
+        Just(NS_PER_S / 10),
+        Just(NS_PER_S),
+        Just(61 * NS_PER_S),
+        Just(HOUR_NS / 2),
+        0..HOUR_NS,
+    ];
+    prop_oneof![
+        4 => (1u64..60, step).prop_map(|(count, step)| Op::Append(count, step)),
+        3 => Just(Op::Seal),
+        1 => Just(Op::Compact),
+        1 => Just(Op::Restart),
+        1 => (-48 * HOUR_NS..48 * HOUR_NS).prop_map(Op::Set),
+    ]
+}
+
+/// What was appended, in order.
+#[derive(Default)]
+struct Model {
+    chunks: Vec<Chunk>,
+    life: i64,
+    number: u64,
+    now: i64,
+    /// The clock was set back: what was last is not what is latest.
+    backwards: bool,
+}
+
+fn value(value_type: ValueType, number: u64) -> Value {
+    match value_type {
+        ValueType::Int => Value::Int((number as i64 - 20) << (number % 55)),
+        ValueType::Float => Value::Float(number as f64 * 0.1),
+        ValueType::Bool => Value::Bool(number % 3 == 0),
+        ValueType::Text => Value::text(&"é".repeat(number as usize % 9)),
+    }
+}
+
+impl Model {
+    fn restart(&mut self) -> Vec<Entry> {
+        self.life += 1;
+        self.number = 0;
+        self.chunks.extend((0..TYPES.len()).map(|series| Chunk {
+            series,
+            life: self.life,
+            columns: Columns::new(TYPES[series]),
+        }));
+        let declare = |(key, value_type): (usize, &ValueType)| {
+            declare(key as u32, &format!("durable.s{key}"), *value_type, self.life)
+        };
+        TYPES.iter().enumerate().map(declare).collect()
+    }
+
+    fn append(&mut self, count: u64, step: i64) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        let newest = self.chunks.len() - TYPES.len();
+        for _ in 0..count {
+            self.number += 1;
+            self.now += step;
+            for (key, value_type) in TYPES.iter().enumerate() {
+                let sample = Sample::measured(self.now, value(*value_type, self.number));
+                self.chunks[newest + key].columns.push(self.number, &sample);
+                entries.push(Entry::Sample(StreamKey(key as u32), self.number, sample));
+            }
+        }
+        entries
+    }
+
+    fn view(&self, series: &[Series]) -> View {
+        View::in_memory(series.to_vec(), self.chunks.clone())
+    }
+}
+
+fn start(root: &std::path::Path, now: i64) -> Keeper {
+    let clock = TwoClocks {
+        wall: AtomicI64::new(now),
+        ..TwoClocks::default()
+    };
+    Keeper::start(config(root), Arc::new(Disk), Arc::new(clock)).unwrap()
+}
+
+fn submit(keeper: &Keeper, mut entries: Vec<Entry>) {
+    let position = keeper.journal().submit(&mut entries);
+    assert!(keeper.journal().wait_durable(position, SOON));
+}
+
+/// Buckets as text, without what depends on the order of addition.
+fn told(buckets: &Buckets, with_last: bool) -> Vec<String> {
+    let of = |values: &Values, row| format!("{:?}", values.get(row));
+    let row = |row: usize| {
+        let last = if with_last { of(&buckets.last, row) } else { String::new() };
+        let (min, max) = match &buckets.last {
+            Values::Text(_) => (String::new(), String::new()),
+            _ => (of(&buckets.min, row), of(&buckets.max, row)),
+        };
+        format!("{} {} {min} {max} {last}", buckets.ts[row], buckets.count[row])
+    };
+    (0..buckets.len()).map(row).collect()
+}
+
+fn compare(root: &std::path::Path, model: &Model, span: Span, step: i64) {
+    let view = Archive::open(root).view().unwrap();
+    let memory = model.view(view.series());
+    assert!(view.series().len() == TYPES.len() || model.number == 0);
+    let mut found = everything_of(&view, span);
+    if model.backwards {
+        found.values_mut().for_each(|samples| samples.sort());
+    }
+    assert_eq!(found, everything_of(&memory, span));
+    let all: Vec<usize> = (0..view.series().len()).collect();
+    let cancel = AtomicBool::new(false);
+    let read = |view: &View| view.buckets(&all, span, step, 2, &cancel).unwrap();
+    let (got, expect) = (read(&view), read(&memory));
+    assert_eq!(got.keys().collect::<Vec<_>>(), expect.keys().collect::<Vec<_>>());
+    for (place, expect) in &expect {
+        let (got, with_last) = (&got[place], !model.backwards);
+        assert_eq!(told(got, with_last), told(expect, with_last), "{place} {span:?} {step}");
+        for (a, b) in got.mean.iter().zip(&expect.mean) {
+            let close = (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
+            assert!(close || (a.is_nan() && b.is_nan()) || a.abs() > 1e15, "{a} {b}");
+        }
+    }
+    // Each sample lies in one stretch.
+    let stretches = view.stretches(span);
+    assert!(stretches.windows(2).all(|pair| pair[0].to < pair[1].from));
+    let count = |span| everything_of(&view, span).values().map(Vec::len).sum::<usize>();
+    let of_stretches: usize = stretches.iter().map(|stretch| count(*stretch)).sum();
+    assert_eq!(of_stretches, count(span));
+}
+
+fn history(ops: &[Op], spans: &[(i64, i64)], steps: &[i64]) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut model = Model {
+        now: BEGIN,
+        ..Model::default()
+    };
+    let mut keeper = start(dir.path(), model.now);
+    submit(&keeper, model.restart());
+    for op in ops {
+        match op {
+            Op::Append(count, step) => submit(&keeper, model.append(*count, *step)),
+            Op::Seal => keeper.seal().unwrap(),
+            Op::Compact => drop(keeper.compact().unwrap()),
+            Op::Restart => {
+                drop(keeper);
+                keeper = start(dir.path(), model.now);
+                submit(&keeper, model.restart());
+            }
+            Op::Set(by) => {
+                model.backwards |= *by < 0;
+                model.now += by;
+            }
+        }
+    }
+    compare(dir.path(), &model, Span::ALL, HOUR_NS);
+    for ((from, length), step) in spans.iter().zip(steps) {
+        let from = BEGIN + from;
+        let to = from + length;
+        compare(dir.path(), &model, Span { from, to }, *step);
+    }
+    drop(keeper);
+    assert_sound(dir.path());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_history_is_read_as_it_was_written(
+        ops in prop::collection::vec(op(), 1..14),
+        spans in prop::collection::vec((-HOUR_NS..60 * HOUR_NS, 0..30 * HOUR_NS), 3),
+        steps in prop::collection::vec(
+            prop::sample::select(vec![1_000_000, NS_PER_S, 7 * NS_PER_S, 60 * NS_PER_S, HOUR_NS, 24 * HOUR_NS]),
+            3,
+        ),
+    ) {
+        history(&ops, &spans, &steps);
+    }
+}
+
+/// The clock steps back within a life, and on again.
+#[test]
+fn a_clock_that_is_set_back_and_forward_by_days() {
+    let day = 24 * HOUR_NS;
+    let ops = [
+        Op::Append(50, NS_PER_S),
+        Op::Set(-3 * day),
+        Op::Append(50, NS_PER_S),
+        Op::Seal,
+        Op::Set(10 * day),
+        Op::Append(50, NS_PER_S),
+        Op::Restart,
+        Op::Set(-7 * day),
+        Op::Append(50, 61 * NS_PER_S),
+        Op::Compact,
+        Op::Append(5, NS_PER_S),
+    ];
+    history(&ops, &[(-4 * day, 20 * day), (0, day)], &[HOUR_NS, 60 * NS_PER_S]);
+}
+
+#[test]
+fn a_reader_follows_a_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = Archive::open(dir.path());
+    assert!(archive.view().unwrap().series().is_empty());
+    let mut model = Model {
+        now: BEGIN,
+        ..Model::default()
+    };
+    let keeper = start(dir.path(), BEGIN);
+    submit(&keeper, model.restart());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Each view that is taken meanwhile is whole: of each stream the same numbers, from 1 on.
+        let reader = scope.spawn(|| {
+            let mut views = 0;
+            while !done.load(Ordering::SeqCst) {
+                let view = archive.view().unwrap();
+                let found = everything_of(&view, Span::ALL);
+                for samples in found.values() {
+                    for (at, (number, _)) in samples.iter().enumerate() {
+                        assert_eq!(*number, at as u64 + 1);
+                    }
+                }
+                for series in view.series() {
+                    let name = series.descriptor.name.as_str().to_owned();
+                    let of = &found[&(name, series.archived.life)];
+                    assert_eq!(of.len() as u64, series.archived.number);
+                }
+                views += 1;
+            }
+            views
+        });
+        for round in 0..30 {
+            submit(&keeper, model.append(40, NS_PER_S));
+            if round % 3 == 0 {
+                keeper.seal().unwrap();
+            }
+            if round % 7 == 0 {
+                keeper.compact().unwrap();
+            }
+        }
+        done.store(true, Ordering::SeqCst);
+        assert!(reader.join().unwrap() > 0);
+    });
+    compare(dir.path(), &model, Span::ALL, 60 * NS_PER_S);
+    let view = archive.view().unwrap();
+    assert!(Arc::ptr_eq(&view, &archive.view().unwrap()));
+}

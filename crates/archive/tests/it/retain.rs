@@ -1,0 +1,250 @@
+//! What is let go: by age, by size, when the disk is full; and what readers and writers see of it.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use barograph_archive::{Archive, Disk, Keeper, Layout, PartKind, Storage, Tier};
+use barograph_model::{NS_PER_S, Span};
+
+use crate::failing::{Failing, Failure};
+use crate::seal::append;
+use crate::support::{
+    TwoClocks, assert_sound, config, everything, everything_of, losses, parquet_files, start_on,
+};
+
+const HOUR_NS: i64 = 3_600 * NS_PER_S;
+const BEGIN: i64 = 1_700_000_000 / 3_600 * HOUR_NS;
+
+fn rows(root: &Path) -> u64 {
+    everything(root).values().map(|s| s.len() as u64).sum()
+}
+
+/// Bytes of all that is sealed.
+fn bytes(root: &Path) -> u64 {
+    let parts = Archive::open(root).view().unwrap().parts();
+    parts.iter().map(|part| part.bytes).sum()
+}
+
+fn tiers(root: &Path) -> Vec<(Tier, u64)> {
+    let parts = Archive::open(root).view().unwrap().parts();
+    let count = |tier| {
+        let of = |kind| kind == PartKind::Parquet(tier);
+        (tier, parts.iter().filter(|part| of(part.kind)).count() as u64)
+    };
+    Tier::ALL.map(count).to_vec()
+}
+
+#[test]
+fn each_tier_goes_at_its_age_and_takes_its_directories_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.keep.raw_ns = 10 * HOUR_NS;
+    config.keep.minute_ns = 20 * HOUR_NS;
+    let clock = Arc::new(TwoClocks {
+        wall: AtomicI64::new(BEGIN + HOUR_NS),
+        ..TwoClocks::default()
+    });
+    let keeper = Keeper::start(config, Arc::new(Disk), Arc::clone(&clock) as _).unwrap();
+    append(&keeper, 1, 1..=300, NS_PER_S / 4);
+    keeper.seal().unwrap();
+    let view = Archive::open(dir.path()).view().unwrap();
+    let before = everything_of(&view, Span::ALL);
+    use Tier::{Hour, Minute, Raw, Second};
+    for (hours, expect) in [
+        (1, [(Raw, 1), (Second, 1), (Minute, 1), (Hour, 1)]),
+        (12, [(Raw, 0), (Second, 1), (Minute, 1), (Hour, 1)]),
+        (22, [(Raw, 0), (Second, 1), (Minute, 0), (Hour, 1)]),
+        // A clock that is a century ahead of every sample is not believed.
+        (900_000, [(Raw, 0), (Second, 1), (Minute, 0), (Hour, 1)]),
+    ] {
+        clock.wall.store(BEGIN + hours * HOUR_NS, Ordering::SeqCst);
+        keeper.seal().unwrap();
+        assert_eq!(tiers(dir.path()), expect, "{hours}");
+    }
+    assert!(!dir.path().join("raw/node=n1/date=2023-11-14").exists());
+    assert_sound(dir.path());
+    assert_eq!(losses(dir.path()).shed_samples, 0);
+    assert_eq!(everything_of(&view, Span::ALL), before);
+    // The ring still knows what was archived.
+    assert!(Archive::open(dir.path()).view().unwrap().series().iter().all(|s| s.archived.number == 300));
+}
+
+#[test]
+fn the_oldest_go_first_when_it_is_too_much() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = start_on(config(dir.path()), Arc::new(Disk)).unwrap();
+    append(&keeper, 1, 1..=4_000, 10 * NS_PER_S);
+    keeper.seal().unwrap();
+    let (before, all) = (bytes(dir.path()), rows(dir.path()));
+    drop(keeper);
+    let mut config = config(dir.path());
+    config.bytes_max = before / 2;
+    let keeper = start_on(config, Arc::new(Disk)).unwrap();
+    keeper.seal().unwrap();
+    assert!(bytes(dir.path()) <= before / 2);
+    let left = rows(dir.path());
+    let shed = losses(dir.path()).shed_samples;
+    assert!(shed > 0 && left > 0 && left + shed == all, "{left} {shed} {all}");
+    // What is left is the newest.
+    let parts = Archive::open(dir.path()).view().unwrap().parts();
+    let oldest = parts.iter().map(|part| part.span.from).min().unwrap();
+    for samples in everything(dir.path()).values() {
+        let first = samples[0].0 as i64;
+        assert!(BEGIN + first * 10 * NS_PER_S >= oldest);
+        assert_eq!(samples.last().unwrap().0, 4_000);
+    }
+    assert_sound(dir.path());
+}
+
+/// Lets go on a disk that fails at operation `at`; afterwards every sample is there or counted as shed.
+fn on_failing(at: u64, failure: Failure) -> u64 {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    let keeper = start_on(config(root), Arc::new(Disk)).unwrap();
+    append(&keeper, 1, 1..=100, 60 * NS_PER_S);
+    keeper.seal().unwrap();
+    let (before, all) = (bytes(root), rows(root));
+    drop(keeper);
+    let what = format!("operation {at} fails {failure:?}");
+    let mut config = config(root);
+    config.bytes_max = before / 2;
+    let disk = Arc::new(Failing::new(at, failure));
+    if let Ok(keeper) = start_on(config.clone(), Arc::clone(&disk) as Arc<dyn Storage>) {
+        let _ = keeper.seal();
+    }
+    assert_eq!(rows(root) + losses(root).shed_samples, all, "{what}");
+    let keeper = start_on(config, Arc::new(Disk)).unwrap();
+    keeper.seal().unwrap();
+    assert!(bytes(root) <= before / 2, "{what}");
+    drop(keeper);
+    assert_eq!(rows(root) + losses(root).shed_samples, all, "{what}");
+    assert_sound(root);
+    disk.count()
+}
+
+#[test]
+fn each_operation_of_letting_go_fails() {
+    for failure in [
+        Failure::Once,
+        Failure::Twice,
+        Failure::DoneNevertheless,
+        Failure::ForEver,
+    ] {
+        let operations = on_failing(u64::MAX, failure);
+        assert!(operations > 30, "{operations}");
+        for at in 0..operations {
+            on_failing(at, failure);
+        }
+    }
+}
+
+/// A file system of its own size; `None`, with a word, where this user may mount none.
+struct Mount(tempfile::TempDir);
+
+impl Mount {
+    fn new(bytes: u64) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let size = format!("size={bytes}");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "none"])
+            .arg(dir.path())
+            .status();
+        if mounted.is_ok_and(|status| status.success()) {
+            return Some(Self(dir));
+        }
+        eprintln!("no file system can be mounted here: not tested");
+        None
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_sheds_the_oldest_and_goes_on() {
+    let Some(mount) = Mount::new(4 << 20) else {
+        return;
+    };
+    let root = mount.0.path().join("archive");
+    let mut config = config(&root);
+    config.free_bytes_min = 1 << 20;
+    config.segment_bytes_max = 256 << 10;
+    let keeper = start_on(config, Arc::new(Disk)).unwrap();
+    for life in 1..=60 {
+        append(&keeper, life, 1..=4_000, NS_PER_S);
+        keeper.seal().unwrap();
+    }
+    let status = keeper.status();
+    assert_eq!(status.trouble, "");
+    let shed = losses(&root).shed_samples;
+    assert!(shed > 0, "{status:?}");
+    assert_eq!(rows(&root) + shed, 60 * 3 * 4_000);
+    assert_sound(&root);
+}
+
+#[test]
+fn a_disk_that_others_fill_to_the_brim_is_lived_with() {
+    let Some(mount) = Mount::new(4 << 20) else {
+        return;
+    };
+    let root = mount.0.path().join("archive");
+    let mut config = config(&root);
+    config.free_bytes_min = 64 << 10;
+    let keeper = start_on(config.clone(), Arc::new(Disk)).unwrap();
+    append(&keeper, 1, 1..=20_000, NS_PER_S);
+    keeper.seal().unwrap();
+    append(&keeper, 2, 1..=2_000, NS_PER_S);
+    // To the last byte.
+    let filler = mount.0.path().join("filler");
+    let mut file = std::fs::File::create(&filler).unwrap();
+    while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+    while std::io::Write::write_all(&mut file, &[1]).is_ok() {}
+    // History is let go for the newest; whether it is enough is up to how small it had become.
+    let _ = keeper.seal();
+    std::fs::remove_file(&filler).unwrap();
+    drop(keeper);
+    let keeper = start_on(config, Arc::new(Disk)).unwrap();
+    append(&keeper, 3, 1..=10, NS_PER_S);
+    keeper.seal().unwrap();
+    let all = 3 * (20_000 + 2_000 + 10);
+    assert_eq!(rows(&root) + losses(&root).shed_samples, all);
+    assert_eq!(keeper.status().trouble, "");
+    assert_sound(&root);
+}
+
+#[test]
+fn buckets_of_what_only_tiers_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    let keeper = start_on(config.clone(), Arc::new(Disk)).unwrap();
+    append(&keeper, 1, 1..=7_200, NS_PER_S);
+    keeper.seal().unwrap();
+    drop(keeper);
+    config.keep.raw_ns = 0;
+    let clock = Arc::new(TwoClocks {
+        wall: AtomicI64::new(BEGIN + 10 * HOUR_NS),
+        ..TwoClocks::default()
+    });
+    let keeper = Keeper::start(config, Arc::new(Disk), clock).unwrap();
+    keeper.seal().unwrap();
+    drop(keeper);
+    assert_eq!(tiers(dir.path())[0], (Tier::Raw, 0));
+    assert_eq!(rows(dir.path()), 0);
+    let view = Archive::open(dir.path()).view().unwrap();
+    let all: Vec<usize> = (0..view.series().len()).collect();
+    let cancel = AtomicBool::new(false);
+    for (step_s, buckets) in [(10, 121), (60, 121), (3_600, 3)] {
+        let got = view.buckets(&all, Span::ALL, step_s * NS_PER_S, 2, &cancel).unwrap();
+        assert_eq!(got.len(), 3);
+        for of in got.values() {
+            assert_eq!((of.len(), of.count.iter().sum::<u64>()), (buckets, 7_200), "{step_s}");
+        }
+    }
+    assert!(Layout::new(dir.path(), "n1").manifest().exists());
+    assert!(parquet_files(dir.path()).iter().all(|path| !path.starts_with(dir.path().join("raw"))));
+}

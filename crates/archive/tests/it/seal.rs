@@ -1,0 +1,294 @@
+//! Sealing and merging: what is there before is there afterwards, once, whatever fails in between.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+
+use barograph_archive::{Archive, Keeper, PartKind, Storage, Tier};
+use barograph_model::{NS_PER_S, Span, Value, ValueType};
+
+use crate::failing::{Failing, Failure};
+use crate::support::{
+    SOON, TwoClocks, assert_once, assert_sound, config, declare, everything, everything_of,
+    parquet_files, sample, segments, start, start_on,
+};
+
+const HOUR_NS: i64 = 3_600 * NS_PER_S;
+/// A full hour, so that what is made is the same at any time.
+const BEGIN: i64 = 1_700_000_000 / 3_600 * HOUR_NS;
+
+/// Appends samples of three streams, one each `step_ns`, and waits until they are on disk.
+pub fn append(keeper: &Keeper, life: i64, numbers: std::ops::RangeInclusive<u64>, step_ns: i64) {
+    let mut entries = vec![
+        declare(0, "durable.int", ValueType::Int, life),
+        declare(1, "durable.float", ValueType::Float, life),
+        declare(2, "durable.text", ValueType::Text, life),
+    ];
+    for number in numbers {
+        let ts = BEGIN + number as i64 * step_ns;
+        entries.push(sample(0, number, ts, number as i64 * 3));
+        // Of no pattern that compresses.
+        let noise = (number + life as u64 * 1_000_003).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 12;
+        entries.push(sample(1, number, ts, noise as f64 / 3.0));
+        entries.push(sample(2, number, ts, Value::text(&format!("t{}", number / 7))));
+    }
+    entries.extend((0..3).map(|key| barograph_archive::Entry::Retire(barograph_model::StreamKey(key))));
+    let position = keeper.journal().submit(&mut entries);
+    assert!(keeper.journal().wait_durable(position, SOON));
+}
+
+#[test]
+fn what_is_sealed_is_parquet_and_the_log_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = start(config(dir.path())).unwrap();
+    append(&keeper, 1, 1..=500, 20 * NS_PER_S);
+    let before = everything(dir.path());
+    let archive = Archive::open(dir.path());
+    let series = archive.view().unwrap().series().to_vec();
+    keeper.seal().unwrap();
+    assert_eq!(everything(dir.path()), before);
+    assert_eq!(archive.view().unwrap().series(), series);
+    assert_eq!(segments(dir.path()), [] as [std::path::PathBuf; 0]);
+    // Three hours; none of the series has more than two samples a second.
+    let files = parquet_files(dir.path());
+    let names = files.iter().map(|path| path.strip_prefix(dir.path()).unwrap());
+    let names: Vec<String> = names.map(|path| path.display().to_string()).collect();
+    insta::assert_snapshot!(names.join("\n"), @"
+    1h/node=n1/date=2023-11-14/hour=22/0000000000000001-0000000000000001.parquet
+    1h/node=n1/date=2023-11-14/hour=23/0000000000000001-0000000000000001.parquet
+    1h/node=n1/date=2023-11-15/hour=00/0000000000000001-0000000000000001.parquet
+    1min/node=n1/date=2023-11-14/hour=22/0000000000000001-0000000000000001.parquet
+    1min/node=n1/date=2023-11-14/hour=23/0000000000000001-0000000000000001.parquet
+    1min/node=n1/date=2023-11-15/hour=00/0000000000000001-0000000000000001.parquet
+    raw/node=n1/date=2023-11-14/hour=22/0000000000000001-0000000000000001.parquet
+    raw/node=n1/date=2023-11-14/hour=23/0000000000000001-0000000000000001.parquet
+    raw/node=n1/date=2023-11-15/hour=00/0000000000000001-0000000000000001.parquet
+    ");
+    assert_sound(dir.path());
+    let status = keeper.status();
+    assert_eq!(status.files, files.len() as u64);
+    assert_eq!((status.oldest_ts, &*status.trouble), (BEGIN + 20 * NS_PER_S, ""));
+}
+
+#[test]
+fn what_is_merged_is_one_file_of_each_tier_and_hour() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = start(config(dir.path())).unwrap();
+    // One more would be merged unasked.
+    for part in 0..4 {
+        append(&keeper, 1 + part, 1..=200, NS_PER_S / 5);
+        keeper.seal().unwrap();
+    }
+    let before = everything(dir.path());
+    let view = Archive::open(dir.path()).view().unwrap();
+    assert_eq!(view.parts().len(), 16);
+    assert_eq!(keeper.compact().unwrap(), 16);
+    assert_eq!(parquet_files(dir.path()).len(), 4);
+    assert_eq!(everything(dir.path()), before);
+    // The old view reads files that are unlinked.
+    assert_eq!(everything_of(&view, Span::ALL), before);
+    assert_eq!(keeper.compact().unwrap(), 0);
+    assert_sound(dir.path());
+}
+
+#[test]
+fn hours_that_are_over_are_merged_unasked() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = TwoClocks {
+        wall: AtomicI64::new(BEGIN + 2 * HOUR_NS),
+        ..TwoClocks::default()
+    };
+    let keeper = Keeper::start(config(dir.path()), Arc::new(barograph_archive::Disk), Arc::new(clock));
+    let keeper = keeper.unwrap();
+    for part in 0..5 {
+        append(&keeper, 1 + part, 1..=20, NS_PER_S);
+        keeper.seal().unwrap();
+    }
+    // The merge comes after the answer to the fifth, and before anything that is asked next.
+    keeper.seal().unwrap();
+    // Five samples a second are worth a tier of seconds.
+    assert_eq!(parquet_files(dir.path()).len(), 4);
+    assert_sound(dir.path());
+}
+
+#[test]
+fn clocks_that_are_set_about_make_few_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = start(config(dir.path())).unwrap();
+    append(&keeper, 1, 1..=1_000, 5 * 24 * HOUR_NS);
+    let before = everything(dir.path());
+    keeper.seal().unwrap();
+    assert_eq!(everything(dir.path()), before);
+    assert!(parquet_files(dir.path()).len() <= 64 * 3);
+    assert_sound(dir.path());
+    let view = Archive::open(dir.path()).view().unwrap();
+    let stretches = view.stretches(Span::ALL);
+    assert!(stretches.len() < 200_000);
+    assert!(stretches.windows(2).all(|pair| pair[0].to < pair[1].from));
+}
+
+#[test]
+fn a_segment_larger_than_a_pass_is_sealed_in_several() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = start(config(dir.path())).unwrap();
+    for life in 1..=3 {
+        for from in (0..150_000).step_by(10_000) {
+            append(&keeper, life, from + 1..=from + 10_000, NS_PER_S / 1_000);
+        }
+    }
+    let before = everything(dir.path());
+    keeper.seal().unwrap();
+    assert_once(&everything(dir.path()));
+    assert!(everything(dir.path()) == before);
+    assert_sound(dir.path());
+    let view = Archive::open(dir.path()).view().unwrap();
+    let parts = view.parts();
+    let rows = |tier| parts.iter().find(|p| p.kind == PartKind::Parquet(tier)).map(|p| p.rows);
+    assert_eq!(rows(Tier::Raw), Some(3 * 3 * 150_000));
+    assert_eq!(rows(Tier::Second), Some(3 * 151));
+}
+
+/// An archive with log segments, Parquet files to merge, and what is in it.
+fn prepare(root: &Path) {
+    let keeper = start(config(root)).unwrap();
+    for life in 1..=2 {
+        append(&keeper, life, 1..=30, 100 * NS_PER_S);
+        keeper.seal().unwrap();
+    }
+    append(&keeper, 3, 1..=30, NS_PER_S / 4);
+    drop(keeper);
+    let keeper = start(config(root)).unwrap();
+    append(&keeper, 4, 1..=30, 100 * NS_PER_S);
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+/// Seals and merges on a disk that fails at operation `at`; then a start on one that does not finds
+/// everything once, and leaves nothing about. How many operations there were.
+fn on_failing(from: &Path, at: u64, failure: Failure) -> u64 {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    copy(from, root);
+    let before = everything(root);
+    let what = format!("operation {at} fails {failure:?}");
+    let disk = Arc::new(Failing::new(at, failure));
+    if let Ok(keeper) = start_on(config(root), Arc::clone(&disk) as Arc<dyn Storage>) {
+        // Either may fail: that is told, and nothing is lost.
+        let sealed = keeper.seal();
+        let merged = keeper.compact();
+        let view = Archive::open(root).view().unwrap();
+        assert_eq!(everything_of(&view, Span::ALL), before, "{what}: {sealed:?} {merged:?}");
+        if failure == Failure::Once && disk.count().saturating_sub(at) > 2 {
+            keeper.compact().unwrap();
+        }
+    }
+    assert_eq!(everything(root), before, "{what}: after the end");
+    let keeper = start(config(root)).unwrap();
+    assert_eq!(everything(root), before, "{what}: after the start");
+    keeper.compact().unwrap();
+    assert_eq!(everything(root), before, "{what}: after the merge");
+    drop(keeper);
+    assert_sound(root);
+    assert_eq!(segments(root).len(), 0, "{what}");
+    disk.count()
+}
+
+fn on_every(failure: Failure) {
+    let dir = tempfile::tempdir().unwrap();
+    prepare(dir.path());
+    let operations = on_failing(dir.path(), u64::MAX, failure);
+    assert!(operations > 100, "{operations}");
+    for at in 0..operations {
+        on_failing(dir.path(), at, failure);
+    }
+}
+
+#[test]
+fn each_operation_of_a_seal_and_a_merge_fails_once() {
+    on_every(Failure::Once);
+}
+
+#[test]
+fn each_operation_of_a_seal_and_a_merge_fails_and_the_next() {
+    on_every(Failure::Twice);
+}
+
+#[test]
+fn each_operation_of_a_seal_and_a_merge_says_that_it_failed_but_was_done() {
+    on_every(Failure::DoneNevertheless);
+}
+
+/// As if the power went: nothing after the n-th operation is done.
+#[test]
+fn a_crash_at_each_operation_of_a_seal_and_a_merge_loses_nothing() {
+    on_every(Failure::ForEver);
+}
+
+#[test]
+fn a_damaged_manifest_is_made_anew_from_the_files() {
+    for damage in [0, 20, 60, 10_000] {
+        let dir = tempfile::tempdir().unwrap();
+        prepare(dir.path());
+        let before = everything(dir.path());
+        let series = Archive::open(dir.path()).view().unwrap().series().to_vec();
+        let path = barograph_archive::Layout::new(dir.path(), "n1").manifest();
+        let mut bytes = fs::read(&path).unwrap();
+        match bytes.get_mut(damage) {
+            Some(byte) => *byte ^= 1,
+            None => bytes.truncate(bytes.len() / 2),
+        }
+        fs::write(&path, bytes).unwrap();
+        let error = Archive::open(dir.path()).view().unwrap_err();
+        assert!(error.to_string().contains("manifest.json"), "{error}");
+        let verified = barograph_archive::verify(dir.path(), &mut |_, _| {}).unwrap();
+        assert_eq!(verified.findings.len(), 1, "{verified:?}");
+        let keeper = start(config(dir.path())).unwrap();
+        assert_eq!(keeper.status().losses.corrupt_files, 1);
+        assert_eq!(everything(dir.path()), before, "{damage}");
+        assert_eq!(Archive::open(dir.path()).view().unwrap().series(), series);
+        assert!(path.with_extension("json.bad").exists());
+    }
+}
+
+#[test]
+fn a_damaged_part_is_set_aside_and_the_others_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = start(config(dir.path())).unwrap();
+    for life in 1..=3 {
+        append(&keeper, life, 1..=30, NS_PER_S);
+        keeper.seal().unwrap();
+    }
+    let raw: Vec<_> = parquet_files(dir.path())
+        .into_iter()
+        .filter(|path| path.starts_with(dir.path().join("raw")))
+        .collect();
+    assert_eq!(raw.len(), 3);
+    let mut before = everything(dir.path());
+    before.retain(|(_, life), _| *life != 2);
+    let mut bytes = fs::read(&raw[1]).unwrap();
+    bytes[100] ^= 0xFF;
+    fs::write(&raw[1], bytes).unwrap();
+    keeper.compact().unwrap();
+    assert_eq!(everything(dir.path()), before);
+    assert_eq!(keeper.status().losses.corrupt_files, 1);
+    let verified = barograph_archive::verify(dir.path(), &mut |_, _| {}).unwrap();
+    let what: Vec<&str> = verified.findings.iter().map(|f| &*f.what).collect();
+    insta::assert_snapshot!(what.join("\n"), @"was damaged and set aside: remove it when you have looked at it");
+    // Its tiers still tell the rest.
+    let view = Archive::open(dir.path()).view().unwrap();
+    let all: Vec<usize> = (0..view.series().len()).collect();
+    let cancel = std::sync::atomic::AtomicBool::new(false);
+    let buckets = view.buckets(&all, Span::ALL, 60 * NS_PER_S, 2, &cancel).unwrap();
+    assert!(buckets.values().all(|b| b.count.iter().sum::<u64>() == 90));
+}
