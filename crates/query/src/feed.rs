@@ -249,7 +249,7 @@ impl Work {
                     Order::Descending => ts >= stretch.from,
                 }
             };
-            while let Some(row) = ends.next_if(&is_due) {
+            while let Some(row) = ends.next_if(is_due) {
                 rows.push(row);
             }
             sort(&chunks, &mut rows, order);

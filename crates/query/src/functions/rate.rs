@@ -36,9 +36,7 @@ pub(super) fn rate(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     Ok(Box::new(Samples::new(feed, move |chunk, row| {
         let after = chunk.columns.sample(row)?;
         let series = chunk.series;
-        let Some(before) = before.insert(series, after.clone()) else {
-            return None;
-        };
+        let before = before.insert(series, after.clone())?;
         let value = per_second(&before, &after, is_counter[series]);
         Some(row_of(after.ts, value, &identities[series]))
     })))
