@@ -15,8 +15,9 @@ use barograph_stream::{RunDir, SegmentReader, SegmentState};
 use crate::QueryError;
 use crate::asof::Held;
 use crate::memory::Memory;
-use crate::snapshot::{Members, Snapshot, TableId};
+use crate::snapshot::{Horizon, Snapshot, TableId};
 use crate::source::{self, Views};
+use crate::stream::Stream;
 use crate::watch::Watch;
 
 /// A heartbeat older than this makes us ask the file system whether the agent was replaced.
@@ -160,25 +161,44 @@ impl Live {
         Ok(Arc::clone(&inner.snapshot))
     }
 
-    /// The members of a table as they are now; none when all have ended.
-    pub(crate) fn members_of(&self, table: TableId) -> Result<Members, QueryError> {
+    /// The streams of a table as they are now, none when all have ended, and up to when the archive
+    /// may know more.
+    pub(crate) fn streams_of(
+        &self,
+        table: TableId,
+    ) -> Result<(Arc<[Arc<Stream>]>, Horizon), QueryError> {
         let inner = self.follow(|segment| segment.state() == SegmentState::Closed)?;
-        Ok(inner.snapshot.members(table))
+        let members = inner.snapshot.members(table);
+        let streams = members.map(|m| (Arc::clone(&m.streams), m.horizon));
+        Ok(streams.unwrap_or((Arc::default(), Horizon::NEVER)))
+    }
+
+    /// How many streams a table has, how many samples their rings hold, and how many series of it are
+    /// archived.
+    pub(crate) fn size_of(&self, table: TableId) -> Result<(usize, u64, usize), QueryError> {
+        let inner = self.follow(|segment| segment.state() == SegmentState::Closed)?;
+        let Some(members) = inner.snapshot.members(table) else {
+            return Ok((0, 0, 0));
+        };
+        let held = members.streams.iter().map(|s| u64::from(s.entry.depth));
+        Ok((members.streams.len(), held.sum(), members.archived.len()))
     }
 
     /// As [`Self::current`], and notices as well that the run directory was laid out anew after an
     /// agent that could not say goodbye, and that an agent has said where its archive is.
     pub(crate) fn attend(&self) -> Result<Arc<Snapshot>, QueryError> {
         let now_ns = self.now_ns();
-        if self.lock().is_archive_due(now_ns) {
-            // Whoever asks for the past is told what is wrong with it.
-            let _ = self.past();
-        }
         let inner = self.follow(|segment| {
             segment.state() == SegmentState::Closed
                 || now_ns.saturating_sub(segment.heartbeat_ns()) > HEARTBEAT_STALE_NS
         })?;
-        Ok(Arc::clone(&inner.snapshot))
+        if !inner.is_archive_due(now_ns) {
+            return Ok(Arc::clone(&inner.snapshot));
+        }
+        drop(inner);
+        // Whoever asks for the past is told what is wrong with it.
+        let _ = self.past();
+        Ok(Arc::clone(&self.lock().snapshot))
     }
 
     /// The archive as it is now, if there is one; the snapshot knows it afterwards.

@@ -21,7 +21,7 @@ use crate::memory::Claim;
 use crate::plan::{self, Order, Plan, Size};
 use crate::reading::Reading;
 use crate::shape::{Column, Shape};
-use crate::snapshot::{Horizon, Members, TableId};
+use crate::snapshot::{Horizon, TableId};
 use crate::sqlite::{Cursor, Table};
 use crate::stream::{SET_BACK_NS_MAX, Stream, row_id};
 
@@ -63,15 +63,10 @@ impl Table for MetricTable {
 
     fn best_index(&self, info: &mut IndexInfo) -> Result<bool> {
         let Parts { aux, columns } = &*self.0;
-        let members = aux.live.members_of(aux.table).map_err(failed)?;
-        let held: u64 = members
-            .streams
-            .iter()
-            .map(|s| u64::from(s.entry.depth))
-            .sum();
+        let (streams, held, archived) = aux.live.size_of(aux.table).map_err(failed)?;
         let size = Size {
-            streams: members.streams.len().max(members.archived.len()),
-            samples: held + members.archived.len() as u64 * ARCHIVED_SAMPLES,
+            streams: streams.max(archived),
+            samples: held + archived as u64 * ARCHIVED_SAMPLES,
         };
         plan::choose(info, columns, &size)?;
         Ok(true)
@@ -222,9 +217,7 @@ impl Cursor for MetricCursor {
 impl MetricCursor {
     fn choose_streams(&mut self) -> Result<()> {
         let aux = &self.parts.aux;
-        let Members {
-            streams, horizon, ..
-        } = aux.live.members_of(aux.table).map_err(failed)?;
+        let (streams, horizon) = aux.live.streams_of(aux.table).map_err(failed)?;
         self.horizon = horizon;
         let is_wanted = |s: &Arc<Stream>| self.wants(&s.node, &s.entry.descriptor);
         self.streams = if streams.iter().all(is_wanted) {

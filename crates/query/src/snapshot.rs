@@ -169,8 +169,8 @@ impl Snapshot {
     }
 
     /// The members of a table.
-    pub(crate) fn members(&self, table: TableId) -> Members {
-        self.by_table.get(table.0).cloned().unwrap_or_default()
+    pub(crate) fn members(&self, table: TableId) -> Option<&Members> {
+        self.by_table.get(table.0)
     }
 
     /// The archived series of a table.

@@ -153,7 +153,13 @@ fn the_agents_archive_is_found_and_followed() {
         ["7|7|0"]
     );
 
-    let mut alone = Database::open_archive(&root, Arc::new(SystemClock::new())).unwrap();
+    the_archive_alone(&root);
+    the_past_without_sql(&run_dir);
+}
+
+fn the_archive_alone(root: &Path) {
+    let count = "SELECT count(*), max(value) FROM random_walk_count";
+    let mut alone = Database::open_archive(root, Arc::new(SystemClock::new())).unwrap();
     assert_eq!(answer(&mut alone, count), ["18|17"]);
     assert_eq!(
         answer(
@@ -162,8 +168,10 @@ fn the_agents_archive_is_found_and_followed() {
         ),
         ["17"]
     );
+}
 
-    let reader = PastReader::open(&run_dir, Arc::new(SystemClock::new())).unwrap();
+fn the_past_without_sql(run_dir: &RunDir) {
+    let reader = PastReader::open(run_dir, Arc::new(SystemClock::new())).unwrap();
     let request = PastRequest {
         wanted: &|node, descriptor| {
             node == "Node-1" && descriptor.name.as_str() == "random.walk.count"
