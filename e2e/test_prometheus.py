@@ -196,8 +196,8 @@ def test_promtool_as_a_client(live: Agent) -> None:
     assert re.match(r"node_load1\{node=\"[^\"]+\"\} => [\d.]+ @\[", query("instant", url, "node_load1"))
     assert "node_memory_MemTotal_bytes" in query("series", "--match=node_memory_MemTotal_bytes", url)
     assert "node_load1" in query("labels", url, "__name__")
-    switches = "sum(rate(node_context_switches_total[30s]))"
-    eventually(lambda: "=>" in query("range", "--step=5s", url, switches), "two samples at a step")
+    rate = "sum(rate(node_context_switches_total[30s]))"
+    eventually(lambda: "@[" in query("range", "--step=1s", url, rate), "a rate")
 
 
 def answer(url: str, query: str, time: float) -> list[dict[str, Any]]:

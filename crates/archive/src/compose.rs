@@ -329,7 +329,10 @@ impl Hours {
 fn instants(first: i64, last: i64) -> Span {
     Span {
         from: first.saturating_mul(HOUR_NS),
-        to: last.saturating_add(1).saturating_mul(HOUR_NS).saturating_sub(1),
+        to: last
+            .saturating_add(1)
+            .saturating_mul(HOUR_NS)
+            .saturating_sub(1),
     }
 }
 

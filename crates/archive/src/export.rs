@@ -13,9 +13,7 @@ use crate::seal::Context;
 use crate::sets::Sets;
 use crate::snapshot::Node;
 use crate::sources::{RawSource, Selected};
-use crate::{
-    Archive, ArchiveConfig, ArchiveError, Disk, Series, Storage as _, Tier, View, sweep,
-};
+use crate::{Archive, ArchiveConfig, ArchiveError, Disk, Series, Storage as _, Tier, View, sweep};
 
 /// Where a selection goes.
 pub enum ExportTo<'a> {
@@ -117,7 +115,9 @@ fn json_line(out: &mut dyn Write, series: &Series, sample: &Sample) -> io::Resul
     let value = match &sample.value {
         Value::Int(v) => (*v).into(),
         // JSON has neither NaN nor infinities.
-        Value::Float(v) => serde_json::Number::from_f64(*v).map_or(serde_json::Value::Null, Into::into),
+        Value::Float(v) => {
+            serde_json::Number::from_f64(*v).map_or(serde_json::Value::Null, Into::into)
+        }
         Value::Bool(v) => (*v).into(),
         Value::Text(v) => serde_json::Value::from(&**v),
     };
@@ -211,11 +211,7 @@ fn raw_parts(view: &View, node: &Node, sets: &Sets) -> Result<Vec<Ranged>, Archi
 }
 
 /// Makes the files of one source and puts them into place.
-fn write<S: Source>(
-    context: &Context,
-    source: S,
-    range: (u64, u64),
-) -> Result<u64, ArchiveError> {
+fn write<S: Source>(context: &Context, source: S, range: (u64, u64)) -> Result<u64, ArchiveError> {
     let composed = compose::compose(context, &[source], range).map_err(|f| f.error)?;
     let mut rows = 0;
     for file in composed.made {

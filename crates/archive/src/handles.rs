@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::ArchiveError;
+use crate::Layout;
 use crate::manifest::{Part, PartKey};
 use crate::parquet::ParquetPart;
-use crate::Layout;
 
 /// Most files whose indexes are kept; those in use count on after they are pushed out.
 const OPEN_MAX: usize = 128;

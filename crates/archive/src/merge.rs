@@ -103,11 +103,7 @@ impl Sealer {
         self.put(next, &[]).map(|()| 1)
     }
 
-    fn replace(
-        &mut self,
-        run: &[Set],
-        made: Vec<Made>,
-    ) -> Result<usize, ArchiveError> {
+    fn replace(&mut self, run: &[Set], made: Vec<Made>) -> Result<usize, ArchiveError> {
         let mut next = self.manifest.clone();
         let keys = self.manifest.parts.keys().copied();
         let old: Vec<PartKey> = keys.filter(|key| run.iter().any(|s| s.same(key))).collect();

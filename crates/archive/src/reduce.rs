@@ -35,7 +35,11 @@ pub(crate) fn buckets(
     ask: &Request<'_>,
 ) -> Result<BTreeMap<usize, Buckets>, ArchiveError> {
     let mut folds = Folds::new();
-    for chunk in view.memory.iter().filter(|c| ask.wanted.contains(&c.series)) {
+    for chunk in view
+        .memory
+        .iter()
+        .filter(|c| ask.wanted.contains(&c.series))
+    {
         let value_type = chunk.columns.values.value_type();
         let fold = folds.entry(chunk.series);
         let fold = fold.or_insert_with(|| Fold::new(value_type, ask.step_ns));
@@ -49,7 +53,9 @@ pub(crate) fn buckets(
         sealed(view, node, &wanted, ask, &mut folds)?;
         logs(node, &wanted, ask, &mut folds)?;
     }
-    let buckets = folds.into_iter().map(|(place, fold)| (place, fold.finish()));
+    let buckets = folds
+        .into_iter()
+        .map(|(place, fold)| (place, fold.finish()));
     Ok(buckets.filter(|(_, buckets)| !buckets.is_empty()).collect())
 }
 
@@ -266,9 +272,13 @@ fn cut(span: Span, tiers: &[Tier], sections: &mut Vec<(Span, Tier)>) {
     };
     let step_ns = tier.step_ns().unwrap_or(1);
     let after = span.from.saturating_sub(1);
-    let from = after.saturating_sub(after.rem_euclid(step_ns)).saturating_add(step_ns);
+    let from = after
+        .saturating_sub(after.rem_euclid(step_ns))
+        .saturating_add(step_ns);
     let end = span.to.saturating_add(1);
-    let to = end.saturating_sub(end.rem_euclid(step_ns)).saturating_sub(1);
+    let to = end
+        .saturating_sub(end.rem_euclid(step_ns))
+        .saturating_sub(1);
     if from > to {
         cut(span, finer, sections);
         return;
@@ -314,7 +324,11 @@ mod tests {
                 ],
             ),
         ] {
-            assert_eq!(sections(span, known, step * NS_PER_S), expect, "{span:?} {step}");
+            assert_eq!(
+                sections(span, known, step * NS_PER_S),
+                expect,
+                "{span:?} {step}"
+            );
         }
         assert_eq!(sections(Span::ALL, known, 1_000), [(known, Raw)]);
         assert_eq!(sections(Span { from: 5, to: 4 }, known, 1_000), []);

@@ -170,12 +170,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn read_log(
-        &mut self,
-        at: usize,
-        log: Arc<LogPart>,
-        block: usize,
-    ) -> Result<(), ArchiveError> {
+    fn read_log(&mut self, at: usize, log: Arc<LogPart>, block: usize) -> Result<(), ArchiveError> {
         let wanted = &self.wanted[at];
         let ready = &mut self.ready;
         let next = log.read_from(

@@ -420,7 +420,11 @@ impl Sealer {
 
     /// Files that were merged are removed from the object store too: their rows are in the merged one.
     pub(crate) fn uncopy(&mut self, key: PartKey) {
-        let copied = self.manifest.parts.get(&key).is_some_and(|part| part.copied);
+        let copied = self
+            .manifest
+            .parts
+            .get(&key)
+            .is_some_and(|part| part.copied);
         if !(copied | self.copied.remove(&key)) {
             return;
         }

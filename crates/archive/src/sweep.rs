@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::manifest::{Manifest, Part, PartKey, add_series};
 use crate::parquet::ParquetPart;
 use crate::seal::{Context, LogFile, bad};
-use crate::{Archived, ArchiveError, Layout, Storage, Tier};
+use crate::{ArchiveError, Archived, Layout, Storage, Tier};
 
 /// Reads the manifest. One that is damaged is kept aside, and made anew from the files: nothing of them is
 /// lost but what the manifest alone knew (earlier losses, which copies are made).
@@ -113,7 +113,11 @@ pub(crate) fn sweep(context: &Context, manifest: &mut Manifest) -> Result<bool, 
 }
 
 /// A manifest from the files alone.
-pub(crate) fn rebuild(layout: &Layout, node: &str, storage: &dyn Storage) -> Result<Manifest, ArchiveError> {
+pub(crate) fn rebuild(
+    layout: &Layout,
+    node: &str,
+    storage: &dyn Storage,
+) -> Result<Manifest, ArchiveError> {
     let mut manifest = Manifest::new(node);
     let logs: BTreeSet<u64> = logs(layout, storage)?
         .iter()

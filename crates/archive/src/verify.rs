@@ -171,7 +171,10 @@ impl Verified {
         let left = "was left by a crash; the next start removes it";
         for (path, _) in files.iter().filter(|(_, key)| !counts(key)) {
             // It may just be made, and be in force a moment later.
-            self.find(path, format!("is not in the manifest: it {left}, unless it is just being made"));
+            self.find(
+                path,
+                format!("is not in the manifest: it {left}, unless it is just being made"),
+            );
         }
         for log in logs.iter().filter(|log| log.sequence <= now.sealed_through) {
             self.find(&log.path, format!("is sealed: it {left}"));
@@ -182,7 +185,10 @@ impl Verified {
             let there = std::fs::read_dir(dir).map_err(ArchiveError::io("list", dir))?;
             for path in there.flatten().map(|entry| entry.path()) {
                 if path.extension().is_some_and(|e| e == "bad") {
-                    self.find(&path, "was damaged and set aside: remove it when you have looked at it".into());
+                    self.find(
+                        &path,
+                        "was damaged and set aside: remove it when you have looked at it".into(),
+                    );
                 }
             }
         }

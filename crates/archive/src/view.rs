@@ -148,8 +148,9 @@ impl View {
             (&of_a.name, &of_a.labels, node_a, id_a).cmp(&(&of_b.name, &of_b.labels, node_b, id_b))
         });
         let by_name = nodes.iter().enumerate();
-        let by_name: HashMap<Arc<str>, usize> =
-            by_name.map(|(at, node)| (Arc::clone(&node.name), at)).collect();
+        let by_name: HashMap<Arc<str>, usize> = by_name
+            .map(|(at, node)| (Arc::clone(&node.name), at))
+            .collect();
         for (place, series) in series.iter().enumerate() {
             if let Some(at) = by_name.get(&series.node) {
                 nodes[*at].places.insert(series.id, place);
