@@ -20,6 +20,9 @@ use crate::source::{self, Views};
 use crate::stream::Stream;
 use crate::watch::Watch;
 
+/// The streams of a table.
+type Streams = Arc<[Arc<Stream>]>;
+
 /// A heartbeat older than this makes us ask the file system whether the agent was replaced.
 const HEARTBEAT_STALE_NS: i64 = 3 * NS_PER_S;
 /// An agent that did not say where its archive is is asked again after this time.
@@ -163,10 +166,7 @@ impl Live {
 
     /// The streams of a table as they are now, none when all have ended, and up to when the archive
     /// may know more.
-    pub(crate) fn streams_of(
-        &self,
-        table: TableId,
-    ) -> Result<(Arc<[Arc<Stream>]>, Horizon), QueryError> {
+    pub(crate) fn streams_of(&self, table: TableId) -> Result<(Streams, Horizon), QueryError> {
         let inner = self.follow(|segment| segment.state() == SegmentState::Closed)?;
         let members = inner.snapshot.members(table);
         let streams = members.map(|m| (Arc::clone(&m.streams), m.horizon));

@@ -75,10 +75,6 @@ pub fn write(root: &Path, view: &View, seals: &[usize]) -> Keeper {
 }
 
 #[test]
-#[expect(
-    clippy::too_many_lines,
-    reason = "one life after the other, in one directory"
-)]
 fn the_agents_archive_is_found_and_followed() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("archive");
