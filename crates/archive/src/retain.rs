@@ -46,6 +46,7 @@ impl Sealer {
                 self.unlink(paths);
                 self.manifest = next;
                 self.taken = taken;
+                self.unsure = true;
                 self.settle()?;
             }
             result => {

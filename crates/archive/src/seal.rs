@@ -112,7 +112,7 @@ pub(crate) struct Sealer {
     /// The last log segment that may be sealed.
     pub(crate) due: u64,
     /// Whether the manifest on disk may be another than ours, after a failed commit.
-    unsure: bool,
+    pub(crate) unsure: bool,
     /// Whether there may be files that the manifest does not know.
     sweep_due: bool,
     work: Backoff,
