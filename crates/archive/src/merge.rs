@@ -109,9 +109,15 @@ impl Sealer {
         let old: Vec<PartKey> = keys.filter(|key| run.iter().any(|s| s.same(key))).collect();
         for key in &old {
             next.parts.remove(key);
-            self.uncopy(*key);
         }
+        let copied: Vec<PartKey> = old
+            .iter()
+            .filter(|key| self.is_copied(key))
+            .copied()
+            .collect();
         self.put(next, &made)?;
+        // Not before: should the commit fail, these files and their copies go on to count.
+        copied.into_iter().for_each(|key| self.uncopy(key));
         let layout = self.context.layout.clone();
         self.unlink(old.iter().map(|key| key.path(&layout)));
         Ok(old.len())

@@ -418,16 +418,15 @@ impl Sealer {
         Ok(usize::from(key.is_some()))
     }
 
+    /// Whether the object store has a copy of a file.
+    pub(crate) fn is_copied(&self, key: &PartKey) -> bool {
+        let known = self.manifest.parts.get(key);
+        self.copied.contains(key) || known.is_some_and(|part| part.copied)
+    }
+
     /// Files that were merged are removed from the object store too: their rows are in the merged one.
     pub(crate) fn uncopy(&mut self, key: PartKey) {
-        let copied = self
-            .manifest
-            .parts
-            .get(&key)
-            .is_some_and(|part| part.copied);
-        if !(copied | self.copied.remove(&key)) {
-            return;
-        }
+        self.copied.remove(&key);
         if let Some(target) = self.target.as_mut() {
             let relative = key.relative(&self.context.layout);
             if let Err(reason) = target.remove(&relative) {
