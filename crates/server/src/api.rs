@@ -21,6 +21,7 @@ use crate::fault::Fault;
 use crate::json::{LatestJson, StreamJson};
 use crate::params::Params;
 use crate::rights::{Token, Way, check_control};
+use crate::share::{Client, Places};
 use crate::view::{View, Views};
 use crate::watch::{self, EVERY_MS_DEFAULT, EVERY_MS_MAX, EVERY_MS_MIN, QUEUED_MAX, Watcher};
 use crate::{ArchiveVerb, Control, Limits, NodeInfo};
@@ -60,7 +61,7 @@ pub struct App {
 /// The bounds on what goes on at once.
 pub struct Room {
     pub small: Arc<Semaphore>,
-    pub large: Arc<Semaphore>,
+    pub large: Arc<Places>,
     pub statements: Arc<Semaphore>,
     pub tests: Arc<Semaphore>,
     pub watchers: Arc<Semaphore>,
@@ -287,7 +288,11 @@ pub async fn test_insight(State(app): Shared, request: Request) -> Answer {
 }
 
 /// `POST /api/v1/sql?format=rows|table|arrow`
-pub async fn sql(State(app): Shared, request: Request) -> Answer {
+pub async fn sql(
+    State(app): Shared,
+    Extension(client): Extension<Client>,
+    request: Request,
+) -> Answer {
     let params = Params::parse(request.uri().query(), &["format"])?;
     let (format, content_type) = match params.one("format")?.unwrap_or("rows") {
         "rows" => (ResultFormat::JsonRows, JSON),
@@ -300,7 +305,7 @@ pub async fn sql(State(app): Shared, request: Request) -> Answer {
         }
     };
     let sql = statement(request, &app.limits).await?;
-    let permit = blocking::permit(&app.room.large, "queries and histories")?;
+    let permit = app.room.large.take(client, "queries and histories")?;
     let cancel = Arc::new(AtomicBool::new(false));
     // This future is dropped when the client goes away or the time is up.
     let _cancelled_with_us = CancelOnDrop(Arc::clone(&cancel));
@@ -310,7 +315,8 @@ pub async fn sql(State(app): Shared, request: Request) -> Answer {
         limits: app.limits.sql,
         cancel,
     };
-    let (reply, permit) = blocking::run(permit, move || Ok(app.sql.query(&question)?)).await?;
+    let work = move || Ok(app.sql.query_of(client.number(), &question)?);
+    let (reply, permit) = blocking::run(permit, work).await?;
     let body = Body::new(HeldBody::new(reply.body, permit));
     Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
 }

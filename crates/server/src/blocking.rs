@@ -10,13 +10,14 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::fault::Fault;
+use crate::share::Held;
 
 /// Runs `work` on a thread that may wait. The permit is held until it ends, even when nobody waits
 /// for it any more, and is then handed back.
-pub async fn run<T: Send + 'static>(
-    permit: OwnedSemaphorePermit,
+pub async fn run<T: Send + 'static, P: Send + 'static>(
+    permit: P,
     work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
-) -> Result<(T, OwnedSemaphorePermit), Fault> {
+) -> Result<(T, P), Fault> {
     let task = tokio::task::spawn_blocking(move || work().map(|done| (done, permit)));
     match task.await {
         Ok(done) => done,
@@ -41,12 +42,12 @@ const PIECE_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct HeldBody {
     rest: Bytes,
-    _permit: OwnedSemaphorePermit,
+    _permit: Held,
 }
 
 impl HeldBody {
     /// These bytes.
-    pub fn new(bytes: Vec<u8>, permit: OwnedSemaphorePermit) -> Self {
+    pub fn new(bytes: Vec<u8>, permit: Held) -> Self {
         Self {
             rest: bytes.into(),
             _permit: permit,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::header;
@@ -17,6 +18,7 @@ use crate::blocking::{self, HeldBody};
 use crate::fault::Fault;
 use crate::json::{BucketsJson, HistoryJson};
 use crate::params::Params;
+use crate::share::Client;
 
 /// Most points that `points` may ask for.
 pub const POINTS_MAX: i64 = 100_000;
@@ -50,9 +52,13 @@ struct Question {
 }
 
 /// `GET /api/v1/history?match=P&start=&stop=[&step=|&points=]`: start <= ts < stop.
-pub async fn history(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
+pub async fn history(
+    State(app): Shared,
+    Extension(client): Extension<Client>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     let question = Question::read(query.as_deref(), app.clock.now_ns())?;
-    let permit = blocking::permit(&app.room.large, "queries and histories")?;
+    let permit = app.room.large.take(client, "queries and histories")?;
     let cancel = Arc::new(AtomicBool::new(false));
     // This future is dropped when the client goes away or the time is up.
     let _cancelled_with_us = CancelOnDrop(Arc::clone(&cancel));

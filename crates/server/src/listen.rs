@@ -20,12 +20,14 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use crate::ServerError;
 use crate::api::App;
+use crate::peer;
 use crate::rights::Way;
+use crate::share::Client;
 use crate::stall::Stalling;
 
 /// Most bytes of a request's head.
@@ -89,13 +91,23 @@ fn open_socket(path: &Path, mode: u32) -> Result<UnixListener, ServerError> {
     })
 }
 
-/// Accepts until the server stops. `way_of` looks at each new connection once.
+/// The user at the other end.
+pub fn user_over_unix(socket: &UnixStream) -> Option<u32> {
+    socket.peer_cred().ok().map(|peer| peer.uid())
+}
+
+/// The user at the other end, where the kernel tells.
+pub fn user_over_tcp(socket: &TcpStream) -> Option<u32> {
+    peer::user(socket.peer_addr().ok()?, socket.local_addr().ok()?)
+}
+
+/// Accepts until the server stops. `look` at each new connection once: how it came, and whose it is.
 pub async fn accept<L: Listener>(
     mut listener: L,
     app: Arc<App>,
     router: Router,
     room: Arc<Semaphore>,
-    way_of: impl Fn(&L::Io) -> Way + Send,
+    look: impl Fn(&L::Io) -> (Way, Client) + Send,
 ) {
     let mut stopped = pin!(app.stopped());
     loop {
@@ -110,9 +122,9 @@ pub async fn accept<L: Listener>(
             refuse(&mut socket).await;
             continue;
         };
-        let (app, router, way) = (Arc::clone(&app), router.clone(), way_of(&socket));
+        let (app, router, seen) = (Arc::clone(&app), router.clone(), look(&socket));
         tokio::spawn(async move {
-            serve(socket, way, &app, router).await;
+            serve(socket, seen, &app, router).await;
             drop(permit);
         });
     }
@@ -127,13 +139,14 @@ async fn refuse<T: AsyncWrite + Unpin>(socket: &mut T) {
     .await;
 }
 
-async fn serve<T>(socket: T, way: Way, app: &App, router: Router)
+async fn serve<T>(socket: T, (way, client): (Way, Client), app: &App, router: Router)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(way);
+        request.extensions_mut().insert(client);
         router.call(request)
     });
     let socket = TokioIo::new(Stalling::new(socket, app.limits.stall_time_max));

@@ -24,6 +24,7 @@ use crate::history;
 use crate::listen::{self, Listeners};
 use crate::prometheus::api as prometheus;
 use crate::rights::{Token, Way, check_asker};
+use crate::share::{Client, Places};
 use crate::site::{Asset, CONTENT_SECURITY_POLICY, Site};
 use crate::view::Views;
 use crate::{ArchiveVerb, Control, Limits, NodeInfo, ServerConfig, ServerError};
@@ -87,13 +88,17 @@ impl Server {
             runtime.spawn(listen::accept(tcp, app, routes, room, |socket| {
                 // Answers are small and wanted now; a socket that refuses this still works.
                 let _ = socket.set_nodelay(true);
-                Way::Tcp
+                (Way::Tcp, Client(listen::user_over_tcp(socket)))
             }));
         }
         let (shared, routes_of_read, room) = spawn(1);
-        runtime.spawn(listen::accept(read, shared, routes_of_read, room, |_| {
-            Way::ReadSocket
-        }));
+        runtime.spawn(listen::accept(
+            read,
+            shared,
+            routes_of_read,
+            room,
+            |socket| (Way::ReadSocket, Client(listen::user_over_unix(socket))),
+        ));
         let (shared, routes_of_control, room) = spawn(2);
         let our_uid = rustix::process::getuid().as_raw();
         runtime.spawn(listen::accept(
@@ -102,8 +107,8 @@ impl Server {
             routes_of_control,
             room,
             move |socket| {
-                let peer_uid = socket.peer_cred().ok().map(|peer| peer.uid());
-                Way::of_control_peer(peer_uid, our_uid)
+                let peer_uid = listen::user_over_unix(socket);
+                (Way::of_control_peer(peer_uid, our_uid), Client(peer_uid))
             },
         ));
         tracing::info!(http = app.http.as_deref().unwrap_or("off"), "server ready");
@@ -190,7 +195,7 @@ impl Room {
         let of = |n: usize| Arc::new(Semaphore::new(n));
         Self {
             small: of(SMALL_ANSWERS_MAX),
-            large: of(limits.large_answers_max),
+            large: Arc::new(Places::new(limits.large_answers_max)),
             statements: of(STATEMENTS_MAX),
             tests: of(STATEMENTS_MAX),
             watchers: of(limits.watchers_max),

@@ -187,7 +187,7 @@ async fn run(
         .duration("timeout")?
         .unwrap_or(longest_ns)
         .clamp(0, longest_ns);
-    let permit = blocking::permit(&app.room.large, "queries and histories")?;
+    let permit = app.room.large.take(form.client, "queries and histories")?;
     let cancel = Arc::new(AtomicBool::new(false));
     // This future is dropped when the client goes away or the time is up.
     let _cancelled_with_us = CancelOnDrop(Arc::clone(&cancel));

@@ -10,19 +10,28 @@ use barograph_model::NS_PER_S;
 
 use super::promql::{Grid, Matching, PromFault, STEPS_MAX, matchers};
 use crate::params::{MATCHES_MAX, decode};
+use crate::share::Client;
 
 const NS_PER_MS: i64 = 1_000_000;
 /// Times beyond this many seconds from the epoch are no times: nanoseconds in 64 bits end there.
 const SECONDS_MAX: f64 = 9.2e9;
 
 /// The parameters of one request.
-#[derive(Clone, Debug, Default)]
-pub struct Form(Vec<(String, String)>);
+#[derive(Clone, Debug)]
+pub struct Form {
+    values: Vec<(String, String)>,
+    /// Who sent it.
+    pub client: Client,
+}
 
 impl Form {
     /// Of the query string, and of the body of a POST.
     pub async fn of(request: Request) -> Result<Self, PromFault> {
-        let mut form = Self::default();
+        let client = request.extensions().get::<Client>().copied();
+        let mut form = Self {
+            values: Vec::new(),
+            client: client.unwrap_or(Client(None)),
+        };
         form.add(request.uri().query().unwrap_or_default())?;
         if request.method() == Method::POST {
             let body = Bytes::from_request(request, &()).await.map_err(|e| {
@@ -42,14 +51,14 @@ impl Form {
         for part in text.split('&').filter(|p| !p.is_empty()) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let decode = |text| decode(text).map_err(|f| PromFault::bad(f.message));
-            self.0.push((decode(name)?, decode(value.trim_end())?));
+            self.values.push((decode(name)?, decode(value.trim_end())?));
         }
         Ok(())
     }
 
     /// The first value of this name that is not empty.
     pub fn get(&self, name: &str) -> Option<&str> {
-        let found = self.0.iter().find(|(n, v)| n == name && !v.is_empty());
+        let found = self.values.iter().find(|(n, v)| n == name && !v.is_empty());
         found.map(|(_, value)| value.as_str())
     }
 
@@ -98,12 +107,12 @@ impl Form {
 
     /// Whether there is a `match[]`.
     pub fn has_matches(&self) -> bool {
-        self.0.iter().any(|(n, _)| n == "match[]")
+        self.values.iter().any(|(n, _)| n == "match[]")
     }
 
     /// The selectors of `match[]`.
     pub fn matches(&self) -> Result<Vec<Matching>, PromFault> {
-        let texts = self.0.iter().filter(|(n, _)| n == "match[]");
+        let texts = self.values.iter().filter(|(n, _)| n == "match[]");
         if texts.clone().count() > MATCHES_MAX {
             return Err(PromFault::bad(format!(
                 "more than {MATCHES_MAX} match[] parameters"
