@@ -14,6 +14,7 @@ mod clock;
 mod entry;
 mod error;
 mod handle;
+pub mod ingest;
 mod layout;
 mod line;
 mod map;
@@ -32,6 +33,6 @@ pub use layout::{
     STREAMS_MAX, VERSION_MAJOR, VERSION_MINOR, WAKE_BITS,
 };
 pub use reader::{Incarnation, SegmentReader, SegmentState};
-pub use run_dir::{AgentLock, DOCUMENT_BYTES_MAX, RunDir};
+pub use run_dir::{AgentLock, DOCUMENT_BYTES_MAX, RunDir, SCOPES_MAX};
 pub use segment::{Segment, SegmentConfig};
 pub use writer::StreamWriter;

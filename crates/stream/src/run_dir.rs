@@ -12,6 +12,9 @@ use crate::StreamError;
 /// Largest document that a reader takes.
 pub const DOCUMENT_BYTES_MAX: u64 = 16 << 20;
 
+/// Most scopes that a reader follows.
+pub const SCOPES_MAX: usize = 64;
+
 /// The paths in a run directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunDir {
@@ -71,6 +74,37 @@ impl RunDir {
     /// The token for control over TCP.
     pub fn control_token(&self) -> PathBuf {
         self.path.join("control.token")
+    }
+
+    /// Where applications put their ingest files.
+    pub fn ingest_dir(&self) -> PathBuf {
+        self.path.join("ingest")
+    }
+
+    /// Where applications knock when the agent sleeps: datagrams, each the incarnation of the sender.
+    pub fn ingest_socket(&self) -> PathBuf {
+        self.path.join("ingest.sock")
+    }
+
+    /// The run directory of a scope: of publications that the same may read (`u1000`, `g100`, `all`).
+    pub fn scope(&self, scope: &str) -> Self {
+        Self::new(self.path.join("applications").join(scope))
+    }
+
+    /// The scopes whose segments this process may read, by name. Others are not there for it.
+    pub fn scopes(&self) -> Vec<(String, Self)> {
+        let Ok(found) = fs::read_dir(self.path.join("applications")) else {
+            return Vec::new();
+        };
+        let readable = |name: String| {
+            let scope = self.scope(&name);
+            let is_readable = File::open(scope.segment()).is_ok();
+            is_readable.then_some((name, scope))
+        };
+        let names = found.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut scopes: Vec<_> = names.filter_map(readable).take(SCOPES_MAX).collect();
+        scopes.sort_by(|a, b| a.0.cmp(&b.0));
+        scopes
     }
 
     /// Makes the directory if needed, checks that it is ours, and takes its lock. A second agent is

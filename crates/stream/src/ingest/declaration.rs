@@ -1,0 +1,301 @@
+//! What an application says of itself, once: who it is, what it publishes, what its values mean.
+//!
+//! A declaration is a length (u32), a kind (u32) and fields; texts are preceded by their length (u16).
+//! Kinds that a reader does not know are skipped.
+
+use barograph_model::{Kind, ValueType};
+
+/// Longest declaration, in bytes.
+pub const DECLARATION_BYTES_MAX: usize = 16 << 10;
+/// Length and kind.
+pub(super) const PREFIX_BYTES: usize = 8;
+
+const PROCESS: u32 = 1;
+const PUBLICATION: u32 = 2;
+const VALUE: u32 = 3;
+
+/// Who may read a publication beside the agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Readers {
+    /// The user whose process it is.
+    #[default]
+    Owner = 0,
+    /// That user's group.
+    Group = 1,
+    /// Everyone on the node.
+    All = 2,
+}
+
+/// What a full ring does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Overflow {
+    /// The oldest values give way, and are counted as lost by who reads.
+    #[default]
+    DropOldest = 0,
+    /// The put waits, within a bound and while an agent lives; then the value is dropped and counted.
+    Block = 1,
+}
+
+/// One declaration.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Declaration {
+    /// About the whole process; the newest counts.
+    Process {
+        /// The application's name.
+        application: String,
+        /// Labels of all its streams.
+        labels: Vec<(String, String)>,
+    },
+    /// A publication; its index is the count of those declared before.
+    Publication {
+        /// Dotted, as in stream names.
+        name: String,
+        /// Who may read it.
+        readers: Readers,
+        /// Labels of its streams, beside the process's.
+        labels: Vec<(String, String)>,
+    },
+    /// A value; its index is the count of those declared before.
+    Value {
+        /// The index of its publication.
+        publication: u32,
+        /// Dotted, as in stream names.
+        name: String,
+        /// The type of its values.
+        value_type: ValueType,
+        /// What they mean over time.
+        kind: Kind,
+        /// Unit of the values.
+        unit: String,
+        /// One sentence for people.
+        help: String,
+    },
+}
+
+impl Declaration {
+    /// As bytes, with length and kind; texts longer than 65,535 bytes are cut by nobody: `None`.
+    pub(super) fn encode(&self) -> Option<Vec<u8>> {
+        let mut out = Writer(vec![0; PREFIX_BYTES]);
+        let kind = match self {
+            Self::Process {
+                application,
+                labels,
+            } => {
+                out.text(application)?;
+                out.labels(labels)?;
+                PROCESS
+            }
+            Self::Publication {
+                name,
+                readers,
+                labels,
+            } => {
+                out.0.push(*readers as u8);
+                out.text(name)?;
+                out.labels(labels)?;
+                PUBLICATION
+            }
+            Self::Value {
+                publication,
+                name,
+                value_type,
+                kind,
+                unit,
+                help,
+            } => {
+                out.0.extend(publication.to_le_bytes());
+                out.0.extend([*value_type as u8, *kind as u8]);
+                out.text(name)?;
+                out.text(unit)?;
+                out.text(help)?;
+                VALUE
+            }
+        };
+        let mut bytes = out.0;
+        bytes.resize(bytes.len().next_multiple_of(PREFIX_BYTES), 0);
+        let length = u32::try_from(bytes.len()).ok()?;
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        bytes[4..8].copy_from_slice(&kind.to_le_bytes());
+        (bytes.len() <= DECLARATION_BYTES_MAX).then_some(bytes)
+    }
+
+    /// Reads the first declaration of foreign bytes, and tells how long it is. `Err` when nothing after
+    /// this can be read; `Ok(None, …)` for a kind or content that is not known here.
+    pub(super) fn decode(bytes: &[u8]) -> Result<(Option<Self>, usize), &'static str> {
+        let mut input = Reader(bytes);
+        let length = input.u32().ok_or("a declaration has no length")? as usize;
+        if !(PREFIX_BYTES..=DECLARATION_BYTES_MAX).contains(&length)
+            || !length.is_multiple_of(PREFIX_BYTES)
+        {
+            return Err("the length of a declaration is impossible");
+        }
+        let body = bytes
+            .get(4..length)
+            .ok_or("a declaration is longer than what is declared")?;
+        Ok((Self::decode_body(&mut Reader(body)), length))
+    }
+
+    fn decode_body(input: &mut Reader<'_>) -> Option<Self> {
+        match input.u32()? {
+            PROCESS => Some(Self::Process {
+                application: input.text()?,
+                labels: input.labels()?,
+            }),
+            PUBLICATION => Some(Self::Publication {
+                readers: match input.u8()? {
+                    0 => Readers::Owner,
+                    1 => Readers::Group,
+                    2 => Readers::All,
+                    _ => return None,
+                },
+                name: input.text()?,
+                labels: input.labels()?,
+            }),
+            VALUE => Some(Self::Value {
+                publication: input.u32()?,
+                value_type: ValueType::from_u8(input.u8()?)?,
+                kind: Kind::from_u8(input.u8()?)?,
+                name: input.text()?,
+                unit: input.text()?,
+                help: input.text()?,
+            }),
+            _ => None,
+        }
+    }
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn text(&mut self, text: &str) -> Option<()> {
+        let length = u16::try_from(text.len()).ok()?;
+        self.0.extend(length.to_le_bytes());
+        self.0.extend(text.as_bytes());
+        Some(())
+    }
+
+    fn labels(&mut self, labels: &[(String, String)]) -> Option<()> {
+        self.0
+            .extend(u16::try_from(labels.len()).ok()?.to_le_bytes());
+        labels.iter().try_for_each(|(name, value)| {
+            self.text(name)?;
+            self.text(value)
+        })
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take(&mut self, count: usize) -> Option<&[u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        Some(self.take(1)?[0])
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes(self.take(2)?.try_into().ok()?))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let length = self.u16()?;
+        let bytes = self.take(length.into())?;
+        std::str::from_utf8(bytes).ok().map(str::to_owned)
+    }
+
+    fn labels(&mut self) -> Option<Vec<(String, String)>> {
+        // Not reserved by a number that a stranger wrote.
+        let mut labels = Vec::new();
+        for _ in 0..self.u16()? {
+            labels.push((self.text()?, self.text()?));
+        }
+        Some(labels)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn examples() -> Vec<Declaration> {
+        let labels = vec![("rank".to_owned(), "3".to_owned())];
+        vec![
+            Declaration::Process {
+                application: "lulesh".into(),
+                labels: labels.clone(),
+            },
+            Declaration::Publication {
+                name: "lulesh.step".into(),
+                readers: Readers::Group,
+                labels,
+            },
+            Declaration::Value {
+                publication: 7,
+                name: "residual".into(),
+                value_type: ValueType::Float,
+                kind: Kind::Gauge,
+                unit: "1".into(),
+                help: "how far from the solution é".into(),
+            },
+        ]
+    }
+
+    #[test]
+    fn declarations_round_trip() {
+        for declared in examples() {
+            let bytes = declared.encode().unwrap();
+            assert_eq!(
+                Declaration::decode(&bytes),
+                Ok((Some(declared), bytes.len()))
+            );
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let long = |length: usize| Declaration::Process {
+            application: "x".repeat(length),
+            labels: Vec::new(),
+        };
+        assert!(long(DECLARATION_BYTES_MAX).encode().is_none());
+        assert!(long(1 << 17).encode().is_none());
+        assert!(long(1_000).encode().is_some());
+    }
+
+    #[test]
+    fn a_kind_of_later_is_skipped() {
+        let mut bytes = examples()[0].encode().unwrap();
+        bytes[4] = 99;
+        assert_eq!(Declaration::decode(&bytes), Ok((None, bytes.len())));
+    }
+
+    proptest! {
+        #[test]
+        fn foreign_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Declaration::decode(&bytes);
+        }
+
+        #[test]
+        fn damaged_declarations_never_panic(at in 0usize..60, value: u8, which in 0usize..3) {
+            let mut bytes = examples()[which].encode().unwrap();
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = value;
+            }
+            if let Ok((_, length)) = Declaration::decode(&bytes) {
+                prop_assert!(length > 0 && length <= bytes.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Offsets and limits of an ingest file; the same as in `docs/reference/ingest-format.md`.
+
+/// The first eight bytes.
+pub const MAGIC: [u8; 8] = *b"BAROING\0";
+/// Files of another major version are refused.
+pub const INGEST_VERSION_MAJOR: u32 = 1;
+/// Grows with additions that older readers may ignore.
+pub const INGEST_VERSION_MINOR: u32 = 0;
+pub const BYTE_ORDER: u32 = 0x0102_0304;
+
+pub const HEADER_BYTES: usize = 4_096;
+/// Of one ring's head: the producer's words, and at [`head::TAIL`] the agent's.
+pub const HEAD_BYTES: usize = 256;
+/// Of one record: sequence, kind and series; time; payload.
+pub const RECORD_BYTES: usize = 24;
+/// Of a text, bytes or array that one record after the first carries.
+pub const PIECE_BYTES: usize = 16;
+
+/// Threads of one process that may put at the same time.
+pub const RINGS_DEFAULT: u32 = 64;
+/// Most rings of a file.
+pub const RINGS_MAX: u32 = 1_024;
+/// Records of a ring: 1.5 MiB.
+pub const RING_RECORDS_DEFAULT: u64 = 1 << 16;
+/// Fewest records of a ring.
+pub const RING_RECORDS_MIN: u64 = 1 << 8;
+/// Most records of a ring.
+pub const RING_RECORDS_MAX: u64 = 1 << 26;
+/// Longest text, bytes or array of one value.
+pub const BLOB_BYTES_MAX: usize = 64 << 10;
+/// Room for declarations.
+pub const DECLARATIONS_BYTES: usize = 1 << 20;
+/// Records that a ring's writer announces at a time: this part of the ring.
+pub const RESERVED_PARTS: u64 = 8;
+
+/// Offsets in the header.
+pub mod header {
+    pub const MAGIC: usize = 0;
+    /// u32 major, u32 minor.
+    pub const VERSION: usize = 8;
+    /// u32 byte order, u32 bytes of the header.
+    pub const ORDER: usize = 16;
+    pub const FILE_BYTES: usize = 24;
+    pub const INCARNATION: usize = 32;
+    pub const CREATED: usize = 48;
+    pub const PID: usize = 56;
+    /// When the process began, in clock ticks since boot (`/proc/<pid>/stat`, field 22).
+    pub const START_TICKS: usize = 64;
+    pub const STATE: usize = 72;
+    pub const TIME_SOURCE: usize = 80;
+    /// Bytes of declarations that are whole.
+    pub const DECLARED: usize = 88;
+    pub const DECLARATIONS_AT: usize = 96;
+    pub const DECLARATIONS_BYTES: usize = 104;
+    pub const HEADS_AT: usize = 112;
+    pub const RINGS_MAX: usize = 120;
+    pub const RINGS_USED: usize = 128;
+    pub const RINGS_AT: usize = 136;
+    pub const RING_RECORDS: usize = 144;
+    pub const OVERFLOW: usize = 152;
+    /// Values put by threads that got no ring.
+    pub const HOMELESS: usize = 160;
+    /// Declarations that did not fit.
+    pub const UNDECLARED: usize = 168;
+    /// The agent's: not 0 while it wants to be told of new records.
+    pub const ASLEEP: usize = 2_048;
+}
+
+/// Values of the header's state.
+pub mod state {
+    pub const OPEN: u64 = 1;
+    pub const CLOSED: u64 = 2;
+}
+
+/// Offsets in a ring's head.
+pub mod head {
+    /// Records up to here are whole.
+    pub const COMMITTED: usize = 0;
+    /// Records up to here may be being written.
+    pub const RESERVED: usize = 8;
+    /// 0 never used, 1 in use by a thread, 2 its thread has ended.
+    pub const STATE: usize = 16;
+    pub const THREAD: usize = 24;
+    /// Values that were not put because the ring was full.
+    pub const DROPPED: usize = 32;
+    /// A pair of clocks: counter, then ns since the epoch.
+    pub const PAIR_TICKS: usize = 40;
+    pub const PAIR_NS: usize = 48;
+    /// The agent's: everything before this is safe with it.
+    pub const TAIL: usize = 128;
+}
+
+/// Values of a ring's state.
+pub mod ring_state {
+    pub const IN_USE: u64 = 1;
+    pub const ENDED: u64 = 2;
+}
+
+/// What a record is.
+pub mod kind {
+    /// i64 in the payload.
+    pub const INT: u8 = 1;
+    /// f64 in the payload.
+    pub const FLOAT: u8 = 2;
+    /// 0 or 1 in the payload.
+    pub const BOOL: u8 = 3;
+    /// UTF-8; its bytes are in the pieces that follow.
+    pub const TEXT: u8 = 4;
+    /// A commit; the series is the publication, the payload the frame's number.
+    pub const FRAME: u8 = 5;
+    /// Bytes, in pieces.
+    pub const BYTES: u8 = 6;
+    /// JSON, in pieces.
+    pub const JSON: u8 = 7;
+    /// Little-endian f64s, in pieces.
+    pub const FLOATS: u8 = 8;
+    /// Sixteen bytes of the record before; the series is the number of the piece.
+    pub const PIECE: u8 = 15;
+}
+
+/// The first word of a record without its sequence: the kind, and the series or publication.
+pub const fn what(kind: u8, series: u32) -> u64 {
+    ((kind as u64) << 24) | (series & SERIES_MAX) as u64
+}
+
+/// Largest index of a value or publication.
+pub const SERIES_MAX: u32 = (1 << 24) - 1;
+
+/// Bytes of a whole file.
+pub const fn file_bytes(rings: u32, ring_records: u64) -> usize {
+    rings_at(rings) + rings as usize * ring_bytes(ring_records)
+}
+
+/// Where the first ring begins.
+pub const fn rings_at(rings: u32) -> usize {
+    (declarations_at(rings) + DECLARATIONS_BYTES).next_multiple_of(HEADER_BYTES)
+}
+
+/// Heads lie right after the header, so that one read has both.
+pub const fn declarations_at(rings: u32) -> usize {
+    (HEADER_BYTES + rings as usize * HEAD_BYTES).next_multiple_of(HEADER_BYTES)
+}
+
+/// From one ring to the next.
+pub const fn ring_bytes(ring_records: u64) -> usize {
+    (ring_records as usize * RECORD_BYTES).next_multiple_of(HEADER_BYTES)
+}

@@ -1,0 +1,22 @@
+//! Ingest files: how an application's values reach the agent (docs/design/0004-applications.md).
+//!
+//! An application owns one file: declarations, and a ring of records per thread. The application's side
+//! ([`Producer`], [`ThreadRing`]) maps it; the agent's side ([`IngestFile`]) reads it with `pread` and
+//! trusts nothing in it. The byte layout is `docs/reference/ingest-format.md`.
+
+mod declaration;
+mod file;
+mod layout;
+mod producer;
+mod ring;
+mod ticks;
+
+pub use declaration::{DECLARATION_BYTES_MAX, Declaration, Overflow, Readers};
+pub use file::{Drained, IngestFile, Payload, Record};
+pub use layout::{
+    BLOB_BYTES_MAX, INGEST_VERSION_MAJOR, INGEST_VERSION_MINOR, RING_RECORDS_DEFAULT,
+    RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_DEFAULT, RINGS_MAX, kind,
+};
+pub use producer::{Producer, ProducerConfig};
+pub use ring::{Cursor, ThreadRing};
+pub use ticks::{Pair, TimeSource, now as ticks_now};
