@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::archive_config::seconds;
-use crate::{AgentError, ArchiveConfig, ExportConfig};
+use crate::{AgentError, ApplicationsConfig, ArchiveConfig, ExportConfig};
 
 /// In the state directory: what `baro probe` measured.
 const PROBES_FILE: &str = "probes.toml";
@@ -39,6 +39,8 @@ pub struct Config {
     pub query: QueryConfig,
     /// Who is sent this node's samples.
     pub export: ExportConfig,
+    /// What running programs publish.
+    pub applications: ApplicationsConfig,
     /// What is observed, and how often.
     pub sources: SourcesConfig,
 }
@@ -55,6 +57,7 @@ impl Default for Config {
             archive: ArchiveConfig::default(),
             query: QueryConfig::default(),
             export: ExportConfig::default(),
+            applications: ApplicationsConfig::default(),
             sources: SourcesConfig::default(),
         }
     }
@@ -166,6 +169,7 @@ impl Config {
             });
         }
         self.sources.validate()?;
+        self.applications.check()?;
         if self.node.is_empty() {
             self.node = host_name();
         }

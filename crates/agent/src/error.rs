@@ -50,6 +50,14 @@ pub enum AgentError {
         /// What the system said.
         source: io::Error,
     },
+    /// A directory cannot be made, or not opened to those who may read it.
+    #[error("cannot make {}: {source}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),

@@ -4,6 +4,7 @@
 //! `docs/design/0001-one-node.md`.
 
 mod account;
+mod applications;
 mod archive_config;
 mod archive_watch;
 mod config;
@@ -21,6 +22,7 @@ mod self_watch;
 mod start;
 mod streams;
 
+pub use applications::ApplicationsConfig;
 pub use archive_config::ArchiveConfig;
 pub use barograph_source::probe;
 pub use config::{Config, QueryConfig, StreamsConfig};

@@ -17,6 +17,7 @@ use barograph_stream::{AgentLock, RunDir, Segment, SegmentConfig, SystemClock};
 use serde_json::json;
 use tracing::{info, warn};
 
+use crate::applications::Applications;
 use crate::control::{Insights, LoopControl};
 use crate::event_loop::{EVENTS_MAX, Event, EventLoop, Parts};
 use crate::history::History;
@@ -33,6 +34,7 @@ pub struct Agent {
     sampler: Option<JoinHandle<()>>,
     server: Option<Server>,
     exporter: Option<Exporter>,
+    applications: Option<Applications>,
     history: Arc<History>,
     _lock: AgentLock,
 }
@@ -61,6 +63,7 @@ impl Agent {
             sampler: None,
             server: None,
             exporter: None,
+            applications: None,
             history,
             _lock: lock,
         };
@@ -78,6 +81,7 @@ impl Agent {
         )?);
         // A source that hangs must not keep the others from being served.
         let _ = first_round.recv_timeout(FIRST_ROUND_WAIT);
+        agent.applications = Applications::start(&config, &agent.run_dir, &clock);
         // Once before there are addresses: readers find the archive by it, the server's too.
         agent.publish_addresses(started_ns)?;
         let control = LoopControl::new(events, Arc::clone(&agent.history));

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use barograph_archive::{Declared, Entry, Journal};
+use barograph_archive::{Declared, Entry, Journal, Position};
 use barograph_insight::Graph;
 use barograph_model::{Clock, Descriptor, Sample, Sink, StreamKey, TEXT_BYTES_MAX, Value};
 use barograph_stream::{Segment, StreamError, StreamWriter};
@@ -94,6 +94,19 @@ impl<'c> Streams<'c> {
         changed
     }
 
+    /// Appends, also what has not changed: for values that somebody put, of which each is one.
+    pub fn append(&mut self, key: StreamKey, sample: &Sample) {
+        let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
+            return;
+        };
+        match live.writer.append(sample) {
+            Ok(()) => self.appended(key, sample.clone()),
+            Err(error) => {
+                defect(&error);
+            }
+        }
+    }
+
     /// Follows up what the stream's writer has just appended.
     fn appended(&mut self, key: StreamKey, mut sample: Sample) {
         let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
@@ -114,14 +127,13 @@ impl<'c> Streams<'c> {
     }
 
     /// Ends a tick: hands the archive what was appended since the last call, and wakes the readers of
-    /// it. No system call when nobody waits.
-    pub fn finish(&mut self) {
-        if let Some(archive) = &mut self.archive
-            && !archive.entries.is_empty()
-        {
-            archive.journal.submit(&mut archive.entries);
-        }
+    /// it. No system call when nobody waits. Where in the journal that was, if it was anything.
+    pub fn finish(&mut self) -> Option<Position> {
+        let submit = |archive: &mut Handover| archive.journal.submit(&mut archive.entries);
+        let with_news = self.archive.as_mut().filter(|a| !a.entries.is_empty());
+        let position = with_news.map(submit);
         self.segment.wake(std::mem::take(&mut self.wake_mask));
+        position
     }
 
     /// The segment.

@@ -1,0 +1,119 @@
+//! Who may open a scope's directory: modes, and an access-control list where the reader is another user
+//! than the agent.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use rustix::fs::{XattrFlags, setxattr};
+
+/// Whose values a scope holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reader {
+    /// One user.
+    User(u32),
+    /// One group.
+    Group(u32),
+    /// Everyone.
+    All,
+}
+
+impl Reader {
+    /// The scope's name, as its directories have it.
+    pub fn scope(self) -> String {
+        match self {
+            Self::User(uid) => format!("u{uid}"),
+            Self::Group(gid) => format!("g{gid}"),
+            Self::All => "all".into(),
+        }
+    }
+}
+
+/// Makes a directory that only the agent and the reader may enter. Where the file system has no
+/// access-control lists, another user than ours stays outside: false.
+pub fn make_dir(path: &Path, reader: Reader) -> io::Result<bool> {
+    let made = DirBuilder::new().mode(0o700).create(path);
+    match made {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        other => other?,
+    }
+    let mode = |mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+    match reader {
+        Reader::All => mode(0o755).map(|()| true),
+        Reader::User(uid) if uid == rustix::process::getuid().as_raw() => {
+            mode(0o700).map(|()| true)
+        }
+        Reader::User(uid) => grant(path, ACL_USER, uid),
+        Reader::Group(gid) => grant(path, ACL_GROUP, gid),
+    }
+}
+
+const ACL_VERSION: u32 = 2;
+const ACL_USER_OBJ: u16 = 0x01;
+const ACL_USER: u16 = 0x02;
+const ACL_GROUP_OBJ: u16 = 0x04;
+const ACL_GROUP: u16 = 0x08;
+const ACL_MASK: u16 = 0x10;
+const ACL_OTHER: u16 = 0x20;
+const ACL_NO_ID: u32 = u32::MAX;
+
+/// Lets one more user or group in (`include/uapi/linux/posix_acl_xattr.h`).
+fn grant(path: &Path, tag: u16, id: u32) -> io::Result<bool> {
+    const READ_ENTER: u16 = 5;
+    let mut acl = ACL_VERSION.to_le_bytes().to_vec();
+    let mut entries = [
+        (ACL_USER_OBJ, 7, ACL_NO_ID),
+        (tag, READ_ENTER, id),
+        (ACL_GROUP_OBJ, 0, ACL_NO_ID),
+        (ACL_MASK, READ_ENTER, ACL_NO_ID),
+        (ACL_OTHER, 0, ACL_NO_ID),
+    ];
+    // In the order of their tags.
+    entries.sort_by_key(|entry| entry.0);
+    for (tag, rights, id) in entries {
+        acl.extend(tag.to_le_bytes());
+        acl.extend((rights as u16).to_le_bytes());
+        acl.extend(id.to_le_bytes());
+    }
+    match setxattr(path, "system.posix_acl_access", &acl, XattrFlags::empty()) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::PERM) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_user_is_let_in_and_the_rest_is_not() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = dir.path().join("u4711");
+        if !make_dir(&path, Reader::User(4_711)).unwrap() {
+            eprintln!("this file system has no access-control lists");
+            return;
+        }
+        let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        // The group's bits are the mask of the list.
+        assert_eq!(mode, 0o750);
+        make_dir(&path, Reader::User(4_711)).unwrap();
+    }
+
+    #[test]
+    fn modes() {
+        let dir = tempfile::tempdir().unwrap();
+        let us = rustix::process::getuid().as_raw();
+        for (reader, name, expect) in [
+            (Reader::All, "all".to_owned(), 0o755),
+            (Reader::User(us), format!("u{us}"), 0o700),
+        ] {
+            assert_eq!(reader.scope(), name);
+            let path = dir.path().join(name);
+            assert!(make_dir(&path, reader).unwrap());
+            let mode = fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, expect);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `[applications]` of the configuration: who may publish, and how much.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::AgentError;
+
+/// What running programs publish: who may, and within which bounds.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ApplicationsConfig {
+    /// Whether publications are taken in at all.
+    pub enabled: bool,
+    /// Whose processes may publish: `self` (the agent's user), `all`, or `auto`: all where the agent is a
+    /// node's own (root or a system user), else self.
+    pub users: String,
+    /// Most processes at a time, 1 to 65536; further ones wait in their rings.
+    pub processes_max: usize,
+    /// Most publications and values of one process, 1 to 65536; further ones are refused and counted.
+    pub values_max: usize,
+    /// Most streams of one scope at a time, 16 to 1048576.
+    pub streams_max: u32,
+    /// Most values per second of one user; what is beyond waits in its rings.
+    pub rate_max: f64,
+    /// Between two looks at processes that publish, in milliseconds, 0.1 to 1000; sleeping ones knock.
+    pub round_ms: f64,
+}
+
+impl Default for ApplicationsConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            users: "auto".into(),
+            processes_max: 4_096,
+            values_max: 4_096,
+            streams_max: 2_048,
+            rate_max: 4e6,
+            round_ms: 1.0,
+        }
+    }
+}
+
+impl ApplicationsConfig {
+    /// Users below this number are the system's own.
+    const SYSTEM_UIDS: u32 = 1_000;
+
+    /// Whether other users than the agent's may publish.
+    pub(super) fn is_open_to_all(&self) -> bool {
+        match self.users.as_str() {
+            "all" => true,
+            "auto" => rustix::process::getuid().as_raw() < Self::SYSTEM_UIDS,
+            _ => false,
+        }
+    }
+
+    /// Checks ranges.
+    pub fn check(&self) -> Result<(), AgentError> {
+        let refused = |key, value: &dyn ToString, reason: &str| {
+            Err(AgentError::ConfigValue {
+                key,
+                value: value.to_string(),
+                reason: reason.into(),
+            })
+        };
+        if !["self", "all", "auto"].contains(&self.users.as_str()) {
+            return refused(
+                "applications.users",
+                &self.users,
+                "it must be self, all or auto",
+            );
+        }
+        for (key, value) in [
+            ("applications.processes_max", self.processes_max),
+            ("applications.values_max", self.values_max),
+        ] {
+            if !(1..=65_536).contains(&value) {
+                return refused(key, &value, "it must be 1 to 65536");
+            }
+        }
+        if !(16..=1 << 20).contains(&self.streams_max) {
+            let reason = "it must be 16 to 1048576";
+            return refused("applications.streams_max", &self.streams_max, reason);
+        }
+        if !(1.0..=1e12).contains(&self.rate_max) {
+            let reason = "it must be 1 to 1e12 values per second";
+            return refused("applications.rate_max", &self.rate_max, reason);
+        }
+        if !(0.1..=1_000.0).contains(&self.round_ms) {
+            return refused(
+                "applications.round_ms",
+                &self.round_ms,
+                "it must be 0.1 to 1000",
+            );
+        }
+        Ok(())
+    }
+}

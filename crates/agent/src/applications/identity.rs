@@ -1,0 +1,178 @@
+//! What a process's streams are called: names and labels made of what it declared, what the kernel says of
+//! it, and, where a living process has the same already, the smallest free instance.
+
+use std::collections::{BTreeSet, HashMap};
+
+use barograph_model::{Descriptor, Kind, Labels, ModelError, Name, Unit, ValueType};
+
+/// All streams of applications begin with it.
+const PREFIX: &str = "app";
+/// The publication of what the agent itself knows of a process.
+pub const PROCESS: &str = "process";
+/// The value that counts frames.
+pub const FRAME: &str = "frame";
+const INSTANCE: &str = "instance";
+const USER: &str = "user";
+const APPLICATION: &str = "application";
+
+/// The publications of living processes, by name and labels: the instances that are taken.
+#[derive(Debug, Default)]
+pub struct Instances(HashMap<(String, Labels), BTreeSet<u32>>);
+
+/// A publication as its streams name it. Given back to [`Instances::give_back`] when it ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    name: String,
+    /// Without the instance.
+    plain: Labels,
+    labels: Labels,
+    instance: u32,
+}
+
+impl Instances {
+    /// Names a publication: `labels` are the process's and its own, of which the latter win.
+    pub fn take(
+        &mut self,
+        name: &str,
+        user: &str,
+        application: &str,
+        labels: &[&[(String, String)]],
+    ) -> Result<Identity, ModelError> {
+        // As a name it is checked with the values; a wrong one is refused before it has labels.
+        Name::new(format!("{PREFIX}.{name}.{FRAME}"))?;
+        let mut pairs: HashMap<&str, &str> = HashMap::new();
+        if !application.is_empty() {
+            pairs.insert(APPLICATION, application);
+        }
+        for (label, value) in labels.iter().copied().flatten() {
+            pairs.insert(label, value);
+        }
+        // The kernel's word, whatever was declared; and no instance but ours.
+        pairs.insert(USER, user);
+        pairs.remove(INSTANCE);
+        let plain = Labels::new(pairs.clone())?;
+        let taken = self.0.entry((name.to_owned(), plain.clone())).or_default();
+        let instance = (1..).find(|n| !taken.contains(n)).expect("some are free");
+        let text = instance.to_string();
+        if instance > 1 {
+            pairs.insert(INSTANCE, &text);
+        }
+        let labels = Labels::new(pairs)?;
+        taken.insert(instance);
+        Ok(Identity {
+            name: name.to_owned(),
+            plain,
+            labels,
+            instance,
+        })
+    }
+
+    /// A publication has ended.
+    pub fn give_back(&mut self, identity: &Identity) {
+        let key = (identity.name.clone(), identity.plain.clone());
+        if let Some(taken) = self.0.get_mut(&key) {
+            taken.remove(&identity.instance);
+            if taken.is_empty() {
+                self.0.remove(&key);
+            }
+        }
+    }
+}
+
+impl Identity {
+    /// The publication's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its labels.
+    pub fn labels(&self) -> &Labels {
+        &self.labels
+    }
+
+    /// The stream of a value.
+    pub fn stream(
+        &self,
+        value: &str,
+        value_type: ValueType,
+        kind: Kind,
+        unit: &str,
+        help: &str,
+    ) -> Result<Descriptor, ModelError> {
+        Ok(Descriptor {
+            name: Name::new(format!("{PREFIX}.{}.{value}", self.name))?,
+            labels: self.labels.clone(),
+            value_type,
+            unit: Unit::new(unit)?,
+            kind,
+            help: help.to_owned(),
+        })
+    }
+
+    /// The stream of frames.
+    pub fn frames(&self) -> Result<Descriptor, ModelError> {
+        let help = "Committed frames, by their number.";
+        self.stream(FRAME, ValueType::Int, Kind::Counter, "frames", help)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(text: &str) -> Vec<(String, String)> {
+        let pair = |p: &str| p.split_once('=').map(|(n, v)| (n.to_owned(), v.to_owned()));
+        text.split(',').filter_map(pair).collect()
+    }
+
+    #[test]
+    fn streams_are_named_by_what_is_known() {
+        let mut instances = Instances::default();
+        let (of_process, own) = (
+            pairs("rank=3,phase=x,instance=9,user=root"),
+            pairs("phase=solve"),
+        );
+        let identity = instances.take("lulesh", "eve", "lulesh2", &[&of_process, &own]);
+        let identity = identity.unwrap();
+        let stream = identity.stream("residual", ValueType::Float, Kind::Gauge, "1", "");
+        assert_eq!(
+            stream.unwrap().to_string(),
+            "app.lulesh.residual{application=lulesh2,phase=solve,rank=3,user=eve}"
+        );
+        assert_eq!(identity.frames().unwrap().name.as_str(), "app.lulesh.frame");
+    }
+
+    #[test]
+    fn living_namesakes_are_numbered_and_numbers_come_again() {
+        let mut instances = Instances::default();
+        let take =
+            |instances: &mut Instances, user: &str| instances.take("a", user, "", &[]).unwrap();
+        let first = take(&mut instances, "eve");
+        let second = take(&mut instances, "eve");
+        let third = take(&mut instances, "eve");
+        assert_eq!(first.labels().to_string(), "{user=eve}");
+        assert_eq!(second.labels().to_string(), "{instance=2,user=eve}");
+        assert_eq!(third.labels().get("instance"), Some("3"));
+        assert_eq!(take(&mut instances, "bob").labels().get("instance"), None);
+        instances.give_back(&second);
+        assert_eq!(take(&mut instances, "eve"), second);
+        for identity in [first, second, third] {
+            instances.give_back(&identity);
+        }
+        assert_eq!(instances.0.len(), 1, "bob's");
+    }
+
+    #[test]
+    fn wrong_names_are_refused() {
+        let mut instances = Instances::default();
+        for name in ["", "Big", "a b", "a..b"] {
+            assert!(instances.take(name, "eve", "", &[]).is_err(), "{name}");
+        }
+        let wrong = pairs("no label=1");
+        assert!(instances.take("a", "eve", "", &[&wrong]).is_err());
+        assert!(instances.0.is_empty() || instances.0.values().all(BTreeSet::is_empty));
+        let identity = instances.take("a", "eve", "", &[]).unwrap();
+        let value = identity.stream("X", ValueType::Int, Kind::Gauge, "", "");
+        assert!(value.is_err());
+    }
+}

@@ -1,0 +1,321 @@
+//! The thread that takes in what applications publish: rounds over those that are busy, sleep with an ear
+//! at the door for the others.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use barograph_model::{Clock, NS_PER_S};
+use barograph_stream::RunDir;
+use barograph_stream::ingest::IngestFile;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value as Json;
+use tracing::{debug, warn};
+
+use super::access::Reader;
+use super::config::ApplicationsConfig;
+use super::identity::Instances;
+use super::process::{Process, Round};
+use super::scope::{PUBLICATIONS_DOCUMENT, Places, Scope, Scopes};
+use super::timing::Timing;
+use crate::AgentError;
+
+/// A process without news for so long is told to knock.
+const AWAKE_NS: i64 = 50_000_000;
+/// Every process is looked at so often, knock or no knock, and the directory as well.
+const SCAN_NS: i64 = NS_PER_S;
+/// Files that could not be opened and are not tried again.
+const UNUSABLE_MAX: usize = 1_024;
+/// Knocks that are heard between two rounds.
+const KNOCKS_MAX: usize = 1_024;
+const INCARNATION_BYTES: usize = 16;
+
+/// The directory and the socket, open to those who may publish.
+pub fn open_door(run_dir: &RunDir, to_all: bool) -> Result<UnixDatagram, AgentError> {
+    let dir = run_dir.ingest_dir();
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| AgentError::Directory { path, source }
+    };
+    // Group and sticky: files there have the agent's group, and only their owners remove them.
+    let mode = if to_all { 0o3777 } else { 0o700 };
+    let made = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(&dir);
+    made.and_then(|()| fs::set_permissions(&dir, fs::Permissions::from_mode(mode)))
+        .map_err(failed(&dir))?;
+    let socket = run_dir.ingest_socket();
+    let new = socket.with_extension("new");
+    let open = || {
+        let _ = fs::remove_file(&new);
+        let door = UnixDatagram::bind(&new)?;
+        door.set_nonblocking(true)?;
+        let mode = if to_all { 0o666 } else { 0o600 };
+        fs::set_permissions(&new, fs::Permissions::from_mode(mode))?;
+        fs::rename(&new, &socket)?;
+        Ok(door)
+    };
+    open().map_err(failed(&socket))
+}
+
+/// How many values each user has left, as buckets that fill at a steady rate and hold a second's worth.
+struct Rates {
+    rate_max: f64,
+    left: HashMap<u32, (f64, i64)>,
+}
+
+impl Rates {
+    fn new(rate_max: f64) -> Self {
+        let left = HashMap::new();
+        Self { rate_max, left }
+    }
+
+    fn allowed(&mut self, uid: u32, now_ns: i64) -> u64 {
+        let (left, since_ns) = self.left.entry(uid).or_insert((self.rate_max, now_ns));
+        let seconds = now_ns.saturating_sub(*since_ns).max(0) as f64 / NS_PER_S as f64;
+        *left = (*left + seconds * self.rate_max).min(self.rate_max);
+        *since_ns = now_ns;
+        left.max(0.0) as u64
+    }
+
+    fn used(&mut self, uid: u32, values: u64) {
+        if let Some((left, _)) = self.left.get_mut(&uid) {
+            *left -= values as f64;
+        }
+    }
+}
+
+/// All that the thread owns.
+pub struct Intake<'c> {
+    clock: &'c Arc<dyn Clock>,
+    run_dir: RunDir,
+    limits: ApplicationsConfig,
+    door: UnixDatagram,
+    scopes: Scopes<'c>,
+    instances: Instances,
+    timing: Timing,
+    processes: Vec<Process>,
+    /// Files that are none of ours; looked at once.
+    unusable: BTreeSet<PathBuf>,
+    rates: Rates,
+    next_scan_ns: i64,
+    /// Whether a document has to be written at the next beat.
+    changed: BTreeSet<Reader>,
+}
+
+impl<'c> Intake<'c> {
+    pub fn new(
+        clock: &'c Arc<dyn Clock>,
+        places: Places,
+        limits: ApplicationsConfig,
+        door: UnixDatagram,
+    ) -> Self {
+        let run_dir = places.run_dir.clone();
+        let mut scopes = Scopes::new(places, clock);
+        scopes.reopen();
+        Self {
+            timing: Timing::new(&**clock),
+            clock,
+            run_dir,
+            rates: Rates::new(limits.rate_max),
+            limits,
+            door,
+            scopes,
+            instances: Instances::default(),
+            processes: Vec::new(),
+            unusable: BTreeSet::new(),
+            next_scan_ns: i64::MIN,
+            changed: BTreeSet::new(),
+        }
+    }
+
+    /// Takes in until told to stop; then what is committed by then.
+    pub fn run(mut self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            self.beat();
+            let has_news = self.round(false);
+            self.wait(has_news);
+        }
+        self.scan();
+        self.round(true);
+        self.write_documents();
+    }
+
+    /// Once a second: new files, signs of life, documents.
+    fn beat(&mut self) {
+        let now_ns = self.clock.monotonic_ns();
+        if now_ns < self.next_scan_ns {
+            return;
+        }
+        self.next_scan_ns = now_ns + SCAN_NS;
+        self.timing.attend(&**self.clock);
+        self.scan();
+        for process in &mut self.processes {
+            process.is_awake = true;
+        }
+        let now_ns = self.clock.now_ns();
+        for (_, scope) in self.scopes.iter_mut() {
+            scope.beat(now_ns);
+        }
+        self.write_documents();
+    }
+
+    /// Opens the files that are new.
+    fn scan(&mut self) {
+        let Ok(entries) = fs::read_dir(self.run_dir.ingest_dir()) else {
+            return;
+        };
+        let known: BTreeSet<&Path> = self.processes.iter().map(|p| p.file().path()).collect();
+        let is_new = |path: &PathBuf| {
+            let is_ours = path.extension().is_some_and(|e| e == "ingest");
+            is_ours && !known.contains(&**path) && !self.unusable.contains(path)
+        };
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        let new: Vec<PathBuf> = paths.filter(is_new).collect();
+        for path in new {
+            if self.processes.len() >= self.limits.processes_max {
+                return;
+            }
+            match IngestFile::open(&path) {
+                Ok(file) => self.add(file),
+                Err(error) => {
+                    debug!(%error, "a file in the ingest directory is passed over");
+                    // One that is being made is tried again.
+                    if fs::metadata(&path).is_ok_and(|m| m.len() > 0) {
+                        self.pass_over(path);
+                    }
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, file: IngestFile) {
+        // One incarnation twice would be taken in twice.
+        let is_twin = |p: &Process| p.file().incarnation() == file.incarnation();
+        if self.processes.iter().any(is_twin) {
+            self.pass_over(file.path().to_owned());
+            return;
+        }
+        let now_ns = self.clock.monotonic_ns();
+        let process = Process::new(file, self.limits.values_max, now_ns);
+        self.processes.push(process);
+    }
+
+    fn pass_over(&mut self, path: PathBuf) {
+        if self.unusable.len() >= UNUSABLE_MAX {
+            self.unusable.pop_first();
+        }
+        self.unusable.insert(path);
+    }
+
+    /// Takes in what the busy ones have; whether there was anything. The last round takes of all.
+    fn round(&mut self, is_last: bool) -> bool {
+        let mut round = Round {
+            scopes: &mut self.scopes,
+            instances: &mut self.instances,
+            timing: &self.timing,
+            now_ns: self.clock.now_ns(),
+            monotonic_ns: self.clock.monotonic_ns(),
+        };
+        let mut has_news = false;
+        let mut at = 0;
+        while at < self.processes.len() {
+            let process = &mut self.processes[at];
+            if !process.is_awake && !is_last {
+                at += 1;
+                continue;
+            }
+            let uid = process.uid();
+            let before = process.counts.values;
+            let allowed = self.rates.allowed(uid, round.monotonic_ns);
+            let attended = process.attend(&mut round, allowed);
+            self.rates.used(uid, process.counts.values - before);
+            let is_over = match &attended {
+                Ok(news) => {
+                    has_news |= news;
+                    if *news {
+                        self.changed.extend(process.readers());
+                    }
+                    process.is_over()
+                }
+                Err(error) => {
+                    warn!(pid = process.file().pid(), %error, "a process's file is given up");
+                    true
+                }
+            };
+            if is_over {
+                let process = self.processes.swap_remove(at);
+                self.changed.extend(process.readers());
+                process.end(&mut round);
+                continue;
+            }
+            let quiet_ns = round.monotonic_ns.saturating_sub(process.news_ns);
+            if quiet_ns > AWAKE_NS && !process.is_waiting() && process.set_asleep(true).is_ok() {
+                // What was committed before it could know is looked for once more.
+                process.is_awake = process.attend(&mut round, allowed).is_ok_and(|news| news);
+                has_news |= process.is_awake;
+            }
+            at += 1;
+        }
+        for (_, scope) in self.scopes.iter_mut() {
+            scope.finish();
+        }
+        has_news
+    }
+
+    /// Until the next round is due, or somebody knocks.
+    fn wait(&mut self, has_news: bool) {
+        let is_busy = has_news || self.processes.iter().any(|p| p.is_awake);
+        let until_scan_ns = self.next_scan_ns.saturating_sub(self.clock.monotonic_ns());
+        let wait_ns = if is_busy {
+            (self.limits.round_ms * 1e6) as i64
+        } else {
+            until_scan_ns
+        };
+        let wait_ns = wait_ns.clamp(0, until_scan_ns.max(0));
+        if is_busy {
+            std::thread::sleep(Duration::from_nanos(wait_ns.unsigned_abs()));
+        } else {
+            let timeout = Timespec {
+                tv_sec: wait_ns / NS_PER_S,
+                tv_nsec: wait_ns % NS_PER_S,
+            };
+            let mut door = [PollFd::new(&self.door, PollFlags::IN)];
+            // Interrupted or not: what is there is looked at.
+            let _ = poll(&mut door, Some(&timeout));
+        }
+        self.hear();
+    }
+
+    /// Wakes those who have knocked.
+    fn hear(&mut self) {
+        let mut knock = [0; INCARNATION_BYTES + 1];
+        for _ in 0..KNOCKS_MAX {
+            let Ok(length) = self.door.recv(&mut knock) else {
+                return;
+            };
+            let incarnation = &knock[..length.min(INCARNATION_BYTES)];
+            let is_it = |p: &&mut Process| p.file().incarnation().0 == incarnation;
+            match self.processes.iter_mut().find(is_it) {
+                Some(process) => process.is_awake = true,
+                // Not known yet: it is looked for at once.
+                None => self.next_scan_ns = i64::MIN,
+            }
+        }
+    }
+
+    fn write_documents(&mut self) {
+        for reader in std::mem::take(&mut self.changed) {
+            let rows: Vec<Json> = self.processes.iter().flat_map(|p| p.rows(reader)).collect();
+            if let Some(scope) = self.scopes.of(reader) {
+                Scope::publish(scope, PUBLICATIONS_DOCUMENT, &Json::Array(rows));
+            }
+        }
+    }
+}

@@ -1,0 +1,586 @@
+//! One process that publishes: its file, what it declared, and where its values go.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::sync::Arc;
+
+use barograph_archive::Position;
+use barograph_model::{Descriptor, Kind, NS_PER_S, Quality, Sample, StreamKey, Value, ValueType};
+use barograph_stream::StreamError;
+use barograph_stream::ingest::{Declaration, IngestFile, Payload, Readers, Record};
+use serde_json::{Value as Json, json};
+use tracing::debug;
+
+use super::access::Reader;
+use super::identity::{Identity, Instances, PROCESS};
+use super::scope::Scopes;
+use super::timing::Timing;
+
+/// Records of one process that one round takes, so that none keeps the others waiting.
+const RECORDS_MAX: u64 = 1 << 16;
+/// A time of a put further in the past than this before its process began, or in the future at all, is
+/// none.
+const BEFORE_NS_MAX: i64 = NS_PER_S;
+/// Batches that wait for the disk before the next is given to it.
+const WAITING_MAX: usize = 64;
+
+/// A publication.
+struct Publication {
+    identity: Option<Identity>,
+    reader: Reader,
+    frames: Option<StreamKey>,
+    newest_frame: Option<u64>,
+    values: u32,
+}
+
+/// A value.
+struct Target {
+    publication: usize,
+    value_type: ValueType,
+    key: Option<StreamKey>,
+}
+
+/// What was given to the archive and is not safe yet.
+struct Waiting {
+    until: Vec<(Reader, Position)>,
+    tails: Vec<u64>,
+    newest_ns: i64,
+}
+
+/// What became of a process's records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Values taken in.
+    pub values: u64,
+    /// Frames taken in.
+    pub frames: u64,
+    /// Records written over before they were read.
+    pub missed: u64,
+    /// Values that the process gave up itself.
+    pub dropped: u64,
+    /// Records that make no sense, or are of a value that was refused or of another type.
+    pub damaged: u64,
+    /// Declarations that were refused.
+    pub refused: u64,
+}
+
+impl Counts {
+    /// All that was put and is not there.
+    pub fn lost(&self) -> u64 {
+        self.missed + self.dropped + self.damaged
+    }
+}
+
+/// The streams that the agent keeps about a process.
+struct About {
+    identity: Identity,
+    received: Option<StreamKey>,
+    stored: Option<StreamKey>,
+    lost: Option<StreamKey>,
+    lost_told: Option<u64>,
+}
+
+/// A process that publishes, living or not.
+pub struct Process {
+    file: IngestFile,
+    user: String,
+    owner: Reader,
+    application: String,
+    labels: Vec<(String, String)>,
+    publications: Vec<Publication>,
+    targets: Vec<Target>,
+    about: Option<About>,
+    waiting: VecDeque<Waiting>,
+    /// Values that were declared; those beyond the bound too.
+    values_max: usize,
+    last_refusal: String,
+    newest_ns: i64,
+    pub counts: Counts,
+    /// Whether it is looked at each round; else it knocks.
+    pub is_awake: bool,
+    /// When it last had news, on the monotonic clock.
+    pub news_ns: i64,
+}
+
+/// What a round has to do with.
+pub struct Round<'r, 'c> {
+    pub scopes: &'r mut Scopes<'c>,
+    pub instances: &'r mut Instances,
+    pub timing: &'r Timing,
+    pub now_ns: i64,
+    pub monotonic_ns: i64,
+}
+
+impl Process {
+    pub fn new(file: IngestFile, values_max: usize, monotonic_ns: i64) -> Self {
+        let (uid, _) = file.owner();
+        Self {
+            user: user_name(uid),
+            owner: Reader::User(uid),
+            file,
+            application: String::new(),
+            labels: Vec::new(),
+            publications: Vec::new(),
+            targets: Vec::new(),
+            about: None,
+            waiting: VecDeque::new(),
+            values_max,
+            last_refusal: String::new(),
+            newest_ns: 0,
+            counts: Counts::default(),
+            is_awake: true,
+            news_ns: monotonic_ns,
+        }
+    }
+
+    pub fn file(&self) -> &IngestFile {
+        &self.file
+    }
+
+    /// Whose it is.
+    pub fn uid(&self) -> u32 {
+        self.file.owner().0
+    }
+
+    /// Takes in what is new, at most about so many records: whether there was anything.
+    pub fn attend(
+        &mut self,
+        round: &mut Round<'_, '_>,
+        records_max: u64,
+    ) -> Result<bool, StreamError> {
+        self.settle(round);
+        self.file.look()?;
+        let mut declared = Vec::new();
+        let read = self
+            .file
+            .declarations(&mut |declaration| declared.push(declaration));
+        for declaration in declared {
+            self.declare(declaration, round);
+        }
+        read?;
+        if self.waiting.len() >= WAITING_MAX {
+            // The disk is behind: its ring is the queue.
+            return Ok(false);
+        }
+        let before = self.counts;
+        self.drain(round, records_max.min(RECORDS_MAX))?;
+        self.counts.dropped = self.file.dropped();
+        self.tell_loss(round);
+        let has_news = self.counts != before;
+        if has_news {
+            self.news_ns = round.monotonic_ns;
+        }
+        Ok(has_news)
+    }
+
+    fn drain(&mut self, round: &mut Round<'_, '_>, records_max: u64) -> Result<(), StreamError> {
+        let Self {
+            file,
+            publications,
+            targets,
+            counts,
+            newest_ns,
+            ..
+        } = self;
+        let source = file.time_source();
+        let oldest = file.created_ns().saturating_sub(BEFORE_NS_MAX);
+        let Round {
+            scopes,
+            timing,
+            now_ns,
+            ..
+        } = round;
+        let mut touched: Vec<Reader> = Vec::new();
+        let mut reader_of = None;
+        let drained = file.drain(records_max, &mut |record: Record<'_>| {
+            let ts = timing
+                .ns_of(source, record.time)
+                .clamp(oldest.min(*now_ns), *now_ns);
+            let found = match place(&record, publications, targets) {
+                Some(found) => found,
+                None => {
+                    counts.damaged += 1;
+                    return;
+                }
+            };
+            let (publication, key, value) = found;
+            let reader = publications[publication].reader;
+            if reader_of != Some(reader) && !touched.contains(&reader) {
+                touched.push(reader);
+            }
+            reader_of = Some(reader);
+            let Some(scope) = scopes.of(reader) else {
+                counts.damaged += 1;
+                return;
+            };
+            match record.payload {
+                Payload::Frame(number) => {
+                    counts.frames += 1;
+                    publications[publication].newest_frame = Some(number);
+                }
+                _ => counts.values += 1,
+            }
+            *newest_ns = (*newest_ns).max(ts);
+            let sample = Sample {
+                ts,
+                value,
+                quality: Quality::Measured,
+                error: 0.0,
+            };
+            scope.append(key, &sample);
+        })?;
+        counts.missed += drained.missed;
+        counts.damaged += drained.damaged;
+        if drained == Default::default() {
+            return Ok(());
+        }
+        self.tell_received(round);
+        let mut until = Vec::new();
+        for (reader, scope) in round.scopes.iter_mut() {
+            if let Some(position) = scope.finish() {
+                until.push((reader, position));
+            }
+        }
+        self.waiting.push_back(Waiting {
+            until,
+            tails: self.file.positions().collect(),
+            newest_ns: self.newest_ns,
+        });
+        self.settle(round);
+        Ok(())
+    }
+
+    /// Moves the tails of what has become safe.
+    fn settle(&mut self, round: &mut Round<'_, '_>) {
+        let mut settled = None;
+        while let Some(waiting) = self.waiting.front() {
+            let mut until = waiting.until.iter();
+            if !until.all(|(reader, at)| round.scopes.of(*reader).is_none_or(|s| s.is_safe(*at))) {
+                break;
+            }
+            settled = self.waiting.pop_front();
+        }
+        let Some(settled) = settled else {
+            return;
+        };
+        for (ring, tail) in (0..).zip(&settled.tails) {
+            if let Err(error) = self.file.set_tail(ring, *tail) {
+                debug!(%error, "a process is not told how far it was read");
+            }
+        }
+        let stored = |about: &About| about.stored;
+        self.tell(round, stored, Value::Int(settled.newest_ns));
+    }
+
+    fn declare(&mut self, declaration: Declaration, round: &mut Round<'_, '_>) {
+        match declaration {
+            Declaration::Process {
+                application,
+                labels,
+            } => {
+                (self.application, self.labels) = (application, labels);
+            }
+            Declaration::Publication {
+                name,
+                readers,
+                labels,
+            } => self.declare_publication(&name, readers, &labels, round),
+            Declaration::Value {
+                publication,
+                name,
+                value_type,
+                kind,
+                unit,
+                help,
+            } => {
+                let publication = publication as usize;
+                let key = self.declare_value(publication, round, |identity| {
+                    let named = if name == super::identity::FRAME {
+                        Err("frame is the name of the frames themselves".to_owned())
+                    } else {
+                        identity
+                            .stream(&name, value_type, kind, &unit, &help)
+                            .map_err(|e| e.to_string())
+                    };
+                    named
+                });
+                self.targets.push(Target {
+                    publication,
+                    value_type,
+                    key,
+                });
+            }
+        }
+    }
+
+    fn declare_publication(
+        &mut self,
+        name: &str,
+        readers: Readers,
+        labels: &[(String, String)],
+        round: &mut Round<'_, '_>,
+    ) {
+        let reader = match readers {
+            Readers::Owner => self.owner,
+            Readers::All => Reader::All,
+            Readers::Group => {
+                group_of(self.file.pid(), self.uid()).map_or(self.owner, Reader::Group)
+            }
+        };
+        let full = self.publications.len() >= self.values_max;
+        let taken = if full || name == PROCESS {
+            Err("there are too many, or the name is the agent's own".to_owned())
+        } else {
+            let labels = [&self.labels[..], labels];
+            let taken = round
+                .instances
+                .take(name, &self.user, &self.application, &labels);
+            taken.map_err(|e| e.to_string())
+        };
+        let identity = match taken {
+            Ok(identity) => Some(identity),
+            Err(reason) => {
+                self.refuse(format!("publication {name:?}: {reason}"));
+                None
+            }
+        };
+        if full {
+            // Those of them that are not kept are refused by their values, too.
+            return;
+        }
+        self.publications.push(Publication {
+            identity,
+            reader,
+            frames: None,
+            newest_frame: None,
+            values: 0,
+        });
+        let at = self.publications.len() - 1;
+        let frames = |identity: &Identity| identity.frames().map_err(|e| e.to_string());
+        self.publications[at].frames = self.declare_value(at, round, frames);
+        self.publications[at].values = 0;
+    }
+
+    fn declare_value(
+        &mut self,
+        publication: usize,
+        round: &mut Round<'_, '_>,
+        descriptor: impl FnOnce(&Identity) -> Result<Descriptor, String>,
+    ) -> Option<StreamKey> {
+        let is_full = self.targets.len() >= self.values_max;
+        let found = self.publications.get_mut(publication);
+        let Some(found) = found.filter(|_| !is_full) else {
+            self.refuse("a value of no publication, or one too many".into());
+            return None;
+        };
+        // The publication was refused, and that was said.
+        let identity = found.identity.as_ref()?;
+        let descriptor = match descriptor(identity) {
+            Ok(descriptor) => descriptor,
+            Err(reason) => {
+                self.refuse(reason);
+                return None;
+            }
+        };
+        let scope = round.scopes.of(found.reader);
+        let key = scope.and_then(|scope| scope.declare(&descriptor));
+        found.values += 1;
+        if key.is_none() {
+            self.refuse(format!(
+                "{descriptor}: there is no room, or it is declared twice"
+            ));
+        }
+        key
+    }
+
+    fn refuse(&mut self, reason: String) {
+        self.counts.refused += 1;
+        debug!(pid = self.file.pid(), reason, "a declaration is refused");
+        self.last_refusal = reason;
+    }
+
+    fn tell_received(&mut self, round: &mut Round<'_, '_>) {
+        let newest_ns = self.newest_ns;
+        self.tell(round, |about| about.received, Value::Int(newest_ns));
+    }
+
+    fn tell_loss(&mut self, round: &mut Round<'_, '_>) {
+        let lost = self.counts.lost();
+        if self.about.as_ref().and_then(|about| about.lost_told) == Some(lost) {
+            return;
+        }
+        let value = Value::Int(i64::try_from(lost).unwrap_or(i64::MAX));
+        self.tell(round, |about| about.lost, value);
+        if let Some(about) = &mut self.about {
+            about.lost_told = Some(lost);
+        }
+    }
+
+    /// Appends to a stream about the process itself; those are declared with the first publication.
+    fn tell(
+        &mut self,
+        round: &mut Round<'_, '_>,
+        which: impl FnOnce(&About) -> Option<StreamKey>,
+        value: Value,
+    ) {
+        if self.about.is_none() && !self.publications.is_empty() {
+            self.about = self.introduce(round);
+        }
+        let key = self.about.as_ref().and_then(which);
+        if let (Some(key), Some(scope)) = (key, round.scopes.of(self.owner)) {
+            scope.append(
+                key,
+                &Sample {
+                    ts: round.now_ns,
+                    value,
+                    quality: Quality::Measured,
+                    error: 0.0,
+                },
+            );
+        }
+    }
+
+    fn introduce(&self, round: &mut Round<'_, '_>) -> Option<About> {
+        let labels = [&self.labels[..]];
+        let taken = round
+            .instances
+            .take(PROCESS, &self.user, &self.application, &labels);
+        let identity = taken.ok()?;
+        let scope = round.scopes.of(self.owner)?;
+        let mut declare = |name, kind, unit, help| {
+            let stream = identity.stream(name, ValueType::Int, kind, unit, help);
+            scope.declare(&stream.ok()?)
+        };
+        let received = "Time of the newest put that the agent had at this time.";
+        let stored = "Time of the newest put that was safe at this time.";
+        let lost = "Values that were put and are not there.";
+        Some(About {
+            received: declare("received.ns", Kind::Gauge, "ns", received),
+            stored: declare("stored.ns", Kind::Gauge, "ns", stored),
+            lost: declare("lost.count", Kind::Counter, "count", lost),
+            lost_told: None,
+            identity,
+        })
+    }
+
+    /// Whether nothing will come any more, and all that came is safe.
+    pub fn is_over(&self) -> bool {
+        let is_done = self.file.is_drained() && self.waiting.is_empty();
+        is_done && (self.file.is_closed() || self.file.is_orphan())
+    }
+
+    /// Ends its streams, and removes its file.
+    pub fn end(self, round: &mut Round<'_, '_>) {
+        let values = self
+            .targets
+            .iter()
+            .filter_map(|t| Some((self.publications.get(t.publication)?.reader, t.key?)));
+        let frames = self
+            .publications
+            .iter()
+            .filter_map(|p| Some((p.reader, p.frames?)));
+        let about = self.about.iter();
+        let about = about.flat_map(|about| [about.received, about.stored, about.lost]);
+        let about = about.flatten().map(|key| (self.owner, key));
+        for (reader, key) in values.chain(frames).chain(about) {
+            if let Some(scope) = round.scopes.of(reader) {
+                scope.retire(key);
+            }
+        }
+        let publications = self.publications.iter();
+        let identities = publications.filter_map(|p| p.identity.as_ref());
+        for identity in identities.chain(self.about.iter().map(|about| &about.identity)) {
+            round.instances.give_back(identity);
+        }
+        if let Err(error) = self.file.remove() {
+            debug!(%error, "the file of a process that has ended");
+        }
+    }
+
+    /// What it publishes for these readers, a row per publication.
+    pub fn rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+        let of_reader = self.publications.iter().filter(move |p| p.reader == reader);
+        of_reader.filter_map(|publication| {
+            let identity = publication.identity.as_ref()?;
+            Some(json!({
+                "name": identity.name(),
+                "labels": identity.labels().iter().collect::<std::collections::BTreeMap<_, _>>(),
+                "application": self.application,
+                "user": self.user,
+                "pid": self.file.pid(),
+                "incarnation": self.file.incarnation().to_string(),
+                "started_ts": self.file.created_ns(),
+                "values": publication.values,
+                "frame": publication.newest_frame,
+                "taken": self.counts.values,
+                "lost": self.counts.lost(),
+                "missed": self.counts.missed,
+                "dropped": self.counts.dropped,
+                "damaged": self.counts.damaged,
+                "refused": self.counts.refused,
+                "refusal": self.last_refusal,
+                "newest_ts": self.newest_ns,
+            }))
+        })
+    }
+
+    /// Whose values it has.
+    pub fn readers(&self) -> impl Iterator<Item = Reader> {
+        self.publications
+            .iter()
+            .map(|publication| publication.reader)
+    }
+
+    /// Tells it to knock, or that it need not.
+    pub fn set_asleep(&self, asleep: bool) -> Result<(), StreamError> {
+        self.file.set_asleep(asleep)
+    }
+
+    /// Whether something waits for the disk.
+    pub fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}
+
+/// Where a record goes, and as what; `None` when it makes no sense.
+fn place(
+    record: &Record<'_>,
+    publications: &[Publication],
+    targets: &[Target],
+) -> Option<(usize, StreamKey, Value)> {
+    if let Payload::Frame(number) = record.payload {
+        let at = record.series as usize;
+        let key = publications.get(at)?.frames?;
+        return Some((at, key, Value::Int(number as i64)));
+    }
+    let target = targets.get(record.series as usize)?;
+    let value = match (record.payload, target.value_type) {
+        (Payload::Int(v), ValueType::Int) => Value::Int(v),
+        (Payload::Float(v), ValueType::Float) => Value::Float(v),
+        (Payload::Bool(v), ValueType::Bool) => Value::Bool(v),
+        (Payload::Text(v), ValueType::Text) => Value::Text(Arc::from(String::from_utf8_lossy(v))),
+        _ => return None,
+    };
+    Some((target.publication, target.key?, value))
+}
+
+/// The user's name, or number where it has none.
+fn user_name(uid: u32) -> String {
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    name.unwrap_or_else(|| uid.to_string())
+}
+
+/// The group of a process, if it is really of that user.
+fn group_of(pid: u32, uid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line?.split_ascii_whitespace().next()?.parse::<u32>().ok()
+    };
+    (field("Uid:")? == uid).then(|| field("Gid:")).flatten()
+}

@@ -1,0 +1,267 @@
+//! Scopes: a segment and an archive for each set of readers, laid out as a run directory.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barograph_archive::Journal;
+use barograph_archive::Position;
+use barograph_model::{Clock, Descriptor, Sample, Sink as _, StreamKey};
+use barograph_stream::{AgentLock, RunDir, SCOPES_MAX, Segment, SegmentConfig};
+use serde_json::{Value as Json, json};
+use tracing::{info, warn};
+
+use super::access::{Reader, make_dir};
+use crate::history::History;
+use crate::streams::Streams;
+use crate::{AGENT_DOCUMENT, AgentError, ArchiveConfig, Config};
+
+/// Beside the segment: what is published.
+pub const PUBLICATIONS_DOCUMENT: &str = "publications.json";
+/// Samples that a ring of a scope holds.
+const DEPTH: u32 = 1_024;
+/// Memory for the rings of a scope.
+const RING_BYTES_MAX: usize = 1 << 30;
+
+/// Where scopes are made, and of what.
+#[derive(Clone, Debug)]
+pub struct Places {
+    pub run_dir: RunDir,
+    node: String,
+    state_dir: PathBuf,
+    archive: ArchiveConfig,
+    streams_max: u32,
+}
+
+impl Places {
+    pub fn new(config: &Config, run_dir: RunDir) -> Self {
+        Self {
+            run_dir,
+            node: config.node.clone(),
+            state_dir: std::path::absolute(&config.state_dir)
+                .unwrap_or_else(|_| config.state_dir.clone())
+                .join("applications"),
+            // What applications say cannot be asked again: all of it is synced.
+            archive: ArchiveConfig {
+                durable: vec!["*".into()],
+                ..config.archive.clone()
+            },
+            streams_max: config.applications.streams_max,
+        }
+    }
+}
+
+/// A segment and its archive, for one set of readers.
+pub struct Scope<'c> {
+    streams: Streams<'c>,
+    history: Arc<History>,
+    journal: Option<Journal>,
+    run_dir: RunDir,
+    _lock: AgentLock,
+}
+
+impl<'c> Scope<'c> {
+    fn open(
+        places: &Places,
+        reader: Reader,
+        clock: &'c Arc<dyn Clock>,
+    ) -> Result<Self, AgentError> {
+        let name = reader.scope();
+        let above = places.run_dir.path().join("applications");
+        let io = |path: &std::path::Path| {
+            let path = path.to_owned();
+            move |source| AgentError::Directory { path, source }
+        };
+        // Names of scopes are no secret, what is in them is.
+        for dir in [&above, &places.state_dir] {
+            let made = DirBuilder::new().recursive(true).mode(0o755).create(dir);
+            made.map_err(io(dir))?;
+        }
+        let run_dir = places.run_dir.scope(&name);
+        let state_dir = places.state_dir.join(&name);
+        let mut is_readable = true;
+        for dir in [run_dir.path(), &state_dir] {
+            is_readable &= make_dir(dir, reader).map_err(io(dir))?;
+        }
+        if !is_readable {
+            warn!(
+                scope = name,
+                "only the agent can read this scope: the file system has no access-control lists"
+            );
+        }
+        let lock = run_dir.occupy()?;
+        let config = ArchiveConfig {
+            dir: state_dir.join("archive"),
+            ..places.archive.clone()
+        };
+        let history = Arc::new(History::start(&config, &places.node, clock));
+        let segment = SegmentConfig {
+            streams_max: places.streams_max,
+            depth_default: DEPTH,
+            ring_bytes_max: RING_BYTES_MAX,
+            ..SegmentConfig::new(&places.node)
+        };
+        let segment = Segment::create(&run_dir.segment(), segment, clock.now_ns())?;
+        let journal = history.journal();
+        // Every update is kept: nothing is appended because it holds.
+        let streams = Streams::new(segment, &**clock, journal.clone(), i64::MAX);
+        let scope = Self {
+            streams,
+            history,
+            journal,
+            run_dir,
+            _lock: lock,
+        };
+        scope.publish(
+            AGENT_DOCUMENT,
+            &json!({
+                "node": places.node,
+                "version": env!("CARGO_PKG_VERSION"),
+                "pid": std::process::id(),
+                "scope": name,
+                "started_ts": clock.now_ns(),
+                "http": null,
+                "archive": scope.history.readable_dir(),
+            }),
+        );
+        info!(scope = name, "a scope of applications is open");
+        Ok(scope)
+    }
+
+    pub fn declare(&mut self, descriptor: &Descriptor) -> Option<StreamKey> {
+        self.streams.declare(descriptor, None)
+    }
+
+    pub fn retire(&mut self, key: StreamKey) {
+        self.streams.retire(key);
+    }
+
+    /// Appends, also what has not changed.
+    pub fn append(&mut self, key: StreamKey, sample: &Sample) {
+        self.streams.append(key, sample);
+    }
+
+    /// Hands the archive what was appended, and wakes readers. Where it can be waited for.
+    pub fn finish(&mut self) -> Option<Position> {
+        self.streams.finish()
+    }
+
+    /// Whether everything up to a position is as safe as it gets: on disk, or, where there is no archive,
+    /// in the rings.
+    pub fn is_safe(&self, position: Position) -> bool {
+        match &self.journal {
+            Some(journal) => journal.wait_durable(position, Duration::ZERO),
+            None => true,
+        }
+    }
+
+    pub fn beat(&self, now_ns: i64) {
+        self.streams.segment().heartbeat(now_ns);
+    }
+
+    pub fn publish(&self, name: &str, document: &Json) {
+        let bytes = document.to_string();
+        if let Err(error) = self.run_dir.publish(name, bytes.as_bytes(), 0o644) {
+            warn!(%error, "a document is not up to date");
+        }
+    }
+}
+
+impl Drop for Scope<'_> {
+    fn drop(&mut self) {
+        self.streams.finish();
+        self.streams.segment().close();
+        self.history.close();
+    }
+}
+
+/// The scopes that are open.
+pub struct Scopes<'c> {
+    places: Places,
+    clock: &'c Arc<dyn Clock>,
+    open: BTreeMap<Reader, Scope<'c>>,
+    /// Refused once, and for good: whoever cannot be kept is told so in the log.
+    refused: Vec<Reader>,
+}
+
+impl<'c> Scopes<'c> {
+    pub fn new(places: Places, clock: &'c Arc<dyn Clock>) -> Self {
+        Self {
+            places,
+            clock,
+            open: BTreeMap::new(),
+            refused: Vec::new(),
+        }
+    }
+
+    /// The scope of a reader, opened when it is needed first.
+    pub fn of(&mut self, reader: Reader) -> Option<&mut Scope<'c>> {
+        if !self.open.contains_key(&reader) && !self.refused.contains(&reader) {
+            if self.open.len() >= SCOPES_MAX {
+                warn!(
+                    scope = reader.scope(),
+                    "more than {SCOPES_MAX} scopes: refused"
+                );
+                return None;
+            }
+            match Scope::open(&self.places, reader, self.clock) {
+                Ok(scope) => {
+                    self.open.insert(reader, scope);
+                }
+                Err(error) => {
+                    warn!(scope = reader.scope(), %error, "a scope cannot be opened");
+                    self.refused.push(reader);
+                }
+            }
+        }
+        self.open.get_mut(&reader)
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Reader, &mut Scope<'c>)> {
+        self.open.iter_mut().map(|(reader, scope)| (*reader, scope))
+    }
+
+    /// Opens the scopes that there were before, so that their past can be asked for.
+    pub fn reopen(&mut self) {
+        let Ok(names) = fs::read_dir(&self.places.state_dir) else {
+            return;
+        };
+        for name in names.filter_map(|entry| entry.ok()?.file_name().into_string().ok()) {
+            if let Some(reader) = parse(&name) {
+                self.of(reader);
+            }
+        }
+    }
+}
+
+fn parse(name: &str) -> Option<Reader> {
+    if name == "all" {
+        return Some(Reader::All);
+    }
+    let (kind, id) = name.split_at_checked(1)?;
+    let id: u32 = id.parse().ok()?;
+    let reader = match kind {
+        "u" => Reader::User(id),
+        "g" => Reader::Group(id),
+        _ => return None,
+    };
+    (reader.scope() == name).then_some(reader)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_scopes() {
+        for reader in [Reader::All, Reader::User(0), Reader::Group(4_711)] {
+            assert_eq!(parse(&reader.scope()), Some(reader));
+        }
+        for name in ["", "u", "u-1", "u01", "x1", "u1.new", "all2", "é"] {
+            assert_eq!(parse(name), None, "{name}");
+        }
+    }
+}
