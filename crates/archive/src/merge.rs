@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::compose::{self, Failure, HOUR_NS, Made};
+use crate::compose::{self, Failure, HOUR_NS, Made, Place};
 use crate::manifest::PartKey;
 use crate::parquet::ParquetPart;
 use crate::seal::Sealer;
@@ -83,7 +83,8 @@ impl Sealer {
                 Err(error) => return self.leave_out(*set, error),
             }
         }
-        match compose::compose(&self.context, &sources, range) {
+        let place = Place::At(first.key.hour);
+        match compose::compose(&self.context, &sources, range, place) {
             Ok(composed) => self.replace(run, composed.made),
             Err(Failure {
                 error,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use barograph_model::{Clock, NS_PER_S};
 
-use crate::compose::{self, Composed, Failure, Made, Source};
+use crate::compose::{self, Composed, Failure, Made, Place, Source};
 use crate::log::LogPart;
 use crate::manifest::{Manifest, PartKey};
 use crate::{ArchiveConfig, ArchiveError, Layout, Losses, Storage, Target, sweep};
@@ -268,7 +268,7 @@ impl Sealer {
         next: &mut Manifest,
     ) -> Result<Composed, ArchiveError> {
         loop {
-            let composed = compose::compose(&self.context, sources, range);
+            let composed = compose::compose(&self.context, sources, range, Place::Hours);
             match composed {
                 Ok(composed) => return Ok(composed),
                 Err(Failure {

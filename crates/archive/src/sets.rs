@@ -19,7 +19,8 @@ const LOOKS_MAX: usize = 16;
 /// The sets of one hour, in order: what one sealing made of it, or a merge.
 #[derive(Clone, Debug)]
 pub(crate) struct Sets {
-    hour: i64,
+    /// Hours since the epoch.
+    pub(crate) hour: i64,
     sets: Vec<BTreeMap<Tier, (PartKey, Part)>>,
 }
 
