@@ -26,8 +26,12 @@ pub enum ExportTo<'a> {
     JsonLines(&'a mut dyn Write),
 }
 
-/// Copies the samples of the wanted series within the span; how many. As text they come file by file, and
-/// in each by series. `progress` is told the samples so far.
+/// Copies the samples of the wanted series within the span, as they are at one moment, each once, whatever
+/// the writer of the archive does meanwhile; how many. As text they come file by file, and in each by
+/// series. `progress` is told the samples so far.
+///
+/// All raw files of the span are held open: the limit of this process for open files is raised for it as far
+/// as it may be. Where that is not enough, nothing is written, and the error says what to do.
 pub fn export(
     root: &Path,
     wanted: &dyn Fn(&Series) -> bool,
@@ -35,7 +39,7 @@ pub fn export(
     to: ExportTo<'_>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<u64, ArchiveError> {
-    let view = Archive::open(root).view()?;
+    let view = Archive::open(root).view_held(span)?;
     match to {
         ExportTo::Parquet(dir) => export_parquet(&view, wanted, span, dir, progress),
         ExportTo::Csv(out) => {

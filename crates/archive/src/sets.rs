@@ -75,6 +75,12 @@ impl Sets {
         raw.into_iter().any(|(_, part)| part.span.meets(&span))
     }
 
+    /// The raw files.
+    pub(crate) fn raw(&self) -> impl Iterator<Item = PartKey> {
+        let raw = self.sets.iter().filter_map(|set| set.get(&Tier::Raw));
+        raw.map(|(key, _)| *key)
+    }
+
     /// Whether anything is within the span.
     pub(crate) fn meets(&self, span: Span) -> bool {
         let parts = self.sets.iter().flat_map(|set| set.values());

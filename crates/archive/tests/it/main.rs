@@ -5,6 +5,7 @@
 mod crash;
 #[path = "../exercise.rs"]
 mod exercise;
+mod export;
 mod failing;
 mod journal;
 mod log;
