@@ -241,7 +241,7 @@ impl Node {
 }
 
 /// Lets this process have so many more files open, as far as it may without asking anybody.
-fn make_room(files: u64) {
+pub(crate) fn make_room(files: u64) {
     let limit = getrlimit(Resource::Nofile);
     let wanted = files.saturating_add(OTHER_FILES);
     let wanted = limit.maximum.map_or(wanted, |most| wanted.min(most));

@@ -14,4 +14,5 @@ mod parquet;
 mod retain;
 mod seal;
 mod support;
+mod verify;
 mod view;
