@@ -14,5 +14,6 @@ mod parquet;
 mod retain;
 mod seal;
 mod support;
+mod target;
 mod verify;
 mod view;
