@@ -18,7 +18,6 @@ mod listen;
 mod params;
 mod prometheus;
 mod rights;
-mod ring_past;
 mod server;
 mod site;
 mod stall;
@@ -32,6 +31,5 @@ pub use export::{
     ExportConfig, ExportCounts, ExportHeaders, ExportStatus, Exporter, Exports, Receiver,
 };
 pub use prometheus::promql;
-pub use ring_past::RingPast;
 pub use server::Server;
 pub use site::Site;
