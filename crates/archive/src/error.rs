@@ -62,6 +62,14 @@ pub enum ArchiveError {
         /// Why, and what to do.
         reason: String,
     },
+    /// A copy whose rows are in another one by now could not be removed from the object store.
+    #[error("{} was merged, and its copy stays in the target for now: {reason}", path.display())]
+    StaleCopy {
+        /// The file, relative to the archive's directory.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// A target for copies that cannot be used.
     #[error("the target {url} is refused: {reason}")]
     Target {

@@ -20,6 +20,8 @@ use crate::{ArchiveError, Archived, Layout, Storage, Tier};
 const FORMAT: u32 = 1;
 /// Largest manifest that is read: some millions of series and files.
 const BYTES_MAX: u64 = 512 << 20;
+/// Most copies that wait to be removed: beyond it the first are forgotten, and stay.
+const STALE_COPIES_MAX: usize = 4_096;
 /// What comes before the checksum of all that follows the comma after it.
 const HEAD: &str = "{\"checksum\":\"";
 /// Head, eight digits, quote and comma.
@@ -54,6 +56,9 @@ pub(crate) struct Manifest {
     pub(crate) series: BTreeMap<SeriesId, Known>,
     /// What was lost up to there.
     pub(crate) losses: Losses,
+    /// Copies at the object store of files that count no more, since their rows are in a merged one: they are
+    /// to be removed there.
+    pub(crate) stale_copies: BTreeSet<PartKey>,
 }
 
 /// Which file it is: no two of a tier and hour hold the same log segment. The order is that in
@@ -103,6 +108,13 @@ impl PartKey {
     /// The file.
     pub(crate) fn path(&self, layout: &Layout) -> std::path::PathBuf {
         layout.root().join(self.relative(layout))
+    }
+
+    /// Whether what is in the other file is in this one.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        (self.tier, self.hour) == (other.tier, other.hour)
+            && self.first <= other.first
+            && other.last <= self.last
     }
 
     /// The same set's file of another tier.
@@ -175,6 +187,25 @@ impl Manifest {
         }
     }
 
+    /// Notes copies that are to be removed.
+    pub(crate) fn add_stale_copies(&mut self, keys: impl IntoIterator<Item = PartKey>) {
+        self.stale_copies.extend(keys);
+        while self.stale_copies.len() > STALE_COPIES_MAX {
+            if let Some(key) = self.stale_copies.pop_first() {
+                tracing::error!(
+                    ?key,
+                    "too many copies wait to be removed from the target: this one stays there"
+                );
+            }
+        }
+    }
+
+    /// Of a file that goes and has no copy: those of what was merged into it are all that is left of it at the
+    /// object store, and stay.
+    pub(crate) fn keep_copies_of(&mut self, key: &PartKey) {
+        self.stale_copies.retain(|stale| !key.covers(stale));
+    }
+
     /// Bytes of its files.
     pub(crate) fn bytes(&self) -> u64 {
         self.parts
@@ -190,6 +221,7 @@ impl Manifest {
             losses: self.losses.clone(),
             parts: self.parts.iter().map(WirePart::from).collect(),
             series: self.series.values().map(WireSeries::from).collect(),
+            stale_copies: self.stale_copies.iter().map(WireKey::from).collect(),
         };
         let body = serde_json::to_string(&wire).expect("plain structs are JSON");
         // The body's own brace gives way to the head.
@@ -249,6 +281,11 @@ impl Manifest {
                 return Err(format!("{:?} and {:?} overlap", pair[0], pair[1]));
             }
         }
+        let stale = wire.stale_copies.iter().map(WireKey::check);
+        manifest.add_stale_copies(stale.collect::<Result<Vec<_>, _>>()?);
+        manifest
+            .stale_copies
+            .retain(|key| !manifest.parts.contains_key(key));
         for series in wire.series {
             let known = series.check()?;
             let id = known.descriptor.series_id();
@@ -312,6 +349,40 @@ struct Wire {
     losses: Losses,
     parts: Vec<WirePart>,
     series: Vec<WireSeries>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    stale_copies: Vec<WireKey>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireKey {
+    tier: String,
+    hour: i64,
+    first: u64,
+    last: u64,
+}
+
+impl From<&PartKey> for WireKey {
+    fn from(key: &PartKey) -> Self {
+        Self {
+            tier: key.tier.as_str().into(),
+            hour: key.hour,
+            first: key.first,
+            last: key.last,
+        }
+    }
+}
+
+impl WireKey {
+    fn check(&self) -> Result<PartKey, String> {
+        let tier = Tier::from_name(&self.tier)
+            .ok_or_else(|| format!("the tier {:?} is not known", self.tier))?;
+        Ok(PartKey {
+            first: self.first,
+            hour: self.hour,
+            last: self.last,
+            tier,
+        })
+    }
 }
 
 #[derive(Serialize, Deserialize)]

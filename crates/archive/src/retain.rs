@@ -118,6 +118,9 @@ impl Sealer {
         next.losses.shed_samples += victims.shed;
         for (key, _) in &victims.parts {
             next.parts.remove(key);
+            if !self.is_copied(key) {
+                next.keep_copies_of(key);
+            }
         }
         for file in &victims.logs {
             next.sealed_through = file.sequence;

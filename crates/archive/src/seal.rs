@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use barograph_model::{Clock, NS_PER_S};
 
-use crate::compose::{self, Composed, Failure, Made, Source};
+use crate::compose::{self, Composed, Failure, Made, Place, Source};
 use crate::log::LogPart;
 use crate::manifest::{Manifest, PartKey};
 use crate::{ArchiveConfig, ArchiveError, Layout, Losses, Storage, Target, sweep};
@@ -54,6 +54,8 @@ pub(crate) struct SealStatus {
     /// What the manifest said at the start, and what the sealer itself lost since: not what it took
     /// over from log segments, which the writer has counted.
     pub(crate) losses: Losses,
+    /// Copies that wait to be removed from the object store.
+    pub(crate) stale_copies: u64,
     /// Why nothing is sealed just now; empty when all is well.
     pub(crate) trouble: String,
 }
@@ -109,6 +111,10 @@ pub(crate) struct Sealer {
     target: Option<Box<dyn Target>>,
     /// Copies that the manifest does not know yet.
     copied: BTreeSet<PartKey>,
+    /// Copies that are removed, which the manifest does not know yet.
+    removed: BTreeSet<PartKey>,
+    /// The copy whose removal was tried last.
+    tried: Option<PartKey>,
     /// The last log segment that may be sealed.
     pub(crate) due: u64,
     /// Whether the manifest on disk may be another than ours, after a failed commit.
@@ -117,6 +123,7 @@ pub(crate) struct Sealer {
     sweep_due: bool,
     work: Backoff,
     copying: Backoff,
+    removing: Backoff,
 }
 
 impl Sealer {
@@ -136,11 +143,14 @@ impl Sealer {
             shared,
             target,
             copied: BTreeSet::new(),
+            removed: BTreeSet::new(),
+            tried: None,
             due,
             unsure: false,
             sweep_due: true,
             work: Backoff::default(),
             copying: Backoff::default(),
+            removing: Backoff::default(),
         };
         sealer.tell();
         sealer
@@ -179,6 +189,11 @@ impl Sealer {
             let result = self.copy_one();
             more |= matches!(result, Ok(n) if n > 0);
             self.copying.note(now, &result);
+        }
+        if !self.stopped() && self.removing.is_due(now) {
+            let result = self.remove_copy();
+            more |= matches!(result, Ok(n) if n > 0);
+            self.removing.note(now, &result);
         }
         self.tell();
         more && !self.stopped()
@@ -268,7 +283,7 @@ impl Sealer {
         next: &mut Manifest,
     ) -> Result<Composed, ArchiveError> {
         loop {
-            let composed = compose::compose(&self.context, sources, range);
+            let composed = compose::compose(&self.context, sources, range, Place::Hours);
             match composed {
                 Ok(composed) => return Ok(composed),
                 Err(Failure {
@@ -389,33 +404,71 @@ impl Sealer {
 
     /// Copies the oldest file that is not at the object store.
     fn copy_one(&mut self) -> Result<usize, ArchiveError> {
+        let waiting = self.next_copy();
         let Some(target) = self.target.as_mut() else {
             return Ok(0);
         };
-        let waiting = |key: &&PartKey| {
-            let part = self.manifest.parts.get(key);
-            part.is_some_and(|part| !part.copied) && !self.copied.contains(key)
+        let Some(key) = waiting else {
+            return self.note_copies(1).map(|()| 0);
         };
-        let key = self.manifest.parts.keys().find(waiting).copied();
-        if let Some(key) = key {
-            let layout = &self.context.layout;
-            let relative = key.relative(layout);
-            let copied = target.copy(&layout.root().join(&relative), &relative);
-            let path = relative;
-            copied.map_err(|reason| ArchiveError::Copy { path, reason })?;
-            self.copied.insert(key);
+        let layout = &self.context.layout;
+        let path = key.relative(layout);
+        let copied = target.copy(&layout.root().join(&path), &path);
+        copied.map_err(|reason| ArchiveError::Copy { path, reason })?;
+        self.copied.insert(key);
+        self.note_copies(COPIES_MAX).map(|()| 1)
+    }
+
+    /// Removes one copy of a file that was merged: once all that counts is copied, so that the object store
+    /// lacks no row that it had.
+    fn remove_copy(&mut self) -> Result<usize, ArchiveError> {
+        let stale = self
+            .next_stale_copy()
+            .filter(|_| self.next_copy().is_none());
+        let Some(target) = self.target.as_mut() else {
+            return Ok(0);
+        };
+        let Some(key) = stale else {
+            return self.note_copies(1).map(|()| 0);
+        };
+        let path = key.relative(&self.context.layout);
+        self.tried = Some(key);
+        let removed = target.remove(&path);
+        removed.map_err(|reason| ArchiveError::StaleCopy { path, reason })?;
+        self.removed.insert(key);
+        self.note_copies(COPIES_MAX).map(|()| 1)
+    }
+
+    /// The oldest file that is not at the object store.
+    fn next_copy(&self) -> Option<PartKey> {
+        let keys = self.manifest.parts.keys();
+        keys.copied().find(|key| !self.is_copied(key))
+    }
+
+    /// The copy that is to be removed next: one that cannot be does not keep the others.
+    fn next_stale_copy(&self) -> Option<PartKey> {
+        let left = || self.manifest.stale_copies.difference(&self.removed);
+        let next = left().find(|key| Some(**key) > self.tried);
+        next.or_else(|| left().next()).copied()
+    }
+
+    /// Tells the manifest of copies that were made or removed, when they are so many.
+    fn note_copies(&mut self, count: usize) -> Result<(), ArchiveError> {
+        if self.copied.len() + self.removed.len() < count {
+            return Ok(());
         }
-        if self.copied.len() >= COPIES_MAX || (key.is_none() && !self.copied.is_empty()) {
-            let mut next = self.manifest.clone();
-            for key in std::mem::take(&mut self.copied) {
-                if let Some(part) = next.parts.get_mut(&key) {
-                    part.copied = true;
-                }
+        self.settle()?;
+        let mut next = self.manifest.clone();
+        for key in &self.copied {
+            if let Some(part) = next.parts.get_mut(key) {
+                part.copied = true;
             }
-            self.settle()?;
-            self.commit(next)?;
         }
-        Ok(usize::from(key.is_some()))
+        next.stale_copies.retain(|key| !self.removed.contains(key));
+        self.commit(next)?;
+        self.copied.clear();
+        self.removed.clear();
+        Ok(())
     }
 
     /// Whether the object store has a copy of a file.
@@ -424,15 +477,10 @@ impl Sealer {
         self.copied.contains(key) || known.is_some_and(|part| part.copied)
     }
 
-    /// Files that were merged are removed from the object store too: their rows are in the merged one.
-    pub(crate) fn uncopy(&mut self, key: PartKey) {
-        self.copied.remove(&key);
-        if let Some(target) = self.target.as_mut() {
-            let relative = key.relative(&self.context.layout);
-            if let Err(reason) = target.remove(&relative) {
-                tracing::error!("{}: {reason}", relative.display());
-            }
-        }
+    /// Whether the object store may have one: a copy that seemed to fail, or that no manifest was told of before
+    /// a crash, may be there.
+    pub(crate) fn may_be_copied(&self, key: &PartKey) -> bool {
+        self.target.is_some() || self.is_copied(key)
     }
 
     pub(crate) fn stopped(&self) -> bool {
@@ -443,7 +491,11 @@ impl Sealer {
         let trouble = [&self.work.trouble, &self.copying.trouble];
         let trouble: Vec<&str> = trouble.iter().map(|t| t.as_str()).collect();
         let trouble = trouble.join("; ").trim_matches([';', ' ']).to_owned();
-        let status = status(&self.manifest, &self.taken, trouble);
+        let stale = self.manifest.stale_copies.difference(&self.removed);
+        let status = SealStatus {
+            stale_copies: stale.count() as u64,
+            ..status(&self.manifest, &self.taken, trouble)
+        };
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 }
@@ -463,6 +515,7 @@ fn status(manifest: &Manifest, taken: &Losses, trouble: String) -> SealStatus {
             shed_samples: all.shed_samples.saturating_sub(taken.shed_samples),
             corrupt_files: all.corrupt_files.saturating_sub(taken.corrupt_files),
         },
+        stale_copies: 0,
         trouble,
     }
 }

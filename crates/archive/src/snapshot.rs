@@ -6,22 +6,28 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use barograph_model::SeriesId;
+use barograph_model::{SeriesId, Span};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::log::LogPart;
 use crate::manifest::{Known, Manifest, PartKey, add_series};
+use crate::sets::Sets;
 use crate::{ArchiveError, Archived, Disk, Layout, Series, sweep};
 
 /// How often a node is looked at again because the sealer was at work meanwhile.
-const LOOKS_MAX: usize = 16;
+pub(crate) const LOOKS_MAX: usize = 16;
 /// Most files that are held open so that they can be read after they are unlinked; the newest. What is
 /// beyond is opened when it is read: a merge meanwhile is noticed and followed, but what retention has
 /// taken by then is gone.
 const HELD_MAX: usize = 256;
+/// Files that a process has open besides those that it is to hold.
+const OTHER_FILES: u64 = 1_024;
 
 /// What is known of one node between views.
 #[derive(Debug)]
@@ -92,8 +98,7 @@ impl Follower {
             }
         }
         // The sealer cannot be that fast for long: somebody else writes here.
-        let busy = std::io::Error::from(std::io::ErrorKind::ResourceBusy);
-        Err(ArchiveError::io("get a steady look at", path)(busy))
+        Err(unsteady(&path))
     }
 
     fn read_manifest(&mut self, path: &Path) -> Result<(), ArchiveError> {
@@ -184,11 +189,90 @@ impl Follower {
     }
 }
 
+impl Node {
+    /// The same with every raw file of a span held open, however many; `None` when one was replaced since. One
+    /// that was removed by other hands is left out.
+    pub(crate) fn holding(&self, span: Span) -> Result<Option<Self>, ArchiveError> {
+        let layout = &self.sealed.layout;
+        let mut manifest = self.sealed.manifest.clone();
+        let hours = Sets::of(&manifest, &|sets| sets.has_raw(span));
+        let keys: Vec<PartKey> = hours.iter().flat_map(Sets::raw).collect();
+        make_room(keys.len() as u64);
+        let mut held = HashMap::with_capacity(keys.len());
+        let mut gone = Vec::new();
+        for key in &keys {
+            let path = key.path(layout);
+            let file = match self.sealed.held.get(key) {
+                Some(file) => Ok(Arc::clone(file)),
+                None => File::open(&path).map(Arc::new),
+            };
+            match file {
+                Err(error) if error.kind() == ErrorKind::NotFound => gone.push(*key),
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::MFILE) => {
+                    return Err(too_many(keys.len(), path));
+                }
+                file => {
+                    held.insert(*key, file.map_err(ArchiveError::io("open", path))?);
+                }
+            }
+        }
+        if !gone.is_empty() {
+            // Read after they were found to be gone: what replaced them is in it.
+            let now = Manifest::read(&layout.manifest())?.unwrap_or_default();
+            if gone.iter().any(|key| !now.parts.contains_key(key)) {
+                return Ok(None);
+            }
+            for key in gone {
+                let path = key.path(layout);
+                tracing::error!("{} is gone: it was removed by other hands", path.display());
+                manifest.parts.remove(&key);
+            }
+        }
+        let sealed = Sealed {
+            layout: layout.clone(),
+            manifest,
+            held,
+        };
+        Ok(Some(Self {
+            sealed: Arc::new(sealed),
+            ..self.clone()
+        }))
+    }
+}
+
+/// Lets this process have so many more files open, as far as it may without asking anybody.
+pub(crate) fn make_room(files: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = files.saturating_add(OTHER_FILES);
+    let wanted = limit.maximum.map_or(wanted, |most| wanted.min(most));
+    if limit.current.is_some_and(|current| current < wanted) {
+        let limit = Rlimit {
+            current: Some(wanted),
+            ..limit
+        };
+        // What it is good for says so when it is not enough.
+        let _ = setrlimit(Resource::Nofile, limit);
+    }
+}
+
+/// What is read changes all the time.
+pub(crate) fn unsteady(path: &Path) -> ArchiveError {
+    ArchiveError::io("get a steady look at", path)(ErrorKind::ResourceBusy.into())
+}
+
+fn too_many(files: usize, path: PathBuf) -> ArchiveError {
+    let reason = format!(
+        "{files} files are to be open at once, and this process may not have so many: \
+         raise the limit (ulimit -n), or ask for a shorter time"
+    );
+    ArchiveError::io("open", path)(io::Error::other(reason))
+}
+
 impl Stamp {
     /// `None` where there is no file.
     fn of(path: &Path) -> Result<Option<Self>, ArchiveError> {
         match fs::metadata(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             metadata => {
                 let metadata = metadata.map_err(ArchiveError::io("look at", path))?;
                 Ok(Some(Self {

@@ -102,10 +102,14 @@ pub(crate) fn sweep(context: &Context, manifest: &mut Manifest) -> Result<bool, 
         if !there.contains(&key) {
             tracing::error!("{} is gone: it was removed by other hands", path.display());
             changed = true;
-            if let Some(part) = manifest.parts.remove(&key)
-                && key.tier == Tier::Raw
-            {
+            let Some(part) = manifest.parts.remove(&key) else {
+                continue;
+            };
+            if key.tier == Tier::Raw {
                 manifest.losses.shed_samples += part.rows;
+            }
+            if !part.copied {
+                manifest.keep_copies_of(&key);
             }
         }
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use barograph_model::{Buckets, Columns, Span};
 
 use crate::handles::Handles;
-use crate::snapshot::{Follower, Node};
+use crate::snapshot::{Follower, LOOKS_MAX, Node, unsteady};
 use crate::{ArchiveError, Layout, Losses, Series, Tier, reduce, scan};
 
 /// An archive that is read. Keeps what it learned of files between views.
@@ -65,6 +65,26 @@ impl Archive {
                 Ok(view)
             }
         }
+    }
+
+    /// What it holds now, with all raw files of a span held open: whatever is merged, sealed or let go from
+    /// then on, the view has each sample of the span once. That takes a file descriptor each, for which this
+    /// process' own limit is raised as far as it may be; where that is not enough, the error says what to do.
+    pub(crate) fn view_held(&self, span: Span) -> Result<View, ArchiveError> {
+        for _ in 0..LOOKS_MAX {
+            let view = self.view()?;
+            let nodes = view.nodes.iter().map(|node| node.holding(span));
+            let nodes: Option<Vec<Node>> = nodes.collect::<Result<_, _>>()?;
+            if let Some(nodes) = nodes {
+                return Ok(View {
+                    series: view.series.clone(),
+                    memory: Vec::new(),
+                    nodes,
+                    handles: Arc::clone(&view.handles),
+                });
+            }
+        }
+        Err(unsteady(&self.root))
     }
 }
 

@@ -14,5 +14,6 @@ mod prometheus_equal;
 mod promql;
 mod promql_hostile;
 mod reads;
+mod ring_past;
 mod sql;
 mod watch;

@@ -319,3 +319,23 @@ fn a_damaged_part_is_set_aside_and_the_others_stay() {
         .unwrap();
     assert!(buckets.values().all(|b| b.count.iter().sum::<u64>() == 90));
 }
+
+/// A segment of more than 64 hours has files that hold several hours each; what is merged with them stays there.
+#[test]
+fn files_of_several_hours_are_merged_where_they_stand() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = start(config(dir.path())).unwrap();
+    append(&keeper, 1, 1..=200, HOUR_NS);
+    keeper.seal().unwrap();
+    append(&keeper, 2, 1..=20, HOUR_NS);
+    keeper.seal().unwrap();
+    let before = everything(dir.path());
+    keeper.compact().unwrap();
+    assert_eq!(everything(dir.path()), before);
+    assert_sound(dir.path());
+    let out = dir.path().join("out");
+    let to = barograph_archive::ExportTo::Parquet(&out);
+    barograph_archive::export(dir.path(), &|_| true, Span::ALL, to, &mut |_| {}).unwrap();
+    assert_eq!(everything(&out), before);
+    assert_sound(&out);
+}
