@@ -93,16 +93,42 @@ impl From<ArchiveError> for Failure {
     }
 }
 
-/// Makes the files of all samples of the sources, which hold the log segments of `range`. When it fails,
-/// nothing is left at the temporary place.
+/// Makes the files of all samples of the sources, which hold the log segments of `range`: by hours. When it
+/// fails, nothing is left at the temporary place.
 pub(crate) fn compose<S: Source>(
     context: &Context,
     sources: &[S],
     range: (u64, u64),
 ) -> Result<Composed, Failure> {
     let lives = lives(sources);
+    let hours = hours(context, sources, &lives)?;
+    compose_hours(context, sources, &lives, range, &hours)
+}
+
+/// The same of sources that all stand at `hour`: what is made stands there too, whichever hours their samples
+/// are of. So it takes their place, and meets no other file.
+pub(crate) fn compose_at<S: Source>(
+    context: &Context,
+    sources: &[S],
+    range: (u64, u64),
+    hour: i64,
+) -> Result<Composed, Failure> {
+    let hours = Hours {
+        hour,
+        span: Span::ALL,
+    };
+    compose_hours(context, sources, &lives(sources), range, &[hours])
+}
+
+fn compose_hours<S: Source>(
+    context: &Context,
+    sources: &[S],
+    lives: &[Life],
+    range: (u64, u64),
+    hours: &[Hours],
+) -> Result<Composed, Failure> {
     let mut composed = Composed::default();
-    let result = write(context, sources, &lives, range, &mut composed);
+    let result = write(context, sources, lives, range, hours, &mut composed);
     if result.is_err() {
         let storage = &*context.storage;
         // What cannot be removed now is at the next start.
@@ -118,9 +144,9 @@ fn write<S: Source>(
     sources: &[S],
     lives: &[Life],
     range: (u64, u64),
+    hours: &[Hours],
     composed: &mut Composed,
 ) -> Result<(), Failure> {
-    let hours = hours(context, sources, lives)?;
     for hours in hours.chunks(HOURS_OPEN) {
         let outputs = hours.iter();
         let mut outputs: Vec<_> = outputs

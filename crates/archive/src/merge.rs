@@ -83,7 +83,7 @@ impl Sealer {
                 Err(error) => return self.leave_out(*set, error),
             }
         }
-        match compose::compose(&self.context, &sources, range) {
+        match compose::compose_at(&self.context, &sources, range, first.key.hour) {
             Ok(composed) => self.replace(run, composed.made),
             Err(Failure {
                 error,

@@ -308,8 +308,16 @@ impl Sealer {
 
     /// Renames what was made into place and commits; when that fails for certain, nothing is left of it.
     pub(crate) fn put(&mut self, mut next: Manifest, made: &[Made]) -> Result<(), ArchiveError> {
+        let mut sound = Ok(());
         for file in made {
-            next.parts.insert(file.key, file.part);
+            if next.parts.insert(file.key, file.part).is_some() {
+                sound = Err(format!("{:?} is there already", file.key));
+            }
+        }
+        // Before anything is renamed to where another file may be.
+        if let Err(reason) = sound.and_then(|()| next.check_parts()) {
+            self.unlink(made.iter().map(|file| file.tmp.clone()));
+            return Err(self.unsound(reason));
         }
         let placed = self.place(made).and_then(|()| self.commit(next));
         if placed.is_err() && !self.unsure {
@@ -343,6 +351,8 @@ impl Sealer {
 
     /// Puts `next` in force.
     pub(crate) fn commit(&mut self, next: Manifest) -> Result<(), ArchiveError> {
+        next.check_parts()
+            .map_err(|reason| self.unsound(reason))?;
         let (layout, storage) = (&self.context.layout, &*self.context.storage);
         next.prepare(layout, storage)?;
         if let Err(error) = Manifest::publish(layout, storage) {
@@ -351,6 +361,12 @@ impl Sealer {
         }
         self.manifest = next;
         Ok(())
+    }
+
+    /// A manifest that no reader would take must not come into force.
+    fn unsound(&self, reason: String) -> ArchiveError {
+        let reason = format!("a change was refused, since afterwards {reason}");
+        ArchiveError::corrupt(&self.context.layout.manifest(), reason, 0)
     }
 
     /// After a commit of which is not known whether it came through: puts ours in force again before anything
