@@ -7,6 +7,7 @@
 
 #[doc(hidden)]
 pub mod aggregate;
+mod believe;
 mod bytes;
 mod compose;
 mod config;

@@ -1,17 +1,13 @@
 //! What is let go, and when: by age, by size, and when the disk is full. Always whole files, the oldest
 //! first, by a commit and then an unlink.
 
-use barograph_model::{NS_PER_S, Span};
+use barograph_model::Span;
 
 use crate::compose::HOUR_NS;
 use crate::log::LogPart;
 use crate::manifest::{Manifest, Part, PartKey};
 use crate::seal::{LogFile, Sealer};
 use crate::{ArchiveConfig, ArchiveError, KeepConfig, Losses, Tier};
-
-/// A clock that is further ahead of the newest sample than this is not believed: history does not go because
-/// a clock was set to a wrong year.
-const AHEAD_NS_MAX: i64 = 31 * 86_400 * NS_PER_S;
 
 impl KeepConfig {
     /// For how long a tier is kept, in ns.
@@ -30,7 +26,9 @@ impl Sealer {
     /// files went.
     pub(crate) fn retain(&mut self, extra_bytes: u64) -> Result<usize, ArchiveError> {
         let logs = self.logs(u64::MAX)?;
-        let victims = self.victims(&logs, extra_bytes)?;
+        let spans = self.manifest.parts.values().map(|part| part.span);
+        let now = self.belief.now(&*self.clock, spans);
+        let victims = self.victims(&logs, extra_bytes, now)?;
         if victims.parts.is_empty() && victims.logs.is_empty() {
             return Ok(0);
         }
@@ -59,7 +57,13 @@ impl Sealer {
         Ok(victims.parts.len() + victims.logs.len())
     }
 
-    fn victims(&self, logs: &[LogFile], extra_bytes: u64) -> Result<Victims, ArchiveError> {
+    /// Nothing goes by its age where the time is not known.
+    fn victims(
+        &self,
+        logs: &[LogFile],
+        extra_bytes: u64,
+        now: Option<i64>,
+    ) -> Result<Victims, ArchiveError> {
         let config = &self.context.config;
         let root = self.context.layout.root();
         let free = self.context.storage.free_bytes(root);
@@ -67,12 +71,13 @@ impl Sealer {
         let used = self.manifest.bytes() + logs.iter().map(|log| log.bytes).sum::<u64>();
         let short = config.free_bytes_min.saturating_add(extra_bytes);
         let mut excess = (used.saturating_sub(config.bytes_max)).max(short.saturating_sub(free));
-        let now = self.believable_now();
         let mut parts: Vec<(PartKey, Part)> =
             self.manifest.parts.iter().map(|(k, p)| (*k, *p)).collect();
         // A file is as old as its newest sample; of one hour, raw goes before what is made of it.
         parts.sort_by_key(|(key, part)| (part.span.to.div_euclid(HOUR_NS), key.tier, key.first));
-        let aged = |(key, part): &(PartKey, Part)| is_old(config, *key, part.span, now);
+        let aged = |(key, part): &(PartKey, Part)| {
+            now.is_some_and(|now| is_old(config, *key, part.span, now))
+        };
         let (mut gone, kept): (Vec<_>, Vec<_>) = parts.into_iter().partition(aged);
         for (_, part) in &gone {
             excess = excess.saturating_sub(part.bytes);
@@ -102,14 +107,6 @@ impl Sealer {
             logs: logs_gone,
             shed,
         })
-    }
-
-    /// The clock's time, unless it is far ahead of everything that is known.
-    fn believable_now(&self) -> i64 {
-        let parts = self.manifest.parts.values();
-        let newest = parts.map(|part| part.span.to).max().unwrap_or(i64::MAX);
-        let now = self.clock.now_ns();
-        now.min(newest.saturating_add(AHEAD_NS_MAX))
     }
 
     /// The manifest without them, and what is taken over from log segments so far.

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use barograph_model::{Clock, NS_PER_S};
 
+use crate::believe::Belief;
 use crate::compose::{self, Composed, Failure, Made, Source};
 use crate::log::LogPart;
 use crate::manifest::{Manifest, PartKey};
@@ -115,6 +116,8 @@ pub(crate) struct Sealer {
     pub(crate) unsure: bool,
     /// Whether there may be files that the manifest does not know.
     sweep_due: bool,
+    /// By which time history is let go.
+    pub(crate) belief: Belief,
     work: Backoff,
     copying: Backoff,
 }
@@ -139,6 +142,7 @@ impl Sealer {
             due,
             unsure: false,
             sweep_due: true,
+            belief: Belief::default(),
             work: Backoff::default(),
             copying: Backoff::default(),
         };
@@ -351,8 +355,7 @@ impl Sealer {
 
     /// Puts `next` in force.
     pub(crate) fn commit(&mut self, next: Manifest) -> Result<(), ArchiveError> {
-        next.check_parts()
-            .map_err(|reason| self.unsound(reason))?;
+        next.check_parts().map_err(|reason| self.unsound(reason))?;
         let (layout, storage) = (&self.context.layout, &*self.context.storage);
         next.prepare(layout, storage)?;
         if let Err(error) = Manifest::publish(layout, storage) {

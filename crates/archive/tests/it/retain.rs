@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use barograph_archive::{Archive, Disk, Keeper, Layout, PartKind, Storage, Tier};
-use barograph_model::{NS_PER_S, Span};
+use barograph_archive::{Archive, Disk, KeepConfig, Keeper, Layout, PartKind, Storage, Tier};
+use barograph_model::{Clock, NS_PER_S, Span};
 
 use crate::failing::{Failing, Failure};
 use crate::seal::append;
@@ -79,6 +79,57 @@ fn each_tier_goes_at_its_age_and_takes_its_directories_with_it() {
             .iter()
             .all(|s| s.archived.number == 300)
     );
+}
+
+#[test]
+fn a_clock_that_was_set_forward_costs_nothing_until_it_has_run_for_a_week() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.keep = KeepConfig::default();
+    let clock = Arc::new(TwoClocks {
+        wall: AtomicI64::new(BEGIN + 6 * HOUR_NS),
+        ..TwoClocks::default()
+    });
+    let start = || {
+        let clock = Arc::clone(&clock) as Arc<dyn Clock>;
+        Keeper::start(config.clone(), Arc::new(Disk), clock).unwrap()
+    };
+    let keeper = start();
+    append(&keeper, 1, 1..=5, HOUR_NS);
+    keeper.seal().unwrap();
+    // Far enough for raw and minutes to be too old.
+    let year = 500 * 24;
+    clock
+        .wall
+        .store(BEGIN + (year + 6) * HOUR_NS, Ordering::SeqCst);
+    keeper.seal().unwrap();
+    assert_eq!(rows(dir.path()), 3 * 5);
+    // Nor is it believed because of what it made itself, now or after a restart.
+    append(&keeper, 2, year as u64..=year as u64 + 5, HOUR_NS);
+    keeper.seal().unwrap();
+    keeper.seal().unwrap();
+    assert_eq!(rows(dir.path()), 3 * 11);
+    drop(keeper);
+    let keeper = start();
+    keeper.seal().unwrap();
+    assert_eq!(rows(dir.path()), 3 * 11);
+    // Set right again, it goes by its age as ever.
+    clock.wall.store(BEGIN + 6 * HOUR_NS, Ordering::SeqCst);
+    keeper.seal().unwrap();
+    assert_eq!(rows(dir.path()), 3 * 11);
+    // A machine that was off for that long: after a week the time is what it says.
+    for day in (0..180).step_by(60) {
+        let from = (year + 6 + day) as u64;
+        clock
+            .wall
+            .store(BEGIN + (year + 66 + day) * HOUR_NS, Ordering::SeqCst);
+        assert_eq!(rows(dir.path()), 3 * (11 + day as u64));
+        append(&keeper, 3 + day, from..=from + 59, HOUR_NS);
+        keeper.seal().unwrap();
+    }
+    assert_eq!(rows(dir.path()), 3 * 186);
+    assert_sound(dir.path());
+    assert_eq!(losses(dir.path()).shed_samples, 0);
 }
 
 #[test]
