@@ -55,6 +55,12 @@ impl Handles {
         Ok(opened)
     }
 
+    /// Closes the files that were unlinked.
+    pub(crate) fn release(&self) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.parts.retain(|_, (part, _)| !part.is_unlinked());
+    }
+
     fn find(&self, which: &Which) -> Option<Arc<ParquetPart>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.uses += 1;

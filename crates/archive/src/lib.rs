@@ -26,6 +26,7 @@ mod output;
 pub mod parquet;
 mod recover;
 mod reduce;
+mod release;
 mod retain;
 mod scan;
 mod seal;

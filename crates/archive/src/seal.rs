@@ -17,6 +17,7 @@ use crate::believe::Belief;
 use crate::compose::{self, Composed, Failure, Made, Source};
 use crate::log::LogPart;
 use crate::manifest::{Manifest, PartKey};
+use crate::retain::Freed;
 use crate::{ArchiveConfig, ArchiveError, Layout, Losses, Storage, Target, sweep};
 
 /// Longest wait for an order before it is looked whether something else is to be done.
@@ -118,6 +119,8 @@ pub(crate) struct Sealer {
     sweep_due: bool,
     /// By which time history is let go.
     pub(crate) belief: Belief,
+    /// What was let go and still takes its place.
+    pub(crate) freed: Freed,
     work: Backoff,
     copying: Backoff,
 }
@@ -143,6 +146,7 @@ impl Sealer {
             unsure: false,
             sweep_due: true,
             belief: Belief::default(),
+            freed: Freed::default(),
             work: Backoff::default(),
             copying: Backoff::default(),
         };

@@ -14,7 +14,7 @@ use barograph_model::SeriesId;
 
 use crate::log::LogPart;
 use crate::manifest::{Known, Manifest, PartKey, add_series};
-use crate::{ArchiveError, Archived, Disk, Layout, Series, sweep};
+use crate::{ArchiveError, Archived, Disk, Layout, Series, release, sweep};
 
 /// How often a node is looked at again because the sealer was at work meanwhile.
 const LOOKS_MAX: usize = 16;
@@ -94,6 +94,13 @@ impl Follower {
         // The sealer cannot be that fast for long: somebody else writes here.
         let busy = std::io::Error::from(std::io::ErrorKind::ResourceBusy);
         Err(ArchiveError::io("get a steady look at", path)(busy))
+    }
+
+    /// Whether a file is held open that was unlinked.
+    pub(crate) fn holds_unlinked(&self) -> bool {
+        let held = self.sealed.held.values().map(|file| &**file);
+        let logs = self.logs.values().map(|log| log.file());
+        held.chain(logs).any(release::is_unlinked)
     }
 
     fn read_manifest(&mut self, path: &Path) -> Result<(), ArchiveError> {

@@ -130,6 +130,11 @@ impl LogPart {
         self.scan(length).map(Some)
     }
 
+    /// As it is open.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path

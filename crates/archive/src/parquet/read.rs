@@ -71,6 +71,11 @@ impl ParquetPart {
         })
     }
 
+    /// Whether no name leads to it any more.
+    pub(crate) fn is_unlinked(&self) -> bool {
+        crate::release::is_unlinked(&self.file)
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path

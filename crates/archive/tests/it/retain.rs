@@ -1,11 +1,14 @@
 //! What is let go: by age, by size, when the disk is full; and what readers and writers see of it.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use barograph_archive::{Archive, Disk, KeepConfig, Keeper, Layout, PartKind, Storage, Tier};
+use barograph_archive::{
+    Archive, Disk, KeepConfig, Keeper, Layout, OutFile, PartKind, Storage, Tier,
+};
 use barograph_model::{Clock, NS_PER_S, Span};
 
 use crate::failing::{Failing, Failure};
@@ -158,6 +161,96 @@ fn the_oldest_go_first_when_it_is_too_much() {
         let first = samples[0].0 as i64;
         assert!(BEGIN + first * 10 * NS_PER_S >= oldest);
         assert_eq!(samples.last().unwrap().0, 4_000);
+    }
+    assert_sound(dir.path());
+}
+
+/// A disk that stays full whatever is unlinked, once it is told to.
+#[derive(Debug, Default)]
+struct Full(AtomicBool);
+
+impl Storage for Full {
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        Disk.make_dir(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn OutFile>> {
+        Disk.create(path)
+    }
+
+    fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        Disk.truncate(path, bytes)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Disk.rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        Disk.unlink(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        Disk.remove_dir(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        Disk.sync_dir(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        Disk.list(path)
+    }
+
+    fn free_bytes(&self, _: &Path) -> io::Result<u64> {
+        Ok(if self.0.load(Ordering::SeqCst) {
+            99_990
+        } else {
+            u64::MAX
+        })
+    }
+}
+
+/// Files below a directory that this process has open although they are unlinked.
+fn held_unlinked(root: &Path) -> Vec<PathBuf> {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let targets = links.filter_map(|link| std::fs::read_link(link.path()).ok());
+    let deleted = |path: &PathBuf| path.to_string_lossy().ends_with(" (deleted)");
+    targets
+        .filter(|path| path.starts_with(root) && deleted(path))
+        .collect()
+}
+
+#[test]
+fn what_others_hold_open_is_waited_for_before_more_is_let_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.free_bytes_min = 100_000;
+    let (disk, clock) = (Arc::new(Full::default()), Arc::new(TwoClocks::default()));
+    clock.wall.store(BEGIN, Ordering::SeqCst);
+    let keeper = Keeper::start(config, Arc::clone(&disk) as _, Arc::clone(&clock) as _).unwrap();
+    append(&keeper, 1, 1..=10, HOUR_NS);
+    keeper.seal().unwrap();
+    append(&keeper, 2, 1..=10, HOUR_NS);
+    // A reader keeps what it has seen open: files, indexes, and the log.
+    let archive = Archive::open(dir.path());
+    assert_eq!(
+        everything_of(&archive.view().unwrap(), Span::ALL).len(),
+        2 * 3
+    );
+    keeper.seal().unwrap();
+    let count = || parquet_files(dir.path()).len();
+    let before = count();
+    disk.0.store(true, Ordering::SeqCst);
+    // Ten bytes are missing: the oldest file is more than that.
+    for (seconds, gone) in [(0, 1), (1, 1), (119, 1), (121, 2), (240, 2), (242, 3)] {
+        clock.monotonic.store(seconds * NS_PER_S, Ordering::SeqCst);
+        for _ in 0..3 {
+            keeper.seal().unwrap();
+            assert_eq!(before - count(), gone, "{seconds}");
+        }
+        assert_eq!(held_unlinked(dir.path()), [] as [PathBuf; 0]);
+        assert!(!archive.view().unwrap().parts().is_empty());
     }
     assert_sound(dir.path());
 }
