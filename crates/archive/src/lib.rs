@@ -21,6 +21,7 @@ mod layout;
 mod log;
 mod manifest;
 mod merge;
+mod open;
 mod output;
 #[doc(hidden)]
 pub mod parquet;
