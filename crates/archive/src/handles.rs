@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::ArchiveError;
 use crate::Layout;
 use crate::manifest::{Part, PartKey};
+use crate::open;
 use crate::parquet::ParquetPart;
 
 /// Most files whose indexes are kept; those in use count on after they are pushed out.
@@ -46,10 +47,9 @@ impl Handles {
         }
         let path = &which.0;
         let file = match held {
-            Some(file) => file.try_clone(),
-            None => File::open(path),
+            Some(file) => file.try_clone().map_err(ArchiveError::io("open", path))?,
+            None => open::regular(path)?,
         };
-        let file = file.map_err(ArchiveError::io("open", path))?;
         let opened = Arc::new(ParquetPart::from_file(path, file)?);
         self.keep(which, &opened);
         Ok(opened)

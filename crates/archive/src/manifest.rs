@@ -5,7 +5,6 @@
 //! line whose checksum comes first.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use barograph_model::{Descriptor, Kind, Labels, Name, SeriesId, Span, Unit, Valu
 use serde::{Deserialize, Serialize};
 
 use crate::log::LogPart;
-use crate::{ArchiveError, Archived, Layout, Storage, Tier};
+use crate::{ArchiveError, Archived, Layout, Storage, Tier, open};
 
 /// The format that this version writes, and the newest that it reads.
 const FORMAT: u32 = 1;
@@ -122,9 +121,9 @@ impl Manifest {
 
     /// The manifest at `path`; `None` where there is none.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, ArchiveError> {
-        let file = match File::open(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(ArchiveError::io("open", path))?,
+        let file = match open::regular(path) {
+            Err(error) if error.is_gone() => return Ok(None),
+            file => file?,
         };
         let mut bytes = Vec::new();
         let mut limited = file.take(BYTES_MAX + 1);

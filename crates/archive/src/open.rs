@@ -1,15 +1,40 @@
 //! Which directories and files of an archive are touched at all.
 //!
-//! It stands alone because an archive may lie where others write too: what its writer empties must be its own.
+//! It stands alone because an archive may lie where others write too: what its writer empties must be its
+//! own, and what a reader opens must be a file.
 
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::{ArchiveError, Layout, Tier};
 
 /// Write permission for everybody.
 const OTHERS_WRITE: u32 = 0o002;
+
+/// Opens a file for reading. What is no regular file is `Corrupt`: opening a pipe would wait for ever. Whose file
+/// it is does not matter, since copies of archives are read too.
+pub(crate) fn regular(path: &Path) -> Result<File, ArchiveError> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    // The standard library adds O_CLOEXEC.
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    options.custom_flags(flags.bits().cast_signed());
+    let not_regular = || ArchiveError::corrupt(path, "it is no regular file", 0);
+    let file = match options.open(path) {
+        // Sockets, and devices that are not there, cannot even be opened.
+        Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+            return Err(not_regular());
+        }
+        file => file.map_err(ArchiveError::io("open", path))?,
+    };
+    let metadata = file.metadata().map_err(ArchiveError::io("look at", path))?;
+    metadata.is_file().then_some(file).ok_or_else(not_regular)
+}
 
 /// Refuses a node whose directories, as far as they are there, lead elsewhere, are somebody else's, or are open
 /// to all: files are made and removed in them by name.

@@ -14,7 +14,7 @@ use barograph_model::SeriesId;
 
 use crate::log::LogPart;
 use crate::manifest::{Known, Manifest, PartKey, add_series};
-use crate::{ArchiveError, Archived, Disk, Layout, Series, release, sweep};
+use crate::{ArchiveError, Archived, Disk, Layout, Series, open, release, sweep};
 
 /// How often a node is looked at again because the sealer was at work meanwhile.
 const LOOKS_MAX: usize = 16;
@@ -112,7 +112,7 @@ impl Follower {
             let file = match self.sealed.held.get(key) {
                 Some(file) => Some(Arc::clone(file)),
                 // One that is gone was replaced, which the next look sees, or was removed by other hands.
-                None => File::open(key.path(&self.layout)).ok().map(Arc::new),
+                None => open::regular(&key.path(&self.layout)).ok().map(Arc::new),
             };
             held.extend(file.map(|file| (*key, file)));
         }

@@ -100,7 +100,7 @@ impl Verified {
         let path = key.path(layout);
         let read = match node.sealed.held.get(&key) {
             Some(file) => file.try_clone().map_err(ArchiveError::io("open", &path)),
-            None => std::fs::File::open(&path).map_err(ArchiveError::io("open", &path)),
+            None => crate::open::regular(&path),
         };
         let read = read
             .and_then(|file| ParquetPart::from_file(&path, file))
