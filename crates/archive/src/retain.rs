@@ -143,7 +143,7 @@ impl Sealer {
             next.parts.remove(key);
         }
         for file in &victims.logs {
-            next.sealed_through = file.sequence;
+            next.sealed_through = next.sealed_through.max(file.sequence);
             let Ok(log) = LogPart::open(&file.path) else {
                 next.losses.corrupt_files += 1;
                 continue;

@@ -236,6 +236,10 @@ impl Sealer {
     }
 
     fn seal(&mut self, batch: &[LogFile]) -> Result<(), ArchiveError> {
+        // Those that were let go to make room, perhaps with others after them, are done with.
+        let through = self.manifest.sealed_through;
+        let done = batch.partition_point(|file| file.sequence <= through);
+        let batch = &batch[done..];
         let (Some(first), Some(last)) = (batch.first(), batch.last()) else {
             return Ok(());
         };
@@ -259,7 +263,7 @@ impl Sealer {
             taken.add(log.losses());
             next.add_log(log);
         }
-        next.sealed_through = last.sequence;
+        next.sealed_through = last.sequence.max(through);
         self.put(next, &composed.made)?;
         self.taken = taken;
         drop(logs);

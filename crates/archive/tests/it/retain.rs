@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use barograph_archive::{
     Archive, Disk, KeepConfig, Keeper, Layout, OutFile, PartKind, Storage, Tier,
@@ -14,7 +14,8 @@ use barograph_model::{Clock, NS_PER_S, Span};
 use crate::failing::{Failing, Failure};
 use crate::seal::append;
 use crate::support::{
-    TwoClocks, assert_sound, config, everything, everything_of, losses, parquet_files, start_on,
+    TwoClocks, assert_sound, config, everything, everything_of, losses, parquet_files, segments,
+    start_on,
 };
 
 const HOUR_NS: i64 = 3_600 * NS_PER_S;
@@ -165,9 +166,24 @@ fn the_oldest_go_first_when_it_is_too_much() {
     assert_sound(dir.path());
 }
 
-/// A disk that stays full whatever is unlinked, once it is told to.
-#[derive(Debug, Default)]
-struct Full(AtomicBool);
+/// A disk that has so many bytes free, whatever is unlinked.
+#[derive(Debug)]
+struct Full {
+    free: AtomicU64,
+    /// Whether it has room for Parquet files; if not, the next one leaves it with no free bytes.
+    parquet: AtomicBool,
+    then_free: AtomicU64,
+}
+
+impl Default for Full {
+    fn default() -> Self {
+        Self {
+            free: AtomicU64::new(u64::MAX),
+            parquet: AtomicBool::new(true),
+            then_free: AtomicU64::new(u64::MAX),
+        }
+    }
+}
 
 impl Storage for Full {
     fn make_dir(&self, path: &Path) -> io::Result<()> {
@@ -175,6 +191,12 @@ impl Storage for Full {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn OutFile>> {
+        let parquet = path.extension().is_some_and(|e| e == "parquet");
+        if parquet && !self.parquet.load(Ordering::SeqCst) {
+            let free = self.then_free.load(Ordering::SeqCst);
+            self.free.store(free, Ordering::SeqCst);
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         Disk.create(path)
     }
 
@@ -203,11 +225,7 @@ impl Storage for Full {
     }
 
     fn free_bytes(&self, _: &Path) -> io::Result<u64> {
-        Ok(if self.0.load(Ordering::SeqCst) {
-            99_990
-        } else {
-            u64::MAX
-        })
+        Ok(self.free.load(Ordering::SeqCst))
     }
 }
 
@@ -241,7 +259,7 @@ fn what_others_hold_open_is_waited_for_before_more_is_let_go() {
     keeper.seal().unwrap();
     let count = || parquet_files(dir.path()).len();
     let before = count();
-    disk.0.store(true, Ordering::SeqCst);
+    disk.free.store(99_990, Ordering::SeqCst);
     // Ten bytes are missing: the oldest file is more than that.
     for (seconds, gone) in [(0, 1), (1, 1), (119, 1), (121, 2), (240, 2), (242, 3)] {
         clock.monotonic.store(seconds * NS_PER_S, Ordering::SeqCst);
@@ -253,6 +271,49 @@ fn what_others_hold_open_is_waited_for_before_more_is_let_go() {
         assert!(!archive.view().unwrap().parts().is_empty());
     }
     assert_sound(dir.path());
+}
+
+/// Log segments after those that are being sealed go to make room.
+#[test]
+fn what_is_sealed_stays_sealed_when_log_segments_are_let_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    let mut config = config(root);
+    config.segment_bytes_max = 16 << 10;
+    config.free_bytes_min = 1 << 30;
+    let (disk, clock) = (Arc::new(Full::default()), Arc::new(TwoClocks::default()));
+    disk.parquet.store(false, Ordering::SeqCst);
+    let start = || {
+        let disk = Arc::clone(&disk) as Arc<dyn Storage>;
+        Keeper::start(config.clone(), disk, Arc::clone(&clock) as _).unwrap()
+    };
+    let keeper = start();
+    for life in 1..=5 {
+        append(&keeper, life, 1..=200, NS_PER_S);
+    }
+    assert!(keeper.seal().is_err());
+    let (logs, all) = (segments(root), rows(root));
+    assert!(logs.len() > 2 && all == 5 * 3 * 200, "{logs:?}");
+    disk.then_free.store(0, Ordering::SeqCst);
+    keeper.seal().unwrap();
+    let sealed = || {
+        let manifest = std::fs::read(Layout::new(root, "n1").manifest()).unwrap();
+        let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+        manifest["sealed_through"].as_u64().unwrap()
+    };
+    let last = logs.last().unwrap().file_stem().unwrap().to_str().unwrap();
+    assert_eq!(sealed(), last.parse::<u64>().unwrap());
+    assert_eq!(rows(root) + losses(root).shed_samples, all);
+    // And it goes on.
+    disk.parquet.store(true, Ordering::SeqCst);
+    disk.free.store(u64::MAX, Ordering::SeqCst);
+    append(&keeper, 6, 1..=10, NS_PER_S);
+    keeper.seal().unwrap();
+    drop(keeper);
+    drop(start());
+    assert!(sealed() > last.parse::<u64>().unwrap());
+    assert_eq!(rows(root) + losses(root).shed_samples, all + 30);
+    assert_sound(root);
 }
 
 /// Lets go on a disk that fails at operation `at`; afterwards every sample is there or counted as shed.
