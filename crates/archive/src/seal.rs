@@ -433,13 +433,14 @@ impl Sealer {
             self.copied.insert(key);
         }
         if self.copied.len() >= COPIES_MAX || (key.is_none() && !self.copied.is_empty()) {
+            // First: it may take files from the manifest.
+            self.settle()?;
             let mut next = self.manifest.clone();
             for key in std::mem::take(&mut self.copied) {
                 if let Some(part) = next.parts.get_mut(&key) {
                     part.copied = true;
                 }
             }
-            self.settle()?;
             self.commit(next)?;
         }
         Ok(usize::from(key.is_some()))
@@ -548,5 +549,63 @@ impl Backoff {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::Part;
+    use crate::{Disk, Tier};
+    use barograph_model::{ManualClock, Span};
+
+    /// A target that takes everything.
+    struct Takes;
+
+    impl Target for Takes {
+        fn copy(&mut self, _: &Path, _: &Path) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_sweep_finds_gone_stays_gone_when_copies_are_noted() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = ArchiveConfig::new(dir.path(), "n1");
+        let context = Context::new(config, Arc::new(Disk), Arc::default());
+        let layout = context.layout.clone();
+        let mut manifest = Manifest::new("n1");
+        manifest.sealed_through = 1;
+        Disk.make_dir(&layout.log_dir()).unwrap();
+        Disk.make_dir(&layout.tmp_dir()).unwrap();
+        let keys = [5, 6].map(|hour| PartKey {
+            first: 1,
+            hour,
+            last: 1,
+            tier: Tier::Raw,
+        });
+        for key in keys {
+            let path = key.path(&layout);
+            Disk.make_dir(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "rows").unwrap();
+            let part = Part {
+                rows: 7,
+                bytes: 4,
+                span: Span { from: 1, to: 2 },
+                copied: false,
+            };
+            manifest.parts.insert(key, part);
+        }
+        let clock = Arc::new(ManualClock::default());
+        let target: Box<dyn Target> = Box::new(Takes);
+        let mut sealer = Sealer::new(context, clock, manifest, Arc::default(), Some(target));
+        assert_eq!(sealer.copy_one().unwrap() + sealer.copy_one().unwrap(), 2);
+        std::fs::remove_file(keys[0].path(&layout)).unwrap();
+        assert_eq!(sealer.copy_one().unwrap(), 0);
+        let read = Manifest::read(&layout.manifest()).unwrap().unwrap();
+        assert_eq!(read, sealer.manifest);
+        assert_eq!(read.losses.shed_samples, 7);
+        let left: Vec<_> = read.parts.iter().map(|(key, p)| (*key, p.copied)).collect();
+        assert_eq!(left, [(keys[1], true)]);
     }
 }
