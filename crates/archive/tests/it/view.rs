@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::sync_channel;
 
 use barograph_archive::{Archive, Layout, View};
 use barograph_model::{NS_PER_S, Span};
@@ -21,7 +21,7 @@ fn an_empty_view_has_nothing() {
 
 #[test]
 fn nobody_waits_for_a_pipe_in_place_of_a_file() {
-    let (told, done) = channel();
+    let (told, done) = sync_channel(1);
     std::thread::spawn(move || {
         in_place_of_each();
         told.send(()).unwrap();
