@@ -25,6 +25,14 @@ pub enum ArchiveError {
         /// The lock.
         path: PathBuf,
     },
+    /// A directory in which the writer would make and remove files is not its own.
+    #[error("{} is refused: {reason}; see to it that only the agent writes there, or give --archive-dir", path.display())]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// A file is not what its name says.
     #[error("{}: {reason} (at byte {at}); baro archive verify tells what is affected", path.display())]
     Corrupt {

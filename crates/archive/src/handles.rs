@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::ArchiveError;
 use crate::Layout;
 use crate::manifest::{Part, PartKey};
+use crate::open;
 use crate::parquet::ParquetPart;
 
 /// Most files whose indexes are kept; those in use count on after they are pushed out.
@@ -59,15 +60,29 @@ impl Handles {
         }
         let path = &which.0;
         let file = match held {
-            Some(file) => file.try_clone(),
-            None => File::open(path),
+            Some(file) => file.try_clone().map_err(ArchiveError::io("open", path))?,
+            None => open::regular(path)?,
         };
-        let file = file.map_err(ArchiveError::io("open", path))?;
         let opened = Arc::new(ParquetPart::from_file(path, file)?);
         // Without the lock: others need not wait for it.
         let series = opened.index()?.series.len();
         self.lock().keep(which, &opened, series);
         Ok(opened)
+    }
+
+    /// Closes the files that were unlinked.
+    pub(crate) fn release(&self) {
+        let mut open = self.lock();
+        let is_unlinked = |(_, kept): &(&Which, &Kept)| kept.part.is_unlinked();
+        let gone: Vec<Which> = open
+            .parts
+            .iter()
+            .filter(is_unlinked)
+            .map(|(which, _)| which.clone())
+            .collect();
+        for which in gone {
+            open.remove(&which);
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Open> {

@@ -7,6 +7,7 @@
 
 #[doc(hidden)]
 pub mod aggregate;
+mod believe;
 mod bytes;
 mod compose;
 mod config;
@@ -20,11 +21,13 @@ mod layout;
 mod log;
 mod manifest;
 mod merge;
+mod open;
 mod output;
 #[doc(hidden)]
 pub mod parquet;
 mod recover;
 mod reduce;
+mod release;
 mod retain;
 mod scan;
 mod seal;

@@ -5,7 +5,6 @@
 //! line whose checksum comes first.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use barograph_model::{Descriptor, Kind, Labels, Name, SeriesId, Span, Unit, Valu
 use serde::{Deserialize, Serialize};
 
 use crate::log::LogPart;
-use crate::{ArchiveError, Archived, Layout, Storage, Tier};
+use crate::{ArchiveError, Archived, Layout, Storage, Tier, open};
 
 /// The format that this version writes, and the newest that it reads.
 const FORMAT: u32 = 1;
@@ -134,9 +133,9 @@ impl Manifest {
 
     /// The manifest at `path`; `None` where there is none.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, ArchiveError> {
-        let file = match File::open(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(ArchiveError::io("open", path))?,
+        let file = match open::regular(path) {
+            Err(error) if error.is_gone() => return Ok(None),
+            file => file?,
         };
         let mut bytes = Vec::new();
         let mut limited = file.take(BYTES_MAX + 1);
@@ -213,6 +212,26 @@ impl Manifest {
             .fold(0, |sum, part| sum.saturating_add(part.bytes))
     }
 
+    /// What readers insist on: files are of sealed segments, and of one tier and hour no log segment is in two.
+    pub(crate) fn check_parts(&self) -> Result<(), String> {
+        let mut keys: Vec<_> = self.parts.keys().collect();
+        keys.sort_by_key(|key| (key.tier, key.hour, key.first));
+        for pair in keys.windows(2) {
+            let same = pair[0].tier == pair[1].tier && pair[0].hour == pair[1].hour;
+            if same && pair[1].first <= pair[0].last {
+                return Err(format!("{:?} and {:?} overlap", pair[0], pair[1]));
+            }
+        }
+        let sensible = |(key, part): &(&PartKey, &Part)| {
+            let bounds = key.first <= key.last && key.last <= self.sealed_through;
+            bounds && part.span.from <= part.span.to
+        };
+        match self.parts.iter().find(|part| !sensible(part)) {
+            Some((key, _)) => Err(format!("{key:?}: bounds make no sense")),
+            None => Ok(()),
+        }
+    }
+
     fn encode(&self) -> Vec<u8> {
         let wire = Wire {
             format: FORMAT,
@@ -266,21 +285,13 @@ impl Manifest {
             ..Self::default()
         };
         for part in &wire.parts {
-            let (key, part) = part.check(wire.sealed_through)?;
+            let (key, part) = part.check()?;
             if manifest.parts.insert(key, part).is_some() {
                 return Err(format!("{key:?} is there twice"));
             }
         }
-        // Of one tier and hour, no log segment is in two files.
+        manifest.check_parts()?;
         let mut seen = BTreeSet::new();
-        let mut keys: Vec<_> = manifest.parts.keys().collect();
-        keys.sort_by_key(|key| (key.tier, key.hour, key.first));
-        for pair in keys.windows(2) {
-            let same = pair[0].tier == pair[1].tier && pair[0].hour == pair[1].hour;
-            if same && pair[1].first <= pair[0].last {
-                return Err(format!("{:?} and {:?} overlap", pair[0], pair[1]));
-            }
-        }
         let stale = wire.stale_copies.iter().map(WireKey::check);
         manifest.add_stale_copies(stale.collect::<Result<Vec<_>, _>>()?);
         manifest
@@ -415,15 +426,9 @@ impl From<(&PartKey, &Part)> for WirePart {
 }
 
 impl WirePart {
-    fn check(&self, sealed_through: u64) -> Result<(PartKey, Part), String> {
+    fn check(&self) -> Result<(PartKey, Part), String> {
         let tier = Tier::from_name(&self.tier)
             .ok_or_else(|| format!("the tier {:?} is not known", self.tier))?;
-        if self.first > self.last || self.last > sealed_through || self.from > self.to {
-            return Err(format!(
-                "{} {} {}-{}: bounds make no sense",
-                self.tier, self.hour, self.first, self.last
-            ));
-        }
         let key = PartKey {
             first: self.first,
             hour: self.hour,

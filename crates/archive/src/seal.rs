@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use barograph_model::{Clock, NS_PER_S};
 
+use crate::believe::Belief;
 use crate::compose::{self, Composed, Failure, Made, Place, Source};
 use crate::log::LogPart;
 use crate::manifest::{Manifest, PartKey};
+use crate::retain::Freed;
 use crate::{ArchiveConfig, ArchiveError, Layout, Losses, Storage, Target, sweep};
 
 /// Longest wait for an order before it is looked whether something else is to be done.
@@ -121,6 +123,10 @@ pub(crate) struct Sealer {
     pub(crate) unsure: bool,
     /// Whether there may be files that the manifest does not know.
     sweep_due: bool,
+    /// By which time history is let go.
+    pub(crate) belief: Belief,
+    /// What was let go and still takes its place.
+    pub(crate) freed: Freed,
     work: Backoff,
     copying: Backoff,
     removing: Backoff,
@@ -148,6 +154,8 @@ impl Sealer {
             due,
             unsure: false,
             sweep_due: true,
+            belief: Belief::default(),
+            freed: Freed::default(),
             work: Backoff::default(),
             copying: Backoff::default(),
             removing: Backoff::default(),
@@ -243,6 +251,10 @@ impl Sealer {
     }
 
     fn seal(&mut self, batch: &[LogFile]) -> Result<(), ArchiveError> {
+        // Those that were let go to make room, perhaps with others after them, are done with.
+        let through = self.manifest.sealed_through;
+        let done = batch.partition_point(|file| file.sequence <= through);
+        let batch = &batch[done..];
         let (Some(first), Some(last)) = (batch.first(), batch.last()) else {
             return Ok(());
         };
@@ -266,7 +278,7 @@ impl Sealer {
             taken.add(log.losses());
             next.add_log(log);
         }
-        next.sealed_through = last.sequence;
+        next.sealed_through = last.sequence.max(through);
         self.put(next, &composed.made)?;
         self.taken = taken;
         drop(logs);
@@ -323,8 +335,16 @@ impl Sealer {
 
     /// Renames what was made into place and commits; when that fails for certain, nothing is left of it.
     pub(crate) fn put(&mut self, mut next: Manifest, made: &[Made]) -> Result<(), ArchiveError> {
+        let mut sound = Ok(());
         for file in made {
-            next.parts.insert(file.key, file.part);
+            if next.parts.insert(file.key, file.part).is_some() {
+                sound = Err(format!("{:?} is there already", file.key));
+            }
+        }
+        // Before anything is renamed to where another file may be.
+        if let Err(reason) = sound.and_then(|()| next.check_parts()) {
+            self.unlink(made.iter().map(|file| file.tmp.clone()));
+            return Err(self.unsound(reason));
         }
         let placed = self.place(made).and_then(|()| self.commit(next));
         if placed.is_err() && !self.unsure {
@@ -358,6 +378,7 @@ impl Sealer {
 
     /// Puts `next` in force.
     pub(crate) fn commit(&mut self, next: Manifest) -> Result<(), ArchiveError> {
+        next.check_parts().map_err(|reason| self.unsound(reason))?;
         let (layout, storage) = (&self.context.layout, &*self.context.storage);
         next.prepare(layout, storage)?;
         if let Err(error) = Manifest::publish(layout, storage) {
@@ -366,6 +387,12 @@ impl Sealer {
         }
         self.manifest = next;
         Ok(())
+    }
+
+    /// A manifest that no reader would take must not come into force.
+    fn unsound(&self, reason: String) -> ArchiveError {
+        let reason = format!("a change was refused, since afterwards {reason}");
+        ArchiveError::corrupt(&self.context.layout.manifest(), reason, 0)
     }
 
     /// After a commit of which is not known whether it came through: puts ours in force again before anything
@@ -574,5 +601,63 @@ impl Backoff {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::Part;
+    use crate::{Disk, Tier};
+    use barograph_model::{ManualClock, Span};
+
+    /// A target that takes everything.
+    struct Takes;
+
+    impl Target for Takes {
+        fn copy(&mut self, _: &Path, _: &Path) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_sweep_finds_gone_stays_gone_when_copies_are_noted() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = ArchiveConfig::new(dir.path(), "n1");
+        let context = Context::new(config, Arc::new(Disk), Arc::default());
+        let layout = context.layout.clone();
+        let mut manifest = Manifest::new("n1");
+        manifest.sealed_through = 1;
+        Disk.make_dir(&layout.log_dir()).unwrap();
+        Disk.make_dir(&layout.tmp_dir()).unwrap();
+        let keys = [5, 6].map(|hour| PartKey {
+            first: 1,
+            hour,
+            last: 1,
+            tier: Tier::Raw,
+        });
+        for key in keys {
+            let path = key.path(&layout);
+            Disk.make_dir(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "rows").unwrap();
+            let part = Part {
+                rows: 7,
+                bytes: 4,
+                span: Span { from: 1, to: 2 },
+                copied: false,
+            };
+            manifest.parts.insert(key, part);
+        }
+        let clock = Arc::new(ManualClock::default());
+        let target: Box<dyn Target> = Box::new(Takes);
+        let mut sealer = Sealer::new(context, clock, manifest, Arc::default(), Some(target));
+        assert_eq!(sealer.copy_one().unwrap() + sealer.copy_one().unwrap(), 2);
+        std::fs::remove_file(keys[0].path(&layout)).unwrap();
+        assert_eq!(sealer.copy_one().unwrap(), 0);
+        let read = Manifest::read(&layout.manifest()).unwrap().unwrap();
+        assert_eq!(read, sealer.manifest);
+        assert_eq!(read.losses.shed_samples, 7);
+        let left: Vec<_> = read.parts.iter().map(|(key, p)| (*key, p.copied)).collect();
+        assert_eq!(left, [(keys[1], true)]);
     }
 }

@@ -18,7 +18,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::log::LogPart;
 use crate::manifest::{Known, Manifest, PartKey, add_series};
 use crate::sets::Sets;
-use crate::{ArchiveError, Archived, Disk, Layout, Series, sweep};
+use crate::{ArchiveError, Archived, Disk, Layout, Series, open, release, sweep};
 
 /// How often a node is looked at again because the sealer was at work meanwhile.
 pub(crate) const LOOKS_MAX: usize = 16;
@@ -101,6 +101,13 @@ impl Follower {
         Err(unsteady(&path))
     }
 
+    /// Whether a file is held open that was unlinked.
+    pub(crate) fn holds_unlinked(&self) -> bool {
+        let held = self.sealed.held.values().map(|file| &**file);
+        let logs = self.logs.values().map(|log| log.file());
+        held.chain(logs).any(release::is_unlinked)
+    }
+
     fn read_manifest(&mut self, path: &Path) -> Result<(), ArchiveError> {
         let manifest = Manifest::read(path)?.unwrap_or_default();
         let mut held = HashMap::new();
@@ -110,7 +117,7 @@ impl Follower {
             let file = match self.sealed.held.get(key) {
                 Some(file) => Some(Arc::clone(file)),
                 // One that is gone was replaced, which the next look sees, or was removed by other hands.
-                None => File::open(key.path(&self.layout)).ok().map(Arc::new),
+                None => open::regular(&key.path(&self.layout)).ok().map(Arc::new),
             };
             held.extend(file.map(|file| (*key, file)));
         }

@@ -9,13 +9,13 @@ use barograph_model::{Buckets, Columns, Span};
 
 use crate::handles::Handles;
 use crate::snapshot::{Follower, LOOKS_MAX, Node, unsteady};
-use crate::{ArchiveError, Layout, Losses, Series, Tier, reduce, scan};
+use crate::{ArchiveError, Layout, Losses, Series, Tier, reduce, release, scan};
 
 /// An archive that is read. Keeps what it learned of files between views.
 #[derive(Debug)]
 pub struct Archive {
     root: PathBuf,
-    known: Mutex<KnownNodes>,
+    known: Arc<Mutex<KnownNodes>>,
 }
 
 #[derive(Debug, Default)]
@@ -26,13 +26,28 @@ struct KnownNodes {
     handles: Arc<Handles>,
 }
 
+impl release::Release for Mutex<KnownNodes> {
+    fn release(&self) {
+        // Who holds it is about to look anew.
+        let Ok(mut known) = self.try_lock() else {
+            return;
+        };
+        let before = known.followers.len();
+        known.followers.retain(|_, node| !node.holds_unlinked());
+        if known.followers.len() != before {
+            known.view = None;
+        }
+        known.handles.release();
+    }
+}
+
 impl Archive {
     /// The archive at `root`, which need not be there yet.
     pub fn open(root: impl Into<PathBuf>) -> Self {
-        Self {
-            root: root.into(),
-            known: Mutex::default(),
-        }
+        let known = Arc::default();
+        release::register(&known);
+        let root = root.into();
+        Self { root, known }
     }
 
     /// Its directory.

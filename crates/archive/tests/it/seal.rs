@@ -1,6 +1,7 @@
 //! Sealing and merging: what is there before is there afterwards, once, whatever fails in between.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -258,6 +259,51 @@ fn each_operation_of_a_seal_and_a_merge_says_that_it_failed_but_was_done() {
 #[test]
 fn a_crash_at_each_operation_of_a_seal_and_a_merge_loses_nothing() {
     on_every(Failure::ForEver);
+}
+
+#[test]
+fn directories_that_are_not_ours_are_refused_and_nothing_in_them_is_touched() {
+    for path in [
+        "nodes/n1",
+        "nodes/n1/log",
+        "nodes/n1/tmp",
+        "raw/node=n1",
+        "1h/node=n1",
+    ] {
+        let foreign = |dir: &Path, how: &str| {
+            let path = dir.join(path);
+            let elsewhere = dir.join("elsewhere");
+            match how {
+                "link" => {
+                    fs::rename(&path, &elsewhere).unwrap();
+                    std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+                }
+                "open to all" => {
+                    let mode = fs::Permissions::from_mode(0o777);
+                    fs::set_permissions(&path, mode).unwrap();
+                }
+                // Only root may give a directory away.
+                _ if std::os::unix::fs::chown(&path, Some(12_345), None).is_err() => return false,
+                _ => {}
+            }
+            true
+        };
+        for how in ["link", "open to all", "another's"] {
+            let dir = tempfile::tempdir().unwrap();
+            prepare(dir.path());
+            let tmp = dir.path().join("nodes/n1/tmp/precious");
+            fs::write(&tmp, "precious").unwrap();
+            if !foreign(dir.path(), how) {
+                continue;
+            }
+            let error = start(config(dir.path())).unwrap_err().to_string();
+            let named = error.contains(path) && error.contains(" is refused: ");
+            assert!(named, "{how} {path}: {error}");
+            assert!(tmp.exists(), "{how} {path}");
+            // Who only reads need not care.
+            assert!(!everything(dir.path()).is_empty());
+        }
+    }
 }
 
 #[test]
