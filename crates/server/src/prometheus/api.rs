@@ -20,7 +20,7 @@ use crate::api::{App, CancelOnDrop};
 use crate::blocking::{self, HeldBody};
 use crate::fault::Fault;
 
-/// Most points of one intermediate result.
+/// Most points that one query holds at once: 64 MB.
 const POINTS_MAX: usize = 4_000_000;
 /// Series, labels and values are of this stretch where none is asked for.
 const RECENT_NS: i64 = 3_600 * NS_PER_S;

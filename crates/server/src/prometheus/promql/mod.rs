@@ -10,6 +10,7 @@ mod calendar;
 mod eval;
 mod functions;
 mod labels;
+mod live;
 mod plan;
 mod range;
 mod select;
@@ -39,7 +40,7 @@ pub struct Context<'a> {
     pub cancel: &'a AtomicBool,
     /// Most samples that one selector reads.
     pub samples_max: usize,
-    /// Most points, present or not, of one intermediate result.
+    /// Most points, present or not, that a query holds at once; labels count by their bytes, 16 a point.
     pub points_max: usize,
     /// When to give up, by the clock's monotonic time.
     pub until_ns: i64,
