@@ -523,6 +523,61 @@ fn a_query_holds_so_many_points_at_once() {
 }
 
 #[test]
+fn regular_expressions_within_bounds() {
+    let check = |query: &str, part: &str| match Query::parse(query) {
+        Ok(_) => assert_eq!(part, "", "{query}"),
+        Err(fault) => {
+            assert_eq!(fault.kind, FaultKind::BadData, "{query}: {fault}");
+            let is_meant = !part.is_empty() && fault.message.contains(part);
+            assert!(is_meant, "{query}: {fault}");
+        }
+    };
+    let selector = |count: usize, matcher: &str| format!("x{{{}}}", vec![matcher; count].join(","));
+    check(&selector(20, r#"a=~"b.*""#), "");
+    check(&selector(100, r#"a="b.*""#), "");
+    check(&selector(21, r#"a=~"b.*""#), "more than 20");
+    check(&selector(21, "a !~ # why\n\t`b`"), "more than 20");
+    check(&[r#"x{a=~"b"}"#; 21].join(" + "), "more than 20");
+    check(
+        &selector(2, &format!("a=~'{}'", "b".repeat(2_100))),
+        "4096 bytes",
+    );
+    // Each of these takes nearly all that the parser allows.
+    check("x{a=~`(.{100}){100}`}", "too large");
+    check(r#"x{a=~"\\w{140}"}"#, "too large");
+    check(r#"x{a=~"[a-z]{140}"}"#, "");
+    // What is one only with braces that stand for themselves.
+    check(r#"x{a=~"{b}[a-z]{140}{}"}"#, "");
+    check(r#"x{a=~"{b}\\w{140}"}"#, "too large");
+    check(r#"x{a=~"("}"#, "illegal regex");
+    let replaced = |count: usize, pattern: &str| {
+        let after = format!(r#", "a", "$1", "b", "{pattern}")"#).repeat(count);
+        format!("{}x{after}", "label_replace(".repeat(count))
+    };
+    check(&replaced(20, "b.*"), "");
+    check(&replaced(21, "b.*"), "more than 20");
+    check(&replaced(1, r"\\w{140}"), "too large");
+}
+
+#[test]
+fn nothing_hides_from_the_count_of_brackets() {
+    let nested = format!("{}1{}", "(".repeat(2_000), ")".repeat(2_000));
+    for before in [
+        "",
+        "# a comment\r",
+        "\"\\\"\" == ",
+        "`\\`` == ",
+        "`\\\\` == ",
+    ] {
+        let fault = Query::parse(&format!("{before}{nested}")).unwrap_err();
+        assert!(
+            fault.message.contains("more than 1000"),
+            "{before}: {fault}"
+        );
+    }
+}
+
+#[test]
 fn labels_do_not_grow_for_ever() {
     let past = past_of("t.count", &[(0, 1.0)], 1, 10);
     let mut query = "barograph_t_count".to_owned();
@@ -537,8 +592,8 @@ fn labels_do_not_grow_for_ever() {
     );
     let mut query = "barograph_t_count".to_owned();
     for at in 0..90 {
-        let value = format!("{at}").repeat(50);
-        query = format!(r#"label_replace({query}, "l{at}", "{value}", "", "")"#);
+        let long = "v".repeat(90);
+        query = format!(r#"label_join({query}, "l{at}", "{long}", "none", "none")"#);
     }
     let fault = ask_within(&past, &query, Grid::instant(T0), |c| c.points_max = 500).unwrap_err();
     assert!(fault.message.contains("500"), "{fault}");

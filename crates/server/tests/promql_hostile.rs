@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicBool;
 
 use barograph_model::{ManualClock, Value, ValueType};
-use barograph_server::promql::{Context, Grid, Query, matchers};
+use barograph_server::promql::{Context, Grid, Query, Regexes, matchers};
 
 use crate::fixture::{S, T0, descriptor};
 use crate::memory::MemoryPast;
@@ -118,7 +118,7 @@ fn almost_promql() {
     let (mut answered, mut refused) = (0, 0);
     for _ in 0..5_000 {
         let text = chance.text();
-        let _ = matchers(&text);
+        let _ = matchers(&text, &mut Regexes::default());
         for grid in [
             Grid::instant(T0 + 100 * S),
             Grid::between(T0, T0 + 100 * S, 9 * S),

@@ -169,7 +169,7 @@ async fn about(
     let span = Span { from, to };
     let time = form.clone();
     run(app, &time, move |context| {
-        let wanted = form.matches()?;
+        let wanted = form.matches(context)?;
         let found = identities(context, &wanted, span)?;
         make(found, limit)
     })

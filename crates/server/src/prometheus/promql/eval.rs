@@ -1,7 +1,5 @@
 //! Walks the syntax tree; every operator works on whole series, so each is read and walked once.
 
-use std::sync::atomic::Ordering;
-
 use barograph_model::Span;
 use promql_parser::parser::token::{T_LAND, T_LOR, T_LUNLESS};
 use promql_parser::parser::{
@@ -17,7 +15,7 @@ use super::plan::{self, Query};
 use super::range::{self, Window};
 use super::select::{self, Sampled};
 use super::series::relabelled;
-use super::{Context, FaultKind, Grid, LabelSet, PromFault, Series};
+use super::{Context, Grid, LabelSet, PromFault, Series};
 
 /// Looks between two glances at the clock.
 const LOOKS_BETWEEN_CHECKS: usize = 1 << 16;
@@ -74,7 +72,7 @@ type Outcome<'a> = Result<Vector<'a>, PromFault>;
 
 impl Evaluation<'_> {
     fn value(&self, expr: &Expr) -> Result<Value<'_>, PromFault> {
-        self.check()?;
+        self.context.check()?;
         Ok(match expr {
             Expr::Paren(inner) => self.value(&inner.expr)?,
             Expr::NumberLiteral(n) => Value::Scalar(self.at_each(|_| n.val)?),
@@ -119,20 +117,6 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Whether to go on.
-    fn check(&self) -> Result<(), PromFault> {
-        let (kind, message) = if self.context.cancel.load(Ordering::Relaxed) {
-            (FaultKind::Canceled, "the asker has gone away")
-        } else if self.context.clock.monotonic_ns() > self.context.until_ns {
-            let message = "query timed out: ask for a shorter time, larger steps or fewer series";
-            (FaultKind::Timeout, message)
-        } else {
-            return Ok(());
-        };
-        let message = message.into();
-        Err(PromFault { kind, message })
-    }
-
     /// Room for the series that were read, at each instant.
     fn room(&self, sampled: &[Sampled]) -> Result<Claim<'_>, PromFault> {
         let weights = sampled.iter().map(|s| weight(&s.labels, self.grid.count));
@@ -172,7 +156,7 @@ impl Evaluation<'_> {
         let claim = self.room(&read)?;
         let mut vector = Vec::new();
         for sampled in read {
-            self.check()?;
+            self.context.check()?;
             let times = self.grid.times().map(|at| self.shifted(selector, at));
             let seen = sampled.seen(times);
             let value = |(ts, value): (i64, f64)| if of_times { ts as f64 / 1e9 } else { value };
@@ -211,7 +195,7 @@ impl Evaluation<'_> {
                 unchecked += ts.len() + 1;
                 if unchecked > LOOKS_BETWEEN_CHECKS {
                     unchecked = 0;
-                    self.check()?;
+                    self.context.check()?;
                 }
                 let window = Window {
                     ts: &ts,
