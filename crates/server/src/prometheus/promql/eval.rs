@@ -147,7 +147,7 @@ impl Evaluation<'_> {
             to: self.shifted(selector, self.grid.end),
         };
         let wanted = plan::matching(selector)?;
-        Ok(select::read(self.context, &wanted, span, range_ns)?)
+        select::read(self.context, &wanted, span, range_ns)
     }
 
     /// The values that an instant selector sees, or the times of their looks.

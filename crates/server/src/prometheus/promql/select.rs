@@ -6,13 +6,14 @@
 //! sample or the last look. A silence longer than the look-back is nobody's look, and stays one.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use barograph_model::{
-    Columns, Descriptor, NS_PER_S, Past, PastRequest, PastSeries, Span, SqlFault, ValueType, Values,
+    Columns, Descriptor, NS_PER_S, Past, PastRequest, PastSeries, Span, ValueType, Values,
 };
 use promql_parser::label::Matcher;
 
-use super::{Context, LabelSet, NAME};
+use super::{Context, LabelSet, NAME, PromFault};
 use crate::prometheus::names::{self, Exposed};
 
 /// A value holds for so long after the last look, as in Prometheus…
@@ -72,9 +73,11 @@ pub fn identities(
     context: &Context<'_>,
     wanted: &[Matching],
     span: Span,
-) -> Result<Vec<(LabelSet, PastSeries)>, SqlFault> {
+) -> Result<Vec<(LabelSet, PastSeries)>, PromFault> {
+    // Many selectors over many series take their time: nothing is meant any more when it is up.
     let meant = |node: &str, d: &Descriptor| {
-        wanted.is_empty() || wanted.iter().any(|w| w.name_of(node, d).is_some())
+        let is_meant = |w: &Matching| w.name_of(node, d).is_some();
+        !is_up(context) && (wanted.is_empty() || wanted.iter().any(is_meant))
     };
     let request = PastRequest {
         wanted: &meant,
@@ -83,7 +86,9 @@ pub fn identities(
         cancel: context.cancel,
     };
     let mut found = Vec::new();
-    for series in context.past.series(&request)? {
+    let known = context.past.series(&request)?;
+    for series in known {
+        context.check()?;
         let named = match wanted {
             [] => names::both(&series.node, &series.descriptor)
                 .into_iter()
@@ -96,7 +101,12 @@ pub fn identities(
             found.push((exposed.labels(), series));
         }
     }
+    context.check()?;
     Ok(found)
+}
+
+fn is_up(context: &Context<'_>) -> bool {
+    context.cancel.load(Ordering::Relaxed)
 }
 
 /// One series as it was looked at.
@@ -119,8 +129,8 @@ pub fn read(
     wanted: &Matching,
     span: Span,
     range_ns: i64,
-) -> Result<Vec<Sampled>, SqlFault> {
-    let meant = |node: &str, d: &Descriptor| wanted.name_of(node, d).is_some();
+) -> Result<Vec<Sampled>, PromFault> {
+    let meant = |node: &str, d: &Descriptor| !is_up(context) && wanted.name_of(node, d).is_some();
     let ask = |look_back_ns: i64| PastRequest {
         wanted: &meant,
         span: Span {
@@ -135,11 +145,14 @@ pub fn read(
     };
     let past: &dyn Past = context.past;
     let known = past.series(&ask(LOOK_BACK_NS_MAX))?;
+    context.check()?;
     let rarest_ns = known.iter().map(|s| s.interval_ns).max().unwrap_or(0);
     let request = ask(look_back_ns(rarest_ns));
     let mut list: Vec<Sampled> = Vec::new();
     let mut places: HashMap<LabelSet, usize> = HashMap::new();
-    for (series, columns) in past.read(&request)? {
+    let read = past.read(&request)?;
+    for (series, columns) in read {
+        context.check()?;
         let Some(exposed) = wanted.name_of(&series.node, &series.descriptor) else {
             continue;
         };
@@ -154,6 +167,7 @@ pub fn read(
             }
         }
     }
+    context.check()?;
     list.sort_by(|a, b| a.labels.cmp(&b.labels));
     Ok(list)
 }
