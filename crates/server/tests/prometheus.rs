@@ -127,6 +127,39 @@ fn range_queries() {
     );
 }
 
+#[test]
+fn a_name_that_is_shut_out_does_not_come_back_as_another() {
+    let fixture = fixture();
+    let names = |matcher: &str| {
+        let query = encoded(&format!("{{device='vda',{matcher}}}"));
+        let found = data(&fixture, &format!("/api/v1/query?query={query}"));
+        let name = |s: &Json| s["metric"]["__name__"].as_str().unwrap().to_owned();
+        let mut names: Vec<_> = found["result"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(name)
+            .collect();
+        names.sort();
+        names.join(" ")
+    };
+    let others = "barograph_pool_free_count barograph_pool_tier_name_info";
+    let shared = "node_disk_read_bytes_total";
+    let own = "barograph_disk_read_bytes_total";
+    assert_eq!(names(""), format!("{others} {shared}"));
+    assert_eq!(names("__name__!='node_disk_read_bytes_total'"), others);
+    assert_eq!(names("__name__!~'node_.*'"), others);
+    assert_eq!(names("__name__=~'.+',__name__!~'node_.*'"), others);
+    let asked = "__name__=~'barograph_.*',__name__!~'node_.*'";
+    assert_eq!(names(asked), format!("{own} {others}"));
+    assert_eq!(names("__name__=~'.*_disk_.*'"), shared);
+    assert_eq!(names("__name__='barograph_disk_read_bytes_total'"), own);
+    assert_eq!(
+        names("__name__!='barograph_disk_read_bytes_total'"),
+        format!("{others} {shared}")
+    );
+}
+
 /// A past that is read for as long as nobody says stop.
 struct Endless;
 

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use barograph_model::{
     Columns, Descriptor, NS_PER_S, Past, PastRequest, PastSeries, Span, ValueType, Values,
 };
-use promql_parser::label::Matcher;
+use promql_parser::label::{MatchOp, Matcher};
 
 use super::{Context, LabelSet, NAME, PromFault};
 use crate::prometheus::names::{self, Exposed};
@@ -41,7 +41,6 @@ impl Matching {
 
     /// Those that ask for one value: what `absent()` can say of the missing.
     pub fn equalities(&self) -> impl Iterator<Item = (&str, &str)> {
-        use promql_parser::label::MatchOp;
         let equal = self.0.iter().filter(|m| m.op == MatchOp::Equal);
         equal.map(|m| (m.name.as_str(), m.value.as_str()))
     }
@@ -54,17 +53,24 @@ impl Matching {
             .all(|m| m.is_match(get(&m.name).unwrap_or("")))
     }
 
-    /// Under which of its names a stream is meant: that of the exposition comes first.
+    /// Under which of its names a stream is meant: that of the exposition, unless a matcher asks for a
+    /// name that it is not. One that only shuts that name out shuts out the stream.
     fn name_of(&self, node: &str, descriptor: &Descriptor) -> Option<Exposed> {
         let mut known = names::both(node, descriptor);
-        let at = known.iter().position(|e| {
-            let get = |name: &str| match name {
-                NAME => Some(e.name.as_str()),
-                _ => e.label(name),
-            };
-            self.all(get, e.text_label.as_deref())
-        })?;
-        Some(known.swap_remove(at))
+        let at = known.iter().position(|e| self.asks_for(&e.name))?;
+        let exposed = known.swap_remove(at);
+        let get = |name: &str| match name {
+            NAME => Some(exposed.name.as_str()),
+            _ => exposed.label(name),
+        };
+        let is_meant = self.all(get, exposed.text_label.as_deref());
+        is_meant.then_some(exposed)
+    }
+
+    /// Whether every matcher that says what the name is says this one.
+    fn asks_for(&self, name: &str) -> bool {
+        let says = |m: &&Matcher| m.name == NAME && matches!(m.op, MatchOp::Equal | MatchOp::Re(_));
+        self.0.iter().filter(says).all(|m| m.is_match(name))
     }
 }
 
