@@ -45,14 +45,20 @@ impl Query {
             grid,
             points,
         };
-        match strip(&self.root) {
+        let answer = match strip(&self.root) {
             Expr::StringLiteral(text) => Ok(Answer::Text(text.val.clone())),
             Expr::MatrixSelector(m) if grid.count == 1 => evaluation.matrix(m),
-            root => Ok(match evaluation.value(root)? {
+            root => evaluation.value(root).map(|value| match value {
                 Value::Scalar(scalar) => Answer::Scalar(scalar.values),
                 Value::Vector(vector) => Answer::Vector(vector.series),
             }),
-        }
+        };
+        debug_assert_eq!(
+            evaluation.points.live(),
+            0,
+            "what was claimed was given back"
+        );
+        answer
     }
 }
 

@@ -38,7 +38,7 @@ impl Points {
         Ok(Scalar { values, _claim })
     }
 
-    #[cfg(test)]
+    /// How many there are.
     pub fn live(&self) -> usize {
         self.live.get()
     }
