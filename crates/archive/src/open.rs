@@ -15,25 +15,34 @@ use crate::{ArchiveError, Layout, Tier};
 
 /// Write permission for everybody.
 const OTHERS_WRITE: u32 = 0o002;
+const NOT_REGULAR: &str = "it is no regular file";
 
 /// Opens a file for reading. What is no regular file is `Corrupt`: opening a pipe would wait for ever. Whose file
 /// it is does not matter, since copies of archives are read too.
 pub(crate) fn regular(path: &Path) -> Result<File, ArchiveError> {
+    regular_file(path).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => ArchiveError::corrupt(path, NOT_REGULAR, 0),
+        _ => ArchiveError::io("open", path)(error),
+    })
+}
+
+/// The same, told as the system tells it; what is no regular file is `InvalidInput`.
+pub(crate) fn regular_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
     // The standard library adds O_CLOEXEC.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     options.custom_flags(flags.bits().cast_signed());
-    let not_regular = || ArchiveError::corrupt(path, "it is no regular file", 0);
+    let not_regular = || io::Error::new(io::ErrorKind::InvalidInput, NOT_REGULAR);
     let file = match options.open(path) {
         // Sockets, and devices that are not there, cannot even be opened.
         Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
             return Err(not_regular());
         }
-        file => file.map_err(ArchiveError::io("open", path))?,
+        file => file?,
     };
-    let metadata = file.metadata().map_err(ArchiveError::io("look at", path))?;
-    metadata.is_file().then_some(file).ok_or_else(not_regular)
+    let is_file = file.metadata()?.is_file();
+    is_file.then_some(file).ok_or_else(not_regular)
 }
 
 /// Refuses a node whose directories, as far as they are there, lead elsewhere, are somebody else's, or are open

@@ -211,7 +211,7 @@ impl Node {
             let path = key.path(layout);
             let file = match self.sealed.held.get(key) {
                 Some(file) => Ok(Arc::clone(file)),
-                None => File::open(&path).map(Arc::new),
+                None => open::regular_file(&path).map(Arc::new),
             };
             match file {
                 Err(error) if error.kind() == ErrorKind::NotFound => gone.push(*key),

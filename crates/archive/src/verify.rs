@@ -11,6 +11,7 @@ use barograph_model::{Columns, SeriesId, Span};
 
 use crate::log::LogPart;
 use crate::manifest::{Manifest, Part, PartKey};
+use crate::open::regular_file;
 use crate::parquet::ParquetPart;
 use crate::seal::LogFile;
 use crate::snapshot::{Follower, LOOKS_MAX, Node, make_room};
@@ -135,7 +136,7 @@ impl Verified {
                 let path = key.path(layout);
                 let file = match node.sealed.held.get(&key) {
                     Some(file) => file.try_clone(),
-                    None => File::open(&path),
+                    None => regular_file(&path),
                 };
                 match file {
                     Err(error) if error.kind() == ErrorKind::NotFound => gone.push(key),
