@@ -70,6 +70,11 @@ pub enum ArchiveError {
         /// Why, and what to do.
         reason: String,
     },
+    /// The reader's bound on buckets was reached.
+    #[error(
+        "there are more buckets than there is room for: ask for a shorter span, fewer series or a longer step"
+    )]
+    TooManyBuckets,
     /// The reader asked for an end.
     #[error("the read was cancelled")]
     Cancelled,

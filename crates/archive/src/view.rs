@@ -7,11 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_model::{Buckets, Columns, Span};
 
+use crate::aggregate::Budget;
 use crate::handles::Handles;
 use crate::snapshot::{Follower, Node};
 use crate::{ArchiveError, Layout, Losses, Series, Tier, reduce, scan};
 
 /// An archive that is read. Keeps what it learned of files between views.
+/// Most buckets of a reader that sets no bound of its own.
+const BUCKETS_MAX: usize = 8 << 20;
+
 #[derive(Debug)]
 pub struct Archive {
     root: PathBuf,
@@ -275,8 +279,26 @@ impl View {
             for log in &node.logs {
                 losses.add(log.losses());
             }
+    ///
+    /// More than 8 Mi buckets are an error.
             (Arc::clone(&node.name), losses)
         });
         losses.collect()
     }
 }
+    ) -> Result<BTreeMap<usize, Buckets>, ArchiveError> {
+        let budget = Budget::of(BUCKETS_MAX);
+        self.buckets_within(wanted, span, step_ns, threads, cancel, &budget)
+    }
+
+    /// As [`Self::buckets`]; more than there is room for are an error, as soon as there are.
+    #[doc(hidden)] // For `query`, as is the budget.
+    pub fn buckets_within(
+        &self,
+        wanted: &[usize],
+        span: Span,
+        step_ns: i64,
+        threads: usize,
+        cancel: &AtomicBool,
+        budget: &Budget,
+            budget,

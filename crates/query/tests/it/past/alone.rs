@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use barograph_model::{SqlFaultKind, SqlLimits};
+use barograph_model::{Past as _, PastRequest, Span, SqlFault, SqlFaultKind, SqlLimits};
 
 use super::{Told, U, World, archive, lines, rows, seams};
 use crate::ask;
@@ -104,4 +104,36 @@ fn a_scan_of_much_history_is_stopped_and_counted() {
         )
         .is_ok()
     );
+}
+
+/// With the clock set to and fro there are as many buckets in the making as samples, however few are left.
+#[test]
+fn buckets_are_bounded_while_they_are_made() {
+    const ROWS: i64 = 150_000;
+    let told = Told {
+        device: "a",
+        before: vec![(0..ROWS).map(|value| (-1 - value % 2, value)).collect()],
+        now: None,
+        archived: 0,
+    };
+    let world = World::of(&[told]);
+    let buckets = |samples_max| {
+        let request = PastRequest {
+            wanted: &|_, _| true,
+            span: Span::ALL,
+            samples_max,
+            cancel: &AtomicBool::new(false),
+        };
+        let found = world.reader.buckets(&request, 1)?;
+        Ok::<_, SqlFault>(
+            found
+                .iter()
+                .map(|(_, buckets)| buckets.len())
+                .sum::<usize>(),
+        )
+    };
+    assert_eq!(buckets(ROWS as usize).unwrap(), 2);
+    let fault = buckets(10).unwrap_err();
+    assert_eq!(fault.kind, SqlFaultKind::Limit, "{fault}");
+    assert!(fault.message.contains("more than 10 buckets"), "{fault}");
 }
