@@ -104,6 +104,11 @@ impl ArchiveError {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
+    /// Whether this user may not read it.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
+    }
+
     /// Whether the file system, or this user's share of it, is full.
     pub(crate) fn is_full(&self) -> bool {
         let Self::Io { source, .. } = self else {
