@@ -55,4 +55,4 @@ pub use target::ObjectTarget;
 pub use target::Target;
 pub use tier::Tier;
 pub use verify::{Finding, Verified, verify};
-pub use view::{Archive, Chunk, PartInfo, PartKind, Scan, View};
+pub use view::{Archive, Chunk, NodeFault, PartInfo, PartKind, Scan, View};

@@ -75,6 +75,11 @@ impl Follower {
         }
     }
 
+    /// Where it looks.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
     /// Looks what is new; whether anything is.
     pub(crate) fn follow(&mut self) -> Result<bool, ArchiveError> {
         let path = self.layout.manifest();

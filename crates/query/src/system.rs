@@ -312,6 +312,11 @@ fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
         let place = root.map_or(Cell::Null, |root| root.display().to_string().into());
         rows.push(vec![what.into(), 1.into(), place]);
     }
+    for fault in view.iter().flat_map(|view| view.faults()) {
+        let what = format!("archives left out: {}", fault.reason);
+        let place = fault.path.display().to_string();
+        rows.push(vec![what.into(), 1.into(), place.into()]);
+    }
     for (node, lost) in view.iter().flat_map(|view| view.losses()) {
         let what = [
             (
@@ -365,7 +370,10 @@ fn archive(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
             i64::from(part.copied).into(),
         ]
     };
-    Ok(one(view.parts().into_iter().map(row).collect()))
+    let faults = view.faults().iter();
+    let faults = faults.map(|fault| unreadable(Some(&fault.node), Some(&fault.path)));
+    let parts = view.parts().into_iter().map(row);
+    Ok(one(faults.chain(parts).collect()))
 }
 
 /// The row of what may be there and cannot be read; the table `loss` says why.

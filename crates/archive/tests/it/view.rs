@@ -6,7 +6,7 @@ use barograph_archive::aggregate::Budget;
 use barograph_archive::{Archive, ArchiveError, View};
 use barograph_model::{NS_PER_S, Span, ValueType};
 
-use crate::support::{SOON, config, declare, sample, start};
+use crate::support::{SOON, config, declare, everything, everything_of, sample, start};
 
 #[test]
 fn an_empty_view_has_nothing() {
@@ -43,4 +43,35 @@ fn buckets_are_bounded_while_they_are_made() {
         let refused: Result<usize, ArchiveError> = read(&Budget::of(max));
         assert!(matches!(refused, Err(ArchiveError::TooManyBuckets)));
     }
+}
+
+#[test]
+fn a_node_that_cannot_be_read_is_left_out_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = start(config(dir.path())).unwrap();
+    let mut entries = vec![declare(1, "a", ValueType::Int, 1), sample(1, 1, 1, 1)];
+    let position = keeper.journal().submit(&mut entries);
+    assert!(keeper.journal().wait_durable(position, SOON));
+    let before = everything(dir.path());
+    let nodes = dir.path().join("nodes");
+    // What no node is named, and what is no directory, is nobody's.
+    for foreign in ["lost+found", ".snapshot", "bad"] {
+        std::fs::create_dir(nodes.join(foreign)).unwrap();
+        std::fs::write(nodes.join(foreign).join("manifest.json"), "{").unwrap();
+    }
+    std::fs::write(nodes.join("notes"), "").unwrap();
+    let archive = Archive::open(dir.path());
+    for _ in 0..2 {
+        let view = archive.view().unwrap();
+        assert_eq!(everything_of(&view, Span::ALL), before);
+        let [fault] = view.faults() else {
+            panic!("{:?}", view.faults());
+        };
+        assert_eq!((&*fault.node, &fault.path), ("bad", &nodes.join("bad")));
+        assert!(fault.reason.contains("manifest.json"), "{}", fault.reason);
+    }
+    std::fs::remove_dir_all(nodes.join("bad")).unwrap();
+    let view = archive.view().unwrap();
+    assert_eq!(view.faults(), []);
+    assert_eq!(everything_of(&view, Span::ALL), before);
 }
