@@ -14,6 +14,7 @@ mod error;
 mod export;
 mod flusher;
 mod handles;
+mod held;
 mod journal;
 mod keeper;
 mod layout;

@@ -12,21 +12,21 @@ use std::sync::Arc;
 
 use barograph_model::SeriesId;
 
+use crate::held::{HeldFile, Places};
 use crate::log::LogPart;
 use crate::manifest::{Known, Manifest, PartKey, add_series};
 use crate::{ArchiveError, Archived, Disk, Layout, Series, sweep};
 
 /// How often a node is looked at again because the sealer was at work meanwhile.
 const LOOKS_MAX: usize = 16;
-/// Most files that are held open so that they can be read after they are unlinked; the newest. What is
-/// beyond is opened when it is read: a merge meanwhile is noticed and followed, but what retention has
-/// taken by then is gone.
-const HELD_MAX: usize = 256;
 
 /// What is known of one node between views.
 #[derive(Debug)]
 pub(crate) struct Follower {
     layout: Layout,
+    places: Arc<Places>,
+    /// Most files that it holds open.
+    held_max: usize,
     stamp: Option<Stamp>,
     sealed: Arc<Sealed>,
     /// By sequence, as they are now; a growing one is copied for each view.
@@ -41,12 +41,14 @@ struct Stamp {
     modified: (i64, i64),
 }
 
-/// A manifest, and its newest files held open.
+/// A manifest, and its newest files held open so that they can be read after they are unlinked. What is
+/// beyond is opened when it is read: a merge meanwhile is noticed and followed, but what retention has
+/// taken by then is gone.
 #[derive(Debug)]
 pub(crate) struct Sealed {
     pub(crate) layout: Layout,
     pub(crate) manifest: Manifest,
-    pub(crate) held: HashMap<PartKey, Arc<File>>,
+    pub(crate) held: HashMap<PartKey, Arc<HeldFile>>,
 }
 
 /// One node at one moment.
@@ -62,6 +64,11 @@ pub(crate) struct Node {
 
 impl Follower {
     pub(crate) fn new(layout: Layout) -> Self {
+        Self::holding(layout, Places::of_process())
+    }
+
+    /// Holds its files in these places.
+    pub(crate) fn holding(layout: Layout, places: Arc<Places>) -> Self {
         let sealed = Sealed {
             layout: layout.clone(),
             manifest: Manifest::default(),
@@ -69,6 +76,8 @@ impl Follower {
         };
         Self {
             layout,
+            held_max: places.share(1),
+            places,
             stamp: None,
             sealed: Arc::new(sealed),
             logs: BTreeMap::new(),
@@ -78,6 +87,11 @@ impl Follower {
     /// Where it looks.
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// It is one of so many nodes: from the next manifest on it holds no more than its share.
+    pub(crate) fn share(&mut self, nodes: usize) {
+        self.held_max = self.places.share(nodes);
     }
 
     /// Looks what is new; whether anything is.
@@ -106,11 +120,14 @@ impl Follower {
         let mut held = HashMap::new();
         let mut newest: Vec<&PartKey> = manifest.parts.keys().collect();
         newest.sort_by_key(|key| (key.hour, key.first));
-        for key in newest.into_iter().rev().take(HELD_MAX) {
+        for key in newest.into_iter().rev().take(self.held_max) {
             let file = match self.sealed.held.get(key) {
                 Some(file) => Some(Arc::clone(file)),
                 // One that is gone was replaced, which the next look sees, or was removed by other hands.
-                None => File::open(key.path(&self.layout)).ok().map(Arc::new),
+                None => {
+                    let open = || File::open(key.path(&self.layout)).ok();
+                    self.places.hold(open).map(Arc::new)
+                }
             };
             held.extend(file.map(|file| (*key, file)));
         }

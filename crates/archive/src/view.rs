@@ -9,6 +9,7 @@ use barograph_model::{Buckets, Columns, Span};
 
 use crate::aggregate::Budget;
 use crate::handles::Handles;
+use crate::held::Places;
 use crate::snapshot::{Follower, Node};
 use crate::{ArchiveError, Layout, Losses, Series, Tier, reduce, scan};
 
@@ -19,6 +20,7 @@ const BUCKETS_MAX: usize = 8 << 20;
 #[derive(Debug)]
 pub struct Archive {
     root: PathBuf,
+    places: Arc<Places>,
     known: Mutex<KnownNodes>,
 }
 
@@ -35,8 +37,14 @@ struct KnownNodes {
 impl Archive {
     /// The archive at `root`, which need not be there yet.
     pub fn open(root: impl Into<PathBuf>) -> Self {
+        Self::holding(root, Places::of_process())
+    }
+
+    /// Holds files open in these places.
+    pub(crate) fn holding(root: impl Into<PathBuf>, places: Arc<Places>) -> Self {
         Self {
             root: root.into(),
+            places,
             known: Mutex::default(),
         }
     }
@@ -58,11 +66,14 @@ impl Archive {
             .followers
             .retain(|name, _| layouts.iter().any(|layout| layout.encoded() == name));
         let mut changed = known.followers.len() != before;
+        let nodes = layouts.len();
         let (mut faults, mut failed) = (Vec::new(), None);
         for layout in layouts {
             let name = layout.encoded().to_owned();
             let follower = known.followers.entry(name);
-            let follower = follower.or_insert_with(|| Follower::new(layout));
+            let follower =
+                follower.or_insert_with(|| Follower::holding(layout, Arc::clone(&self.places)));
+            follower.share(nodes);
             let path = follower.layout().node_dir();
             match follower.follow() {
                 Ok(news) => changed |= news,
