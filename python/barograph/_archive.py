@@ -27,7 +27,8 @@ _SAMPLE_COLUMNS = (
     "ts, name, labels, value, exact, text, unit, quality, error, node, life, number"
 )
 _BUCKET_COLUMNS = (
-    "ts, name, labels, unit, count, min, max, mean, last, min_exact, max_exact, last_exact, last_text, node"
+    "ts, name, labels, unit, count, min, max, mean, last, "
+    "min_exact, max_exact, last_exact, last_text, node"
 )
 
 
