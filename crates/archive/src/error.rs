@@ -86,6 +86,11 @@ pub enum ArchiveError {
         /// Why, and what to do.
         reason: String,
     },
+    /// The reader's bound on buckets was reached.
+    #[error(
+        "there are more buckets than there is room for: ask for a shorter span, fewer series or a longer step"
+    )]
+    TooManyBuckets,
     /// The reader asked for an end.
     #[error("the read was cancelled")]
     Cancelled,
@@ -113,6 +118,11 @@ impl ArchiveError {
     /// Whether a file was not there.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Whether this user may not read it.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
     }
 
     /// Whether the file system, or this user's share of it, is full.

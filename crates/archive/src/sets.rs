@@ -152,7 +152,8 @@ impl Sets {
                 let Some((key, part)) = set.get(&tier) else {
                     continue;
                 };
-                match handles.open(&sealed.layout, *key, part, sealed.held.get(key)) {
+                let held = sealed.held.get(key).map(|held| &held.file);
+                match handles.open(&sealed.layout, *key, part, held) {
                     Ok(part) => parts.push((tier, part)),
                     Err(error) if error.is_gone() && pass_over => {}
                     Err(error) if error.is_gone() => return Ok(None),

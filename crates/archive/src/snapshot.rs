@@ -5,7 +5,7 @@
 //! manifest before it unlinks anything, so whoever finds the manifest unchanged afterwards has missed nothing.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use barograph_model::{SeriesId, Span};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::held::{HeldFile, Places};
 use crate::log::LogPart;
 use crate::manifest::{Known, Manifest, PartKey, add_series};
 use crate::sets::Sets;
@@ -22,10 +23,6 @@ use crate::{ArchiveError, Archived, Disk, Layout, Series, open, release, sweep};
 
 /// How often a node is looked at again because the sealer was at work meanwhile.
 pub(crate) const LOOKS_MAX: usize = 16;
-/// Most files that are held open so that they can be read after they are unlinked; the newest. What is
-/// beyond is opened when it is read: a merge meanwhile is noticed and followed, but what retention has
-/// taken by then is gone.
-const HELD_MAX: usize = 256;
 /// Files that a process has open besides those that it is to hold.
 const OTHER_FILES: u64 = 1_024;
 
@@ -33,6 +30,9 @@ const OTHER_FILES: u64 = 1_024;
 #[derive(Debug)]
 pub(crate) struct Follower {
     layout: Layout,
+    places: Arc<Places>,
+    /// Most files that it holds open.
+    held_max: usize,
     stamp: Option<Stamp>,
     sealed: Arc<Sealed>,
     /// By sequence, as they are now; a growing one is copied for each view.
@@ -47,12 +47,14 @@ struct Stamp {
     modified: (i64, i64),
 }
 
-/// A manifest, and its newest files held open.
+/// A manifest, and its newest files held open so that they can be read after they are unlinked. What is
+/// beyond is opened when it is read: a merge meanwhile is noticed and followed, but what retention has
+/// taken by then is gone.
 #[derive(Debug)]
 pub(crate) struct Sealed {
     pub(crate) layout: Layout,
     pub(crate) manifest: Manifest,
-    pub(crate) held: HashMap<PartKey, Arc<File>>,
+    pub(crate) held: HashMap<PartKey, Arc<HeldFile>>,
 }
 
 /// One node at one moment.
@@ -68,6 +70,11 @@ pub(crate) struct Node {
 
 impl Follower {
     pub(crate) fn new(layout: Layout) -> Self {
+        Self::holding(layout, Places::of_process())
+    }
+
+    /// Holds its files in these places.
+    pub(crate) fn holding(layout: Layout, places: Arc<Places>) -> Self {
         let sealed = Sealed {
             layout: layout.clone(),
             manifest: Manifest::default(),
@@ -75,10 +82,22 @@ impl Follower {
         };
         Self {
             layout,
+            held_max: places.share(1),
+            places,
             stamp: None,
             sealed: Arc::new(sealed),
             logs: BTreeMap::new(),
         }
+    }
+
+    /// Where it looks.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// It is one of so many nodes: from the next manifest on it holds no more than its share.
+    pub(crate) fn share(&mut self, nodes: usize) {
+        self.held_max = self.places.share(nodes);
     }
 
     /// Looks what is new; whether anything is.
@@ -103,7 +122,7 @@ impl Follower {
 
     /// Whether a file is held open that was unlinked.
     pub(crate) fn holds_unlinked(&self) -> bool {
-        let held = self.sealed.held.values().map(|file| &**file);
+        let held = self.sealed.held.values().map(|held| &*held.file);
         let logs = self.logs.values().map(|log| log.file());
         held.chain(logs).any(release::is_unlinked)
     }
@@ -113,11 +132,14 @@ impl Follower {
         let mut held = HashMap::new();
         let mut newest: Vec<&PartKey> = manifest.parts.keys().collect();
         newest.sort_by_key(|key| (key.hour, key.first));
-        for key in newest.into_iter().rev().take(HELD_MAX) {
+        for key in newest.into_iter().rev().take(self.held_max) {
             let file = match self.sealed.held.get(key) {
                 Some(file) => Some(Arc::clone(file)),
                 // One that is gone was replaced, which the next look sees, or was removed by other hands.
-                None => open::regular(&key.path(&self.layout)).ok().map(Arc::new),
+                None => {
+                    let open = || open::regular(&key.path(&self.layout)).ok();
+                    self.places.hold(open).map(Arc::new)
+                }
             };
             held.extend(file.map(|file| (*key, file)));
         }
@@ -211,7 +233,7 @@ impl Node {
             let path = key.path(layout);
             let file = match self.sealed.held.get(key) {
                 Some(file) => Ok(Arc::clone(file)),
-                None => open::regular_file(&path).map(Arc::new),
+                None => open::regular_file(&path).map(|file| Arc::new(HeldFile::beyond(file))),
             };
             match file {
                 Err(error) if error.kind() == ErrorKind::NotFound => gone.push(*key),
