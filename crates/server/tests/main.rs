@@ -12,6 +12,7 @@ mod metrics;
 mod prometheus;
 mod prometheus_equal;
 mod promql;
+mod promql_bounds;
 mod promql_hostile;
 mod reads;
 mod ring_past;

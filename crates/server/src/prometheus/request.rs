@@ -227,14 +227,36 @@ fn duration_ns(text: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use barograph_model::{Buckets, Columns, Past, PastRequest, PastSeries, SqlFault};
+
     use super::*;
+
+    /// Parsing asks for nothing.
+    struct Nothing;
+
+    impl Past for Nothing {
+        fn series(&self, _: &PastRequest<'_>) -> Result<Vec<PastSeries>, SqlFault> {
+            Ok(Vec::new())
+        }
+
+        fn read(&self, _: &PastRequest<'_>) -> Result<Vec<(PastSeries, Columns)>, SqlFault> {
+            Ok(Vec::new())
+        }
+
+        fn buckets(
+            &self,
+            _: &PastRequest<'_>,
+            _: i64,
+        ) -> Result<Vec<(PastSeries, Buckets)>, SqlFault> {
+            Ok(Vec::new())
+        }
+    }
 
     #[test]
     fn selectors_within_the_time() {
         use std::sync::atomic::AtomicBool;
 
-        let run_dir = barograph_stream::RunDir::new(std::path::Path::new("/nowhere"));
-        let past = crate::RingPast::new(run_dir);
+        let past = Nothing;
         let clock = barograph_model::ManualClock::at(0);
         let cancel = AtomicBool::new(false);
         let mut context = Context {
