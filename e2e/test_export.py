@@ -132,7 +132,8 @@ def test_prometheus_was_away(start: Callable[..., Agent], prometheus: Prometheus
     eventually(lambda: prometheus.points(BUSY).keys() >= ours.keys(), "all samples that there were", 120)
     there = prometheus.points(BUSY)
     assert ours == {ts: there[ts] for ts in ours}
-    assert agent.value("export.lost.samples", "to=remote_write") == 0
+    # Not that none counts as lost: of a request whose answer died with it Prometheus may have stored a part,
+    # and then refuses the request that repeats it as out of order.
 
 
 def test_prometheus_was_away_too_long(start: Callable[..., Agent], prometheus: Prometheus) -> None:

@@ -162,6 +162,19 @@ HOSTILE = [
 ]
 
 
+# The same over the archive: rings hold eight samples, the rest is read from log and Parquet.
+HOSTILE_HISTORY = [
+    "SELECT count(*) FROM memory_available_bytes a, memory_free_bytes b, memory_cached_bytes c, vm_faults_count d",
+    "SELECT a.ts FROM agent_cpu_seconds a, agent_cpu_seconds b, agent_cpu_seconds c ORDER BY a.value * b.value + c.ts",
+    "SELECT sum(a.value) FROM history('*') a, history('*') b, history('*') c",
+    "SELECT max(q.value) FROM streams a, streams b, quantile('*', 0.5) q",
+    "SELECT count(*) FROM rate('*') a, rate('*') b, rate('*') c WHERE a.value <> b.value",
+    "SELECT count(*) FROM family('memory') a, family('memory') b, family('vm') c, family('vm') d",
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n, history('*')",
+    "SELECT group_concat(name || value) FROM history('*'), streams, latest, archive",
+]
+
+
 def median_skew(agent: Agent, since: int) -> float:
     """The median of how late the sources were read after an instant."""
     rows = agent.sql(f"SELECT value FROM source_skew_seconds WHERE ts > {since}")
@@ -172,9 +185,14 @@ def newest_skew(agent: Agent) -> int:
     return agent.sql("SELECT max(ts) AS ts FROM source_skew_seconds")[0]["ts"]
 
 
-def test_eight_hostile_queries_do_not_disturb_the_polls(start: Callable[..., Agent]) -> None:
+@pytest.mark.parametrize(
+    ("rings", "hostile"), [("", HOSTILE), ("[streams]\ndepth = 8\n", HOSTILE_HISTORY)], ids=["live", "archive"]
+)
+def test_eight_hostile_queries_do_not_disturb_the_polls(
+    start: Callable[..., Agent], rings: str, hostile: list[str]
+) -> None:
     limits = "[query]\nseconds_max = 4.0\nmemory_bytes_max = 67108864\n"
-    agent = start(config=limits + QUICK)
+    agent = start(config=rings + limits + QUICK)
     polls = "SELECT sum(value) AS n FROM source_polls_count WHERE newest"
     eventually(lambda: agent.sql(polls)[0]["n"] >= 8 * 10, "ten rounds without a query")
     quiet = median_skew(agent, 0)
@@ -187,7 +205,7 @@ def test_eight_hostile_queries_do_not_disturb_the_polls(start: Callable[..., Age
         answers.append((statement, answer.status, answer.kind if answer.status != 200 else ""))
 
     ways = ["tcp", "read.sock"] * 4
-    threads = [threading.Thread(target=ask, args=pair) for pair in zip(HOSTILE, ways, strict=True)]
+    threads = [threading.Thread(target=ask, args=pair) for pair in zip(hostile, ways, strict=True)]
     for thread in threads:
         thread.start()
     # Others are served in the meantime.

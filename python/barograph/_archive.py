@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 _SAMPLE_COLUMNS = (
     "ts, name, labels, value, exact, text, unit, quality, error, node, life, number"
 )
-_BUCKET_COLUMNS = "ts, name, labels, unit, count, min, max, mean, last, last_text, node"
+_BUCKET_COLUMNS = (
+    "ts, name, labels, unit, count, min, max, mean, last, "
+    "min_exact, max_exact, last_exact, last_text, node"
+)
 
 
 class Archive:
@@ -40,7 +43,7 @@ class Archive:
     (float64; null for texts, bools are 0 and 1), ``exact`` (int64, only where an integer is beyond 2**53
     and ``value`` is rounded), ``text``, ``unit``, ``quality``, ``error``, ``node``; those of buckets
     ``ts`` (start), ``name``, ``labels``, ``unit``, ``count``, ``min``, ``max``, ``mean``, ``last``,
-    ``last_text``, ``node``.
+    ``min_exact``, ``max_exact``, ``last_exact`` (int64, as ``exact``), ``last_text``, ``node``.
     """
 
     def __init__(

@@ -18,7 +18,8 @@ polars = pytest.importorskip("polars")
 TICKS = "demo.ticks.count"
 SAMPLE = ["ts", "name", "labels", "value", "exact", "text", "unit", "quality", "error", "node"]
 BUCKET = [
-    "ts", "name", "labels", "unit", "count", "min", "max", "mean", "last", "last_text", "node",
+    "ts", "name", "labels", "unit", "count", "min", "max", "mean", "last",
+    "min_exact", "max_exact", "last_exact", "last_text", "node",
 ]  # fmt: skip
 
 

@@ -289,7 +289,8 @@ fn start_server(
         server,
         run_dir.clone(),
         sql,
-        Arc::new(PastReader::open(run_dir, Arc::clone(clock))?),
+        // One thread for each answer: as many compute at once as there may be large answers.
+        Arc::new(PastReader::open(run_dir, Arc::clone(clock))?.with_threads(1)),
         Arc::new(control),
         Arc::clone(clock),
         info,

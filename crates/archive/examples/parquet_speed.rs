@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use barograph_archive::aggregate::{Ask, aggregate};
+use barograph_archive::aggregate::{Ask, Budget, aggregate};
 use barograph_archive::parquet::{About, ParquetPart, RawWriter};
 use barograph_archive::{Disk, Storage as _, Tier};
 use barograph_model::{
@@ -104,11 +104,13 @@ fn columns(path: &Path) {
 fn buckets(path: &Path, step_ns: i64, threads: usize) {
     let part = ParquetPart::open(path).unwrap();
     let cancel = AtomicBool::new(false);
+    let budget = Budget::of(usize::MAX);
     let ask = Ask {
         span: Span::ALL,
         step_ns,
         threads,
         cancel: &cancel,
+        budget: &budget,
     };
     let (start, cpu) = (Instant::now(), cpu_seconds());
     let index = part.index().unwrap();

@@ -3,6 +3,7 @@
 //! It stands alone because sealing, every read by step and the merging of parts end here, and because
 //! its loops are the hot path of `history()`: over slices of one type, one bucket at a time.
 
+mod budget;
 mod number;
 mod parallel;
 
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use barograph_model::{Buckets, Columns, Span, ValueType, Values};
 
+pub use budget::{BUCKET_BYTES, Budget};
 use number::{Cell, Number};
 pub use parallel::{Ask, aggregate};
 

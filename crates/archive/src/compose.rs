@@ -60,6 +60,16 @@ pub(crate) trait Source {
     ) -> Result<(), ArchiveError>;
 }
 
+/// Which files samples go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Those of their hours.
+    Hours,
+    /// Those that stand at this hour, all of them: where the sources stand. A source that holds a run of hours
+    /// is not spread over hours whose files hold the same log segments.
+    At(i64),
+}
+
 /// A file that was made, still at its temporary place.
 #[derive(Clone, Debug)]
 pub(crate) struct Made {
@@ -99,10 +109,19 @@ pub(crate) fn compose<S: Source>(
     context: &Context,
     sources: &[S],
     range: (u64, u64),
+    place: Place,
 ) -> Result<Composed, Failure> {
     let lives = lives(sources);
     let mut composed = Composed::default();
-    let result = write(context, sources, &lives, range, &mut composed);
+    let hours = match place {
+        Place::Hours => hours(context, sources, &lives),
+        Place::At(hour) => Ok(vec![Hours {
+            hour,
+            span: Span::ALL,
+        }]),
+    };
+    let result =
+        hours.and_then(|hours| write(context, sources, &lives, range, &hours, &mut composed));
     if result.is_err() {
         let storage = &*context.storage;
         // What cannot be removed now is at the next start.
@@ -118,9 +137,9 @@ fn write<S: Source>(
     sources: &[S],
     lives: &[Life],
     range: (u64, u64),
+    hours: &[Hours],
     composed: &mut Composed,
 ) -> Result<(), Failure> {
-    let hours = hours(context, sources, lives)?;
     for hours in hours.chunks(HOURS_OPEN) {
         let outputs = hours.iter();
         let mut outputs: Vec<_> = outputs

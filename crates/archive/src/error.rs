@@ -25,6 +25,14 @@ pub enum ArchiveError {
         /// The lock.
         path: PathBuf,
     },
+    /// A directory in which the writer would make and remove files is not its own.
+    #[error("{} is refused: {reason}; see to it that only the agent writes there, or give --archive-dir", path.display())]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// A file is not what its name says.
     #[error("{}: {reason} (at byte {at}); baro archive verify tells what is affected", path.display())]
     Corrupt {
@@ -62,6 +70,14 @@ pub enum ArchiveError {
         /// Why, and what to do.
         reason: String,
     },
+    /// A copy whose rows are in another one by now could not be removed from the object store.
+    #[error("{} was merged, and its copy stays in the target for now: {reason}", path.display())]
+    StaleCopy {
+        /// The file, relative to the archive's directory.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// A target for copies that cannot be used.
     #[error("the target {url} is refused: {reason}")]
     Target {
@@ -70,6 +86,11 @@ pub enum ArchiveError {
         /// Why, and what to do.
         reason: String,
     },
+    /// The reader's bound on buckets was reached.
+    #[error(
+        "there are more buckets than there is room for: ask for a shorter span, fewer series or a longer step"
+    )]
+    TooManyBuckets,
     /// The reader asked for an end.
     #[error("the read was cancelled")]
     Cancelled,
@@ -97,6 +118,11 @@ impl ArchiveError {
     /// Whether a file was not there.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Whether this user may not read it.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
     }
 
     /// Whether the file system, or this user's share of it, is full.

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use barograph_model::{Descriptor, Sample, Span, Value};
 
-use crate::compose::{self, Source, Unit};
+use crate::compose::{self, Place, Source, Unit};
 use crate::manifest::Manifest;
 use crate::seal::Context;
 use crate::sets::Sets;
@@ -26,8 +26,12 @@ pub enum ExportTo<'a> {
     JsonLines(&'a mut dyn Write),
 }
 
-/// Copies the samples of the wanted series within the span; how many. As text they come file by file, and
-/// in each by series. `progress` is told the samples so far.
+/// Copies the samples of the wanted series within the span, as they are at one moment, each once, whatever
+/// the writer of the archive does meanwhile; how many. As text they come file by file, and in each by
+/// series. `progress` is told the samples so far.
+///
+/// All raw files of the span are held open: the limit of this process for open files is raised for it as far
+/// as it may be. Where that is not enough, nothing is written, and the error says what to do.
 pub fn export(
     root: &Path,
     wanted: &dyn Fn(&Series) -> bool,
@@ -35,7 +39,7 @@ pub fn export(
     to: ExportTo<'_>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<u64, ArchiveError> {
-    let view = Archive::open(root).view()?;
+    let view = Archive::open(root).view_held(span)?;
     match to {
         ExportTo::Parquet(dir) => export_parquet(&view, wanted, span, dir, progress),
         ExportTo::Csv(out) => {
@@ -181,14 +185,14 @@ fn export_parquet(
         for sets in Sets::of(&node.sealed.manifest, &|sets| sets.has_raw(span)) {
             for (range, part) in raw_parts(view, node, &sets)? {
                 let source = Selected::new(RawSource::new(part)?, span, &of_unit);
-                rows += write(&context, source, range)?;
+                rows += write(&context, source, range, Place::At(sets.hour))?;
                 progress(rows);
             }
         }
         for log in &node.logs {
             let range = (log.sequence(), log.sequence());
             let source = Selected::new(log.fork()?, span, &of_unit);
-            rows += write(&context, source, range)?;
+            rows += write(&context, source, range, Place::Hours)?;
             progress(rows);
         }
         let manifest = sweep::rebuild(&context.layout, &node.name, &Disk)?;
@@ -211,8 +215,13 @@ fn raw_parts(view: &View, node: &Node, sets: &Sets) -> Result<Vec<Ranged>, Archi
 }
 
 /// Makes the files of one source and puts them into place.
-fn write<S: Source>(context: &Context, source: S, range: (u64, u64)) -> Result<u64, ArchiveError> {
-    let composed = compose::compose(context, &[source], range).map_err(|f| f.error)?;
+fn write<S: Source>(
+    context: &Context,
+    source: S,
+    range: (u64, u64),
+    place: Place,
+) -> Result<u64, ArchiveError> {
+    let composed = compose::compose(context, &[source], range, place).map_err(|f| f.error)?;
     let mut rows = 0;
     for file in composed.made {
         if file.key.tier == Tier::Raw {

@@ -43,6 +43,8 @@ pub struct Status {
     pub flushed_age_ns: i64,
     /// What was lost, since the archive began.
     pub losses: Losses,
+    /// Copies at the target that wait to be removed, since their rows are in others by now.
+    pub stale_copies: u64,
     /// Why nothing is written just now, and what to do about it; empty when all is well.
     pub trouble: String,
 }
@@ -176,6 +178,7 @@ impl Keeper {
             oldest_ts: oldest_of(oldest, sealed.oldest_ts),
             flushed_age_ns: self.clock.monotonic_ns().saturating_sub(flushed_ns).max(0),
             losses,
+            stale_copies: sealed.stale_copies,
             trouble: match &*state.trouble {
                 "" => sealed.trouble,
                 trouble => trouble.to_owned(),

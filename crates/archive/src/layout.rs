@@ -21,7 +21,8 @@ impl Layout {
         }
     }
 
-    /// The nodes below `root`, by the names of their directories.
+    /// The nodes below `root`, by the names of their directories. What is no directory, or has a name that
+    /// no node has, is not ours.
     pub(crate) fn nodes(root: &Path) -> std::io::Result<Vec<Self>> {
         let entries = match std::fs::read_dir(root.join("nodes")) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -29,7 +30,10 @@ impl Layout {
         };
         let mut nodes = Vec::new();
         for entry in entries {
-            if let Ok(node) = entry?.file_name().into_string() {
+            let entry = entry?;
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let name = entry.file_name().into_string();
+            if let Some(node) = name.ok().filter(|name| is_dir && is_encoded(name)) {
                 let root = root.to_owned();
                 nodes.push(Self { root, node });
             }
@@ -106,9 +110,43 @@ fn encode(node: &str) -> String {
     out
 }
 
+/// Whether [`encode`] makes this name of some node's.
+fn is_encoded(name: &str) -> bool {
+    let mut bytes = Vec::new();
+    let mut rest = name.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let coded = after.get(..2).filter(|_| *first == b'%');
+        let byte = coded.and_then(|hex| std::str::from_utf8(hex).ok());
+        match byte.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    // What could have been written otherwise differs.
+    String::from_utf8(bytes).is_ok_and(|node| !node.is_empty() && encode(&node) == name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_nodes() {
+        for node in ["n1", "a.b-c_1", "..", "n/1", "é", "%", "a b", "%41"] {
+            assert!(is_encoded(&encode(node)), "{node}");
+        }
+        for name in [
+            "", "a b", ".hidden", "%41", "%2f", "a%", "%zz", "%+1", "%FF", "é",
+        ] {
+            assert!(!is_encoded(name), "{name}");
+        }
+    }
 
     #[test]
     fn partitions() {

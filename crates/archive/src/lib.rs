@@ -7,24 +7,29 @@
 
 #[doc(hidden)]
 pub mod aggregate;
+mod believe;
 mod bytes;
 mod compose;
 mod config;
+mod copies;
 mod error;
 mod export;
 mod flusher;
 mod handles;
+mod held;
 mod journal;
 mod keeper;
 mod layout;
 mod log;
 mod manifest;
 mod merge;
+mod open;
 mod output;
 #[doc(hidden)]
 pub mod parquet;
 mod recover;
 mod reduce;
+mod release;
 mod retain;
 mod scan;
 mod seal;
@@ -55,4 +60,4 @@ pub use target::ObjectTarget;
 pub use target::Target;
 pub use tier::Tier;
 pub use verify::{Finding, Verified, verify};
-pub use view::{Archive, Chunk, PartInfo, PartKind, Scan, View};
+pub use view::{Archive, Chunk, NodeFault, PartInfo, PartKind, Scan, View};

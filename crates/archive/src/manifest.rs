@@ -5,7 +5,6 @@
 //! line whose checksum comes first.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,12 +13,14 @@ use barograph_model::{Descriptor, Kind, Labels, Name, SeriesId, Span, Unit, Valu
 use serde::{Deserialize, Serialize};
 
 use crate::log::LogPart;
-use crate::{ArchiveError, Archived, Layout, Storage, Tier};
+use crate::{ArchiveError, Archived, Layout, Storage, Tier, open};
 
 /// The format that this version writes, and the newest that it reads.
 const FORMAT: u32 = 1;
 /// Largest manifest that is read: some millions of series and files.
 const BYTES_MAX: u64 = 512 << 20;
+/// Most copies that wait to be removed: beyond it the first are forgotten, and stay.
+const STALE_COPIES_MAX: usize = 4_096;
 /// What comes before the checksum of all that follows the comma after it.
 const HEAD: &str = "{\"checksum\":\"";
 /// Head, eight digits, quote and comma.
@@ -54,6 +55,9 @@ pub(crate) struct Manifest {
     pub(crate) series: BTreeMap<SeriesId, Known>,
     /// What was lost up to there.
     pub(crate) losses: Losses,
+    /// Copies at the object store of files that count no more, since their rows are in a merged one: they are
+    /// to be removed there.
+    pub(crate) stale_copies: BTreeSet<PartKey>,
 }
 
 /// Which file it is: no two of a tier and hour hold the same log segment. The order is that in
@@ -105,6 +109,13 @@ impl PartKey {
         layout.root().join(self.relative(layout))
     }
 
+    /// Whether what is in the other file is in this one.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        (self.tier, self.hour) == (other.tier, other.hour)
+            && self.first <= other.first
+            && other.last <= self.last
+    }
+
     /// The same set's file of another tier.
     pub(crate) fn of(self, tier: Tier) -> Self {
         Self { tier, ..self }
@@ -122,9 +133,9 @@ impl Manifest {
 
     /// The manifest at `path`; `None` where there is none.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, ArchiveError> {
-        let file = match File::open(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(ArchiveError::io("open", path))?,
+        let file = match open::regular(path) {
+            Err(error) if error.is_gone() => return Ok(None),
+            file => file?,
         };
         let mut bytes = Vec::new();
         let mut limited = file.take(BYTES_MAX + 1);
@@ -175,11 +186,50 @@ impl Manifest {
         }
     }
 
+    /// Notes copies that are to be removed.
+    pub(crate) fn add_stale_copies(&mut self, keys: impl IntoIterator<Item = PartKey>) {
+        self.stale_copies.extend(keys);
+        while self.stale_copies.len() > STALE_COPIES_MAX {
+            if let Some(key) = self.stale_copies.pop_first() {
+                tracing::error!(
+                    ?key,
+                    "too many copies wait to be removed from the target: this one stays there"
+                );
+            }
+        }
+    }
+
+    /// Of a file that goes and has no copy: those of what was merged into it are all that is left of it at the
+    /// object store, and stay.
+    pub(crate) fn keep_copies_of(&mut self, key: &PartKey) {
+        self.stale_copies.retain(|stale| !key.covers(stale));
+    }
+
     /// Bytes of its files.
     pub(crate) fn bytes(&self) -> u64 {
         self.parts
             .values()
             .fold(0, |sum, part| sum.saturating_add(part.bytes))
+    }
+
+    /// What readers insist on: files are of sealed segments, and of one tier and hour no log segment is in two.
+    pub(crate) fn check_parts(&self) -> Result<(), String> {
+        let mut keys: Vec<_> = self.parts.keys().collect();
+        keys.sort_by_key(|key| (key.tier, key.hour, key.first));
+        for pair in keys.windows(2) {
+            let same = pair[0].tier == pair[1].tier && pair[0].hour == pair[1].hour;
+            if same && pair[1].first <= pair[0].last {
+                return Err(format!("{:?} and {:?} overlap", pair[0], pair[1]));
+            }
+        }
+        let sensible = |(key, part): &(&PartKey, &Part)| {
+            let bounds = key.first <= key.last && key.last <= self.sealed_through;
+            bounds && part.span.from <= part.span.to
+        };
+        match self.parts.iter().find(|part| !sensible(part)) {
+            Some((key, _)) => Err(format!("{key:?}: bounds make no sense")),
+            None => Ok(()),
+        }
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -190,6 +240,7 @@ impl Manifest {
             losses: self.losses.clone(),
             parts: self.parts.iter().map(WirePart::from).collect(),
             series: self.series.values().map(WireSeries::from).collect(),
+            stale_copies: self.stale_copies.iter().map(WireKey::from).collect(),
         };
         let body = serde_json::to_string(&wire).expect("plain structs are JSON");
         // The body's own brace gives way to the head.
@@ -234,21 +285,18 @@ impl Manifest {
             ..Self::default()
         };
         for part in &wire.parts {
-            let (key, part) = part.check(wire.sealed_through)?;
+            let (key, part) = part.check()?;
             if manifest.parts.insert(key, part).is_some() {
                 return Err(format!("{key:?} is there twice"));
             }
         }
-        // Of one tier and hour, no log segment is in two files.
+        manifest.check_parts()?;
         let mut seen = BTreeSet::new();
-        let mut keys: Vec<_> = manifest.parts.keys().collect();
-        keys.sort_by_key(|key| (key.tier, key.hour, key.first));
-        for pair in keys.windows(2) {
-            let same = pair[0].tier == pair[1].tier && pair[0].hour == pair[1].hour;
-            if same && pair[1].first <= pair[0].last {
-                return Err(format!("{:?} and {:?} overlap", pair[0], pair[1]));
-            }
-        }
+        let stale = wire.stale_copies.iter().map(WireKey::check);
+        manifest.add_stale_copies(stale.collect::<Result<Vec<_>, _>>()?);
+        manifest
+            .stale_copies
+            .retain(|key| !manifest.parts.contains_key(key));
         for series in wire.series {
             let known = series.check()?;
             let id = known.descriptor.series_id();
@@ -312,6 +360,40 @@ struct Wire {
     losses: Losses,
     parts: Vec<WirePart>,
     series: Vec<WireSeries>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    stale_copies: Vec<WireKey>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireKey {
+    tier: String,
+    hour: i64,
+    first: u64,
+    last: u64,
+}
+
+impl From<&PartKey> for WireKey {
+    fn from(key: &PartKey) -> Self {
+        Self {
+            tier: key.tier.as_str().into(),
+            hour: key.hour,
+            first: key.first,
+            last: key.last,
+        }
+    }
+}
+
+impl WireKey {
+    fn check(&self) -> Result<PartKey, String> {
+        let tier = Tier::from_name(&self.tier)
+            .ok_or_else(|| format!("the tier {:?} is not known", self.tier))?;
+        Ok(PartKey {
+            first: self.first,
+            hour: self.hour,
+            last: self.last,
+            tier,
+        })
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -344,15 +426,9 @@ impl From<(&PartKey, &Part)> for WirePart {
 }
 
 impl WirePart {
-    fn check(&self, sealed_through: u64) -> Result<(PartKey, Part), String> {
+    fn check(&self) -> Result<(PartKey, Part), String> {
         let tier = Tier::from_name(&self.tier)
             .ok_or_else(|| format!("the tier {:?} is not known", self.tier))?;
-        if self.first > self.last || self.last > sealed_through || self.from > self.to {
-            return Err(format!(
-                "{} {} {}-{}: bounds make no sense",
-                self.tier, self.hour, self.first, self.last
-            ));
-        }
         let key = PartKey {
             first: self.first,
             hour: self.hour,

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::compose::{self, Failure, HOUR_NS, Made};
+use crate::compose::{self, Failure, HOUR_NS, Made, Place};
 use crate::manifest::PartKey;
 use crate::parquet::ParquetPart;
 use crate::seal::Sealer;
@@ -83,7 +83,8 @@ impl Sealer {
                 Err(error) => return self.leave_out(*set, error),
             }
         }
-        match compose::compose(&self.context, &sources, range) {
+        let place = Place::At(first.key.hour);
+        match compose::compose(&self.context, &sources, range, place) {
             Ok(composed) => self.replace(run, composed.made),
             Err(Failure {
                 error,
@@ -99,6 +100,9 @@ impl Sealer {
         let key = set.key.of(Tier::Raw);
         let mut next = self.manifest.clone();
         next.parts.remove(&key);
+        if !self.is_copied(&key) {
+            next.keep_copies_of(&key);
+        }
         self.set_aside(&key.path(&self.context.layout), error, &mut next)?;
         self.put(next, &[]).map(|()| 1)
     }
@@ -110,14 +114,10 @@ impl Sealer {
         for key in &old {
             next.parts.remove(key);
         }
-        let copied: Vec<PartKey> = old
-            .iter()
-            .filter(|key| self.is_copied(key))
-            .copied()
-            .collect();
+        // Their copies go with the same commit: should it fail, they go on to count.
+        let copies = old.iter().filter(|key| self.may_be_copied(key));
+        next.add_stale_copies(copies.copied());
         self.put(next, &made)?;
-        // Not before: should the commit fail, these files and their copies go on to count.
-        copied.into_iter().for_each(|key| self.uncopy(key));
         let layout = self.context.layout.clone();
         self.unlink(old.iter().map(|key| key.path(&layout)));
         Ok(old.len())

@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::log::{HEADER_BYTES, Kept};
-use crate::{ArchiveError, Layout, LogPart, Losses, Storage};
+use crate::{ArchiveError, Layout, LogPart, Losses, Storage, open};
 
 /// What the log segments of earlier runs hold.
 #[derive(Debug, Default)]
@@ -29,7 +29,9 @@ pub(crate) fn occupy(layout: &Layout, storage: &dyn Storage) -> Result<File, Arc
     for dir in [layout.node_dir(), layout.log_dir(), layout.tmp_dir()] {
         let made = storage.make_dir(&dir);
         made.map_err(|source| io_error("make", &dir, source))?;
+        open::check_dir(&dir)?;
     }
+    open::check_ours(layout)?;
     let path = layout.lock();
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use barograph_model::{Buckets, SeriesId, Span};
 
-use crate::aggregate::{Ask, Fold, aggregate};
+use crate::aggregate::{Ask, Budget, Fold, aggregate};
 use crate::log::LogPart;
 use crate::manifest::union;
 use crate::parquet::{Index, ParquetPart};
@@ -25,6 +25,8 @@ pub(crate) struct Request<'a> {
     pub(crate) step_ns: i64,
     pub(crate) threads: usize,
     pub(crate) cancel: &'a AtomicBool,
+    /// Bounds the buckets in the making.
+    pub(crate) budget: &'a Budget,
 }
 
 /// By place in the series of the view.
@@ -43,7 +45,8 @@ pub(crate) fn buckets(
         let value_type = chunk.columns.values.value_type();
         let fold = folds.entry(chunk.series);
         let fold = fold.or_insert_with(|| Fold::new(value_type, ask.step_ns));
-        fold.add(&chunk.columns, ask.span);
+        let columns = &chunk.columns;
+        ask.budget.grow(fold, |fold| fold.add(columns, ask.span))?;
     }
     for node in &view.nodes {
         let wanted = wanted_of(view, node, ask.wanted);
@@ -119,14 +122,14 @@ fn read(
         step_ns: ask.step_ns,
         threads: ask.threads,
         cancel: ask.cancel,
+        budget: ask.budget,
     };
     let of = |part: usize, series: &crate::parquet::IndexSeries| {
         let elsewhere = known[part].as_ref();
         let elsewhere = elsewhere.is_some_and(|known| known.contains(&series.id));
         wanted.get(&series.id).copied().filter(|_| !elsewhere)
     };
-    merge(folds, aggregate(&parts, &of, &request)?);
-    Ok(())
+    merge(folds, aggregate(&parts, &of, &request)?, ask.budget)
 }
 
 /// Samples of a file that was merged, since the view was taken, with what the view reads from the log.
@@ -151,7 +154,7 @@ fn read_beyond(
                     let value_type = series.descriptor.value_type;
                     let fold = folds.entry(*place);
                     let fold = fold.or_insert_with(|| Fold::new(value_type, ask.step_ns));
-                    fold.add(&columns, span);
+                    ask.budget.grow(fold, |fold| fold.add(&columns, span))?;
                 }
                 Ok(())
             },
@@ -185,7 +188,7 @@ fn logs(
             done.collect()
         });
         for of_log in done {
-            merge(folds, of_log?);
+            merge(folds, of_log?, ask.budget)?;
         }
     }
     Ok(())
@@ -207,7 +210,7 @@ fn read_log(
                 let value_type = series.descriptor.value_type;
                 let fold = folds.entry(*place);
                 let fold = fold.or_insert_with(|| Fold::new(value_type, ask.step_ns));
-                fold.add(&columns, ask.span);
+                ask.budget.grow(fold, |fold| fold.add(&columns, ask.span))?;
             }
             Ok(())
         },
@@ -216,15 +219,16 @@ fn read_log(
 }
 
 /// Adds what came later.
-fn merge(folds: &mut Folds, later: Folds) {
+fn merge(folds: &mut Folds, later: Folds, budget: &Budget) -> Result<(), ArchiveError> {
     for (place, fold) in later {
         match folds.get_mut(&place) {
-            Some(earlier) => earlier.merge(fold),
+            Some(earlier) => budget.merge(earlier, fold)?,
             None => {
                 folds.insert(place, fold);
             }
         }
     }
+    Ok(())
 }
 
 /// The tier that is read of a set: the wanted one, else the coarsest that is finer, else, where retention

@@ -1,17 +1,18 @@
 //! What is let go, and when: by age, by size, and when the disk is full. Always whole files, the oldest
 //! first, by a commit and then an unlink.
 
+use std::path::PathBuf;
+
 use barograph_model::{NS_PER_S, Span};
 
 use crate::compose::HOUR_NS;
 use crate::log::LogPart;
 use crate::manifest::{Manifest, Part, PartKey};
 use crate::seal::{LogFile, Sealer};
-use crate::{ArchiveConfig, ArchiveError, KeepConfig, Losses, Tier};
+use crate::{ArchiveConfig, ArchiveError, KeepConfig, Losses, Tier, release};
 
-/// A clock that is further ahead of the newest sample than this is not believed: history does not go because
-/// a clock was set to a wrong year.
-const AHEAD_NS_MAX: i64 = 31 * 86_400 * NS_PER_S;
+/// Longest wait for bytes that were let go to become free, before more goes.
+const FREED_NS_MAX: i64 = 120 * NS_PER_S;
 
 impl KeepConfig {
     /// For how long a tier is kept, in ns.
@@ -30,7 +31,12 @@ impl Sealer {
     /// files went.
     pub(crate) fn retain(&mut self, extra_bytes: u64) -> Result<usize, ArchiveError> {
         let logs = self.logs(u64::MAX)?;
-        let victims = self.victims(&logs, extra_bytes)?;
+        let spans = self.manifest.parts.values().map(|part| part.span);
+        let now = self.belief.now(&*self.clock, spans);
+        let needed = self.context.config.free_bytes_min;
+        let needed = needed.saturating_add(extra_bytes);
+        let free = self.free_bytes(needed)?;
+        let victims = self.victims(&logs, needed.saturating_sub(free), now);
         if victims.parts.is_empty() && victims.logs.is_empty() {
             return Ok(0);
         }
@@ -43,7 +49,7 @@ impl Sealer {
             // Not even a manifest fits. A manifest whose files are gone is mended at a start, so here, and
             // only here, the files go first; what is left counts from now on, and is written when it can be.
             Err(error) if error.is_full() => {
-                self.unlink(paths);
+                self.let_go(paths, victims.bytes());
                 self.manifest = next;
                 self.taken = taken;
                 self.unsure = true;
@@ -51,7 +57,7 @@ impl Sealer {
             }
             result => {
                 result?;
-                self.unlink(paths);
+                self.let_go(paths, victims.bytes());
                 self.taken = taken;
             }
         }
@@ -59,20 +65,45 @@ impl Sealer {
         Ok(victims.parts.len() + victims.logs.len())
     }
 
-    fn victims(&self, logs: &[LogFile], extra_bytes: u64) -> Result<Victims, ArchiveError> {
+    fn let_go(&mut self, paths: Vec<PathBuf>, bytes: u64) {
+        self.unlink(paths);
+        release::release();
+        self.freed.add(bytes, self.clock.monotonic_ns());
+        // What became free at once is waited for no longer. Without this look it is at the next.
+        let _ = self.free_bytes(0);
+    }
+
+    /// Bytes that are free, or will be when everybody has closed what was let go.
+    fn free_bytes(&mut self, needed: u64) -> Result<u64, ArchiveError> {
+        let mut look = || {
+            let root = self.context.layout.root();
+            let free = self.context.storage.free_bytes(root);
+            let free = free.map_err(ArchiveError::io("look at the free space of", root))?;
+            let waiting = self.freed.waiting(free, self.clock.monotonic_ns());
+            Ok(free.saturating_add(waiting))
+        };
+        let free = look()?;
+        if free >= needed {
+            return Ok(free);
+        }
+        // Log segments that were sealed may be held as well.
+        release::release();
+        look()
+    }
+
+    /// What is too old, too much, or in the way of `short` bytes. Nothing goes by its age where the time is
+    /// not known.
+    fn victims(&self, logs: &[LogFile], short: u64, now: Option<i64>) -> Victims {
         let config = &self.context.config;
-        let root = self.context.layout.root();
-        let free = self.context.storage.free_bytes(root);
-        let free = free.map_err(ArchiveError::io("look at the free space of", root))?;
         let used = self.manifest.bytes() + logs.iter().map(|log| log.bytes).sum::<u64>();
-        let short = config.free_bytes_min.saturating_add(extra_bytes);
-        let mut excess = (used.saturating_sub(config.bytes_max)).max(short.saturating_sub(free));
-        let now = self.believable_now();
+        let mut excess = used.saturating_sub(config.bytes_max).max(short);
         let mut parts: Vec<(PartKey, Part)> =
             self.manifest.parts.iter().map(|(k, p)| (*k, *p)).collect();
         // A file is as old as its newest sample; of one hour, raw goes before what is made of it.
         parts.sort_by_key(|(key, part)| (part.span.to.div_euclid(HOUR_NS), key.tier, key.first));
-        let aged = |(key, part): &(PartKey, Part)| is_old(config, *key, part.span, now);
+        let aged = |(key, part): &(PartKey, Part)| {
+            now.is_some_and(|now| is_old(config, *key, part.span, now))
+        };
         let (mut gone, kept): (Vec<_>, Vec<_>) = parts.into_iter().partition(aged);
         for (_, part) in &gone {
             excess = excess.saturating_sub(part.bytes);
@@ -97,19 +128,11 @@ impl Sealer {
             excess = excess.saturating_sub(log.bytes);
             logs_gone.push(log.clone());
         }
-        Ok(Victims {
+        Victims {
             parts: gone,
             logs: logs_gone,
             shed,
-        })
-    }
-
-    /// The clock's time, unless it is far ahead of everything that is known.
-    fn believable_now(&self) -> i64 {
-        let parts = self.manifest.parts.values();
-        let newest = parts.map(|part| part.span.to).max().unwrap_or(i64::MAX);
-        let now = self.clock.now_ns();
-        now.min(newest.saturating_add(AHEAD_NS_MAX))
+        }
     }
 
     /// The manifest without them, and what is taken over from log segments so far.
@@ -118,9 +141,12 @@ impl Sealer {
         next.losses.shed_samples += victims.shed;
         for (key, _) in &victims.parts {
             next.parts.remove(key);
+            if !self.is_copied(key) {
+                next.keep_copies_of(key);
+            }
         }
         for file in &victims.logs {
-            next.sealed_through = file.sequence;
+            next.sealed_through = next.sealed_through.max(file.sequence);
             let Ok(log) = LogPart::open(&file.path) else {
                 next.losses.corrupt_files += 1;
                 continue;
@@ -164,4 +190,42 @@ struct Victims {
     logs: Vec<LogFile>,
     /// Samples that go before their time.
     shed: u64,
+}
+
+impl Victims {
+    fn bytes(&self) -> u64 {
+        let parts = self.parts.iter().map(|(_, part)| part.bytes);
+        let logs = self.logs.iter().map(|log| log.bytes);
+        parts.chain(logs).fold(0, u64::saturating_add)
+    }
+}
+
+/// Bytes that were let go and are not free yet: somebody has the files open, or the file system takes its
+/// time. Whoever lets go more instead of waiting lets go everything.
+#[derive(Debug, Default)]
+pub(crate) struct Freed {
+    bytes: u64,
+    /// What was free when it was last looked.
+    free: u64,
+    /// When it is given up, by the monotonic clock: then more must go.
+    until_ns: i64,
+}
+
+impl Freed {
+    fn add(&mut self, bytes: u64, now_ns: i64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.until_ns = now_ns.saturating_add(FREED_NS_MAX);
+    }
+
+    /// What is still to become free, where `free` bytes are.
+    fn waiting(&mut self, free: u64, now_ns: i64) -> u64 {
+        let risen = free.saturating_sub(self.free);
+        self.free = free;
+        self.bytes = if now_ns < self.until_ns {
+            self.bytes.saturating_sub(risen)
+        } else {
+            0
+        };
+        self.bytes
+    }
 }

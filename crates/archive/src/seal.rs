@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use barograph_model::{Clock, NS_PER_S};
 
-use crate::compose::{self, Composed, Failure, Made, Source};
+use crate::believe::Belief;
+use crate::compose::{self, Composed, Failure, Made, Place, Source};
 use crate::log::LogPart;
 use crate::manifest::{Manifest, PartKey};
+use crate::retain::Freed;
 use crate::{ArchiveConfig, ArchiveError, Layout, Losses, Storage, Target, sweep};
 
 /// Longest wait for an order before it is looked whether something else is to be done.
@@ -26,9 +28,6 @@ const NICE: i32 = 19;
 const BACKOFF_NS: i64 = 5 * NS_PER_S;
 /// …up to this.
 const BACKOFF_NS_MAX: i64 = 600 * NS_PER_S;
-/// Copies after which the manifest is told; at a crash these are made again.
-const COPIES_MAX: usize = 16;
-
 /// What the writer asks of the sealer.
 #[derive(Debug)]
 pub(crate) struct Sealing {
@@ -54,6 +53,8 @@ pub(crate) struct SealStatus {
     /// What the manifest said at the start, and what the sealer itself lost since: not what it took
     /// over from log segments, which the writer has counted.
     pub(crate) losses: Losses,
+    /// Copies that wait to be removed from the object store.
+    pub(crate) stale_copies: u64,
     /// Why nothing is sealed just now; empty when all is well.
     pub(crate) trouble: String,
 }
@@ -106,17 +107,26 @@ pub(crate) struct Sealer {
     /// What was lost according to log segments that were sealed since the start.
     pub(crate) taken: Losses,
     shared: Arc<Mutex<SealStatus>>,
-    target: Option<Box<dyn Target>>,
+    pub(crate) target: Option<Box<dyn Target>>,
     /// Copies that the manifest does not know yet.
-    copied: BTreeSet<PartKey>,
+    pub(crate) copied: BTreeSet<PartKey>,
+    /// Copies that are removed, which the manifest does not know yet.
+    pub(crate) removed: BTreeSet<PartKey>,
+    /// The copy whose removal was tried last.
+    pub(crate) tried: Option<PartKey>,
     /// The last log segment that may be sealed.
     pub(crate) due: u64,
     /// Whether the manifest on disk may be another than ours, after a failed commit.
     pub(crate) unsure: bool,
     /// Whether there may be files that the manifest does not know.
     sweep_due: bool,
+    /// By which time history is let go.
+    pub(crate) belief: Belief,
+    /// What was let go and still takes its place.
+    pub(crate) freed: Freed,
     work: Backoff,
     copying: Backoff,
+    removing: Backoff,
 }
 
 impl Sealer {
@@ -136,11 +146,16 @@ impl Sealer {
             shared,
             target,
             copied: BTreeSet::new(),
+            removed: BTreeSet::new(),
+            tried: None,
             due,
             unsure: false,
             sweep_due: true,
+            belief: Belief::default(),
+            freed: Freed::default(),
             work: Backoff::default(),
             copying: Backoff::default(),
+            removing: Backoff::default(),
         };
         sealer.tell();
         sealer
@@ -179,6 +194,11 @@ impl Sealer {
             let result = self.copy_one();
             more |= matches!(result, Ok(n) if n > 0);
             self.copying.note(now, &result);
+        }
+        if !self.stopped() && self.removing.is_due(now) {
+            let result = self.remove_copy();
+            more |= matches!(result, Ok(n) if n > 0);
+            self.removing.note(now, &result);
         }
         self.tell();
         more && !self.stopped()
@@ -228,6 +248,10 @@ impl Sealer {
     }
 
     fn seal(&mut self, batch: &[LogFile]) -> Result<(), ArchiveError> {
+        // Those that were let go to make room, perhaps with others after them, are done with.
+        let through = self.manifest.sealed_through;
+        let done = batch.partition_point(|file| file.sequence <= through);
+        let batch = &batch[done..];
         let (Some(first), Some(last)) = (batch.first(), batch.last()) else {
             return Ok(());
         };
@@ -251,7 +275,7 @@ impl Sealer {
             taken.add(log.losses());
             next.add_log(log);
         }
-        next.sealed_through = last.sequence;
+        next.sealed_through = last.sequence.max(through);
         self.put(next, &composed.made)?;
         self.taken = taken;
         drop(logs);
@@ -268,7 +292,7 @@ impl Sealer {
         next: &mut Manifest,
     ) -> Result<Composed, ArchiveError> {
         loop {
-            let composed = compose::compose(&self.context, sources, range);
+            let composed = compose::compose(&self.context, sources, range, Place::Hours);
             match composed {
                 Ok(composed) => return Ok(composed),
                 Err(Failure {
@@ -308,8 +332,16 @@ impl Sealer {
 
     /// Renames what was made into place and commits; when that fails for certain, nothing is left of it.
     pub(crate) fn put(&mut self, mut next: Manifest, made: &[Made]) -> Result<(), ArchiveError> {
+        let mut sound = Ok(());
         for file in made {
-            next.parts.insert(file.key, file.part);
+            if next.parts.insert(file.key, file.part).is_some() {
+                sound = Err(format!("{:?} is there already", file.key));
+            }
+        }
+        // Before anything is renamed to where another file may be.
+        if let Err(reason) = sound.and_then(|()| next.check_parts()) {
+            self.unlink(made.iter().map(|file| file.tmp.clone()));
+            return Err(self.unsound(reason));
         }
         let placed = self.place(made).and_then(|()| self.commit(next));
         if placed.is_err() && !self.unsure {
@@ -343,6 +375,7 @@ impl Sealer {
 
     /// Puts `next` in force.
     pub(crate) fn commit(&mut self, next: Manifest) -> Result<(), ArchiveError> {
+        next.check_parts().map_err(|reason| self.unsound(reason))?;
         let (layout, storage) = (&self.context.layout, &*self.context.storage);
         next.prepare(layout, storage)?;
         if let Err(error) = Manifest::publish(layout, storage) {
@@ -351,6 +384,12 @@ impl Sealer {
         }
         self.manifest = next;
         Ok(())
+    }
+
+    /// A manifest that no reader would take must not come into force.
+    fn unsound(&self, reason: String) -> ArchiveError {
+        let reason = format!("a change was refused, since afterwards {reason}");
+        ArchiveError::corrupt(&self.context.layout.manifest(), reason, 0)
     }
 
     /// After a commit of which is not known whether it came through: puts ours in force again before anything
@@ -387,54 +426,6 @@ impl Sealer {
         Ok(logs)
     }
 
-    /// Copies the oldest file that is not at the object store.
-    fn copy_one(&mut self) -> Result<usize, ArchiveError> {
-        let Some(target) = self.target.as_mut() else {
-            return Ok(0);
-        };
-        let waiting = |key: &&PartKey| {
-            let part = self.manifest.parts.get(key);
-            part.is_some_and(|part| !part.copied) && !self.copied.contains(key)
-        };
-        let key = self.manifest.parts.keys().find(waiting).copied();
-        if let Some(key) = key {
-            let layout = &self.context.layout;
-            let relative = key.relative(layout);
-            let copied = target.copy(&layout.root().join(&relative), &relative);
-            let path = relative;
-            copied.map_err(|reason| ArchiveError::Copy { path, reason })?;
-            self.copied.insert(key);
-        }
-        if self.copied.len() >= COPIES_MAX || (key.is_none() && !self.copied.is_empty()) {
-            let mut next = self.manifest.clone();
-            for key in std::mem::take(&mut self.copied) {
-                if let Some(part) = next.parts.get_mut(&key) {
-                    part.copied = true;
-                }
-            }
-            self.settle()?;
-            self.commit(next)?;
-        }
-        Ok(usize::from(key.is_some()))
-    }
-
-    /// Whether the object store has a copy of a file.
-    pub(crate) fn is_copied(&self, key: &PartKey) -> bool {
-        let known = self.manifest.parts.get(key);
-        self.copied.contains(key) || known.is_some_and(|part| part.copied)
-    }
-
-    /// Files that were merged are removed from the object store too: their rows are in the merged one.
-    pub(crate) fn uncopy(&mut self, key: PartKey) {
-        self.copied.remove(&key);
-        if let Some(target) = self.target.as_mut() {
-            let relative = key.relative(&self.context.layout);
-            if let Err(reason) = target.remove(&relative) {
-                tracing::error!("{}: {reason}", relative.display());
-            }
-        }
-    }
-
     pub(crate) fn stopped(&self) -> bool {
         self.context.stop.load(Ordering::Relaxed)
     }
@@ -443,7 +434,11 @@ impl Sealer {
         let trouble = [&self.work.trouble, &self.copying.trouble];
         let trouble: Vec<&str> = trouble.iter().map(|t| t.as_str()).collect();
         let trouble = trouble.join("; ").trim_matches([';', ' ']).to_owned();
-        let status = status(&self.manifest, &self.taken, trouble);
+        let stale = self.manifest.stale_copies.difference(&self.removed);
+        let status = SealStatus {
+            stale_copies: stale.count() as u64,
+            ..status(&self.manifest, &self.taken, trouble)
+        };
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 }
@@ -463,6 +458,7 @@ fn status(manifest: &Manifest, taken: &Losses, trouble: String) -> SealStatus {
             shed_samples: all.shed_samples.saturating_sub(taken.shed_samples),
             corrupt_files: all.corrupt_files.saturating_sub(taken.corrupt_files),
         },
+        stale_copies: 0,
         trouble,
     }
 }

@@ -19,7 +19,8 @@ const LOOKS_MAX: usize = 16;
 /// The sets of one hour, in order: what one sealing made of it, or a merge.
 #[derive(Clone, Debug)]
 pub(crate) struct Sets {
-    hour: i64,
+    /// Hours since the epoch.
+    pub(crate) hour: i64,
     sets: Vec<BTreeMap<Tier, (PartKey, Part)>>,
 }
 
@@ -72,6 +73,12 @@ impl Sets {
     pub(crate) fn has_raw(&self, span: Span) -> bool {
         let raw = self.sets.iter().filter_map(|set| set.get(&Tier::Raw));
         raw.into_iter().any(|(_, part)| part.span.meets(&span))
+    }
+
+    /// The raw files.
+    pub(crate) fn raw(&self) -> impl Iterator<Item = PartKey> {
+        let raw = self.sets.iter().filter_map(|set| set.get(&Tier::Raw));
+        raw.map(|(key, _)| *key)
     }
 
     /// Whether anything is within the span.
@@ -145,7 +152,8 @@ impl Sets {
                 let Some((key, part)) = set.get(&tier) else {
                     continue;
                 };
-                match handles.open(&sealed.layout, *key, part, sealed.held.get(key)) {
+                let held = sealed.held.get(key).map(|held| &held.file);
+                match handles.open(&sealed.layout, *key, part, held) {
                     Ok(part) => parts.push((tier, part)),
                     Err(error) if error.is_gone() && pass_over => {}
                     Err(error) if error.is_gone() => return Ok(None),

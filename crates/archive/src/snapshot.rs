@@ -5,28 +5,34 @@
 //! manifest before it unlinks anything, so whoever finds the manifest unchanged afterwards has missed nothing.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use barograph_model::SeriesId;
+use barograph_model::{SeriesId, Span};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::held::{HeldFile, Places};
 use crate::log::LogPart;
 use crate::manifest::{Known, Manifest, PartKey, add_series};
-use crate::{ArchiveError, Archived, Disk, Layout, Series, sweep};
+use crate::sets::Sets;
+use crate::{ArchiveError, Archived, Disk, Layout, Series, open, release, sweep};
 
 /// How often a node is looked at again because the sealer was at work meanwhile.
-const LOOKS_MAX: usize = 16;
-/// Most files that are held open so that they can be read after they are unlinked; the newest. What is
-/// beyond is opened when it is read: a merge meanwhile is noticed and followed, but what retention has
-/// taken by then is gone.
-const HELD_MAX: usize = 256;
+pub(crate) const LOOKS_MAX: usize = 16;
+/// Files that a process has open besides those that it is to hold.
+const OTHER_FILES: u64 = 1_024;
 
 /// What is known of one node between views.
 #[derive(Debug)]
 pub(crate) struct Follower {
     layout: Layout,
+    places: Arc<Places>,
+    /// Most files that it holds open.
+    held_max: usize,
     stamp: Option<Stamp>,
     sealed: Arc<Sealed>,
     /// By sequence, as they are now; a growing one is copied for each view.
@@ -41,12 +47,14 @@ struct Stamp {
     modified: (i64, i64),
 }
 
-/// A manifest, and its newest files held open.
+/// A manifest, and its newest files held open so that they can be read after they are unlinked. What is
+/// beyond is opened when it is read: a merge meanwhile is noticed and followed, but what retention has
+/// taken by then is gone.
 #[derive(Debug)]
 pub(crate) struct Sealed {
     pub(crate) layout: Layout,
     pub(crate) manifest: Manifest,
-    pub(crate) held: HashMap<PartKey, Arc<File>>,
+    pub(crate) held: HashMap<PartKey, Arc<HeldFile>>,
 }
 
 /// One node at one moment.
@@ -62,6 +70,11 @@ pub(crate) struct Node {
 
 impl Follower {
     pub(crate) fn new(layout: Layout) -> Self {
+        Self::holding(layout, Places::of_process())
+    }
+
+    /// Holds its files in these places.
+    pub(crate) fn holding(layout: Layout, places: Arc<Places>) -> Self {
         let sealed = Sealed {
             layout: layout.clone(),
             manifest: Manifest::default(),
@@ -69,10 +82,22 @@ impl Follower {
         };
         Self {
             layout,
+            held_max: places.share(1),
+            places,
             stamp: None,
             sealed: Arc::new(sealed),
             logs: BTreeMap::new(),
         }
+    }
+
+    /// Where it looks.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// It is one of so many nodes: from the next manifest on it holds no more than its share.
+    pub(crate) fn share(&mut self, nodes: usize) {
+        self.held_max = self.places.share(nodes);
     }
 
     /// Looks what is new; whether anything is.
@@ -92,8 +117,14 @@ impl Follower {
             }
         }
         // The sealer cannot be that fast for long: somebody else writes here.
-        let busy = std::io::Error::from(std::io::ErrorKind::ResourceBusy);
-        Err(ArchiveError::io("get a steady look at", path)(busy))
+        Err(unsteady(&path))
+    }
+
+    /// Whether a file is held open that was unlinked.
+    pub(crate) fn holds_unlinked(&self) -> bool {
+        let held = self.sealed.held.values().map(|held| &*held.file);
+        let logs = self.logs.values().map(|log| log.file());
+        held.chain(logs).any(release::is_unlinked)
     }
 
     fn read_manifest(&mut self, path: &Path) -> Result<(), ArchiveError> {
@@ -101,11 +132,14 @@ impl Follower {
         let mut held = HashMap::new();
         let mut newest: Vec<&PartKey> = manifest.parts.keys().collect();
         newest.sort_by_key(|key| (key.hour, key.first));
-        for key in newest.into_iter().rev().take(HELD_MAX) {
+        for key in newest.into_iter().rev().take(self.held_max) {
             let file = match self.sealed.held.get(key) {
                 Some(file) => Some(Arc::clone(file)),
                 // One that is gone was replaced, which the next look sees, or was removed by other hands.
-                None => File::open(key.path(&self.layout)).ok().map(Arc::new),
+                None => {
+                    let open = || open::regular(&key.path(&self.layout)).ok();
+                    self.places.hold(open).map(Arc::new)
+                }
             };
             held.extend(file.map(|file| (*key, file)));
         }
@@ -184,11 +218,90 @@ impl Follower {
     }
 }
 
+impl Node {
+    /// The same with every raw file of a span held open, however many; `None` when one was replaced since. One
+    /// that was removed by other hands is left out.
+    pub(crate) fn holding(&self, span: Span) -> Result<Option<Self>, ArchiveError> {
+        let layout = &self.sealed.layout;
+        let mut manifest = self.sealed.manifest.clone();
+        let hours = Sets::of(&manifest, &|sets| sets.has_raw(span));
+        let keys: Vec<PartKey> = hours.iter().flat_map(Sets::raw).collect();
+        make_room(keys.len() as u64);
+        let mut held = HashMap::with_capacity(keys.len());
+        let mut gone = Vec::new();
+        for key in &keys {
+            let path = key.path(layout);
+            let file = match self.sealed.held.get(key) {
+                Some(file) => Ok(Arc::clone(file)),
+                None => open::regular_file(&path).map(|file| Arc::new(HeldFile::beyond(file))),
+            };
+            match file {
+                Err(error) if error.kind() == ErrorKind::NotFound => gone.push(*key),
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::MFILE) => {
+                    return Err(too_many(keys.len(), path));
+                }
+                file => {
+                    held.insert(*key, file.map_err(ArchiveError::io("open", path))?);
+                }
+            }
+        }
+        if !gone.is_empty() {
+            // Read after they were found to be gone: what replaced them is in it.
+            let now = Manifest::read(&layout.manifest())?.unwrap_or_default();
+            if gone.iter().any(|key| !now.parts.contains_key(key)) {
+                return Ok(None);
+            }
+            for key in gone {
+                let path = key.path(layout);
+                tracing::error!("{} is gone: it was removed by other hands", path.display());
+                manifest.parts.remove(&key);
+            }
+        }
+        let sealed = Sealed {
+            layout: layout.clone(),
+            manifest,
+            held,
+        };
+        Ok(Some(Self {
+            sealed: Arc::new(sealed),
+            ..self.clone()
+        }))
+    }
+}
+
+/// Lets this process have so many more files open, as far as it may without asking anybody.
+pub(crate) fn make_room(files: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = files.saturating_add(OTHER_FILES);
+    let wanted = limit.maximum.map_or(wanted, |most| wanted.min(most));
+    if limit.current.is_some_and(|current| current < wanted) {
+        let limit = Rlimit {
+            current: Some(wanted),
+            ..limit
+        };
+        // What it is good for says so when it is not enough.
+        let _ = setrlimit(Resource::Nofile, limit);
+    }
+}
+
+/// What is read changes all the time.
+pub(crate) fn unsteady(path: &Path) -> ArchiveError {
+    ArchiveError::io("get a steady look at", path)(ErrorKind::ResourceBusy.into())
+}
+
+fn too_many(files: usize, path: PathBuf) -> ArchiveError {
+    let reason = format!(
+        "{files} files are to be open at once, and this process may not have so many: \
+         raise the limit (ulimit -n), or ask for a shorter time"
+    );
+    ArchiveError::io("open", path)(io::Error::other(reason))
+}
+
 impl Stamp {
     /// `None` where there is no file.
     fn of(path: &Path) -> Result<Option<Self>, ArchiveError> {
         match fs::metadata(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             metadata => {
                 let metadata = metadata.map_err(ArchiveError::io("look at", path))?;
                 Ok(Some(Self {

@@ -90,15 +90,11 @@ impl Source for RawSource {
         each: &mut Each<'_>,
     ) -> Result<(), ArchiveError> {
         let wanted: HashSet<usize> = wanted.iter().copied().collect();
-        let mut units = 0;
-        let mut ids = HashSet::new();
-        for series in &self.index.series {
-            let lives = units..units + series.lives.len();
-            units = lives.end;
-            if lives.into_iter().any(|unit| wanted.contains(&unit)) {
-                ids.insert(series.id);
-            }
-        }
+        let series = self.index.series.iter().zip(&self.first);
+        let meant = series.filter(|(series, first)| {
+            (**first..**first + series.lives.len()).any(|unit| wanted.contains(&unit))
+        });
+        let ids: HashSet<SeriesId> = meant.map(|(series, _)| series.id).collect();
         let of = |series: &crate::parquet::IndexSeries| ids.contains(&series.id);
         self.part.read(&of, span, stop, &mut |at, life, columns| {
             let lives = &self.index.series[at].lives;

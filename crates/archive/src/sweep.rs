@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::manifest::{Manifest, Part, PartKey, add_series};
 use crate::parquet::ParquetPart;
 use crate::seal::{Context, LogFile, bad};
-use crate::{ArchiveError, Archived, Layout, Storage, Tier};
+use crate::{ArchiveError, Archived, Layout, Storage, Tier, open};
 
 /// Reads the manifest. One that is damaged is kept aside, and made anew from the files: nothing of them is
 /// lost but what the manifest alone knew (earlier losses, which copies are made).
@@ -67,6 +67,7 @@ pub(crate) fn logs(layout: &Layout, storage: &dyn Storage) -> Result<Vec<LogFile
 /// that do not count. Takes from `manifest` the files that are gone; whether there were any.
 pub(crate) fn sweep(context: &Context, manifest: &mut Manifest) -> Result<bool, ArchiveError> {
     let (layout, storage) = (&context.layout, &*context.storage);
+    open::check_ours(layout)?;
     let unlink = |path: &Path| {
         let unlinked = storage.unlink(path);
         unlinked.map_err(ArchiveError::io("remove", path))
@@ -102,10 +103,14 @@ pub(crate) fn sweep(context: &Context, manifest: &mut Manifest) -> Result<bool, 
         if !there.contains(&key) {
             tracing::error!("{} is gone: it was removed by other hands", path.display());
             changed = true;
-            if let Some(part) = manifest.parts.remove(&key)
-                && key.tier == Tier::Raw
-            {
+            let Some(part) = manifest.parts.remove(&key) else {
+                continue;
+            };
+            if key.tier == Tier::Raw {
                 manifest.losses.shed_samples += part.rows;
+            }
+            if !part.copied {
+                manifest.keep_copies_of(&key);
             }
         }
     }

@@ -17,8 +17,8 @@ pub trait Target: Send {
     /// when it returns, the copy is whole. An error says what to do, and the copy can be tried again.
     fn copy(&mut self, local: &Path, relative: &Path) -> Result<(), String>;
 
-    /// Removes a copy whose rows are in that of another file now; one that is gone is fine. A target that
-    /// cannot remove keeps both.
+    /// Removes a copy whose rows are in that of another file now; one that is gone, or never was there, is
+    /// fine. An error says what to do, and the removal is tried again. A target that cannot remove keeps both.
     fn remove(&mut self, _relative: &Path) -> Result<(), String> {
         Ok(())
     }

@@ -1,19 +1,28 @@
 //! Whether an archive is what it says: every checksum, every count, every number.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use barograph_model::{SeriesId, Span};
+use barograph_model::{Columns, SeriesId, Span};
 
 use crate::log::LogPart;
 use crate::manifest::{Manifest, Part, PartKey};
+use crate::open::regular_file;
 use crate::parquet::ParquetPart;
-use crate::snapshot::{Follower, Node};
-use crate::{ArchiveError, Disk, Layout, Tier, sweep};
+use crate::seal::LogFile;
+use crate::snapshot::{Follower, LOOKS_MAX, Node, make_room};
+use crate::{ArchiveError, Disk, Layout, Storage as _, Tier, sweep};
 
 /// Most runs of numbers that are compared: beyond it the archive has more holes than that.
 const RUNS_MAX: usize = 4 << 20;
+/// How often it is looked again whether a file that nobody knows is on its way…
+const SETTLE_LOOKS: usize = 20;
+/// …and how long it is waited in between: a commit syncs some directories and a manifest.
+const SETTLE_PAUSE: Duration = Duration::from_millis(100);
 
 /// What is wrong with a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,16 +50,19 @@ pub struct Verified {
     pub findings: Vec<Finding>,
 }
 
-/// Reads all of an archive, which may be written to meanwhile; `progress` is told files done and in all.
+/// Reads all of an archive, as it is at one moment of each node; `progress` is told files done and in all. It
+/// may be written to meanwhile: what is made, merged or let go is no damage.
 pub fn verify(root: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Verified, ArchiveError> {
     let mut verified = Verified::default();
     let layouts = Layout::nodes(root);
     let mut nodes = Vec::new();
     for layout in layouts.map_err(ArchiveError::io("list the nodes of", root))? {
         let path = layout.manifest();
-        let mut follower = Follower::new(layout.clone());
+        // Before the manifest is read: what is made later is not looked at.
+        let there = There::list(&layout)?;
+        let mut follower = Follower::new(layout);
         match follower.follow() {
-            Ok(_) => nodes.push((layout, follower.node(&mut Vec::new()))),
+            Ok(_) => nodes.push((there, follower.node(&mut Vec::new()))),
             Err(error @ ArchiveError::Corrupt { .. }) => {
                 verified.find(&path, format!("{error}; the next start makes it anew"));
             }
@@ -59,25 +71,8 @@ pub fn verify(root: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Verifie
     }
     let files = |(_, node): &(_, Node)| node.sealed.manifest.parts.len() + node.logs.len();
     let all = nodes.iter().map(files).sum::<usize>() as u64;
-    for (layout, node) in &nodes {
-        let mut numbers = Numbers::default();
-        for (key, part) in &node.sealed.manifest.parts {
-            verified.part(layout, node, *key, part, &mut numbers)?;
-            progress(verified.files, all);
-        }
-        for (at, log) in node.logs.iter().enumerate() {
-            let newest = at + 1 == node.logs.len();
-            verified.log(log, newest, &mut numbers)?;
-            progress(verified.files, all);
-        }
-        verified.orphans(layout, node)?;
-        if numbers.full {
-            let what = "has more holes than can be compared: samples that are there twice or missing are not all counted";
-            verified.find(&layout.node_dir(), what.into());
-        }
-        let (twice, missing) = numbers.count();
-        verified.twice += twice;
-        verified.missing += missing;
+    for (there, node) in &nodes {
+        verified.node(there, node, &mut |done| progress(done, all))?;
     }
     Ok(verified)
 }
@@ -88,47 +83,117 @@ impl Verified {
         self.findings.push(Finding { path, what });
     }
 
+    fn node(
+        &mut self,
+        there: &There,
+        node: &Node,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), ArchiveError> {
+        let layout = &node.sealed.layout;
+        let mut numbers = Numbers::default();
+        let mut suspects = Suspects::new(there, &node.sealed.manifest);
+        let parts = node.sealed.manifest.parts.keys();
+        let hours: BTreeSet<i64> = parts.map(|key| key.hour).collect();
+        for hour in hours {
+            self.hour(node, hour, &mut numbers, &mut suspects)?;
+            progress(self.files);
+        }
+        for (at, log) in node.logs.iter().enumerate() {
+            let newest = at + 1 == node.logs.len();
+            self.log(log, newest, &mut numbers)?;
+            progress(self.files);
+        }
+        suspects.settle(layout)?;
+        suspects.report(self, layout);
+        for path in there.set_aside()? {
+            let what = "was damaged and set aside: remove it when you have looked at it";
+            self.find(&path, what.into());
+        }
+        if numbers.full {
+            let what = "has more holes than can be compared: samples that are there twice or missing are not all counted";
+            self.find(&layout.node_dir(), what.into());
+        }
+        let (twice, missing) = numbers.count();
+        self.twice += twice;
+        self.missing += missing;
+        Ok(())
+    }
+
+    /// All files of an hour, opened together: none is merged away while another is read.
+    fn hour(
+        &mut self,
+        node: &Node,
+        hour: i64,
+        numbers: &mut Numbers,
+        suspects: &mut Suspects,
+    ) -> Result<(), ArchiveError> {
+        let layout = &node.sealed.layout;
+        let mut parts = of_hour(node, &node.sealed.manifest, hour);
+        for look in 1.. {
+            let (mut open, mut gone) = (Vec::new(), Vec::new());
+            make_room(parts.len() as u64);
+            for (key, part) in parts {
+                let path = key.path(layout);
+                let file = match node.sealed.held.get(&key) {
+                    Some(file) => file.try_clone(),
+                    None => regular_file(&path),
+                };
+                match file {
+                    Err(error) if error.kind() == ErrorKind::NotFound => gone.push(key),
+                    file => open.push((key, part, file.map_err(ArchiveError::io("open", path))?)),
+                }
+            }
+            if !gone.is_empty() && look < LOOKS_MAX {
+                let now = Manifest::read(&layout.manifest())?.unwrap_or_default();
+                if gone.iter().any(|key| !now.parts.contains_key(key)) {
+                    // Merged or let go: what took their place has their numbers.
+                    parts = of_hour(node, &now, hour);
+                    continue;
+                }
+            }
+            for key in gone {
+                self.files += 1;
+                let what = "is gone, and the manifest has it: its rows are lost";
+                suspects.parts.push((key, what.into()));
+            }
+            for (key, part, file) in open {
+                self.part(node, (key, part), file, numbers, suspects)?;
+            }
+            break;
+        }
+        Ok(())
+    }
+
     fn part(
         &mut self,
-        layout: &Layout,
         node: &Node,
-        key: PartKey,
-        part: &Part,
+        (key, part): (PartKey, Part),
+        file: File,
         numbers: &mut Numbers,
+        suspects: &mut Suspects,
     ) -> Result<(), ArchiveError> {
         self.files += 1;
-        let path = key.path(layout);
-        let read = match node.sealed.held.get(&key) {
-            Some(file) => file.try_clone().map_err(ArchiveError::io("open", &path)),
-            None => std::fs::File::open(&path).map_err(ArchiveError::io("open", &path)),
-        };
-        let read = read
-            .and_then(|file| ParquetPart::from_file(&path, file))
-            .and_then(|open| check(&open, key.tier, numbers).map(|rows| (rows, open.bytes())));
+        let path = key.path(&node.sealed.layout);
+        let read = ParquetPart::from_file(&path, file).and_then(|open| {
+            let rows = open.check()?;
+            if key.tier == Tier::Raw {
+                self.samples += samples(node, key, &open, numbers)?;
+            }
+            Ok((rows, open.bytes()))
+        });
         match read {
             Ok((rows, bytes)) => {
                 self.bytes += bytes;
-                self.samples += if key.tier == Tier::Raw { rows } else { 0 };
                 if (rows, bytes) != (part.rows, part.bytes) {
-                    self.find(
-                        &path,
-                        format!(
-                            "it has {rows} rows in {bytes} bytes, and the manifest says {} in {}",
-                            part.rows, part.bytes
-                        ),
+                    let what = format!(
+                        "it has {rows} rows in {bytes} bytes, and the manifest says {} in {}",
+                        part.rows, part.bytes
                     );
-                }
-            }
-            Err(error) if error.is_gone() => {
-                // Merged or let go since, unless the manifest of now still has it.
-                let now = Manifest::read(&layout.manifest())?.unwrap_or_default();
-                if now.parts.contains_key(&key) {
-                    let what = "is gone, and the manifest has it: its rows are lost";
-                    self.find(&path, what.into());
+                    suspects.parts.push((key, what));
                 }
             }
             Err(error @ ArchiveError::Io { .. }) => return Err(error),
-            Err(error) => self.find(&path, error.to_string()),
+            Err(error) => suspects.parts.push((key, error.to_string())),
         }
         Ok(())
     }
@@ -159,55 +224,129 @@ impl Verified {
         }
         Ok(())
     }
+}
 
-    /// Files that nobody reads.
-    fn orphans(&mut self, layout: &Layout, node: &Node) -> Result<(), ArchiveError> {
-        let files = sweep::parquet_files(layout, &Disk)?;
+/// What a manifest has of an hour, as far as the node has not got it from its log.
+fn of_hour(node: &Node, manifest: &Manifest, hour: i64) -> Vec<(PartKey, Part)> {
+    let through = node.sealed.manifest.sealed_through;
+    let parts = manifest.parts.iter();
+    let parts = parts.filter(|(key, _)| key.hour == hour && key.first <= through);
+    parts.map(|(key, part)| (*key, *part)).collect()
+}
+
+/// Notes the numbers of a raw file, without those that the node has from its log; how many.
+fn samples(
+    node: &Node,
+    key: PartKey,
+    part: &ParquetPart,
+    numbers: &mut Numbers,
+) -> Result<u64, ArchiveError> {
+    let index = part.index()?;
+    let beyond = key.last > node.sealed.manifest.sealed_through;
+    let cancel = AtomicBool::new(false);
+    let mut count = 0;
+    let mut each = |at: usize, life, mut columns: Columns| {
+        let id = index.series[at].id;
+        if beyond {
+            node.cut_beyond(id, life, &mut columns);
+        }
+        count += columns.len() as u64;
+        numbers.add(id, life, &columns.numbers);
+        Ok(())
+    };
+    part.read(&|_| true, Span::ALL, &cancel, &mut each)?;
+    Ok(count)
+}
+
+/// The files of a node that are there, whoever knows of them; those that are being made, at their temporary
+/// place, are none.
+struct There {
+    parts: Vec<(PathBuf, PartKey)>,
+    logs: Vec<LogFile>,
+    dirs: BTreeSet<PathBuf>,
+}
+
+impl There {
+    fn list(layout: &Layout) -> Result<Self, ArchiveError> {
         let logs = sweep::logs(layout, &Disk)?;
-        // Read after the files were listed: what was made meanwhile is in it.
-        let now = Manifest::read(&layout.manifest())?.unwrap_or_default();
-        let before = &node.sealed.manifest.parts;
-        let counts = |key: &PartKey| now.parts.contains_key(key) || before.contains_key(key);
-        let left = "was left by a crash; the next start removes it";
-        for (path, _) in files.iter().filter(|(_, key)| !counts(key)) {
-            // It may just be made, and be in force a moment later.
-            self.find(
-                path,
-                format!("is not in the manifest: it {left}, unless it is just being made"),
-            );
-        }
-        for log in logs.iter().filter(|log| log.sequence <= now.sealed_through) {
-            self.find(&log.path, format!("is sealed: it {left}"));
-        }
-        let dirs: BTreeSet<&Path> = files.iter().filter_map(|(path, _)| path.parent()).collect();
+        let parts = sweep::parquet_files(layout, &Disk)?;
+        let dirs = parts.iter().filter_map(|(path, _)| path.parent());
+        let dirs = dirs.map(Path::to_owned);
         let own = [layout.node_dir(), layout.log_dir()];
-        for dir in dirs.into_iter().chain(own.iter().map(PathBuf::as_path)) {
-            let there = std::fs::read_dir(dir).map_err(ArchiveError::io("list", dir))?;
-            for path in there.flatten().map(|entry| entry.path()) {
-                if path.extension().is_some_and(|e| e == "bad") {
-                    self.find(
-                        &path,
-                        "was damaged and set aside: remove it when you have looked at it".into(),
-                    );
-                }
+        Ok(Self {
+            dirs: dirs.chain(own).collect(),
+            parts,
+            logs,
+        })
+    }
+
+    /// Files that were set aside in the directories of the others, now.
+    fn set_aside(&self) -> Result<Vec<PathBuf>, ArchiveError> {
+        let mut found = Vec::new();
+        for dir in &self.dirs {
+            // A directory that is empty goes with what was in it.
+            let paths = Disk.list(dir).map_err(ArchiveError::io("list", dir))?;
+            let bad = |path: &PathBuf| path.extension().is_some_and(|e| e == "bad");
+            found.extend(paths.into_iter().filter(bad));
+        }
+        Ok(found)
+    }
+}
+
+/// What is wrong unless the writer was at work, which a manifest that is read later tells.
+struct Suspects {
+    /// Files that the manifest has, and what is wrong with them.
+    parts: Vec<(PartKey, String)>,
+    /// Files that it does not have: left by a crash, or on their way into it or out of the archive.
+    unknown: Vec<(PathBuf, PartKey)>,
+    /// Log segments that are sealed: left by a crash, or about to be removed.
+    sealed: Vec<LogFile>,
+}
+
+impl Suspects {
+    fn new(there: &There, manifest: &Manifest) -> Self {
+        let unknown = there.parts.iter();
+        let unknown = unknown.filter(|(_, key)| !manifest.parts.contains_key(key));
+        let sealed = there.logs.iter();
+        let sealed = sealed.filter(|log| log.sequence <= manifest.sealed_through);
+        Self {
+            parts: Vec::new(),
+            unknown: unknown.cloned().collect(),
+            sealed: sealed.cloned().collect(),
+        }
+    }
+
+    /// Looks again, and once more for as long as a commit may take, at what the writer may be at work on.
+    fn settle(&mut self, layout: &Layout) -> Result<(), ArchiveError> {
+        for look in 0..SETTLE_LOOKS {
+            if look > 0 {
+                std::thread::sleep(SETTLE_PAUSE);
+            }
+            let now = Manifest::read(&layout.manifest())?.unwrap_or_default();
+            // One that was merged or let go meanwhile counts no more; what was set aside is told as that.
+            self.parts.retain(|(key, _)| now.parts.contains_key(key));
+            self.unknown
+                .retain(|(path, key)| !now.parts.contains_key(key) && path.exists());
+            self.sealed.retain(|log| log.path.exists());
+            if self.unknown.is_empty() && self.sealed.is_empty() {
+                break;
             }
         }
         Ok(())
     }
-}
 
-/// Every checksum and every row; of raw files the numbers too.
-fn check(part: &ParquetPart, tier: Tier, numbers: &mut Numbers) -> Result<u64, ArchiveError> {
-    let rows = part.check()?;
-    if tier == Tier::Raw {
-        let index = part.index()?;
-        let cancel = AtomicBool::new(false);
-        part.read(&|_| true, Span::ALL, &cancel, &mut |at, life, columns| {
-            numbers.add(index.series[at].id, life, &columns.numbers);
-            Ok(())
-        })?;
+    fn report(self, verified: &mut Verified, layout: &Layout) {
+        for (key, what) in self.parts {
+            verified.find(&key.path(layout), what);
+        }
+        let left = "was left by a crash; the next start removes it";
+        for (path, _) in self.unknown {
+            verified.find(&path, format!("is not in the manifest: it {left}"));
+        }
+        for log in self.sealed {
+            verified.find(&log.path, format!("is sealed: it {left}"));
+        }
     }
-    Ok(rows)
 }
 
 /// The numbers that were seen of each life, as runs without holes.

@@ -7,31 +7,63 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_model::{Buckets, Columns, Span};
 
+use crate::aggregate::Budget;
 use crate::handles::Handles;
-use crate::snapshot::{Follower, Node};
-use crate::{ArchiveError, Layout, Losses, Series, Tier, reduce, scan};
+use crate::held::Places;
+use crate::snapshot::{Follower, LOOKS_MAX, Node, unsteady};
+use crate::{ArchiveError, Layout, Losses, Series, Tier, reduce, release, scan};
+
+/// Most buckets of a reader that sets no bound of its own.
+const BUCKETS_MAX: usize = 8 << 20;
 
 /// An archive that is read. Keeps what it learned of files between views.
 #[derive(Debug)]
 pub struct Archive {
     root: PathBuf,
-    known: Mutex<KnownNodes>,
+    places: Arc<Places>,
+    known: Arc<Mutex<KnownNodes>>,
 }
 
 #[derive(Debug, Default)]
 struct KnownNodes {
     /// By the names of their directories.
     followers: BTreeMap<String, Follower>,
+    /// Those that cannot be read now.
+    faults: Vec<NodeFault>,
     view: Option<Arc<View>>,
     handles: Arc<Handles>,
+}
+
+impl release::Release for Mutex<KnownNodes> {
+    fn release(&self) {
+        // Who holds it is about to look anew.
+        let Ok(mut known) = self.try_lock() else {
+            return;
+        };
+        let before = known.followers.len();
+        known.followers.retain(|_, node| !node.holds_unlinked());
+        if known.followers.len() != before {
+            known.view = None;
+        }
+        known.handles.release();
+    }
 }
 
 impl Archive {
     /// The archive at `root`, which need not be there yet.
     pub fn open(root: impl Into<PathBuf>) -> Self {
+        Self::holding(root, Places::of_process())
+    }
+
+    /// Holds files open in these places.
+    pub(crate) fn holding(root: impl Into<PathBuf>, places: Arc<Places>) -> Self {
+        let known = Arc::default();
+        release::register(&known);
+        let root = root.into();
         Self {
-            root: root.into(),
-            known: Mutex::default(),
+            root,
+            places,
+            known,
         }
     }
 
@@ -41,7 +73,8 @@ impl Archive {
     }
 
     /// What it holds now. The same `Arc` as before when nothing has changed, which costs a few
-    /// `stat` calls.
+    /// `stat` calls. A node that cannot be read is left out, which the view says; an error is that of the
+    /// only node, or of the first where none can be read.
     pub fn view(&self) -> Result<Arc<View>, ArchiveError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let layouts = Layout::nodes(&self.root);
@@ -51,11 +84,39 @@ impl Archive {
             .followers
             .retain(|name, _| layouts.iter().any(|layout| layout.encoded() == name));
         let mut changed = known.followers.len() != before;
+        let nodes = layouts.len();
+        let (mut faults, mut failed) = (Vec::new(), None);
         for layout in layouts {
             let name = layout.encoded().to_owned();
             let follower = known.followers.entry(name);
-            let follower = follower.or_insert_with(|| Follower::new(layout));
-            changed |= follower.follow()?;
+            let follower =
+                follower.or_insert_with(|| Follower::holding(layout, Arc::clone(&self.places)));
+            follower.share(nodes);
+            let path = follower.layout().node_dir();
+            match follower.follow() {
+                Ok(news) => changed |= news,
+                Err(error) => {
+                    let node = follower.layout().encoded().into();
+                    let reason = error.to_string();
+                    faults.push(NodeFault { node, path, reason });
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        if let Some(error) = failed.filter(|_| faults.len() == known.followers.len()) {
+            known.view = None;
+            return Err(error);
+        }
+        if faults != known.faults {
+            for fault in &faults {
+                tracing::warn!(
+                    "the archive of {} is left out: {}",
+                    fault.node,
+                    fault.reason
+                );
+            }
+            known.faults = faults;
+            changed = true;
         }
         match &known.view {
             Some(view) if !changed => Ok(Arc::clone(view)),
@@ -65,6 +126,27 @@ impl Archive {
                 Ok(view)
             }
         }
+    }
+
+    /// What it holds now, with all raw files of a span held open: whatever is merged, sealed or let go from
+    /// then on, the view has each sample of the span once. That takes a file descriptor each, for which this
+    /// process' own limit is raised as far as it may be; where that is not enough, the error says what to do.
+    pub(crate) fn view_held(&self, span: Span) -> Result<View, ArchiveError> {
+        for _ in 0..LOOKS_MAX {
+            let view = self.view()?;
+            let nodes = view.nodes.iter().map(|node| node.holding(span));
+            let nodes: Option<Vec<Node>> = nodes.collect::<Result<_, _>>()?;
+            if let Some(nodes) = nodes {
+                return Ok(View {
+                    series: view.series.clone(),
+                    memory: Vec::new(),
+                    nodes,
+                    faults: view.faults.clone(),
+                    handles: Arc::clone(&view.handles),
+                });
+            }
+        }
+        Err(unsteady(&self.root))
     }
 }
 
@@ -100,6 +182,17 @@ pub struct PartInfo {
     pub copied: bool,
 }
 
+/// A node whose part of the archive cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFault {
+    /// The name of its directory.
+    pub node: Arc<str>,
+    /// Its directory.
+    pub path: PathBuf,
+    /// Why it cannot be read, and what to do.
+    pub reason: String,
+}
+
 /// Samples of one life of one series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chunk {
@@ -123,6 +216,7 @@ pub struct View {
     /// What a test put there, in order.
     pub(crate) memory: Vec<Chunk>,
     pub(crate) nodes: Vec<Node>,
+    faults: Vec<NodeFault>,
     pub(crate) handles: Arc<Handles>,
 }
 
@@ -134,14 +228,16 @@ impl View {
             series,
             memory: chunks,
             nodes: Vec::new(),
+            faults: Vec::new(),
             handles: Arc::default(),
         }
     }
 
     fn of(known: &KnownNodes) -> Self {
         let mut series = Vec::new();
-        let followers = known.followers.values();
-        let mut nodes: Vec<Node> = followers.map(|f| f.node(&mut series)).collect();
+        let is_well = |name: &String| known.faults.iter().all(|fault| *fault.node != **name);
+        let followers = known.followers.iter().filter(|(name, _)| is_well(name));
+        let mut nodes: Vec<Node> = followers.map(|(_, f)| f.node(&mut series)).collect();
         series.sort_by(|a, b| {
             let key = |s: &Series| (Arc::clone(&s.descriptor), Arc::clone(&s.node), s.id);
             let ((of_a, node_a, id_a), (of_b, node_b, id_b)) = (key(a), key(b));
@@ -160,6 +256,7 @@ impl View {
             series,
             memory: Vec::new(),
             nodes,
+            faults: known.faults.clone(),
             handles: Arc::clone(&known.handles),
         }
     }
@@ -221,6 +318,8 @@ impl View {
     ///
     /// Where retention has taken everything that is as fine as the step, coarser buckets stand for it: each
     /// counts as a whole in the bucket in which it begins, and the buckets until its end are missing.
+    ///
+    /// More than 8 Mi buckets are an error.
     pub fn buckets(
         &self,
         wanted: &[usize],
@@ -229,12 +328,28 @@ impl View {
         threads: usize,
         cancel: &AtomicBool,
     ) -> Result<BTreeMap<usize, Buckets>, ArchiveError> {
+        let budget = Budget::of(BUCKETS_MAX);
+        self.buckets_within(wanted, span, step_ns, threads, cancel, &budget)
+    }
+
+    /// As [`Self::buckets`]; more than there is room for are an error, as soon as there are.
+    #[doc(hidden)] // For `query`, as is the budget.
+    pub fn buckets_within(
+        &self,
+        wanted: &[usize],
+        span: Span,
+        step_ns: i64,
+        threads: usize,
+        cancel: &AtomicBool,
+        budget: &Budget,
+    ) -> Result<BTreeMap<usize, Buckets>, ArchiveError> {
         let ask = reduce::Request {
             wanted,
             span,
             step_ns: step_ns.max(1),
             threads: threads.max(1),
             cancel,
+            budget,
         };
         reduce::buckets(self, &ask)
     }
@@ -266,6 +381,11 @@ impl View {
             }));
         }
         parts
+    }
+
+    /// The nodes that are left out, since they cannot be read.
+    pub fn faults(&self) -> &[NodeFault] {
+        &self.faults
     }
 
     /// What was lost, by node.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use barograph_archive::aggregate::{Ask, aggregate};
+use barograph_archive::aggregate::{Ask, Budget, aggregate};
 use barograph_archive::parquet::ParquetPart;
 use barograph_model::{NS_PER_S, Span};
 
@@ -32,11 +32,13 @@ pub fn read_everything(path: &Path) {
             Ok(())
         });
         assert!(rows as u64 <= part.index().map_or(0, |index| index.rows()));
+        let budget = Budget::of(usize::MAX);
         let ask = Ask {
             span,
             step_ns: NS_PER_S,
             threads: 1,
             cancel: &cancel,
+            budget: &budget,
         };
         for fold in aggregate(&[&part], &|_, _| Some(0), &ask)
             .into_iter()

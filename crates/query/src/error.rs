@@ -48,6 +48,7 @@ pub(crate) fn internal(message: impl std::fmt::Display) -> rusqlite::Error {
 pub(crate) fn failed(error: QueryError) -> rusqlite::Error {
     match error {
         QueryError::Archive(ArchiveError::Cancelled) => interrupted(),
+        QueryError::Archive(error @ ArchiveError::TooManyBuckets) => too_large(error.to_string()),
         QueryError::Sqlite { source, .. } => source,
         other => internal(other),
     }

@@ -50,6 +50,8 @@ struct Inner {
     views: Option<Views>,
     /// When the run directory was last asked for its archive.
     asked_ns: Option<i64>,
+    /// Why the archive may not be read by this user.
+    denied: Option<String>,
     snapshot: Arc<Snapshot>,
 }
 
@@ -81,6 +83,7 @@ impl Live {
             root: None,
             views,
             asked_ns: None,
+            denied: None,
             snapshot,
         });
         let live = Self {
@@ -140,6 +143,7 @@ impl Live {
         let before = inner.snapshot.without_view();
         inner.snapshot = Arc::new(Snapshot::take(Some(segment), Some(&before), self.now_ns()));
         inner.run_dir = Some(run_dir);
+        inner.denied = None;
         (inner.root, inner.views, inner.asked_ns) = (None, None, None);
         Ok(())
     }
@@ -201,18 +205,33 @@ impl Live {
         Ok(Arc::clone(&self.lock().snapshot))
     }
 
-    /// The archive as it is now, if there is one; the snapshot knows it afterwards.
+    /// The archive as it is now, if there is one; the snapshot knows it afterwards. Where this user may not
+    /// read it beside the rings, those are all there is, and [`Self::denied`] says so.
     pub(crate) fn past(&self) -> Result<Option<Arc<View>>, QueryError> {
         let Some(views) = self.find_archive() else {
             return Ok(None);
         };
-        let view = views()?;
+        let view = match views() {
+            Err(error) if error.is_denied() && !self.is_archive_alone() => {
+                self.lock().denied = Some(error.to_string());
+                return Ok(None);
+            }
+            view => view?,
+        };
         let mut inner = self.follow(|_| false)?;
+        inner.denied = None;
         let known = inner.snapshot.view.as_ref();
         if !known.is_some_and(|known| Arc::ptr_eq(known, &view)) {
             inner.snapshot = Arc::new(inner.snapshot.with_view(Arc::clone(&view)));
         }
         Ok(Some(view))
+    }
+
+    /// Why the archive could not be read by this user when it was last looked at, and its directory.
+    pub(crate) fn denied(&self) -> Option<(String, Option<PathBuf>)> {
+        let inner = self.lock();
+        let reason = inner.denied.clone()?;
+        Some((reason, inner.root.clone()))
     }
 
     /// Whether there is an archive, as far as is known.
@@ -261,6 +280,7 @@ impl Live {
             inner.snapshot = Arc::new(Snapshot::take(next, Some(&inner.snapshot), now_ns));
         }
         if is_replaced && inner.root.is_some() {
+            inner.denied = None;
             // Another agent may keep its archive elsewhere, or none.
             (inner.root, inner.views, inner.asked_ns) = (None, None, None);
         }

@@ -5,10 +5,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use barograph_archive::aggregate::Budget;
+
 /// Counts what scans hold in memory of our own, beside SQLite's heap.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    used: AtomicUsize,
+    used: Arc<AtomicUsize>,
     max: AtomicUsize,
 }
 
@@ -16,7 +18,7 @@ impl Default for Memory {
     fn default() -> Self {
         let max = barograph_model::SqlLimits::default().memory_bytes_max;
         Self {
-            used: AtomicUsize::new(0),
+            used: Arc::default(),
             max: AtomicUsize::new(max),
         }
     }
@@ -27,6 +29,12 @@ impl Memory {
     #[cfg(feature = "bundled")]
     pub(crate) fn set_max(&self, bytes: usize) {
         self.max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Room for buckets in what is left; those made with it count until it is dropped.
+    pub(crate) fn budget(&self) -> Arc<Budget> {
+        let max = self.max.load(Ordering::Relaxed);
+        Arc::new(Budget::within(Arc::clone(&self.used), max))
     }
 
     /// A claim of nothing yet.

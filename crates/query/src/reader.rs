@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use barograph_archive::aggregate::Budget;
 use barograph_archive::{ArchiveError, Chunk};
 use barograph_model::{
     Buckets, Clock, Columns, Past, PastRequest, PastSeries, Span, SqlFault, SqlFaultKind,
@@ -170,8 +171,14 @@ impl Past for PastReader {
         }
         let (reading, snapshot) = self.take(request.wanted, request.span)?;
         let threads = self.live.threads();
-        let found = reading.buckets(request.span, step_ns, threads, request.cancel);
-        let mut found = found.map_err(told)?;
+        let budget = Budget::of(in_the_making(request.samples_max));
+        let found = reading.buckets(request.span, step_ns, threads, request.cancel, &budget);
+        let mut found = found.map_err(|error| match error {
+            QueryError::Archive(ArchiveError::TooManyBuckets) => {
+                too_many("buckets", request.samples_max)
+            }
+            other => told(other),
+        })?;
         if found.iter().map(Buckets::len).sum::<usize>() > request.samples_max {
             return Err(too_many("buckets", request.samples_max));
         }
@@ -184,6 +191,13 @@ impl Past for PastReader {
         });
         Ok(all.collect())
     }
+}
+
+/// Buckets that may be there before those that are one are put together: where row groups meet, and where
+/// the clock was set back.
+fn in_the_making(buckets_max: usize) -> usize {
+    const SLACK: usize = 100_000;
+    buckets_max.saturating_add(SLACK.max(buckets_max / 2))
 }
 
 /// What `newest` keeps while it reads: somewhat more than fits, so that it cuts seldom.

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barograph_archive::aggregate::Fold;
+use barograph_archive::aggregate::{Budget, Fold};
 use barograph_archive::{ArchiveError, Archived, Chunk, Series, View};
 use barograph_model::{Buckets, Columns, Descriptor, Sample, SeriesId, Span};
 
@@ -273,18 +273,21 @@ impl Reading {
         Ok(true)
     }
 
-    /// The series by buckets of `step_ns`; those with nothing in the span have none.
+    /// The series by buckets of `step_ns`; those with nothing in the span have none. They count in the
+    /// budget as long as it lives.
     pub(crate) fn buckets(
         &self,
         span: Span,
         step_ns: i64,
         threads: usize,
         cancel: &AtomicBool,
+        budget: &Budget,
     ) -> Result<Vec<Buckets>, QueryError> {
         let empty = |known: &Known| Buckets::new(known.descriptor.value_type);
         let mut all: Vec<Buckets> = self.series.iter().map(empty).collect();
         if let Some(view) = self.view.as_ref().filter(|_| self.is_archived()) {
-            let found = view.buckets(&self.scanned, span, step_ns, threads, cancel)?;
+            let wanted = &self.scanned;
+            let found = view.buckets_within(wanted, span, step_ns, threads, cancel, budget)?;
             for (index, buckets) in found {
                 if let Ok(series) = self.archived.binary_search(&index) {
                     all[series] = buckets;
@@ -295,6 +298,7 @@ impl Reading {
             let mut fold = Fold::new(tail.columns.values.value_type(), step_ns);
             fold.add_buckets(&all[tail.series], Span::ALL);
             fold.add(&tail.columns, span);
+            budget.settle(all[tail.series].len(), fold.len())?;
             all[tail.series] = fold.finish();
         }
         Ok(all)

@@ -1,5 +1,6 @@
 //! The system tables: what there is, how it is, what was lost.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use barograph_archive::{PartInfo, PartKind};
@@ -306,6 +307,16 @@ fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
             run_dir.segment().display().to_string().into(),
         ]);
     }
+    if let Some((reason, root)) = live.denied() {
+        let what = format!("archives left out: {reason}: SQL has the newest samples alone");
+        let place = root.map_or(Cell::Null, |root| root.display().to_string().into());
+        rows.push(vec![what.into(), 1.into(), place]);
+    }
+    for fault in view.iter().flat_map(|view| view.faults()) {
+        let what = format!("archives left out: {}", fault.reason);
+        let place = fault.path.display().to_string();
+        rows.push(vec![what.into(), 1.into(), place.into()]);
+    }
     for (node, lost) in view.iter().flat_map(|view| view.losses()) {
         let what = [
             (
@@ -336,7 +347,9 @@ fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
 
 fn archive(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     let Some(view) = live.past().map_err(failed)? else {
-        return Ok(one(Vec::new()));
+        let denied = live.denied().into_iter();
+        let rows = denied.map(|(_, root)| unreadable(None, root.as_deref()));
+        return Ok(one(rows.collect()));
     };
     let row = |part: PartInfo| -> Row {
         let tier = match part.kind {
@@ -357,7 +370,22 @@ fn archive(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
             i64::from(part.copied).into(),
         ]
     };
-    Ok(one(view.parts().into_iter().map(row).collect()))
+    let faults = view.faults().iter();
+    let faults = faults.map(|fault| unreadable(Some(&fault.node), Some(&fault.path)));
+    let parts = view.parts().into_iter().map(row);
+    Ok(one(faults.chain(parts).collect()))
+}
+
+/// The row of what may be there and cannot be read; the table `loss` says why.
+fn unreadable(node: Option<&Arc<str>>, path: Option<&Path>) -> Row {
+    let path = path.map(|path| path.display().to_string());
+    let mut row: Row = vec![
+        node.map_or(Cell::Null, |node| Arc::clone(node).into()),
+        "unreadable".into(),
+        path.map_or(Cell::Null, Cell::from),
+    ];
+    row.resize(10, Cell::Null);
+    row
 }
 
 /// The objects of a JSON list in the run directory; what is not a scalar in them stays JSON text.

@@ -108,9 +108,11 @@ impl Table {
     }
 
     /// Buckets: `ts` (start, ns since the epoch), `name`, `labels`, `unit`, `count`, `min`, `max`, `mean`,
-    /// `last` (NULL for texts), `last_text`, `node`.
+    /// `last` (NULL for texts), `min_exact`, `max_exact`, `last_exact` (where an integer is beyond 2^53 and
+    /// the double is rounded), `last_text`, `node`.
     pub(crate) fn of_buckets(parts: &[(&Arc<str>, &Descriptor, &Buckets)]) -> Self {
-        let [mut ts, mut count, mut unused] = std::array::from_fn(|_| Vec::new());
+        let [mut ts, mut count] = std::array::from_fn(|_| Vec::new());
+        let [mut min_exact, mut max_exact, mut last_exact] = std::array::from_fn(|_| Vec::new());
         let [mut min, mut max, mut mean, mut last] = std::array::from_fn(|_| Vec::new());
         let [
             mut name,
@@ -128,9 +130,9 @@ impl Table {
             unit.repeat(d.unit.as_str(), rows);
             node.repeat(of_node, rows);
             count.extend(buckets.count.iter().map(|n| i64::try_from(*n).ok()));
-            push_values(&buckets.min, rows, &mut min, &mut unused, &mut other);
-            push_values(&buckets.max, rows, &mut max, &mut unused, &mut other);
-            push_values(&buckets.last, rows, &mut last, &mut unused, &mut text);
+            push_values(&buckets.min, rows, &mut min, &mut min_exact, &mut other);
+            push_values(&buckets.max, rows, &mut max, &mut max_exact, &mut other);
+            push_values(&buckets.last, rows, &mut last, &mut last_exact, &mut text);
             mean.extend(buckets.mean.iter().map(|v| (!v.is_nan()).then_some(*v)));
         }
         let rows = ts.len();
@@ -144,6 +146,9 @@ impl Table {
             ("max", Data::Real(max)),
             ("mean", Data::Real(mean)),
             ("last", Data::Real(last)),
+            ("min_exact", Data::Int(min_exact)),
+            ("max_exact", Data::Int(max_exact)),
+            ("last_exact", Data::Int(last_exact)),
             ("last_text", Data::Text(text)),
             ("node", Data::Text(node)),
         ];
@@ -260,5 +265,46 @@ impl Texts {
     fn get(&self, row: usize) -> Option<&str> {
         let place = (*self.rows.get(row)?)?;
         Some(self.known.get(usize::try_from(place).ok()?)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use barograph_model::{Kind, Labels, Name, Unit, ValueType};
+
+    use super::*;
+
+    #[test]
+    fn buckets_of_large_integers_are_exact() {
+        const BIG: i64 = (1 << 53) + 1;
+        let descriptor = Descriptor {
+            name: Name::new("big.count").unwrap(),
+            labels: Labels::default(),
+            value_type: ValueType::Int,
+            unit: Unit::new("count").unwrap(),
+            kind: Kind::Gauge,
+            help: String::new(),
+        };
+        let buckets = Buckets {
+            ts: vec![0, 10],
+            count: vec![3, 1],
+            min: Values::Int(vec![-BIG, 7]),
+            max: Values::Int(vec![i64::MAX, 7]),
+            mean: vec![1.0, 7.0],
+            last: Values::Int(vec![BIG, 7]),
+        };
+        let table = Table::of_buckets(&[(&"n".into(), &descriptor, &buckets)]);
+        let column = |name: &str| table.names().position(|of| of == name).unwrap();
+        for (name, expect) in [
+            ("min_exact", -BIG),
+            ("max_exact", i64::MAX),
+            ("last_exact", BIG),
+        ] {
+            assert_eq!(table.get(0, column(name)), Field::Int(expect), "{name}");
+            // What a double holds is in it alone.
+            assert_eq!(table.get(1, column(name)), Field::Null, "{name}");
+        }
+        assert_eq!(table.get(1, column("last")), Field::Real(7.0));
+        assert!(table.to_arrow_ipc().is_ok());
     }
 }

@@ -55,4 +55,12 @@ fn memory_is_bounded_and_given_back() {
         "SELECT count(*) FROM big_ring_count a, big_ring_count b, big_ring_count c",
         4 << 20,
     );
+    // So do buckets, of which there may be as many as samples, and what they become.
+    for function in [
+        "history('big.ring.count', NULL, NULL, 1)",
+        "rate('big.ring.count', NULL, NULL, 1)",
+        "family('big', NULL, NULL, 1)",
+    ] {
+        check(&format!("SELECT count(*) FROM {function}"), 2 << 20);
+    }
 }

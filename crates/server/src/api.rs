@@ -316,7 +316,8 @@ pub async fn sql(
         cancel,
     };
     let work = move || Ok(app.sql.query_of(client.number(), &question)?);
-    let (reply, permit) = blocking::run(permit, work).await?;
+    // The query threads have a low priority of their own.
+    let (reply, permit) = blocking::wait(permit, work).await?;
     let body = Body::new(HeldBody::new(reply.body, permit));
     Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
 }

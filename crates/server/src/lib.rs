@@ -19,7 +19,6 @@ mod params;
 mod peer;
 mod prometheus;
 mod rights;
-mod ring_past;
 mod server;
 mod share;
 mod site;
@@ -34,6 +33,5 @@ pub use export::{
     ExportConfig, ExportCounts, ExportHeaders, ExportStatus, Exporter, Exports, Receiver,
 };
 pub use prometheus::promql;
-pub use ring_past::RingPast;
 pub use server::Server;
 pub use site::Site;

@@ -10,14 +10,15 @@ use barograph_model::{
     SqlRequest, Unit, ValueType,
 };
 use barograph_server::{
-    ArchiveVerb, Control, ControlFault, ControlFaultKind, Limits, NodeInfo, RingPast, Server,
-    ServerConfig, ServerError,
+    ArchiveVerb, Control, ControlFault, ControlFaultKind, Limits, NodeInfo, Server, ServerConfig,
+    ServerError,
 };
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
 use serde_json::{Value, json};
 
 use crate::client::{Events, Response, request, send, tcp, unix};
 use crate::memory::MemoryPast;
+use crate::ring_past::RingPast;
 
 /// Where the clock of every test starts.
 pub const T0: i64 = 1_700_000_000_000_000_000;

@@ -1,6 +1,13 @@
 //! The query API over HTTP: forms, statuses, and the words of Prometheus.
 
-use barograph_model::{Sample, Value, ValueType};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use barograph_model::{
+    Buckets, Columns, Past, PastRequest, PastSeries, Sample, SqlFault, SqlFaultKind, Value,
+    ValueType,
+};
+use barograph_server::Limits;
 use serde_json::{Value as Json, json};
 
 use crate::fixture::{Fixture, S, T0, descriptor, until};
@@ -118,6 +125,101 @@ fn range_queries() {
             "values": [[1_700_000_015, "1700000015"], [1_700_000_020, "1700000020"]],
         }])
     );
+}
+
+#[test]
+fn a_name_that_is_shut_out_does_not_come_back_as_another() {
+    let fixture = fixture();
+    let names = |matcher: &str| {
+        let query = encoded(&format!("{{device='vda',{matcher}}}"));
+        let found = data(&fixture, &format!("/api/v1/query?query={query}"));
+        let name = |s: &Json| s["metric"]["__name__"].as_str().unwrap().to_owned();
+        let mut names: Vec<_> = found["result"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(name)
+            .collect();
+        names.sort();
+        names.join(" ")
+    };
+    let others = "barograph_pool_free_count barograph_pool_tier_name_info";
+    let shared = "node_disk_read_bytes_total";
+    let own = "barograph_disk_read_bytes_total";
+    assert_eq!(names(""), format!("{others} {shared}"));
+    assert_eq!(names("__name__!='node_disk_read_bytes_total'"), others);
+    assert_eq!(names("__name__!~'node_.*'"), others);
+    assert_eq!(names("__name__=~'.+',__name__!~'node_.*'"), others);
+    let asked = "__name__=~'barograph_.*',__name__!~'node_.*'";
+    assert_eq!(names(asked), format!("{own} {others}"));
+    assert_eq!(names("__name__=~'.*_disk_.*'"), shared);
+    assert_eq!(names("__name__='barograph_disk_read_bytes_total'"), own);
+    assert_eq!(
+        names("__name__!='barograph_disk_read_bytes_total'"),
+        format!("{others} {shared}")
+    );
+}
+
+/// A past that is read for as long as nobody says stop.
+struct Endless;
+
+impl Endless {
+    fn wait<T>(request: &PastRequest<'_>) -> Result<T, SqlFault> {
+        while !request.cancel.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        Err(SqlFault {
+            kind: SqlFaultKind::Cancelled,
+            message: "as the test has it".into(),
+        })
+    }
+}
+
+impl Past for Endless {
+    fn series(&self, request: &PastRequest<'_>) -> Result<Vec<PastSeries>, SqlFault> {
+        match request.samples_max {
+            // The test has `about` wait here, and queries where they read.
+            7 => Self::wait(request),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn read(&self, request: &PastRequest<'_>) -> Result<Vec<(PastSeries, Columns)>, SqlFault> {
+        Self::wait(request)
+    }
+
+    fn buckets(
+        &self,
+        request: &PastRequest<'_>,
+        _: i64,
+    ) -> Result<Vec<(PastSeries, Buckets)>, SqlFault> {
+        Self::wait(request)
+    }
+}
+
+#[test]
+fn the_time_ends_what_is_being_read() {
+    let check = |fixture: &Fixture, path: &str| {
+        let found = fixture.ask(&format!("GET /api/v1/{path}"), &[], b"");
+        let body = found.json();
+        assert_eq!(
+            (found.status, &body["errorType"]),
+            (503, &json!("timeout")),
+            "{path}: {body}"
+        );
+    };
+    // The fixture's clock stands still: it is not what ends the time.
+    let reads = Fixture::made(|_| {}, Some(Arc::new(Endless)));
+    check(&reads, "query?query=up&timeout=1ms");
+    check(
+        &reads,
+        "query_range?query=up&start=1&end=9&step=1&timeout=1ms",
+    );
+    let lists = Fixture::made(|l| l.history_samples_max = 7, Some(Arc::new(Endless)));
+    check(&lists, "series?match[]=up&timeout=1ms");
+    let short = |l: &mut Limits| l.sql.time_ns_max = 1_000_000;
+    let limited = Fixture::made(short, Some(Arc::new(Endless)));
+    check(&limited, "query?query=up");
 }
 
 #[test]

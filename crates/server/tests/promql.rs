@@ -2,23 +2,23 @@
 
 use std::sync::atomic::AtomicBool;
 
-use barograph_model::{Clock as _, ManualClock, SqlFaultKind, Value, ValueType};
+use barograph_model::{Clock as _, ManualClock, Value, ValueType};
 use barograph_server::promql::{Answer, Context, FaultKind, Grid, PromFault, Query};
 
 use crate::fixture::{S, T0, descriptor};
 use crate::memory::MemoryPast;
 
 /// Seconds from `T0`, values.
-type Samples<'a> = &'a [(i64, f64)];
+pub type Samples<'a> = &'a [(i64, f64)];
 
 /// One series `t.count{device="a"}`, a gauge, or `t.bytes`, a counter.
-fn past_of(name: &str, samples: Samples<'_>, interval_s: i64, looked_s: i64) -> MemoryPast {
+pub fn past_of(name: &str, samples: Samples<'_>, interval_s: i64, looked_s: i64) -> MemoryPast {
     let mut past = MemoryPast::default();
     add(&mut past, name, "a", samples, (interval_s, looked_s));
     past
 }
 
-fn add(
+pub fn add(
     past: &mut MemoryPast,
     name: &str,
     device: &str,
@@ -30,7 +30,7 @@ fn add(
     past.add(&descriptor, samples, interval_s * S, T0 + looked_s * S);
 }
 
-fn ask_within(
+pub fn ask_within(
     past: &MemoryPast,
     query: &str,
     grid: Grid,
@@ -49,7 +49,7 @@ fn ask_within(
     Query::parse(query)?.answer(&context, grid)
 }
 
-fn ask(past: &MemoryPast, query: &str, at_s: i64) -> Result<Answer, PromFault> {
+pub fn ask(past: &MemoryPast, query: &str, at_s: i64) -> Result<Answer, PromFault> {
     ask_within(past, query, Grid::instant(T0 + at_s * S), |_| {})
 }
 
@@ -483,49 +483,6 @@ fn what_is_refused_and_how() {
         "barograph_t_count * on(node) group_left(device) sum(barograph_u_count) by (node)",
         execution,
         "grouping labels",
-    );
-}
-
-#[test]
-fn bounds() {
-    let past = past_of("t.count", &[(0, 1.0)], 1, 11_000);
-    let grid = Grid::between(T0, T0 + 10_999 * S, S);
-    let check = |query: &str, change: fn(&mut Context<'_>), kind: FaultKind, part: &str| {
-        let fault = ask_within(&past, query, grid, change).unwrap_err();
-        assert_eq!(fault.kind, kind, "{fault}");
-        assert!(fault.message.contains(part), "{fault}");
-    };
-    let gauge = "barograph_t_count";
-    check(
-        gauge,
-        |c| c.points_max = 10_999,
-        FaultKind::Execution,
-        "points",
-    );
-    check(
-        gauge,
-        |c| c.until_ns = i64::MIN,
-        FaultKind::Timeout,
-        "timed out",
-    );
-    check(gauge, |c| c.samples_max = 0, FaultKind::Execution, "");
-    let window = "rate(barograph_t_count[1h])";
-    check(
-        window,
-        |c| c.samples_max = 3_599,
-        FaultKind::Execution,
-        "in one range",
-    );
-    assert!(ask_within(&past, window, grid, |c| c.samples_max = 3_600).is_ok());
-    static GONE: AtomicBool = AtomicBool::new(true);
-    check(gauge, |c| c.cancel = &GONE, FaultKind::Canceled, "");
-    assert_eq!(
-        PromFault::from(barograph_model::SqlFault {
-            kind: SqlFaultKind::Busy,
-            message: String::new()
-        })
-        .kind,
-        FaultKind::Unavailable
     );
 }
 

@@ -4,7 +4,10 @@
 use std::sync::atomic::AtomicBool;
 
 use barograph_model::{ManualClock, Value, ValueType};
-use barograph_server::promql::{Context, Grid, Query, matchers};
+use barograph_server::promql::{Answer, Context, FaultKind, Grid, Query, Regexes, matchers};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
 
 use crate::fixture::{S, T0, descriptor};
 use crate::memory::MemoryPast;
@@ -89,8 +92,8 @@ impl Chance {
     }
 }
 
-#[test]
-fn almost_promql() {
+/// Two temperatures and a number of cores, over 133 s.
+fn past() -> MemoryPast {
     let mut past = MemoryPast::default();
     for (name, device) in [
         ("t.temperature", "a"),
@@ -105,6 +108,98 @@ fn almost_promql() {
             T0 + 140 * S,
         );
     }
+    past
+}
+
+/// What is done to a query, and where.
+type Edit = (u8, Index, Index, Index);
+
+/// A query with some characters taken out, put in or replaced, or made an operand of another.
+fn edited(query: &str, edits: &[Edit]) -> String {
+    let mut chars: Vec<char> = query.chars().collect();
+    for (kind, at, from, cut) in edits {
+        let other = QUERIES[from.index(QUERIES.len())];
+        let at = at.index(chars.len() + 1);
+        match kind {
+            0 if at < chars.len() => drop(chars.remove(at)),
+            1 => {
+                chars.truncate(at);
+                chars.extend(other.chars().skip(cut.index(other.len())));
+            }
+            2 => {
+                const BETWEEN: [&str; 6] = [
+                    " + ",
+                    " or ",
+                    " > bool ",
+                    " and ",
+                    " ^ ",
+                    " * on(node) group_left ",
+                ];
+                let between = BETWEEN[cut.index(BETWEEN.len())];
+                let one: String = chars.iter().collect();
+                chars = format!("({one}){between}({other})").chars().collect();
+            }
+            _ => {
+                let piece = PIECES[from.index(PIECES.len())];
+                drop(chars.splice(at..at, piece.chars()));
+            }
+        }
+    }
+    chars.into_iter().collect()
+}
+
+/// Points of an answer.
+fn points(answer: &Answer) -> usize {
+    match answer {
+        Answer::Scalar(values) => values.len(),
+        Answer::Vector(series) => series.iter().map(|s| s.points.len()).sum(),
+        Answer::Matrix(_) | Answer::Text(_) => 0,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..Default::default() })]
+
+    /// The bound on points refuses or changes nothing; that all is counted, evaluation asserts itself.
+    #[test]
+    fn within_the_points(
+        query in select(QUERIES),
+        edits in vec(any::<Edit>().prop_map(|(kind, a, b, c)| (kind % 5, a, b, c)), 0..5),
+        points_max in 1_usize..400,
+    ) {
+        let text = edited(query, &edits);
+        let Ok(query) = Query::parse(&text) else { return Ok(()) };
+        let (past, clock, cancel) = (past(), ManualClock::at(T0), AtomicBool::new(false));
+        for grid in [Grid::instant(T0 + 100 * S), Grid::between(T0, T0 + 100 * S, 9 * S)] {
+            let ask = |points_max: usize| {
+                let context = Context {
+                    past: &past,
+                    clock: &clock,
+                    cancel: &cancel,
+                    samples_max: 1_000,
+                    points_max,
+                    until_ns: i64::MAX,
+                };
+                query.answer(&context, grid)
+            };
+            match (ask(1_000_000), ask(points_max)) {
+                (Ok(free), Ok(bound)) => {
+                    prop_assert_eq!(format!("{:?}", free), format!("{:?}", bound), "{}", text);
+                    prop_assert!(points(&bound) <= points_max, "{}", text);
+                }
+                (_, Err(fault)) if fault.message.contains("points of series at once") => {
+                    prop_assert_eq!(fault.kind, FaultKind::Execution);
+                }
+                (Err(free), Err(bound)) => prop_assert_eq!(free.message, bound.message),
+                (free, bound) => prop_assert!(false, "{}: {:?}, {:?}", text, free, bound),
+            }
+        }
+    }
+}
+
+#[test]
+fn almost_promql() {
+    let past = past();
     let (clock, cancel) = (ManualClock::at(T0), AtomicBool::new(false));
     let context = Context {
         past: &past,
@@ -118,7 +213,7 @@ fn almost_promql() {
     let (mut answered, mut refused) = (0, 0);
     for _ in 0..5_000 {
         let text = chance.text();
-        let _ = matchers(&text);
+        let _ = matchers(&text, &mut Regexes::default());
         for grid in [
             Grid::instant(T0 + 100 * S),
             Grid::between(T0, T0 + 100 * S, 9 * S),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_model::{Span, ValueType};
 
-use super::Fold;
+use super::{Budget, Fold};
 use crate::parquet::{
     Index, IndexSeries, Numbered, Numbers, ParquetPart, Piece, SampleGroup, TierGroup, plan,
 };
@@ -23,6 +23,8 @@ pub struct Ask<'a> {
     pub threads: usize,
     /// Set by the asker who has gone away.
     pub cancel: &'a AtomicBool,
+    /// Bounds the buckets.
+    pub budget: &'a Budget,
 }
 
 /// A row group to be read.
@@ -47,22 +49,21 @@ pub fn aggregate(
     ask: &Ask<'_>,
 ) -> Result<BTreeMap<usize, Fold>, ArchiveError> {
     let units = units(parts, wanted, ask.span)?;
-    let slots: Vec<Mutex<Option<Done>>> = units.iter().map(|_| Mutex::new(None)).collect();
+    let gathered = Mutex::new(Gathered::default());
     let next = AtomicUsize::new(0);
     let failed: Mutex<Option<ArchiveError>> = Mutex::new(None);
     let work = || {
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(unit) = units.get(at) else { break };
-            match unit.read(ask) {
-                Ok(done) => {
-                    *slots[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
-                }
-                Err(error) => {
-                    next.store(units.len(), Ordering::Relaxed);
-                    let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-                    failed.get_or_insert(error);
-                }
+            let done = unit.read(ask).and_then(|done| {
+                let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
+                gathered.add(at, done, ask.budget)
+            });
+            if let Err(error) = done {
+                next.store(units.len(), Ordering::Relaxed);
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                failed.get_or_insert(error);
             }
         }
     };
@@ -79,19 +80,39 @@ pub fn aggregate(
     if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
     }
-    let mut all: BTreeMap<usize, Fold> = BTreeMap::new();
-    for slot in slots {
-        let done = slot.into_inner().unwrap_or_else(PoisonError::into_inner);
-        for (key, fold) in done.into_iter().flatten() {
-            match all.get_mut(&key) {
-                Some(earlier) => earlier.merge(fold),
-                None => {
-                    all.insert(key, fold);
+    let gathered = gathered
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    Ok(gathered.all)
+}
+
+/// What the row groups gave, one after the other: a bucket that several share is there once as soon as
+/// those before are done.
+#[derive(Default)]
+struct Gathered {
+    all: BTreeMap<usize, Fold>,
+    /// How many row groups are in `all`.
+    through: usize,
+    /// Row groups that were read before one that comes first.
+    early: BTreeMap<usize, Done>,
+}
+
+impl Gathered {
+    fn add(&mut self, at: usize, done: Done, budget: &Budget) -> Result<(), ArchiveError> {
+        self.early.insert(at, done);
+        while let Some(done) = self.early.remove(&self.through) {
+            self.through += 1;
+            for (key, fold) in done {
+                match self.all.get_mut(&key) {
+                    Some(earlier) => budget.merge(earlier, fold)?,
+                    None => {
+                        self.all.insert(key, fold);
+                    }
                 }
             }
         }
+        Ok(())
     }
-    Ok(all)
 }
 
 fn units<'a>(
@@ -140,13 +161,16 @@ impl Unit<'_> {
             ts.clear();
             group.times(piece, &mut ts)?;
             if self.index.series[piece.series].descriptor.value_type == ValueType::Text {
-                fold.add_texts(&ts, &group.texts(piece)?, ask.span);
+                let texts = group.texts(piece)?;
+                let budget = ask.budget;
+                budget.grow(fold, |fold| fold.add_texts(&ts, &texts, ask.span))?;
                 continue;
             }
-            match group.numbers(piece, &mut numbered)? {
+            let numbers = group.numbers(piece, &mut numbered)?;
+            ask.budget.grow(fold, |fold| match numbers {
                 Numbers::Doubles(v) => fold.add_doubles(&ts, v, &mut ints, ask.span),
                 Numbers::Ints(v) => fold.add_ints(&ts, v, ask.span),
-            }
+            })?;
         }
         Ok(done)
     }
@@ -156,7 +180,9 @@ impl Unit<'_> {
         let mut done = Done::new();
         for (piece, key) in self.pieces.iter().zip(&self.keys) {
             let fold = self.fold(&mut done, piece, *key, ask)?;
-            fold.add_buckets(&group.buckets(piece)?, ask.span);
+            let buckets = group.buckets(piece)?;
+            let budget = ask.budget;
+            budget.grow(fold, |fold| fold.add_buckets(&buckets, ask.span))?;
         }
         Ok(done)
     }

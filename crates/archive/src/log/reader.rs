@@ -19,7 +19,7 @@ use super::format::{
     samples,
 };
 use super::scan;
-use crate::{ArchiveError, Losses};
+use crate::{ArchiveError, Losses, open};
 
 /// Most samples of one series that are handed on at once.
 const CHUNK_SAMPLES_MAX: usize = 64 << 10;
@@ -40,7 +40,7 @@ impl LogPart {
     /// just being made.
     pub fn open(path: &Path) -> Result<Self, ArchiveError> {
         let io = |source| io_error("read", path, source);
-        let file = File::open(path).map_err(io)?;
+        let file = open::regular(path)?;
         let mut bytes = [0; HEADER_BYTES];
         let header = match file.read_exact_at(&mut bytes, 0) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -128,6 +128,11 @@ impl LogPart {
             return Ok(None);
         }
         self.scan(length).map(Some)
+    }
+
+    /// As it is open.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
     }
 
     /// The file.

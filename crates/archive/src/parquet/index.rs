@@ -280,7 +280,8 @@ impl Tail {
             });
         }
         let (bytes, plain_bytes) = (word(0) as usize, word(4) as usize);
-        if plain_bytes > INDEX_BYTES_MAX || bytes as u64 > at {
+        let packed_max = zstd::zstd_safe::compress_bound(INDEX_BYTES_MAX);
+        if plain_bytes > INDEX_BYTES_MAX || bytes > packed_max || bytes as u64 > at {
             return Err(corrupt(path, "its index is too large", at));
         }
         Ok(Self {
@@ -398,4 +399,29 @@ fn cut_descriptor(cut: &mut Cut<'_>) -> Option<Descriptor> {
         value_type: ValueType::from_u8(cut.u8()?)?,
         kind: Kind::from_u8(cut.u8()?)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_not_larger_than_it_can_be_when_compressed() {
+        let tail = |packed_bytes: u32| {
+            let mut tail = Vec::new();
+            for word in [packed_bytes, 100, 0, FORMAT] {
+                tail.extend_from_slice(&word.to_le_bytes());
+            }
+            tail.extend_from_slice(&crc32fast::hash(&tail).to_le_bytes());
+            tail.extend_from_slice(MAGIC);
+            let tail = tail.as_slice().try_into().unwrap();
+            // Of a file as large as one likes: holes take no room.
+            Tail::decode(Path::new("foreign"), tail, u64::MAX).map(|tail| tail.bytes)
+        };
+        assert_eq!(tail(64 << 20).unwrap(), 64 << 20);
+        for packed_bytes in [65 << 20, u32::MAX] {
+            let error = tail(packed_bytes).unwrap_err().to_string();
+            assert!(error.contains("its index is too large"), "{error}");
+        }
+    }
 }

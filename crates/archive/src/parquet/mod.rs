@@ -14,6 +14,7 @@ mod plan;
 mod read;
 mod rows;
 mod schema;
+mod series_writer;
 mod sink;
 mod write;
 mod write_tier;

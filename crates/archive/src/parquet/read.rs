@@ -14,7 +14,7 @@ use super::group::{SampleGroup, TierGroup};
 use super::index::{Chunk, Index, IndexSeries, TAIL_BYTES, Tail};
 use super::plan::{Piece, plan};
 use super::{corrupt, io_error};
-use crate::{ArchiveError, Tier};
+use crate::{ArchiveError, Tier, open};
 
 /// What a Parquet file begins and ends with.
 const MAGIC: &[u8; 4] = b"PAR1";
@@ -38,8 +38,7 @@ pub struct ParquetPart {
 impl ParquetPart {
     /// Opens a file and finds its index, which is not read yet.
     pub fn open(path: &Path) -> Result<Self, ArchiveError> {
-        let file = File::open(path).map_err(|e| io_error("open", path, e))?;
-        Self::from_file(path, file)
+        Self::from_file(path, open::regular(path)?)
     }
 
     /// The same of a file that is open already and may be unlinked by now.
@@ -69,6 +68,11 @@ impl ParquetPart {
             data_end,
             index: Mutex::new(None),
         })
+    }
+
+    /// Whether no name leads to it any more.
+    pub(crate) fn is_unlinked(&self) -> bool {
+        crate::release::is_unlinked(&self.file)
     }
 
     /// The file.

@@ -85,18 +85,20 @@ impl TextColumn {
     }
 }
 
+/// Name, labels and unit of a series as columns have them.
+pub(super) type Words = Arc<[ByteArray; 3]>;
+
 /// Rows one after another of one series and life.
 #[derive(Clone)]
 pub(super) struct Run {
-    /// Name, labels and unit, as their columns have them.
-    pub words: Arc<[ByteArray; 3]>,
+    pub words: Words,
     pub text: bool,
     pub life: i64,
     pub rows: usize,
 }
 
-/// Name, labels and unit of a series as columns have them.
-pub(super) fn words(descriptor: &Descriptor) -> Arc<[ByteArray; 3]> {
+/// The words of a series.
+pub(super) fn words(descriptor: &Descriptor) -> Words {
     let bytes = |text: &str| ByteArray::from(text.as_bytes().to_vec());
     Arc::new([
         bytes(descriptor.name.as_str()),

@@ -1,36 +1,30 @@
 //! The writer of raw files.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use ::parquet::data_type::ByteArray;
 use barograph_model::{Columns, Descriptor, Quality, SeriesId, Span, Values};
 
-use super::index::{IndexSeries, Life};
-use super::rows::{NumberColumn, Run, TextColumn, numbers_and_texts, word_runs, words};
+use super::index::Life;
+use super::rows::{NumberColumn, Run, TextColumn, Words, numbers_and_texts, word_runs};
+use super::series_writer::{Rows, SeriesWriter};
 use super::sink::{Column, FileSink};
-use super::{About, GROUP_ROWS_MAX, GROUP_TEXT_BYTES_MAX, Summary, corrupt, widen};
+use super::{About, Summary, corrupt, widen};
 use crate::ArchiveError;
 use crate::storage::OutFile;
 
-/// Rows that are taken at a time: between two looks at how many bytes wait.
-const STEP_ROWS: usize = 8 << 10;
-
 /// Writes samples: series by series in the order of name and labels, lives in order, numbers in order.
 pub struct RawWriter {
-    path: PathBuf,
-    sink: FileSink,
-    rows: Rows,
-    written: u64,
-    words: Option<Arc<[ByteArray; 3]>>,
+    writer: SeriesWriter<SampleRows>,
     /// Time of the last row.
     newest: i64,
 }
 
-/// What waits for its row group.
+/// Samples that wait for their row group.
 #[derive(Default)]
-struct Rows {
+struct SampleRows {
     ts: Vec<i64>,
     value: NumberColumn,
     text: TextColumn,
@@ -44,11 +38,7 @@ impl RawWriter {
     /// A file that is written to `out`; `path` is for messages.
     pub fn create(out: Box<dyn OutFile>, path: &Path, about: About) -> Result<Self, ArchiveError> {
         Ok(Self {
-            path: path.to_owned(),
-            sink: FileSink::create(path, out, about)?,
-            rows: Rows::default(),
-            written: 0,
-            words: None,
+            writer: SeriesWriter::create(out, path, about)?,
             newest: i64::MIN,
         })
     }
@@ -63,29 +53,15 @@ impl RawWriter {
     ) -> Result<(), ArchiveError> {
         if columns.values.value_type() != descriptor.value_type || !is_even(columns) {
             let reason = format!("{descriptor} is handed columns that are not its own");
-            return Err(corrupt(&self.path, reason, 0));
+            return Err(corrupt(&self.writer.path, reason, 0));
         }
         if columns.is_empty() {
             return Ok(());
         }
         self.note(id, descriptor, life, columns)?;
-        let mut from = 0;
-        while from < columns.len() {
-            let room = GROUP_ROWS_MAX - self.rows.ts.len();
-            let to = columns.len().min(from + room.min(STEP_ROWS));
-            let words = self.words.get_or_insert_with(|| words(descriptor));
-            if !self.rows.extend(words, life, columns, from..to) {
-                let series = self.sink.index.series.last_mut();
-                series.expect("it was noted").exact = true;
-            }
-            self.written += (to - from) as u64;
-            from = to;
-            let full = self.rows.ts.len() == GROUP_ROWS_MAX;
-            if full || self.rows.text.bytes >= GROUP_TEXT_BYTES_MAX {
-                self.flush()?;
-            }
-        }
-        Ok(())
+        let extend =
+            |rows: &mut SampleRows, words: &Words, range| rows.extend(words, life, columns, range);
+        self.writer.write(descriptor, columns.len(), extend)
     }
 
     /// Keeps the index, and refuses what is out of order.
@@ -96,12 +72,7 @@ impl RawWriter {
         life: i64,
         columns: &Columns,
     ) -> Result<(), ArchiveError> {
-        let all = &mut self.sink.index.series;
-        if all.last().is_none_or(|series| series.id != id) {
-            all.push(IndexSeries::new(id, descriptor, self.written));
-            self.words = None;
-        }
-        let series = all.last_mut().expect("it was pushed just now");
+        let series = self.writer.series(id, descriptor);
         let quality = columns.quality[0];
         if series.rows == 0 {
             series.quality = Some(quality);
@@ -130,54 +101,61 @@ impl RawWriter {
             return Ok(());
         }
         let reason = format!("samples of {descriptor} are handed out of order");
-        Err(corrupt(&self.path, reason, 0))
+        Err(corrupt(&self.writer.path, reason, 0))
     }
 
     /// Writes the last row group, the index and the footer, and syncs the file.
-    pub fn finish(mut self) -> Result<Summary, ArchiveError> {
-        self.flush()?;
-        self.sink.finish()
-    }
-
-    fn flush(&mut self) -> Result<(), ArchiveError> {
-        let rows = &mut self.rows;
-        let count = rows.ts.len();
-        if count == 0 {
-            return Ok(());
-        }
-        let (numbers, texts) = numbers_and_texts(&rows.runs);
-        let (exact, rounded) = rows.value.exact_column(count);
-        let quality = rows.quality.chunk_by(|a, b| a == b);
-        let quality = quality.map(|run| (run.len(), ByteArray::from(run[0].as_str())));
-        let lives = rows.runs.iter().map(|run| (run.rows, run.life));
-        let columns = vec![
-            Column::Int(&rows.ts),
-            Column::Runs(Box::new(word_runs(&rows.runs, 0))),
-            Column::Runs(Box::new(word_runs(&rows.runs, 1))),
-            Column::Floats(&rows.value.values, &numbers),
-            Column::Ints(&exact, &rounded),
-            Column::Texts(&rows.text.values, &texts),
-            Column::Runs(Box::new(word_runs(&rows.runs, 2))),
-            Column::Runs(Box::new(quality)),
-            Column::Float32(&rows.error),
-            Column::IntRuns(Box::new(lives)),
-            Column::Int(&rows.number),
-        ];
-        self.sink.group(count, columns)?;
-        self.rows.clear();
-        Ok(())
+    pub fn finish(self) -> Result<Summary, ArchiveError> {
+        self.writer.finish()
     }
 }
 
-impl Rows {
+impl Rows for SampleRows {
+    fn count(&self) -> usize {
+        self.ts.len()
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.text.bytes
+    }
+
+    fn write(&self, sink: &mut FileSink) -> Result<(), ArchiveError> {
+        let count = self.count();
+        let (numbers, texts) = numbers_and_texts(&self.runs);
+        let (exact, rounded) = self.value.exact_column(count);
+        let quality = self.quality.chunk_by(|a, b| a == b);
+        let quality = quality.map(|run| (run.len(), ByteArray::from(run[0].as_str())));
+        let lives = self.runs.iter().map(|run| (run.rows, run.life));
+        let columns = vec![
+            Column::Int(&self.ts),
+            Column::Runs(Box::new(word_runs(&self.runs, 0))),
+            Column::Runs(Box::new(word_runs(&self.runs, 1))),
+            Column::Floats(&self.value.values, &numbers),
+            Column::Ints(&exact, &rounded),
+            Column::Texts(&self.text.values, &texts),
+            Column::Runs(Box::new(word_runs(&self.runs, 2))),
+            Column::Runs(Box::new(quality)),
+            Column::Float32(&self.error),
+            Column::IntRuns(Box::new(lives)),
+            Column::Int(&self.number),
+        ];
+        sink.group(count, columns)
+    }
+
+    fn clear(&mut self) {
+        self.ts.clear();
+        self.value.clear();
+        self.text.clear();
+        self.quality.clear();
+        self.error.clear();
+        self.number.clear();
+        self.runs.clear();
+    }
+}
+
+impl SampleRows {
     /// Appends some rows; whether doubles hold their values.
-    fn extend(
-        &mut self,
-        words: &Arc<[ByteArray; 3]>,
-        life: i64,
-        columns: &Columns,
-        range: Range<usize>,
-    ) -> bool {
+    fn extend(&mut self, words: &Words, life: i64, columns: &Columns, range: Range<usize>) -> bool {
         let row = self.ts.len();
         self.ts.extend_from_slice(&columns.ts[range.clone()]);
         self.quality
@@ -195,16 +173,6 @@ impl Rows {
             self.text.extend(&texts[range.clone()]);
         }
         self.value.extend(row, &columns.values, range)
-    }
-
-    fn clear(&mut self) {
-        self.ts.clear();
-        self.value.clear();
-        self.text.clear();
-        self.quality.clear();
-        self.error.clear();
-        self.number.clear();
-        self.runs.clear();
     }
 }
 

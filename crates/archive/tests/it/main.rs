@@ -5,6 +5,7 @@
 mod crash;
 #[path = "../exercise.rs"]
 mod exercise;
+mod export;
 mod failing;
 mod journal;
 mod log;
@@ -13,4 +14,6 @@ mod parquet;
 mod retain;
 mod seal;
 mod support;
+mod target;
+mod verify;
 mod view;

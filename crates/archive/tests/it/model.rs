@@ -37,6 +37,8 @@ fn op() -> impl Strategy<Value = Op> {
         Just(NS_PER_S),
         Just(61 * NS_PER_S),
         Just(HOUR_NS / 2),
+        // One segment of more hours than get files of their own.
+        Just(2 * HOUR_NS),
         0..HOUR_NS,
     ];
     prop_oneof![
@@ -45,6 +47,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Compact),
         1 => Just(Op::Restart),
         1 => (-48 * HOUR_NS..48 * HOUR_NS).prop_map(Op::Set),
+        // Back to the hours of a segment that has many.
+        1 => (-120 * HOUR_NS..0).prop_map(Op::Set),
     ]
 }
 
@@ -259,6 +263,29 @@ fn a_clock_that_is_set_back_and_forward_by_days() {
         &[(-4 * day, 20 * day), (0, day)],
         &[HOUR_NS, 60 * NS_PER_S],
     );
+}
+
+/// A segment of so many hours that its files hold several each, and then one of some of these hours.
+#[test]
+fn hours_that_share_a_file_are_merged_with_files_of_each() {
+    for step in [2 * HOUR_NS, HOUR_NS / 3, 13 * HOUR_NS] {
+        let ops = [
+            Op::Append(240, step),
+            Op::Seal,
+            Op::Set(-240 * step),
+            Op::Append(40, HOUR_NS / 5),
+            Op::Seal,
+            Op::Compact,
+            Op::Set(-4 * HOUR_NS),
+            Op::Append(40, HOUR_NS / 5),
+            Op::Compact,
+            Op::Restart,
+            Op::Append(40, HOUR_NS / 5),
+            Op::Seal,
+            Op::Compact,
+        ];
+        history(&ops, &[(0, 20 * HOUR_NS)], &[HOUR_NS]);
+    }
 }
 
 #[test]

@@ -1,17 +1,21 @@
 //! What is let go: by age, by size, when the disk is full; and what readers and writers see of it.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use barograph_archive::{Archive, Disk, Keeper, Layout, PartKind, Storage, Tier};
-use barograph_model::{NS_PER_S, Span};
+use barograph_archive::{
+    Archive, Disk, KeepConfig, Keeper, Layout, OutFile, PartKind, Storage, Tier,
+};
+use barograph_model::{Clock, NS_PER_S, Span};
 
 use crate::failing::{Failing, Failure};
 use crate::seal::append;
 use crate::support::{
-    TwoClocks, assert_sound, config, everything, everything_of, losses, parquet_files, start_on,
+    TwoClocks, assert_sound, config, everything, everything_of, losses, parquet_files, segments,
+    start_on,
 };
 
 const HOUR_NS: i64 = 3_600 * NS_PER_S;
@@ -82,6 +86,57 @@ fn each_tier_goes_at_its_age_and_takes_its_directories_with_it() {
 }
 
 #[test]
+fn a_clock_that_was_set_forward_costs_nothing_until_it_has_run_for_a_week() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.keep = KeepConfig::default();
+    let clock = Arc::new(TwoClocks {
+        wall: AtomicI64::new(BEGIN + 6 * HOUR_NS),
+        ..TwoClocks::default()
+    });
+    let start = || {
+        let clock = Arc::clone(&clock) as Arc<dyn Clock>;
+        Keeper::start(config.clone(), Arc::new(Disk), clock).unwrap()
+    };
+    let keeper = start();
+    append(&keeper, 1, 1..=5, HOUR_NS);
+    keeper.seal().unwrap();
+    // Far enough for raw and minutes to be too old.
+    let year = 500 * 24;
+    clock
+        .wall
+        .store(BEGIN + (year + 6) * HOUR_NS, Ordering::SeqCst);
+    keeper.seal().unwrap();
+    assert_eq!(rows(dir.path()), 3 * 5);
+    // Nor is it believed because of what it made itself, now or after a restart.
+    append(&keeper, 2, year as u64..=year as u64 + 5, HOUR_NS);
+    keeper.seal().unwrap();
+    keeper.seal().unwrap();
+    assert_eq!(rows(dir.path()), 3 * 11);
+    drop(keeper);
+    let keeper = start();
+    keeper.seal().unwrap();
+    assert_eq!(rows(dir.path()), 3 * 11);
+    // Set right again, it goes by its age as ever.
+    clock.wall.store(BEGIN + 6 * HOUR_NS, Ordering::SeqCst);
+    keeper.seal().unwrap();
+    assert_eq!(rows(dir.path()), 3 * 11);
+    // A machine that was off for that long: after a week the time is what it says.
+    for day in (0..180).step_by(60) {
+        let from = (year + 6 + day) as u64;
+        clock
+            .wall
+            .store(BEGIN + (year + 66 + day) * HOUR_NS, Ordering::SeqCst);
+        assert_eq!(rows(dir.path()), 3 * (11 + day as u64));
+        append(&keeper, 3 + day, from..=from + 59, HOUR_NS);
+        keeper.seal().unwrap();
+    }
+    assert_eq!(rows(dir.path()), 3 * 186);
+    assert_sound(dir.path());
+    assert_eq!(losses(dir.path()).shed_samples, 0);
+}
+
+#[test]
 fn the_oldest_go_first_when_it_is_too_much() {
     let dir = tempfile::tempdir().unwrap();
     let keeper = start_on(config(dir.path()), Arc::new(Disk)).unwrap();
@@ -109,6 +164,156 @@ fn the_oldest_go_first_when_it_is_too_much() {
         assert_eq!(samples.last().unwrap().0, 4_000);
     }
     assert_sound(dir.path());
+}
+
+/// A disk that has so many bytes free, whatever is unlinked.
+#[derive(Debug)]
+struct Full {
+    free: AtomicU64,
+    /// Whether it has room for Parquet files; if not, the next one leaves it with no free bytes.
+    parquet: AtomicBool,
+    then_free: AtomicU64,
+}
+
+impl Default for Full {
+    fn default() -> Self {
+        Self {
+            free: AtomicU64::new(u64::MAX),
+            parquet: AtomicBool::new(true),
+            then_free: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+impl Storage for Full {
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        Disk.make_dir(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn OutFile>> {
+        let parquet = path.extension().is_some_and(|e| e == "parquet");
+        if parquet && !self.parquet.load(Ordering::SeqCst) {
+            let free = self.then_free.load(Ordering::SeqCst);
+            self.free.store(free, Ordering::SeqCst);
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Disk.create(path)
+    }
+
+    fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        Disk.truncate(path, bytes)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Disk.rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        Disk.unlink(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        Disk.remove_dir(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        Disk.sync_dir(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        Disk.list(path)
+    }
+
+    fn free_bytes(&self, _: &Path) -> io::Result<u64> {
+        Ok(self.free.load(Ordering::SeqCst))
+    }
+}
+
+/// Files below a directory that this process has open although they are unlinked.
+fn held_unlinked(root: &Path) -> Vec<PathBuf> {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let targets = links.filter_map(|link| std::fs::read_link(link.path()).ok());
+    let deleted = |path: &PathBuf| path.to_string_lossy().ends_with(" (deleted)");
+    targets
+        .filter(|path| path.starts_with(root) && deleted(path))
+        .collect()
+}
+
+#[test]
+fn what_others_hold_open_is_waited_for_before_more_is_let_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.free_bytes_min = 100_000;
+    let (disk, clock) = (Arc::new(Full::default()), Arc::new(TwoClocks::default()));
+    clock.wall.store(BEGIN, Ordering::SeqCst);
+    let keeper = Keeper::start(config, Arc::clone(&disk) as _, Arc::clone(&clock) as _).unwrap();
+    append(&keeper, 1, 1..=10, HOUR_NS);
+    keeper.seal().unwrap();
+    append(&keeper, 2, 1..=10, HOUR_NS);
+    // A reader keeps what it has seen open: files, indexes, and the log.
+    let archive = Archive::open(dir.path());
+    assert_eq!(
+        everything_of(&archive.view().unwrap(), Span::ALL).len(),
+        2 * 3
+    );
+    keeper.seal().unwrap();
+    let count = || parquet_files(dir.path()).len();
+    let before = count();
+    disk.free.store(99_990, Ordering::SeqCst);
+    // Ten bytes are missing: the oldest file is more than that.
+    for (seconds, gone) in [(0, 1), (1, 1), (119, 1), (121, 2), (240, 2), (242, 3)] {
+        clock.monotonic.store(seconds * NS_PER_S, Ordering::SeqCst);
+        for _ in 0..3 {
+            keeper.seal().unwrap();
+            assert_eq!(before - count(), gone, "{seconds}");
+        }
+        assert_eq!(held_unlinked(dir.path()), [] as [PathBuf; 0]);
+        assert!(!archive.view().unwrap().parts().is_empty());
+    }
+    assert_sound(dir.path());
+}
+
+/// Log segments after those that are being sealed go to make room.
+#[test]
+fn what_is_sealed_stays_sealed_when_log_segments_are_let_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    let mut config = config(root);
+    config.segment_bytes_max = 16 << 10;
+    config.free_bytes_min = 1 << 30;
+    let (disk, clock) = (Arc::new(Full::default()), Arc::new(TwoClocks::default()));
+    disk.parquet.store(false, Ordering::SeqCst);
+    let start = || {
+        let disk = Arc::clone(&disk) as Arc<dyn Storage>;
+        Keeper::start(config.clone(), disk, Arc::clone(&clock) as _).unwrap()
+    };
+    let keeper = start();
+    for life in 1..=5 {
+        append(&keeper, life, 1..=200, NS_PER_S);
+    }
+    assert!(keeper.seal().is_err());
+    let (logs, all) = (segments(root), rows(root));
+    assert!(logs.len() > 2 && all == 5 * 3 * 200, "{logs:?}");
+    disk.then_free.store(0, Ordering::SeqCst);
+    keeper.seal().unwrap();
+    let sealed = || {
+        let manifest = std::fs::read(Layout::new(root, "n1").manifest()).unwrap();
+        let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+        manifest["sealed_through"].as_u64().unwrap()
+    };
+    let last = logs.last().unwrap().file_stem().unwrap().to_str().unwrap();
+    assert_eq!(sealed(), last.parse::<u64>().unwrap());
+    assert_eq!(rows(root) + losses(root).shed_samples, all);
+    // And it goes on.
+    disk.parquet.store(true, Ordering::SeqCst);
+    disk.free.store(u64::MAX, Ordering::SeqCst);
+    append(&keeper, 6, 1..=10, NS_PER_S);
+    keeper.seal().unwrap();
+    drop(keeper);
+    drop(start());
+    assert!(sealed() > last.parse::<u64>().unwrap());
+    assert_eq!(rows(root) + losses(root).shed_samples, all + 30);
+    assert_sound(root);
 }
 
 /// Lets go on a disk that fails at operation `at`; afterwards every sample is there or counted as shed.

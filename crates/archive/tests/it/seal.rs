@@ -1,6 +1,7 @@
 //! Sealing and merging: what is there before is there afterwards, once, whatever fails in between.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -261,6 +262,51 @@ fn a_crash_at_each_operation_of_a_seal_and_a_merge_loses_nothing() {
 }
 
 #[test]
+fn directories_that_are_not_ours_are_refused_and_nothing_in_them_is_touched() {
+    for path in [
+        "nodes/n1",
+        "nodes/n1/log",
+        "nodes/n1/tmp",
+        "raw/node=n1",
+        "1h/node=n1",
+    ] {
+        let foreign = |dir: &Path, how: &str| {
+            let path = dir.join(path);
+            let elsewhere = dir.join("elsewhere");
+            match how {
+                "link" => {
+                    fs::rename(&path, &elsewhere).unwrap();
+                    std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+                }
+                "open to all" => {
+                    let mode = fs::Permissions::from_mode(0o777);
+                    fs::set_permissions(&path, mode).unwrap();
+                }
+                // Only root may give a directory away.
+                _ if std::os::unix::fs::chown(&path, Some(12_345), None).is_err() => return false,
+                _ => {}
+            }
+            true
+        };
+        for how in ["link", "open to all", "another's"] {
+            let dir = tempfile::tempdir().unwrap();
+            prepare(dir.path());
+            let tmp = dir.path().join("nodes/n1/tmp/precious");
+            fs::write(&tmp, "precious").unwrap();
+            if !foreign(dir.path(), how) {
+                continue;
+            }
+            let error = start(config(dir.path())).unwrap_err().to_string();
+            let named = error.contains(path) && error.contains(" is refused: ");
+            assert!(named, "{how} {path}: {error}");
+            assert!(tmp.exists(), "{how} {path}");
+            // Who only reads need not care.
+            assert!(!everything(dir.path()).is_empty());
+        }
+    }
+}
+
+#[test]
 fn a_damaged_manifest_is_made_anew_from_the_files() {
     for damage in [0, 20, 60, 10_000] {
         let dir = tempfile::tempdir().unwrap();
@@ -318,4 +364,24 @@ fn a_damaged_part_is_set_aside_and_the_others_stay() {
         .buckets(&all, Span::ALL, 60 * NS_PER_S, 2, &cancel)
         .unwrap();
     assert!(buckets.values().all(|b| b.count.iter().sum::<u64>() == 90));
+}
+
+/// A segment of more than 64 hours has files that hold several hours each; what is merged with them stays there.
+#[test]
+fn files_of_several_hours_are_merged_where_they_stand() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = start(config(dir.path())).unwrap();
+    append(&keeper, 1, 1..=200, HOUR_NS);
+    keeper.seal().unwrap();
+    append(&keeper, 2, 1..=20, HOUR_NS);
+    keeper.seal().unwrap();
+    let before = everything(dir.path());
+    keeper.compact().unwrap();
+    assert_eq!(everything(dir.path()), before);
+    assert_sound(dir.path());
+    let out = dir.path().join("out");
+    let to = barograph_archive::ExportTo::Parquet(&out);
+    barograph_archive::export(dir.path(), &|_| true, Span::ALL, to, &mut |_| {}).unwrap();
+    assert_eq!(everything(&out), before);
+    assert_sound(&out);
 }

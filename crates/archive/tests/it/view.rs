@@ -1,9 +1,18 @@
 //! Views over memory: the reference that those over files are compared with.
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::sync_channel;
 
-use barograph_archive::View;
-use barograph_model::Span;
+use barograph_archive::aggregate::Budget;
+use barograph_archive::{Archive, ArchiveError, Layout, View};
+use barograph_model::{NS_PER_S, Span, ValueType};
+
+use crate::seal::append;
+use crate::support::{
+    SOON, config, declare, everything, everything_of, parquet_files, sample, segments, start,
+};
 
 #[test]
 fn an_empty_view_has_nothing() {
@@ -11,4 +20,120 @@ fn an_empty_view_has_nothing() {
     assert!(view.series().is_empty() && view.stretches(Span::ALL).is_empty());
     let cancel = AtomicBool::new(false);
     assert_eq!(view.scan(&[], Span::ALL, &cancel).count(), 0);
+}
+
+#[test]
+fn nobody_waits_for_a_pipe_in_place_of_a_file() {
+    let (told, done) = sync_channel(1);
+    std::thread::spawn(move || {
+        in_place_of_each();
+        told.send(()).unwrap();
+    });
+    assert_eq!(done.recv_timeout(SOON), Ok(()));
+}
+
+fn in_place_of_each() {
+    for (which, corrupt_files) in [("log", 0), ("manifest", 1), ("raw", 1)] {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let keeper = start(config(root)).unwrap();
+        for life in 1..=2 {
+            append(&keeper, life, 1..=10, NS_PER_S);
+            keeper.seal().unwrap();
+        }
+        append(&keeper, 3, 1..=10, NS_PER_S);
+        drop(keeper);
+        let raw = |path: &Path| path.starts_with(root.join("raw"));
+        let path = match which {
+            "log" => segments(root).pop().unwrap(),
+            "manifest" => Layout::new(root, "n1").manifest(),
+            _ => parquet_files(root).into_iter().find(|p| raw(p)).unwrap(),
+        };
+        std::fs::remove_file(&path).unwrap();
+        assert!(
+            Command::new("mkfifo")
+                .arg(&path)
+                .status()
+                .unwrap()
+                .success()
+        );
+        let fault = match Archive::open(root).view() {
+            Err(error) => Some(error),
+            Ok(view) => {
+                let all: Vec<usize> = (0..view.series().len()).collect();
+                let cancel = AtomicBool::new(false);
+                view.scan(&all, Span::ALL, &cancel).find_map(Result::err)
+            }
+        };
+        let told = fault.is_some_and(|error| error.to_string().contains("no regular file"));
+        // A log without a header may be just being made.
+        assert_eq!(told, which != "log", "{which}");
+        barograph_archive::verify(root, &mut |_, _| {}).unwrap();
+        let keeper = start(config(root)).unwrap();
+        keeper.compact().unwrap();
+        let status = keeper.status();
+        assert_eq!(
+            (status.losses.corrupt_files, &*status.trouble),
+            (corrupt_files, "")
+        );
+    }
+}
+/// As many buckets as samples, in Parquet and in a log: the budget bounds them while they are made.
+#[test]
+fn buckets_are_bounded_while_they_are_made() {
+    const SAMPLES: usize = 3_000;
+    let dir = tempfile::tempdir().unwrap();
+    for life in [1, 2] {
+        let keeper = start(config(dir.path())).unwrap();
+        let mut entries = vec![declare(1, "a", ValueType::Int, life)];
+        let samples = (1..).take(SAMPLES / 2);
+        entries.extend(samples.map(|i| sample(1, i, life * 10_000 * NS_PER_S + i as i64, 1)));
+        let position = keeper.journal().submit(&mut entries);
+        assert!(keeper.journal().wait_durable(position, SOON));
+        if life == 1 {
+            keeper.seal().unwrap();
+        }
+    }
+    let view = Archive::open(dir.path()).view().unwrap();
+    let cancel = AtomicBool::new(false);
+    let read = |budget: &Budget| {
+        let found = view.buckets_within(&[0], Span::ALL, 1, 2, &cancel, budget)?;
+        Ok(found[&0].len())
+    };
+    assert_eq!(read(&Budget::of(SAMPLES)).unwrap(), SAMPLES);
+    for max in [SAMPLES - 1, SAMPLES / 2 - 1] {
+        let refused: Result<usize, ArchiveError> = read(&Budget::of(max));
+        assert!(matches!(refused, Err(ArchiveError::TooManyBuckets)));
+    }
+}
+
+#[test]
+fn a_node_that_cannot_be_read_is_left_out_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = start(config(dir.path())).unwrap();
+    let mut entries = vec![declare(1, "a", ValueType::Int, 1), sample(1, 1, 1, 1)];
+    let position = keeper.journal().submit(&mut entries);
+    assert!(keeper.journal().wait_durable(position, SOON));
+    let before = everything(dir.path());
+    let nodes = dir.path().join("nodes");
+    // What no node is named, and what is no directory, is nobody's.
+    for foreign in ["lost+found", ".snapshot", "bad"] {
+        std::fs::create_dir(nodes.join(foreign)).unwrap();
+        std::fs::write(nodes.join(foreign).join("manifest.json"), "{").unwrap();
+    }
+    std::fs::write(nodes.join("notes"), "").unwrap();
+    let archive = Archive::open(dir.path());
+    for _ in 0..2 {
+        let view = archive.view().unwrap();
+        assert_eq!(everything_of(&view, Span::ALL), before);
+        let [fault] = view.faults() else {
+            panic!("{:?}", view.faults());
+        };
+        assert_eq!((&*fault.node, &fault.path), ("bad", &nodes.join("bad")));
+        assert!(fault.reason.contains("manifest.json"), "{}", fault.reason);
+    }
+    std::fs::remove_dir_all(nodes.join("bad")).unwrap();
+    let view = archive.view().unwrap();
+    assert_eq!(view.faults(), []);
+    assert_eq!(everything_of(&view, Span::ALL), before);
 }

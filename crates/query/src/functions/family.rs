@@ -9,12 +9,13 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Labels, Sample, Span, Value};
 use rusqlite::Result;
 
-use super::{span, step};
+use super::{ROWS_AT_ONCE, buckets, span, step};
 use crate::error::{failed, usage};
 use crate::feed::{Batch, Feed, apart};
 use crate::held;
 use crate::listing::{Arguments, Batches, Callable, Cell, Row};
 use crate::live::Live;
+use crate::memory::Claim;
 use crate::reading::Reading;
 use crate::shape::Shape;
 
@@ -25,8 +26,6 @@ pub(crate) const FAMILIES_MAX: usize = 64;
 const METRIC_COLUMNS_MAX: usize = 300;
 /// Most columns for labels.
 const LABEL_COLUMNS_MAX: usize = 100;
-/// Rows that are made at once.
-const ROWS_AT_ONCE: usize = 1_024;
 
 /// The columns of a family. They only grow while a connection lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,23 +171,24 @@ fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Bat
         }
     }
     if let Some(step) = step {
-        let threads = live.threads();
-        let of = Arc::clone(&reading);
-        let all = apart(live, move |cancel| of.buckets(span, step, threads, cancel))?;
-        let mut lasts: Vec<(i64, usize, Value)> = Vec::new();
-        for (series, buckets) in all.iter().enumerate() {
+        // The budget is given back here, with the buckets.
+        let (all, _budget) = buckets(live, &reading, span, step)?;
+        let count = all.iter().map(barograph_model::Buckets::len).sum::<usize>();
+        let mut claim = live.memory.claim();
+        claim.set(count * size_of::<(i64, usize, Value)>())?;
+        let mut lasts: Vec<(i64, usize, Value)> = Vec::with_capacity(count);
+        for (series, buckets) in all.into_iter().enumerate() {
             let last = |row| Some((buckets.ts[row], series, buckets.last.get(row)?));
             lasts.extend((0..buckets.len()).filter_map(last));
         }
-        let mut claim = live.memory.claim();
-        claim.set(lasts.len() * size_of::<(i64, usize, Value)>())?;
-        lasts.sort_by_key(|(ts, series, _)| (*ts, *series));
-        let mut rows: Vec<Row> = Vec::new();
-        for (ts, series, value) in &lasts {
-            rows.extend(groups.take(*ts, *series, value));
-        }
-        rows.extend(groups.finish());
-        return Ok(Box::new(std::iter::once(Ok(rows))));
+        // In place: a stable sort would hold half as much again.
+        lasts.sort_unstable_by_key(|(ts, series, _)| (*ts, *series));
+        return Ok(Box::new(Steps {
+            lasts: lasts.into_iter(),
+            groups,
+            is_done: false,
+            _claim: claim,
+        }));
     }
     let feed = Feed::start(live, &reading, span, Some(crate::plan::Order::Ascending))?;
     Ok(Box::new(Merge {
@@ -198,6 +198,33 @@ fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Bat
         groups,
         is_done: false,
     }))
+}
+
+/// Rows of a family from buckets in order of time.
+struct Steps {
+    lasts: std::vec::IntoIter<(i64, usize, Value)>,
+    groups: Groups,
+    is_done: bool,
+    _claim: Claim,
+}
+
+impl Iterator for Steps {
+    type Item = Result<Vec<Row>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_done {
+            return None;
+        }
+        let mut rows = Vec::new();
+        for (ts, series, value) in self.lasts.by_ref().take(ROWS_AT_ONCE) {
+            rows.extend(self.groups.take(ts, series, &value));
+        }
+        if self.lasts.len() == 0 {
+            self.is_done = true;
+            rows.extend(self.groups.finish());
+        }
+        Some(Ok(rows))
+    }
 }
 
 /// Rows of a family from samples in order of time.

@@ -6,13 +6,12 @@ use barograph_archive::Chunk;
 use barograph_model::Buckets;
 use rusqlite::Result;
 
-use super::{Identity, identities, matching, selector, span, step};
-use crate::feed::{Batch, Feed, apart};
+use super::{
+    Identity, OfBuckets, ROWS_AT_ONCE, buckets, identities, matching, runs, selector, span, step,
+};
+use crate::feed::{Batch, Feed};
 use crate::listing::{Arguments, Batches, Cell, Row};
 use crate::live::Live;
-
-/// Rows that are made at once: their cells are larger than the samples.
-pub(super) const ROWS_AT_ONCE: usize = 1_024;
 
 pub(super) fn history(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let span = span(arguments, 1)?;
@@ -25,14 +24,18 @@ pub(super) fn history(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches
             Some(raw_row(chunk, row, &identities[chunk.series]))
         })));
     };
-    let threads = live.threads();
-    let of = Arc::clone(&reading);
-    let all = apart(live, move |cancel| of.buckets(span, step, threads, cancel))?;
-    let rows = identities.into_iter().zip(all).map(|(identity, buckets)| {
-        let row = |row| bucket_row(&buckets, row, &identity);
-        Ok((0..buckets.len()).map(row).collect())
+    let (all, budget) = buckets(live, &reading, span, step)?;
+    let series = identities.into_iter().zip(all);
+    let rows = series.flat_map(|(identity, buckets)| {
+        runs(0..buckets.len()).map(move |rows| {
+            let row = |row| bucket_row(&buckets, row, &identity);
+            Ok(rows.map(row).collect())
+        })
     });
-    Ok(Box::new(rows))
+    Ok(Box::new(OfBuckets {
+        rows,
+        _budget: budget,
+    }))
 }
 
 /// Makes a row of each sample of a feed.

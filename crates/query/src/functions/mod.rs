@@ -11,14 +11,17 @@ mod quantile;
 mod rate;
 mod topk;
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, Selector, Span};
+use barograph_archive::aggregate::Budget;
+use barograph_model::{Buckets, Descriptor, Selector, Span};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, Result};
 
 use crate::asof;
 use crate::error::{failed, usage};
+use crate::feed::apart;
 use crate::listing::{Arguments, Cell, Listing};
 use crate::live::Live;
 use crate::reading::{Known, Reading};
@@ -27,6 +30,9 @@ use crate::stream::{Stream, labels_json};
 #[cfg(feature = "bundled")]
 pub(crate) use family::FAMILIES_MAX;
 pub(crate) use family::{Wide, families, table_of};
+
+/// Rows that are made at once: their cells are larger than the samples.
+const ROWS_AT_ONCE: usize = 1_024;
 
 /// All table functions.
 pub(crate) static FUNCTIONS: [Listing; 6] = [
@@ -167,6 +173,42 @@ fn step(arguments: &Arguments, index: usize) -> Result<Option<i64>> {
         return Err(arguments.wrong(index, "a positive number of nanoseconds"));
     }
     Ok(step)
+}
+
+/// The series of a reading by buckets. They count as the statement's memory as long as the budget lives.
+fn buckets(
+    live: &Live,
+    reading: &Arc<Reading>,
+    span: Span,
+    step_ns: i64,
+) -> Result<(Vec<Buckets>, Arc<Budget>)> {
+    let (threads, budget) = (live.threads(), live.memory.budget());
+    let (of, room) = (Arc::clone(reading), Arc::clone(&budget));
+    let all = apart(live, move |cancel| {
+        of.buckets(span, step_ns, threads, cancel, &room)
+    })?;
+    Ok((all, budget))
+}
+
+/// Rows of buckets, which count as memory until the last row is given.
+struct OfBuckets<I> {
+    rows: I,
+    _budget: Arc<Budget>,
+}
+
+impl<I: Iterator> Iterator for OfBuckets<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        self.rows.next()
+    }
+}
+
+/// The rows in runs that are made at once.
+fn runs(rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let end = rows.end;
+    rows.step_by(ROWS_AT_ONCE)
+        .map(move |from| from..end.min(from + ROWS_AT_ONCE))
 }
 
 /// What every row of a series repeats.

@@ -1,14 +1,15 @@
 //! `rate`: how fast values change, from sample to sample or from bucket to bucket.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use barograph_model::{Buckets, Kind, NS_PER_S, Sample, Value};
 use rusqlite::Result;
 
 use super::history::Samples;
-use super::{Identity, identities, matching, selector, span, step};
-use crate::feed::{Feed, apart};
+use super::{Identity, OfBuckets, buckets, identities, matching, runs, selector, span, step};
+use crate::feed::Feed;
 use crate::listing::{Arguments, Batches, Row};
 use crate::live::Live;
 
@@ -23,13 +24,17 @@ pub(super) fn rate(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
         .map(|known| known.descriptor.kind == Kind::Counter)
         .collect();
     if let Some(step) = step {
-        let threads = live.threads();
-        let of = Arc::clone(&reading);
-        let all = apart(live, move |cancel| of.buckets(span, step, threads, cancel))?;
+        let (all, budget) = buckets(live, &reading, span, step)?;
         let series = identities.into_iter().zip(is_counter).zip(all);
-        return Ok(Box::new(series.map(|((identity, is_counter), buckets)| {
-            Ok(between_buckets(&buckets, is_counter, &identity))
-        })));
+        let rows = series.flat_map(|((identity, is_counter), buckets)| {
+            // The first has none before it.
+            runs(1..buckets.len())
+                .map(move |rows| Ok(between_buckets(&buckets, rows, is_counter, &identity)))
+        });
+        return Ok(Box::new(OfBuckets {
+            rows,
+            _budget: budget,
+        }));
     }
     let feed = Feed::start(live, &reading, span, None)?;
     let mut before: HashMap<usize, Sample> = HashMap::new();
@@ -42,7 +47,12 @@ pub(super) fn rate(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     })))
 }
 
-fn between_buckets(buckets: &Buckets, is_counter: bool, identity: &Identity) -> Vec<Row> {
+fn between_buckets(
+    buckets: &Buckets,
+    rows: Range<usize>,
+    is_counter: bool,
+    identity: &Identity,
+) -> Vec<Row> {
     let last = |row: usize| {
         let value = buckets.last.get(row)?;
         Some(Sample::measured(buckets.ts[row], value))
@@ -52,7 +62,7 @@ fn between_buckets(buckets: &Buckets, is_counter: bool, identity: &Identity) -> 
         let value = per_second(&before, &after, is_counter);
         Some(row_of(after.ts, value, identity))
     };
-    (1..buckets.len()).filter_map(change).collect()
+    rows.filter_map(change).collect()
 }
 
 fn row_of(ts: i64, value: Option<f64>, identity: &Identity) -> Row {

@@ -25,8 +25,9 @@ pub(super) fn topk(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
         let reading = Arc::new(matching(live, &selector, span)?);
         let of = Arc::clone(&reading);
         let threads = live.threads();
+        let budget = live.memory.budget();
         let means = apart(live, move |cancel| {
-            let all = of.buckets(span, STEP_NS, threads, cancel)?;
+            let all = of.buckets(span, STEP_NS, threads, cancel, &budget)?;
             Ok(all.iter().map(mean).collect::<Vec<_>>())
         })?;
         rank(&reading, means, k)

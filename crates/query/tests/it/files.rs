@@ -124,6 +124,18 @@ fn the_agents_archive_is_found_and_followed() {
     let lost = "SELECT count(*), sum(count) FROM system.loss WHERE \"where\" LIKE 'archive of %'";
     assert_eq!(answer(&mut database, lost), ["5|0"]);
 
+    // Another node's part that cannot be read takes nothing from this one's, and is named.
+    let bad = root.join("nodes/bad");
+    std::fs::create_dir(&bad).unwrap();
+    std::fs::write(bad.join("manifest.json"), "{").unwrap();
+    assert_eq!(answer(&mut database, count), ["20|19"]);
+    let unreadable = "SELECT node FROM system.archive WHERE tier = 'unreadable'";
+    assert_eq!(answer(&mut database, unreadable), ["bad"]);
+    let why = "SELECT count FROM system.loss WHERE what LIKE 'archives left out: %manifest.json%'";
+    assert_eq!(answer(&mut database, why), ["1"]);
+    std::fs::remove_dir_all(&bad).unwrap();
+    assert_eq!(answer(&mut database, unreadable), [""; 0]);
+
     // A stream that began and ended unseen: its table comes with the question.
     let brief = Declared {
         descriptor: Arc::new(descriptor(

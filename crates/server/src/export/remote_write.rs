@@ -91,8 +91,9 @@ impl RemoteWrite {
         }
         let mut is_urgent = false;
         for series in &mut self.series {
+            // Of a stream that has ended, less was seen than was taken since.
             series.seen = series.handle.count().unwrap_or(series.seen);
-            is_urgent |= series.seen - series.cursor >= series.handle.depth() / 2;
+            is_urgent |= series.seen.saturating_sub(series.cursor) >= series.handle.depth() / 2;
         }
         is_urgent
     }

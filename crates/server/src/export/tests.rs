@@ -109,6 +109,20 @@ fn lines(batch: Option<&Batch>) -> Vec<String> {
 }
 
 #[test]
+fn a_stream_that_ends_after_it_was_taken() {
+    let mut rig = Rig::new();
+    let mut read = rig.stream("disk.read.bytes", "vda", ValueType::Int);
+    let (mut work, _) = remote_write(all());
+    let view = rig.view();
+    assert!(!work.look(&view));
+    // More is taken than was seen, and nothing more can be seen.
+    put(&mut read, T0, 1);
+    assert!(work.next(T0).is_some());
+    rig.segment.retire(read);
+    assert!(!work.look(&view));
+}
+
+#[test]
 fn every_sample_goes_once() {
     let mut rig = Rig::new();
     let mut read = rig.stream("disk.read.bytes", "vda", ValueType::Int);

@@ -1,8 +1,10 @@
 //! Prometheus' HTTP query API: who asks is answered as by Prometheus, from streams and their history.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -14,13 +16,13 @@ use serde::Serialize;
 use super::answer::{DataJson, LabelsJson, success};
 use super::exposition::{self, Format};
 use super::names;
-use super::promql::{Context, Grid, LabelSet, PromFault, Query, identities};
+use super::promql::{Context, FaultKind, Grid, LabelSet, PromFault, Query, identities};
 use super::request::Form;
 use crate::api::{App, CancelOnDrop};
 use crate::blocking::{self, HeldBody};
 use crate::fault::Fault;
 
-/// Most points of one intermediate result.
+/// Most points that one query holds at once: 64 MB.
 const POINTS_MAX: usize = 4_000_000;
 /// Series, labels and values are of this stretch where none is asked for.
 const RECENT_NS: i64 = 3_600 * NS_PER_S;
@@ -169,7 +171,7 @@ async fn about(
     let span = Span { from, to };
     let time = form.clone();
     run(app, &time, move |context| {
-        let wanted = form.matches()?;
+        let wanted = form.matches(context)?;
         let found = identities(context, &wanted, span)?;
         make(found, limit)
     })
@@ -190,7 +192,7 @@ async fn run(
     let permit = app.room.large.take(form.client, "queries and histories")?;
     let cancel = Arc::new(AtomicBool::new(false));
     // This future is dropped when the client goes away or the time is up.
-    let _cancelled_with_us = CancelOnDrop(Arc::clone(&cancel));
+    let cancelled_with_us = CancelOnDrop(Arc::clone(&cancel));
     let until_ns = app.clock.monotonic_ns().saturating_add(time_ns);
     let work = move || {
         let context = Context {
@@ -210,7 +212,21 @@ async fn run(
             ))),
         }))
     };
-    let (body, permit) = blocking::run(permit, work).await?;
+    // A read looks at `cancel` alone: so the end of the time sets it too.
+    let mut work = pin!(blocking::run(permit, work));
+    let time = Duration::from_nanos(time_ns.unsigned_abs());
+    let (done, is_late) = match tokio::time::timeout(time, work.as_mut()).await {
+        Ok(done) => (done, false),
+        Err(_) => {
+            cancelled_with_us.0.store(true, Ordering::Relaxed);
+            (work.await, true)
+        }
+    };
+    let (body, permit) = done?;
+    let body = body.map_err(|fault| match fault.kind {
+        FaultKind::Canceled if is_late => PromFault::timeout(),
+        _ => fault,
+    });
     Ok(json(Body::new(HeldBody::new(body?, permit))))
 }
 

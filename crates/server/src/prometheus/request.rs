@@ -8,7 +8,7 @@ use axum::extract::{FromRequest as _, Request};
 use axum::http::{Method, StatusCode};
 use barograph_model::NS_PER_S;
 
-use super::promql::{Grid, Matching, PromFault, STEPS_MAX, matchers};
+use super::promql::{Context, Grid, Matching, PromFault, Regexes, STEPS_MAX, matchers};
 use crate::params::{MATCHES_MAX, decode};
 use crate::share::Client;
 
@@ -111,14 +111,19 @@ impl Form {
     }
 
     /// The selectors of `match[]`.
-    pub fn matches(&self) -> Result<Vec<Matching>, PromFault> {
+    pub fn matches(&self, context: &Context<'_>) -> Result<Vec<Matching>, PromFault> {
         let texts = self.values.iter().filter(|(n, _)| n == "match[]");
         if texts.clone().count() > MATCHES_MAX {
             return Err(PromFault::bad(format!(
                 "more than {MATCHES_MAX} match[] parameters"
             )));
         }
-        texts.map(|(_, text)| matchers(text)).collect()
+        let mut regexes = Regexes::default();
+        let selectors = texts.map(|(_, text)| {
+            context.check()?;
+            matchers(text, &mut regexes)
+        });
+        selectors.collect()
     }
 
     /// The instants from `start` to `end`.
@@ -222,7 +227,58 @@ fn duration_ns(text: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use barograph_model::{Buckets, Columns, Past, PastRequest, PastSeries, SqlFault};
+
     use super::*;
+
+    /// Parsing asks for nothing.
+    struct Nothing;
+
+    impl Past for Nothing {
+        fn series(&self, _: &PastRequest<'_>) -> Result<Vec<PastSeries>, SqlFault> {
+            Ok(Vec::new())
+        }
+
+        fn read(&self, _: &PastRequest<'_>) -> Result<Vec<(PastSeries, Columns)>, SqlFault> {
+            Ok(Vec::new())
+        }
+
+        fn buckets(
+            &self,
+            _: &PastRequest<'_>,
+            _: i64,
+        ) -> Result<Vec<(PastSeries, Buckets)>, SqlFault> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn selectors_within_the_time() {
+        use std::sync::atomic::AtomicBool;
+
+        let past = Nothing;
+        let clock = barograph_model::ManualClock::at(0);
+        let cancel = AtomicBool::new(false);
+        let mut context = Context {
+            past: &past,
+            clock: &clock,
+            cancel: &cancel,
+            samples_max: 1,
+            points_max: 1,
+            until_ns: i64::MAX,
+        };
+        let form = |count: usize, text: &str| Form {
+            values: vec![("match[]".into(), text.into()); count],
+            client: Client(None),
+        };
+        let one = form(20, "a{b=~`x.*`}");
+        assert_eq!(one.matches(&context).unwrap().len(), 20);
+        let more = form(21, "a{b=~`x.*`}").matches(&context).unwrap_err();
+        assert!(more.message.contains("20 regular"), "{more}");
+        context.until_ns = i64::MIN;
+        let late = one.matches(&context).unwrap_err();
+        assert!(late.message.contains("timed out"), "{late}");
+    }
 
     #[test]
     fn times() {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use barograph_archive::aggregate::{Ask, Fold, aggregate};
+use barograph_archive::ArchiveError;
+use barograph_archive::aggregate::{Ask, Budget, Fold, aggregate};
 use barograph_archive::parquet::IndexSeries;
 use barograph_model::Values;
 use proptest::prelude::*;
@@ -216,11 +217,14 @@ fn files_by_threads() {
         }
         let expect = rows(&fold.finish());
         for (parts, threads) in [(&raw, 1), (&raw, 4), (&tier, 2)] {
+            // Row groups share buckets where they meet.
+            let budget = Budget::of(expect.len() + 16);
             let ask = Ask {
                 span,
                 step_ns,
                 threads,
                 cancel: &cancel,
+                budget: &budget,
             };
             let parts: Vec<&ParquetPart> = parts.iter().collect();
             let wanted = |_: usize, series: &IndexSeries| {
@@ -236,6 +240,16 @@ fn files_by_threads() {
             assert_eq!(
                 (other, found.len()),
                 (None, expect.len()),
+                "{name} by {threads}"
+            );
+            let budget = Budget::of(expect.len() - 1);
+            let ask = Ask {
+                budget: &budget,
+                ..ask
+            };
+            let refused = aggregate(&parts, &wanted, &ask);
+            assert!(
+                matches!(refused, Err(ArchiveError::TooManyBuckets)),
                 "{name} by {threads}"
             );
         }

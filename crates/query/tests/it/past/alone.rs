@@ -1,13 +1,16 @@
 //! What the archive alone has, and what a scan of much of it may take.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use barograph_model::{SqlFaultKind, SqlLimits};
+use barograph_archive::ArchiveError;
+use barograph_model::{Past as _, PastRequest, Span, SqlFault, SqlFaultKind, SqlLimits, Value};
+use barograph_query::{Database, Views};
 
-use super::{Told, U, World, archive, lines, rows, seams};
+use super::{Told, U, World, archive, clock, lines, rows, seams, walk};
 use crate::ask;
-use crate::demo::START_NS;
+use crate::demo::{Demo, START_NS};
 
 #[test]
 fn an_archive_by_itself() {
@@ -104,4 +107,79 @@ fn a_scan_of_much_history_is_stopped_and_counted() {
         )
         .is_ok()
     );
+}
+
+/// With the clock set to and fro there are as many buckets in the making as samples, however few are left.
+#[test]
+fn buckets_are_bounded_while_they_are_made() {
+    const ROWS: i64 = 150_000;
+    let told = Told {
+        device: "a",
+        before: vec![(0..ROWS).map(|value| (-1 - value % 2, value)).collect()],
+        now: None,
+        archived: 0,
+    };
+    let world = World::of(&[told]);
+    let buckets = |samples_max| {
+        let request = PastRequest {
+            wanted: &|_, _| true,
+            span: Span::ALL,
+            samples_max,
+            cancel: &AtomicBool::new(false),
+        };
+        let found = world.reader.buckets(&request, 1)?;
+        Ok::<_, SqlFault>(
+            found
+                .iter()
+                .map(|(_, buckets)| buckets.len())
+                .sum::<usize>(),
+        )
+    };
+    assert_eq!(buckets(ROWS as usize).unwrap(), 2);
+    let fault = buckets(10).unwrap_err();
+    assert_eq!(fault.kind, SqlFaultKind::Limit, "{fault}");
+    assert!(fault.message.contains("more than 10 buckets"), "{fault}");
+}
+
+/// As for other users than the agent's, where its directory is for it alone.
+#[test]
+fn without_the_right_to_the_archive_the_rings_answer() {
+    let views = |kind: ErrorKind| -> Views {
+        Arc::new(move || {
+            Err(ArchiveError::Io {
+                what: "list the nodes of",
+                path: "/var/lib/archive".into(),
+                source: kind.into(),
+            })
+        })
+    };
+    let world = |kind| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut demo = Demo::empty(dir.path());
+        demo.add_deep(&walk("a"), 8, (0..5).map(|t| (t, Value::Int(t))));
+        World::with(Some(demo), dir, views(kind))
+    };
+    let mut denied = world(ErrorKind::PermissionDenied);
+    for table in ["random_walk_count", "history('random.*')"] {
+        assert_eq!(
+            denied.ask(&format!("SELECT count(*), max(value) FROM {table}")),
+            ["5|4"]
+        );
+    }
+    let unreadable = "SELECT count(*) FROM archive WHERE tier = 'unreadable'";
+    assert_eq!(denied.ask(unreadable), ["1"]);
+    let why = "SELECT count FROM loss WHERE what LIKE 'archives left out: %/var/lib/archive%'";
+    assert_eq!(denied.ask(why), ["1"]);
+
+    // What is broken is still an error, and so is an archive that is all that was asked for.
+    let mut broken = world(ErrorKind::NotADirectory);
+    assert!(
+        ask(
+            &mut broken.database,
+            "SELECT count(*) FROM history('random.*')"
+        )
+        .is_err()
+    );
+    let alone = Database::over(None, views(ErrorKind::PermissionDenied), clock());
+    assert!(alone.is_err());
 }

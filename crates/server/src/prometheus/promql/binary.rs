@@ -1,10 +1,12 @@
 //! Operators between two values: arithmetic, comparisons, sets, and how series find their partners.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use promql_parser::parser::token::{self, TokenId};
 use promql_parser::parser::{BinModifier, LabelModifier, VectorMatchCardinality};
 
+use super::live::{Claim, Points, Vector, weight};
 use super::series::{Merged, relabelled};
 use super::{LabelSet, PromFault, Series};
 
@@ -101,49 +103,58 @@ impl Operator {
     }
 
     /// Between the partners of two vectors.
-    pub fn vectors(
+    pub fn vectors<'a>(
         &self,
-        left: Vec<Series>,
-        right: Vec<Series>,
+        left: Vector<'a>,
+        right: Vector<'a>,
         modifier: &BinModifier,
-    ) -> Result<Vec<Series>, PromFault> {
+    ) -> Result<Vector<'a>, PromFault> {
         if modifier.fill_values.lhs.is_some() || modifier.fill_values.rhs.is_some() {
             return Err(PromFault::bad("fill modifiers are not supported"));
         }
         let swapped = matches!(modifier.card, VectorMatchCardinality::OneToMany(_));
-        let (many, one) = if swapped {
+        let (mut many, one) = if swapped {
             (right, left)
         } else {
             (left, right)
         };
+        let points = many.claim.points();
         let matching = Matching(modifier.matching.as_ref());
-        let partners = Partners::of(&one, matching, if swapped { "left" } else { "right" })?;
+        let side = if swapped { "left" } else { "right" };
+        let partners = Partners::of(&one.series, matching, side, points)?;
         let pairs = Pairs {
             operator: *self,
             modifier,
             swapped,
-            one: &one,
+            one: &one.series,
         };
+        let mut claim = points.claim(0)?;
         let mut merged = Merged::default();
         // With one to one, a partner may be taken once an instant.
         let mut taken: HashMap<LabelSet, Vec<bool>> = HashMap::new();
-        for series in &many {
+        for series in many.series {
+            // Each of the many goes when its results are there.
+            many.claim.give(series.weight());
             let key = matching.key(&series.labels);
-            let Some(partner) = partners.0.get(&key) else {
+            let Some(partner) = partners.of_key.get(&key) else {
                 continue;
             };
             let taken = taken
                 .entry(key)
                 .or_insert_with(|| vec![false; partner.len()]);
-            for result in pairs.join(series, partner, taken)? {
-                merged.add(result).map_err(|_| {
+            for result in pairs.join(&series, partner, taken, &mut claim)? {
+                let points = result.weight();
+                let is_new = merged.add(result).map_err(|_| {
                     PromFault::execution(
                         "multiple matches for labels: grouping labels must ensure unique matches",
                     )
                 })?;
+                if !is_new {
+                    claim.give(points);
+                }
             }
         }
-        Ok(merged.done())
+        Ok(Vector::of(merged.done(), claim))
     }
 }
 
@@ -161,6 +172,7 @@ impl Pairs<'_> {
         many: &Series,
         partner: &[Option<usize>],
         taken: &mut [bool],
+        claim: &mut Claim<'_>,
     ) -> Result<Vec<Series>, PromFault> {
         let one_to_one = self.modifier.card == VectorMatchCardinality::OneToOne;
         let mut results: Vec<(usize, Series)> = Vec::new();
@@ -183,15 +195,16 @@ impl Pairs<'_> {
                      (group_left/group_right)",
                 ));
             }
-            let place = results.iter().position(|(with, _)| *with == at);
-            let place = place.unwrap_or_else(|| {
-                let series = Series {
-                    labels: self.labels(&many.labels, &self.one[at].labels),
-                    points: vec![None; many.points.len()],
-                };
-                results.push((at, series));
-                results.len() - 1
-            });
+            let place = match results.iter().position(|(with, _)| *with == at) {
+                Some(place) => place,
+                None => {
+                    let labels = self.labels(&many.labels, &self.one[at].labels);
+                    claim.grow(weight(&labels, many.points.len()))?;
+                    let points = vec![None; many.points.len()];
+                    results.push((at, Series { labels, points }));
+                    results.len() - 1
+                }
+            };
             results[place].1.points[step] = Some(point);
         }
         Ok(results.into_iter().map(|(_, series)| series).collect())
@@ -235,15 +248,29 @@ impl Matching<'_> {
 }
 
 /// For each key and instant, which series has a value.
-struct Partners(HashMap<LabelSet, Vec<Option<usize>>>);
+struct Partners<'a> {
+    of_key: HashMap<LabelSet, Vec<Option<usize>>>,
+    _claim: Claim<'a>,
+}
 
-impl Partners {
-    fn of(vector: &[Series], matching: Matching<'_>, side: &str) -> Result<Self, PromFault> {
+impl<'a> Partners<'a> {
+    fn of(
+        vector: &[Series],
+        matching: Matching<'_>,
+        side: &str,
+        points: &'a Points,
+    ) -> Result<Self, PromFault> {
+        let mut claim = points.claim(0)?;
         let mut partners: HashMap<LabelSet, Vec<Option<usize>>> = HashMap::new();
         for (at, series) in vector.iter().enumerate() {
-            let key = matching.key(&series.labels);
             let steps = series.points.len();
-            let there = partners.entry(key).or_insert_with(|| vec![None; steps]);
+            let there = match partners.entry(matching.key(&series.labels)) {
+                Entry::Occupied(there) => there.into_mut(),
+                Entry::Vacant(place) => {
+                    claim.grow(weight(place.key(), steps))?;
+                    place.insert(vec![None; steps])
+                }
+            };
             for (there, point) in there.iter_mut().zip(&series.points) {
                 match (&there, point) {
                     (Some(first), Some(_)) => {
@@ -259,17 +286,23 @@ impl Partners {
                 }
             }
         }
-        Ok(Self(partners))
+        Ok(Self {
+            of_key: partners,
+            _claim: claim,
+        })
     }
 }
 
 /// `and`, `or`, `unless`.
-pub fn sets(
+pub fn sets<'a>(
     id: TokenId,
-    mut left: Vec<Series>,
-    mut right: Vec<Series>,
+    left: Vector<'a>,
+    right: Vector<'a>,
     modifier: &BinModifier,
-) -> Result<Vec<Series>, PromFault> {
+) -> Result<Vector<'a>, PromFault> {
+    let mut claim = left.claim;
+    claim.join(right.claim);
+    let (mut left, mut right) = (left.series, right.series);
     let matching = Matching(modifier.matching.as_ref());
     // `or` takes of the right what the left has not; the others keep of the left what the right says.
     let (chosen, by, wanted) = match id {
@@ -303,5 +336,5 @@ pub fn sets(
     for series in left.into_iter().chain(others) {
         merged.add(series)?;
     }
-    Ok(merged.done())
+    Ok(Vector::of(merged.done(), claim))
 }

@@ -1,7 +1,5 @@
 //! Walks the syntax tree; every operator works on whole series, so each is read and walked once.
 
-use std::sync::atomic::Ordering;
-
 use barograph_model::Span;
 use promql_parser::parser::token::{T_LAND, T_LOR, T_LUNLESS};
 use promql_parser::parser::{
@@ -12,11 +10,12 @@ use promql_parser::parser::{
 use super::aggregate::{self, Aggregation, Grouping};
 use super::binary::{self, Operator};
 use super::functions::{self, elementwise, of_time};
+use super::live::{Claim, Points, Scalar, ScalarOutcome, Vector, weight};
 use super::plan::{self, Query};
 use super::range::{self, Window};
 use super::select::{self, Sampled};
 use super::series::relabelled;
-use super::{Context, FaultKind, Grid, LabelSet, PromFault, Series};
+use super::{Context, Grid, LabelSet, PromFault, Series};
 
 /// Looks between two glances at the clock.
 const LOOKS_BETWEEN_CHECKS: usize = 1 << 16;
@@ -40,39 +39,55 @@ pub enum Answer {
 impl Query {
     /// Evaluates at every instant of the grid.
     pub fn answer(&self, context: &Context<'_>, grid: Grid) -> Result<Answer, PromFault> {
-        let evaluation = Evaluation { context, grid };
-        match strip(&self.root) {
+        let points = Points::at_most(context.points_max);
+        let evaluation = Evaluation {
+            context,
+            grid,
+            points,
+        };
+        let answer = match strip(&self.root) {
             Expr::StringLiteral(text) => Ok(Answer::Text(text.val.clone())),
             Expr::MatrixSelector(m) if grid.count == 1 => evaluation.matrix(m),
-            root => Ok(match evaluation.value(root)? {
-                Value::Scalar(values) => Answer::Scalar(values),
-                Value::Vector(series) => Answer::Vector(series),
+            root => evaluation.value(root).map(|value| match value {
+                Value::Scalar(scalar) => Answer::Scalar(scalar.values),
+                Value::Vector(vector) => Answer::Vector(vector.series),
             }),
-        }
+        };
+        debug_assert_eq!(
+            evaluation.points.live(),
+            0,
+            "what was claimed was given back"
+        );
+        answer
     }
 }
 
-enum Value {
-    Scalar(Vec<f64>),
-    Vector(Vec<Series>),
+enum Value<'a> {
+    Scalar(Scalar<'a>),
+    Vector(Vector<'a>),
 }
 
 struct Evaluation<'a> {
     context: &'a Context<'a>,
     grid: Grid,
+    /// What all values that are alive count against.
+    points: Points,
 }
 
-type Outcome = Result<Vec<Series>, PromFault>;
+type Outcome<'a> = Result<Vector<'a>, PromFault>;
 
 impl Evaluation<'_> {
-    fn value(&self, expr: &Expr) -> Result<Value, PromFault> {
-        self.check()?;
+    fn value(&self, expr: &Expr) -> Result<Value<'_>, PromFault> {
+        self.context.check()?;
         Ok(match expr {
             Expr::Paren(inner) => self.value(&inner.expr)?,
-            Expr::NumberLiteral(n) => Value::Scalar(vec![n.val; self.grid.count]),
+            Expr::NumberLiteral(n) => Value::Scalar(self.at_each(|_| n.val)?),
             Expr::Unary(minus) => match self.value(&minus.expr)? {
-                Value::Scalar(values) => Value::Scalar(values.iter().map(|v| -v).collect()),
-                Value::Vector(v) => Value::Vector(each(v, |v| -v)?),
+                Value::Scalar(mut scalar) => {
+                    scalar.values.iter_mut().for_each(|v| *v = -*v);
+                    Value::Scalar(scalar)
+                }
+                Value::Vector(v) => Value::Vector(v.then(|v| each(v, |v| -v))?),
             },
             Expr::VectorSelector(selector) => Value::Vector(self.instant(selector, false)?),
             Expr::Binary(binary) => self.binary(binary)?,
@@ -87,44 +102,31 @@ impl Evaluation<'_> {
         })
     }
 
-    fn vector(&self, expr: &Expr) -> Outcome {
+    fn vector(&self, expr: &Expr) -> Outcome<'_> {
         match self.value(expr)? {
             Value::Vector(series) => Ok(series),
             Value::Scalar(_) => Err(PromFault::bad("expected an instant vector, got a scalar")),
         }
     }
 
-    fn scalar(&self, expr: &Expr) -> Result<Vec<f64>, PromFault> {
+    /// A scalar that is this at each instant.
+    fn at_each(&self, value: impl Fn(i64) -> f64) -> ScalarOutcome<'_> {
+        let steps = 0..self.grid.count;
+        self.points
+            .scalar(steps.map(|step| value(self.grid.at(step))))
+    }
+
+    fn scalar(&self, expr: &Expr) -> ScalarOutcome<'_> {
         match self.value(expr)? {
-            Value::Scalar(values) => Ok(values),
+            Value::Scalar(scalar) => Ok(scalar),
             Value::Vector(_) => Err(PromFault::bad("expected a scalar, got an instant vector")),
         }
     }
 
-    /// Whether to go on.
-    fn check(&self) -> Result<(), PromFault> {
-        let (kind, message) = if self.context.cancel.load(Ordering::Relaxed) {
-            (FaultKind::Canceled, "the asker has gone away")
-        } else if self.context.clock.monotonic_ns() > self.context.until_ns {
-            let message = "query timed out: ask for a shorter time, larger steps or fewer series";
-            (FaultKind::Timeout, message)
-        } else {
-            return Ok(());
-        };
-        let message = message.into();
-        Err(PromFault { kind, message })
-    }
-
-    /// Whether so many series fit.
-    fn check_points(&self, series: usize) -> Result<(), PromFault> {
-        let most = self.context.points_max;
-        if series.saturating_mul(self.grid.count) <= most {
-            return Ok(());
-        }
-        Err(PromFault::execution(format!(
-            "{series} series at {} instants are more than {most} points: ask for fewer",
-            self.grid.count
-        )))
+    /// Room for the series that were read, at each instant.
+    fn room(&self, sampled: &[Sampled]) -> Result<Claim<'_>, PromFault> {
+        let weights = sampled.iter().map(|s| weight(&s.labels, self.grid.count));
+        self.points.claim(weights.fold(0, usize::saturating_add))
     }
 
     /// When a selector looks for the instant `at`.
@@ -151,16 +153,16 @@ impl Evaluation<'_> {
             to: self.shifted(selector, self.grid.end),
         };
         let wanted = plan::matching(selector)?;
-        let sampled = select::read(self.context, &wanted, span, range_ns)?;
-        self.check_points(sampled.len())?;
-        Ok(sampled)
+        select::read(self.context, &wanted, span, range_ns)
     }
 
     /// The values that an instant selector sees, or the times of their looks.
-    fn instant(&self, selector: &VectorSelector, of_times: bool) -> Outcome {
+    fn instant(&self, selector: &VectorSelector, of_times: bool) -> Outcome<'_> {
+        let read = self.read(selector, 0)?;
+        let claim = self.room(&read)?;
         let mut vector = Vec::new();
-        for sampled in self.read(selector, 0)? {
-            self.check()?;
+        for sampled in read {
+            self.context.check()?;
             let times = self.grid.times().map(|at| self.shifted(selector, at));
             let seen = sampled.seen(times);
             let value = |(ts, value): (i64, f64)| if of_times { ts as f64 / 1e9 } else { value };
@@ -169,16 +171,18 @@ impl Evaluation<'_> {
             vector.push(Series { labels, points });
         }
         vector.retain(|s| !s.is_absent());
-        Ok(vector)
+        Ok(Vector::of(vector, claim))
     }
 
     /// A function over a window that slides along each series.
-    fn ranged(&self, name: &str, matrix: &MatrixSelector, arguments: &[f64]) -> Outcome {
+    fn ranged(&self, name: &str, matrix: &MatrixSelector, arguments: &[f64]) -> Outcome<'_> {
         let function = range::function(name)?;
         let range_ns = ns(matrix.range);
+        let read = self.read(&matrix.vs, range_ns)?;
+        let claim = self.room(&read)?;
         let mut vector = Vec::new();
         let mut unchecked = 0;
-        for sampled in self.read(&matrix.vs, range_ns)? {
+        for sampled in read {
             let mut looks = sampled.looks();
             let (mut ts, mut values): (Vec<i64>, Vec<f64>) = (Vec::new(), Vec::new());
             let mut points = Vec::with_capacity(self.grid.count);
@@ -197,7 +201,7 @@ impl Evaluation<'_> {
                 unchecked += ts.len() + 1;
                 if unchecked > LOOKS_BETWEEN_CHECKS {
                     unchecked = 0;
-                    self.check()?;
+                    self.context.check()?;
                 }
                 let window = Window {
                     ts: &ts,
@@ -217,7 +221,7 @@ impl Evaluation<'_> {
             true => vector.retain(|s| !s.is_absent()),
             false => vector = relabelled(vector, LabelSet::nameless)?,
         }
-        Ok(vector)
+        Ok(Vector::of(vector, claim))
     }
 
     fn check_window(&self, looks: usize) -> Result<(), PromFault> {
@@ -251,7 +255,7 @@ impl Evaluation<'_> {
         Ok(Answer::Matrix(series))
     }
 
-    fn binary(&self, binary: &BinaryExpr) -> Result<Value, PromFault> {
+    fn binary(&self, binary: &BinaryExpr) -> Result<Value<'_>, PromFault> {
         let none = BinModifier::default();
         let modifier = binary.modifier.as_ref().unwrap_or(&none);
         let (left, right) = (self.value(&binary.lhs)?, self.value(&binary.rhs)?);
@@ -264,15 +268,17 @@ impl Evaluation<'_> {
         }
         let operator = Operator::of(id, binary.modifier.as_ref())?;
         Ok(match (left, right) {
-            (Value::Scalar(a), Value::Scalar(b)) => {
-                let both = a.iter().zip(&b);
-                Value::Scalar(both.map(|(a, b)| operator.scalars(*a, *b)).collect())
+            (Value::Scalar(mut a), Value::Scalar(b)) => {
+                for (a, b) in a.values.iter_mut().zip(&b.values) {
+                    *a = operator.scalars(*a, *b);
+                }
+                Value::Scalar(a)
             }
             (Value::Vector(v), Value::Scalar(s)) => {
-                Value::Vector(operator.with_scalar(v, &s, false)?)
+                Value::Vector(v.then(|v| operator.with_scalar(v, &s.values, false))?)
             }
             (Value::Scalar(s), Value::Vector(v)) => {
-                Value::Vector(operator.with_scalar(v, &s, true)?)
+                Value::Vector(v.then(|v| operator.with_scalar(v, &s.values, true))?)
             }
             (Value::Vector(a), Value::Vector(b)) => {
                 Value::Vector(operator.vectors(a, b, modifier)?)
@@ -280,53 +286,55 @@ impl Evaluation<'_> {
         })
     }
 
-    fn aggregate(&self, aggregate: &AggregateExpr) -> Outcome {
+    fn aggregate(&self, aggregate: &AggregateExpr) -> Outcome<'_> {
         let aggregation = Aggregation::of(aggregate.op.id())?;
-        let argument = match aggregate.param.as_deref() {
-            Some(param) => self.scalar(param)?,
-            None => Vec::new(),
-        };
+        let argument = aggregate.param.as_deref().map(|p| self.scalar(p));
+        let argument = argument.transpose()?;
+        let argument = argument.as_ref().map_or(&[][..], |a| &a.values);
         let vector = self.vector(&aggregate.expr)?;
         let grouping = Grouping(aggregate.modifier.as_ref());
-        Ok(match aggregation {
-            Aggregation::Topk | Aggregation::Bottomk => {
-                let largest = aggregation == Aggregation::Topk;
-                aggregate::choose(vector, largest, grouping, &argument)
-            }
-            _ => aggregate::reduce(vector, aggregation, grouping, &argument),
+        vector.then(|vector| {
+            Ok(match aggregation {
+                Aggregation::Topk | Aggregation::Bottomk => {
+                    let largest = aggregation == Aggregation::Topk;
+                    aggregate::choose(vector, largest, grouping, argument)
+                }
+                _ => aggregate::reduce(vector, aggregation, grouping, argument),
+            })
         })
     }
 
-    fn call(&self, call: &Call) -> Result<Value, PromFault> {
+    fn call(&self, call: &Call) -> Result<Value<'_>, PromFault> {
         let name = call.func.name;
         let arguments: Vec<&Expr> = call.args.args.iter().map(|a| strip(a)).collect();
         let seconds = |ns: i64| ns as f64 / 1e9;
         Ok(match (name, arguments.as_slice()) {
-            ("time", []) => Value::Scalar(self.grid.times().map(seconds).collect()),
-            ("pi", []) => Value::Scalar(vec![std::f64::consts::PI; self.grid.count]),
+            ("time", []) => Value::Scalar(self.at_each(seconds)?),
+            ("pi", []) => Value::Scalar(self.at_each(|_| std::f64::consts::PI)?),
             ("scalar", [v]) => Value::Scalar(self.only_value(v)?),
-            ("vector", [s]) => Value::Vector(vec![of_scalar(self.scalar(s)?)]),
-            ("absent", [v]) => Value::Vector(self.absent(v, self.vector(v)?)),
+            ("vector", [s]) => Value::Vector(self.of_scalar(self.scalar(s)?)?),
+            ("absent", [v]) => Value::Vector(self.absent(v, self.vector(v)?)?),
             ("absent_over_time", [v @ Expr::MatrixSelector(m)]) => {
                 let present = self.ranged("present_over_time", m, &[])?;
-                Value::Vector(self.absent(v, present))
+                Value::Vector(self.absent(v, present)?)
             }
             ("timestamp", [Expr::VectorSelector(v)]) => {
-                Value::Vector(relabelled(self.instant(v, true)?, LabelSet::nameless)?)
+                let times = self.instant(v, true)?;
+                Value::Vector(times.then(|v| relabelled(v, LabelSet::nameless))?)
             }
             ("timestamp", [v]) => {
                 let mut vector = self.vector(v)?;
-                for series in &mut vector {
+                for series in &mut vector.series {
                     for (point, at) in series.points.iter_mut().zip(self.grid.times()) {
                         *point = point.map(|_| seconds(at));
                     }
                 }
-                Value::Vector(relabelled(vector, LabelSet::nameless)?)
+                Value::Vector(vector.then(|v| relabelled(v, LabelSet::nameless))?)
             }
             ("sort" | "sort_desc", [v]) => {
                 let mut vector = self.vector(v)?;
                 if self.grid.count == 1 {
-                    functions::sort(&mut vector, name == "sort_desc");
+                    functions::sort(&mut vector.series, name == "sort_desc");
                 }
                 Value::Vector(vector)
             }
@@ -343,13 +351,14 @@ impl Evaluation<'_> {
                 let [to, separator, from @ ..] = &texts_of(texts)?[..] else {
                     return Err(PromFault::bad("label_join() takes a vector and texts"));
                 };
-                Value::Vector(functions::label_join(self.vector(v)?, to, separator, from)?)
+                let vector = self.vector(v)?;
+                Value::Vector(functions::label_join(vector, to, separator, from)?)
             }
             ("quantile_over_time", [q, Expr::MatrixSelector(m)]) => {
-                Value::Vector(self.ranged(name, m, &self.scalar(q)?)?)
+                Value::Vector(self.ranged(name, m, &self.scalar(q)?.values)?)
             }
             ("predict_linear", [Expr::MatrixSelector(m), ahead]) => {
-                Value::Vector(self.ranged(name, m, &self.scalar(ahead)?)?)
+                Value::Vector(self.ranged(name, m, &self.scalar(ahead)?.values)?)
             }
             (_, [Expr::MatrixSelector(m)]) => Value::Vector(self.ranged(name, m, &[])?),
             _ => Value::Vector(self.of_values(name, &arguments)?),
@@ -357,7 +366,7 @@ impl Evaluation<'_> {
     }
 
     /// A function of each value with scalars beside it.
-    fn of_values(&self, name: &str, arguments: &[&Expr]) -> Outcome {
+    fn of_values(&self, name: &str, arguments: &[&Expr]) -> Outcome<'_> {
         let Some(function) = elementwise(name) else {
             let hint = match name.starts_with("histogram_") {
                 true => ": there are no histograms here, only quantile() and quantile_over_time()",
@@ -371,38 +380,38 @@ impl Evaluation<'_> {
             if of_time(name).is_none() {
                 return Err(PromFault::bad(format!("{name}() takes an argument")));
             }
-            let now = self.grid.times().map(|at| function(at as f64 / 1e9, &[]));
-            return Ok(vec![of_scalar(now.collect())]);
+            return self.of_scalar(self.at_each(|at| function(at as f64 / 1e9, &[]))?);
         };
         let mut vector = self.vector(first)?;
-        let scalars: Vec<Vec<f64>> = scalars
+        let scalars: Vec<Scalar<'_>> = scalars
             .iter()
             .map(|s| self.scalar(s))
             .collect::<Result<_, _>>()?;
         for step in 0..self.grid.count {
-            let at_step: Vec<f64> = scalars.iter().map(|s| s[step]).collect();
+            let at_step: Vec<f64> = scalars.iter().map(|s| s.values[step]).collect();
             // Between bounds that exclude each other there is nothing.
             let is_empty = name == "clamp" && at_step[0] > at_step[1];
-            for series in &mut vector {
+            for series in &mut vector.series {
                 let point = &mut series.points[step];
                 *point = point.filter(|_| !is_empty).map(|v| function(v, &at_step));
             }
         }
-        relabelled(vector, LabelSet::nameless)
+        vector.then(|v| relabelled(v, LabelSet::nameless))
     }
 
     /// The value of the only series at each instant, else NaN.
-    fn only_value(&self, expr: &Expr) -> Result<Vec<f64>, PromFault> {
+    fn only_value(&self, expr: &Expr) -> ScalarOutcome<'_> {
         let vector = self.vector(expr)?;
         let only = |step: usize| {
-            let mut values = vector.iter().filter_map(|s| s.points[step]);
+            let mut values = vector.series.iter().filter_map(|s| s.points[step]);
             values.next().filter(|_| values.next().is_none())
         };
-        let values = (0..self.grid.count).map(|step| only(step).unwrap_or(f64::NAN));
-        Ok(values.collect())
+        let steps = 0..self.grid.count;
+        self.points
+            .scalar(steps.map(|step| only(step).unwrap_or(f64::NAN)))
     }
 
-    fn absent(&self, asked: &Expr, vector: Vec<Series>) -> Vec<Series> {
+    fn absent<'s>(&'s self, asked: &Expr, vector: Vector<'_>) -> Outcome<'s> {
         let selector = match asked {
             Expr::VectorSelector(v) => Some(v),
             Expr::MatrixSelector(m) => Some(&m.vs),
@@ -410,32 +419,30 @@ impl Evaluation<'_> {
         };
         let matching = selector.and_then(|s| plan::matching(s).ok());
         let labels = matching.map(|m| functions::labels_of_absent(m.equalities()));
-        let is_there = |step: usize| vector.iter().any(|s| s.points[step].is_some());
+        let labels = labels.unwrap_or_default();
+        let claim = self.points.claim(weight(&labels, self.grid.count))?;
+        let is_there = |step: usize| vector.series.iter().any(|s| s.points[step].is_some());
         let points = (0..self.grid.count).map(|step| (!is_there(step)).then_some(1.0));
-        let series = Series {
-            labels: labels.unwrap_or_default(),
-            points: points.collect(),
-        };
-        if series.is_absent() {
-            Vec::new()
-        } else {
-            vec![series]
-        }
+        let points = points.collect();
+        let mut vector = vec![Series { labels, points }];
+        vector.retain(|s| !s.is_absent());
+        Ok(Vector::of(vector, claim))
+    }
+
+    /// The only series of a vector, without labels.
+    fn of_scalar<'s>(&'s self, scalar: Scalar<'s>) -> Outcome<'s> {
+        let labels = LabelSet::none();
+        let claim = self.points.claim(weight(&labels, self.grid.count))?;
+        let points = scalar.values.into_iter().map(Some).collect();
+        Ok(Vector::of(vec![Series { labels, points }], claim))
     }
 }
 
-fn each(mut vector: Vec<Series>, of: impl Fn(f64) -> f64) -> Outcome {
+fn each(mut vector: Vec<Series>, of: impl Fn(f64) -> f64) -> Result<Vec<Series>, PromFault> {
     for point in vector.iter_mut().flat_map(|s| &mut s.points) {
         *point = point.map(&of);
     }
     relabelled(vector, LabelSet::nameless)
-}
-
-fn of_scalar(values: Vec<f64>) -> Series {
-    Series {
-        labels: LabelSet::none(),
-        points: values.into_iter().map(Some).collect(),
-    }
 }
 
 fn strip(mut expr: &Expr) -> &Expr {

@@ -7,8 +7,12 @@ use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::token::T_EQL_REGEX;
 
 use super::calendar::Utc;
-use super::series::relabelled;
+use super::live::Vector;
+use super::series::Merged;
 use super::{LabelSet, PromFault, Series};
+
+/// Longest label that a function makes, in bytes.
+const LABEL_BYTES_MAX: usize = 4 << 10;
 
 /// A function of one value and up to two scalars.
 pub type Elementwise = fn(f64, &[f64]) -> f64;
@@ -117,7 +121,7 @@ pub fn ascending(a: &f64, b: &f64) -> Ordering {
 }
 
 /// `label_replace(v, target, replacement, source, pattern)`.
-pub fn label_replace(vector: Vec<Series>, [to, with, from, pattern]: [&str; 4]) -> Outcome {
+pub fn label_replace<'a>(vector: Vector<'a>, [to, with, from, pattern]: [&str; 4]) -> Outcome<'a> {
     check_label(to, "label_replace")?;
     // The parser's way to an anchored expression, with Go's reading of braces.
     let matcher = Matcher::new_matcher(T_EQL_REGEX, String::new(), pattern.into());
@@ -130,30 +134,50 @@ pub fn label_replace(vector: Vec<Series>, [to, with, from, pattern]: [&str; 4]) 
             "invalid regular expression in label_replace(): {pattern}"
         )));
     };
-    relabelled(vector, |labels| {
-        let mut labels = labels.clone();
-        let source = labels.get(from).unwrap_or_default().to_owned();
-        if let Some(captures) = expression.captures(&source) {
-            let mut value = String::new();
-            captures.expand(with, &mut value);
-            labels.set(to, &value);
-        }
-        labels
+    labelled(vector, to, |labels| {
+        let captures = expression.captures(labels.get(from).unwrap_or_default())?;
+        let mut value = String::new();
+        captures.expand(with, &mut value);
+        Some(value)
     })
 }
 
 /// `label_join(v, target, separator, source…)`.
-pub fn label_join(vector: Vec<Series>, to: &str, separator: &str, from: &[&str]) -> Outcome {
+pub fn label_join<'a>(vector: Vector<'a>, to: &str, separator: &str, from: &[&str]) -> Outcome<'a> {
     check_label(to, "label_join")?;
-    relabelled(vector, |labels| {
+    labelled(vector, to, |labels| {
         let values: Vec<&str> = from.iter().map(|f| labels.get(f).unwrap_or("")).collect();
-        let mut joined = labels.clone();
-        joined.set(to, &values.join(separator));
-        joined
+        Some(values.join(separator))
     })
 }
 
-type Outcome = Result<Vec<Series>, PromFault>;
+type Outcome<'a> = Result<Vector<'a>, PromFault>;
+
+/// Sets a label of each series to what `value` says of its labels, if it says something.
+fn labelled<'a>(
+    vector: Vector<'a>,
+    to: &str,
+    value: impl Fn(&LabelSet) -> Option<String>,
+) -> Outcome<'a> {
+    let Vector { series, mut claim } = vector;
+    let mut merged = Merged::default();
+    for mut series in series {
+        if let Some(value) = value(&series.labels) {
+            // Functions of functions make labels as long as they like: each is long by the last one.
+            if value.len() > LABEL_BYTES_MAX {
+                return Err(PromFault::execution(format!(
+                    "the label {to} would have {} bytes, at most {LABEL_BYTES_MAX}: join fewer",
+                    value.len()
+                )));
+            }
+            let before = series.weight();
+            series.labels.set(to, &value);
+            claim.grow(series.weight().saturating_sub(before))?;
+        }
+        merged.add(series)?;
+    }
+    Ok(Vector::of(merged.done(), claim))
+}
 
 fn check_label(name: &str, function: &str) -> Result<(), PromFault> {
     let begins = name

@@ -60,6 +60,13 @@ impl LabelSet {
         Self(kept.cloned().collect())
     }
 
+    /// The bytes that it takes, those of shared texts among them.
+    pub fn bytes(&self) -> usize {
+        let pair = size_of::<(Arc<str>, Arc<str>)>();
+        let of = |(name, value): &(Arc<str>, Arc<str>)| pair + name.len() + value.len();
+        self.0.iter().map(of).sum()
+    }
+
     /// In order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(n, v)| (&**n, &**v))

@@ -10,12 +10,14 @@ mod calendar;
 mod eval;
 mod functions;
 mod labels;
+mod live;
 mod plan;
 mod range;
+mod regexes;
 mod select;
 mod series;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{Clock, Past};
 
@@ -23,6 +25,7 @@ pub use calendar::days_since_epoch;
 pub use eval::Answer;
 pub use labels::{LabelSet, NAME};
 pub use plan::{QUERY_BYTES_MAX, Query, matchers};
+pub use regexes::Regexes;
 pub use select::{Matching, identities, look_back_ns};
 pub use series::{Grid, Series};
 
@@ -39,10 +42,25 @@ pub struct Context<'a> {
     pub cancel: &'a AtomicBool,
     /// Most samples that one selector reads.
     pub samples_max: usize,
-    /// Most points, present or not, of one intermediate result.
+    /// Most points, present or not, that a query holds at once; labels count by their bytes, 16 a point.
     pub points_max: usize,
     /// When to give up, by the clock's monotonic time.
     pub until_ns: i64,
+}
+
+impl Context<'_> {
+    /// Whether to go on.
+    pub fn check(&self) -> Result<(), PromFault> {
+        if self.cancel.load(Ordering::Relaxed) {
+            let message = "the asker has gone away".into();
+            let kind = FaultKind::Canceled;
+            return Err(PromFault { kind, message });
+        }
+        match self.clock.monotonic_ns() > self.until_ns {
+            true => Err(PromFault::timeout()),
+            false => Ok(()),
+        }
+    }
 }
 
 /// Why there is no answer, in the words of Prometheus' API.
@@ -79,6 +97,14 @@ impl PromFault {
             kind: FaultKind::BadData,
             message: message.into(),
         }
+    }
+
+    /// The time is up.
+    pub fn timeout() -> Self {
+        let message =
+            "query timed out: ask for a shorter time, larger steps or fewer series".into();
+        let kind = FaultKind::Timeout;
+        Self { kind, message }
     }
 
     /// It could not be evaluated.

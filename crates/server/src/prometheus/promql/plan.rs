@@ -3,6 +3,7 @@
 use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::{self, Expr, VectorSelector};
 
+use super::regexes::{Piece, Regexes, pieces};
 use super::select::Matching;
 use super::{NAME, PromFault};
 
@@ -25,18 +26,21 @@ impl Query {
     /// Parses a query.
     pub fn parse(text: &str) -> Result<Self, PromFault> {
         check_size(text)?;
+        let mut regexes = Regexes::default();
+        regexes.admit_matchers(text)?;
         let root = parser::parse(text)
             .map_err(|e| PromFault::bad(format!("invalid parameter \"query\": {e}")))?;
-        check_tree(&root, 0)?;
+        check_tree(&root, 0, &mut regexes)?;
         Ok(Self { root })
     }
 }
 
-/// What a `match[]` parameter selects.
-pub fn matchers(text: &str) -> Result<Matching, PromFault> {
+/// What a `match[]` parameter selects, within what its request has left for regular expressions.
+pub fn matchers(text: &str, regexes: &mut Regexes) -> Result<Matching, PromFault> {
     let invalid =
         |why: &str| PromFault::bad(format!("invalid parameter \"match[]\": {why} in {text:?}"));
     check_size(text)?;
+    regexes.admit_matchers(text)?;
     match parser::parse(text).map_err(|e| invalid(&e))? {
         Expr::VectorSelector(selector) => matching(&selector),
         _ => Err(invalid("not a series selector")),
@@ -99,40 +103,23 @@ fn check_durations(bare: &str) -> Result<(), PromFault> {
 
 /// In lower case, without what stands in quotes and in comments.
 fn without_texts(text: &str) -> String {
-    let mut bare = String::with_capacity(text.len());
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        let end = match c {
-            '"' | '\'' | '`' => c,
-            '#' => '\n',
-            c => {
-                bare.push(c.to_ascii_lowercase());
-                continue;
-            }
-        };
-        bare.push(' ');
-        while let Some(inner) = chars.next() {
-            if inner == end {
-                break;
-            }
-            if inner == '\\' && c != '`' && c != '#' {
-                chars.next();
-            }
-        }
-    }
-    bare
+    let bare = pieces(text).map(|piece| match piece {
+        Piece::Bare(c) => c.to_ascii_lowercase(),
+        Piece::Text(_) | Piece::Comment => ' ',
+    });
+    bare.collect()
 }
 
-fn check_tree(expr: &Expr, depth: usize) -> Result<(), PromFault> {
+fn check_tree(expr: &Expr, depth: usize, regexes: &mut Regexes) -> Result<(), PromFault> {
     if depth > DEPTH_MAX {
         return Err(PromFault::bad(format!(
             "the query is nested deeper than {DEPTH_MAX}: ask in parts"
         )));
     }
-    let below = |e: &Expr| check_tree(e, depth + 1);
+    let mut below = |e: &Expr| check_tree(e, depth + 1, regexes);
     match expr {
         Expr::Aggregate(a) => {
-            a.param.as_deref().map_or(Ok(()), below)?;
+            a.param.as_deref().map_or(Ok(()), &mut below)?;
             below(&a.expr)
         }
         Expr::Unary(u) => below(&u.expr),
@@ -141,7 +128,15 @@ fn check_tree(expr: &Expr, depth: usize) -> Result<(), PromFault> {
             below(&b.lhs)?;
             below(&b.rhs)
         }
-        Expr::Call(call) => call.args.args.iter().try_for_each(|a| below(a)),
+        Expr::Call(call) => {
+            call.args.args.iter().try_for_each(|a| below(a))?;
+            match call.args.args.last().map(|last| &**last) {
+                Some(Expr::StringLiteral(last)) if call.func.name == "label_replace" => {
+                    regexes.admit(&last.val)
+                }
+                _ => Ok(()),
+            }
+        }
         Expr::Subquery(_) => Err(PromFault::bad(
             "subqueries are not supported: ask for the inner expression by query_range",
         )),

@@ -6,13 +6,14 @@
 //! sample or the last look. A silence longer than the look-back is nobody's look, and stays one.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use barograph_model::{
-    Columns, Descriptor, NS_PER_S, Past, PastRequest, PastSeries, Span, SqlFault, ValueType, Values,
+    Columns, Descriptor, NS_PER_S, Past, PastRequest, PastSeries, Span, ValueType, Values,
 };
-use promql_parser::label::Matcher;
+use promql_parser::label::{MatchOp, Matcher};
 
-use super::{Context, LabelSet, NAME};
+use super::{Context, LabelSet, NAME, PromFault};
 use crate::prometheus::names::{self, Exposed};
 
 /// A value holds for so long after the last look, as in Prometheus…
@@ -40,7 +41,6 @@ impl Matching {
 
     /// Those that ask for one value: what `absent()` can say of the missing.
     pub fn equalities(&self) -> impl Iterator<Item = (&str, &str)> {
-        use promql_parser::label::MatchOp;
         let equal = self.0.iter().filter(|m| m.op == MatchOp::Equal);
         equal.map(|m| (m.name.as_str(), m.value.as_str()))
     }
@@ -53,17 +53,24 @@ impl Matching {
             .all(|m| m.is_match(get(&m.name).unwrap_or("")))
     }
 
-    /// Under which of its names a stream is meant: that of the exposition comes first.
+    /// Under which of its names a stream is meant: that of the exposition, unless a matcher asks for a
+    /// name that it is not. One that only shuts that name out shuts out the stream.
     fn name_of(&self, node: &str, descriptor: &Descriptor) -> Option<Exposed> {
         let mut known = names::both(node, descriptor);
-        let at = known.iter().position(|e| {
-            let get = |name: &str| match name {
-                NAME => Some(e.name.as_str()),
-                _ => e.label(name),
-            };
-            self.all(get, e.text_label.as_deref())
-        })?;
-        Some(known.swap_remove(at))
+        let at = known.iter().position(|e| self.asks_for(&e.name))?;
+        let exposed = known.swap_remove(at);
+        let get = |name: &str| match name {
+            NAME => Some(exposed.name.as_str()),
+            _ => exposed.label(name),
+        };
+        let is_meant = self.all(get, exposed.text_label.as_deref());
+        is_meant.then_some(exposed)
+    }
+
+    /// Whether every matcher that says what the name is says this one.
+    fn asks_for(&self, name: &str) -> bool {
+        let says = |m: &&Matcher| m.name == NAME && matches!(m.op, MatchOp::Equal | MatchOp::Re(_));
+        self.0.iter().filter(says).all(|m| m.is_match(name))
     }
 }
 
@@ -72,9 +79,11 @@ pub fn identities(
     context: &Context<'_>,
     wanted: &[Matching],
     span: Span,
-) -> Result<Vec<(LabelSet, PastSeries)>, SqlFault> {
+) -> Result<Vec<(LabelSet, PastSeries)>, PromFault> {
+    // Many selectors over many series take their time: nothing is meant any more when it is up.
     let meant = |node: &str, d: &Descriptor| {
-        wanted.is_empty() || wanted.iter().any(|w| w.name_of(node, d).is_some())
+        let is_meant = |w: &Matching| w.name_of(node, d).is_some();
+        !is_up(context) && (wanted.is_empty() || wanted.iter().any(is_meant))
     };
     let request = PastRequest {
         wanted: &meant,
@@ -83,7 +92,9 @@ pub fn identities(
         cancel: context.cancel,
     };
     let mut found = Vec::new();
-    for series in context.past.series(&request)? {
+    let known = context.past.series(&request)?;
+    for series in known {
+        context.check()?;
         let named = match wanted {
             [] => names::both(&series.node, &series.descriptor)
                 .into_iter()
@@ -96,7 +107,12 @@ pub fn identities(
             found.push((exposed.labels(), series));
         }
     }
+    context.check()?;
     Ok(found)
+}
+
+fn is_up(context: &Context<'_>) -> bool {
+    context.cancel.load(Ordering::Relaxed)
 }
 
 /// One series as it was looked at.
@@ -119,8 +135,8 @@ pub fn read(
     wanted: &Matching,
     span: Span,
     range_ns: i64,
-) -> Result<Vec<Sampled>, SqlFault> {
-    let meant = |node: &str, d: &Descriptor| wanted.name_of(node, d).is_some();
+) -> Result<Vec<Sampled>, PromFault> {
+    let meant = |node: &str, d: &Descriptor| !is_up(context) && wanted.name_of(node, d).is_some();
     let ask = |look_back_ns: i64| PastRequest {
         wanted: &meant,
         span: Span {
@@ -135,11 +151,14 @@ pub fn read(
     };
     let past: &dyn Past = context.past;
     let known = past.series(&ask(LOOK_BACK_NS_MAX))?;
+    context.check()?;
     let rarest_ns = known.iter().map(|s| s.interval_ns).max().unwrap_or(0);
     let request = ask(look_back_ns(rarest_ns));
     let mut list: Vec<Sampled> = Vec::new();
     let mut places: HashMap<LabelSet, usize> = HashMap::new();
-    for (series, columns) in past.read(&request)? {
+    let read = past.read(&request)?;
+    for (series, columns) in read {
+        context.check()?;
         let Some(exposed) = wanted.name_of(&series.node, &series.descriptor) else {
             continue;
         };
@@ -154,6 +173,7 @@ pub fn read(
             }
         }
     }
+    context.check()?;
     list.sort_by(|a, b| a.labels.cmp(&b.labels));
     Ok(list)
 }

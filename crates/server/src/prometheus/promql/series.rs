@@ -77,12 +77,14 @@ pub struct Merged {
 }
 
 impl Merged {
-    /// Adds a series; two values of the same labels at one instant are an error.
-    pub fn add(&mut self, series: Series) -> Result<(), PromFault> {
+    /// Adds a series: whether its labels are new. Two values of the same labels at one instant are an
+    /// error.
+    pub fn add(&mut self, series: Series) -> Result<bool, PromFault> {
         match self.places.entry(series.labels.clone()) {
             Entry::Vacant(place) => {
                 place.insert(self.series.len());
                 self.series.push(series);
+                Ok(true)
             }
             Entry::Occupied(place) => {
                 let there = &mut self.series[*place.get()];
@@ -95,9 +97,9 @@ impl Merged {
                     }
                     *there = there.or(new);
                 }
+                Ok(false)
             }
         }
-        Ok(())
     }
 
     /// The series that have a value, in the order in which they came.

@@ -1,4 +1,4 @@
-//! The past as far as the rings hold it: what answers where there is no archive.
+//! The past as far as the rings hold it: what a test appends is the past at once.
 
 use std::cmp::Ordering as Comparing;
 use std::collections::BTreeMap;
@@ -9,22 +9,18 @@ use barograph_model::{
     Buckets, Columns, Descriptor, Past, PastRequest, PastSeries, Sample, Span, SqlFault,
     SqlFaultKind, Value, Values,
 };
-use barograph_stream::{RunDir, StreamError};
-
-use crate::view::{Stream, View, Views};
+use barograph_stream::{RunDir, SegmentReader, StreamError};
 
 /// Reads the newest samples of every living stream, and nothing older.
 #[derive(Debug)]
 pub struct RingPast {
-    views: Views,
+    run_dir: RunDir,
 }
 
 impl RingPast {
     /// The rings of the agent that occupies this run directory.
     pub fn new(run_dir: RunDir) -> Self {
-        Self {
-            views: Views::new(run_dir),
-        }
+        Self { run_dir }
     }
 
     /// Calls `found` for every series that was known within the span, with its samples there.
@@ -33,23 +29,38 @@ impl RingPast {
         request: &PastRequest<'_>,
         mut found: impl FnMut(PastSeries, &[Sample]) -> Result<(), SqlFault>,
     ) -> Result<(), SqlFault> {
-        let view = self.views.current().map_err(unreadable)?;
-        let node: Arc<str> = view.segment().node().into();
+        let reader = SegmentReader::open(&self.run_dir.segment()).map_err(unreadable)?;
+        let node: Arc<str> = reader.node().into();
+        let mut entries = reader.directory().entries;
+        entries.sort_by_cached_key(|entry| {
+            let of = &entry.descriptor;
+            (of.name.clone(), of.labels.clone(), entry.series)
+        });
         let mut scanned = Vec::new();
-        for stream in &view.streams {
+        for entry in &entries {
             if request.cancel.load(Ordering::Relaxed) {
                 return Err(fault(SqlFaultKind::Cancelled, "the asker has gone away"));
             }
-            let descriptor = &stream.entry.descriptor;
-            if !(request.wanted)(&node, descriptor) {
+            if !(request.wanted)(&node, &entry.descriptor) {
                 continue;
             }
+            let stream = reader.stream(entry);
             scanned.clear();
-            if stream.handle.scan(0, &mut scanned).is_none() {
+            if stream.scan(0, &mut scanned).is_none() {
                 continue;
             }
-            let Some(series) = series_of(&view, stream, &node, &scanned) else {
+            let times = || scanned.iter().map(|sample| sample.ts);
+            let (Some(from), Some(newest)) = (times().min(), times().max()) else {
                 continue;
+            };
+            let series = PastSeries {
+                node: Arc::clone(&node),
+                descriptor: Arc::new(entry.descriptor.clone()),
+                known: Span {
+                    from,
+                    to: newest.max(stream.looked_ns()),
+                },
+                interval_ns: reader.interval_ns(entry),
             };
             if series.known.meets(&request.span) {
                 // Not by position: a clock that was set back leaves the ring unsorted.
@@ -107,26 +118,6 @@ impl Past for RingPast {
         })?;
         Ok(list)
     }
-}
-
-/// `None` for a stream that has no sample.
-fn series_of(
-    view: &View,
-    stream: &Stream,
-    node: &Arc<str>,
-    samples: &[Sample],
-) -> Option<PastSeries> {
-    let from = samples.iter().map(|s| s.ts).min()?;
-    let newest = samples.iter().map(|s| s.ts).max()?;
-    Some(PastSeries {
-        node: Arc::clone(node),
-        descriptor: Arc::new(stream.entry.descriptor.clone()),
-        known: Span {
-            from,
-            to: newest.max(stream.handle.looked_ns()),
-        },
-        interval_ns: view.interval_ns(stream),
-    })
 }
 
 fn buckets_of(descriptor: &Descriptor, samples: &[Sample], step_ns: i64) -> Buckets {

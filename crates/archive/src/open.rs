@@ -1,0 +1,86 @@
+//! Which directories and files of an archive are touched at all.
+//!
+//! It stands alone because an archive may lie where others write too: what its writer empties must be its
+//! own, and what a reader opens must be a file.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::{ArchiveError, Layout, Tier};
+
+/// Write permission for everybody.
+const OTHERS_WRITE: u32 = 0o002;
+const NOT_REGULAR: &str = "it is no regular file";
+
+/// Opens a file for reading. What is no regular file is `Corrupt`: opening a pipe would wait for ever. Whose file
+/// it is does not matter, since copies of archives are read too.
+pub(crate) fn regular(path: &Path) -> Result<File, ArchiveError> {
+    regular_file(path).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => ArchiveError::corrupt(path, NOT_REGULAR, 0),
+        _ => ArchiveError::io("open", path)(error),
+    })
+}
+
+/// The same, told as the system tells it; what is no regular file is `InvalidInput`.
+pub(crate) fn regular_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    // The standard library adds O_CLOEXEC.
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    options.custom_flags(flags.bits().cast_signed());
+    let not_regular = || io::Error::new(io::ErrorKind::InvalidInput, NOT_REGULAR);
+    let file = match options.open(path) {
+        // Sockets, and devices that are not there, cannot even be opened.
+        Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+            return Err(not_regular());
+        }
+        file => file?,
+    };
+    let is_file = file.metadata()?.is_file();
+    is_file.then_some(file).ok_or_else(not_regular)
+}
+
+/// Refuses a node whose directories, as far as they are there, lead elsewhere, are somebody else's, or are open
+/// to all: files are made and removed in them by name.
+pub(crate) fn check_ours(layout: &Layout) -> Result<(), ArchiveError> {
+    let own = [layout.node_dir(), layout.log_dir(), layout.tmp_dir()];
+    let tiers = Tier::ALL.map(|tier| tier_dir(layout, tier));
+    own.iter().chain(&tiers).try_for_each(|dir| check_dir(dir))
+}
+
+/// The same for one of them.
+pub(crate) fn check_dir(dir: &Path) -> Result<(), ArchiveError> {
+    let metadata = match std::fs::symlink_metadata(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        metadata => metadata.map_err(ArchiveError::io("look at", dir))?,
+    };
+    let us = rustix::process::geteuid().as_raw();
+    let reason = if !metadata.is_dir() {
+        "it is a link or no directory".to_owned()
+    } else if metadata.uid() != us {
+        format!("it belongs to user {}, not to {us}", metadata.uid())
+    } else if metadata.mode() & OTHERS_WRITE != 0 {
+        format!(
+            "its mode is {:o}: everybody may write there",
+            metadata.mode() & 0o7777
+        )
+    } else {
+        return Ok(());
+    };
+    let path = dir.to_owned();
+    Err(ArchiveError::Foreign { path, reason })
+}
+
+/// The directory of a node's files of a tier.
+fn tier_dir(layout: &Layout, tier: Tier) -> PathBuf {
+    let mut dir = layout.root().join(layout.partition(tier, 0));
+    // Above the hour and the date.
+    dir.pop();
+    dir.pop();
+    dir
+}

@@ -1,0 +1,86 @@
+//! Exports of an archive that is written to meanwhile: what was there at one moment, once.
+
+use std::cell::Cell;
+use std::path::Path;
+
+use barograph_archive::{ExportTo, Keeper, Series, export};
+use barograph_model::{NS_PER_S, Span};
+
+use crate::seal::append;
+use crate::support::{assert_sound, config, everything, parquet_files, start};
+
+/// Two samples of each stream an hour.
+const STEP_NS: i64 = 1_800 * NS_PER_S;
+
+/// An archive of more files than a view holds open by itself, and log segments.
+fn prepare(root: &Path) -> Keeper {
+    let keeper = start(config(root)).unwrap();
+    for life in 1..=2 {
+        append(&keeper, life, 1..=120, STEP_NS);
+        keeper.seal().unwrap();
+    }
+    append(&keeper, 3, 1..=40, STEP_NS);
+    assert!(parquet_files(root).len() > 300);
+    keeper
+}
+
+/// What an export sees; all is sealed and merged once it has begun, and there is more each time that it asks.
+fn disturbed(root: &Path, keeper: &Keeper, to: ExportTo<'_>) -> u64 {
+    let begun = Cell::new(false);
+    let wanted = |_: &Series| {
+        if !begun.replace(true) {
+            append(keeper, 4, 1..=40, STEP_NS);
+            keeper.compact().unwrap();
+        }
+        true
+    };
+    let mut life = 4;
+    export(root, &wanted, Span::ALL, to, &mut |_| {
+        if life < 7 {
+            life += 1;
+            append(keeper, life, 1..=9, STEP_NS);
+            keeper.compact().unwrap();
+        }
+    })
+    .unwrap()
+}
+
+#[test]
+fn an_export_has_each_sample_once_though_all_is_merged_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, out) = (dir.path().join("archive"), dir.path().join("out"));
+    let keeper = prepare(&root);
+    let before = everything(&root);
+    let samples = disturbed(&root, &keeper, ExportTo::Parquet(&out));
+    assert_eq!(samples, 3 * (120 + 120 + 40));
+    assert!(everything(&out) == before);
+    // What other programs read by a pattern is that, and no more.
+    assert_sound(&out);
+}
+
+#[test]
+fn a_text_has_each_sample_once_though_all_is_merged_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = prepare(dir.path());
+    let mut text = Vec::new();
+    let samples = disturbed(dir.path(), &keeper, ExportTo::JsonLines(&mut text));
+    assert_eq!(samples, 3 * (120 + 120 + 40));
+    let text = String::from_utf8(text).unwrap();
+    assert_eq!(text.lines().count() as u64, samples);
+}
+
+#[test]
+fn what_other_hands_removed_is_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, out) = (dir.path().join("archive"), dir.path().join("out"));
+    let keeper = prepare(&root);
+    drop(keeper);
+    let raw = parquet_files(&root.join("raw"));
+    // Of the oldest hour, which no view holds open.
+    std::fs::remove_file(&raw[0]).unwrap();
+    let to = ExportTo::Parquet(&out);
+    let samples = export(&root, &|_| true, Span::ALL, to, &mut |_| {}).unwrap();
+    // One of each stream.
+    assert_eq!(samples, 3 * (120 + 120 + 40 - 1));
+    assert_sound(&out);
+}

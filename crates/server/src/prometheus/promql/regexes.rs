@@ -1,0 +1,136 @@
+//! Bounds the regular expressions of a request before the parser compiles them: it would take ten
+//! times as much for one, and any number of them.
+
+use promql_parser::util::unquote_string;
+use regex::RegexBuilder;
+
+use super::PromFault;
+
+/// Most regular expressions of one request.
+const COUNT_MAX: usize = 20;
+/// Longest they may be together, in bytes.
+const BYTES_MAX: usize = 4 << 10;
+/// Largest that one may become, in bytes.
+const SIZE_MAX: usize = 1 << 20;
+
+/// What the regular expressions of one request have used so far.
+#[derive(Debug, Default)]
+pub struct Regexes {
+    count: usize,
+    bytes: usize,
+}
+
+impl Regexes {
+    /// Counts the expressions of the matchers in this text.
+    pub fn admit_matchers(&mut self, text: &str) -> Result<(), PromFault> {
+        let mut before = ' ';
+        for piece in pieces(text) {
+            match piece {
+                Piece::Bare(c) if c.is_whitespace() => {}
+                Piece::Bare(c) => before = c,
+                // Only `=~` and `!~` end so.
+                Piece::Text(quoted) if before == '~' => {
+                    before = ' ';
+                    // What cannot be unquoted is refused by the parser.
+                    if let Ok(expression) = unquote_string(quoted) {
+                        self.admit(&expression)?;
+                    }
+                }
+                Piece::Text(_) => before = ' ',
+                Piece::Comment => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts one, and sees that it is small.
+    pub fn admit(&mut self, expression: &str) -> Result<(), PromFault> {
+        self.count += 1;
+        self.bytes += expression.len();
+        if self.count > COUNT_MAX || self.bytes > BYTES_MAX {
+            return Err(PromFault::bad(format!(
+                "more than {COUNT_MAX} regular expressions or {BYTES_MAX} bytes of them: ask in parts"
+            )));
+        }
+        let anchored = format!("^(?:{expression})$");
+        let made = |text: &str| RegexBuilder::new(text).size_limit(SIZE_MAX).build();
+        // The parser tries both ways too; what is none in either is refused by it.
+        let made = match made(&anchored) {
+            Err(regex::Error::Syntax(_)) => made(&with_plain_braces(&anchored)),
+            made => made,
+        };
+        match made {
+            Err(regex::Error::CompiledTooBig(_)) => Err(PromFault::bad(format!(
+                "the regular expression {expression:?} is too large: use shorter repetitions, or [0-9] \
+                 and [A-Za-z] for \\d and \\w"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The parser's reading of braces that repeat nothing: they stand for themselves, as in Go.
+fn with_plain_braces(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => plain.extend(chars.next().into_iter().flat_map(|next| [c, next])),
+            '{' => {
+                let mut body = String::new();
+                let repeats = loop {
+                    let Some(c) = chars.next() else { break false };
+                    let is_first = body.is_empty();
+                    let has_comma = body.contains(',');
+                    body.push(c);
+                    match c {
+                        '}' => break !is_first,
+                        ',' if !is_first && !has_comma => {}
+                        c if c.is_ascii_digit() => {}
+                        _ => break false,
+                    }
+                };
+                plain.push_str(if repeats { "{" } else { "\\{" });
+                plain.push_str(&body);
+            }
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
+/// A piece of a query.
+pub enum Piece<'a> {
+    /// A character outside of texts.
+    Bare(char),
+    /// A text with its quotes; the last one may be missing.
+    Text(&'a str),
+    /// A comment, with the end of its line.
+    Comment,
+}
+
+/// Cuts a query as the parser's lexer does: there a backslash escapes in backticks too, and a comment
+/// ends at a carriage return.
+pub fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
+    let mut chars = text.char_indices();
+    std::iter::from_fn(move || {
+        let (at, first) = chars.next()?;
+        Some(match first {
+            '"' | '\'' | '`' => {
+                while let Some((_, c)) = chars.next() {
+                    match c {
+                        '\\' => drop(chars.next()),
+                        c if c == first => break,
+                        _ => {}
+                    }
+                }
+                Piece::Text(&text[at..chars.offset()])
+            }
+            '#' => {
+                chars.find(|(_, c)| ['\r', '\n'].contains(c));
+                Piece::Comment
+            }
+            c => Piece::Bare(c),
+        })
+    })
+}
