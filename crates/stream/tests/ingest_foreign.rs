@@ -152,7 +152,7 @@ fn every_word_damaged() {
             1 << 63,
             length,
             !was,
-            was + 1,
+            was.wrapping_add(1),
             was ^ 0xff << 24,
             was ^ 1 << 32,
             0,

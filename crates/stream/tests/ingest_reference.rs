@@ -95,7 +95,10 @@ fn declarations_and_every_kind_of_value() {
     assert_eq!(found[6..], records(&path));
     // From positions of one's own.
     let late = lines(&[path.to_str().unwrap(), "20", "1000"]);
-    assert_eq!(late[6]["text"], hex("a text of more than one piece é".as_bytes()));
+    assert_eq!(
+        late[6]["text"],
+        hex("a text of more than one piece é".as_bytes())
+    );
     assert_eq!(late.len(), 6 + 3 + 2);
 }
 
@@ -130,12 +133,17 @@ fn a_writer_at_full_speed_tears_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut child = child::start("endless_putters", dir.path());
     let is_whole = |p: &std::path::PathBuf| p.extension().is_some_and(|e| e == "ingest");
-    let mut entries = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path());
+    let mut entries = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|e| e.unwrap().path());
     let path = entries.find(is_whole).unwrap();
     let mut seen = 0;
     for _ in 0..rounds(10, 300) {
         for line in lines(&[path.to_str().unwrap()]).split_off(6) {
-            assert!(line.get("damaged").is_none_or(|damaged| damaged == 0), "{line}");
+            assert!(
+                line.get("damaged").is_none_or(|damaged| damaged == 0),
+                "{line}"
+            );
             if let (Some(float), Some(n)) = (line["float"].as_str(), line["time"].as_u64()) {
                 let thread = line["series"].as_u64().unwrap();
                 assert_eq!(float, format!("{:016x}", mix(n ^ thread << 56)), "{line}");
@@ -160,7 +168,10 @@ fn damaged_files_are_refused_or_read_in_part() {
         assert_eq!(run(&[name]).status.code(), Some(1), "{length} bytes");
     }
     std::fs::write(&damaged, &whole).unwrap();
-    let file = std::fs::OpenOptions::new().write(true).open(&damaged).unwrap();
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(&damaged)
+        .unwrap();
     for seed in 0..rounds(20, 2_000) {
         for step in 0..10 {
             let random = mix(seed * 64 + step);

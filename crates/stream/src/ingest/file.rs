@@ -419,6 +419,15 @@ impl IngestFile {
         self.copy_records(at, from, count)?;
         // After the copy: up to where the writer may have been writing meanwhile.
         let reserved = self.read_word(head_at(at) + head::RESERVED)?;
+        if committed > reserved {
+            // Not all processors promise that a copied word is not halves of two: ask again. A writer
+            // that says so twice is taken at its word.
+            let again = self.read_word(head_at(at) + head::COMMITTED)?;
+            if again < committed {
+                self.rings[at].committed = again.max(position);
+                return Ok(0);
+            }
+        }
         let whole_from = reserved.saturating_sub(self.ring_records).max(from);
         let batch = Batch {
             from,
@@ -451,8 +460,7 @@ impl IngestFile {
             let [what, time, payload] = record(&self.batch, position - from);
             let (kind, series) = ((what >> 24) as u8, what as u32 & SERIES_MAX);
             if what >> 32 != position & 0xffff_ffff {
-                // Not all processors promise that a copied word is not two halves: ask again what is
-                // committed before this is called damage.
+                // For the same reason, before this is called damage.
                 if !is_checked {
                     is_checked = true;
                     let committed = self.read_word(head_at(ring) + head::COMMITTED)?;
