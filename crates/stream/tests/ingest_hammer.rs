@@ -19,7 +19,7 @@ const THREADS: u64 = 2;
 const RECORDS: u64 = 256;
 
 fn puts() -> u64 {
-    rounds(1_500_000, 100_000_000)
+    rounds(600_000, 100_000_000)
 }
 
 fn length_of(n: u64) -> usize {
