@@ -206,15 +206,18 @@ impl Producer {
             word(*ring, head::STATE) == ring_state::ENDED
                 && word(*ring, head::COMMITTED) < POSITION_MAX
         };
-        let is_read = |ring: &u32| word(*ring, head::TAIL) == word(*ring, head::COMMITTED);
-        let found = (0..*used).find(|ring| has_ended(ring) && is_read(ring));
-        let ring = match found {
-            Some(found) => found,
-            None if *used < self.config.rings_max && self.reserve_ring(*used) => {
+        let unread = |ring: &u32| {
+            let committed = word(*ring, head::COMMITTED);
+            committed.saturating_sub(word(*ring, head::TAIL))
+        };
+        let ended = (0..*used).filter(has_ended).min_by_key(unread);
+        let ring = match ended {
+            Some(ended) if unread(&ended) == 0 => ended,
+            _ if *used < self.config.rings_max && self.reserve_ring(*used) => {
                 *used += 1;
                 *used - 1
             }
-            None => (0..*used).find(has_ended)?,
+            other => other?,
         };
         let head_at = head_at(ring);
         let ring = ThreadRing::new(

@@ -228,6 +228,11 @@ impl ThreadRing {
         BLOB_BYTES_MAX.min((quarter - 1) * PIECE_BYTES)
     }
 
+    /// Records that a text, bytes or array takes.
+    pub fn records_of(&self, bytes: usize) -> u64 {
+        bytes.div_ceil(PIECE_BYTES) as u64 + 1
+    }
+
     #[inline(always)]
     fn write(&mut self, what: u64, time: u64, payload: u64) {
         let position = self.cursor.position;
