@@ -1,6 +1,7 @@
 //! The cases, one file each: observe, then know, then Apollo's figures.
 
 mod agent;
+mod app;
 mod append;
 mod archive;
 mod figures;
@@ -40,6 +41,8 @@ pub const ALL: &[Case] = &[
     ("read.latest", served::http),
     ("read.woken", woken::run),
     ("stream.append", append::run),
+    ("app.put", app::put),
+    ("app.drain", app::drain),
     ("agent.idle", idle::idle),
     ("source.1khz", idle::one_khz),
     ("source.read", source::run),

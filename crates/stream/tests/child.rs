@@ -53,6 +53,8 @@ fn plays_its_role() {
         "agent" => agent(&path),
         "waiter" => waiter(&path),
         "reader" => crate::hammer::read_for_a_while(&path),
+        "putters" => crate::ingest_hammer::write_all(&path),
+        "endless_putters" => crate::ingest_hammer::write(&path, u64::MAX),
         "settler" => crate::full::settle(&path),
         other => panic!("no role {other}"),
     }

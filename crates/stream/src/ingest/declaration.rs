@@ -1,7 +1,8 @@
 //! What an application says of itself, once: who it is, what it publishes, what its values mean.
 //!
 //! A declaration is a length (u32), a kind (u32) and fields; texts are preceded by their length (u16).
-//! Kinds that a reader does not know are skipped.
+//! Kinds that a reader does not know are skipped. A publication or value whose fields it cannot read is
+//! handed on without a name: records name values by how many were declared before them, so it counts.
 
 use barograph_model::{Kind, ValueType};
 
@@ -50,7 +51,7 @@ pub enum Declaration {
     },
     /// A publication; its index is the count of those declared before.
     Publication {
-        /// Dotted, as in stream names.
+        /// Dotted, as in stream names. Empty: what was declared cannot be read.
         name: String,
         /// Who may read it.
         readers: Readers,
@@ -61,7 +62,7 @@ pub enum Declaration {
     Value {
         /// The index of its publication.
         publication: u32,
-        /// Dotted, as in stream names.
+        /// Dotted, as in stream names. Empty: what was declared cannot be read.
         name: String,
         /// The type of its values.
         value_type: ValueType,
@@ -122,7 +123,7 @@ impl Declaration {
     }
 
     /// Reads the first declaration of foreign bytes, and tells how long it is. `Err` when nothing after
-    /// this can be read; `Ok(None, …)` for a kind or content that is not known here.
+    /// this can be read; `Ok(None, …)` for a kind that is not known here.
     pub(super) fn decode(bytes: &[u8]) -> Result<(Option<Self>, usize), &'static str> {
         let mut input = Reader(bytes);
         let length = input.u32().ok_or("a declaration has no length")? as usize;
@@ -134,7 +135,28 @@ impl Declaration {
         let body = bytes
             .get(4..length)
             .ok_or("a declaration is longer than what is declared")?;
-        Ok((Self::decode_body(&mut Reader(body)), length))
+        let declared = Self::decode_body(&mut Reader(body)).or_else(|| Self::nameless(body));
+        Ok((declared, length))
+    }
+
+    /// What stands for a publication or value that cannot be read.
+    fn nameless(body: &[u8]) -> Option<Self> {
+        match Reader(body).u32()? {
+            PUBLICATION => Some(Self::Publication {
+                name: String::new(),
+                readers: Readers::Owner,
+                labels: Vec::new(),
+            }),
+            VALUE => Some(Self::Value {
+                publication: u32::MAX,
+                name: String::new(),
+                value_type: ValueType::Int,
+                kind: Kind::Gauge,
+                unit: String::new(),
+                help: String::new(),
+            }),
+            _ => None,
+        }
     }
 
     fn decode_body(input: &mut Reader<'_>) -> Option<Self> {
@@ -279,6 +301,22 @@ mod tests {
         let mut bytes = examples()[0].encode().unwrap();
         bytes[4] = 99;
         assert_eq!(Declaration::decode(&bytes), Ok((None, bytes.len())));
+    }
+
+    #[test]
+    fn what_cannot_be_read_keeps_its_index() {
+        for declared in &examples()[1..] {
+            let mut bytes = declared.encode().unwrap();
+            bytes[8..].fill(0xff);
+            let (found, length) = Declaration::decode(&bytes).unwrap();
+            assert_eq!(length, bytes.len());
+            match found.unwrap() {
+                Declaration::Publication { name, .. } | Declaration::Value { name, .. } => {
+                    assert_eq!(name, "");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     proptest! {

@@ -3,72 +3,32 @@
 //! Nothing in the file is trusted: sizes are checked against bounds of ours before they are used, records
 //! are copied before they are looked at, and what may have been written over during the copy is not used
 //! but counted. A file that is cut short gives short reads.
+//!
+//! The order of the reads is the protocol: each is whole before the next begins (see [`IngestFile::read`]).
+
+mod drain;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{Ordering, fence};
 
-use rustix::fs::OFlags;
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+pub use drain::{Drained, Payload, Record};
 
 use super::layout::{
-    BLOB_BYTES_MAX, BYTE_ORDER, DECLARATIONS_BYTES, HEAD_BYTES, HEADER_BYTES, INGEST_VERSION_MAJOR,
-    MAGIC, PIECE_BYTES, RECORD_BYTES, RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_MAX, SERIES_MAX,
-    file_bytes, head, header, kind, state,
+    BYTE_ORDER, DECLARATIONS_BYTES, HEAD_BYTES, HEADER_BYTES, INGEST_VERSION_MAJOR, MAGIC,
+    RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_MAX, declarations_at, file_bytes, head, header,
+    rings_at, state,
 };
 use super::producer::start_ticks;
 use super::{Declaration, Pair, TimeSource};
 use crate::{Incarnation, StreamError};
 
-/// Records that one read takes at most: 384 KiB.
-const BATCH_RECORDS: u64 = 1 << 14;
-
-/// One value or frame as a stranger wrote it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Record<'a> {
-    /// Which ring it came from.
-    pub ring: u32,
-    /// The index of the value; of the publication for a frame.
-    pub series: u32,
-    /// As the file's time source counts.
-    pub time: u64,
-    /// What was put.
-    pub payload: Payload<'a>,
-}
-
-/// What was put.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Payload<'a> {
-    /// An integer.
-    Int(i64),
-    /// A float, any bit pattern.
-    Float(f64),
-    /// True or false.
-    Bool(bool),
-    /// Should be UTF-8; nobody has checked.
-    Text(&'a [u8]),
-    /// Bytes.
-    Bytes(&'a [u8]),
-    /// Should be JSON; nobody has checked.
-    Json(&'a [u8]),
-    /// Little-endian f64s; a length that is no multiple of 8 is the writer's fault.
-    Floats(&'a [u8]),
-    /// The end of a frame, with its number.
-    Frame(u64),
-}
-
-/// What came of a look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drained {
-    /// Records handed on.
-    pub records: u64,
-    /// Slots of records that were written over before they could be read: at least as many values.
-    pub missed: u64,
-    /// Records that make no sense: of unknown kind, or torn.
-    pub damaged: u64,
-    /// There is more now.
-    pub has_more: bool,
-}
+/// Bytes of the header that a look reads.
+const LOOK_BYTES: usize = 256;
 
 /// What the agent knows of a ring.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,6 +39,8 @@ struct Ring {
     committed: u64,
     dropped: u64,
     pair: Pair,
+    /// The record before `position` was missed: what comes may be the rest of a long value.
+    is_in_gap: bool,
 }
 
 /// An ingest file that somebody writes.
@@ -92,15 +54,15 @@ pub struct IngestFile {
     start_ticks: u64,
     created_ns: i64,
     time_source: TimeSource,
-    heads_at: usize,
-    declarations_at: usize,
-    rings_at: usize,
     rings_max: u32,
     ring_records: u64,
     declared: usize,
     homeless: u64,
     is_closed: bool,
     rings: Vec<Ring>,
+    /// The ring whose turn it is.
+    turn: usize,
+    header: [u8; LOOK_BYTES],
     heads: Vec<u8>,
     batch: Vec<u8>,
     blob: Vec<u8>,
@@ -128,7 +90,10 @@ impl IngestFile {
         if !metadata.is_file() {
             return Err(corrupt("it is no regular file"));
         }
-        let mut bytes = vec![0; HEADER_BYTES];
+        if metadata.len() < HEADER_BYTES as u64 {
+            return Err(corrupt("it is shorter than its header"));
+        }
+        let mut bytes = [0; LOOK_BYTES];
         file.read_exact_at(&mut bytes, 0).map_err(io("read"))?;
         let head = Header(&bytes);
         if bytes[..8] != MAGIC {
@@ -139,32 +104,7 @@ impl IngestFile {
             let path = path.to_owned();
             return Err(StreamError::Version { path, major, minor });
         }
-        if head.halves(header::ORDER) != (BYTE_ORDER, HEADER_BYTES as u32) {
-            return Err(corrupt("its byte order or header is another"));
-        }
-        let rings_max = u32::try_from(head.word(header::RINGS_MAX)).unwrap_or(0);
-        let ring_records = head.word(header::RING_RECORDS);
-        let sizes_ok = (1..=RINGS_MAX).contains(&rings_max)
-            && (RING_RECORDS_MIN..=RING_RECORDS_MAX).contains(&ring_records)
-            && ring_records.is_power_of_two();
-        if !sizes_ok {
-            return Err(corrupt("its rings are of an impossible number or size"));
-        }
-        let bytes_all = file_bytes(rings_max, ring_records) as u64;
-        let places = [
-            (header::FILE_BYTES, bytes_all),
-            (header::HEADS_AT, HEADER_BYTES as u64),
-            (
-                header::DECLARATIONS_AT,
-                super::layout::declarations_at(rings_max) as u64,
-            ),
-            (header::DECLARATIONS_BYTES, DECLARATIONS_BYTES as u64),
-            (header::RINGS_AT, super::layout::rings_at(rings_max) as u64),
-        ];
-        // The places follow from the numbers: of this version there is one layout.
-        if places.iter().any(|&(at, expect)| head.word(at) != expect) {
-            return Err(corrupt("its parts are not where they belong"));
-        }
+        let (rings_max, ring_records) = head.check_shape(metadata.len()).map_err(corrupt)?;
         let time_source = TimeSource::from_u64(head.word(header::TIME_SOURCE))
             .ok_or_else(|| corrupt("its clock is none that is known"))?;
         let incarnation = bytes[header::INCARNATION..header::INCARNATION + 16].try_into();
@@ -176,15 +116,14 @@ impl IngestFile {
             start_ticks: head.word(header::START_TICKS),
             created_ns: head.word(header::CREATED) as i64,
             time_source,
-            heads_at: HEADER_BYTES,
-            declarations_at: super::layout::declarations_at(rings_max),
-            rings_at: super::layout::rings_at(rings_max),
             rings_max,
             ring_records,
             declared: 0,
             homeless: 0,
             is_closed: false,
             rings: Vec::new(),
+            turn: 0,
+            header: bytes,
             heads: Vec::new(),
             batch: Vec::new(),
             blob: Vec::new(),
@@ -239,7 +178,7 @@ impl IngestFile {
     }
 
     /// Goes on from a later position: what is before it is known to be safe from another life of the
-    /// agent.
+    /// agent. After the first [`Self::look`]; a position that is not committed is passed over.
     pub fn skip_to(&mut self, ring: u32, position: u64) {
         if let Some(ring) = self.rings.get_mut(ring as usize)
             && (ring.position..=ring.committed).contains(&position)
@@ -260,63 +199,105 @@ impl IngestFile {
             .all(|ring| ring.position >= ring.committed)
     }
 
-    /// Whether the process is gone. One that cannot be looked at counts as living.
+    /// Whether the process is gone, and left nothing that the last look did not see. One that cannot be
+    /// looked at counts as living, and so does one whose fork lives.
     pub fn is_orphan(&self) -> bool {
-        match start_ticks(&self.pid.to_string()) {
+        let is_gone = match start_ticks(&self.pid.to_string()) {
             Some(ticks) => self.start_ticks != 0 && ticks != self.start_ticks,
             None => !Path::new("/proc").join(self.pid.to_string()).exists(),
+        };
+        // A process of another name space has another number here: its lock tells.
+        is_gone && !self.is_locked() && !self.has_news()
+    }
+
+    /// Whether the writer holds its lock; not where the file system has none.
+    fn is_locked(&self) -> bool {
+        let tried = flock(&self.file, FlockOperation::NonBlockingLockShared);
+        if tried.is_ok() {
+            let _ = flock(&self.file, FlockOperation::Unlock);
         }
+        tried == Err(rustix::io::Errno::WOULDBLOCK)
+    }
+
+    /// Whether anything was committed since the last look. A file that cannot be read has none.
+    fn has_news(&self) -> bool {
+        let word = |at| self.read_word(at).unwrap_or(0);
+        let used = self.used_of(word(header::RINGS_USED));
+        let is_later = |(at, ring): (usize, &Ring)| {
+            let committed = word(head_at(at) + head::COMMITTED);
+            committed.max(ring.position) != ring.committed
+        };
+        used > self.rings.len() || self.rings.iter().enumerate().any(is_later)
     }
 
     /// Reads header and heads anew: what is committed, whether the writer is done. To be called before
     /// [`Self::declarations`] and [`Self::drain`].
     pub fn look(&mut self) -> Result<(), StreamError> {
-        let used = self.rings.len();
-        self.read_heads(used)?;
-        let head = Header(&self.heads);
-        let now_used = u32::try_from(head.word(header::RINGS_USED)).unwrap_or(u32::MAX);
-        let now_used = now_used.min(self.rings_max) as usize;
-        self.is_closed = head.word(header::STATE) == state::CLOSED;
-        self.homeless = head.word(header::HOMELESS);
-        if now_used > used {
-            self.read_heads(now_used)?;
+        // A writer with rings that come faster than this is looked at again soon.
+        const TRIES: usize = 4;
+        let (mut used, mut is_closed) = (self.rings.len(), self.is_closed);
+        self.is_closed = false;
+        for _ in 0..TRIES {
+            // The heads first: all that was declared before what they say is committed is then in the
+            // header. But when the header says that nothing more will be committed, or that there are
+            // other rings, then the heads again.
+            self.read_heads(used)?;
+            self.read_header()?;
+            let header = Header(&self.header);
+            let now_closed = header.word(header::STATE) == state::CLOSED;
+            let now_used = self.used_of(header.word(header::RINGS_USED)).max(used);
+            if (now_used, now_closed) == (used, is_closed) {
+                self.is_closed = is_closed;
+                break;
+            }
+            (used, is_closed) = (now_used, now_closed);
         }
-        for ring in used..now_used.max(used) {
-            // Where another agent, or nobody, has left it.
-            let position = self.ring_word(ring, head::TAIL);
-            self.rings.push(Ring {
-                position,
-                ..Ring::default()
-            });
-        }
-        for at in 0..self.rings.len() {
-            let word = |offset| self.ring_word(at, offset);
-            let committed = word(head::COMMITTED);
-            let dropped = word(head::DROPPED);
-            let pair = Pair {
-                ticks: word(head::PAIR_TICKS),
-                ns: word(head::PAIR_NS) as i64,
-                error_ticks: 0,
-            };
-            let ring = &mut self.rings[at];
-            // A commit that goes back is no commit.
-            ring.committed = ring.committed.max(committed);
-            ring.position = ring.position.min(ring.committed);
-            (ring.dropped, ring.pair) = (dropped, pair);
+        let used = self.heads.len() / HEAD_BYTES;
+        self.homeless = Header(&self.header).word(header::HOMELESS);
+        for at in 0..used {
+            self.take_head(at);
         }
         Ok(())
     }
 
+    fn take_head(&mut self, at: usize) {
+        let head = &self.heads[at * HEAD_BYTES..];
+        let word = |offset| Header(head).word(offset);
+        if at == self.rings.len() {
+            // Where another agent, or nobody, has left it.
+            self.rings.push(Ring {
+                position: word(head::TAIL).min(word(head::COMMITTED)),
+                ..Ring::default()
+            });
+        }
+        let ring = &mut self.rings[at];
+        // What was read stays read, whatever is said to be committed now.
+        ring.committed = word(head::COMMITTED).max(ring.position);
+        ring.dropped = word(head::DROPPED);
+        let (ticks, ns) = (word(head::PAIR_TICKS), word(head::PAIR_NS));
+        if ticks ^ ns == word(head::PAIR_CHECK) {
+            ring.pair = Pair {
+                ticks,
+                ns: ns as i64,
+                error_ticks: 0,
+            };
+        }
+    }
+
+    fn used_of(&self, word: u64) -> usize {
+        u32::try_from(word).unwrap_or(u32::MAX).min(self.rings_max) as usize
+    }
+
     /// Hands on the declarations that are new since the last call. Damage ends them for good.
     pub fn declarations(&mut self, each: &mut dyn FnMut(Declaration)) -> Result<(), StreamError> {
-        let all = Header(&self.heads).word(header::DECLARED);
+        let all = Header(&self.header).word(header::DECLARED);
         let all = usize::try_from(all).unwrap_or(usize::MAX);
         let all = all.min(DECLARATIONS_BYTES);
         if all <= self.declared {
             return Ok(());
         }
         let mut bytes = vec![0; all - self.declared];
-        let at = self.declarations_at + self.declared;
+        let at = declarations_at(self.rings_max) + self.declared;
         self.read(&mut bytes, at)?;
         let mut rest = &bytes[..];
         while !rest.is_empty() {
@@ -335,155 +316,18 @@ impl IngestFile {
         Ok(())
     }
 
-    /// Hands on what is committed, at most about `records_max` records, ring after ring in order.
-    pub fn drain(
-        &mut self,
-        records_max: u64,
-        each: &mut dyn FnMut(Record<'_>),
-    ) -> Result<Drained, StreamError> {
-        let mut drained = Drained::default();
-        for ring in 0..self.rings.len() {
-            self.drain_ring(ring, records_max, each, &mut drained)?;
-        }
-        Ok(drained)
-    }
-
-    fn drain_ring(
-        &mut self,
-        at: usize,
-        records_max: u64,
-        each: &mut dyn FnMut(Record<'_>),
-        drained: &mut Drained,
-    ) -> Result<(), StreamError> {
-        loop {
-            let Ring {
-                position,
-                committed,
-                ..
-            } = self.rings[at];
-            if position >= committed {
-                return Ok(());
-            }
-            if drained.records >= records_max {
-                drained.has_more = true;
-                return Ok(());
-            }
-            let from = position.max(committed.saturating_sub(self.ring_records));
-            let count = (committed - from).min(BATCH_RECORDS);
-            self.copy_records(at, from, count)?;
-            // After the copy: up to where the writer may have been writing meanwhile.
-            let reserved = self.read_word(self.head_at(at) + head::RESERVED)?;
-            let whole_from = reserved.saturating_sub(self.ring_records).max(from);
-            let first = whole_from.min(from + count);
-            drained.missed += first - position;
-            let end = from + count;
-            let next = self.hand_on(at, from, first, end, each, drained);
-            // A long value that this batch cuts is read again with the next, unless it is the only one.
-            self.rings[at].position = if next > position { next } else { end };
-        }
-    }
-
-    /// Hands on the copied records from `first` to `end`; gives the position of the first that was not.
-    fn hand_on(
-        &mut self,
-        ring: usize,
-        from: u64,
-        first: u64,
-        end: u64,
-        each: &mut dyn FnMut(Record<'_>),
-        drained: &mut Drained,
-    ) -> u64 {
-        let mut position = first;
-        while position < end {
-            let [what, time, payload] = record(&self.batch, position - from);
-            let (kind, series) = ((what >> 24) as u8, what as u32 & SERIES_MAX);
-            if what >> 32 != position & 0xffff_ffff {
-                drained.damaged += 1;
-                position += 1;
-                continue;
-            }
-            let short = match kind {
-                kind::INT => Some(Payload::Int(payload as i64)),
-                kind::FLOAT => Some(Payload::Float(f64::from_bits(payload))),
-                kind::BOOL => Some(Payload::Bool(payload != 0)),
-                kind::FRAME => Some(Payload::Frame(payload)),
-                _ => None,
-            };
-            let mut hand = |payload| {
-                let ring = ring as u32;
-                each(Record {
-                    ring,
-                    series,
-                    time,
-                    payload,
-                });
-            };
-            if let Some(payload) = short {
-                hand(payload);
-                drained.records += 1;
-                position += 1;
-                continue;
-            }
-            let Some(pieces) = long_pieces(kind, payload) else {
-                // A piece whose beginning was written over was counted with it.
-                drained.damaged += u64::from(kind != kind::PIECE);
-                drained.missed += u64::from(kind == kind::PIECE);
-                position += 1;
-                continue;
-            };
-            if position + 1 + pieces > end {
-                if position > from {
-                    return position;
-                }
-                drained.damaged += 1;
-                return end;
-            }
-            if gather(
-                &self.batch,
-                position,
-                from,
-                payload as usize,
-                &mut self.blob,
-            ) {
-                let bytes = &self.blob[..];
-                hand(match kind {
-                    kind::TEXT => Payload::Text(bytes),
-                    kind::JSON => Payload::Json(bytes),
-                    kind::FLOATS => Payload::Floats(bytes),
-                    _ => Payload::Bytes(bytes),
-                });
-                drained.records += 1;
-            } else {
-                drained.damaged += 1;
-            }
-            position += 1 + pieces;
-        }
-        end
-    }
-
-    /// Copies records, which may go round the end of the ring.
-    fn copy_records(&mut self, ring: usize, from: u64, count: u64) -> Result<(), StreamError> {
-        let mut batch = std::mem::take(&mut self.batch);
-        batch.resize(count as usize * RECORD_BYTES, 0);
-        let ring_at = self.rings_at + ring * super::layout::ring_bytes(self.ring_records);
-        let first = (from & (self.ring_records - 1)) as usize;
-        let straight = (self.ring_records as usize - first).min(count as usize) * RECORD_BYTES;
-        let (before, after) = batch.split_at_mut(straight);
-        let read = self
-            .read(before, ring_at + first * RECORD_BYTES)
-            .and_then(|()| self.read(after, ring_at));
-        self.batch = batch;
-        read
-    }
-
-    /// Tells the writer up to where its records are safe.
+    /// Tells the writer up to where its records are safe. A ring that is not known is none.
     pub fn set_tail(&self, ring: u32, position: u64) -> Result<(), StreamError> {
-        let at = self.head_at(ring as usize) + head::TAIL;
-        self.write_word(at, position)
+        if ring as usize >= self.rings.len() {
+            return Ok(());
+        }
+        self.write_word(head_at(ring as usize) + head::TAIL, position)
     }
 
     /// Tells the writer whether it is to knock at the agent's socket after its next commit. Whoever says
-    /// so must look once more afterwards: a commit may have come in between.
+    /// so must look once more afterwards: a commit may have come in between. And now and then later: a
+    /// put has no fence between its commit and its look at this word, so that in a moment of some
+    /// nanoseconds both sides can miss each other; and a process that was killed does not knock.
     pub fn set_asleep(&self, asleep: bool) -> Result<(), StreamError> {
         self.write_word(header::ASLEEP, asleep.into())
     }
@@ -493,20 +337,19 @@ impl IngestFile {
         fs::remove_file(&self.path).map_err(|e| self.io("remove", e))
     }
 
+    fn read_header(&mut self) -> Result<(), StreamError> {
+        let mut header = self.header;
+        self.read(&mut header, 0)?;
+        self.header = header;
+        Ok(())
+    }
+
     fn read_heads(&mut self, used: usize) -> Result<(), StreamError> {
         let mut heads = std::mem::take(&mut self.heads);
-        heads.resize(HEADER_BYTES + used * HEAD_BYTES, 0);
-        let read = self.read(&mut heads, 0);
+        heads.resize(used * HEAD_BYTES, 0);
+        let read = self.read(&mut heads, HEADER_BYTES);
         self.heads = heads;
         read
-    }
-
-    fn ring_word(&self, ring: usize, offset: usize) -> u64 {
-        Header(&self.heads).word(self.head_at(ring) + offset)
-    }
-
-    fn head_at(&self, ring: usize) -> usize {
-        self.heads_at + ring * HEAD_BYTES
     }
 
     fn read_word(&self, at: usize) -> Result<u64, StreamError> {
@@ -515,8 +358,11 @@ impl IngestFile {
         Ok(u64::from_le_bytes(bytes))
     }
 
+    /// Reads, all of it before anything that is read later: the kernel's loads for this call are this
+    /// processor's own, and a fence speaks for them as for any.
     fn read(&self, bytes: &mut [u8], at: usize) -> Result<(), StreamError> {
         let read = self.file.read_exact_at(bytes, at as u64);
+        fence(Ordering::Acquire);
         read.map_err(|e| self.io("read", e))
     }
 
@@ -538,10 +384,45 @@ impl IngestFile {
     }
 }
 
+fn head_at(ring: usize) -> usize {
+    HEADER_BYTES + ring * HEAD_BYTES
+}
+
 /// Bytes of a header or head; what is beyond them is 0.
 struct Header<'a>(&'a [u8]);
 
 impl Header<'_> {
+    /// How many rings there are and how many records each has, if a file of this length has room for them.
+    fn check_shape(&self, length: u64) -> Result<(u32, u64), &'static str> {
+        if self.halves(header::ORDER) != (BYTE_ORDER, HEADER_BYTES as u32) {
+            return Err("its byte order or header is another");
+        }
+        let rings_max = u32::try_from(self.word(header::RINGS_MAX)).unwrap_or(0);
+        let ring_records = self.word(header::RING_RECORDS);
+        let is_possible = (1..=RINGS_MAX).contains(&rings_max)
+            && (RING_RECORDS_MIN..=RING_RECORDS_MAX).contains(&ring_records)
+            && ring_records.is_power_of_two();
+        if !is_possible {
+            return Err("its rings are of an impossible number or size");
+        }
+        // The places follow from the numbers: of this version there is one layout.
+        let bytes = file_bytes(rings_max, ring_records) as u64;
+        let places = [
+            (header::FILE_BYTES, bytes),
+            (header::HEADS_AT, HEADER_BYTES as u64),
+            (header::DECLARATIONS_AT, declarations_at(rings_max) as u64),
+            (header::DECLARATIONS_BYTES, DECLARATIONS_BYTES as u64),
+            (header::RINGS_AT, rings_at(rings_max) as u64),
+        ];
+        if places.iter().any(|&(at, expect)| self.word(at) != expect) {
+            return Err("its parts are not where they belong");
+        }
+        if length < bytes {
+            return Err("it is cut short");
+        }
+        Ok((rings_max, ring_records))
+    }
+
     fn word(&self, at: usize) -> u64 {
         let bytes = self.0.get(at..at + 8).and_then(|b| b.try_into().ok());
         u64::from_le_bytes(bytes.unwrap_or_default())
@@ -551,34 +432,4 @@ impl Header<'_> {
         let word = self.word(at);
         (word as u32, (word >> 32) as u32)
     }
-}
-
-fn record(batch: &[u8], index: u64) -> [u64; 3] {
-    let header = Header(batch);
-    let at = index as usize * RECORD_BYTES;
-    [header.word(at), header.word(at + 8), header.word(at + 16)]
-}
-
-/// How many pieces a long value has; `None` for what is none, or too long.
-fn long_pieces(kind: u8, bytes: u64) -> Option<u64> {
-    let is_long = matches!(kind, kind::TEXT | kind::BYTES | kind::JSON | kind::FLOATS);
-    let fits = bytes <= BLOB_BYTES_MAX as u64;
-    (is_long && fits).then(|| bytes.div_ceil(PIECE_BYTES as u64))
-}
-
-/// Puts a long value together; false when a piece is not what it should be.
-fn gather(batch: &[u8], position: u64, from: u64, bytes: usize, blob: &mut Vec<u8>) -> bool {
-    blob.clear();
-    for number in 0..bytes.div_ceil(PIECE_BYTES) as u64 {
-        let at = position + 1 + number;
-        let [what, first, second] = record(batch, at - from);
-        let expect = (at & 0xffff_ffff) << 32 | super::layout::what(kind::PIECE, number as u32);
-        if what != expect {
-            return false;
-        }
-        blob.extend(first.to_le_bytes());
-        blob.extend(second.to_le_bytes());
-    }
-    blob.truncate(bytes);
-    true
 }

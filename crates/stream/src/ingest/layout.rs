@@ -32,6 +32,10 @@ pub const BLOB_BYTES_MAX: usize = 64 << 10;
 pub const DECLARATIONS_BYTES: usize = 1 << 20;
 /// Records that a ring's writer announces at a time: this part of the ring.
 pub const RESERVED_PARTS: u64 = 8;
+/// No ring is handed out beyond this position: whoever wrote it did not count records.
+pub const POSITION_MAX: u64 = 1 << 62;
+/// Of a file's name; what is being made has another.
+pub const EXTENSION: &str = "ingest";
 
 /// Offsets in the header.
 pub mod header {
@@ -86,6 +90,8 @@ pub mod head {
     /// A pair of clocks: counter, then ns since the epoch.
     pub const PAIR_TICKS: usize = 40;
     pub const PAIR_NS: usize = 48;
+    /// The two words before, exclusive-or: a pair is one only if this fits.
+    pub const PAIR_CHECK: usize = 56;
     /// The agent's: everything before this is safe with it.
     pub const TAIL: usize = 128;
 }

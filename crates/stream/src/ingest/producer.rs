@@ -2,19 +2,20 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
+use std::ops::Deref;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use barograph_model::Clock;
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 
 use super::layout::{
-    self, BYTE_ORDER, DECLARATIONS_BYTES, HEAD_BYTES, HEADER_BYTES, INGEST_VERSION_MAJOR,
-    INGEST_VERSION_MINOR, MAGIC, RING_RECORDS_DEFAULT, RING_RECORDS_MAX, RING_RECORDS_MIN,
-    RINGS_DEFAULT, RINGS_MAX, declarations_at, file_bytes, head, header, ring_bytes, ring_state,
-    rings_at, state,
+    self, BYTE_ORDER, DECLARATIONS_BYTES, EXTENSION, HEAD_BYTES, HEADER_BYTES,
+    INGEST_VERSION_MAJOR, INGEST_VERSION_MINOR, MAGIC, POSITION_MAX, RING_RECORDS_DEFAULT,
+    RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_DEFAULT, RINGS_MAX, declarations_at, file_bytes,
+    head, header, ring_bytes, ring_state, rings_at, state,
 };
 use super::{Declaration, Overflow, ThreadRing, TimeSource};
 use crate::map::{Access, Map};
@@ -41,12 +42,46 @@ impl Default for ProducerConfig {
     }
 }
 
-/// An ingest file and the right to write it. Dropping it says goodbye; the file stays until an agent has
-/// read it.
+/// The file as its producer and its rings share it: the last of them says goodbye.
+#[derive(Debug)]
+pub(super) struct Mapped {
+    map: Map,
+    /// Locked as long as it, or the mapping of a fork, is there: so it is known who lives, whatever name
+    /// space their process ids are of.
+    file: File,
+    pid: u32,
+}
+
+impl Mapped {
+    /// Whether this process made it: a fork has it too, and must leave it alone.
+    pub fn is_ours(&self) -> bool {
+        self.pid == std::process::id()
+    }
+}
+
+impl Deref for Mapped {
+    type Target = Map;
+
+    #[inline(always)]
+    fn deref(&self) -> &Map {
+        &self.map
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            let closed = state::CLOSED;
+            self.map.set(header::STATE, closed, Ordering::Release);
+        }
+    }
+}
+
+/// An ingest file and the right to write it. When it and all of its rings are dropped, the file says
+/// goodbye, and stays until an agent has read it.
 #[derive(Debug)]
 pub struct Producer {
-    map: Arc<Map>,
-    file: File,
+    map: Arc<Mapped>,
     path: PathBuf,
     incarnation: Incarnation,
     time_source: TimeSource,
@@ -71,15 +106,17 @@ impl Producer {
         config.ring_records = records.next_power_of_two();
         let random = random_bytes();
         let incarnation = Incarnation(random.map_err(io_error("read", Path::new("/dev/urandom")))?);
-        let path = directory.join(format!("{incarnation}.ingest"));
-        let (file, map) = open(directory, &path, &config).map_err(|source| {
-            let _ = fs::remove_file(&path);
-            io_error("make", &path)(source)
-        })?;
+        let path = directory.join(format!("{incarnation}.{EXTENSION}"));
+        // Agents do not look at it under this name.
+        let new = directory.join(format!("{incarnation}.new"));
+        let failed = |source| {
+            let _ = fs::remove_file(&new);
+            io_error("make", &new)(source)
+        };
+        let mapped = open(directory, &new, &config).map_err(failed)?;
         let time_source = TimeSource::of_this_machine();
         let producer = Self {
-            map: Arc::new(map),
-            file,
+            map: Arc::new(mapped),
             path,
             incarnation,
             time_source,
@@ -88,6 +125,7 @@ impl Producer {
             rings: Mutex::default(),
         };
         producer.write_header(clock);
+        fs::rename(&new, &producer.path).map_err(failed)?;
         Ok(producer)
     }
 
@@ -103,7 +141,7 @@ impl Producer {
         set(header::FILE_BYTES, self.map.bytes() as u64);
         self.map.copy_in(header::INCARNATION, &self.incarnation.0);
         set(header::CREATED, clock.now_ns() as u64);
-        set(header::PID, std::process::id().into());
+        set(header::PID, self.map.pid.into());
         set(header::START_TICKS, start_ticks("self").unwrap_or(0));
         set(header::STATE, state::OPEN);
         set(header::TIME_SOURCE, self.time_source as u64);
@@ -147,7 +185,7 @@ impl Producer {
             return false;
         };
         // Reserved first: a file system that is full gives an error here, and a fault in a store.
-        if reserve(&self.file, at, bytes.len()).is_err() {
+        if reserve(&self.map.file, at, bytes.len()).is_err() {
             self.count(header::UNDECLARED, 1);
             return false;
         }
@@ -158,26 +196,30 @@ impl Producer {
         true
     }
 
-    /// A ring for the calling thread: a new one, or one whose thread has ended and whose records were
-    /// read. `None` when there is none, or no memory for it.
+    /// A ring for the calling thread: one whose thread has ended and whose records were read, or a new
+    /// one, or, when there is no more room, one whose thread has ended: its records go on where that
+    /// thread left them, and what is full does what the policy says. `None` when all are in use, or there is no memory.
     pub fn thread(&self, clock: &dyn Clock) -> Option<ThreadRing> {
         let mut used = lock(&self.rings);
-        let heads = (0..*used).map(|ring| HEADER_BYTES + ring as usize * HEAD_BYTES);
-        let is_free = |head_at: &usize| {
-            let word = |at: usize| self.map.word(head_at + at).load(Ordering::Acquire);
-            word(head::STATE) == ring_state::ENDED && word(head::TAIL) == word(head::COMMITTED)
+        let word = |ring: u32, at: usize| self.map.word(head_at(ring) + at).load(Ordering::Acquire);
+        let has_ended = |ring: &u32| {
+            word(*ring, head::STATE) == ring_state::ENDED
+                && word(*ring, head::COMMITTED) < POSITION_MAX
         };
-        let found = heads.zip(0..).find(|(head_at, _)| is_free(head_at));
-        let (head_at, ring) = match found {
-            Some(found) => found,
-            None if *used < self.config.rings_max => {
-                let head_at = HEADER_BYTES + *used as usize * HEAD_BYTES;
-                reserve(&self.file, self.records_at(*used), self.ring_bytes()).ok()?;
+        let unread = |ring: &u32| {
+            let committed = word(*ring, head::COMMITTED);
+            committed.saturating_sub(word(*ring, head::TAIL))
+        };
+        let ended = (0..*used).filter(has_ended).min_by_key(unread);
+        let ring = match ended {
+            Some(ended) if unread(&ended) == 0 => ended,
+            _ if *used < self.config.rings_max && self.reserve_ring(*used) => {
                 *used += 1;
-                (head_at, *used - 1)
+                *used - 1
             }
-            None => return None,
+            other => other?,
         };
+        let head_at = head_at(ring);
         let ring = ThreadRing::new(
             Arc::clone(&self.map),
             head_at,
@@ -207,9 +249,16 @@ impl Producer {
         self.map.word(header::ASLEEP).load(Ordering::Relaxed) != 0
     }
 
-    /// The agent was told: once is enough.
+    /// The agent is told: once is enough. To be called *before* it is: it may be done, and asleep again,
+    /// before the caller goes on, and what it said then must not be taken back. [`Self::ask_to_be_told`]
+    /// if telling it failed.
     pub fn agent_was_told(&self) {
         self.map.set(header::ASLEEP, 0, Ordering::Relaxed);
+    }
+
+    /// The agent could not be told: the next commit is to try again.
+    pub fn ask_to_be_told(&self) {
+        self.map.set(header::ASLEEP, 1, Ordering::Relaxed);
     }
 
     /// A pointer to the word of [`Self::is_agent_asleep`], for inline commits; it lives as long as this.
@@ -221,6 +270,18 @@ impl Producer {
         self.map.word(at).fetch_add(more, Ordering::Relaxed);
     }
 
+    /// Values given up by rings that were full, in the life of the file.
+    pub fn dropped(&self) -> u64 {
+        let used = *lock(&self.rings);
+        let dropped = |ring| self.map.word(head_at(ring) + head::DROPPED);
+        let each = (0..used).map(|ring| dropped(ring).load(Ordering::Relaxed));
+        each.fold(0, u64::saturating_add)
+    }
+
+    fn reserve_ring(&self, ring: u32) -> bool {
+        reserve(&self.map.file, self.records_at(ring), self.ring_bytes()).is_ok()
+    }
+
     fn records_at(&self, ring: u32) -> usize {
         rings_at(self.config.rings_max) + ring as usize * self.ring_bytes()
     }
@@ -230,16 +291,13 @@ impl Producer {
     }
 }
 
-impl Drop for Producer {
-    fn drop(&mut self) {
-        let closed = state::CLOSED;
-        self.map.set(header::STATE, closed, Ordering::Release);
-    }
+fn head_at(ring: u32) -> usize {
+    HEADER_BYTES + ring as usize * HEAD_BYTES
 }
 
 /// A file that only the owner and the agent can open: where the directory is another user's, its group is
 /// the agent's and comes with the directory's set-group-id bit.
-fn open(directory: &Path, path: &Path, config: &ProducerConfig) -> io::Result<(File, Map)> {
+fn open(directory: &Path, path: &Path, config: &ProducerConfig) -> io::Result<Mapped> {
     let owner = fs::metadata(directory)?.uid();
     let us = rustix::process::geteuid().as_raw();
     let mode = if owner == us || owner == 0 {
@@ -258,17 +316,29 @@ fn open(directory: &Path, path: &Path, config: &ProducerConfig) -> io::Result<(F
     let bytes = file_bytes(config.rings_max, config.ring_records);
     file.set_len(bytes as u64)?;
     reserve(&file, 0, declarations_at(config.rings_max))?;
+    // A file system without locks leaves the agent with the process id.
+    let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
     let map = Map::new(&file, bytes, Access::Write)?;
-    Ok((file, map))
+    let pid = std::process::id();
+    Ok(Mapped { map, file, pid })
 }
 
 /// Has the file system set the bytes aside. One that cannot (ENOTSUP) is trusted to have them.
 fn reserve(file: &File, at: usize, bytes: usize) -> io::Result<()> {
-    let keep = FallocateFlags::empty();
-    match fallocate(file, keep, at as u64, bytes as u64) {
-        Ok(()) | Err(rustix::io::Errno::NOTSUP) => Ok(()),
-        Err(errno) => Err(errno.into()),
+    // A signal (a profiler's timer) ends the call early and undoes it: in steps that fit between two.
+    const STEP_BYTES: usize = 1 << 20;
+    const TRIES: usize = 100;
+    for step in (at..at + bytes).step_by(STEP_BYTES) {
+        let length = STEP_BYTES.min(at + bytes - step) as u64;
+        let one = || fallocate(file, FallocateFlags::empty(), step as u64, length);
+        let mut tries = std::iter::repeat_with(one).take(TRIES);
+        match tries.find(|done| !matches!(done, Err(rustix::io::Errno::INTR))) {
+            Some(Ok(()) | Err(rustix::io::Errno::NOTSUP)) => {}
+            Some(Err(errno)) => return Err(errno.into()),
+            None => return Err(io::ErrorKind::Interrupted.into()),
+        }
     }
+    Ok(())
 }
 
 /// When a process began, in clock ticks since boot: tells its life from that of a later one of its number.

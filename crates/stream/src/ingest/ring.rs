@@ -4,17 +4,43 @@
 //! announces how far it may write (`RESERVED`); who reads looks at that after its copy, and knows which of
 //! the records it has copied may have been written over meanwhile. What is whole is told by `COMMITTED`
 //! alone, so that a frame appears at once, or not at all.
+//!
+//! What the memory model has to say to this is in the free functions, generic over [`Word`] so that loom
+//! can run them (see the tests).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use barograph_model::Clock;
 
 use super::layout::{
-    BLOB_BYTES_MAX, PIECE_BYTES, RECORD_BYTES, RESERVED_PARTS, head, kind, ring_state, what,
+    BLOB_BYTES_MAX, PIECE_BYTES, RECORD_BYTES, RESERVED_PARTS, head, header, kind, ring_state, what,
 };
+use super::producer::Mapped;
 use super::{Overflow, Pair};
-use crate::map::Map;
+use crate::line::Word;
+
+/// Announces that records before `limit` may be written from now on. Whoever has seen a word of one of
+/// them, and then looks (acquire fence in between), sees this or a later limit.
+#[inline(always)]
+fn announce<W: Word>(reserved: &W, limit: u64) {
+    reserved.set(limit, Ordering::Relaxed);
+    W::barrier(Ordering::Release);
+}
+
+/// Stores the words of a record.
+#[inline(always)]
+fn store<W: Word>(slot: &[W], record: [u64; 3]) {
+    for (word, value) in slot.iter().zip(record) {
+        word.set(value, Ordering::Relaxed);
+    }
+}
+
+/// Publishes the records before `position`: whoever sees it sees them.
+#[inline(always)]
+fn publish<W: Word>(committed: &W, position: u64) {
+    committed.set(position, Ordering::Release);
+}
 
 /// Where a thread writes next: what a put needs, in one cache line. C programs have the same struct
 /// (`baro_cursor` in `baro.h`) and put through it inline.
@@ -31,13 +57,17 @@ pub struct Cursor {
     pub records: *const AtomicU64,
     /// Where commits are published.
     pub committed: *const AtomicU64,
+    /// Not 0 while the agent wants to be told of commits.
+    pub asleep: *const AtomicU64,
+    /// Free for who holds the ring: by it a put knows whether its handle is of this ring's file.
+    pub owner: u64,
 }
 
 /// A ring and the right to write it: for one thread at a time.
 #[derive(Debug)]
 pub struct ThreadRing {
     cursor: Cursor,
-    map: Arc<Map>,
+    map: Arc<Mapped>,
     head_at: usize,
     records_at: usize,
     overflow: Overflow,
@@ -53,7 +83,7 @@ unsafe impl Send for ThreadRing {}
 impl ThreadRing {
     /// Takes over a ring that is free; its positions go on where the last thread left them.
     pub(super) fn new(
-        map: Arc<Map>,
+        map: Arc<Mapped>,
         head_at: usize,
         records_at: usize,
         ring_records: u64,
@@ -68,6 +98,8 @@ impl ThreadRing {
             mask: ring_records - 1,
             records: map.word(records_at),
             committed: map.word(head_at + head::COMMITTED),
+            asleep: map.word(header::ASLEEP),
+            owner: 0,
         };
         let ring = Self {
             cursor,
@@ -100,9 +132,10 @@ impl ThreadRing {
         true
     }
 
-    /// Puts a text, bytes or an array; at most [`BLOB_BYTES_MAX`], what is longer is cut.
+    /// Puts a text, bytes or an array; at most [`Self::blob_bytes_max`], what is longer is cut (a text
+    /// between two characters).
     pub fn put_bytes(&mut self, kind: u8, series: u32, time: u64, bytes: &[u8]) -> bool {
-        let bytes = &bytes[..bytes.len().min(self.blob_bytes_max())];
+        let bytes = cut(kind, bytes, self.blob_bytes_max());
         let pieces = bytes.chunks(PIECE_BYTES);
         let needed = pieces.len() as u64 + 1;
         if self.cursor.position + needed > self.cursor.limit && !self.reserve(needed) {
@@ -131,7 +164,13 @@ impl ThreadRing {
     #[inline(always)]
     pub fn commit(&mut self) {
         let committed = self.map.word(self.head_at + head::COMMITTED);
-        committed.store(self.cursor.position, Ordering::Release);
+        publish(committed, self.cursor.position);
+    }
+
+    /// Whether an agent wants to be told of what is committed. After a commit.
+    #[inline(always)]
+    pub fn is_agent_asleep(&self) -> bool {
+        self.map.word(header::ASLEEP).load(Ordering::Relaxed) != 0
     }
 
     /// Makes room for so many records beyond the position.
@@ -157,9 +196,8 @@ impl ThreadRing {
             }
             limit = limit.min(end);
         }
-        self.set(head::RESERVED, limit);
-        // The records are written after this is seen (pairs with the reads of `IngestFile::drain`).
-        fence(Ordering::Release);
+        // Pairs with the reads of `IngestFile::drain`.
+        announce(self.map.word(self.head_at + head::RESERVED), limit);
         self.cursor.limit = limit;
         true
     }
@@ -180,12 +218,19 @@ impl ThreadRing {
         let pair = Pair::take(clock);
         self.set(head::PAIR_TICKS, pair.ticks);
         self.set(head::PAIR_NS, pair.ns as u64);
+        // Who sees words of two pairs sees that they are none.
+        self.set(head::PAIR_CHECK, pair.ticks ^ pair.ns as u64);
     }
 
     /// Longest text, bytes or array: a quarter of the ring.
     pub fn blob_bytes_max(&self) -> usize {
         let quarter = (self.cursor.mask + 1) as usize / 4;
         BLOB_BYTES_MAX.min((quarter - 1) * PIECE_BYTES)
+    }
+
+    /// Records that a text, bytes or array takes.
+    pub fn records_of(&self, bytes: usize) -> u64 {
+        bytes.div_ceil(PIECE_BYTES) as u64 + 1
     }
 
     #[inline(always)]
@@ -196,9 +241,7 @@ impl ThreadRing {
             .map
             .words(at, 3)
             .expect("records lie in the file: checked when the ring was made");
-        words[0].store(position << 32 | what, Ordering::Relaxed);
-        words[1].store(time, Ordering::Relaxed);
-        words[2].store(payload, Ordering::Relaxed);
+        store(words, [position << 32 | what, time, payload]);
         self.cursor.position = position + 1;
     }
 
@@ -207,13 +250,144 @@ impl ThreadRing {
     }
 }
 
+/// What fits of a value.
+fn cut(kind: u8, bytes: &[u8], bytes_max: usize) -> &[u8] {
+    let is_middle = |at: &usize| bytes.get(*at).is_some_and(|b| b & 0xc0 == 0x80);
+    let mut end = bytes.len().min(bytes_max);
+    // A character has at most three bytes after its first; what is no UTF-8 is cut anywhere.
+    if kind == kind::TEXT {
+        let begins = |at: &usize| !is_middle(at);
+        end = (end.saturating_sub(3)..=end)
+            .rev()
+            .find(begins)
+            .unwrap_or(end);
+    }
+    &bytes[..end]
+}
+
 impl Drop for ThreadRing {
     fn drop(&mut self) {
+        if !self.map.is_ours() {
+            // A fork's copy: the ring is the parent's.
+            return;
+        }
         self.commit();
         self.map.set(
             self.head_at + head::STATE,
             ring_state::ENDED,
             Ordering::Release,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The protocol under loom. The reader here does with loads what `IngestFile` does with `pread`.
+
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicU64 as LoomU64, fence};
+    use loom::thread;
+
+    /// Records of the ring.
+    const CAPACITY: u64 = 2;
+
+    struct Memory {
+        committed: LoomU64,
+        reserved: LoomU64,
+        records: Vec<LoomU64>,
+    }
+
+    impl Memory {
+        fn new() -> Arc<Self> {
+            Arc::new(Self {
+                committed: LoomU64::new(0),
+                reserved: LoomU64::new(0),
+                records: (0..3 * CAPACITY).map(|_| LoomU64::new(0)).collect(),
+            })
+        }
+
+        fn slot(&self, position: u64) -> &[LoomU64] {
+            let at = 3 * (position % CAPACITY) as usize;
+            &self.records[at..at + 3]
+        }
+
+        /// Announces and writes the records, and then publishes them at once.
+        fn frame(&self, positions: std::ops::Range<u64>) {
+            for position in positions.clone() {
+                announce(&self.reserved, position + 1);
+                store(self.slot(position), whole(position));
+            }
+            publish(&self.committed, positions.end);
+        }
+    }
+
+    fn whole(position: u64) -> [u64; 3] {
+        [position + 1, position + 10, position + 100]
+    }
+
+    /// What is read from `position` on: how many records were missed, and the others.
+    fn read(memory: &Memory, position: u64) -> (u64, u64) {
+        let committed = memory.committed.get(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let from = position.max(committed.saturating_sub(CAPACITY));
+        let copies: Vec<[u64; 3]> = (from..committed)
+            .map(|at| [0, 1, 2].map(|word| memory.slot(at)[word].get(Ordering::Relaxed)))
+            .collect();
+        fence(Ordering::Acquire);
+        let reserved = memory.reserved.get(Ordering::Relaxed);
+        let first = reserved.saturating_sub(CAPACITY).max(from).min(committed);
+        for (at, copy) in (from..).zip(copies) {
+            assert!(at < first || copy == whole(at), "{copy:?} at {at}");
+        }
+        (first - position, committed - first)
+    }
+
+    #[test]
+    fn what_is_committed_is_whole_or_known_to_be_lost() {
+        loom::model(|| {
+            let memory = Memory::new();
+            let writer = {
+                let memory = Arc::clone(&memory);
+                thread::spawn(move || {
+                    memory.frame(0..1);
+                    memory.frame(1..2);
+                    memory.frame(2..3);
+                })
+            };
+            let (missed, seen) = read(&memory, 0);
+            let (more_missed, more_seen) = read(&memory, missed + seen);
+            writer.join().unwrap();
+            let before = missed + seen + more_missed + more_seen;
+            let (last_missed, last_seen) = read(&memory, before);
+            assert_eq!(before + last_missed + last_seen, 3);
+        });
+    }
+
+    #[test]
+    fn a_frame_of_two_appears_at_once() {
+        loom::model(|| {
+            let memory = Memory::new();
+            let writer = {
+                let memory = Arc::clone(&memory);
+                thread::spawn(move || {
+                    memory.frame(0..2);
+                    memory.frame(2..4);
+                })
+            };
+            let (missed, seen) = read(&memory, 0);
+            assert!((missed + seen) % 2 == 0, "half a frame");
+            writer.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        let text = "aé€𝄞".as_bytes();
+        let lengths = |bytes_max| cut(kind::TEXT, text, bytes_max).len();
+        let cuts: Vec<_> = (0..=text.len() + 1).map(lengths).collect();
+        assert_eq!(cuts, [0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10]);
+        assert_eq!(cut(kind::BYTES, text, 5).len(), 5);
+        assert_eq!(cut(kind::TEXT, &[0x80; 9], 5).len(), 5);
     }
 }

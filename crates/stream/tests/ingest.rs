@@ -1,0 +1,764 @@
+//! Ingest files as their two sides use them, in one process.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use barograph_model::{Kind, ValueType};
+use barograph_stream::SystemClock;
+use barograph_stream::ingest::{
+    BLOB_BYTES_MAX, Declaration, Drained, IngestFile, Overflow, Payload, Producer, ProducerConfig,
+    Readers, ThreadRing, TimeSource, kind,
+};
+use tempfile::TempDir;
+
+use crate::ingest_specimen::{RECORDS, declare};
+use crate::pattern::{mix, rounds};
+
+const HEADER_BYTES: u64 = 4_096;
+/// In a ring's head.
+const RESERVED: u64 = 8;
+const TAIL: u64 = 128;
+
+/// A value as a test keeps it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Owned {
+    pub ring: u32,
+    pub series: u32,
+    pub time: u64,
+    pub kind: u8,
+    pub bits: u64,
+    pub bytes: Vec<u8>,
+}
+
+/// Both sides of a file.
+struct Both {
+    _dir: TempDir,
+    producer: Option<Producer>,
+    file: IngestFile,
+    clock: SystemClock,
+}
+
+impl Both {
+    fn new(rings_max: u32, ring_records: u64, overflow: Overflow) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = SystemClock::new();
+        let config = ProducerConfig {
+            rings_max,
+            ring_records,
+            overflow,
+        };
+        let producer = Producer::create(dir.path(), config, &clock).unwrap();
+        let file = IngestFile::open(producer.path()).unwrap();
+        Self {
+            _dir: dir,
+            producer: Some(producer),
+            file,
+            clock,
+        }
+    }
+
+    fn small() -> Self {
+        Self::new(4, RECORDS, Overflow::DropOldest)
+    }
+
+    fn producer(&self) -> &Producer {
+        self.producer.as_ref().unwrap()
+    }
+
+    fn thread(&self) -> ThreadRing {
+        self.producer().thread(&self.clock).unwrap()
+    }
+
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    fn read(&mut self) -> (Vec<Owned>, Drained) {
+        self.file.look().unwrap();
+        drain(&mut self.file, u64::MAX)
+    }
+
+    /// Moves a ring that nobody has to a position, as if so many had been put.
+    fn move_to(&self, ring: u64, position: u64) {
+        for word in [0, RESERVED, TAIL] {
+            self.set(ring, word, position);
+        }
+    }
+
+    fn set(&self, ring: u64, word: u64, value: u64) {
+        let file = OpenOptions::new().write(true).open(self.path()).unwrap();
+        let at = HEADER_BYTES + ring * 256 + word;
+        file.write_all_at(&value.to_le_bytes(), at).unwrap();
+    }
+}
+
+fn drain(file: &mut IngestFile, records_max: u64) -> (Vec<Owned>, Drained) {
+    let mut found = Vec::new();
+    let drained = file
+        .drain(records_max, &mut |record| {
+            let (kind, bits, bytes) = match record.payload {
+                Payload::Int(v) => (kind::INT, v as u64, &[][..]),
+                Payload::Float(v) => (kind::FLOAT, v.to_bits(), &[][..]),
+                Payload::Bool(v) => (kind::BOOL, u64::from(v), &[][..]),
+                Payload::Frame(v) => (kind::FRAME, v, &[][..]),
+                Payload::Text(b) => (kind::TEXT, 0, b),
+                Payload::Bytes(b) => (kind::BYTES, 0, b),
+                Payload::Json(b) => (kind::JSON, 0, b),
+                Payload::Floats(b) => (kind::FLOATS, 0, b),
+            };
+            found.push(Owned {
+                ring: record.ring,
+                series: record.series,
+                time: record.time,
+                kind,
+                bits,
+                bytes: bytes.to_vec(),
+            });
+        })
+        .unwrap();
+    assert_eq!(drained.records, found.len() as u64);
+    (found, drained)
+}
+
+fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    (0..length as u64).map(|i| mix(seed ^ i) as u8).collect()
+}
+
+/// Puts numbers, each its own time.
+fn put_numbers(ring: &mut ThreadRing, numbers: std::ops::Range<u64>) {
+    for n in numbers {
+        assert!(ring.put(kind::INT, 7, n, mix(n)));
+    }
+}
+
+fn check_numbers(found: &[Owned], numbers: std::ops::Range<u64>) {
+    assert_eq!(found.len() as u64, numbers.end - numbers.start);
+    for (found, n) in found.iter().zip(numbers) {
+        assert_eq!((found.kind, found.series), (kind::INT, 7));
+        assert_eq!((found.time, found.bits), (n, mix(n)));
+    }
+}
+
+#[test]
+fn every_kind_of_value_comes_as_it_was_put() {
+    let mut both = Both::new(1, 1 << 16, Overflow::DropOldest);
+    let mut ring = both.thread();
+    let mut expect = Vec::new();
+    let mut put = |ring: &mut ThreadRing, kind, series, bits, bytes: &[u8]| {
+        let time = mix(expect.len() as u64);
+        let done = match kind {
+            kind::INT | kind::FLOAT | kind::BOOL => ring.put(kind, series, time, bits),
+            kind::FRAME => ring.frame(series, time, bits),
+            _ => ring.put_bytes(kind, series, time, bytes),
+        };
+        assert!(done);
+        expect.push(Owned {
+            ring: 0,
+            series,
+            time,
+            kind,
+            bits,
+            bytes: bytes.to_vec(),
+        });
+    };
+    for int in [0, 1, -1, i64::MIN, i64::MAX] {
+        put(&mut ring, kind::INT, 0, int as u64, &[]);
+    }
+    for float in [0.0, -0.0, 0.1, f64::NAN, f64::INFINITY, 5e-324] {
+        put(&mut ring, kind::FLOAT, 1, float.to_bits(), &[]);
+    }
+    for flag in [0, 1] {
+        put(&mut ring, kind::BOOL, (1 << 24) - 1, flag, &[]);
+    }
+    for kind in [kind::TEXT, kind::BYTES, kind::JSON, kind::FLOATS] {
+        for length in [0, 1, 15, 16, 17, 1_000, BLOB_BYTES_MAX - 1, BLOB_BYTES_MAX] {
+            put(
+                &mut ring,
+                kind,
+                2,
+                0,
+                &bytes(9, length).to_ascii_lowercase(),
+            );
+        }
+    }
+    for number in [0, 1, u64::MAX] {
+        put(&mut ring, kind::FRAME, 3, number, &[]);
+    }
+    let (found, drained) = both.read();
+    // A text is cut where a character ends, so only its beginning is the same when it is no text.
+    for (found, expect) in found.iter().zip(&expect) {
+        assert_eq!(found, expect);
+    }
+    assert_eq!(found.len(), expect.len());
+    assert_eq!((drained.missed, drained.damaged), (0, 0));
+    assert_eq!(both.read(), (Vec::new(), Drained::default()));
+}
+
+#[test]
+fn declarations_come_once_and_in_order() {
+    let mut both = Both::small();
+    let all = |file: &mut IngestFile| {
+        file.look().unwrap();
+        let mut found = Vec::new();
+        file.declarations(&mut |d| found.push(d)).unwrap();
+        found
+    };
+    assert_eq!(all(&mut both.file), []);
+    declare(both.producer());
+    let found = all(&mut both.file);
+    assert_eq!(found.len(), 6);
+    assert!(
+        matches!(&found[0], Declaration::Process { application, .. } if application == "specimen")
+    );
+    assert!(matches!(
+        &found[1],
+        Declaration::Publication {
+            readers: Readers::All,
+            ..
+        }
+    ));
+    assert_eq!(all(&mut both.file), []);
+    let one = Declaration::Value {
+        publication: 0,
+        name: "late".into(),
+        value_type: ValueType::Int,
+        kind: Kind::Counter,
+        unit: String::new(),
+        help: "x".repeat(9_000),
+    };
+    let mut put = 0;
+    while both.producer().declare(&one) {
+        put += 1;
+    }
+    assert!((110..=116).contains(&put), "as many as there is room for");
+    assert_eq!(all(&mut both.file), vec![one; put]);
+}
+
+#[test]
+fn a_frame_appears_at_once() {
+    let mut both = Both::small();
+    let mut ring = both.thread();
+    put_numbers(&mut ring, 0..50);
+    assert_eq!(both.read().0, []);
+    assert!(ring.frame(3, 50, 1));
+    let (found, _) = both.read();
+    check_numbers(&found[..50], 0..50);
+    assert_eq!((found[50].kind, found[50].series), (kind::FRAME, 3));
+    assert_eq!(found.len(), 51);
+}
+
+#[test]
+fn a_frame_larger_than_the_ring_comes_in_parts_and_none_of_it_twice() {
+    let mut both = Both::small();
+    let mut ring = both.thread();
+    let (mut seen, mut missed) = (Vec::new(), 0);
+    for n in 0..10_000 {
+        put_numbers(&mut ring, n..n + 1);
+        if n % 40 == 0 {
+            let (found, drained) = both.read();
+            seen.extend(found);
+            missed += drained.missed;
+        }
+    }
+    ring.commit();
+    seen.extend(both.read().0);
+    assert_eq!(missed, 0, "a reader that often is never lapped");
+    check_numbers(&seen, 0..10_000);
+}
+
+#[test]
+fn what_a_lapped_reader_missed_is_counted_exactly() {
+    for puts in [1, 223, 224, 225, 255, 256, 257, 300, 1_000, 4_096, 99_999] {
+        let mut both = Both::small();
+        let mut ring = both.thread();
+        put_numbers(&mut ring, 0..puts);
+        ring.commit();
+        let (found, drained) = both.read();
+        assert_eq!(found.len() as u64 + drained.missed, puts);
+        assert_eq!(drained.damaged, 0);
+        check_numbers(&found, drained.missed..puts);
+        // An eighth of the ring may be being written.
+        assert!(found.len() as u64 >= puts.min(RECORDS * 7 / 8), "{puts}");
+        assert!(!drained.has_more && both.file.is_drained());
+    }
+}
+
+#[test]
+fn a_blocking_ring_refuses_and_loses_nothing_but_what_is_dropped() {
+    let mut both = Both::new(1, RECORDS, Overflow::Block);
+    let mut ring = both.thread();
+    put_numbers(&mut ring, 0..RECORDS);
+    assert!(!ring.put(kind::INT, 7, 0, 0), "it is full");
+    assert!(!ring.put_bytes(kind::TEXT, 7, 0, b""), "it is full");
+    assert!(!ring.frame(0, 0, 0), "it is full");
+    ring.drop_one();
+    let (found, drained) = both.read();
+    check_numbers(&found, 0..RECORDS);
+    assert_eq!((drained.missed, both.file.dropped()), (0, 1));
+    assert!(!ring.put(kind::INT, 7, 0, 0), "read, but not safe");
+    both.file.set_tail(0, 60).unwrap();
+    assert!(
+        !ring.put_bytes(kind::BYTES, 7, 0, &[1; 16 * 60]),
+        "it has 61 records"
+    );
+    put_numbers(&mut ring, RECORDS..RECORDS + 60);
+    assert!(!ring.put(kind::INT, 7, 0, 0));
+    let (found, drained) = both.read();
+    check_numbers(&found, RECORDS..RECORDS + 60);
+    assert_eq!(drained.missed, 0);
+    // Whatever a tail says that nobody can have read, nothing breaks.
+    both.file.set_tail(0, u64::MAX).unwrap();
+    put_numbers(&mut ring, RECORDS + 60..3 * RECORDS);
+}
+
+#[test]
+fn a_blocking_writer_at_full_speed_loses_nothing() {
+    let mut both = Both::new(1, RECORDS, Overflow::Block);
+    let puts = rounds(200_000, 20_000_000);
+    let mut ring = both.thread();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for n in 0..puts {
+                while !ring.put(kind::INT, 7, n, mix(n)) {
+                    std::thread::yield_now();
+                }
+            }
+            drop(ring);
+        });
+        let mut next = 0;
+        while next < puts {
+            let (found, drained) = both.read();
+            assert_eq!((drained.missed, drained.damaged), (0, 0));
+            check_numbers(&found, next..next + found.len() as u64);
+            next += found.len() as u64;
+            both.file.set_tail(0, next).unwrap();
+            std::thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn long_values_lie_across_every_border_of_ring_batch_and_commit() {
+    // A ring of some batches, values of all lengths at all places, more than once round.
+    let mut both = Both::new(1, 1 << 15, Overflow::DropOldest);
+    let mut ring = both.thread();
+    let (mut put, mut seen) = (0u64, 0u64);
+    for round in 0..rounds(30, 3_000) {
+        let before = put;
+        let mut slots = 0;
+        loop {
+            let length = length_of(put);
+            let needed = 1 + length.div_ceil(16) as u64;
+            if slots + needed > 28_000 {
+                break;
+            }
+            slots += needed;
+            assert!(ring.put_bytes(kind::BYTES, 5, put, &bytes(put, length)));
+            put += 1;
+        }
+        assert!(put > before);
+        ring.commit();
+        both.file.look().unwrap();
+        // Now in one piece, now in many, also of less than a value.
+        let records_max = [u64::MAX, 1, 4_096, 5_000, 100][round as usize % 5];
+        loop {
+            let (found, drained) = drain(&mut both.file, records_max);
+            assert_eq!((drained.missed, drained.damaged), (0, 0));
+            for value in found {
+                assert_eq!(value.time, seen);
+                assert!(value.bytes == bytes(seen, length_of(seen)), "value {seen}");
+                seen += 1;
+            }
+            if !drained.has_more {
+                break;
+            }
+        }
+        assert_eq!(seen, put);
+    }
+}
+
+/// Mostly short, some the longest there are.
+fn length_of(n: u64) -> usize {
+    let random = mix(n) as usize;
+    match random % 8 {
+        0 => BLOB_BYTES_MAX - (random >> 8) % 40,
+        1 | 2 => (random >> 8) % BLOB_BYTES_MAX,
+        _ => (random >> 8) % 100,
+    }
+}
+
+#[test]
+fn lapped_long_values_are_whole_or_missed() {
+    let mut both = Both::small();
+    let mut ring = both.thread();
+    let longest = ring.blob_bytes_max();
+    assert_eq!(longest, (RECORDS as usize / 4 - 1) * 16);
+    let (mut slots, mut next) = (0, 0);
+    let (mut seen, mut missed) = (0, 0);
+    for round in 0..2_000 {
+        for _ in 0..mix(round) % 40 {
+            let length = mix(next) as usize % (longest + 1);
+            assert!(ring.put_bytes(kind::TEXT, 1, next, &vec![b'a'; length]));
+            slots += 1 + length.div_ceil(16) as u64;
+            next += 1;
+        }
+        ring.commit();
+        let (found, drained) = both.read();
+        assert_eq!(drained.damaged, 0);
+        missed += drained.missed;
+        for value in &found {
+            assert_eq!(value.bytes.len(), mix(value.time) as usize % (longest + 1));
+            seen += 1 + value.bytes.len().div_ceil(16) as u64;
+        }
+        assert_eq!(seen + missed, slots, "every place is accounted for");
+        if let Some(last) = found.last() {
+            assert_eq!(last.time, next - 1);
+        }
+    }
+    assert!(missed > 0);
+}
+
+#[test]
+fn a_value_too_long_for_its_ring_is_cut() {
+    let mut both = Both::small();
+    let mut ring = both.thread();
+    let text = "é".repeat(2_000);
+    let longest = ring.blob_bytes_max();
+    assert!(ring.put_bytes(kind::TEXT, 1, 0, text.as_bytes()));
+    assert!(ring.put_bytes(kind::TEXT, 1, 0, &text.as_bytes()[1..]));
+    assert!(ring.put_bytes(kind::FLOATS, 1, 0, text.as_bytes()));
+    ring.commit();
+    let lengths: Vec<usize> = both.read().0.iter().map(|v| v.bytes.len()).collect();
+    assert_eq!(lengths, [longest, longest - 1, longest]);
+}
+
+#[test]
+fn a_ring_goes_to_another_thread_with_its_positions() {
+    let mut both = Both::small();
+    let mut first = both.thread();
+    put_numbers(&mut first, 0..10);
+    drop(first);
+    // Not read yet: a new ring is better.
+    let mut second = both.thread();
+    put_numbers(&mut second, 0..1);
+    let (found, _) = both.read();
+    assert_eq!(
+        found.iter().filter(|v| v.ring == 0).count(),
+        10,
+        "a thread's end commits"
+    );
+    both.file.set_tail(0, 10).unwrap();
+    let mut third = both.thread();
+    put_numbers(&mut third, 10..20);
+    third.commit();
+    let (found, drained) = both.read();
+    assert!(found.iter().all(|v| v.ring == 0));
+    check_numbers(&found, 10..20);
+    assert_eq!(drained.missed, 0);
+}
+
+#[test]
+fn more_threads_than_rings_take_those_whose_threads_have_ended() {
+    let mut both = Both::new(2, RECORDS, Overflow::DropOldest);
+    let held = both.thread();
+    for n in 0..100 {
+        let mut ring = both.thread();
+        put_numbers(&mut ring, n * 100..(n + 1) * 100);
+    }
+    let (found, drained) = both.read();
+    assert_eq!(found.len() as u64 + drained.missed, 10_000);
+    check_numbers(&found, drained.missed..10_000);
+    let both_held = (held, both.thread());
+    assert!(both.producer().thread(&both.clock).is_none());
+    both.producer().count_homeless(3);
+    both.file.look().unwrap();
+    assert_eq!((both.file.dropped(), both.producer().homeless()), (3, 3));
+    drop(both_held);
+}
+
+#[test]
+fn a_reader_that_comes_later_goes_on_at_the_tail() {
+    let mut both = Both::small();
+    let mut ring = both.thread();
+    put_numbers(&mut ring, 0..100);
+    ring.commit();
+    check_numbers(&both.read().0, 0..100);
+    both.file.set_tail(0, 60).unwrap();
+    let mut again = IngestFile::open(both.path()).unwrap();
+    again.look().unwrap();
+    check_numbers(&drain(&mut again, u64::MAX).0, 60..100);
+    // One that knows more from its journal.
+    let mut again = IngestFile::open(both.path()).unwrap();
+    again.skip_to(0, 70);
+    again.look().unwrap();
+    again.skip_to(0, 90);
+    again.skip_to(0, 80);
+    again.skip_to(0, 101);
+    check_numbers(&drain(&mut again, u64::MAX).0, 90..100);
+    // One that was away for a long time.
+    put_numbers(&mut ring, 100..5_000);
+    ring.commit();
+    let mut again = IngestFile::open(both.path()).unwrap();
+    again.look().unwrap();
+    let (found, drained) = drain(&mut again, u64::MAX);
+    assert_eq!(found.len() as u64 + drained.missed, 4_940);
+    check_numbers(&found, 60 + drained.missed..5_000);
+}
+
+#[test]
+fn a_tail_beyond_what_is_committed_is_no_tail() {
+    let mut both = Both::small();
+    let mut ring = both.thread();
+    put_numbers(&mut ring, 0..10);
+    ring.commit();
+    both.set(0, TAIL, 11);
+    assert_eq!(both.read().0, []);
+    put_numbers(&mut ring, 10..20);
+    ring.commit();
+    check_numbers(&both.read().0, 10..20);
+}
+
+#[test]
+fn positions_beyond_32_bits_are_positions() {
+    for start in [(1 << 32) - 5, (1 << 32) - 1_000, (7 << 32) - 1, 1 << 61] {
+        let mut both = Both::small();
+        drop(both.thread());
+        both.move_to(0, start);
+        let mut ring = both.thread();
+        for part in 0..30u64 {
+            put_numbers(&mut ring, part * 100..(part + 1) * 100);
+            let text = bytes(part, 200);
+            assert!(ring.put_bytes(kind::BYTES, 1, part, &text));
+            ring.commit();
+            let (found, drained) = both.read();
+            assert_eq!((drained.missed, drained.damaged), (0, 0), "from {start}");
+            check_numbers(&found[..100], part * 100..(part + 1) * 100);
+            assert_eq!(found[100].bytes, text);
+        }
+        put_numbers(&mut ring, 0..5_000);
+        ring.commit();
+        let (found, drained) = both.read();
+        assert_eq!(found.len() as u64 + drained.missed, 5_000);
+        check_numbers(&found, drained.missed..5_000);
+    }
+}
+
+#[test]
+fn positions_at_the_end_of_64_bits_are_survived() {
+    let mut both = Both::small();
+    drop(both.thread());
+    for (committed, tail) in [
+        (u64::MAX, u64::MAX - 10),
+        (u64::MAX, 0),
+        (u64::MAX - 1, u64::MAX),
+        (1 << 62, 1 << 62),
+    ] {
+        both.set(0, 0, committed);
+        both.set(0, RESERVED, u64::MAX);
+        both.set(0, TAIL, tail);
+        let mut again = IngestFile::open(both.path()).unwrap();
+        again.look().unwrap();
+        let (found, _) = drain(&mut again, u64::MAX);
+        assert!(found.iter().all(|v| v.ring != 0));
+        assert!(again.is_drained());
+        // Nobody is given a ring whose positions would come round.
+        let ring = both.thread();
+        put_numbers(&mut { ring }, 0..10);
+    }
+    let (found, _) = both.read();
+    assert!(found.iter().all(|v| v.ring != 0));
+}
+
+#[test]
+fn a_commit_that_was_half_read_is_asked_for_again() {
+    let mut both = Both::small();
+    let mut ring = both.thread();
+    put_numbers(&mut ring, 0..5);
+    ring.commit();
+    // As if the copy had been of halves of two numbers.
+    for halves in [0x105, 0x15, u64::MAX] {
+        both.set(0, 0, halves);
+        both.file.look().unwrap();
+        both.set(0, 0, 5);
+        let (found, drained) = drain(&mut both.file, 2);
+        let again = drain(&mut both.file, u64::MAX);
+        let records = found.into_iter().chain(again.0).collect::<Vec<_>>();
+        check_numbers(&records, if halves == 0x105 { 0..5 } else { 0..0 });
+        for drained in [drained, again.1] {
+            assert_eq!((drained.missed, drained.damaged), (0, 0));
+        }
+    }
+    put_numbers(&mut ring, 5..20);
+    ring.commit();
+    check_numbers(&both.read().0, 5..20);
+}
+
+#[test]
+fn busy_rings_do_not_keep_the_others_waiting() {
+    let mut both = Both::new(3, 1 << 14, Overflow::DropOldest);
+    let mut rings = [(); 3].map(|()| both.thread());
+    let mut seen = [0u64; 3];
+    for part in 0..100u64 {
+        // More than a drain takes.
+        put_numbers(&mut rings[0], part * 1_000..(part + 1) * 1_000);
+        put_numbers(&mut rings[1], part * 1_000..(part + 1) * 1_000);
+        put_numbers(&mut rings[2], part..part + 1);
+        rings.iter_mut().for_each(ThreadRing::commit);
+        both.file.look().unwrap();
+        for _ in 0..3 {
+            let (found, drained) = drain(&mut both.file, 600);
+            assert!(drained.has_more || part < 2);
+            assert!(found.len() <= 600);
+            found.iter().for_each(|v| seen[v.ring as usize] += 1);
+        }
+    }
+    assert!(seen[2] >= 98, "{seen:?}");
+    assert!(seen[0] > 60_000 && seen[1] > 60_000, "{seen:?}");
+}
+
+#[test]
+fn a_writer_says_goodbye_with_its_last_ring() {
+    let mut both = Both::small();
+    let mut ring = both.thread();
+    both.file.look().unwrap();
+    assert!(!both.file.is_closed() && !both.file.is_orphan());
+    both.producer = None;
+    both.file.look().unwrap();
+    assert!(!both.file.is_closed(), "a thread still puts");
+    put_numbers(&mut ring, 0..3);
+    drop(ring);
+    let (found, _) = both.read();
+    check_numbers(&found, 0..3);
+    assert!(both.file.is_closed() && both.file.is_drained());
+    let path = both.path().to_owned();
+    both.file.remove().unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn whoever_is_told_sleeps_until_a_commit() {
+    let both = Both::small();
+    let producer = both.producer();
+    assert!(producer.is_agent_asleep(), "nobody has looked");
+    producer.agent_was_told();
+    assert!(!producer.is_agent_asleep());
+    both.file.set_asleep(true).unwrap();
+    assert!(producer.is_agent_asleep());
+    both.file.set_asleep(false).unwrap();
+    assert!(!producer.is_agent_asleep());
+    producer.ask_to_be_told();
+    assert!(producer.is_agent_asleep());
+}
+
+#[test]
+fn the_file_appears_whole_for_its_owner_alone_and_is_locked() {
+    let both = Both::small();
+    let entries: Vec<_> = std::fs::read_dir(both._dir.path()).unwrap().collect();
+    assert_eq!(entries.len(), 1);
+    let metadata = std::fs::metadata(both.path()).unwrap();
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+    assert_eq!(both.path().extension().unwrap(), "ingest");
+    let other = OpenOptions::new().read(true).open(both.path()).unwrap();
+    let lock = rustix::fs::FlockOperation::NonBlockingLockShared;
+    assert!(rustix::fs::flock(&other, lock).is_err());
+    let source = both.file.time_source();
+    assert_eq!(source, TimeSource::of_this_machine());
+    assert_eq!(both.file.incarnation(), both.producer().incarnation());
+}
+
+#[test]
+fn pairs_of_clocks_are_pairs() {
+    let mut both = Both::small();
+    let ring = both.thread();
+    both.file.look().unwrap();
+    let pair = both.file.pairs().next().unwrap();
+    assert!(pair.ns > 0);
+    // Half of a newer one.
+    both.set(0, 48, 12_345);
+    both.file.look().unwrap();
+    assert_eq!(both.file.pairs().next().unwrap(), pair);
+    ring.tell_time(&both.clock);
+    both.file.look().unwrap();
+    assert!(both.file.pairs().next().unwrap().ns >= pair.ns);
+}
+
+#[test]
+fn no_record_comes_before_the_declaration_of_its_value() {
+    let mut both = Both::new(2, 1 << 12, Overflow::DropOldest);
+    let producer = both.producer.take().unwrap();
+    let count = rounds(3_000, 100_000).min(12_000);
+    let progress = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let clock = SystemClock::new();
+            for index in 0..count {
+                let value = Declaration::Value {
+                    publication: 0,
+                    name: format!("v{index}"),
+                    value_type: ValueType::Int,
+                    kind: Kind::Gauge,
+                    unit: String::new(),
+                    help: String::new(),
+                };
+                assert!(producer.declare(&value));
+                // A ring of its own each: they come and go too.
+                let mut ring = producer.thread(&clock).unwrap();
+                assert!(ring.put(kind::INT, index as u32, index, index));
+                drop(ring);
+                while index.saturating_sub(progress.load(Ordering::Relaxed)) > 1_000 {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let _stop = StopOnDrop(&stop);
+        let (mut declared, mut seen) = (0, 0);
+        while seen < count {
+            both.file.look().unwrap();
+            both.file.declarations(&mut |_| declared += 1).unwrap();
+            let (found, drained) = drain(&mut both.file, u64::MAX);
+            assert_eq!((drained.missed, drained.damaged), (0, 0));
+            for value in &found {
+                assert!(
+                    u64::from(value.series) < declared,
+                    "{value:?} of {declared}"
+                );
+            }
+            seen += found.len() as u64;
+            progress.store(seen, Ordering::Relaxed);
+        }
+    });
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn nothing_is_lost_between_the_last_commit_and_goodbye() {
+    for _ in 0..rounds(300, 10_000) {
+        let mut both = Both::new(1, RECORDS, Overflow::DropOldest);
+        let producer = both.producer.take().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut ring = producer.thread(&SystemClock::new()).unwrap();
+                put_numbers(&mut ring, 0..100);
+                drop((producer, ring));
+            });
+            let mut seen = 0;
+            while !(both.file.is_closed() && both.file.is_drained()) {
+                seen += both.read().0.len();
+            }
+            assert_eq!(seen, 100);
+        });
+    }
+}
