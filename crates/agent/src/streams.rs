@@ -36,13 +36,21 @@ struct Live {
 struct Handover {
     journal: Journal,
     entries: Vec<Entry>,
+    /// Where what was handed over since the last tick lies.
+    submitted: Option<Position>,
 }
 
 impl Handover {
     fn push(&mut self, entry: Entry) {
         self.entries.push(entry);
         if self.entries.len() >= ENTRIES_MAX {
-            self.journal.submit(&mut self.entries);
+            self.submit();
+        }
+    }
+
+    fn submit(&mut self) {
+        if !self.entries.is_empty() {
+            self.submitted = Some(self.journal.submit(&mut self.entries));
         }
     }
 }
@@ -66,6 +74,7 @@ impl<'c> Streams<'c> {
             archive: journal.map(|journal| Handover {
                 journal,
                 entries: Vec::new(),
+                submitted: None,
             }),
             repeat_ns: repeat_ns.unsigned_abs(),
             newest_life: i64::MIN,
@@ -129,11 +138,10 @@ impl<'c> Streams<'c> {
     /// Ends a tick: hands the archive what was appended since the last call, and wakes the readers of
     /// it. No system call when nobody waits. Where in the journal that was, if it was anything.
     pub fn finish(&mut self) -> Option<Position> {
-        let submit = |archive: &mut Handover| archive.journal.submit(&mut archive.entries);
-        let with_news = self.archive.as_mut().filter(|a| !a.entries.is_empty());
-        let position = with_news.map(submit);
         self.segment.wake(std::mem::take(&mut self.wake_mask));
-        position
+        let archive = self.archive.as_mut()?;
+        archive.submit();
+        archive.submitted.take()
     }
 
     /// The segment.

@@ -1,6 +1,8 @@
 //! Whole agents in this process, over a fixture tree.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod applications;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

@@ -31,6 +31,9 @@ const AWAKE_NS: i64 = 50_000_000;
 const SCAN_NS: i64 = NS_PER_S;
 /// Files that could not be opened and are not tried again.
 const UNUSABLE_MAX: usize = 1_024;
+/// A stop waits so long for applications that go on putting, and for the disk.
+const FINISH_NS_MAX: i64 = 2 * NS_PER_S;
+const PAUSE: Duration = Duration::from_millis(2);
 /// Knocks that are heard between two rounds.
 const KNOCKS_MAX: usize = 1_024;
 const INCARNATION_BYTES: usize = 16;
@@ -143,8 +146,20 @@ impl<'c> Intake<'c> {
             self.wait(has_news);
         }
         self.scan();
-        self.round(true);
+        self.finish();
         self.write_documents();
+    }
+
+    /// Takes in what is committed, and waits until it is safe, so that it is not taken in again.
+    fn finish(&mut self) {
+        let until_ns = self.clock.monotonic_ns() + FINISH_NS_MAX;
+        while self.clock.monotonic_ns() < until_ns {
+            let has_news = self.round(true);
+            if !has_news && !self.processes.iter().any(Process::is_waiting) {
+                return;
+            }
+            std::thread::sleep(PAUSE);
+        }
     }
 
     /// Once a second: new files, signs of life, documents.
@@ -242,7 +257,7 @@ impl<'c> Intake<'c> {
                     if *news {
                         self.changed.extend(process.readers());
                     }
-                    process.is_over()
+                    process.is_over(process.quiet_ns(round.monotonic_ns) > AWAKE_NS)
                 }
                 Err(error) => {
                     warn!(pid = process.file().pid(), %error, "a process's file is given up");
@@ -252,11 +267,17 @@ impl<'c> Intake<'c> {
             if is_over {
                 let process = self.processes.swap_remove(at);
                 self.changed.extend(process.readers());
-                process.end(&mut round);
+                let file = process.end(&mut round);
+                if attended.is_err() {
+                    // It may be worth a look by people.
+                    self.unusable.insert(file.path().to_owned());
+                } else if let Err(error) = file.remove() {
+                    debug!(%error, "the file of a process that has ended");
+                }
                 continue;
             }
-            let quiet_ns = round.monotonic_ns.saturating_sub(process.news_ns);
-            if quiet_ns > AWAKE_NS && !process.is_waiting() && process.set_asleep(true).is_ok() {
+            let is_quiet = process.quiet_ns(round.monotonic_ns) > AWAKE_NS;
+            if is_quiet && !process.is_waiting() && process.set_asleep(true).is_ok() {
                 // What was committed before it could know is looked for once more.
                 process.is_awake = process.attend(&mut round, allowed).is_ok_and(|news| news);
                 has_news |= process.is_awake;

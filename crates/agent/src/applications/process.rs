@@ -137,6 +137,11 @@ impl Process {
         &self.file
     }
 
+    /// How long it has had no news.
+    pub fn quiet_ns(&self, monotonic_ns: i64) -> i64 {
+        monotonic_ns.saturating_sub(self.news_ns)
+    }
+
     /// Whose it is.
     pub fn uid(&self) -> u32 {
         self.file.owner().0
@@ -463,14 +468,15 @@ impl Process {
         })
     }
 
-    /// Whether nothing will come any more, and all that came is safe.
-    pub fn is_over(&self) -> bool {
+    /// Whether nothing will come any more, and all that came is safe. Whether a process that has not said
+    /// goodbye is gone costs a look at /proc: only for one that is quiet.
+    pub fn is_over(&self, is_quiet: bool) -> bool {
         let is_done = self.file.is_drained() && self.waiting.is_empty();
-        is_done && (self.file.is_closed() || self.file.is_orphan())
+        is_done && (self.file.is_closed() || (is_quiet && self.file.is_orphan()))
     }
 
-    /// Ends its streams, and removes its file.
-    pub fn end(self, round: &mut Round<'_, '_>) {
+    /// Ends its streams; gives its file back.
+    pub fn end(self, round: &mut Round<'_, '_>) -> IngestFile {
         let values = self
             .targets
             .iter()
@@ -492,9 +498,7 @@ impl Process {
         for identity in identities.chain(self.about.iter().map(|about| &about.identity)) {
             round.instances.give_back(identity);
         }
-        if let Err(error) = self.file.remove() {
-            debug!(%error, "the file of a process that has ended");
-        }
+        self.file
     }
 
     /// What it publishes for these readers, a row per publication.

@@ -1,0 +1,224 @@
+//! What processes publish, through real ingest files into whole agents.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use barograph_agent::Agent;
+use barograph_model::{Kind, SqlLimits, ValueType};
+use barograph_query::{Database, Field};
+use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
+use barograph_stream::{RunDir, SystemClock};
+
+use crate::config;
+
+fn run_dir(dir: &Path) -> RunDir {
+    RunDir::new(dir.join("run"))
+}
+
+fn our_scope(dir: &Path) -> RunDir {
+    let uid = rustix::process::getuid().as_raw();
+    run_dir(dir).scope(&format!("u{uid}"))
+}
+
+fn declare(producer: &Producer, name: &str, values: &[(&str, ValueType)], readers: Readers) {
+    assert!(producer.declare(&Declaration::Process {
+        application: "test".into(),
+        labels: vec![("rank".into(), "0".into())],
+    }));
+    assert!(producer.declare(&Declaration::Publication {
+        name: name.into(),
+        readers,
+        labels: Vec::new(),
+    }));
+    for (value, value_type) in values {
+        assert!(producer.declare(&Declaration::Value {
+            publication: 0,
+            name: (*value).into(),
+            value_type: *value_type,
+            kind: Kind::Gauge,
+            unit: "1".into(),
+            help: String::new(),
+        }));
+    }
+}
+
+/// A process with one value, as far as the agent can tell.
+struct Application {
+    producer: Producer,
+    ring: ThreadRing,
+    frame: u64,
+}
+
+impl Application {
+    fn new(dir: &Path, name: &str, readers: Readers) -> Self {
+        let clock = SystemClock::new();
+        let ingest = run_dir(dir).ingest_dir();
+        let producer = Producer::create(&ingest, ProducerConfig::default(), &clock).unwrap();
+        declare(&producer, name, &[("residual", ValueType::Float)], readers);
+        let ring = producer.thread(&clock).unwrap();
+        Self {
+            producer,
+            ring,
+            frame: 0,
+        }
+    }
+
+    /// Frames of ten values, counting on.
+    fn frames(&mut self, count: u64) {
+        let clock = SystemClock::new();
+        for _ in 0..count {
+            for i in 0..10 {
+                let time = self.producer.time_source().now(&clock);
+                let value = (self.frame * 10 + i) as f64;
+                assert!(self.ring.put(kind::FLOAT, 0, time, value.to_bits()));
+            }
+            self.frame += 1;
+            let time = self.producer.time_source().now(&clock);
+            assert!(self.ring.frame(0, time, self.frame));
+        }
+    }
+}
+
+/// The first number of the answer; `None` when there is no answer yet, or no number.
+fn number(scope: &RunDir, sql: &str) -> Option<i64> {
+    let mut database = Database::open(scope, Arc::new(SystemClock::new())).ok()?;
+    let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
+    match rows.ok()?.iter().next()?.next()? {
+        Field::Int(n) => Some(n),
+        _ => None,
+    }
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+const COUNT: &str = "SELECT count(*) FROM app_solver_residual";
+
+#[test]
+fn every_value_is_in_sql_with_its_labels_and_frames() {
+    let dir = tempfile::tempdir().unwrap();
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    let mut application = Application::new(dir.path(), "solver", Readers::Owner);
+    application.frames(300);
+    let scope = our_scope(dir.path());
+    until("3000 values", || number(&scope, COUNT) == Some(3_000));
+    let sum = "SELECT CAST(sum(value) AS INTEGER) FROM app_solver_residual";
+    assert_eq!(number(&scope, sum), Some(3_000 * 2_999 / 2));
+    let ordered = "SELECT count(*) FROM (SELECT value, lag(value) OVER (ORDER BY ts) AS before FROM app_solver_residual) WHERE value <= before";
+    assert_eq!(number(&scope, ordered), Some(0), "in order of time");
+    let frames = "SELECT max(value) FROM app_solver_frame";
+    assert_eq!(number(&scope, frames), Some(300));
+    let labelled = format!("{COUNT} WHERE rank = '0' AND application = 'test'");
+    assert_eq!(number(&scope, &labelled), Some(3_000));
+    let now = "SELECT count(*) FROM app_solver_residual WHERE abs(ts - now_ns()) < 60000000000";
+    assert_eq!(number(&scope, now), Some(3_000), "at the time of the puts");
+}
+
+#[test]
+fn an_agent_that_was_away_misses_nothing_and_repeats_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(config(dir.path())).unwrap();
+    let mut application = Application::new(dir.path(), "solver", Readers::Owner);
+    application.frames(100);
+    let scope = our_scope(dir.path());
+    until("1000 values", || number(&scope, COUNT) == Some(1_000));
+    agent.stop();
+    application.frames(200);
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    application.frames(50);
+    until("3500 values", || number(&scope, COUNT) == Some(3_500));
+    let distinct = "SELECT count(DISTINCT value) FROM app_solver_residual";
+    assert_eq!(number(&scope, distinct), Some(3_500));
+}
+
+#[test]
+fn who_has_said_goodbye_leaves_its_past_and_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    let mut application = Application::new(dir.path(), "solver", Readers::All);
+    application.frames(10);
+    let path = application.producer.path().to_owned();
+    drop(application);
+    until("the file is removed", || !path.exists());
+    let scope = run_dir(dir.path()).scope("all");
+    until("its past", || number(&scope, COUNT) == Some(100));
+    let living = "SELECT count(*) FROM streams WHERE name LIKE 'app.solver.%'";
+    assert_eq!(number(&scope, living), Some(0));
+    // The same again: another life, the same streams.
+    let mut application = Application::new(dir.path(), "solver", Readers::All);
+    application.frames(10);
+    until("both lives", || number(&scope, COUNT) == Some(200));
+    let labels = "SELECT count(DISTINCT labels) FROM streams WHERE name = 'app.solver.residual'";
+    assert_eq!(number(&scope, labels), Some(1));
+}
+
+#[test]
+fn who_came_before_the_agent_is_heard() {
+    let dir = tempfile::tempdir().unwrap();
+    let ingest = run_dir(dir.path()).ingest_dir();
+    std::fs::create_dir_all(&ingest).unwrap();
+    let mut application = Application::new(dir.path(), "solver", Readers::Owner);
+    application.frames(20);
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    let scope = our_scope(dir.path());
+    until("200 values", || number(&scope, COUNT) == Some(200));
+}
+
+#[test]
+fn a_ring_that_lapped_is_counted_to_the_value() {
+    let dir = tempfile::tempdir().unwrap();
+    let ingest = run_dir(dir.path()).ingest_dir();
+    std::fs::create_dir_all(&ingest).unwrap();
+    let clock = SystemClock::new();
+    let small = ProducerConfig {
+        ring_records: 256,
+        ..ProducerConfig::default()
+    };
+    let producer = Producer::create(&ingest, small, &clock).unwrap();
+    declare(
+        &producer,
+        "solver",
+        &[("residual", ValueType::Float)],
+        Readers::Owner,
+    );
+    let mut ring = producer.thread(&clock).unwrap();
+    for i in 0..10_000u64 {
+        let time = producer.time_source().now(&clock);
+        assert!(ring.put(kind::FLOAT, 0, time, (i as f64).to_bits()));
+    }
+    ring.commit();
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    let scope = our_scope(dir.path());
+    let lost = "SELECT value FROM app_process_lost_count ORDER BY ts DESC LIMIT 1";
+    until("the loss is told", || {
+        number(&scope, lost).is_some_and(|n| n > 0)
+    });
+    let (lost, there) = (
+        number(&scope, lost).unwrap(),
+        number(&scope, COUNT).unwrap(),
+    );
+    assert_eq!(lost + there, 10_000);
+    let newest = "SELECT CAST(max(value) AS INTEGER) FROM app_solver_residual";
+    assert_eq!(number(&scope, newest), Some(9_999), "the newest are there");
+}
+
+#[test]
+fn two_at_once_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    let mut first = Application::new(dir.path(), "solver", Readers::Owner);
+    let mut second = Application::new(dir.path(), "solver", Readers::Owner);
+    first.frames(10);
+    second.frames(20);
+    let scope = our_scope(dir.path());
+    until("300 values", || number(&scope, COUNT) == Some(300));
+    let streams = "SELECT count(DISTINCT labels) FROM streams WHERE name = 'app.solver.residual'";
+    assert_eq!(number(&scope, streams), Some(2));
+}
