@@ -158,26 +158,27 @@ impl Producer {
         true
     }
 
-    /// A ring for the calling thread: a new one, or one whose thread has ended and whose records were
-    /// read. `None` when there is none, or no memory for it.
+    /// A ring for the calling thread: one whose thread has ended and whose records were read, or a new
+    /// one, or, when there is no more room, one whose thread has ended: its records go on where that
+    /// thread left them, and what is full does what the policy says. `None` when all are in use, or there is no memory.
     pub fn thread(&self, clock: &dyn Clock) -> Option<ThreadRing> {
         let mut used = lock(&self.rings);
-        let heads = (0..*used).map(|ring| HEADER_BYTES + ring as usize * HEAD_BYTES);
-        let is_free = |head_at: &usize| {
-            let word = |at: usize| self.map.word(head_at + at).load(Ordering::Acquire);
-            word(head::STATE) == ring_state::ENDED && word(head::TAIL) == word(head::COMMITTED)
+        let word = |ring: u32, at: usize| self.map.word(head_at(ring) + at).load(Ordering::Acquire);
+        let has_ended = |ring: &u32| word(*ring, head::STATE) == ring_state::ENDED;
+        let unread = |ring: &u32| {
+            let committed = word(*ring, head::COMMITTED);
+            committed.saturating_sub(word(*ring, head::TAIL))
         };
-        let found = heads.zip(0..).find(|(head_at, _)| is_free(head_at));
-        let (head_at, ring) = match found {
-            Some(found) => found,
-            None if *used < self.config.rings_max => {
-                let head_at = HEADER_BYTES + *used as usize * HEAD_BYTES;
-                reserve(&self.file, self.records_at(*used), self.ring_bytes()).ok()?;
+        let ended = (0..*used).filter(has_ended).min_by_key(unread);
+        let ring = match ended {
+            Some(ended) if unread(&ended) == 0 => ended,
+            _ if *used < self.config.rings_max && self.reserve_ring(*used) => {
                 *used += 1;
-                (head_at, *used - 1)
+                *used - 1
             }
-            None => return None,
+            other => other?,
         };
+        let head_at = head_at(ring);
         let ring = ThreadRing::new(
             Arc::clone(&self.map),
             head_at,
@@ -221,6 +222,18 @@ impl Producer {
         self.map.word(at).fetch_add(more, Ordering::Relaxed);
     }
 
+    /// Values given up by rings that were full, in the life of the file.
+    pub fn dropped(&self) -> u64 {
+        let used = *lock(&self.rings);
+        let dropped = |ring| self.map.word(head_at(ring) + head::DROPPED);
+        let each = (0..used).map(|ring| dropped(ring).load(Ordering::Relaxed));
+        each.fold(0, u64::saturating_add)
+    }
+
+    fn reserve_ring(&self, ring: u32) -> bool {
+        reserve(&self.file, self.records_at(ring), self.ring_bytes()).is_ok()
+    }
+
     fn records_at(&self, ring: u32) -> usize {
         rings_at(self.config.rings_max) + ring as usize * self.ring_bytes()
     }
@@ -235,6 +248,10 @@ impl Drop for Producer {
         let closed = state::CLOSED;
         self.map.set(header::STATE, closed, Ordering::Release);
     }
+}
+
+fn head_at(ring: u32) -> usize {
+    HEADER_BYTES + ring as usize * HEAD_BYTES
 }
 
 /// A file that only the owner and the agent can open: where the directory is another user's, its group is

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use barograph_model::Clock;
 
 use super::layout::{
-    BLOB_BYTES_MAX, PIECE_BYTES, RECORD_BYTES, RESERVED_PARTS, head, kind, ring_state, what,
+    BLOB_BYTES_MAX, PIECE_BYTES, RECORD_BYTES, RESERVED_PARTS, head, header, kind, ring_state, what,
 };
 use super::{Overflow, Pair};
 use crate::map::Map;
@@ -31,6 +31,10 @@ pub struct Cursor {
     pub records: *const AtomicU64,
     /// Where commits are published.
     pub committed: *const AtomicU64,
+    /// Not 0 while the agent wants to be told of commits.
+    pub asleep: *const AtomicU64,
+    /// Free for who holds the ring: by it a put knows whether its handle is of this ring's file.
+    pub owner: u64,
 }
 
 /// A ring and the right to write it: for one thread at a time.
@@ -68,6 +72,8 @@ impl ThreadRing {
             mask: ring_records - 1,
             records: map.word(records_at),
             committed: map.word(head_at + head::COMMITTED),
+            asleep: map.word(header::ASLEEP),
+            owner: 0,
         };
         let ring = Self {
             cursor,
@@ -134,6 +140,12 @@ impl ThreadRing {
         committed.store(self.cursor.position, Ordering::Release);
     }
 
+    /// Whether an agent wants to be told of what is committed. After a commit.
+    #[inline(always)]
+    pub fn is_agent_asleep(&self) -> bool {
+        self.map.word(header::ASLEEP).load(Ordering::Relaxed) != 0
+    }
+
     /// Makes room for so many records beyond the position.
     #[cold]
     pub fn reserve(&mut self, records: u64) -> bool {
@@ -186,6 +198,11 @@ impl ThreadRing {
     pub fn blob_bytes_max(&self) -> usize {
         let quarter = (self.cursor.mask + 1) as usize / 4;
         BLOB_BYTES_MAX.min((quarter - 1) * PIECE_BYTES)
+    }
+
+    /// Records that a text, bytes or array takes.
+    pub fn records_of(&self, bytes: usize) -> u64 {
+        bytes.div_ceil(PIECE_BYTES) as u64 + 1
     }
 
     #[inline(always)]
