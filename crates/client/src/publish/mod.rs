@@ -41,5 +41,6 @@ pub use publisher::{Publication, Publisher, ValueHandle};
 pub mod raw {
     pub use barograph_stream::ingest::Cursor;
 
-    pub use super::thread::{frame, on_cursor, tell_agent};
+    pub use super::publisher::value;
+    pub use super::thread::{commit, frame, on_cursor, tell_agent};
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use barograph_model::{Kind, Labels, Name, Unit, ValueType};
+use barograph_model::{HELP_BYTES_MAX, Kind, Labels, Name, Unit, ValueType};
 use barograph_stream::ingest::{Declaration, kind};
 use barograph_stream::{Incarnation, RunDir};
 
@@ -201,32 +201,7 @@ impl Publication {
         kind: Kind,
         help: &str,
     ) -> Result<ValueHandle, PublishError> {
-        stream_name(&self.name, name)?;
-        Unit::new(unit)?;
-        if name == "frame" {
-            return Err(PublishError::Taken {
-                name: format!("app.{}.frame", self.name),
-                taken: "the stream of the publication's frames",
-            });
-        }
-        if self.handle == 0 {
-            return Ok(ValueHandle::default());
-        }
-        let generation = thread::generation_of(self.handle);
-        let declaration = Declaration::Value {
-            publication: thread::series_of(self.handle),
-            name: name.to_owned(),
-            value_type,
-            kind,
-            unit: unit.to_owned(),
-            help: help.to_owned(),
-        };
-        let value = state::lock().value(generation, declaration)?;
-        Ok(ValueHandle(thread::handle(
-            generation,
-            value_type as u8,
-            value,
-        )))
+        declare_value(self.handle, &self.name, name, value_type, unit, kind, help)
     }
 
     /// Ends a frame: its number and all that this thread has put since its last one appear at once.
@@ -286,7 +261,14 @@ impl ValueHandle {
 
     /// Puts an array, of a value that is declared as text.
     pub fn put_floats(self, values: &[f64]) {
-        thread::put_bytes(self.0, kind::FLOATS, &le_bytes(values));
+        if self.is_enabled() {
+            self.put_floats_le(&le_bytes(values));
+        }
+    }
+
+    /// As [`Self::put_floats`], of floats as they lie in memory: little-endian, eight bytes each.
+    pub fn put_floats_le(self, bytes: &[u8]) {
+        thread::put_bytes(self.0, kind::FLOATS, bytes);
     }
 
     /// Whether puts of it go anywhere.
@@ -303,6 +285,69 @@ impl ValueHandle {
     pub fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
+}
+
+/// As [`Publication::value`], of a publication's number ([`Publication::to_raw`]).
+pub fn value(
+    publication: u64,
+    name: &str,
+    value_type: ValueType,
+    unit: &str,
+    kind: Kind,
+    help: &str,
+) -> Result<ValueHandle, PublishError> {
+    let named = if publication == 0 {
+        // Disabled; what is said of its values is checked as far as it can be.
+        "any".to_owned()
+    } else {
+        let (generation, index) = (
+            thread::generation_of(publication),
+            thread::series_of(publication),
+        );
+        state::lock().publication_name(generation, index)?
+    };
+    declare_value(publication, &named, name, value_type, unit, kind, help)
+}
+
+fn declare_value(
+    publication: u64,
+    named: &str,
+    name: &str,
+    value_type: ValueType,
+    unit: &str,
+    kind: Kind,
+    help: &str,
+) -> Result<ValueHandle, PublishError> {
+    stream_name(named, name)?;
+    Unit::new(unit)?;
+    if name == "frame" {
+        return Err(PublishError::Taken {
+            name: format!("app.{named}.frame"),
+            taken: "the stream of the publication's frames",
+        });
+    }
+    if publication == 0 {
+        return Ok(ValueHandle::default());
+    }
+    let generation = thread::generation_of(publication);
+    let declaration = Declaration::Value {
+        publication: thread::series_of(publication),
+        name: name.to_owned(),
+        value_type,
+        kind,
+        unit: unit.to_owned(),
+        help: cut(help, HELP_BYTES_MAX).to_owned(),
+    };
+    let value = state::lock().value(generation, declaration)?;
+    let handle = thread::handle(generation, value_type as u8, value);
+    Ok(ValueHandle(handle))
+}
+
+/// The beginning of a text, of whole characters.
+fn cut(text: &str, bytes_max: usize) -> &str {
+    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
+    let end = ends.take_while(|end| *end <= bytes_max).last();
+    &text[..end.unwrap_or(0)]
 }
 
 fn le_bytes(values: &[f64]) -> Vec<u8> {

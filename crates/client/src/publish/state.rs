@@ -220,6 +220,17 @@ impl State {
         Ok(publication)
     }
 
+    /// The name of a publication.
+    pub fn publication_name(
+        &self,
+        generation: u32,
+        publication: u32,
+    ) -> Result<String, PublishError> {
+        let found = self.publications.get(publication as usize);
+        let ours = found.filter(|_| generation == self.generation && self.opens > 0);
+        ours.map(|p| p.name.clone()).ok_or(PublishError::Closed)
+    }
+
     /// Declares a value, or finds it: the same name with another meaning is refused.
     pub fn value(
         &mut self,

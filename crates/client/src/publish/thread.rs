@@ -120,7 +120,7 @@ pub fn frame(handle: u64, number: u64) {
 
 /// Publishes what this thread has put.
 #[inline(always)]
-pub(super) fn commit() {
+pub fn commit() {
     let is_agent_asleep = SEAT.try_with(|seat| {
         let mut seat = seat.try_borrow_mut().ok()?;
         let ring = seat.ring.as_mut()?;
