@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use barograph_model::{Clock as _, Descriptor, Kind, Labels, Name, Sample, Unit, Value, ValueType};
-use barograph_stream::ingest::{Declaration, IngestFile, Payload, Readers};
+use barograph_stream::ingest::{Declaration, Drained, IngestFile, Payload, Readers};
 use barograph_stream::{RunDir, Segment, SegmentConfig, SystemClock};
 
 use crate::build::{self, Language, built, command, must, program, workshop};
@@ -204,6 +204,58 @@ fn int((_, _, put): &(u32, u32, Put)) -> Option<i64> {
         Put::Int(v) => Some(*v),
         _ => None,
     }
+}
+
+/// A reader beside two threads that lap it: what it gets is whole and in order, and with what it missed it is
+/// all that was put.
+#[test]
+fn a_reader_that_is_lapped_sees_no_torn_record() {
+    const COUNT: u64 = 1_000_000;
+    let workshop = workshop();
+    let libraries = ["-lbaro", "-lpthread"];
+    let sources = [here("hammer.c")];
+    let Some(program) = program(workshop.path(), Language::C, &sources, &libraries) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = command(&program, dir.path());
+    let mut child = child.arg(COUNT.to_string()).spawn().unwrap();
+    let (mut newest, mut sum) = ([-1; 2], Drained::default());
+    let mut file = None;
+    let mut is_over = false;
+    while !is_over {
+        is_over = child.try_wait().unwrap().is_some();
+        if file.is_none() {
+            file = first_file(dir.path());
+        }
+        let Some(file) = &mut file else { continue };
+        file.look().unwrap();
+        let drained = file.drain(u64::MAX, &mut |record| {
+            let number = match record.payload {
+                Payload::Int(v) => v,
+                Payload::Frame(v) => i64::try_from(v).unwrap(),
+                other => panic!("{other:?} was never put"),
+            };
+            let newest = &mut newest[record.ring as usize];
+            // A frame has the number of the value before it.
+            assert!(*newest <= number, "{number} after {newest}");
+            *newest = number;
+        });
+        let drained = drained.unwrap();
+        sum.records += drained.records;
+        sum.missed += drained.missed;
+        sum.damaged += drained.damaged;
+    }
+    assert!(child.wait().unwrap().success());
+    assert_eq!(newest, [COUNT as i64 - 1; 2]);
+    assert_eq!(sum.damaged, 0);
+    assert_eq!(sum.records + sum.missed, 2 * (COUNT + COUNT / 7));
+}
+
+fn first_file(run_dir: &Path) -> Option<IngestFile> {
+    let mut found = std::fs::read_dir(RunDir::new(run_dir).ingest_dir()).ok()?;
+    // It may not be one yet.
+    IngestFile::open(&found.next()?.ok()?.path()).ok()
 }
 
 /// The same program with the slow way alone, as on machines without a counter.
