@@ -228,7 +228,8 @@ impl Seat {
             Content::Word(word) => ring.put(kind, series_of(handle), time, word),
             Content::Bytes(bytes) => ring.put_bytes(kind, series_of(handle), time, bytes),
         };
-        if !put(ring) && !(process.wait_for_room(ring, records) && put(ring)) {
+        let is_put = put(ring) || (process.wait_for_room(ring, records) && put(ring));
+        if !is_put {
             ring.drop_one();
         }
         true

@@ -220,8 +220,8 @@ fn a_sleeping_agent_is_told_once() {
     assert!(knocks().is_empty(), "nothing is committed");
     of.frame(1);
     of.frame(2);
-    let name = publisher.incarnation().unwrap().0.to_vec();
-    assert_eq!(knocks(), [name.clone()]);
+    let once = [publisher.incarnation().unwrap().0.to_vec()];
+    assert_eq!(knocks(), once);
     let mut file = reader::only(dir.path());
     file.file.set_asleep(true).unwrap();
     assert!(file.read().len() == 3 && knocks().is_empty());
@@ -229,8 +229,8 @@ fn a_sleeping_agent_is_told_once() {
     publisher.commit();
     x.put_f64(3.0);
     of.frame(3);
-    assert_eq!(knocks(), [name.clone()]);
+    assert_eq!(knocks(), once);
     file.file.set_asleep(true).unwrap();
     std::thread::spawn(move || x.put_f64(4.0)).join().unwrap();
-    assert_eq!(knocks(), [name], "a thread that ends publishes");
+    assert_eq!(knocks(), once, "a thread that ends publishes");
 }

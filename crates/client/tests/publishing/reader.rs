@@ -124,14 +124,14 @@ impl Follower {
 
     /// Application and labels of the process.
     pub fn process(&self) -> (String, BTreeMap<String, String>) {
-        let processes = self.declared.iter().filter_map(|d| match d {
+        let mut processes = self.declared.iter().filter_map(|d| match d {
             Declaration::Process {
                 application,
                 labels,
             } => Some((application.clone(), labels.iter().cloned().collect())),
             _ => None,
         });
-        processes.last().unwrap()
+        processes.next_back().unwrap()
     }
 }
 
