@@ -93,7 +93,8 @@ typedef struct {
  * The application's name is that of the program when it is null or empty. Where nothing can be published this is not
  * null all the same: it is disabled, and baro_error says why. Null only for arguments that make no sense. */
 baro_t *baro_open(const char *application, const baro_config_t *config);
-/* Publishes what this thread has put, and with the last one closes the way. */
+/* Publishes what this thread has put, and with the last one closes the way: other threads must have stopped
+ * putting, for what they put later is read by nobody. */
 void baro_close(baro_t *baro);
 /* Whether puts go anywhere. */
 int baro_is_enabled(const baro_t *baro);
@@ -133,13 +134,13 @@ void baro_commit(void);
 
 /* Where a thread writes next. Not to be touched but by the functions below. */
 typedef struct {
-    uint64_t position;         /* the next record */
-    uint64_t limit;            /* up to here without asking */
-    uint64_t mask;             /* records of the ring, less one */
-    uint64_t *records;         /* of three words: position and what it is, time, content */
-    uint64_t *committed;       /* up to here others may read */
-    const uint64_t *asleep;    /* not 0: the agent wants to be woken */
-    uint64_t owner;            /* handles that may be put here begin so */
+    uint64_t position;      /* the next record */
+    uint64_t limit;         /* up to here without asking */
+    uint64_t mask;          /* records of the ring, less one */
+    uint64_t *records;      /* of three words: position and what it is, time, content */
+    uint64_t *committed;    /* up to here others may read */
+    const uint64_t *asleep; /* not 0: the agent wants to be woken */
+    uint64_t owner;         /* handles that may be put here begin so */
 } baro_cursor_t;
 
 /* All that is not done inline; `here` (which may be null) is set to where this thread's cursor is found. */
@@ -151,11 +152,7 @@ void baro_wake_agent(void);
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(BARO_NO_INLINE)
 
-#if defined(__cplusplus)
-#define BARO_UNUSED_ [[maybe_unused]]
-#else
 #define BARO_UNUSED_ __attribute__((unused))
-#endif
 
 /* Nothing fits here: the first put of a thread goes the slow way, which sets baro_here_. */
 BARO_UNUSED_ static baro_cursor_t baro_nowhere_ = {0, 0, 0, NULL, NULL, NULL, 0};

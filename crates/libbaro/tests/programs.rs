@@ -307,8 +307,15 @@ fn the_newest_values_and_sql_are_read_from_c() {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
+    let _segment = segment(dir.path());
+    let mut command = command(&program, dir.path());
+    must(&command.arg(dir.path()).output().unwrap());
+}
+
+/// A segment with a number, a text, and a stream without a sample.
+fn segment(run_dir: &Path) -> Segment {
     let now_ns = SystemClock::new().now_ns();
-    let path = RunDir::new(dir.path()).segment();
+    let path = RunDir::new(run_dir).segment();
     let mut segment = Segment::create(&path, SegmentConfig::new("n1"), now_ns).unwrap();
     segment.heartbeat(now_ns);
     let descriptor = |name: &str, labels: &[(&str, &str)], value_type| Descriptor {
@@ -335,6 +342,63 @@ fn the_newest_values_and_sql_are_read_from_c() {
             writer.append(&Sample::measured(now_ns, value)).unwrap();
         }
     }
+    segment
+}
+
+#[test]
+fn each_class_of_cpp_does_what_it_says() {
+    let workshop = workshop();
+    let sources = [here("classes.cpp")];
+    let Some(program) = program(workshop.path(), Language::Cpp, &sources, &["-lbaro"]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let _segment = segment(dir.path());
     let mut command = command(&program, dir.path());
     must(&command.arg(dir.path()).output().unwrap());
+    let bytes = Put::Bytes(b"\0b".to_vec());
+    check_kinds(&left(dir.path()), &[bytes]);
+}
+
+#[test]
+fn each_procedure_of_fortran_does_what_it_says() {
+    let workshop = workshop();
+    let sources = [build::here().join("fortran/baro.f90"), here("kinds.f90")];
+    if let Some(program) = program(workshop.path(), Language::Fortran, &sources, &["-lbaro"]) {
+        let dir = tempfile::tempdir().unwrap();
+        must(&command(&program, dir.path()).output().unwrap());
+        check_kinds(&left(dir.path()), &[]);
+    }
+}
+
+/// One frame with a value of each type.
+fn check_kinds(left: &[Left], bytes: &[Put]) {
+    let [left] = left else {
+        panic!("{} files", left.len());
+    };
+    let array = [1.5_f64, -2.5].iter().flat_map(|v| v.to_le_bytes());
+    let before = [
+        Put::Int(-1),
+        Put::Float(0.5),
+        Put::Bool(true),
+        Put::Text("text".into()),
+        Put::Json("[1]".into()),
+    ];
+    let after = [Put::Bytes(array.collect()), Put::Frame(1)];
+    let expect = before.iter().chain(bytes).chain(&after);
+    assert!(
+        left.puts.iter().map(|(_, _, put)| put).eq(expect),
+        "{:?}",
+        left.puts
+    );
+    assert_eq!((left.dropped, left.is_closed), (0, true));
+    let first = Declaration::Value {
+        publication: 0,
+        name: "i".into(),
+        value_type: ValueType::Int,
+        kind: Kind::Counter,
+        unit: "1".into(),
+        help: "a number".into(),
+    };
+    assert_eq!(left.declared[2], first);
 }

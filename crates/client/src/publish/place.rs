@@ -19,7 +19,14 @@ pub(super) fn find(wanted: Option<&RunDir>) -> Result<RunDir, PublishError> {
         return ready_or_made(&found).map(|()| found);
     }
     // In /dev/shm anyone may have made a directory of our name.
-    let ready = |run_dir: &RunDir| ready_or_made(run_dir).and_then(|()| check_owner(run_dir));
+    let ready = |run_dir: &RunDir| {
+        if run_dir.path().exists() {
+            check_owner(run_dir.path())?;
+        }
+        ready_or_made(run_dir)?;
+        check_owner(run_dir.path())?;
+        check_owner(&run_dir.ingest_dir())
+    };
     let own = RunDir::new(RunDir::default_path());
     match ready(&found) {
         Ok(()) => Ok(found),
@@ -45,19 +52,17 @@ fn make(path: &Path, mode: u32) -> Result<(), PublishError> {
     })
 }
 
-/// Ours or the node's, at every step.
-fn check_owner(run_dir: &RunDir) -> Result<(), PublishError> {
+/// Ours or the node's; of a link, the link itself.
+fn check_owner(path: &Path) -> Result<(), PublishError> {
     let us = rustix::process::geteuid().as_raw();
-    for path in [run_dir.path(), &run_dir.ingest_dir()] {
-        let metadata = fs::symlink_metadata(path).map_err(|source| PublishError::Place {
-            path: path.to_owned(),
-            source: Arc::new(source),
-        })?;
-        let owner = metadata.uid();
-        if owner != us && owner != 0 {
-            let path = path.to_owned();
-            return Err(PublishError::Foreign { path, owner });
-        }
+    let metadata = fs::symlink_metadata(path).map_err(|source| PublishError::Place {
+        path: path.to_owned(),
+        source: Arc::new(source),
+    })?;
+    let owner = metadata.uid();
+    if owner != us && owner != 0 {
+        let path = path.to_owned();
+        return Err(PublishError::Foreign { path, owner });
     }
     Ok(())
 }

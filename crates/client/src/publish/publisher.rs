@@ -137,7 +137,7 @@ impl Publisher {
     /// agent read it is known to the agent, and shown in the table `loss`.
     pub fn lost(&self) -> u64 {
         let without = LOST_WITHOUT_FILE.load(Ordering::Relaxed);
-        let process = state::process(self.inner.generation);
+        let process = state::existing(self.inner.generation);
         process.map_or(without, |process| {
             let producer = &process.producer;
             producer.dropped() + producer.homeless() + without
@@ -146,19 +146,19 @@ impl Publisher {
 
     /// Which agent's directory this process publishes in, while it does.
     pub fn run_dir(&self) -> Option<RunDir> {
-        let process = state::process(self.inner.generation).ok()?;
+        let process = state::existing(self.inner.generation)?;
         Some(process.run_dir.clone())
     }
 
-    /// The file, while it is open.
+    /// The file, while it is open; a forked child has none before its first put.
     pub fn path(&self) -> Option<PathBuf> {
-        let process = state::process(self.inner.generation).ok()?;
+        let process = state::existing(self.inner.generation)?;
         Some(process.producer.path().to_owned())
     }
 
     /// This life of the process, as the agent knows it.
     pub fn incarnation(&self) -> Option<Incarnation> {
-        let process = state::process(self.inner.generation).ok()?;
+        let process = state::existing(self.inner.generation)?;
         Some(process.producer.incarnation())
     }
 }

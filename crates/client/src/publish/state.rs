@@ -73,8 +73,7 @@ pub(super) fn lock() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Opens the process's file, or joins those who have it open. Gives the generation, and the application and
-/// labels that are the whole process's already.
+/// Opens the process's file, or joins those who have it open. Gives the generation.
 pub(super) fn open(config: &PublishConfig) -> Result<u32, PublishError> {
     if config::is_off() {
         return Err(PublishError::Off);
@@ -127,6 +126,15 @@ pub(super) fn close(generation: u32) {
 /// The file of a generation, for who has not been there yet.
 pub(super) fn process(generation: u32) -> Result<Arc<Process>, PublishError> {
     lock().process(generation)
+}
+
+/// The file of a generation if there is one already: a forked child is not made to have one.
+pub(super) fn existing(generation: u32) -> Option<Arc<Process>> {
+    let state = lock();
+    match &state.life {
+        Life::Open(process) if generation == state.generation => Some(Arc::clone(process)),
+        _ => None,
+    }
 }
 
 impl State {

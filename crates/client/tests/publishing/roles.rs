@@ -251,13 +251,15 @@ fn forks() {
     x.put_f64(1.0);
     of.frame(1);
     x.put_f64(2.0);
+    let before = std::fs::read(&ours).unwrap();
     let child = fork();
     if child == 0 {
+        assert_eq!((publisher.path(), publisher.lost()), (None, 0));
         x.put_f64(10.0);
         let y = float(&of, "y");
         y.put_f64(11.0);
         of.frame(10);
-        if publisher.path() == Some(ours) || publisher.lost() > 0 {
+        if publisher.path() == Some(ours.clone()) || publisher.lost() > 0 {
             std::process::abort();
         }
         let grandchild = fork();
@@ -273,6 +275,7 @@ fn forks() {
         end();
     }
     wait(child);
+    assert!(std::fs::read(&ours).unwrap() == before, "not a byte");
     x.put_f64(3.0);
     of.frame(2);
     assert_eq!(publisher.path(), Some(ours));
