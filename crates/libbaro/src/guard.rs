@@ -36,11 +36,41 @@ impl Failure {
     }
 }
 
+unsafe extern "C" {
+    // Not among the `libc` crate's for Linux; the same in glibc and musl.
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// `PTHREAD_CANCEL_DISABLE` on Linux.
+const CANCEL_DISABLE: c_int = 1;
+
+/// While it lives, `pthread_cancel` waits: it unwinds the thread from within a system call, and Rust ends
+/// the process when it is unwound so.
+struct Uncancelled(c_int);
+
+impl Uncancelled {
+    fn new() -> Self {
+        let mut before = 0;
+        // SAFETY: `before` is ours to be written.
+        let _ = unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
+        Self(before)
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        let mut unused = 0;
+        // SAFETY: `unused` is ours to be written; the state is one that it has told.
+        let _ = unsafe { pthread_setcancelstate(self.0, &raw mut unused) };
+    }
+}
+
 /// Runs what a C program has asked for; a failure or a panic becomes `failed(code)`, and its text is kept.
 pub(crate) fn guarded<T>(
     failed: impl FnOnce(c_int) -> T,
     run: impl FnOnce() -> Result<T, Failure>,
 ) -> T {
+    let _uncancelled = Uncancelled::new();
     // What a panic leaves behind is not looked at again.
     let done = catch_unwind(AssertUnwindSafe(run));
     let failure = match done {
@@ -55,6 +85,12 @@ pub(crate) fn guarded<T>(
     };
     remember(&failure.text);
     failed(failure.code)
+}
+
+/// Tries what makes no system call, without the cost of [`guarded`]; false when it was not done.
+#[inline]
+pub(crate) fn tried(run: impl FnOnce() -> bool) -> bool {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or(false)
 }
 
 /// Keeps a text for [`baro_error`].

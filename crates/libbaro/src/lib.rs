@@ -4,7 +4,7 @@
 //! It stands alone because a symbol without a mangled name is exported by every library that has it inside:
 //! two of them in one process would be one another's.
 //!
-//! No panic leaves a function, and null is no crash: see `guard.rs`.
+//! No panic leaves a function, no thread is cancelled in one, and null is no crash: see `guard.rs`.
 #![expect(
     unsafe_code,
     reason = "the C ABI: pointers from callers; each block says what it relies on"

@@ -10,7 +10,7 @@ use std::ptr;
 use barograph_client::publish::ValueHandle;
 use barograph_client::publish::raw::{self, Cursor};
 
-use crate::guard::{OK, guarded, text};
+use crate::guard::{OK, guarded, text, tried};
 
 /// A cursor on which every put finds no room.
 struct Nowhere(Cursor);
@@ -73,15 +73,24 @@ pub unsafe extern "C" fn baro_put_slowly(
     word: u64,
     here: *mut *const *const Cursor,
 ) {
+    let number = match kind {
+        INT | FLOAT => word,
+        BOOL => (word != 0).into(),
+        _ => return,
+    };
+    if tried(|| raw::try_put(value, kind as u8, number)) {
+        // SAFETY: as this function's.
+        unsafe { tell_place(here) };
+        return;
+    }
     guarded(
         |_| (),
         || {
             let handle = ValueHandle::from_raw(value);
             match kind {
-                INT => handle.put_i64(word.cast_signed()),
-                FLOAT => handle.put_f64(f64::from_bits(word)),
-                BOOL => handle.put_bool(word != 0),
-                _ => {}
+                INT => handle.put_i64(number.cast_signed()),
+                FLOAT => handle.put_f64(f64::from_bits(number)),
+                _ => handle.put_bool(number != 0),
             }
             // SAFETY: as this function's.
             unsafe { tell_place(here) };
@@ -100,6 +109,22 @@ pub unsafe extern "C" fn baro_frame_slowly(
     number: u64,
     here: *mut *const *const Cursor,
 ) {
+    let mut is_asleep = false;
+    let has_ended = tried(|| match raw::try_frame(publication, number) {
+        Some(wants_waking) => {
+            is_asleep = wants_waking;
+            true
+        }
+        None => false,
+    });
+    if has_ended {
+        // SAFETY: as this function's.
+        unsafe { tell_place(here) };
+        if is_asleep {
+            baro_wake_agent();
+        }
+        return;
+    }
     guarded(
         |_| (),
         || {

@@ -300,6 +300,19 @@ fn a_library_that_is_closed_stays_for_its_threads() {
 }
 
 #[test]
+fn a_thread_that_is_cancelled_ends_after_its_put() {
+    let workshop = workshop();
+    let sources = [here("cancelled.c")];
+    let libraries = ["-lbaro", "-lpthread"];
+    if let Some(program) = program(workshop.path(), Language::C, &sources, &libraries) {
+        let dir = tempfile::tempdir().unwrap();
+        must(&command(&program, dir.path()).output().unwrap());
+        let puts = &left(dir.path())[0].puts;
+        assert_eq!(puts[..], [(0, 0, Put::Float(1.0)), (0, 0, Put::Frame(1))]);
+    }
+}
+
+#[test]
 fn the_newest_values_and_sql_are_read_from_c() {
     let workshop = workshop();
     let sources = [here("read.c")];

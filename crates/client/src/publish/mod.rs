@@ -42,5 +42,5 @@ pub mod raw {
     pub use barograph_stream::ingest::Cursor;
 
     pub use super::publisher::value;
-    pub use super::thread::{commit, frame, on_cursor, tell_agent};
+    pub use super::thread::{commit, frame, on_cursor, tell_agent, try_frame, try_put};
 }

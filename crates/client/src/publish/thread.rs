@@ -73,18 +73,21 @@ const fn owner(generation: u32) -> u64 {
 /// Puts eight bytes.
 #[inline(always)]
 pub(super) fn put(handle: u64, kind: u8, word: u64) {
-    if handle == 0 {
-        return;
+    if handle != 0 && !try_put(handle, kind, word) {
+        put_slowly(handle, kind, Content::Word(word));
     }
+}
+
+/// Puts eight bytes if that takes no system call and no lock: false when it was not put.
+#[inline(always)]
+pub fn try_put(handle: u64, kind: u8, word: u64) -> bool {
     let done = SEAT.try_with(|seat| {
         let mut seat = seat.try_borrow_mut().ok()?;
         let now = seat.now();
         let ring = seat.ring_of(handle, kind)?;
         ring.put(kind, series_of(handle), now, word).then_some(())
     });
-    if !matches!(done, Ok(Some(()))) {
-        put_slowly(handle, kind, Content::Word(word));
-    }
+    matches!(done, Ok(Some(())))
 }
 
 /// Puts a text, bytes, JSON or an array: all of a value that is declared as text.
@@ -101,21 +104,28 @@ pub fn frame(handle: u64, number: u64) {
     if handle == 0 {
         return;
     }
-    let is_agent_asleep = SEAT.try_with(|seat| {
+    match try_frame(handle, number) {
+        Some(false) => {}
+        Some(true) => tell_agent(),
+        None => {
+            put_slowly(handle, kind::FRAME, Content::Word(number));
+            commit();
+        }
+    }
+}
+
+/// Ends a frame if that takes no system call and no lock: `None` when it has not ended. Gives whether the agent wants to be
+/// woken.
+#[inline(always)]
+pub fn try_frame(handle: u64, number: u64) -> Option<bool> {
+    let ended = SEAT.try_with(|seat| {
         let mut seat = seat.try_borrow_mut().ok()?;
         let now = seat.now();
         let ring = seat.ring_of(handle, kind::FRAME)?;
         let is_whole = ring.frame(series_of(handle), now, number);
         is_whole.then(|| ring.is_agent_asleep())
     });
-    match is_agent_asleep {
-        Ok(Some(false)) => {}
-        Ok(Some(true)) => tell_agent(),
-        _ => {
-            put_slowly(handle, kind::FRAME, Content::Word(number));
-            commit();
-        }
-    }
+    ended.ok().flatten()
 }
 
 /// Publishes what this thread has put.
