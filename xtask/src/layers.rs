@@ -21,6 +21,8 @@ const ROWS: &[Row] = &[
     row("query", &["model", "stream", "archive"]),
     // The archive is for its demonstration and tests alone.
     row("client", &["model", "stream", "archive", "query"]),
+    // The stream is for its tests, which read what C programs put.
+    row("libbaro", &["model", "stream", "client"]),
     row("server", &["model", "stream"]),
     row(
         "agent",

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use barograph_agent::Agent;
 use barograph_model::{Kind, SqlLimits, ValueType};
-use barograph_query::{Database, Field};
+use barograph_query::{Cell, Database};
 use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
 use barograph_stream::{RunDir, SystemClock};
 
@@ -85,8 +85,8 @@ impl Application {
 fn number(scope: &RunDir, sql: &str) -> Option<i64> {
     let mut database = Database::open(scope, Arc::new(SystemClock::new())).ok()?;
     let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
-    match rows.ok()?.iter().next()?.next()? {
-        Field::Int(n) => Some(n),
+    match rows.ok()?.get(0, 0)? {
+        Cell::Int(n) => Some(*n),
         _ => None,
     }
 }

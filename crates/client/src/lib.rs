@@ -1,5 +1,5 @@
 //! What other programs use to read streams in shared memory: the newest values, the past in
-//! rings and archive, being told of what is new, and SQL.
+//! rings and archive, being told of what is new, and SQL. And to be heard: [`publish`].
 //!
 //! An [`Observer`] maps the segment of the node's agent into the asker's own process; no question
 //! costs a message to anyone. It has no global state, needs no thread, and goes on when the agent
@@ -22,6 +22,7 @@ mod error;
 mod history;
 mod json;
 mod observer;
+pub mod publish;
 mod sql;
 mod stream;
 mod view;

@@ -4,6 +4,7 @@
 
 mod node;
 mod present;
+mod publishing;
 mod restart;
 mod sql;
 mod watching;

@@ -1,0 +1,153 @@
+//! What is asked for when a program opens its publisher, and what its launcher has said already.
+
+use std::time::Duration;
+
+use barograph_stream::RunDir;
+use barograph_stream::ingest::{
+    Overflow, ProducerConfig, RING_RECORDS_DEFAULT, RINGS_DEFAULT, Readers,
+};
+
+/// Longest wait of one put of the policy `block`, unless asked otherwise.
+pub const BLOCK_TIME_DEFAULT: Duration = Duration::from_millis(100);
+
+/// Where launchers say which rank of a job this process is; the first that is set counts.
+const RANK_VARIABLES: &[&str] = &[
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "PMIX_RANK",
+    "SLURM_PROCID",
+    "FLUX_TASK_RANK",
+];
+/// Where launchers say which job it is.
+const JOB_VARIABLES: &[&str] = &["SLURM_JOB_ID", "PBS_JOBID", "FLUX_JOB_ID", "LSB_JOBID"];
+
+/// What a program says of itself.
+#[derive(Clone, Debug)]
+pub struct PublishConfig {
+    /// Which agent's; where [`RunDir::find`] finds one when it is not said.
+    pub run_dir: Option<RunDir>,
+    /// The application's name; that of the program's file when it is empty.
+    pub application: String,
+    /// Labels of all its streams. `rank` and `job` come from the launcher where they are not given.
+    pub labels: Vec<(String, String)>,
+    /// What a full ring does.
+    pub overflow: Overflow,
+    /// Records of each thread's ring, of 24 bytes; made a power of two.
+    pub ring_records: u64,
+    /// Threads that may put at the same time.
+    pub rings_max: u32,
+    /// Longest wait of one put with [`Overflow::Block`].
+    pub block_time_max: Duration,
+}
+
+impl PublishConfig {
+    /// The defaults, for an application of this name.
+    pub fn of(application: impl Into<String>) -> Self {
+        Self {
+            application: application.into(),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn producer(&self) -> ProducerConfig {
+        ProducerConfig {
+            rings_max: self.rings_max,
+            ring_records: self.ring_records,
+            overflow: self.overflow,
+        }
+    }
+}
+
+impl Default for PublishConfig {
+    fn default() -> Self {
+        Self {
+            run_dir: None,
+            application: String::new(),
+            labels: Vec::new(),
+            overflow: Overflow::default(),
+            ring_records: RING_RECORDS_DEFAULT,
+            rings_max: RINGS_DEFAULT,
+            block_time_max: BLOCK_TIME_DEFAULT,
+        }
+    }
+}
+
+/// What a publication is declared with.
+#[derive(Clone, Debug, Default)]
+pub struct PublicationConfig {
+    /// Who may read it.
+    pub readers: Readers,
+    /// Labels of its streams, beside the application's.
+    pub labels: Vec<(String, String)>,
+}
+
+/// Whether the user wants nothing published: `BAROGRAPH=off`.
+pub(super) fn is_off() -> bool {
+    std::env::var_os("BAROGRAPH").is_some_and(|value| value == "off")
+}
+
+/// The name of the program's file.
+pub(super) fn program_name() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// Adds what the launcher says where it is not said already.
+pub(super) fn add_launcher_labels(
+    labels: &mut Vec<(String, String)>,
+    variable: &dyn Fn(&str) -> Option<String>,
+) {
+    for (name, variables) in [("rank", RANK_VARIABLES), ("job", JOB_VARIABLES)] {
+        let is_given = labels.iter().any(|(given, _)| given == name);
+        let mut found = variables.iter().filter_map(|v| variable(v));
+        if let Some(value) = found.find(|value| !is_given && !value.is_empty()) {
+            labels.push((name.to_owned(), value));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launchers_are_heard_where_nothing_is_said() {
+        let none: &[(&str, &str)] = &[];
+        let table = [
+            (none, none, none),
+            (
+                none,
+                &[("PMI_RANK", "3"), ("SLURM_JOB_ID", "77")],
+                &[("rank", "3"), ("job", "77")],
+            ),
+            (
+                none,
+                &[
+                    ("SLURM_PROCID", "1"),
+                    ("OMPI_COMM_WORLD_RANK", "2"),
+                    ("PBS_JOBID", ""),
+                ],
+                &[("rank", "2")],
+            ),
+            (
+                &[("rank", "9")],
+                &[("FLUX_TASK_RANK", "1"), ("FLUX_JOB_ID", "f1")],
+                &[("rank", "9"), ("job", "f1")],
+            ),
+        ];
+        let owned = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            let pairs = pairs.iter();
+            pairs.map(|(n, v)| ((*n).into(), (*v).into())).collect()
+        };
+        for (given, environment, expect) in table {
+            let mut labels = owned(given);
+            let variable = |name: &str| {
+                let found = environment.iter().find(|(n, _)| *n == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            add_launcher_labels(&mut labels, &variable);
+            assert_eq!(labels, owned(expect), "{environment:?}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Why something is not published, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use barograph_model::ModelError;
+use barograph_stream::StreamError;
+use thiserror::Error;
+
+/// Failures of publishing. None of them harms the program: what could not be declared does nothing.
+#[derive(Clone, Debug, Error)]
+pub enum PublishError {
+    /// The user has said so.
+    #[error("publishing is switched off (BAROGRAPH=off)")]
+    Off,
+    /// There is no directory for the file, and none can be made.
+    #[error("cannot make {} for an agent to find: {source}", path.display())]
+    Place {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// The directory is another user's.
+    #[error("{} belongs to user {owner}: name another with BAROGRAPH_RUN_DIR", path.display())]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
+    /// The file could not be made.
+    #[error("{0}")]
+    File(Arc<StreamError>),
+    /// One process has one file.
+    #[error("this process publishes in {} already: close that first", path.display())]
+    Elsewhere {
+        /// Where it does.
+        path: PathBuf,
+    },
+    /// A name, label or unit that is refused.
+    #[error(transparent)]
+    Name(#[from] ModelError),
+    /// A name that means something else already.
+    #[error("{name} is {taken}: choose another name")]
+    Taken {
+        /// The name.
+        name: String,
+        /// What it is.
+        taken: &'static str,
+    },
+    /// No more declarations fit.
+    #[error("{name} is refused: the declarations of this process are full")]
+    Full {
+        /// What did not fit.
+        name: String,
+    },
+    /// The publisher was closed.
+    #[error("the publisher was closed")]
+    Closed,
+}
+
+impl From<StreamError> for PublishError {
+    fn from(error: StreamError) -> Self {
+        Self::File(Arc::new(error))
+    }
+}

@@ -1,0 +1,349 @@
+//! What is of the whole process: its file, what was declared in it, and how many publishers share it.
+//!
+//! Locked by declarations, by the first put of a thread and by knocks, never by a put that finds room.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use barograph_stream::RunDir;
+use barograph_stream::ingest::{Declaration, Readers};
+
+use super::process::Process;
+use super::{PublishConfig, PublishError, config, fork, place, thread};
+
+pub(super) type Pairs = Vec<(String, String)>;
+
+/// Values that were put when there was no file to count them in.
+pub(super) static LOST_WITHOUT_FILE: AtomicU64 = AtomicU64::new(0);
+
+static STATE: Mutex<State> = Mutex::new(State {
+    generation: 0,
+    opens: 0,
+    life: Life::Closed,
+    site: None,
+    declared: Vec::new(),
+    publications: Vec::new(),
+    values: 0,
+    streams: BTreeMap::new(),
+});
+
+pub(super) struct State {
+    /// Which opening this is: 1, 2, …
+    generation: u32,
+    /// Publishers that are open.
+    opens: usize,
+    life: Life,
+    site: Option<(RunDir, PublishConfig)>,
+    /// All that was declared, in order: a forked child says it again.
+    declared: Vec<Declaration>,
+    publications: Vec<Publication>,
+    values: u32,
+    /// What each stream's name means, in order of the publications that have one of that name.
+    streams: BTreeMap<String, Vec<Meaning>>,
+}
+
+enum Life {
+    /// No publisher is open.
+    Closed,
+    /// This process has a file.
+    Open(Arc<Process>),
+    /// The parent has one, and this process has forked: it gets its own when it needs it.
+    Forked,
+    /// It needed one and could not have it.
+    Failed(PublishError),
+}
+
+#[derive(PartialEq)]
+struct Publication {
+    name: String,
+    readers: Readers,
+    labels: Pairs,
+}
+
+#[derive(Clone)]
+struct Meaning {
+    publication: u32,
+    /// `None` is the stream of frames.
+    value: Option<(u32, Declaration)>,
+}
+
+pub(super) fn lock() -> MutexGuard<'static, State> {
+    // What it guards is changed in steps that leave it whole.
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Opens the process's file, or joins those who have it open. Gives the generation.
+pub(super) fn open(config: &PublishConfig) -> Result<u32, PublishError> {
+    if config::is_off() {
+        return Err(PublishError::Off);
+    }
+    fork::watch();
+    let mut state = lock();
+    if state.opens == 0 {
+        let run_dir = place::find(config.run_dir.as_ref())?;
+        let generation = state
+            .generation
+            .checked_add(1)
+            .ok_or(PublishError::Closed)?;
+        let process = Process::make(&run_dir, config, generation, &[])?;
+        *state = State {
+            generation,
+            opens: 0,
+            life: Life::Open(Arc::new(process)),
+            site: Some((run_dir, config.clone())),
+            declared: Vec::new(),
+            publications: Vec::new(),
+            values: 0,
+            streams: BTreeMap::new(),
+        };
+    } else {
+        state.check_place(config)?;
+        let generation = state.generation;
+        state.process(generation)?;
+    }
+    state.opens += 1;
+    Ok(state.generation)
+}
+
+/// Closes one publisher; with the last one the file says goodbye.
+pub(super) fn close(generation: u32) {
+    let mut state = lock();
+    if state.generation != generation || state.opens == 0 {
+        return;
+    }
+    state.opens -= 1;
+    let ended = (state.opens == 0).then(|| std::mem::replace(&mut state.life, Life::Closed));
+    drop(state);
+    if ended.is_some() {
+        // Before the goodbye: what this thread has put.
+        thread::leave();
+    } else {
+        thread::commit();
+    }
+}
+
+/// The file of a generation, for who has not been there yet.
+pub(super) fn process(generation: u32) -> Result<Arc<Process>, PublishError> {
+    lock().process(generation)
+}
+
+/// The file of a generation if there is one already: a forked child is not made to have one.
+pub(super) fn existing(generation: u32) -> Option<Arc<Process>> {
+    let state = lock();
+    match &state.life {
+        Life::Open(process) if generation == state.generation => Some(Arc::clone(process)),
+        _ => None,
+    }
+}
+
+impl State {
+    fn check_place(&self, config: &PublishConfig) -> Result<(), PublishError> {
+        match (&self.site, &config.run_dir) {
+            (Some((ours, _)), Some(wanted)) if ours != wanted => Err(PublishError::Elsewhere {
+                path: ours.path().to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn process(&mut self, generation: u32) -> Result<Arc<Process>, PublishError> {
+        if generation != self.generation {
+            return Err(PublishError::Closed);
+        }
+        if let (Life::Forked, Some((run_dir, config))) = (&self.life, &self.site) {
+            let made = Process::make(run_dir, config, generation, &self.declared);
+            self.life = match made {
+                Ok(process) => Life::Open(Arc::new(process)),
+                Err(error) => Life::Failed(error),
+            };
+        }
+        match &self.life {
+            Life::Open(process) => Ok(Arc::clone(process)),
+            Life::Failed(error) => Err(error.clone()),
+            Life::Closed | Life::Forked => Err(PublishError::Closed),
+        }
+    }
+
+    /// In a child, right after the fork: the file is the parent's, and is left alone.
+    pub fn disown(&mut self) {
+        if let Life::Open(process) = std::mem::replace(&mut self.life, Life::Closed) {
+            // Dropping it would say goodbye in the parent's name.
+            std::mem::forget(process);
+            self.life = Life::Forked;
+        }
+        LOST_WITHOUT_FILE.store(0, Ordering::Relaxed);
+    }
+
+    /// Declares a publication, or finds it. `application` and `labels` are the publisher's: those of the
+    /// first are the whole process's, others are its publications' own.
+    pub fn publication(
+        &mut self,
+        generation: u32,
+        application: &str,
+        labels: &[(String, String)],
+        name: &str,
+        readers: Readers,
+        own: &[(String, String)],
+    ) -> Result<u32, PublishError> {
+        let process = self.process(generation)?;
+        let full = |name: &str| PublishError::Full { name: name.into() };
+        if self.declared.is_empty() {
+            let declaration = Declaration::Process {
+                application: application.to_owned(),
+                labels: labels.to_vec(),
+            };
+            self.declare(&process, declaration)
+                .ok_or_else(|| full(application))?;
+        }
+        let labels = self.beside_process(application, labels, own);
+        let wanted = Publication {
+            name: name.to_owned(),
+            readers,
+            labels: labels.clone(),
+        };
+        let same = |p: &Publication| p.name == wanted.name && p.labels == wanted.labels;
+        if let Some(found) = self.publications.iter().position(same) {
+            if self.publications[found] != wanted {
+                let taken = "a publication with other readers already";
+                let name = name.to_owned();
+                return Err(PublishError::Taken { name, taken });
+            }
+            return Ok(found as u32);
+        }
+        let publication = self.publications.len() as u32;
+        let frames = format!("app.{name}.frame");
+        self.check_free(&frames, publication, &wanted)?;
+        let declaration = Declaration::Publication {
+            name: name.to_owned(),
+            readers,
+            labels,
+        };
+        self.declare(&process, declaration)
+            .ok_or_else(|| full(name))?;
+        self.publications.push(wanted);
+        let value = None;
+        let meanings = self.streams.entry(frames).or_default();
+        meanings.push(Meaning { publication, value });
+        Ok(publication)
+    }
+
+    /// The name of a publication.
+    pub fn publication_name(
+        &self,
+        generation: u32,
+        publication: u32,
+    ) -> Result<String, PublishError> {
+        let found = self.publications.get(publication as usize);
+        let ours = found.filter(|_| generation == self.generation && self.opens > 0);
+        ours.map(|p| p.name.clone()).ok_or(PublishError::Closed)
+    }
+
+    /// Declares a value, or finds it: the same name with another meaning is refused.
+    pub fn value(
+        &mut self,
+        generation: u32,
+        declaration: Declaration,
+    ) -> Result<u32, PublishError> {
+        let process = self.process(generation)?;
+        let Declaration::Value {
+            publication, name, ..
+        } = &declaration
+        else {
+            return Err(PublishError::Closed);
+        };
+        let Some(of) = self.publications.get(*publication as usize) else {
+            return Err(PublishError::Closed);
+        };
+        let stream = format!("app.{}.{name}", of.name);
+        let publication = *publication;
+        let meanings = self.streams.get(&stream).map_or(&[][..], Vec::as_slice);
+        let here = meanings.iter().find(|m| m.publication == publication);
+        match here.map(|meaning| &meaning.value) {
+            Some(Some((value, before))) if is_same_value(before, &declaration) => {
+                return Ok(*value);
+            }
+            Some(_) => {
+                let taken = "declared with another type, unit or kind already";
+                return Err(PublishError::Taken {
+                    name: stream,
+                    taken,
+                });
+            }
+            None => self.check_free(&stream, publication, of)?,
+        }
+        self.declare(&process, declaration.clone())
+            .ok_or_else(|| PublishError::Full {
+                name: stream.clone(),
+            })?;
+        let value = self.values;
+        self.values += 1;
+        self.streams.entry(stream).or_default().push(Meaning {
+            publication,
+            value: Some((value, declaration)),
+        });
+        Ok(value)
+    }
+
+    /// Two publications may have streams of one name only if they are of one name themselves, and differ
+    /// by their labels.
+    fn check_free(&self, stream: &str, us: u32, of: &Publication) -> Result<(), PublishError> {
+        let meanings = self.streams.get(stream).map_or(&[][..], Vec::as_slice);
+        let is_other = |m: &Meaning| {
+            let other = &self.publications[m.publication as usize];
+            m.publication != us && (other.name != of.name || other.labels == of.labels)
+        };
+        if meanings.iter().any(is_other) {
+            return Err(PublishError::Taken {
+                name: stream.to_owned(),
+                taken: "a stream of another publication already",
+            });
+        }
+        Ok(())
+    }
+
+    /// The labels that a publication's streams need beside those of the process.
+    fn beside_process(
+        &self,
+        application: &str,
+        labels: &[(String, String)],
+        own: &[(String, String)],
+    ) -> Pairs {
+        let Some(Declaration::Process {
+            application: said,
+            labels: known,
+        }) = self.declared.first()
+        else {
+            return own.to_vec();
+        };
+        let mut beside: Pairs = own.to_vec();
+        let is_own = |name: &str| own.iter().any(|(n, _)| n == name);
+        let mut wanted: Pairs = labels.to_vec();
+        if said != application {
+            wanted.push(("application".into(), application.into()));
+        }
+        let is_new = |pair: &(String, String)| !known.contains(pair) && !is_own(&pair.0);
+        beside.extend(wanted.into_iter().filter(is_new));
+        beside.sort();
+        beside
+    }
+
+    fn declare(&mut self, process: &Process, declaration: Declaration) -> Option<()> {
+        let is_declared = process.producer.declare(&declaration);
+        is_declared.then(|| self.declared.push(declaration))
+    }
+}
+
+/// Help is for people: it may differ.
+fn is_same_value(one: &Declaration, other: &Declaration) -> bool {
+    let essence = |declaration: &Declaration| match declaration {
+        Declaration::Value {
+            value_type,
+            kind,
+            unit,
+            ..
+        } => Some((*value_type, *kind, unit.clone())),
+        _ => None,
+    };
+    essence(one) == essence(other)
+}

@@ -1,0 +1,307 @@
+//! A thread and its ring: the put itself, and what happens when it does not find room.
+
+use std::cell::RefCell;
+use std::ptr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock, Weak};
+
+use barograph_stream::SystemClock;
+use barograph_stream::ingest::{Cursor, ThreadRing, TimeSource, kind};
+
+use super::process::Process;
+use super::state::{self, LOST_WITHOUT_FILE};
+
+/// Puts of a thread without a ring between two of its requests for one.
+const PUTS_BETWEEN_REQUESTS: u32 = 1_024;
+/// Width of a series or publication in a handle; the kind stands above it, the generation above that.
+const SERIES_BITS: u32 = 24;
+const SERIES_MASK: u32 = (1 << SERIES_BITS) - 1;
+
+thread_local! {
+    static SEAT: RefCell<Seat> = const { RefCell::new(Seat::EMPTY) };
+}
+
+static HOOK: OnceLock<fn(*mut Cursor)> = OnceLock::new();
+
+/// Has `hook` called in every thread whose ring comes, with a cursor that puts of other languages may work
+/// on, and when it goes, with null. Only where records are stamped by the processor's counter. The cursor is
+/// the thread's alone, and must not be used after null was said.
+pub fn on_cursor(hook: fn(*mut Cursor)) {
+    let _ = HOOK.set(hook);
+}
+
+/// What a thread has.
+struct Seat {
+    ring: Option<ThreadRing>,
+    time_source: TimeSource,
+    clock: Option<SystemClock>,
+    process: Weak<Process>,
+    /// Puts until this thread asks for a ring again.
+    patience: u32,
+}
+
+/// What is put.
+#[derive(Clone, Copy)]
+pub(super) enum Content<'a> {
+    Word(u64),
+    Bytes(&'a [u8]),
+}
+
+/// A handle: generation, kind, series.
+pub(super) const fn handle(generation: u32, kind: u8, series: u32) -> u64 {
+    (generation as u64) << 32 | (kind as u64) << SERIES_BITS | (series & SERIES_MASK) as u64
+}
+
+pub(super) const fn generation_of(handle: u64) -> u32 {
+    (handle >> 32) as u32
+}
+
+pub(super) const fn series_of(handle: u64) -> u32 {
+    handle as u32 & SERIES_MASK
+}
+
+const fn kind_of(handle: u64) -> u8 {
+    (handle >> SERIES_BITS) as u8
+}
+
+/// What the cursor of a ring of this generation says of its owner: a handle without its series, and without
+/// a kind. One comparison tells whether a put is of the right type and file.
+const fn owner(generation: u32) -> u64 {
+    (generation as u64) << (32 - SERIES_BITS)
+}
+
+/// Puts eight bytes.
+#[inline(always)]
+pub(super) fn put(handle: u64, kind: u8, word: u64) {
+    if handle != 0 && !try_put(handle, kind, word) {
+        put_slowly(handle, kind, Content::Word(word));
+    }
+}
+
+/// Puts eight bytes if that takes no system call and no lock: false when it was not put.
+#[inline(always)]
+pub fn try_put(handle: u64, kind: u8, word: u64) -> bool {
+    let done = SEAT.try_with(|seat| {
+        let mut seat = seat.try_borrow_mut().ok()?;
+        let now = seat.now();
+        let ring = seat.ring_of(handle, kind)?;
+        ring.put(kind, series_of(handle), now, word).then_some(())
+    });
+    matches!(done, Ok(Some(())))
+}
+
+/// Puts a text, bytes, JSON or an array: all of a value that is declared as text.
+pub(super) fn put_bytes(handle: u64, kind: u8, bytes: &[u8]) {
+    if handle != 0 {
+        put_slowly(handle, kind, Content::Bytes(bytes));
+    }
+}
+
+/// Ends a frame of the publication with this handle ([`Publication::to_raw`](super::Publication::to_raw)),
+/// and publishes what this thread has put.
+#[inline(always)]
+pub fn frame(handle: u64, number: u64) {
+    if handle == 0 {
+        return;
+    }
+    match try_frame(handle, number) {
+        Some(false) => {}
+        Some(true) => tell_agent(),
+        None => {
+            put_slowly(handle, kind::FRAME, Content::Word(number));
+            commit();
+        }
+    }
+}
+
+/// Ends a frame if that takes no system call and no lock: `None` when it has not ended. Gives whether the agent wants to be
+/// woken.
+#[inline(always)]
+pub fn try_frame(handle: u64, number: u64) -> Option<bool> {
+    let ended = SEAT.try_with(|seat| {
+        let mut seat = seat.try_borrow_mut().ok()?;
+        let now = seat.now();
+        let ring = seat.ring_of(handle, kind::FRAME)?;
+        let is_whole = ring.frame(series_of(handle), now, number);
+        is_whole.then(|| ring.is_agent_asleep())
+    });
+    ended.ok().flatten()
+}
+
+/// Publishes what this thread has put.
+#[inline(always)]
+pub fn commit() {
+    let is_agent_asleep = SEAT.try_with(|seat| {
+        let mut seat = seat.try_borrow_mut().ok()?;
+        let ring = seat.ring.as_mut()?;
+        ring.commit();
+        Some(ring.is_agent_asleep())
+    });
+    if matches!(is_agent_asleep, Ok(Some(true))) {
+        tell_agent();
+    }
+}
+
+/// Wakes the agent of this thread's ring, if it wants to be: after a commit through a cursor.
+#[cold]
+pub fn tell_agent() {
+    let process = SEAT.try_with(|seat| seat.try_borrow().ok()?.process.upgrade());
+    if let Ok(Some(process)) = process {
+        process.tell_agent();
+    }
+}
+
+/// Gives the ring back, with all that was put.
+pub(super) fn leave() {
+    let _ = SEAT.try_with(|seat| seat.try_borrow_mut().map(|mut seat| seat.leave()));
+}
+
+/// In a child, right after the fork: the ring is the parent's, and not a word is written into it.
+pub(super) fn disown() {
+    let _ = SEAT.try_with(|seat| {
+        if let Ok(mut seat) = seat.try_borrow_mut() {
+            let parents = std::mem::replace(&mut *seat, Seat::EMPTY);
+            std::mem::forget(parents);
+            tell_hook(ptr::null_mut());
+        }
+    });
+}
+
+#[cold]
+fn put_slowly(handle: u64, kind: u8, content: Content<'_>) {
+    let is_put = SEAT.try_with(|seat| match seat.try_borrow_mut() {
+        Ok(mut seat) => seat.put_slowly(handle, kind, content),
+        Err(_) => false,
+    });
+    if !matches!(is_put, Ok(true)) {
+        // Not in this thread's ring, for there is none.
+        match state::process(generation_of(handle)) {
+            Ok(process) => process.producer.count_homeless(1),
+            Err(_) => {
+                LOST_WITHOUT_FILE.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+fn tell_hook(cursor: *mut Cursor) {
+    if let Some(hook) = HOOK.get() {
+        hook(cursor);
+    }
+}
+
+impl Seat {
+    const EMPTY: Self = Self {
+        ring: None,
+        time_source: TimeSource::Counter,
+        clock: None,
+        process: Weak::new(),
+        patience: 0,
+    };
+
+    #[inline(always)]
+    fn now(&self) -> u64 {
+        match &self.clock {
+            None => barograph_stream::ingest::ticks_now(),
+            Some(clock) => self.time_source.now(clock),
+        }
+    }
+
+    /// The ring, if it is of the handle's file and the handle of the put's kind.
+    #[inline(always)]
+    fn ring_of(&mut self, handle: u64, kind: u8) -> Option<&mut ThreadRing> {
+        let ring = self.ring.as_mut()?;
+        let is_ours = handle >> SERIES_BITS == ring.cursor().owner | u64::from(kind);
+        is_ours.then_some(ring)
+    }
+
+    /// Puts, having done all that it takes. False when the value is lost and nobody has counted it.
+    fn put_slowly(&mut self, handle: u64, kind: u8, content: Content<'_>) -> bool {
+        if !is_of_type(kind_of(handle), kind, content) {
+            return false;
+        }
+        let Some(process) = self.sit(generation_of(handle)) else {
+            return false;
+        };
+        let time = process.now();
+        let Some(ring) = self.ring.as_mut() else {
+            return false;
+        };
+        let records = match content {
+            Content::Word(_) => 1,
+            Content::Bytes(bytes) if bytes.len() <= ring.blob_bytes_max() => {
+                ring.records_of(bytes.len())
+            }
+            Content::Bytes(_) => return false,
+        };
+        let put = |ring: &mut ThreadRing| match content {
+            Content::Word(word) => ring.put(kind, series_of(handle), time, word),
+            Content::Bytes(bytes) => ring.put_bytes(kind, series_of(handle), time, bytes),
+        };
+        let is_put = put(ring) || (process.wait_for_room(ring, records) && put(ring));
+        if !is_put {
+            ring.drop_one();
+        }
+        true
+    }
+
+    /// Sees to it that this thread has a ring in the file of this generation.
+    fn sit(&mut self, generation: u32) -> Option<Arc<Process>> {
+        if self.ring.is_some()
+            && let Some(process) = self.process.upgrade()
+            && process.generation == generation
+        {
+            return Some(process);
+        }
+        if self.patience > 0 && self.ring.is_none() {
+            self.patience -= 1;
+            return None;
+        }
+        let process = state::process(generation).ok()?;
+        self.leave();
+        let Some(mut ring) = process.producer.thread(&process.clock) else {
+            self.patience = PUTS_BETWEEN_REQUESTS;
+            return None;
+        };
+        ring.cursor().owner = owner(generation);
+        self.time_source = process.producer.time_source();
+        self.clock = (self.time_source == TimeSource::Realtime).then_some(process.clock);
+        self.process = Arc::downgrade(&process);
+        let ring = self.ring.insert(ring);
+        if self.time_source == TimeSource::Counter {
+            tell_hook(ring.cursor());
+        }
+        Some(process)
+    }
+
+    fn leave(&mut self) {
+        let Some(ring) = self.ring.take() else {
+            return;
+        };
+        tell_hook(ptr::null_mut());
+        let process = self.process.upgrade();
+        if let Some(process) = &process {
+            ring.tell_time(&process.clock);
+        }
+        drop(ring);
+        if let Some(process) = process {
+            process.tell_agent();
+        }
+        self.process = Weak::new();
+    }
+}
+
+impl Drop for Seat {
+    /// The thread ends.
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Whether a value of this type takes this put.
+fn is_of_type(declared: u8, kind: u8, content: Content<'_>) -> bool {
+    match content {
+        Content::Word(_) => declared == kind,
+        Content::Bytes(_) => declared == kind::TEXT,
+    }
+}

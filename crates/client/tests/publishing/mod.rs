@@ -1,0 +1,6 @@
+//! Publishing as applications do it, in processes of their own, read as an agent reads it.
+
+mod lives;
+mod reader;
+mod roles;
+mod values;

@@ -1,0 +1,366 @@
+! baro - barograph for Fortran 2008: publish a program's own values, and read what is known of the node.
+!
+!   use baro
+!   type(baro_publisher) :: app
+!   integer(baro_handle) :: step, residual
+!   app = baro_open('lulesh')
+!   step = baro_publication(app, 'lulesh')
+!   residual = baro_value(step, 'residual', BARO_FLOAT, unit='1')
+!   call baro_put(residual, r)
+!   call baro_frame(step, n)
+!   call baro_close(app)
+!
+! Compile it with the program (modules are of one compiler), and link with -lbaro. What is refused gives a handle of
+! 0, which does nothing; baro_error() says why. baro.h has the whole story. Apache-2.0.
+module baro
+  use, intrinsic :: iso_c_binding
+  implicit none
+  private
+
+  integer, parameter, public :: baro_handle = c_int64_t
+
+  ! Types of values.
+  integer(c_int), parameter, public :: BARO_INT = 1, BARO_FLOAT = 2, BARO_BOOL = 3, BARO_TEXT = 4
+  ! What a value's numbers mean over time.
+  integer(c_int), parameter, public :: BARO_GAUGE = 1, BARO_COUNTER = 2, BARO_STATE = 3
+  ! Who may read a publication.
+  integer(c_int), parameter, public :: BARO_READERS_OWNER = 0, BARO_READERS_GROUP = 1, BARO_READERS_ALL = 2
+  ! What functions return; errors are negative.
+  integer(c_int), parameter, public :: BARO_OK = 0, BARO_NOTHING = 1
+
+  integer(c_int64_t), parameter :: KIND_INT = 1, KIND_FLOAT = 2, KIND_BOOL = 3
+
+  ! This process's way to the agent.
+  type, public :: baro_publisher
+    private
+    type(c_ptr) :: pointer = c_null_ptr
+  end type
+
+  ! What is known of this node.
+  type, public :: baro_node
+    private
+    type(c_ptr) :: pointer = c_null_ptr
+  end type
+
+  public :: baro_open, baro_close, baro_is_enabled, baro_lost, baro_label
+  public :: baro_publication, baro_value, baro_put, baro_put_json, baro_frame, baro_commit, baro_error
+  public :: baro_node_open, baro_node_close, baro_latest
+
+  ! Puts a value with the time of the call.
+  interface baro_put
+    module procedure put_real64, put_real32, put_int64, put_int32, put_logical, put_text, put_reals
+  end interface
+
+  ! Ends a frame: its number, and all that this thread has put since its last one, appear at once.
+  interface baro_frame
+    module procedure frame_int64, frame_int32
+  end interface
+
+  interface
+    function c_baro_open(application, config) bind(C, name='baro_open') result(opened)
+      import :: c_ptr, c_char
+      character(kind=c_char), intent(in) :: application(*)
+      type(c_ptr), value :: config
+      type(c_ptr) :: opened
+    end function
+
+    subroutine c_baro_close(publisher) bind(C, name='baro_close')
+      import :: c_ptr
+      type(c_ptr), value :: publisher
+    end subroutine
+
+    function c_baro_is_enabled(publisher) bind(C, name='baro_is_enabled') result(enabled)
+      import :: c_ptr, c_int
+      type(c_ptr), value :: publisher
+      integer(c_int) :: enabled
+    end function
+
+    function c_baro_lost(publisher) bind(C, name='baro_lost') result(lost)
+      import :: c_ptr, c_int64_t
+      type(c_ptr), value :: publisher
+      integer(c_int64_t) :: lost
+    end function
+
+    function c_baro_label(publisher, name, text) bind(C, name='baro_label') result(code)
+      import :: c_ptr, c_char, c_int
+      type(c_ptr), value :: publisher
+      character(kind=c_char), intent(in) :: name(*), text(*)
+      integer(c_int) :: code
+    end function
+
+    function c_baro_publication(publisher, name, readers) bind(C, name='baro_publication') result(handle)
+      import :: c_ptr, c_char, c_int, c_int64_t
+      type(c_ptr), value :: publisher
+      character(kind=c_char), intent(in) :: name(*)
+      integer(c_int), value :: readers
+      integer(c_int64_t) :: handle
+    end function
+
+    function c_baro_value(publication, name, type, unit, kind, help) bind(C, name='baro_value') result(handle)
+      import :: c_char, c_int, c_int64_t
+      integer(c_int64_t), value :: publication
+      character(kind=c_char), intent(in) :: name(*), unit(*), help(*)
+      integer(c_int), value :: type, kind
+      integer(c_int64_t) :: handle
+    end function
+
+    subroutine c_baro_put(handle, kind, word, here) bind(C, name='baro_put_slowly')
+      import :: c_int64_t, c_ptr
+      integer(c_int64_t), value :: handle, kind, word
+      type(c_ptr), value :: here
+    end subroutine
+
+    function c_baro_put_text(handle, text) bind(C, name='baro_put_text') result(code)
+      import :: c_int64_t, c_char, c_int
+      integer(c_int64_t), value :: handle
+      character(kind=c_char), intent(in) :: text(*)
+      integer(c_int) :: code
+    end function
+
+    function c_baro_put_json(handle, text) bind(C, name='baro_put_json') result(code)
+      import :: c_int64_t, c_char, c_int
+      integer(c_int64_t), value :: handle
+      character(kind=c_char), intent(in) :: text(*)
+      integer(c_int) :: code
+    end function
+
+    function c_baro_put_floats(handle, values, count) bind(C, name='baro_put_floats') result(code)
+      import :: c_int64_t, c_double, c_size_t, c_int
+      integer(c_int64_t), value :: handle
+      real(c_double), intent(in) :: values(*)
+      integer(c_size_t), value :: count
+      integer(c_int) :: code
+    end function
+
+    subroutine c_baro_frame(publication, number, here) bind(C, name='baro_frame_slowly')
+      import :: c_int64_t, c_ptr
+      integer(c_int64_t), value :: publication, number
+      type(c_ptr), value :: here
+    end subroutine
+
+    ! Publishes what this thread has put, without a frame.
+    subroutine baro_commit() bind(C, name='baro_commit')
+    end subroutine
+
+    function c_baro_error() bind(C, name='baro_error') result(text)
+      import :: c_ptr
+      type(c_ptr) :: text
+    end function
+
+    function c_strlen(text) bind(C, name='strlen') result(length)
+      import :: c_ptr, c_size_t
+      type(c_ptr), value :: text
+      integer(c_size_t) :: length
+    end function
+
+    function c_baro_node_open(run_dir) bind(C, name='baro_node_open') result(opened)
+      import :: c_ptr
+      type(c_ptr), value :: run_dir
+      type(c_ptr) :: opened
+    end function
+
+    subroutine c_baro_node_close(node) bind(C, name='baro_node_close')
+      import :: c_ptr
+      type(c_ptr), value :: node
+    end subroutine
+
+    function c_baro_latest(node, selector, ts, number, age_ns) bind(C, name='baro_latest') result(code)
+      import :: c_ptr, c_char, c_int, c_int64_t, c_double
+      type(c_ptr), value :: node
+      character(kind=c_char), intent(in) :: selector(*)
+      integer(c_int64_t), intent(out) :: ts, age_ns
+      real(c_double), intent(out) :: number
+      integer(c_int) :: code
+    end function
+  end interface
+
+contains
+
+  ! Opens this process's way to the agent. Where nothing can be published it is disabled and harmless.
+  function baro_open(application) result(publisher)
+    character(len=*), intent(in) :: application
+    type(baro_publisher) :: publisher
+    publisher%pointer = c_baro_open(c_text(application), c_null_ptr)
+  end function
+
+  subroutine baro_close(publisher)
+    type(baro_publisher), intent(inout) :: publisher
+    call c_baro_close(publisher%pointer)
+    publisher%pointer = c_null_ptr
+  end subroutine
+
+  function baro_is_enabled(publisher) result(enabled)
+    type(baro_publisher), intent(in) :: publisher
+    logical :: enabled
+    enabled = c_baro_is_enabled(publisher%pointer) /= 0
+  end function
+
+  ! Values of this process that were given up.
+  function baro_lost(publisher) result(lost)
+    type(baro_publisher), intent(in) :: publisher
+    integer(c_int64_t) :: lost
+    lost = c_baro_lost(publisher%pointer)
+  end function
+
+  ! Adds a label to the streams of the publications that are made from now on.
+  function baro_label(publisher, name, text) result(code)
+    type(baro_publisher), intent(in) :: publisher
+    character(len=*), intent(in) :: name, text
+    integer(c_int) :: code
+    code = c_baro_label(publisher%pointer, c_text(name), c_text(text))
+  end function
+
+  function baro_publication(publisher, name, readers) result(handle)
+    type(baro_publisher), intent(in) :: publisher
+    character(len=*), intent(in) :: name
+    integer(c_int), intent(in), optional :: readers
+    integer(baro_handle) :: handle
+    integer(c_int) :: who
+    who = BARO_READERS_OWNER
+    if (present(readers)) who = readers
+    handle = c_baro_publication(publisher%pointer, c_text(name), who)
+  end function
+
+  function baro_value(publication, name, type, unit, kind, help) result(handle)
+    integer(baro_handle), intent(in) :: publication
+    character(len=*), intent(in) :: name
+    integer(c_int), intent(in) :: type
+    character(len=*), intent(in), optional :: unit, help
+    integer(c_int), intent(in), optional :: kind
+    integer(baro_handle) :: handle
+    character(len=:), allocatable :: said_unit, said_help
+    integer(c_int) :: said_kind
+    said_unit = ''
+    said_help = ''
+    said_kind = BARO_GAUGE
+    if (present(unit)) said_unit = unit
+    if (present(help)) said_help = help
+    if (present(kind)) said_kind = kind
+    handle = c_baro_value(publication, c_text(name), type, c_text(said_unit), said_kind, c_text(said_help))
+  end function
+
+  subroutine put_real64(handle, x)
+    integer(baro_handle), intent(in) :: handle
+    real(c_double), intent(in) :: x
+    if (handle == 0) return
+    call c_baro_put(handle, KIND_FLOAT, transfer(x, 0_c_int64_t), c_null_ptr)
+  end subroutine
+
+  subroutine put_real32(handle, x)
+    integer(baro_handle), intent(in) :: handle
+    real(c_float), intent(in) :: x
+    call put_real64(handle, real(x, c_double))
+  end subroutine
+
+  subroutine put_int64(handle, x)
+    integer(baro_handle), intent(in) :: handle
+    integer(c_int64_t), intent(in) :: x
+    if (handle == 0) return
+    call c_baro_put(handle, KIND_INT, x, c_null_ptr)
+  end subroutine
+
+  subroutine put_int32(handle, x)
+    integer(baro_handle), intent(in) :: handle
+    integer(c_int32_t), intent(in) :: x
+    call put_int64(handle, int(x, c_int64_t))
+  end subroutine
+
+  subroutine put_logical(handle, x)
+    integer(baro_handle), intent(in) :: handle
+    logical, intent(in) :: x
+    if (handle == 0) return
+    call c_baro_put(handle, KIND_BOOL, merge(1_c_int64_t, 0_c_int64_t, x), c_null_ptr)
+  end subroutine
+
+  subroutine put_text(handle, x)
+    integer(baro_handle), intent(in) :: handle
+    character(len=*), intent(in) :: x
+    integer(c_int) :: code
+    if (handle == 0) return
+    code = c_baro_put_text(handle, c_text(x))
+  end subroutine
+
+  ! An array, to a value of type text.
+  subroutine put_reals(handle, x)
+    integer(baro_handle), intent(in) :: handle
+    real(c_double), intent(in) :: x(:)
+    integer(c_int) :: code
+    if (handle == 0) return
+    code = c_baro_put_floats(handle, x, size(x, kind=c_size_t))
+  end subroutine
+
+  ! JSON, to a value of type text.
+  subroutine baro_put_json(handle, json)
+    integer(baro_handle), intent(in) :: handle
+    character(len=*), intent(in) :: json
+    integer(c_int) :: code
+    if (handle == 0) return
+    code = c_baro_put_json(handle, c_text(json))
+  end subroutine
+
+  subroutine frame_int64(publication, number)
+    integer(baro_handle), intent(in) :: publication
+    integer(c_int64_t), intent(in) :: number
+    if (publication == 0) return
+    call c_baro_frame(publication, number, c_null_ptr)
+  end subroutine
+
+  subroutine frame_int32(publication, number)
+    integer(baro_handle), intent(in) :: publication
+    integer(c_int32_t), intent(in) :: number
+    call frame_int64(publication, int(number, c_int64_t))
+  end subroutine
+
+  ! What was refused in this thread last, and what to do about it.
+  function baro_error() result(text)
+    character(len=:), allocatable :: text
+    character(kind=c_char), pointer :: bytes(:)
+    type(c_ptr) :: found
+    integer :: length, at
+    found = c_baro_error()
+    length = int(c_strlen(found))
+    allocate (character(len=length) :: text)
+    call c_f_pointer(found, bytes, [length])
+    do at = 1, length
+      text(at:at) = bytes(at)
+    end do
+  end function
+
+  ! Maps the streams of the node's agent into this process.
+  function baro_node_open() result(node)
+    type(baro_node) :: node
+    node%pointer = c_baro_node_open(c_null_ptr)
+  end function
+
+  subroutine baro_node_close(node)
+    type(baro_node), intent(inout) :: node
+    call c_baro_node_close(node%pointer)
+    node%pointer = c_null_ptr
+  end subroutine
+
+  ! The newest value of the one stream that a selector means: its time (ns since the epoch) and how long ago its
+  ! resource was looked at (ns).
+  function baro_latest(node, selector, ts, number, age_ns) result(code)
+    type(baro_node), intent(in) :: node
+    character(len=*), intent(in) :: selector
+    integer(c_int64_t), intent(out) :: ts, age_ns
+    real(c_double), intent(out) :: number
+    integer(c_int) :: code
+    ts = 0
+    age_ns = 0
+    number = 0
+    code = c_baro_latest(node%pointer, c_text(selector), ts, number, age_ns)
+  end function
+
+  ! A text as C has them: without the blanks at its end, with a zero byte.
+  pure function c_text(text) result(bytes)
+    character(len=*), intent(in) :: text
+    character(kind=c_char) :: bytes(len_trim(text) + 1)
+    integer :: at
+    do at = 1, len_trim(text)
+      bytes(at) = text(at:at)
+    end do
+    bytes(len_trim(text) + 1) = c_null_char
+  end function
+
+end module

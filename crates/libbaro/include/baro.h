@@ -1,0 +1,294 @@
+/* baro.h - barograph for C: publish a program's own values, and read what is known of the node.
+ *
+ *   baro_t *b = baro_open("lulesh", NULL);
+ *   baro_publication_t step = baro_publication(b, "lulesh", BARO_READERS_OWNER);
+ *   baro_value_t r = baro_value(step, "residual", BARO_FLOAT, "1", BARO_GAUGE, "distance from the solution");
+ *   for (uint64_t n = 0; n < 1000; n++) {
+ *       baro_put_f64(r, residual);
+ *       baro_frame(step, n);
+ *   }
+ *   baro_close(b);
+ *
+ * Link with -lbaro. The values are the stream app.lulesh.residual, its frames app.lulesh.frame.
+ *
+ * Every function may be called from any thread, none from a signal handler; where one thread at a time is
+ * meant, it says so. A null pointer is an error and no crash, a handle of 0 does nothing, and nothing here
+ * ends the program or prints. Without an agent a put keeps the newest values in the ring of its thread, for an
+ * agent that comes later; with BAROGRAPH=off in the environment it does nothing. After fork() the child goes on in a
+ * file of its own.
+ *
+ * The ABI is stable within BARO_VERSION_MAJOR: a program that was built with an older header of it runs with a
+ * newer library. Apache-2.0. */
+#ifndef BARO_H
+#define BARO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BARO_VERSION_MAJOR 1
+#define BARO_VERSION_MINOR 0
+
+/* The library's version: major << 16 | minor. */
+uint32_t baro_version(void);
+
+/* What functions return. Errors are negative. */
+#define BARO_OK 0
+#define BARO_NOTHING 1     /* there is nothing (yet), or it did not come in time */
+#define BARO_E_ARGUMENT -1 /* a null pointer, a text that is not UTF-8, a selector that cannot be read */
+#define BARO_E_NO_AGENT -2 /* no agent has ever been here, or its segment cannot be read */
+#define BARO_E_UNKNOWN -3  /* no stream, or more than one */
+#define BARO_E_TYPE -4     /* a text where a number was wanted */
+#define BARO_E_SQL -5      /* the statement is wrong, refused, or beyond a limit */
+#define BARO_E_REFUSED -6  /* a name, label or declaration that is not taken */
+#define BARO_E_INTERNAL -9 /* a defect of barograph */
+
+/* What went wrong in this thread last, and what to do about it; never null, and good until the next error of
+ * the thread. */
+const char *baro_error(void);
+
+/* ---- Publishing ---- */
+
+typedef struct baro_publisher baro_t;
+/* Handles: plain numbers, free to copy. 0 does nothing. */
+typedef uint64_t baro_publication_t;
+typedef uint64_t baro_value_t;
+
+/* Types of values. Bytes, JSON and arrays are put to a value of type text. */
+#define BARO_INT 1
+#define BARO_FLOAT 2
+#define BARO_BOOL 3
+#define BARO_TEXT 4
+
+/* What a value's numbers mean over time. */
+#define BARO_GAUGE 1   /* goes up and down */
+#define BARO_COUNTER 2 /* only grows */
+#define BARO_STATE 3   /* one of a few states */
+
+/* Who may read a publication. */
+#define BARO_READERS_OWNER 0
+#define BARO_READERS_GROUP 1
+#define BARO_READERS_ALL 2
+
+/* What a full ring does. */
+#define BARO_DROP_OLDEST 0 /* the oldest values give way, and are counted by who reads */
+#define BARO_BLOCK 1       /* the put waits up to block_ms_max while an agent lives, then drops and counts */
+
+/* Begin with BARO_CONFIG_INIT; what is 0 is as barograph would have it. */
+typedef struct {
+    size_t size;           /* of this struct */
+    const char *run_dir;   /* the agent's; where baro finds one by itself when null */
+    uint32_t overflow;     /* BARO_DROP_OLDEST or BARO_BLOCK */
+    uint32_t rings_max;    /* threads that may put at the same time (64) */
+    uint64_t ring_records; /* of each thread, 24 bytes each (65,536) */
+    uint64_t block_ms_max; /* longest wait of one put with BARO_BLOCK (100) */
+} baro_config_t;
+
+#define BARO_CONFIG_INIT {sizeof(baro_config_t), NULL, 0, 0, 0, 0}
+
+/* Opens this process's way to the agent; config may be null. The process has one: who opens it again shares it.
+ * The application's name is that of the program when it is null or empty. Where nothing can be published this is not
+ * null all the same: it is disabled, and baro_error says why. Null only for arguments that make no sense. */
+baro_t *baro_open(const char *application, const baro_config_t *config);
+/* Publishes what this thread has put, and with the last one closes the way: other threads must have stopped
+ * putting, for what they put later is read by nobody. */
+void baro_close(baro_t *baro);
+/* Whether puts go anywhere. */
+int baro_is_enabled(const baro_t *baro);
+/* Values of this process that were given up: a ring was full, a thread had none, a value was of another
+ * type or too long. */
+uint64_t baro_lost(const baro_t *baro);
+
+/* Adds a label to the streams of the publications that are made from now on. `rank` and `job` are known from
+ * the launcher (Open MPI, MPICH, PMIx, Slurm, Flux, PBS, LSF) where they are not given. */
+int baro_label(baro_t *baro, const char *name, const char *value);
+/* Declares a publication, or finds it again. Names are lower-case words of letters, digits and _, joined by
+ * dots. 0 when it is refused. */
+baro_publication_t baro_publication(baro_t *baro, const char *name, int readers);
+/* Declares a value, or finds it again. The same name with another type, unit or kind is refused (0). unit and
+ * help may be null. */
+baro_value_t baro_value(baro_publication_t publication, const char *name, int type, const char *unit,
+                        int kind, const char *help);
+
+/* Puts by any length: a text, JSON (nobody checks here that it is), bytes, floats; at most 64 KiB and a quarter of
+ * the ring, longer ones are given up and counted. For errors of the arguments alone a code. */
+int baro_put_text(baro_value_t value, const char *text);
+int baro_put_json(baro_value_t value, const char *json);
+int baro_put_bytes(baro_value_t value, const uint8_t *bytes, size_t count);
+int baro_put_floats(baro_value_t value, const double *values, size_t count);
+
+/* Publishes what this thread has put, without a frame. */
+void baro_commit(void);
+
+/* ---- Puts of eight bytes, and frames: inline below ----
+ *
+ * static inline void baro_put_f64(baro_value_t value, double x);
+ * static inline void baro_put_i64(baro_value_t value, int64_t x);
+ * static inline void baro_put_bool(baro_value_t value, int x);
+ *     Puts a value with the time of the call. Others see it when the thread ends a frame, commits or ends.
+ * static inline void baro_frame(baro_publication_t publication, uint64_t number);
+ *     Ends a frame: its number, and all that this thread has put since its last one, appear at once. */
+
+/* Where a thread writes next. Not to be touched but by the functions below. */
+typedef struct {
+    uint64_t position;      /* the next record */
+    uint64_t limit;         /* up to here without asking */
+    uint64_t mask;          /* records of the ring, less one */
+    uint64_t *records;      /* of three words: position and what it is, time, content */
+    uint64_t *committed;    /* up to here others may read */
+    const uint64_t *asleep; /* not 0: the agent wants to be woken */
+    uint64_t owner;         /* handles that may be put here begin so */
+} baro_cursor_t;
+
+/* All that is not done inline; `here` (which may be null) is set to where this thread's cursor is found. */
+void baro_put_slowly(baro_value_t value, uint64_t kind, uint64_t word, baro_cursor_t *const **here);
+void baro_frame_slowly(baro_publication_t publication, uint64_t number, baro_cursor_t *const **here);
+void baro_wake_agent(void);
+
+#define BARO_KIND_FRAME_ 5
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(BARO_NO_INLINE)
+
+#define BARO_UNUSED_ __attribute__((unused))
+
+/* Nothing fits here: the first put of a thread goes the slow way, which sets baro_here_. */
+BARO_UNUSED_ static baro_cursor_t baro_nowhere_ = {0, 0, 0, NULL, NULL, NULL, 0};
+BARO_UNUSED_ static baro_cursor_t *const baro_nowhere_at_ = &baro_nowhere_;
+BARO_UNUSED_ static __thread baro_cursor_t *const *baro_here_ = &baro_nowhere_at_;
+
+/* Whether this record may be written now. */
+BARO_UNUSED_ static inline int baro_has_room_(const baro_cursor_t *c, uint64_t handle, uint64_t kind)
+{
+    return __builtin_expect((handle >> 24) == (c->owner | kind) && c->position < c->limit, 1);
+}
+
+BARO_UNUSED_ static inline void baro_write_(baro_cursor_t *c, uint64_t handle, uint64_t word)
+{
+    uint64_t at = c->position;
+    uint64_t *record = c->records + (at & c->mask) * 3;
+    __atomic_store_n(record, at << 32 | (handle & 0xffffffffu), __ATOMIC_RELAXED);
+    __atomic_store_n(record + 1, (uint64_t)__builtin_ia32_rdtsc(), __ATOMIC_RELAXED);
+    __atomic_store_n(record + 2, word, __ATOMIC_RELAXED);
+    c->position = at + 1;
+}
+
+BARO_UNUSED_ static inline void baro_put_(baro_value_t value, uint64_t kind, uint64_t word)
+{
+    if (__builtin_expect(value == 0, 0))
+        return;
+    baro_cursor_t *c = *baro_here_;
+    if (baro_has_room_(c, value, kind))
+        baro_write_(c, value, word);
+    else
+        baro_put_slowly(value, kind, word, &baro_here_);
+}
+
+BARO_UNUSED_ static inline void baro_frame(baro_publication_t publication, uint64_t number)
+{
+    if (__builtin_expect(publication == 0, 0))
+        return;
+    baro_cursor_t *c = *baro_here_;
+    if (baro_has_room_(c, publication, BARO_KIND_FRAME_)) {
+        baro_write_(c, publication, number);
+        __atomic_store_n(c->committed, c->position, __ATOMIC_RELEASE);
+        if (__builtin_expect(__atomic_load_n(c->asleep, __ATOMIC_RELAXED) != 0, 0))
+            baro_wake_agent();
+    } else {
+        baro_frame_slowly(publication, number, &baro_here_);
+    }
+}
+
+#else /* no counter to read inline, or not this compiler's words: every put is a call */
+
+#define BARO_UNUSED_
+
+static inline void baro_put_(baro_value_t value, uint64_t kind, uint64_t word)
+{
+    if (value != 0)
+        baro_put_slowly(value, kind, word, NULL);
+}
+
+static inline void baro_frame(baro_publication_t publication, uint64_t number)
+{
+    if (publication != 0)
+        baro_frame_slowly(publication, number, NULL);
+}
+
+#endif
+
+BARO_UNUSED_ static inline void baro_put_f64(baro_value_t value, double x)
+{
+    union {
+        double number;
+        uint64_t word;
+    } both;
+    both.number = x;
+    baro_put_(value, BARO_FLOAT, both.word);
+}
+
+BARO_UNUSED_ static inline void baro_put_i64(baro_value_t value, int64_t x)
+{
+    baro_put_(value, BARO_INT, (uint64_t)x);
+}
+
+BARO_UNUSED_ static inline void baro_put_bool(baro_value_t value, int x)
+{
+    baro_put_(value, BARO_BOOL, x != 0);
+}
+
+/* ---- Reading ---- */
+
+typedef struct baro_node baro_node_t;     /* for any thread */
+typedef struct baro_stream baro_stream_t; /* for one thread at a time */
+typedef struct baro_table baro_table_t;   /* for any thread */
+
+/* Maps the streams of the node's agent into this process; run_dir may be null: then it is found. Null when no agent
+ * has ever been there. */
+baro_node_t *baro_node_open(const char *run_dir);
+void baro_node_close(baro_node_t *node);
+
+/* The newest value of the one stream that a selector means, like disk.read.bytes{device=vda}: its time (ns since the
+ * epoch) and how long ago its resource was looked at (ns). Each place may be null. */
+int baro_latest(const baro_node_t *node, const char *selector, int64_t *ts, double *value, int64_t *age_ns);
+
+/* Finds a stream once, to be read in nanoseconds for ever: it goes on when the agent restarts. */
+baro_stream_t *baro_stream_open(const baro_node_t *node, const char *selector);
+void baro_stream_close(baro_stream_t *stream);
+/* As baro_latest, without a system call. Not for texts (BARO_NOTHING). */
+int baro_stream_latest_f64(baro_stream_t *stream, int64_t *ts, double *value);
+/* Sleeps until there is a sample that no earlier wait has shown (BARO_OK), or the time is over (BARO_NOTHING). */
+int baro_wait(baro_stream_t *stream, int64_t timeout_ns);
+
+/* Types of cells: BARO_INT (bools too), BARO_FLOAT, BARO_TEXT, and these. */
+#define BARO_NULL 0
+#define BARO_BYTES 6
+
+typedef struct {
+    int type;
+    size_t bytes; /* of a text without its zero byte, or of bytes; 8 for numbers, 0 for null */
+    union {
+        int64_t i;
+        double f;
+        const char *text; /* ends with a zero byte; good until the table is freed */
+        const uint8_t *data;
+    } as;
+} baro_cell_t;
+
+/* Answers one read-only SQL statement in this process. The table is to be freed; it is null after an error. */
+int baro_query(const baro_node_t *node, const char *sql, baro_table_t **table);
+void baro_table_free(baro_table_t *table);
+size_t baro_table_rows(const baro_table_t *table);
+size_t baro_table_columns(const baro_table_t *table);
+/* Null beyond the last column. */
+const char *baro_table_name(const baro_table_t *table, size_t column);
+/* BARO_NULL beyond the table. */
+baro_cell_t baro_table_cell(const baro_table_t *table, size_t row, size_t column);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,269 @@
+// baro.hpp - barograph for C++17: what baro.h has, with owners and types. Header only; link with -lbaro.
+//
+//   baro::publisher app{"lulesh"};
+//   auto step = app.publication("lulesh");
+//   auto residual = step.value<double>("residual", {"1", baro::kind::gauge, "distance from the solution"});
+//   for (std::uint64_t n = 0; n < 1000; ++n) {
+//       residual.put(1.0 / double(n + 1));
+//       step.frame(n);
+//   }
+//
+// Publishing throws nothing: what is refused does nothing, and baro::last_error() says why. Reading throws
+// baro::error. Apache-2.0.
+#ifndef BARO_HPP
+#define BARO_HPP
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "baro.h"
+
+namespace baro {
+
+/// Why the last refused call of this thread was refused.
+inline std::string last_error() { return baro_error(); }
+
+/// A failure of reading.
+class error : public std::runtime_error {
+public:
+    explicit error(int code) : std::runtime_error(last_error()), code_(code) {}
+    /// One of BARO_E_...
+    int code() const noexcept { return code_; }
+
+private:
+    int code_;
+};
+
+enum class readers { owner = BARO_READERS_OWNER, group = BARO_READERS_GROUP, all = BARO_READERS_ALL };
+enum class kind { gauge = BARO_GAUGE, counter = BARO_COUNTER, state = BARO_STATE };
+
+/// What a value's numbers mean.
+struct about {
+    const char *unit = "";
+    baro::kind kind = baro::kind::gauge;
+    const char *help = "";
+};
+
+namespace detail {
+template <class T> constexpr int type_of()
+{
+    static_assert(std::is_arithmetic_v<T> || std::is_convertible_v<T, std::string_view>,
+                  "a value is a number, a bool or a text");
+    if constexpr (std::is_same_v<T, bool>)
+        return BARO_BOOL;
+    else if constexpr (std::is_integral_v<T>)
+        return BARO_INT;
+    else if constexpr (std::is_floating_point_v<T>)
+        return BARO_FLOAT;
+    else
+        return BARO_TEXT;
+}
+} // namespace detail
+
+/// A value that can be put, from any thread; free to copy. The default one does nothing.
+template <class T> class value {
+public:
+    value() = default;
+    explicit value(baro_value_t handle) noexcept : handle_(handle) {}
+
+    /// Puts it with the time of the call.
+    void put(const T &x) const noexcept
+    {
+        constexpr int type = detail::type_of<T>();
+        if constexpr (type == BARO_BOOL)
+            baro_put_bool(handle_, x);
+        else if constexpr (type == BARO_INT)
+            baro_put_i64(handle_, static_cast<std::int64_t>(x));
+        else if constexpr (type == BARO_FLOAT)
+            baro_put_f64(handle_, static_cast<double>(x));
+        else
+            baro_put_text(handle_, c_str(x));
+    }
+    const value &operator=(const T &x) const noexcept
+    {
+        put(x);
+        return *this;
+    }
+
+    /// Of a text value: bytes, JSON, an array.
+    void put_bytes(const void *bytes, std::size_t count) const noexcept
+    {
+        baro_put_bytes(handle_, static_cast<const std::uint8_t *>(bytes), count);
+    }
+    void put_json(const std::string &json) const noexcept { baro_put_json(handle_, json.c_str()); }
+    void put_floats(const double *values, std::size_t count) const noexcept
+    {
+        baro_put_floats(handle_, values, count);
+    }
+
+    explicit operator bool() const noexcept { return handle_ != 0; }
+    baro_value_t handle() const noexcept { return handle_; }
+
+private:
+    static const char *c_str(const std::string &text) noexcept { return text.c_str(); }
+    static const char *c_str(const char *text) noexcept { return text; }
+    baro_value_t handle_ = 0;
+};
+
+/// A named set of values; free to copy. The default one does nothing.
+class publication {
+public:
+    publication() = default;
+    explicit publication(baro_publication_t handle) noexcept : handle_(handle) {}
+
+    /// Declares a value, or finds it again; one that is refused does nothing.
+    template <class T> baro::value<T> value(const char *name, const about &what = {}) const noexcept
+    {
+        return baro::value<T>(baro_value(handle_, name, detail::type_of<T>(), what.unit,
+                                         static_cast<int>(what.kind), what.help));
+    }
+    /// Ends a frame: its number and all that this thread has put appear at once.
+    void frame(std::uint64_t number) const noexcept { baro_frame(handle_, number); }
+
+    explicit operator bool() const noexcept { return handle_ != 0; }
+    baro_publication_t handle() const noexcept { return handle_; }
+
+private:
+    baro_publication_t handle_ = 0;
+};
+
+/// This process's way to the agent; closed by the last one's end.
+class publisher {
+public:
+    explicit publisher(const char *application = nullptr, const baro_config_t *config = nullptr) noexcept
+        : baro_(baro_open(application, config))
+    {
+    }
+
+    bool is_enabled() const noexcept { return baro_is_enabled(baro_.get()) != 0; }
+    std::uint64_t lost() const noexcept { return baro_lost(baro_.get()); }
+    bool label(const char *name, const char *value) noexcept
+    {
+        return baro_label(baro_.get(), name, value) == BARO_OK;
+    }
+    baro::publication publication(const char *name, readers who = readers::owner) noexcept
+    {
+        return baro::publication(baro_publication(baro_.get(), name, static_cast<int>(who)));
+    }
+
+private:
+    struct closer {
+        void operator()(baro_t *baro) const noexcept { baro_close(baro); }
+    };
+    std::unique_ptr<baro_t, closer> baro_;
+};
+
+/// Ends a frame when its block ends, however it ends.
+class frame {
+public:
+    frame(const publication &of, std::uint64_t number) noexcept : of_(of), number_(number) {}
+    ~frame() { of_.frame(number_); }
+    frame(const frame &) = delete;
+    frame &operator=(const frame &) = delete;
+
+private:
+    publication of_;
+    std::uint64_t number_;
+};
+
+/// The newest of a stream: when (ns since the epoch) and what.
+struct sample {
+    std::int64_t ts = 0;
+    double value = 0;
+};
+
+/// A stream, found once; for one thread at a time.
+class stream {
+public:
+    /// The newest sample; none before the first.
+    std::optional<sample> latest()
+    {
+        sample newest;
+        const int code = baro_stream_latest_f64(stream_.get(), &newest.ts, &newest.value);
+        if (code < 0)
+            throw error(code);
+        return code == BARO_OK ? std::optional<sample>(newest) : std::nullopt;
+    }
+    /// Sleeps until there is a new sample; false when the time is over first.
+    bool wait(std::chrono::nanoseconds timeout)
+    {
+        const int code = baro_wait(stream_.get(), timeout.count());
+        if (code < 0)
+            throw error(code);
+        return code == BARO_OK;
+    }
+
+private:
+    friend class node;
+    explicit stream(baro_stream_t *given) : stream_(given) {}
+    struct closer {
+        void operator()(baro_stream_t *given) const noexcept { baro_stream_close(given); }
+    };
+    std::unique_ptr<baro_stream_t, closer> stream_;
+};
+
+/// An answer of SQL.
+class table {
+public:
+    std::size_t rows() const noexcept { return baro_table_rows(table_.get()); }
+    std::size_t columns() const noexcept { return baro_table_columns(table_.get()); }
+    std::string name(std::size_t column) const
+    {
+        const char *text = baro_table_name(table_.get(), column);
+        return text ? text : "";
+    }
+    baro_cell_t cell(std::size_t row, std::size_t column) const noexcept
+    {
+        return baro_table_cell(table_.get(), row, column);
+    }
+
+private:
+    friend class node;
+    explicit table(baro_table_t *given) : table_(given) {}
+    struct closer {
+        void operator()(baro_table_t *given) const noexcept { baro_table_free(given); }
+    };
+    std::unique_ptr<baro_table_t, closer> table_;
+};
+
+/// What is known of this node.
+class node {
+public:
+    explicit node(const char *run_dir = nullptr) : node_(baro_node_open(run_dir))
+    {
+        if (!node_)
+            throw error(BARO_E_NO_AGENT);
+    }
+    baro::stream stream(const char *selector) const
+    {
+        baro_stream_t *found = baro_stream_open(node_.get(), selector);
+        if (!found)
+            throw error(BARO_E_UNKNOWN);
+        return baro::stream(found);
+    }
+    baro::table query(const std::string &sql) const
+    {
+        baro_table_t *answer = nullptr;
+        const int code = baro_query(node_.get(), sql.c_str(), &answer);
+        if (code < 0)
+            throw error(code);
+        return baro::table(answer);
+    }
+
+private:
+    struct closer {
+        void operator()(baro_node_t *given) const noexcept { baro_node_close(given); }
+    };
+    std::unique_ptr<baro_node_t, closer> node_;
+};
+
+} // namespace baro
+
+#endif

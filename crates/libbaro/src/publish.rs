@@ -1,0 +1,234 @@
+//! Opening, declaring, closing.
+
+use std::ffi::{c_char, c_int};
+use std::time::Duration;
+
+use barograph_client::RunDir;
+use barograph_client::publish::{
+    Overflow, PublicationConfig, PublishConfig, PublishError, Publisher, Readers, raw,
+};
+use barograph_model::{Kind, ValueType};
+
+use crate::guard::{
+    E_ARGUMENT, E_REFUSED, Failure, OK, give, guarded, remember, take_back, text, text_or_empty,
+    thing,
+};
+use crate::put;
+
+/// `baro_config_t`: fields that a caller's older header does not have are 0.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct Config {
+    size: usize,
+    run_dir: usize,
+    overflow: u32,
+    rings_max: u32,
+    ring_records: u64,
+    block_ms_max: u64,
+}
+
+impl From<PublishError> for Failure {
+    fn from(error: PublishError) -> Self {
+        Self::new(E_REFUSED, error)
+    }
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `application` is null or a text; `config` is null or begins with its size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_open(
+    application: *const c_char,
+    config: *const Config,
+) -> *mut Publisher {
+    guarded(
+        |_| std::ptr::null_mut(),
+        || {
+            // SAFETY: as this function's.
+            let application = unsafe { text_or_empty(application, "the application's name") }?;
+            // SAFETY: as this function's.
+            let wanted = unsafe { config_of(application, config) }?;
+            put::follow_threads();
+            let publisher = Publisher::open(wanted);
+            let error = publisher.error().map(ToString::to_string);
+            remember(&error.unwrap_or_default());
+            Ok(give(publisher))
+        },
+    )
+}
+
+/// # Safety
+/// `config` is null, or begins with its size and has so many bytes.
+unsafe fn config_of(application: &str, config: *const Config) -> Result<PublishConfig, Failure> {
+    let mut wanted = PublishConfig::of(application);
+    if config.is_null() {
+        return Ok(wanted);
+    }
+    let mut known = Config::default();
+    // SAFETY: the size comes first in every version.
+    let size = unsafe { config.cast::<usize>().read() };
+    if size < size_of::<usize>() {
+        let text = "the configuration has no size: begin with BARO_CONFIG_INIT";
+        return Err(Failure::new(E_ARGUMENT, text));
+    }
+    let bytes = size.min(size_of::<Config>());
+    // SAFETY: both have so many bytes; all bit patterns of `Config` are valid.
+    unsafe {
+        std::ptr::copy_nonoverlapping(config.cast::<u8>(), (&raw mut known).cast::<u8>(), bytes);
+    }
+    if known.run_dir != 0 {
+        // SAFETY: a text of the caller's.
+        let path = unsafe { text(known.run_dir as *const c_char, "the run directory") }?;
+        wanted.run_dir = Some(RunDir::new(path));
+    }
+    wanted.overflow = match known.overflow {
+        0 => Overflow::DropOldest,
+        1 => Overflow::Block,
+        _ => return Err(Failure::new(E_ARGUMENT, "there is no such overflow policy")),
+    };
+    if known.rings_max != 0 {
+        wanted.rings_max = known.rings_max;
+    }
+    if known.ring_records != 0 {
+        wanted.ring_records = known.ring_records;
+    }
+    if known.block_ms_max != 0 {
+        wanted.block_time_max = Duration::from_millis(known.block_ms_max);
+    }
+    Ok(wanted)
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `baro` is null, or of `baro_open` and not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_close(baro: *mut Publisher) {
+    // SAFETY: as this function's.
+    unsafe { take_back(baro) };
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `baro` is null, or of `baro_open` and not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_is_enabled(baro: *const Publisher) -> c_int {
+    guarded(
+        |_| 0,
+        || {
+            // SAFETY: as this function's.
+            let baro = unsafe { thing(baro, "baro") }?;
+            Ok(baro.is_enabled().into())
+        },
+    )
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `baro` is null, or of `baro_open` and not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_lost(baro: *const Publisher) -> u64 {
+    guarded(
+        |_| 0,
+        || {
+            // SAFETY: as this function's.
+            let baro = unsafe { thing(baro, "baro") }?;
+            Ok(baro.lost())
+        },
+    )
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `baro` is null, or of `baro_open` and not closed; the others are null or texts.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_label(
+    baro: *mut Publisher,
+    name: *const c_char,
+    value: *const c_char,
+) -> c_int {
+    guarded(
+        |code| code,
+        || {
+            // SAFETY: as this function's.
+            let (baro, name, value) = unsafe {
+                (
+                    thing(baro, "baro")?,
+                    text(name, "the label's name")?,
+                    text(value, "the label's value")?,
+                )
+            };
+            baro.label(name, value)?;
+            Ok(OK)
+        },
+    )
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `baro` is null, or of `baro_open` and not closed; `name` is null or a text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_publication(
+    baro: *mut Publisher,
+    name: *const c_char,
+    readers: c_int,
+) -> u64 {
+    guarded(
+        |_| 0,
+        || {
+            // SAFETY: as this function's.
+            let (baro, name) =
+                unsafe { (thing(baro, "baro")?, text(name, "the publication's name")?) };
+            let readers = match readers {
+                0 => Readers::Owner,
+                1 => Readers::Group,
+                2 => Readers::All,
+                _ => return Err(Failure::new(E_ARGUMENT, "there are no such readers")),
+            };
+            let labels = Vec::new();
+            let publication = baro.publication(name, PublicationConfig { readers, labels })?;
+            Ok(publication.to_raw())
+        },
+    )
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `name`, `unit` and `help` are null or texts.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_value(
+    publication: u64,
+    name: *const c_char,
+    value_type: c_int,
+    unit: *const c_char,
+    kind: c_int,
+    help: *const c_char,
+) -> u64 {
+    guarded(
+        |_| 0,
+        || {
+            // SAFETY: as this function's.
+            let (name, unit, help) = unsafe {
+                (
+                    text(name, "the value's name")?,
+                    text_or_empty(unit, "the unit")?,
+                    text_or_empty(help, "the help")?,
+                )
+            };
+            let number = |code: c_int| u8::try_from(code).unwrap_or(0);
+            let value_type = ValueType::from_u8(number(value_type));
+            let value_type =
+                value_type.ok_or_else(|| Failure::new(E_ARGUMENT, "there is no such type"))?;
+            let kind = Kind::from_u8(number(kind));
+            let kind = kind.ok_or_else(|| Failure::new(E_ARGUMENT, "there is no such kind"))?;
+            let value = raw::value(publication, name, value_type, unit, kind, help)?;
+            Ok(value.to_raw())
+        },
+    )
+}

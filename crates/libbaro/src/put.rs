@@ -1,0 +1,260 @@
+//! Puts that `baro.h` does not do inline, and the place where it finds the thread's cursor.
+//!
+//! Every translation unit that includes `baro.h` has a thread-local pointer to such a place. The first put of a thread
+//! comes here and sets it: C code needs no thread-local symbol of ours, which stable Rust cannot export.
+
+use std::cell::Cell;
+use std::ffi::{c_char, c_int};
+use std::ptr;
+
+use barograph_client::publish::ValueHandle;
+use barograph_client::publish::raw::{self, Cursor};
+
+use crate::guard::{OK, guarded, text, tried};
+
+/// A cursor on which every put finds no room.
+struct Nowhere(Cursor);
+
+// SAFETY: nobody writes it, and its pointers are not followed: there is no room at them.
+unsafe impl Sync for Nowhere {}
+
+static NOWHERE: Nowhere = Nowhere(Cursor {
+    position: 0,
+    limit: 0,
+    mask: 0,
+    records: ptr::null(),
+    committed: ptr::null(),
+    asleep: ptr::null(),
+    owner: 0,
+});
+
+thread_local! {
+    // It has nothing to drop: its address is good as long as the thread is.
+    static PLACE: Cell<*const Cursor> = const { Cell::new(&raw const NOWHERE.0) };
+}
+
+/// Kinds of records, as in `baro.h`.
+const INT: u64 = 1;
+const FLOAT: u64 = 2;
+const BOOL: u64 = 3;
+
+/// Keeps the place of each thread as its ring comes and goes.
+pub(crate) fn follow_threads() {
+    raw::on_cursor(|cursor| {
+        let cursor = if cursor.is_null() {
+            &raw const NOWHERE.0
+        } else {
+            cursor.cast_const()
+        };
+        PLACE.with(|place| place.set(cursor));
+    });
+}
+
+/// Tells a translation unit where this thread's cursor is.
+///
+/// # Safety
+/// `here` is null or may be written by this thread.
+unsafe fn tell_place(here: *mut *const *const Cursor) {
+    if !here.is_null() {
+        let place = PLACE.with(Cell::as_ptr);
+        // SAFETY: as this function's.
+        unsafe { here.write(place.cast_const()) };
+    }
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `here` is null or may be written by this thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_put_slowly(
+    value: u64,
+    kind: u64,
+    word: u64,
+    here: *mut *const *const Cursor,
+) {
+    let number = match kind {
+        INT | FLOAT => word,
+        BOOL => (word != 0).into(),
+        _ => return,
+    };
+    if tried(|| raw::try_put(value, kind as u8, number)) {
+        // SAFETY: as this function's.
+        unsafe { tell_place(here) };
+        return;
+    }
+    guarded(
+        |_| (),
+        || {
+            let handle = ValueHandle::from_raw(value);
+            match kind {
+                INT => handle.put_i64(number.cast_signed()),
+                FLOAT => handle.put_f64(f64::from_bits(number)),
+                _ => handle.put_bool(number != 0),
+            }
+            // SAFETY: as this function's.
+            unsafe { tell_place(here) };
+            Ok(())
+        },
+    );
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `here` is null or may be written by this thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_frame_slowly(
+    publication: u64,
+    number: u64,
+    here: *mut *const *const Cursor,
+) {
+    let mut is_asleep = false;
+    let has_ended = tried(|| match raw::try_frame(publication, number) {
+        Some(wants_waking) => {
+            is_asleep = wants_waking;
+            true
+        }
+        None => false,
+    });
+    if has_ended {
+        // SAFETY: as this function's.
+        unsafe { tell_place(here) };
+        if is_asleep {
+            baro_wake_agent();
+        }
+        return;
+    }
+    guarded(
+        |_| (),
+        || {
+            raw::frame(publication, number);
+            // SAFETY: as this function's.
+            unsafe { tell_place(here) };
+            Ok(())
+        },
+    );
+}
+
+/// See `baro.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn baro_wake_agent() {
+    guarded(
+        |_| (),
+        || {
+            raw::tell_agent();
+            Ok(())
+        },
+    );
+}
+
+/// See `baro.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn baro_commit() {
+    guarded(
+        |_| (),
+        || {
+            raw::commit();
+            Ok(())
+        },
+    );
+}
+
+/// Puts what lies somewhere else; null is nothing of length 0.
+///
+/// # Safety
+/// `bytes` is null, or so many may be read.
+unsafe fn put_from(
+    bytes: *const u8,
+    count: usize,
+    put: impl FnOnce(&[u8]) -> Result<(), crate::guard::Failure>,
+) -> c_int {
+    guarded(
+        |code| code,
+        || {
+            let bytes = if bytes.is_null() {
+                &[][..]
+            } else {
+                // SAFETY: as this function's.
+                unsafe { std::slice::from_raw_parts(bytes, count) }
+            };
+            put(bytes).map(|()| OK)
+        },
+    )
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `value` is null or a text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_put_text(handle: u64, value: *const c_char) -> c_int {
+    if handle == 0 {
+        return OK;
+    }
+    guarded(
+        |code| code,
+        || {
+            // SAFETY: as this function's.
+            let value = unsafe { text(value, "the text") }?;
+            ValueHandle::from_raw(handle).put_text(value);
+            Ok(OK)
+        },
+    )
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `value` is null or a text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_put_json(handle: u64, value: *const c_char) -> c_int {
+    if handle == 0 {
+        return OK;
+    }
+    guarded(
+        |code| code,
+        || {
+            // SAFETY: as this function's.
+            let value = unsafe { text(value, "the JSON") }?;
+            ValueHandle::from_raw(handle).put_json(value);
+            Ok(OK)
+        },
+    )
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `bytes` is null, or `count` of them may be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_put_bytes(handle: u64, bytes: *const u8, count: usize) -> c_int {
+    if handle == 0 {
+        return OK;
+    }
+    let put = |bytes: &[u8]| {
+        ValueHandle::from_raw(handle).put_bytes(bytes);
+        Ok(())
+    };
+    // SAFETY: as this function's.
+    unsafe { put_from(bytes, count, put) }
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `values` is null, or `count` of them may be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_put_floats(handle: u64, values: *const f64, count: usize) -> c_int {
+    if handle == 0 {
+        return OK;
+    }
+    let bytes = count.saturating_mul(size_of::<f64>());
+    let put = |bytes: &[u8]| {
+        // Segments are little-endian, and so is every machine that this is built for.
+        ValueHandle::from_raw(handle).put_floats_le(bytes);
+        Ok(())
+    };
+    // SAFETY: as this function's; a float is eight bytes.
+    unsafe { put_from(values.cast(), bytes, put) }
+}

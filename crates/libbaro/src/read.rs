@@ -1,0 +1,178 @@
+//! The newest value of a stream, and being told of the next.
+
+use std::ffi::{c_char, c_int};
+use std::sync::Arc;
+use std::time::Duration;
+
+use barograph_client::{ClientError, LatestValue, Observer, RunDir, Stream, SystemClock, Woken};
+use barograph_model::Selector;
+
+use crate::guard::{
+    E_ARGUMENT, E_NO_AGENT, E_TYPE, E_UNKNOWN, Failure, NOTHING, OK, give, guarded, set, take_back,
+    text, thing, thing_mut,
+};
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let code = match &error {
+            ClientError::Selector(_) => E_ARGUMENT,
+            ClientError::UnknownStream { .. } | ClientError::Ambiguous { .. } => E_UNKNOWN,
+            _ => E_NO_AGENT,
+        };
+        Self::new(code, error)
+    }
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `run_dir` is null or a text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_node_open(run_dir: *const c_char) -> *mut Observer {
+    guarded(
+        |_| std::ptr::null_mut(),
+        || {
+            let run_dir = if run_dir.is_null() {
+                RunDir::find()
+            } else {
+                // SAFETY: as this function's.
+                RunDir::new(unsafe { text(run_dir, "the run directory") }?)
+            };
+            Ok(give(Observer::open(run_dir, Arc::new(SystemClock::new()))?))
+        },
+    )
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `node` is null, or of `baro_node_open` and not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_node_close(node: *mut Observer) {
+    // SAFETY: as this function's.
+    unsafe { take_back(node) };
+}
+
+/// # Safety
+/// As [`baro_stream_open`].
+unsafe fn find(node: *const Observer, selector: *const c_char) -> Result<Stream, Failure> {
+    // SAFETY: as this function's.
+    let (node, selector) = unsafe { (thing(node, "the node")?, text(selector, "the selector")?) };
+    let selector = Selector::parse(selector).map_err(|e| Failure::new(E_ARGUMENT, e))?;
+    Ok(node.stream(&selector)?)
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `node` is null, or of `baro_node_open` and not closed; `selector` is null or a text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_stream_open(
+    node: *const Observer,
+    selector: *const c_char,
+) -> *mut Stream {
+    // SAFETY: as this function's.
+    guarded(
+        |_| std::ptr::null_mut(),
+        || Ok(give(unsafe { find(node, selector) }?)),
+    )
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `stream` is null, or of `baro_stream_open` and not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_stream_close(stream: *mut Stream) {
+    // SAFETY: as this function's.
+    unsafe { take_back(stream) };
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `stream` is null, or of `baro_stream_open`, not closed, and used by this thread alone; the others are null
+/// or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_stream_latest_f64(
+    stream: *mut Stream,
+    ts: *mut i64,
+    value: *mut f64,
+) -> c_int {
+    guarded(
+        |code| code,
+        || {
+            // SAFETY: as this function's.
+            let stream = unsafe { thing_mut(stream, "the stream") }?;
+            let Some((newest_ts, newest)) = stream.latest_f64() else {
+                return Ok(NOTHING);
+            };
+            // SAFETY: as this function's.
+            unsafe {
+                set(ts, newest_ts);
+                set(value, newest);
+            }
+            Ok(OK)
+        },
+    )
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `node` is null, or of `baro_node_open` and not closed; `selector` is null or a text; the others are null
+/// or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_latest(
+    node: *const Observer,
+    selector: *const c_char,
+    ts: *mut i64,
+    value: *mut f64,
+    age_ns: *mut i64,
+) -> c_int {
+    guarded(
+        |code| code,
+        || {
+            // SAFETY: as this function's.
+            let newest = unsafe { find(node, selector) }?.latest();
+            let Some(LatestValue {
+                sample: Some(sample),
+                age_ns: age,
+                ..
+            }) = newest
+            else {
+                return Ok(NOTHING);
+            };
+            let number = sample.value.as_f64();
+            let number =
+                number.ok_or_else(|| Failure::new(E_TYPE, "it is a text: ask for it in SQL"))?;
+            // SAFETY: as this function's.
+            unsafe {
+                set(ts, sample.ts);
+                set(value, number);
+                set(age_ns, age);
+            }
+            Ok(OK)
+        },
+    )
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `stream` is null, or of `baro_stream_open`, not closed, and used by this thread alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_wait(stream: *mut Stream, timeout_ns: i64) -> c_int {
+    guarded(
+        |code| code,
+        || {
+            // SAFETY: as this function's.
+            let stream = unsafe { thing_mut(stream, "the stream") }?;
+            let timeout = Duration::from_nanos(timeout_ns.max(0).unsigned_abs());
+            Ok(match stream.wait(timeout) {
+                Woken::News => OK,
+                Woken::TimedOut | Woken::Gone => NOTHING,
+            })
+        },
+    )
+}

@@ -1,0 +1,6 @@
+//! The library as programs use it: compiled with the compilers that are here, read as an agent reads.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod build;
+mod programs;

@@ -1,0 +1,92 @@
+/* Everything with nulls and nonsense, switched off: no crash, and a reason for each refusal. */
+#include <baro.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(what)                                                                    \
+    do {                                                                               \
+        if (!(what)) {                                                                 \
+            fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #what, baro_error()); \
+            exit(1);                                                                   \
+        }                                                                              \
+    } while (0)
+
+static void nulls(void)
+{
+    int64_t ts, age;
+    double value;
+    baro_table_t *table = NULL;
+    CHECK(strcmp(baro_error(), "") == 0);
+    baro_close(NULL);
+    CHECK(baro_is_enabled(NULL) == 0 && baro_lost(NULL) == 0);
+    CHECK(baro_label(NULL, "a", "b") == BARO_E_ARGUMENT);
+    CHECK(strstr(baro_error(), "null") != NULL);
+    CHECK(baro_publication(NULL, "a", 0) == 0);
+    CHECK(baro_value(0, NULL, BARO_FLOAT, NULL, BARO_GAUGE, NULL) == 0);
+    CHECK(baro_put_text(1, NULL) == BARO_E_ARGUMENT && baro_put_json(1, NULL) == BARO_E_ARGUMENT);
+    CHECK(baro_put_text(0, NULL) == BARO_OK);
+    CHECK(baro_put_bytes(1, NULL, 9) == BARO_OK && baro_put_floats(1, NULL, 9) == BARO_OK);
+    baro_put_slowly(1, 99, 1, NULL);
+    baro_frame_slowly(1, 1, NULL);
+    baro_wake_agent();
+    baro_commit();
+    CHECK(baro_latest(NULL, "a", &ts, &value, &age) == BARO_E_ARGUMENT);
+    CHECK(baro_stream_open(NULL, "a") == NULL && baro_stream_latest_f64(NULL, NULL, NULL) < 0);
+    CHECK(baro_wait(NULL, 0) == BARO_E_ARGUMENT);
+    baro_stream_close(NULL);
+    baro_node_close(NULL);
+    CHECK(baro_query(NULL, "SELECT 1", &table) == BARO_E_ARGUMENT && table == NULL);
+    CHECK(baro_query(NULL, NULL, NULL) == BARO_E_ARGUMENT);
+    baro_table_free(NULL);
+    CHECK(baro_table_rows(NULL) == 0 && baro_table_columns(NULL) == 0);
+    CHECK(baro_table_name(NULL, 0) == NULL && baro_table_cell(NULL, 0, 0).type == BARO_NULL);
+    CHECK(baro_node_open("/nowhere") == NULL);
+    CHECK(strstr(baro_error(), "/nowhere") != NULL);
+}
+
+static void configurations(void)
+{
+    baro_config_t config = BARO_CONFIG_INIT;
+    size_t no_size = 0;
+    CHECK(baro_open("app", (const baro_config_t *)&no_size) == NULL);
+    config.overflow = 7;
+    CHECK(baro_open("app", &config) == NULL);
+    CHECK(baro_open("\xff\xfe", NULL) == NULL);
+}
+
+/* BAROGRAPH=off */
+static void switched_off(void)
+{
+    baro_t *b = baro_open("app", NULL);
+    /* Of the handles that nobody had given out. */
+    uint64_t lost = baro_lost(b);
+    CHECK(b != NULL && !baro_is_enabled(b));
+    CHECK(strstr(baro_error(), "BAROGRAPH=off") != NULL);
+    CHECK(baro_label(b, "phase", "solve") == BARO_OK && baro_label(b, "no good", "") == BARO_E_REFUSED);
+    baro_publication_t p = baro_publication(b, "step", BARO_READERS_ALL);
+    CHECK(p == 0 && baro_publication(b, "No", 0) == 0 && baro_publication(b, "step", 9) == 0);
+    baro_value_t v = baro_value(p, "x", BARO_FLOAT, "1", BARO_GAUGE, "");
+    CHECK(v == 0);
+    baro_value(p, "No", BARO_FLOAT, "1", BARO_GAUGE, "");
+    CHECK(strstr(baro_error(), "No") != NULL);
+    CHECK(baro_value(p, "x", 99, "1", BARO_GAUGE, "") == 0);
+    CHECK(strstr(baro_error(), "type") != NULL);
+    baro_put_f64(v, 1);
+    baro_put_i64(v, 1);
+    baro_put_bool(v, 1);
+    CHECK(baro_put_text(v, "a") == BARO_OK && baro_put_floats(v, NULL, 0) == BARO_OK);
+    baro_frame(p, 1);
+    CHECK(baro_lost(b) == lost);
+    baro_close(b);
+}
+
+int main(void)
+{
+    CHECK(baro_version() >> 16 == BARO_VERSION_MAJOR);
+    nulls();
+    configurations();
+    switched_off();
+    return 0;
+}

@@ -1,0 +1,58 @@
+/* The read side: latest, wait, SQL. The run directory is the first argument. */
+#include <baro.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(what)                                                                    \
+    do {                                                                               \
+        if (!(what)) {                                                                 \
+            fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #what, baro_error()); \
+            exit(1);                                                                   \
+        }                                                                              \
+    } while (0)
+
+int main(int argc, char **argv)
+{
+    int64_t ts = 0, age = -1;
+    double value = 0;
+    baro_table_t *table;
+    CHECK(argc == 2);
+    baro_node_t *node = baro_node_open(argv[1]);
+    CHECK(node != NULL);
+    CHECK(baro_latest(node, "disk.read.bytes{device=vda}", &ts, &value, &age) == BARO_OK);
+    CHECK(value == 42.5 && ts > 0 && age >= 0);
+    CHECK(baro_latest(node, "disk.read.byte", NULL, NULL, NULL) == BARO_E_UNKNOWN);
+    CHECK(strstr(baro_error(), "disk.read.bytes") != NULL);
+    CHECK(baro_latest(node, "{", NULL, NULL, NULL) == BARO_E_ARGUMENT);
+    CHECK(baro_latest(node, "empty", NULL, NULL, NULL) == BARO_NOTHING);
+    CHECK(baro_latest(node, "name", NULL, NULL, NULL) == BARO_E_TYPE);
+
+    baro_stream_t *stream = baro_stream_open(node, "disk.read.bytes");
+    CHECK(stream != NULL && baro_stream_latest_f64(stream, NULL, &value) == BARO_OK && value == 42.5);
+    CHECK(baro_wait(stream, 0) == BARO_OK);
+    CHECK(baro_wait(stream, 1000000) == BARO_NOTHING);
+    baro_stream_close(stream);
+    CHECK(baro_stream_open(node, "none") == NULL);
+
+    CHECK(baro_query(node, "SELECT 'a' AS t, 1 AS i, value, x'00ff' AS b, NULL AS n FROM disk_read_bytes "
+                           "WHERE newest",
+                     &table) == BARO_OK);
+    CHECK(baro_table_rows(table) == 1 && baro_table_columns(table) == 5);
+    CHECK(strcmp(baro_table_name(table, 2), "value") == 0 && baro_table_name(table, 5) == NULL);
+    baro_cell_t cell = baro_table_cell(table, 0, 0);
+    CHECK(cell.type == BARO_TEXT && cell.bytes == 1 && strcmp(cell.as.text, "a") == 0);
+    cell = baro_table_cell(table, 0, 1);
+    CHECK(cell.type == BARO_INT && cell.as.i == 1);
+    cell = baro_table_cell(table, 0, 2);
+    CHECK(cell.type == BARO_FLOAT && cell.as.f == 42.5);
+    cell = baro_table_cell(table, 0, 3);
+    CHECK(cell.type == BARO_BYTES && cell.bytes == 2 && cell.as.data[1] == 255);
+    CHECK(baro_table_cell(table, 0, 4).type == BARO_NULL && baro_table_cell(table, 1, 0).type == BARO_NULL);
+    baro_table_free(table);
+    CHECK(baro_query(node, "SELECT nothing", &table) == BARO_E_SQL && table == NULL);
+    CHECK(baro_query(node, "DELETE FROM disk_read_bytes", &table) == BARO_E_SQL);
+    baro_node_close(node);
+    return 0;
+}
