@@ -1,0 +1,237 @@
+"""Applications that publish: real C programs against a real agent, killed on either side."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import QUICK, ROOT, Agent, baro, environment, eventually
+
+Start = Callable[..., Agent]
+LIBRARY = Path(os.environ.get("BARO_LIB_DIR", ROOT / "target" / "debug"))
+INCLUDE = ROOT / "crates" / "libbaro" / "include"
+
+# Puts ten values and a frame over and over, and says after each commit how many there are.
+COUNTING = r"""
+#include <baro.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int count, char **arguments)
+{
+    long frames = atol(arguments[1]), pause_us = atol(arguments[2]);
+    int readers = count > 3 ? atoi(arguments[3]) : BARO_READERS_OWNER;
+    baro_t *b = baro_open("counting", NULL);
+    if (!baro_is_enabled(b)) { fprintf(stderr, "%s\n", baro_error()); return 1; }
+    baro_publication_t p = baro_publication(b, "counting", readers);
+    baro_value_t v = baro_value(p, "number", BARO_INT, "count", BARO_GAUGE, "counts on");
+    long n = 0;
+    for (long frame = 1; frame <= frames; frame++) {
+        for (int i = 0; i < 10; i++) baro_put_i64(v, ++n);
+        baro_frame(p, (uint64_t)frame);
+        dprintf(1, "%ld\n", n);
+        if (pause_us) usleep((useconds_t)pause_us);
+    }
+    if (count > 4) pause();
+    baro_close(b);
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program, compiled against the header and the library as a user would."""
+    folder = tmp_path_factory.mktemp("c")
+    folder.chmod(0o755)
+    source, program = folder / "counting.c", folder / "counting"
+    source.write_text(COUNTING)
+    command = ["cc", "-O2", "-Wall", "-Werror", f"-I{INCLUDE}", source, "-o", program, f"-L{LIBRARY}", "-lbaro"]
+    subprocess.run([*map(str, command), f"-Wl,-rpath,{LIBRARY}"], check=True)
+    return program
+
+
+def run(program: Path, agent: Agent, *arguments: object, **more: Any) -> subprocess.Popen[str]:
+    """The program beside an agent."""
+    return subprocess.Popen(
+        [str(program), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(BAROGRAPH_RUN_DIR=str(agent.run_dir)),
+        **more,
+    )
+
+
+def number(agent: Agent, sql: str) -> int:
+    rows = agent.sql(sql)
+    return list(rows[0].values())[0] if rows else 0
+
+
+ALL = "SELECT count(*) AS n FROM app_counting_number"
+DISTINCT = "SELECT count(DISTINCT value) AS n FROM app_counting_number"
+
+
+def published(agent: Agent) -> bool:
+    return bool(agent.sql("SELECT name FROM tables WHERE name = 'app_counting_number'"))
+
+
+def test_every_value_is_in_sql_with_its_frame(start: Start, counting: Path) -> None:
+    agent = start(config=QUICK)
+    before = time.time_ns()
+    with run(counting, agent, 500, 0) as program:
+        assert program.wait(30) == 0
+    eventually(lambda: published(agent) and number(agent, ALL) == 5_000, "5000 values")
+    rows = agent.sql("SELECT min(value) AS a, max(value) AS b, min(ts) AS t, max(ts) AS u FROM app_counting_number")
+    assert (rows[0]["a"], rows[0]["b"]) == (1, 5_000)
+    assert before - 10**9 < rows[0]["t"] <= rows[0]["u"] < time.time_ns() + 10**9
+    frames = agent.sql("SELECT frame, number FROM frames('counting') ORDER BY frame")
+    assert len(frames) == 500
+    assert all(row["number"] == 10 * row["frame"] for row in frames)
+    # And beside the system's: which processes were read at the same time.
+    joined = agent.sql(
+        "SELECT f.ts, m.value FROM frames('counting') f JOIN asof('memory.available.bytes', f.ts) m LIMIT 5"
+    )
+    assert len(joined) == 5 and all(row["value"] > 0 for row in joined)
+
+
+def test_what_was_committed_before_a_kill_is_there(start: Start, counting: Path) -> None:
+    agent = start(config=QUICK)
+    for round_ in range(5):
+        with run(counting, agent, 1_000_000, 50) as program:
+            assert program.stdout
+            time.sleep(0.05 + 0.03 * round_)
+            program.send_signal(signal.SIGKILL)
+            said = [int(line) for line in program.stdout.read().split()]
+        committed = said[-1] if said else 0
+        eventually(
+            lambda least=committed: published(agent) and number(agent, "SELECT max(value) FROM app_counting_number") >= least,
+            f"{committed} values",
+        )
+        eventually(lambda: not list((agent.run_dir / "ingest").iterdir()), "the file of the dead is removed")
+
+
+def test_an_agent_that_is_killed_loses_nothing(start: Start, counting: Path) -> None:
+    agent = start(config=QUICK)
+    with run(counting, agent, 3_000, 500) as program:
+        for _ in range(3):
+            time.sleep(0.4)
+            agent.stop(signal.SIGKILL)
+            time.sleep(0.1)
+            agent.start()
+        assert program.wait(60) == 0
+        assert program.stdout
+        last = int(program.stdout.read().split()[-1])
+    assert last == 30_000
+    eventually(lambda: published(agent) and number(agent, DISTINCT) == last, "each value at least once")
+    # What the last moments before each kill took in may be there twice, and no more than that.
+    assert number(agent, ALL) < last * 1.1
+
+
+def test_short_lives_leave_nothing(start: Start, counting: Path) -> None:
+    agent = start(config=QUICK)
+    for _ in range(25):
+        programs = [run(counting, agent, 2, 0) for _ in range(8)]
+        for program in programs:
+            with program:
+                assert program.wait(30) == 0
+    eventually(lambda: published(agent) and number(agent, ALL) == 200 * 20, "all values")
+    eventually(lambda: not list((agent.run_dir / "ingest").iterdir()), "no files")
+    living = "SELECT count(*) AS n FROM streams WHERE name LIKE 'app.%'"
+    eventually(lambda: number(agent, living) == 0, "no living streams")
+
+
+def test_publications_are_listed(start: Start, counting: Path) -> None:
+    agent = start(config=QUICK)
+    with run(counting, agent, 10, 0, 2, "stay") as program:
+        try:
+            rows = eventually(
+                lambda: agent.sql("SELECT * FROM publications WHERE frame = 10"), "the publication is listed"
+            )
+            (row,) = rows
+            assert (row["name"], row["application"], row["pid"]) == ("counting", "counting", program.pid)
+            assert row["lost"] == 0 and row["scope"] == "all"
+            labels = row["labels"] if isinstance(row["labels"], dict) else json.loads(row["labels"])
+            assert labels["application"] == "counting"
+        finally:
+            program.kill()
+
+
+def test_without_an_agent_nothing_happens_and_a_late_one_hears(tmp_path: Path, counting: Path) -> None:
+    agent = Agent(tmp_path)
+    # The directory is there, as after an agent that was stopped.
+    (agent.run_dir / "ingest").mkdir(parents=True)
+    with run(counting, agent, 100, 0) as program:
+        assert program.wait(30) == 0
+    agent.start()
+    try:
+        eventually(lambda: published(agent) and number(agent, ALL) == 1_000, "what came before the agent")
+    finally:
+        agent.stop()
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A place that other users can reach."""
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for other users")
+def test_others_see_only_what_they_may(shared: Path, counting: Path) -> None:
+    agent = Agent(shared, config='[applications]\nusers = "all"\n' + QUICK).start()
+    eve, bob = 4_711, 4_712
+    try:
+        for readers, uid in ((0, eve), (2, bob)):
+            with run(counting, agent, 10, 0, readers, user=uid, group=uid, extra_groups=[]) as program:
+                assert program.wait(30) == 0
+        eventually(lambda: published(agent) and number(agent, ALL) == 200, "root sees both")
+
+        def seen(uid: int) -> int:
+            found = baro(
+                "sql", "--json", "--run-dir", agent.run_dir, ALL, user=uid, group=uid, extra_groups=[]
+            )
+            assert found.returncode == 0, found.stderr
+            return int(json.loads(found.stdout)[0]["n"])
+
+        assert seen(eve) == 200, "her own, and what is for all"
+        assert seen(bob) == 100, "what is for all, not hers"
+        # Over TCP everyone on the node is one reader.
+        assert agent.post_sql(ALL).json[0]["n"] == 100
+    finally:
+        agent.stop()
+
+
+def test_strangers_files_harm_nobody(start: Start, counting: Path) -> None:
+    agent = start(config=QUICK)
+    ingest = agent.run_dir / "ingest"
+    (ingest / "a.ingest").write_bytes(b"")
+    (ingest / "b.ingest").write_bytes(os.urandom(100_000))
+    (ingest / "c.ingest").symlink_to("/etc/passwd")
+    os.mkfifo(ingest / "d.ingest")
+    (ingest / "e.ingest").mkdir()
+    with run(counting, agent, 100, 0) as program:
+        assert program.wait(30) == 0
+    eventually(lambda: published(agent) and number(agent, ALL) == 1_000, "all values")
+    # One that is cut short while it is read.
+    with run(counting, agent, 1_000_000, 100) as program:
+        time.sleep(0.2)
+        for path in ingest.glob("*.ingest"):
+            if path.is_file() and not path.is_symlink() and path.stat().st_size > 1_000_000:
+                os.truncate(path, 4_096)
+        time.sleep(0.5)
+        program.kill()
+    assert agent.get("/healthz").status == 200
+    with run(counting, agent, 100, 0) as program:
+        assert program.wait(30) == 0
+    eventually(lambda: number(agent, "SELECT count(*) AS n FROM app_counting_number WHERE value = 1000") >= 2, "it goes on")
