@@ -4,9 +4,12 @@ PYTHON ?= python3
 CARGO ?= cargo
 # Arguments of `baro up` for `make run`, of the benchmark for `make bench`.
 ARGS ?=
+# Where `make install` puts program, library and headers.
+PREFIX ?= /usr/local
+DESTDIR ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-rust test-python test-web test-e2e fmt lint docs bench generate web clean
+.PHONY: help run install test test-rust test-python test-web test-e2e fmt lint docs bench generate web clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +53,10 @@ bench: ## measure, beside peers; writes target/bench.json
 	@[ "$$(id -u)" != 0 ] || scripts/peers.sh
 	$(CARGO) build --release --locked -p barograph -p barograph-bench
 	target/release/barograph-bench $(ARGS)
+
+install: ## build in release; put baro, libbaro and headers below PREFIX (/usr/local)
+	$(CARGO) build --release --locked -p barograph -p barograph-libbaro
+	scripts/install.sh target/release "$(DESTDIR)" "$(PREFIX)"
 
 clean: ## remove all that was built or installed here
 	rm -rf target .venv web/node_modules e2e/browser/node_modules

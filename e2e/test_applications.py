@@ -49,14 +49,25 @@ int main(int count, char **arguments)
 
 
 @pytest.fixture(scope="module")
-def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program, compiled against the header and the library as a user would."""
-    folder = tmp_path_factory.mktemp("c")
-    folder.chmod(0o755)
+def counting() -> Iterator[Path]:
+    """The program, compiled against the header and the library as a user would; where other users reach it."""
+    with tempfile.TemporaryDirectory(prefix="baro-c-") as folder:
+        Path(folder).chmod(0o755)
+        yield compiled(Path(folder))
+
+
+def compiled(folder: Path) -> Path:
+    """The program in this folder."""
     source, program = folder / "counting.c", folder / "counting"
     source.write_text(COUNTING)
-    command = ["cc", "-O2", "-Wall", "-Werror", f"-I{INCLUDE}", source, "-o", program, f"-L{LIBRARY}", "-lbaro"]
-    subprocess.run([*map(str, command), f"-Wl,-rpath,{LIBRARY}"], check=True)
+    # As `make install` puts them, by a script of the same names; others than root must reach them too.
+    library = folder / "lib"
+    library.mkdir()
+    library.chmod(0o755)
+    shutil.copy(LIBRARY / "libbaro.so", library / "libbaro.so.1")
+    (library / "libbaro.so").symlink_to("libbaro.so.1")
+    command = ["cc", "-O2", "-Wall", "-Werror", f"-I{INCLUDE}", source, "-o", program, f"-L{library}", "-lbaro"]
+    subprocess.run([*map(str, command), f"-Wl,-rpath,{library}"], check=True)
     return program
 
 

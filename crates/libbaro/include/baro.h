@@ -57,7 +57,8 @@ typedef struct baro_publisher baro_t;
 typedef uint64_t baro_publication_t;
 typedef uint64_t baro_value_t;
 
-/* Types of values. Bytes, JSON and arrays are put to a value of type text. */
+/* Types of values. Bytes, JSON and arrays are put to a value of type text. Agents of this version keep the first 126
+ * bytes of a text or JSON, and count bytes and arrays as lost. */
 #define BARO_INT 1
 #define BARO_FLOAT 2
 #define BARO_BOOL 3

@@ -5,7 +5,9 @@ use std::fs;
 use std::sync::Arc;
 
 use barograph_archive::Position;
-use barograph_model::{Descriptor, Kind, NS_PER_S, Quality, Sample, StreamKey, Value, ValueType};
+use barograph_model::{
+    Descriptor, Kind, NS_PER_S, Quality, Sample, StreamKey, TEXT_BYTES_MAX, Value, ValueType,
+};
 use barograph_stream::StreamError;
 use barograph_stream::ingest::{Declaration, IngestFile, Payload, Readers, Record};
 use serde_json::{Value as Json, json};
@@ -62,6 +64,8 @@ pub struct Counts {
     pub damaged: u64,
     /// Declarations that were refused.
     pub refused: u64,
+    /// Texts that were cut to what a stream holds.
+    pub cut: u64,
 }
 
 impl Counts {
@@ -224,6 +228,9 @@ impl Process {
                     publications[publication].newest_frame = Some(number);
                 }
                 _ => counts.values += 1,
+            }
+            if let Value::Text(text) = &value {
+                counts.cut += u64::from(text.len() > TEXT_BYTES_MAX);
             }
             *newest_ns = (*newest_ns).max(ts);
             let sample = Sample {
@@ -522,6 +529,7 @@ impl Process {
                 "dropped": self.counts.dropped,
                 "damaged": self.counts.damaged,
                 "refused": self.counts.refused,
+                "cut": self.counts.cut,
                 "refusal": self.last_refusal,
                 "newest_ts": self.newest_ns,
             }))
@@ -562,7 +570,10 @@ fn place(
         (Payload::Int(v), ValueType::Int) => Value::Int(v),
         (Payload::Float(v), ValueType::Float) => Value::Float(v),
         (Payload::Bool(v), ValueType::Bool) => Value::Bool(v),
-        (Payload::Text(v), ValueType::Text) => Value::Text(Arc::from(String::from_utf8_lossy(v))),
+        (Payload::Text(v) | Payload::Json(v), ValueType::Text) => {
+            Value::Text(Arc::from(String::from_utf8_lossy(v)))
+        }
+        // Bytes and arrays are not kept yet: they count as lost.
         _ => return None,
     };
     Some((target.publication, target.key?, value))

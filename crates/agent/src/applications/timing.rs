@@ -71,11 +71,6 @@ impl Timing {
             TimeSource::Counter => self.last.ns_of(time, self.rate),
         }
     }
-
-    /// How far a converted time may be off, in ns: how far apart counter and clock were read.
-    pub fn error_ns(&self) -> f64 {
-        self.last.error_ticks as f64 * self.rate
-    }
 }
 
 #[cfg(test)]

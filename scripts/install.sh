@@ -1,0 +1,31 @@
+#!/bin/sh
+# Puts what was built in BUILD below DESTDIR and PREFIX: the program, libbaro for C, C++ and Fortran, and what
+# pkg-config and compilers need to find it.
+#
+#     scripts/install.sh BUILD DESTDIR PREFIX
+set -eu
+build=$1
+prefix=$3
+root=$2$3
+here=$(dirname "$0")/..
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$here/Cargo.toml" | head -n 1)
+major=$(sed -n 's/^#define BARO_VERSION_MAJOR //p' "$here/crates/libbaro/include/baro.h")
+
+install -d "$root/bin" "$root/lib/pkgconfig" "$root/include" "$root/share/barograph"
+install -m 755 "$build/baro" "$root/bin/baro"
+install -m 755 "$build/libbaro.so" "$root/lib/libbaro.so.$version"
+ln -sf "libbaro.so.$version" "$root/lib/libbaro.so.$major"
+ln -sf "libbaro.so.$major" "$root/lib/libbaro.so"
+install -m 644 "$build/libbaro.a" "$root/lib/libbaro.a"
+install -m 644 "$here/crates/libbaro/include/baro.h" "$here/crates/libbaro/include/baro.hpp" "$root/include"
+# Modules are of one compiler and version: the source is compiled with the program that uses it.
+install -m 644 "$here/crates/libbaro/fortran/baro.f90" "$root/share/barograph"
+cat > "$root/lib/pkgconfig/baro.pc" <<PC
+prefix=$prefix
+Name: baro
+Description: publish a program's own values to barograph, and read what it knows of the node
+Version: $version
+Libs: -L\${prefix}/lib -lbaro
+Libs.private: -lpthread -ldl -lm
+Cflags: -I\${prefix}/include
+PC
