@@ -60,7 +60,7 @@ def compiled(folder: Path) -> Path:
     """The program in this folder."""
     source, program = folder / "counting.c", folder / "counting"
     source.write_text(COUNTING)
-    # As `make install` puts them, by a script of the same names; others than root must reach them too.
+    # Named as `make install` names it.
     library = folder / "lib"
     library.mkdir()
     library.chmod(0o755)
