@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use barograph_archive::{ArchiveConfig, Declared, Disk, Entry, KeepConfig, Keeper, View};
 use barograph_model::{Kind, Past as _, PastRequest, Span, StreamKey, Value, ValueType};
-use barograph_query::{Database, PastReader};
+use barograph_query::{Database, PastReader, Scopes};
 use barograph_stream::{RunDir, SystemClock};
 
 use crate::answer;
@@ -83,7 +83,8 @@ fn the_agents_archive_is_found_and_followed() {
     demo.add_deep(&walk, 8, (0..20).map(|t| (t, Value::from(t))));
     let keeper = keeper(&root);
     let run_dir = RunDir::new(dir.path());
-    let mut database = Database::open(&run_dir, Arc::new(SystemClock::new())).unwrap();
+    let mut database =
+        Database::open(&run_dir, Scopes::Readable, Arc::new(SystemClock::new())).unwrap();
     assert_eq!(database.archive_dir(), None);
     let count = "SELECT count(*), max(value) FROM random_walk_count";
     assert_eq!(answer(&mut database, count), ["7|19"]);
@@ -93,7 +94,8 @@ fn the_agents_archive_is_found_and_followed() {
     run_dir
         .publish("agent.json", document.as_bytes(), 0o644)
         .unwrap();
-    let mut database = Database::open(&run_dir, Arc::new(SystemClock::new())).unwrap();
+    let mut database =
+        Database::open(&run_dir, Scopes::Readable, Arc::new(SystemClock::new())).unwrap();
     assert_eq!(database.archive_dir(), Some(root.clone()));
     let declared = Declared {
         descriptor: Arc::new(walk.clone()),
@@ -167,7 +169,7 @@ fn the_archive_alone(root: &Path) {
 }
 
 fn the_past_without_sql(run_dir: &RunDir) {
-    let reader = PastReader::open(run_dir, Arc::new(SystemClock::new())).unwrap();
+    let reader = PastReader::open(run_dir, Scopes::Readable, Arc::new(SystemClock::new())).unwrap();
     let request = PastRequest {
         wanted: &|node, descriptor| {
             node == "Node-1" && descriptor.name.as_str() == "random.walk.count"
