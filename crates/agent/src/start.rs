@@ -289,7 +289,11 @@ fn start_server(
         server,
         run_dir.clone(),
         sql,
-        Arc::new(PastReader::open(run_dir, Scopes::Public, Arc::clone(clock))?),
+        Arc::new(PastReader::open(
+            run_dir,
+            Scopes::Public,
+            Arc::clone(clock),
+        )?),
         Arc::new(control),
         Arc::clone(clock),
         info,

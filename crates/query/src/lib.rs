@@ -69,6 +69,7 @@ mod text;
 pub mod loadable;
 
 pub use error::QueryError;
+pub use source::Scopes;
 
 #[cfg(feature = "bundled")]
 pub use crate::{
@@ -78,6 +79,6 @@ pub use crate::{
     pool::{PoolConfig, QueryPool},
     reader::{Newest, PastReader},
     rows::{Cell, Column, Field, Rows},
-    source::{Scopes, Views},
+    source::Views,
     table::Table,
 };

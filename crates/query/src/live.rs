@@ -96,11 +96,14 @@ impl Place {
         }
     }
 
-    /// Another agent may keep its archive elsewhere, or none.
-    fn forget_archive(&mut self) {
-        if self.root.is_some() {
+    /// Another agent may keep its archive elsewhere, or none. Whether it was known at all by what the
+    /// agent says.
+    fn forget_archive(&mut self) -> bool {
+        let was_known = self.root.is_some();
+        if was_known {
             *self = Self::of(self.run_dir.as_ref(), None);
         }
+        was_known
     }
 }
 
@@ -126,12 +129,14 @@ impl Inner {
                     places.push(place);
                 }
                 Ok(is_replaced) => {
-                    let part = Part::take(Arc::clone(&part.scope), segment, Some(part));
-                    parts.push(Arc::new(part));
+                    let mut part = Part::take(Arc::clone(&part.scope), segment, Some(part));
                     if is_replaced {
-                        place.forget_archive();
                         self.looked_ns = None;
+                        if place.forget_archive() {
+                            part = part.with_view(None);
+                        }
                     }
+                    parts.push(Arc::new(part));
                     places.push(place);
                     changed = true;
                 }

@@ -159,8 +159,7 @@ fn role(wide: &Wide, descriptor: &Descriptor) -> Option<Role> {
 
 /// What was put since the last commit, by scope, node and labels.
 struct Commits {
-    /// The next rows: time, frame, node, labels, values.
-    groups: Vec<Row>,
+    groups: Vec<Group>,
     /// Group and role of each series.
     of_series: Vec<Option<(usize, Role)>>,
     /// Columns before those of the values.
@@ -169,14 +168,21 @@ struct Commits {
     from: i64,
     /// The time of the samples at hand…
     ts: i64,
-    /// …and the frames that were committed then, in their order: what was put at that time is theirs.
+    /// …and the frames that were committed then, one of each group: what was put at that time is theirs.
     committed: Vec<(usize, Cell)>,
+}
+
+struct Group {
+    /// The next row: time, frame, node, labels, values.
+    row: Row,
+    /// When its last frame was committed.
+    last_ts: Option<i64>,
 }
 
 impl Commits {
     fn new(wide: &Wide, reading: &Reading, from: i64) -> Self {
         let mut known: BTreeMap<(&str, &str, &Labels), usize> = BTreeMap::new();
-        let mut groups: Vec<Row> = Vec::new();
+        let mut groups: Vec<Group> = Vec::new();
         let of_series = reading.series.iter().map(|series| {
             let labels = &series.descriptor.labels;
             let next = groups.len();
@@ -185,7 +191,7 @@ impl Commits {
             if group == next {
                 let mut row = vec![Cell::Null, Cell::Null, Arc::clone(&series.node).into()];
                 row.extend(wide.unknown(labels));
-                groups.push(row);
+                groups.push(Group { row, last_ts: None });
             }
             role(wide, &series.descriptor).map(|role| (group, role))
         });
@@ -202,7 +208,7 @@ impl Commits {
     /// Gives the frames of the time at hand.
     fn commit(&mut self, rows: &mut Vec<Row>) {
         for (group, frame) in mem::take(&mut self.committed) {
-            let row = &mut self.groups[group];
+            let row = &mut self.groups[group].row;
             if self.ts >= self.from {
                 (row[0], row[FRAME_COLUMN]) = (self.ts.into(), frame);
                 rows.push(row.clone());
@@ -220,9 +226,21 @@ impl Fill for Commits {
         }
         match self.of_series[series] {
             Some((group, Role::Value(column))) => {
-                self.groups[group][self.fixed + column] = value.into();
+                self.groups[group].row[self.fixed + column] = value.into();
             }
-            Some((group, Role::Frame)) => self.committed.push((group, value.into())),
+            Some((at, Role::Frame)) => {
+                let group = &mut self.groups[at];
+                if group.last_ts.replace(ts) != Some(ts) {
+                    self.committed.push((at, value.into()));
+                } else if ts >= self.from {
+                    // One more of this time: nothing was put since the first. Not kept, since there may be
+                    // any number of them.
+                    let mut row = group.row.clone();
+                    (row[0], row[FRAME_COLUMN]) = (ts.into(), value.into());
+                    row[self.fixed..].fill(Cell::Null);
+                    rows.push(row);
+                }
+            }
             None => {}
         }
     }

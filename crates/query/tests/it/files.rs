@@ -83,19 +83,15 @@ fn the_agents_archive_is_found_and_followed() {
     demo.add_deep(&walk, 8, (0..20).map(|t| (t, Value::from(t))));
     let keeper = keeper(&root);
     let run_dir = RunDir::new(dir.path());
-    let mut database =
-        Database::open(&run_dir, Scopes::Readable, Arc::new(SystemClock::new())).unwrap();
+    let open = || Database::open(&run_dir, Scopes::Readable, Arc::new(SystemClock::new())).unwrap();
+    let mut database = open();
     assert_eq!(database.archive_dir(), None);
     let count = "SELECT count(*), max(value) FROM random_walk_count";
     assert_eq!(answer(&mut database, count), ["7|19"]);
 
     // The agent says where it is; an asker of that moment finds it.
-    let document = format!("{{\"archive\": {:?}}}", root.to_str().unwrap());
-    run_dir
-        .publish("agent.json", document.as_bytes(), 0o644)
-        .unwrap();
-    let mut database =
-        Database::open(&run_dir, Scopes::Readable, Arc::new(SystemClock::new())).unwrap();
+    crate::scopes::name_archive(&run_dir, &root);
+    let mut database = open();
     assert_eq!(database.archive_dir(), Some(root.clone()));
     let declared = Declared {
         descriptor: Arc::new(walk.clone()),

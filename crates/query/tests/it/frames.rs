@@ -150,3 +150,27 @@ proptest! {
         );
     }
 }
+
+#[test]
+fn frames_of_one_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut demo = Demo::empty(dir.path());
+    let stream = |name: &str| value(&format!("lulesh.{name}"), "0", ValueType::Int);
+    let put = |at: &[i64]| {
+        let values = (1..).zip(at.to_vec());
+        values.map(|(v, t)| (t, Value::Int(v))).collect::<Vec<_>>()
+    };
+    demo.add(&stream("frame"), put(&[2, 2, 2, 4]));
+    demo.add(&stream("residual"), put(&[2, 2, 3]));
+    let mut database = crate::open(dir.path());
+    let sql = "SELECT frame, residual FROM frames('lulesh') ORDER BY frame";
+    assert_eq!(
+        answer(&mut database, sql),
+        ["1|2", "2|NULL", "3|NULL", "4|3"]
+    );
+    let sql = format!(
+        "SELECT frame, residual FROM frames_lulesh({})",
+        START_NS + 3 * S
+    );
+    assert_eq!(answer(&mut database, &sql), ["4|3"]);
+}

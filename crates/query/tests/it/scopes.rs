@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use barograph_archive::{Declared, Entry};
+use barograph_archive::{Declared, Entry, Keeper};
 use barograph_model::{
     Clock, Descriptor, Kind, ManualClock, Past as _, PastRequest, Sample, Span, StreamKey, Value,
     ValueType,
@@ -182,13 +182,11 @@ fn scopes_come_go_and_are_replaced() {
     );
 }
 
-#[test]
-fn each_scope_has_its_archive() {
-    let world = World::new();
+/// One series in three scopes, of which two have an archive and of the third it cannot be looked at.
+fn archived(world: &World) -> (Vec<Demo>, Vec<Keeper>) {
     let dir = world.dir.path();
     let stream = value("a.count", "0", ValueType::Int);
     let (mut demos, mut keepers) = (Vec::new(), Vec::new());
-    // The same series in both; of the third the archive cannot be looked at.
     for (name, archived) in [("all", 15), ("u1", 18)] {
         let mut demo = scope(dir, name);
         demo.add_deep(&stream, 8, (0..20).map(|t| (t, Value::from(t))));
@@ -215,7 +213,14 @@ fn each_scope_has_its_archive() {
     let blocked = world.scope("u2").path().join("blocked");
     std::fs::write(&blocked, "no directory").unwrap();
     name_archive(&world.scope("u2"), &blocked);
+    demos.push(third);
+    (demos, keepers)
+}
 
+#[test]
+fn each_scope_has_its_archive() {
+    let world = World::new();
+    let _kept = archived(&world);
     let mut database = world.open(Scopes::Readable);
     let mut check = |sql: &str, expect: &[&str]| assert_eq!(answer(&mut database, sql), expect);
     check(
