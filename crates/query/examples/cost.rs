@@ -25,6 +25,8 @@ fn main() {
         demo.add_deep(&stream, 1024, (0..2_000).map(|i| (i, (i as f64).into())));
     }
     let clock = SystemClock::new();
+    // A living agent: else each statement asks whether it was replaced.
+    demo.segment.heartbeat(clock.now_ns() + 3_600 * demo::S);
     let open = || Database::open(&RunDir::new(dir.path()), Scopes::Readable, Arc::new(clock));
     let mut database = open().expect("the segment is there");
     let (limits, never) = (SqlLimits::default(), AtomicBool::new(false));
