@@ -1,8 +1,9 @@
 //! Scopes of applications: segments and archives beside the node's own, as if they were one.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_archive::{Declared, Entry, Keeper};
 use barograph_model::{
@@ -320,4 +321,85 @@ fn damaged_documents_of_a_scope_say_so() {
             "{fault}"
         );
     }
+}
+
+#[test]
+fn what_may_not_be_opened_is_not_there() {
+    let world = World::new();
+    let _published = published(world.dir.path());
+    let private = world.scope("u1000");
+    let mode = |mode| std::fs::set_permissions(private.path(), PermissionsExt::from_mode(mode));
+    mode(0o000).unwrap();
+    if std::fs::File::open(private.segment()).is_ok() {
+        return; // Root may open everything.
+    }
+    let mut database = world.open(Scopes::Readable);
+    let sql = "SELECT count(*) FROM streams";
+    assert_eq!(answer(&mut database, sql), ["11"]);
+    assert_eq!(answer(&mut database, "SELECT * FROM publications"), [""; 0]);
+    mode(0o700).unwrap();
+    world.clock.advance(S);
+    assert_eq!(answer(&mut database, sql), ["19"]);
+    // Its archive cannot be looked at: its rings can.
+    let root = private.path().join("archive");
+    std::fs::create_dir_all(root.join("nodes")).unwrap();
+    name_archive(&private, &root);
+    std::fs::set_permissions(root.join("nodes"), PermissionsExt::from_mode(0o000)).unwrap();
+    world.clock.advance(S);
+    let frames = "SELECT count(*) FROM frames('lulesh')";
+    assert_eq!(answer(&mut database, frames), ["6"]);
+    std::fs::set_permissions(root.join("nodes"), PermissionsExt::from_mode(0o700)).unwrap();
+    mode(0o000).unwrap();
+    world.clock.advance(S);
+    assert_eq!(answer(&mut database, sql), ["11"]);
+    mode(0o700).unwrap();
+}
+
+#[test]
+fn scopes_come_and_go_while_they_are_read() {
+    let world = World::new();
+    let dir = world.dir.path();
+    let clock: Arc<dyn Clock> = Arc::clone(&world.clock) as _;
+    let reader = PastReader::open(&RunDir::new(dir), Scopes::Readable, clock).unwrap();
+    let is_over = AtomicBool::new(false);
+    let read = || {
+        let never = AtomicBool::new(false);
+        let request = PastRequest {
+            wanted: &|_, d| matches!(d.name.as_str(), "disk.read.bytes" | "app.a.count"),
+            span: Span::ALL,
+            samples_max: 100,
+            cancel: &never,
+        };
+        while !is_over.load(Ordering::Relaxed) {
+            world.clock.advance(S);
+            let found = reader.read(&request).unwrap();
+            let own = found
+                .iter()
+                .filter(|(s, _)| s.descriptor.name.as_str() == "disk.read.bytes");
+            assert_eq!(own.map(|(_, columns)| columns.len()).sum::<usize>(), 8);
+            let mut of_scopes = found
+                .iter()
+                .filter(|(s, _)| s.descriptor.name.as_str() == "app.a.count");
+            assert!(of_scopes.all(|(_, columns)| (1..=3).contains(&columns.len())));
+        }
+    };
+    std::thread::scope(|threads| {
+        for _ in 0..2 {
+            threads.spawn(read);
+        }
+        let stream = value("a.count", "0", ValueType::Int);
+        for round in 0..300 {
+            let name = ["u1", "u2", "all"][round % 3];
+            let mut demo = scope(dir, name);
+            demo.add(&stream, [(0, 1.into()), (1, 2.into()), (2, 3.into())]);
+            name_archive(
+                &world.scope(name),
+                &world.scope(name).path().join("archive"),
+            );
+            if round % 2 == 0 {
+                std::fs::remove_dir_all(world.scope(name).path()).unwrap();
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }
