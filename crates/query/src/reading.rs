@@ -208,7 +208,25 @@ impl Reading {
         self.tails.iter().filter_map(move |tail| within(tail, span))
     }
 
+    /// The times of each series in archive and rings; what has no sample ends before it begins.
+    pub(crate) fn spans(&self) -> Vec<Span> {
+        let none = Span {
+            from: i64::MAX,
+            to: i64::MIN,
+        };
+        let archived = self.series.iter().map(|known| known.archived);
+        let mut spans: Vec<Span> = archived.map(|span| span.unwrap_or(none)).collect();
+        for tail in &self.tails {
+            let span = &mut spans[tail.series];
+            for &ts in &tail.columns.ts {
+                (span.from, span.to) = (span.from.min(ts), span.to.max(ts));
+            }
+        }
+        spans
+    }
+
     /// The times of what was copied of a series' ring.
+    #[cfg(feature = "bundled")]
     pub(crate) fn span_of_tail(&self, known: &Known) -> Option<Span> {
         let is_of = |tail: &&Chunk| std::ptr::eq(&raw const self.series[tail.series], known);
         let times = &self.tails.iter().find(is_of)?.columns.ts;

@@ -19,7 +19,7 @@ use crate::held;
 use crate::listing::{Arguments, Batches, Cell, Row};
 use crate::live::Live;
 use crate::plan::Order;
-use crate::reading::{Known, Reading};
+use crate::reading::Reading;
 use crate::shape::Shape;
 
 /// What the streams of applications begin with.
@@ -102,21 +102,12 @@ fn begin(
     commits: &Commits,
     span: Span,
 ) -> Result<Option<i64>> {
-    let known = |known: &Known| {
-        let spans = known
-            .archived
-            .into_iter()
-            .chain(reading.span_of_tail(known));
-        spans.collect::<Vec<Span>>()
+    let spans = reading.spans();
+    let has_frames = |at: &usize| {
+        let is_frame = matches!(commits.of_series[*at], Some((_, Role::Frame)));
+        is_frame && spans[*at].from <= spans[*at].to && spans[*at].meets(&span)
     };
-    let has_frames = |at: usize| {
-        let is_frame = matches!(commits.of_series[at], Some((_, Role::Frame)));
-        let mut spans = known(&reading.series[at]).into_iter();
-        is_frame && spans.any(|known| known.meets(&span))
-    };
-    let frames: Vec<usize> = (0..reading.series.len())
-        .filter(|&at| has_frames(at))
-        .collect();
+    let frames: Vec<usize> = (0..spans.len()).filter(has_frames).collect();
     if frames.is_empty() {
         return Ok(None);
     }
@@ -125,10 +116,9 @@ fn begin(
     }
     // Where nothing was committed before, all that was put since the group began counts.
     let mut first = vec![i64::MAX; commits.groups.len()];
-    for (at, series) in reading.series.iter().enumerate() {
-        if let Some((group, _)) = commits.of_series[at] {
-            let from = known(series).iter().map(|known| known.from).min();
-            first[group] = first[group].min(from.unwrap_or(i64::MAX));
+    for (known, of) in spans.iter().zip(&commits.of_series) {
+        if let Some((group, _)) = of {
+            first[*group] = first[*group].min(known.from);
         }
     }
     let (of, asked, before) = (Arc::clone(reading), frames.clone(), span.from - 1);
