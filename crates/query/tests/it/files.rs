@@ -122,6 +122,12 @@ fn the_agents_archive_is_found_and_followed() {
     let lost = "SELECT count(*), sum(count) FROM system.loss WHERE \"where\" LIKE 'archive of %'";
     assert_eq!(answer(&mut database, lost), ["5|0"]);
 
+    a_stream_that_nobody_saw(&mut database, &keeper);
+    the_archive_alone(&root);
+    the_past_without_sql(&run_dir);
+}
+
+fn a_stream_that_nobody_saw(database: &mut Database, keeper: &Keeper) {
     // A stream that began and ended unseen: its table comes with the question.
     let brief = Declared {
         descriptor: Arc::new(descriptor(
@@ -138,17 +144,11 @@ fn the_agents_archive_is_found_and_followed() {
         1,
         barograph_model::Sample::measured(START_NS, 7),
     );
-    submit(&keeper, vec![Entry::Declare(StreamKey(1), brief), one]);
+    submit(keeper, vec![Entry::Declare(StreamKey(1), brief), one]);
     assert_eq!(
-        answer(
-            &mut database,
-            "SELECT job, value, newest FROM brief_job_count"
-        ),
+        answer(database, "SELECT job, value, newest FROM brief_job_count"),
         ["7|7|0"]
     );
-
-    the_archive_alone(&root);
-    the_past_without_sql(&run_dir);
 }
 
 fn the_archive_alone(root: &Path) {
