@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use barograph_insight::{Graph, Limits};
 use barograph_model::{Clock, Name, SqlLimits};
-use barograph_query::{PastReader, PoolConfig, QueryPool};
+use barograph_query::{PastReader, PoolConfig, QueryPool, Scopes};
 use barograph_server::{
     ExportStatus, Exporter, Exports, Limits as ServerLimits, NodeInfo, Server, ServerConfig,
 };
@@ -267,7 +267,7 @@ fn start_server(
         threads: config.query.threads,
         queue_max: config.query.waiting_max,
     };
-    let sql = Arc::new(QueryPool::start(run_dir, clock, pool)?);
+    let sql = Arc::new(QueryPool::start(run_dir, Scopes::Public, clock, pool)?);
     let http = match config.http.as_str() {
         "off" => None,
         text => Some(text.parse().map_err(|_| AgentError::ConfigValue {
@@ -290,7 +290,7 @@ fn start_server(
         run_dir.clone(),
         sql,
         // One thread for each answer: as many compute at once as there may be large answers.
-        Arc::new(PastReader::open(run_dir, Arc::clone(clock))?.with_threads(1)),
+        Arc::new(PastReader::open(run_dir, Scopes::Public, Arc::clone(clock))?.with_threads(1)),
         Arc::new(control),
         Arc::clone(clock),
         info,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use barograph_agent::Agent;
 use barograph_model::{Kind, SqlLimits, ValueType};
-use barograph_query::{Cell, Database};
+use barograph_query::{Cell, Database, Scopes};
 use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
 use barograph_stream::{RunDir, SystemClock};
 
@@ -83,7 +83,7 @@ impl Application {
 
 /// The first number of the answer; `None` when there is no answer yet, or no number.
 fn number(scope: &RunDir, sql: &str) -> Option<i64> {
-    let mut database = Database::open(scope, Arc::new(SystemClock::new())).ok()?;
+    let mut database = Database::open(scope, Scopes::None, Arc::new(SystemClock::new())).ok()?;
     let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
     match rows.ok()?.get(0, 0)? {
         Cell::Int(n) => Some(*n),

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_model::{Clock, Descriptor, PastRequest, Selector, Span, SqlFault};
-use barograph_query::{Moment, PastReader, Table};
+use barograph_query::{Moment, PastReader, Scopes, Table};
 use barograph_stream::RunDir;
 
 use crate::{ClientError, Observer};
@@ -48,7 +48,7 @@ impl Archive {
     /// The archive of the agent that serves a run directory, with what is only in its rings. An agent
     /// that keeps none has rings still.
     pub fn open(run_dir: &RunDir, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
-        let reader = PastReader::open(run_dir, clock)?;
+        let reader = PastReader::open(run_dir, Scopes::Readable, clock)?;
         Ok(Self {
             reader: Arc::new(reader),
             place: Place::Agent(run_dir.clone()),

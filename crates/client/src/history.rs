@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use barograph_model::{Descriptor, Sample, Selector, Span, SqlFault};
-use barograph_query::{Newest, PastReader, QueryError};
+use barograph_query::{Newest, PastReader, QueryError, Scopes};
 
 use crate::Observer;
 
@@ -93,7 +93,7 @@ impl Observer {
             return Ok(reader);
         }
         // Of two that are made at once one is kept.
-        let reader = PastReader::open(self.run_dir(), self.clock().clone())?;
+        let reader = PastReader::open(self.run_dir(), Scopes::Readable, self.clock().clone())?;
         Ok(cell.get_or_init(|| reader))
     }
 

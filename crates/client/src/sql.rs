@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 
 use barograph_model::{SqlFault, SqlLimits};
-use barograph_query::{Database, Rows};
+use barograph_query::{Database, Rows, Scopes};
 
 use crate::Observer;
 
@@ -49,7 +49,7 @@ impl Observer {
     ) -> Result<Rows, SqlFault> {
         let mut database = match self.databases().take() {
             Some(database) => database,
-            None => Database::open(self.run_dir(), self.clock().clone())?,
+            None => Database::open(self.run_dir(), Scopes::Readable, self.clock().clone())?,
         };
         let answer = database.run(sql, limits, cancel);
         self.databases().give(database);

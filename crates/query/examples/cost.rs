@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use barograph_model::{Clock as _, Kind, SqlLimits, ValueType};
-use barograph_query::Database;
+use barograph_query::{Database, Scopes};
 use barograph_stream::{RunDir, SystemClock};
 
 /// Runs of each case; the median of so many is shown.
@@ -25,7 +25,9 @@ fn main() {
         demo.add_deep(&stream, 1024, (0..2_000).map(|i| (i, (i as f64).into())));
     }
     let clock = SystemClock::new();
-    let open = || Database::open(&RunDir::new(dir.path()), Arc::new(clock));
+    // A living agent: else each statement asks whether it was replaced.
+    demo.segment.heartbeat(clock.now_ns() + 3_600 * demo::S);
+    let open = || Database::open(&RunDir::new(dir.path()), Scopes::Readable, Arc::new(clock));
     let mut database = open().expect("the segment is there");
     let (limits, never) = (SqlLimits::default(), AtomicBool::new(false));
     println!("{:<44} {:>9} {:>9}", "median and p99 in us", "p50", "p99");

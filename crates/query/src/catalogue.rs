@@ -11,7 +11,7 @@ use rusqlite::{Connection, Result};
 use crate::error::failed;
 #[cfg(feature = "bundled")]
 use crate::functions::FAMILIES_MAX;
-use crate::functions::{FUNCTIONS, Wide, families, register_scalars, table_of};
+use crate::functions::{FUNCTIONS, Form, Wide, families, publications, register_scalars};
 use crate::listing::{Callable, Listing, ListingTable};
 use crate::live::Live;
 use crate::metric::{MetricAux, MetricTable};
@@ -28,7 +28,7 @@ pub(crate) struct Catalogue {
     live: Arc<Live>,
     seen: Option<Arc<Schema>>,
     /// Families that were asked for by more than a first word.
-    asked: Vec<String>,
+    asked: Vec<(Form, String)>,
     names: Arc<Names>,
 }
 
@@ -144,23 +144,31 @@ impl Catalogue {
                 }
             }
         }
+        let of_form = |form: Form, names: Vec<String>| names.into_iter().map(move |n| (form, n));
+        let families = of_form(Form::Family, families(schema.shapes.values()));
+        let publications = of_form(Form::Frames, publications(schema.shapes.values()));
         let asked = self.asked.clone();
-        for prefix in families(schema.shapes.values()).iter().chain(&asked) {
-            changed |= self.add_family(connection, schema, prefix)?;
+        for (form, name) in families.chain(publications).chain(asked) {
+            changed |= self.add_family(connection, schema, form, &name)?;
         }
         self.seen = Some(Arc::clone(schema));
         Ok(changed)
     }
 
-    /// Registers a family that a statement names; whether there is one.
+    /// Registers a family or the frames of a publication that a statement names; whether there are any.
     #[cfg(feature = "bundled")]
-    pub(crate) fn ask_family(&mut self, connection: &Connection, prefix: &str) -> Result<bool> {
-        let name = table_of(prefix);
-        let is_of_prefix = |registered: &Registered| match registered {
-            Registered::Family(wide) => wide.prefix == prefix,
+    pub(crate) fn ask_family(
+        &mut self,
+        connection: &Connection,
+        form: Form,
+        name: &str,
+    ) -> Result<bool> {
+        let table = form.table_of(name);
+        let is_it = |registered: &Registered| match registered {
+            Registered::Family(wide) => wide.form == form && wide.name == name,
             Registered::Metric(_) => false,
         };
-        if self.names.lock().get(&name).is_some_and(is_of_prefix) {
+        if self.names.lock().get(&table).is_some_and(is_it) {
             return Ok(true);
         }
         let Some(schema) = self.seen.clone() else {
@@ -171,30 +179,36 @@ impl Catalogue {
                 "more than {FAMILIES_MAX} families were asked for: ask for their first words"
             )));
         }
-        let is_there = self.add_family(connection, &schema, prefix)?;
+        let is_there = self.add_family(connection, &schema, form, name)?;
         if is_there {
-            self.asked.push(prefix.to_owned());
+            self.asked.push((form, name.to_owned()));
         }
         Ok(is_there)
     }
 
-    fn add_family(&self, connection: &Connection, schema: &Schema, prefix: &str) -> Result<bool> {
-        let name = table_of(prefix);
-        if schema.shapes.contains_key(&name) || listing(&name).is_some() {
+    fn add_family(
+        &self,
+        connection: &Connection,
+        schema: &Schema,
+        form: Form,
+        name: &str,
+    ) -> Result<bool> {
+        let table = form.table_of(name);
+        if schema.shapes.contains_key(&table) || listing(&table).is_some() {
             return Ok(false);
         }
-        let old = match self.names.lock().get(&name) {
-            Some(Registered::Family(wide)) if wide.prefix == prefix => Some(Arc::clone(wide)),
+        let old = match self.names.lock().get(&table) {
+            Some(Registered::Family(wide)) if wide.name == name => Some(Arc::clone(wide)),
             Some(_) => return Ok(false),
             None => None,
         };
-        let Some(grown) = Wide::grown(old.as_deref(), prefix, &schema.shapes) else {
+        let Some(grown) = Wide::grown(old.as_deref(), form, name, &schema.shapes) else {
             return Ok(false);
         };
         let wide = Arc::new(grown);
-        let callable = Arc::new(wide.callable(&name));
-        register::<ListingTable>(connection, &name, (Arc::clone(&self.live), callable))?;
-        self.names.lock().insert(name, Registered::Family(wide));
+        let callable = Arc::new(wide.callable(&table));
+        register::<ListingTable>(connection, &table, (Arc::clone(&self.live), callable))?;
+        self.names.lock().insert(table, Registered::Family(wide));
         Ok(true)
     }
 

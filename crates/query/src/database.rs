@@ -14,11 +14,11 @@ use rusqlite::{Connection, OpenFlags, Row, Statement};
 use crate::QueryError;
 use crate::catalogue::{Catalogue, Names};
 use crate::fault::{Circumstances, fault};
-use crate::functions::table_of;
+use crate::functions::Form;
 use crate::guard::{Guard, SQL_BYTES_MAX};
 use crate::live::Live;
 use crate::rows::{Column, Field, Rows};
-use crate::source::{Views, views_of};
+use crate::source::{Scopes, Views, views_of};
 use crate::sqlite::{limit_heap, reserve};
 use crate::text;
 
@@ -55,10 +55,14 @@ impl std::fmt::Debug for Database {
 }
 
 impl Database {
-    /// Maps the segment and makes its tables, and those of the archive that its agent keeps. Without an
-    /// agent, now or in the past, this is an error that says so.
-    pub fn open(run_dir: &RunDir, clock: Arc<dyn Clock>) -> Result<Self, QueryError> {
-        Self::of(Live::open(run_dir, clock)?)
+    /// Maps the segment and makes its tables, and those of the archive that its agent keeps; so also of
+    /// these scopes of applications. Without an agent, now or in the past, this is an error that says so.
+    pub fn open(
+        run_dir: &RunDir,
+        scopes: Scopes,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, QueryError> {
+        Self::of(Live::open(run_dir, scopes, clock)?)
     }
 
     /// Reads an archive by itself: of a node whose agent is gone, or a copy. `newest` marks the last
@@ -77,7 +81,7 @@ impl Database {
         views: Views,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, QueryError> {
-        Self::of(Live::over(run_dir, Some(views), clock)?)
+        Self::of(Live::over(run_dir, views, clock)?)
     }
 
     fn of(live: Live) -> Result<Self, QueryError> {
@@ -261,7 +265,7 @@ impl Database {
             let message = "one statement at a time: remove what follows the first ;";
             return Err(fault(SqlFaultKind::Refused, message));
         }
-        let calls = text::family_calls(&tokens);
+        let calls = text::calls_by_name(&tokens);
         if calls.is_empty() {
             return Ok(text::with_newest_constraints(sql, &tokens).into());
         }
@@ -273,26 +277,32 @@ impl Database {
     fn with_family_tables(
         &self,
         sql: &str,
-        calls: Vec<(Range<usize>, &str)>,
+        calls: Vec<(Range<usize>, Form, &str)>,
     ) -> Result<String, SqlFault> {
         let mut out = String::new();
         let mut copied = 0;
-        for (range, prefix) in calls {
-            let prefix = prefix.trim_end_matches('.');
+        for (range, form, name) in calls {
+            let name = name.trim_end_matches('.');
             let mut catalogue = self.catalogue.borrow_mut();
-            match catalogue.ask_family(&self.connection, prefix) {
+            match catalogue.ask_family(&self.connection, form, name) {
                 Ok(true) => {}
                 Ok(false) => {
-                    let message = format!(
-                        "family('{prefix}'): no metric has a name that begins with {prefix}. \
-                         (SELECT name FROM tables lists them)"
-                    );
+                    let message = match form {
+                        Form::Family => format!(
+                            "family('{name}'): no metric has a name that begins with {name}. \
+                             (SELECT name FROM tables lists them)"
+                        ),
+                        Form::Frames => format!(
+                            "frames('{name}'): no publication of this name has committed a frame \
+                             (SELECT name FROM publications lists those of now)"
+                        ),
+                    };
                     return Err(fault(SqlFaultKind::Statement, message));
                 }
                 Err(error) => return Err(fault(SqlFaultKind::Limit, error.to_string())),
             }
             out.push_str(&sql[copied..range.start]);
-            out.push_str(&table_of(prefix));
+            out.push_str(&form.table_of(name));
             out.push('(');
             copied = range.end;
         }

@@ -22,6 +22,31 @@ pub(crate) fn at(
     ts: i64,
     cancel: &AtomicBool,
 ) -> Result<Vec<Option<Sample>>, QueryError> {
+    let (first, rest) = spans(ts);
+    search(reading, None, Some(first), rest, cancel)
+}
+
+/// As [`at`], only of the series at these positions.
+pub(crate) fn of(
+    reading: &Reading,
+    positions: &[usize],
+    ts: i64,
+    cancel: &AtomicBool,
+) -> Result<Vec<Option<Sample>>, QueryError> {
+    let (first, rest) = spans(ts);
+    search(reading, Some(positions), Some(first), rest, cancel)
+}
+
+/// Of each series its last sample, however old.
+pub(crate) fn newest(
+    reading: &Reading,
+    cancel: &AtomicBool,
+) -> Result<Vec<Option<Sample>>, QueryError> {
+    search(reading, None, None, Span::ALL, cancel)
+}
+
+/// Where what held at a time is looked for first, and then.
+fn spans(ts: i64) -> (Span, Span) {
     let first = Span {
         from: ts.saturating_sub(BACK_NS_FIRST),
         to: ts,
@@ -30,19 +55,12 @@ pub(crate) fn at(
         from: ts.saturating_sub(BACK_NS_MAX),
         to: first.from.saturating_sub(1),
     };
-    search(reading, Some(first), rest, cancel)
-}
-
-/// Of each series its last sample, however old.
-pub(crate) fn newest(
-    reading: &Reading,
-    cancel: &AtomicBool,
-) -> Result<Vec<Option<Sample>>, QueryError> {
-    search(reading, None, Span::ALL, cancel)
+    (first, rest)
 }
 
 fn search(
     reading: &Reading,
+    positions: Option<&[usize]>,
     first: Option<Span>,
     rest: Span,
     cancel: &AtomicBool,
@@ -69,7 +87,10 @@ fn search(
                 .is_some_and(|sample| sample.ts >= span.to);
             !is_last && known.is_some_and(|known| known.meets(&span))
         };
-        let open: Vec<usize> = (0..found.len()).filter(is_open).collect();
+        let open: Vec<usize> = match positions {
+            Some(positions) => positions.iter().copied().filter(is_open).collect(),
+            None => (0..found.len()).filter(is_open).collect(),
+        };
         reading.each_at(&open, span, cancel, &mut |chunk| {
             keep_latest(&mut found, &chunk);
             Ok(true)

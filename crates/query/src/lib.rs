@@ -1,16 +1,17 @@
 //! SQL by SQLite's virtual tables over the live streams and their archive.
 //!
-//! Every process that may read an agent's segment can ask in SQL, without the agent: each metric is
+//! Every process that may read an agent's segments can ask in SQL, without the agent: each metric is
 //! a table, the rows are the samples that rings, log and Parquet hold, each once, and `newest` marks each
 //! stream's newest.
 //!
 //! ```no_run
 //! use std::sync::{Arc, atomic::AtomicBool};
 //! use barograph_model::SqlLimits;
-//! use barograph_query::Database;
+//! use barograph_query::{Database, Scopes};
 //! use barograph_stream::{RunDir, SystemClock};
 //!
-//! let mut database = Database::open(&RunDir::find(), Arc::new(SystemClock::new()))?;
+//! let clock = Arc::new(SystemClock::new());
+//! let mut database = Database::open(&RunDir::find(), Scopes::Readable, clock)?;
 //! let sql = "SELECT device, value FROM disk_read_bytes WHERE newest";
 //! let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false))?;
 //! println!("{} devices", rows.len());
@@ -68,6 +69,7 @@ mod text;
 pub mod loadable;
 
 pub use error::QueryError;
+pub use source::Scopes;
 
 #[cfg(feature = "bundled")]
 pub use crate::{

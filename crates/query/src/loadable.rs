@@ -19,7 +19,7 @@ use crate::QueryError;
 use crate::catalogue::Catalogue;
 use crate::error::usage;
 use crate::live::Live;
-use crate::source::views_of;
+use crate::source::{Scopes, views_of};
 use crate::sqlite::with_connection;
 
 pub use rusqlite;
@@ -56,12 +56,12 @@ pub fn register(connection: Connection) -> Result<bool> {
 /// The agent's run directory, or where there is none the archive that is named.
 fn open() -> std::result::Result<Live, QueryError> {
     let clock = Arc::new(SystemClock::new());
-    let error = match Live::open(&RunDir::find(), Arc::clone(&clock) as _) {
+    let error = match Live::open(&RunDir::find(), Scopes::Readable, Arc::clone(&clock) as _) {
         Ok(live) => return Ok(live),
         Err(error) => error,
     };
     match std::env::var_os("BAROGRAPH_ARCHIVE_DIR") {
-        Some(root) => Live::over(None, Some(views_of(PathBuf::from(root))), clock),
+        Some(root) => Live::over(None, views_of(PathBuf::from(root)), clock),
         None => Err(error),
     }
 }

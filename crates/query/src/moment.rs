@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use barograph_archive::aggregate::Fold;
-use barograph_archive::{Chunk, PartKind, Tier, View};
+use barograph_archive::{Chunk, PartInfo, PartKind, Tier};
 use barograph_model::{Buckets, Clock, PastRequest, Span, SqlFault, SqlFaultKind};
 use barograph_stream::RunDir;
 
@@ -56,8 +56,7 @@ impl PastReader {
     pub fn files(&self, tier: &str, request: &PastRequest<'_>) -> Result<Vec<PathBuf>, SqlFault> {
         let tier = tier_of(tier)?;
         let (reading, _) = self.take(request.wanted, request.span)?;
-        let view = reading.view();
-        Ok(view.map_or_else(Vec::new, |view| files_of(view, &reading, tier, request)))
+        Ok(files_of(&reading, tier, request))
     }
 
     /// The files of a tier (`raw`, `1s`, `1min`, `1h`) that may hold what is wanted, and the rest of it.
@@ -65,9 +64,7 @@ impl PastReader {
     pub fn moment(&self, tier: &str, request: &PastRequest<'_>) -> Result<Moment, SqlFault> {
         let tier = tier_of(tier)?;
         let (reading, _) = self.take(request.wanted, request.span)?;
-        let files = reading
-            .view()
-            .map_or_else(Vec::new, |view| files_of(view, &reading, tier, request));
+        let files = files_of(&reading, tier, request);
         let mut parts: Vec<Chunk> = Vec::new();
         let mut count = 0;
         let is_whole = reading.each_unsealed(request.span, request.cancel, &mut |chunk| {
@@ -125,16 +122,19 @@ fn tier_of(name: &str) -> Result<Tier, SqlFault> {
 }
 
 /// A file is left out when its node has none of the series in its time.
-fn files_of(view: &View, reading: &Reading, tier: Tier, request: &PastRequest<'_>) -> Vec<PathBuf> {
-    let mut files: Vec<_> = view.parts();
-    files.retain(|file| {
-        let has = |known: &Known| {
-            known.node == file.node && known.archived.is_some_and(|span| span.meets(&file.span))
+fn files_of(reading: &Reading, tier: Tier, request: &PastRequest<'_>) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for (view, series) in reading.archives() {
+        let is_wanted = |file: &PartInfo| {
+            let has = |known: &Known| {
+                known.node == file.node && known.archived.is_some_and(|span| span.meets(&file.span))
+            };
+            file.kind == PartKind::Parquet(tier)
+                && file.span.meets(&request.span)
+                && series.iter().any(has)
         };
-        file.kind == PartKind::Parquet(tier)
-            && file.span.meets(&request.span)
-            && reading.series.iter().any(has)
-    });
+        files.extend(view.parts().into_iter().filter(is_wanted));
+    }
     files.sort_by(|a, b| (&a.node, a.span.from, &a.path).cmp(&(&b.node, b.span.from, &b.path)));
     files.into_iter().map(|file| file.path).collect()
 }

@@ -15,6 +15,7 @@ use barograph_stream::RunDir;
 use crate::fair::Fair;
 use crate::fault::fault;
 use crate::rows::within;
+use crate::source::Scopes;
 use crate::{Database, QueryError};
 
 /// How much nicer than the rest of the process the query threads are.
@@ -98,9 +99,10 @@ impl std::fmt::Debug for QueryPool {
 }
 
 impl QueryPool {
-    /// Starts the threads. The segment must be there.
+    /// Starts the threads. The segment must be there; of scopes it is asked again and again.
     pub fn start(
         run_dir: &RunDir,
+        scopes: Scopes,
         clock: &Arc<dyn Clock>,
         config: PoolConfig,
     ) -> Result<Self, QueryError> {
@@ -115,7 +117,7 @@ impl QueryPool {
             threads: Vec::new(),
         };
         for number in 0..threads {
-            let mut database = Database::open(run_dir, Arc::clone(clock))?;
+            let mut database = Database::open(run_dir, scopes, Arc::clone(clock))?;
             database.set_threads(SCAN_THREADS);
             let queue = Arc::clone(&queue);
             let name = format!("baro-query-{number}");

@@ -21,6 +21,7 @@ use crate::fault::fault;
 use crate::live::Live;
 use crate::reading::{Known, Reading, Wanted, select};
 use crate::snapshot::Snapshot;
+use crate::source::Scopes;
 
 /// Reads the past of a run directory's streams, from any thread.
 pub struct PastReader {
@@ -49,9 +50,13 @@ pub struct Newest {
 }
 
 impl PastReader {
-    /// Maps the segment; the archive is that of its agent.
-    pub fn open(run_dir: &RunDir, clock: Arc<dyn Clock>) -> Result<Self, QueryError> {
-        let live = Live::open(run_dir, clock)?;
+    /// Maps the segment, and those of these scopes; the archives are those of its agent.
+    pub fn open(
+        run_dir: &RunDir,
+        scopes: Scopes,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, QueryError> {
+        let live = Live::open(run_dir, scopes, clock)?;
         Ok(Self { live })
     }
 
@@ -62,7 +67,7 @@ impl PastReader {
         views: crate::Views,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, QueryError> {
-        let live = Live::over(run_dir, Some(views), clock)?;
+        let live = Live::over(run_dir, views, clock)?;
         Ok(Self { live })
     }
 
@@ -286,8 +291,7 @@ fn past_series(known: &Known, reading: &Reading, snapshot: &Snapshot) -> PastSer
         if span.from <= span.to {
             span.to = stream.looked_ns(span.to);
         }
-        let segment = snapshot.segment.as_ref();
-        interval_ns = segment.map_or(0, |segment| segment.interval_ns(&stream.entry));
+        interval_ns = snapshot.interval_ns(&stream.entry);
     }
     PastSeries {
         node: Arc::clone(&known.node),

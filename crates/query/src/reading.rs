@@ -2,18 +2,20 @@
 //!
 //! The archive wins, the ring completes (docs/design/0003-history.md): the rings are copied first, then
 //! the archive's view is taken, and of a ring only the samples beyond the view count. What lies in
-//! between was appended after the copy, and belongs to the next reading.
+//! between was appended after the copy, and belongs to the next reading. That holds for each part by
+//! itself, the run directory and its scopes: a reading has their series one after the other.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_archive::aggregate::{Budget, Fold};
-use barograph_archive::{ArchiveError, Archived, Chunk, Series, View};
+use barograph_archive::{ArchiveError, Archived, Chunk, Scan, Series, View};
 use barograph_model::{Buckets, Columns, Descriptor, Sample, SeriesId, Span};
 
 use crate::QueryError;
 use crate::live::Live;
+use crate::snapshot::Part;
 use crate::stream::{SET_BACK_NS_MAX, Stream, identity};
 
 /// Which series are meant, by node and descriptor.
@@ -21,6 +23,8 @@ pub(crate) type Wanted<'a> = &'a dyn Fn(&str, &Descriptor) -> bool;
 
 /// A series of a reading.
 pub(crate) struct Known {
+    /// The scope that it is of, as [`Part::scope`].
+    pub(crate) scope: Arc<str>,
     pub(crate) node: Arc<str>,
     pub(crate) descriptor: Arc<Descriptor>,
     /// Of the series on its node, for row ids.
@@ -43,45 +47,74 @@ impl Known {
     }
 }
 
-/// Some series at one moment. Chunks name them by their index here.
+/// Some series at one moment, of one part after the other. Chunks name them by their index here.
+#[derive(Default)]
 pub(crate) struct Reading {
     pub(crate) series: Vec<Known>,
-    view: Option<Arc<View>>,
-    /// Indexes into the view's series; those are the first of `series`, in the same order.
+    parts: Vec<Archive>,
+    /// What the rings hold beyond the archive, by series.
+    tails: Vec<Chunk>,
+}
+
+/// What is read of the archive of one part.
+struct Archive {
+    view: Arc<View>,
+    /// Index of its first series in the reading.
+    first: usize,
+    /// Indexes into the view's series: of the reading's from `first` on, in the same order.
     archived: Vec<usize>,
     /// Those of them that have to be read from the archive.
     scanned: Vec<usize>,
-    /// What the rings hold beyond the archive, by series.
-    tails: Vec<Chunk>,
 }
 
 impl Reading {
     /// Takes the series that are wanted, ended ones too, to be read within the span.
     pub(crate) fn take(live: &Live, wanted: Wanted<'_>, span: Span) -> Result<Self, QueryError> {
         // First, so that of the rings only what is newer has to be copied.
-        let before = live.past()?;
+        live.past()?;
         let snapshot = live.current()?;
-        let is_wanted = |s: &&Arc<Stream>| wanted(&s.node, &s.entry.descriptor);
-        let streams: Vec<Arc<Stream>> =
-            snapshot.streams.iter().filter(is_wanted).cloned().collect();
-        let reached = Reached::of(before.as_deref(), wanted);
         let mut scratch = Vec::new();
-        let copies: Vec<Option<Copied>> = streams
-            .iter()
-            .map(|stream| Copied::take(stream, reached.after(stream), span, &mut scratch))
+        let parts = snapshot.parts.iter();
+        let rings: Vec<Rings> = parts
+            .map(|part| Rings::copy(part, wanted, span, &mut scratch))
             .collect();
 
-        let view = live.past()?;
-        let reached = match (&before, &view) {
-            (Some(before), Some(view)) if Arc::ptr_eq(before, view) => reached,
+        let after = live.past()?;
+        let is_alone = live.is_archive_alone();
+        let mut reading = Self::default();
+        for rings in rings {
+            let is_it = |part: &&Arc<Part>| part.scope == rings.part.scope;
+            // A scope that has gone meanwhile is read as it was.
+            let part = after.parts.iter().find(is_it).unwrap_or(&rings.part);
+            let view = part.view.clone();
+            reading.add(rings, view, wanted, span, is_alone);
+        }
+        Ok(reading)
+    }
+
+    /// Adds a part: its archive as it is in `view`, and of its rings what is beyond.
+    fn add(
+        &mut self,
+        rings: Rings,
+        view: Option<Arc<View>>,
+        wanted: Wanted<'_>,
+        span: Span,
+        is_alone: bool,
+    ) {
+        let reached = match (&rings.part.view, &view) {
+            (Some(before), Some(view)) if Arc::ptr_eq(before, view) => rings.reached,
             _ => Reached::of(view.as_deref(), wanted),
         };
-        let mut reading = Self::of_archive(view, &reached, live.is_archive_alone());
+        let scope = &rings.part.scope;
+        let first = self.series.len();
+        self.add_archived(scope, view.as_deref(), &reached, is_alone);
         let mut complete = HashSet::new();
-        for (stream, copy) in streams.into_iter().zip(copies) {
-            let position = reached.position(&stream).unwrap_or(reading.series.len());
-            if position == reading.series.len() {
-                reading.series.push(Known {
+        for (stream, copy) in rings.streams.into_iter().zip(rings.copies) {
+            let position = reached.position(&stream).map(|at| first + at);
+            let position = position.unwrap_or(self.series.len());
+            if position == self.series.len() {
+                self.series.push(Known {
+                    scope: Arc::clone(scope),
                     node: Arc::clone(&stream.node),
                     descriptor: Arc::clone(&stream.descriptor),
                     identity: stream.identity,
@@ -91,9 +124,9 @@ impl Reading {
                 });
             }
             if let Some(copy) = copy {
-                reading.series[position].newest = Some((stream.life(), copy.newest));
+                self.series[position].newest = Some((stream.life(), copy.newest));
                 // What is later than all that the ring has was before a clock was set back.
-                let archived = reading.series[position].archived;
+                let archived = self.series[position].archived;
                 let is_last =
                     archived.is_none_or(|known| copy.columns.ts.last() >= Some(&known.to));
                 let columns = if copy.is_complete && is_last {
@@ -103,58 +136,93 @@ impl Reading {
                     beyond(copy.columns, reached.after(&stream))
                 };
                 if !columns.is_empty() {
-                    reading.tails.push(Chunk {
+                    self.tails.push(Chunk {
                         series: position,
                         life: stream.life(),
                         columns,
                     });
                 }
             }
-            reading.series[position].stream = Some(stream);
+            self.series[position].stream = Some(stream);
         }
-        let is_scanned = |position: &usize| {
-            let known = reading.series[*position].archived;
-            !complete.contains(position) && known.is_some_and(|known| known.meets(&span))
+        let Some(view) = view.filter(|_| !reached.indexes.is_empty()) else {
+            return;
         };
-        let scanned = (0..reading.archived.len()).filter(is_scanned);
-        reading.scanned = scanned.map(|position| reading.archived[position]).collect();
-        Ok(reading)
+        let is_scanned = |position: &usize| {
+            let known = self.series[first + position].archived;
+            !complete.contains(&(first + position)) && known.is_some_and(|known| known.meets(&span))
+        };
+        let archived = reached.indexes;
+        let scanned = (0..archived.len()).filter(is_scanned);
+        self.parts.push(Archive {
+            scanned: scanned.map(|position| archived[position]).collect(),
+            view,
+            first,
+            archived,
+        });
     }
 
-    /// The series that the archive knows.
-    fn of_archive(view: Option<Arc<View>>, reached: &Reached, is_alone: bool) -> Self {
-        let all = view.as_deref().map_or(&[][..], View::series);
+    /// The series that the archive of a part knows.
+    fn add_archived(
+        &mut self,
+        scope: &Arc<str>,
+        view: Option<&View>,
+        reached: &Reached,
+        is_alone: bool,
+    ) {
+        let all = view.map_or(&[][..], View::series);
         let known = |one: &Series| {
             let Archived { life, number } = one.archived;
             Known {
+                scope: Arc::clone(scope),
                 node: Arc::clone(&one.node),
                 descriptor: Arc::clone(&one.descriptor),
-                identity: identity(&one.node, &one.id),
+                identity: identity(scope, &one.node, &one.id),
                 archived: Some(one.known),
                 stream: None,
                 newest: (is_alone && number > 0).then_some((life, number)),
             }
         };
-        Self {
-            series: reached.indexes.iter().map(|&i| known(&all[i])).collect(),
-            archived: reached.indexes.clone(),
-            scanned: Vec::new(),
-            tails: Vec::new(),
-            view,
-        }
+        self.series
+            .extend(reached.indexes.iter().map(|&index| known(&all[index])));
     }
 
     /// The stretches of time that the archive can give one by one in order, oldest first.
     pub(crate) fn stretches(&self, span: Span) -> Vec<Span> {
-        match &self.view {
-            Some(view) if self.is_archived() => view.stretches(span),
-            _ => Vec::new(),
+        let parts = self.parts.iter().filter(|part| !part.scanned.is_empty());
+        let mut all: Vec<Span> = parts.flat_map(|part| part.view.stretches(span)).collect();
+        all.sort_by_key(|stretch| stretch.from);
+        // Those of two archives may overlap; then they are one.
+        let mut stretches: Vec<Span> = Vec::with_capacity(all.len());
+        for next in all {
+            match stretches.last_mut() {
+                Some(last) if next.from <= last.to => last.to = last.to.max(next.to),
+                _ => stretches.push(next),
+            }
         }
+        stretches
     }
 
     /// The ends of the rings, within the span.
     pub(crate) fn tails(&self, span: Span) -> impl Iterator<Item = Chunk> {
         self.tails.iter().filter_map(move |tail| within(tail, span))
+    }
+
+    /// The times of each series in archive and rings; what has no sample ends before it begins.
+    pub(crate) fn spans(&self) -> Vec<Span> {
+        let none = Span {
+            from: i64::MAX,
+            to: i64::MIN,
+        };
+        let archived = self.series.iter().map(|known| known.archived);
+        let mut spans: Vec<Span> = archived.map(|span| span.unwrap_or(none)).collect();
+        for tail in &self.tails {
+            let span = &mut spans[tail.series];
+            for &ts in &tail.columns.ts {
+                (span.from, span.to) = (span.from.min(ts), span.to.max(ts));
+            }
+        }
+        spans
     }
 
     /// The times of what was copied of a series' ring.
@@ -168,7 +236,7 @@ impl Reading {
 
     /// Whether anything is to be read from the archive.
     pub(crate) fn is_archived(&self) -> bool {
-        !self.scanned.is_empty()
+        self.parts.iter().any(|part| !part.scanned.is_empty())
     }
 
     /// Hands the archive's chunks within the span to `take`, until it returns `false`. Chunks of a
@@ -179,10 +247,15 @@ impl Reading {
         cancel: &AtomicBool,
         take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
     ) -> Result<bool, QueryError> {
-        self.each_of(&self.scanned, span, cancel, take)
+        for part in &self.parts {
+            if !part.each_of(&part.scanned, span, cancel, take)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    /// As [`Self::each_archived`], of the first series only: those at these positions, ascending.
+    /// As [`Self::each_archived`], of some series only: those at these positions, ascending.
     pub(crate) fn each_at(
         &self,
         positions: &[usize],
@@ -190,34 +263,13 @@ impl Reading {
         cancel: &AtomicBool,
         take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
     ) -> Result<bool, QueryError> {
-        let indexes = positions.iter().filter_map(|&at| self.archived.get(at));
-        let is_scanned = |index: &usize| self.scanned.binary_search(index).is_ok();
-        let indexes: Vec<usize> = indexes.copied().filter(is_scanned).collect();
-        self.each_of(&indexes, span, cancel, take)
-    }
-
-    fn each_of(
-        &self,
-        indexes: &[usize],
-        span: Span,
-        cancel: &AtomicBool,
-        take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
-    ) -> Result<bool, QueryError> {
-        let Some(view) = self.view.as_ref().filter(|_| !indexes.is_empty()) else {
-            return Ok(true);
-        };
-        for chunk in view.scan(indexes, span, cancel) {
-            let mut chunk = chunk?;
-            let Ok(series) = self.archived.binary_search(&chunk.series) else {
-                continue; // Not asked for.
-            };
-            chunk.series = series;
-            if !chunk.columns.is_empty() && !take(chunk)? {
+        for part in &self.parts {
+            let indexes = positions.iter().filter_map(|at| part.index_at(*at));
+            let is_scanned = |index: &usize| part.scanned.binary_search(index).is_ok();
+            let indexes: Vec<usize> = indexes.filter(is_scanned).collect();
+            if !part.each_of(&indexes, span, cancel, take)? {
                 return Ok(false);
             }
-        }
-        if cancel.load(Ordering::Relaxed) {
-            return Err(ArchiveError::Cancelled.into());
         }
         Ok(true)
     }
@@ -240,10 +292,12 @@ impl Reading {
         Ok(true)
     }
 
-    /// The archive that is read, if there is one.
+    /// The archives that are read, each with its series.
     #[cfg(feature = "bundled")]
-    pub(crate) fn view(&self) -> Option<&View> {
-        self.view.as_deref()
+    pub(crate) fn archives(&self) -> impl Iterator<Item = (&View, &[Known])> {
+        let series = |part: &Archive| &self.series[part.first..part.first + part.archived.len()];
+        let parts = self.parts.iter();
+        parts.map(move |part| (&*part.view, series(part)))
     }
 
     /// As [`Self::each`], only what is in no Parquet file: the log's chunks, then the ends of the rings.
@@ -254,15 +308,10 @@ impl Reading {
         cancel: &AtomicBool,
         take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
     ) -> Result<bool, QueryError> {
-        if let Some(view) = self.view.as_ref().filter(|_| self.is_archived()) {
-            for chunk in view.scan_log(&self.archived, span, cancel) {
-                let mut chunk = chunk?;
-                if let Ok(series) = self.archived.binary_search(&chunk.series) {
-                    chunk.series = series;
-                    if !chunk.columns.is_empty() && !take(chunk)? {
-                        return Ok(false);
-                    }
-                }
+        for part in self.parts.iter().filter(|part| !part.scanned.is_empty()) {
+            let chunks = part.view.scan_log(&part.archived, span, cancel);
+            if !part.each_in(chunks, take)? {
+                return Ok(false);
             }
         }
         for tail in self.tails(span) {
@@ -285,11 +334,13 @@ impl Reading {
     ) -> Result<Vec<Buckets>, QueryError> {
         let empty = |known: &Known| Buckets::new(known.descriptor.value_type);
         let mut all: Vec<Buckets> = self.series.iter().map(empty).collect();
-        if let Some(view) = self.view.as_ref().filter(|_| self.is_archived()) {
-            let wanted = &self.scanned;
-            let found = view.buckets_within(wanted, span, step_ns, threads, cancel, budget)?;
+        for part in self.parts.iter().filter(|part| !part.scanned.is_empty()) {
+            let wanted = &part.scanned;
+            let found = part
+                .view
+                .buckets_within(wanted, span, step_ns, threads, cancel, budget)?;
             for (index, buckets) in found {
-                if let Ok(series) = self.archived.binary_search(&index) {
+                if let Some(series) = part.position(index) {
                     all[series] = buckets;
                 }
             }
@@ -302,6 +353,84 @@ impl Reading {
             all[tail.series] = fold.finish();
         }
         Ok(all)
+    }
+}
+
+impl Archive {
+    /// The place in the reading of a series of the view; `None` when it is not asked for.
+    fn position(&self, index: usize) -> Option<usize> {
+        let at = self.archived.binary_search(&index).ok()?;
+        Some(self.first + at)
+    }
+
+    /// The index in the view of a series of the reading, if it is of this archive.
+    fn index_at(&self, position: usize) -> Option<usize> {
+        let at = position.checked_sub(self.first)?;
+        self.archived.get(at).copied()
+    }
+
+    fn each_of(
+        &self,
+        indexes: &[usize],
+        span: Span,
+        cancel: &AtomicBool,
+        take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
+    ) -> Result<bool, QueryError> {
+        if indexes.is_empty() {
+            return Ok(true);
+        }
+        if !self.each_in(self.view.scan(indexes, span, cancel), take)? {
+            return Ok(false);
+        }
+        if cancel.load(Ordering::Relaxed) {
+            return Err(ArchiveError::Cancelled.into());
+        }
+        Ok(true)
+    }
+
+    /// Hands on the chunks of a scan, by their series in the reading.
+    fn each_in(
+        &self,
+        chunks: Scan<'_>,
+        take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
+    ) -> Result<bool, QueryError> {
+        for chunk in chunks {
+            let mut chunk = chunk?;
+            let Some(series) = self.position(chunk.series) else {
+                continue; // Not asked for.
+            };
+            chunk.series = series;
+            if !chunk.columns.is_empty() && !take(chunk)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The rings of a part as they were copied, before its archive is looked at.
+struct Rings {
+    part: Arc<Part>,
+    streams: Vec<Arc<Stream>>,
+    /// Of each stream; `None` when it is empty or has ended.
+    copies: Vec<Option<Copied>>,
+    /// Up to where the archive held them before.
+    reached: Reached,
+}
+
+impl Rings {
+    fn copy(part: &Arc<Part>, wanted: Wanted<'_>, span: Span, scratch: &mut Vec<Sample>) -> Self {
+        let is_wanted = |s: &&Arc<Stream>| wanted(&s.node, &s.entry.descriptor);
+        let streams: Vec<Arc<Stream>> = part.streams.iter().filter(is_wanted).cloned().collect();
+        let reached = Reached::of(part.view.as_deref(), wanted);
+        let copy =
+            |stream: &Arc<Stream>| Copied::take(stream, reached.after(stream), span, scratch);
+        Self {
+            copies: streams.iter().map(copy).collect(),
+            part: Arc::clone(part),
+            streams,
+            reached,
+        }
     }
 }
 

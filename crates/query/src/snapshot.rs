@@ -1,14 +1,15 @@
 //! The streams and the archived series at one moment, grouped into tables.
 //!
 //! It stands alone because it is the schema: what tables there are, of which columns, and up to when
-//! the archive may know more of a table than the rings do.
+//! the archive may know more of a table than the rings do. A snapshot has a part for the run directory
+//! itself and one for each scope of applications: a segment and its archive, which no other part shares.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use barograph_archive::{Series, View};
 use barograph_model::SeriesId;
-use barograph_stream::{Incarnation, SegmentReader};
+use barograph_stream::{Entry, Incarnation, SegmentReader};
 
 use crate::shape::Shape;
 use crate::stream::Stream;
@@ -38,13 +39,15 @@ impl Horizon {
     };
 }
 
+/// An archived series: the part whose view has it, and its index there.
+type Place = (usize, usize);
+
 /// A table at one moment.
 #[derive(Clone)]
 pub(crate) struct Members {
     pub(crate) streams: Arc<[Arc<Stream>]>,
     pub(crate) horizon: Horizon,
-    /// The series of the snapshot's view.
-    pub(crate) archived: Arc<[usize]>,
+    pub(crate) archived: Arc<[Place]>,
 }
 
 impl Default for Members {
@@ -67,31 +70,27 @@ pub(crate) struct Schema {
     numbers: HashMap<String, TableId>,
 }
 
-/// The streams at one moment, and the archive as it was last looked at.
-pub(crate) struct Snapshot {
+/// A segment and its archive at one moment: of the run directory itself, or of a scope.
+pub(crate) struct Part {
+    /// Of which scope; empty when it is the run directory itself, or an archive alone.
+    pub(crate) scope: Arc<str>,
     /// None when an archive is read by itself.
     pub(crate) segment: Option<SegmentReader>,
     pub(crate) node: Arc<str>,
-    pub(crate) streams: Vec<Arc<Stream>>,
+    pub(crate) streams: Arc<[Arc<Stream>]>,
+    /// The archive as it was last looked at.
     pub(crate) view: Option<Arc<View>>,
-    pub(crate) schema: Arc<Schema>,
-    by_table: Vec<Members>,
     version: u64,
     incarnation: Option<Incarnation>,
 }
 
-/// The members of a table while it is made.
-#[derive(Default)]
-struct Group {
-    streams: Vec<Arc<Stream>>,
-    /// Indexes into the view's series.
-    archived: Vec<usize>,
-}
-
-impl Snapshot {
-    /// The segment as it is now, after `before`. What ended since the archive was last looked at may
-    /// have samples up to `now_ns` there.
-    pub(crate) fn take(segment: Option<SegmentReader>, before: Option<&Self>, now_ns: i64) -> Self {
+impl Part {
+    /// The segment as it is now, after `before`.
+    pub(crate) fn take(
+        scope: Arc<str>,
+        segment: Option<SegmentReader>,
+        before: Option<&Self>,
+    ) -> Self {
         let directory = segment.as_ref().map(SegmentReader::directory);
         let directory = directory.unwrap_or_default();
         let incarnation = segment.as_ref().map(SegmentReader::incarnation);
@@ -115,50 +114,35 @@ impl Snapshot {
                 (Some(stream), _) => streams.push(Arc::clone(stream)),
                 (None, Some(segment)) => {
                     let reader = segment.stream(&entry);
-                    streams.push(Arc::new(Stream::new(reader, entry, Arc::clone(&node))));
+                    let node = Arc::clone(&node);
+                    streams.push(Arc::new(Stream::new(reader, entry, node, &scope)));
                 }
                 (None, None) => {}
             }
         }
         streams.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
-        let mut snapshot = Self {
+        Self {
+            scope,
             segment,
             node,
-            streams,
+            streams: streams.into(),
             view: before.and_then(|b| b.view.clone()),
-            schema: before.map(|b| Arc::clone(&b.schema)).unwrap_or_default(),
-            by_table: Vec::new(),
             version: directory.version,
             incarnation,
-        };
-        snapshot.group(now_ns);
-        snapshot
+        }
     }
 
     /// The same streams, and the archive as it is in `view`.
-    pub(crate) fn with_view(&self, view: Arc<View>) -> Self {
-        self.with(Some(view))
-    }
-
-    /// The same streams, and no archive.
-    #[cfg(feature = "loadable")]
-    pub(crate) fn without_view(&self) -> Self {
-        self.with(None)
-    }
-
-    fn with(&self, view: Option<Arc<View>>) -> Self {
-        let mut snapshot = Self {
+    pub(crate) fn with_view(&self, view: Option<Arc<View>>) -> Self {
+        Self {
+            scope: Arc::clone(&self.scope),
             segment: self.segment.clone(),
             node: Arc::clone(&self.node),
-            streams: self.streams.clone(),
+            streams: Arc::clone(&self.streams),
             view,
-            schema: Arc::clone(&self.schema),
-            by_table: Vec::new(),
             version: self.version,
             incarnation: self.incarnation,
-        };
-        snapshot.group(i64::MIN);
-        snapshot
+        }
     }
 
     /// Whether the segment's directory is still the one that this was made from.
@@ -168,6 +152,65 @@ impl Snapshot {
             .is_none_or(|segment| segment.directory_version() == self.version)
     }
 
+    /// The archived series.
+    pub(crate) fn series(&self) -> &[Series] {
+        self.view.as_deref().map_or(&[][..], View::series)
+    }
+}
+
+/// The streams at one moment, and the archives as they were last looked at.
+pub(crate) struct Snapshot {
+    /// The run directory itself, or an archive alone, and after it the scopes.
+    pub(crate) parts: Vec<Arc<Part>>,
+    /// Of all parts, by name and labels.
+    pub(crate) streams: Vec<Arc<Stream>>,
+    pub(crate) schema: Arc<Schema>,
+    by_table: Vec<Members>,
+}
+
+/// The members of a table while it is made.
+#[derive(Default)]
+struct Group {
+    streams: Vec<Arc<Stream>>,
+    archived: Vec<Place>,
+}
+
+impl Snapshot {
+    /// These parts, after a snapshot with this schema. What ended since the archives were last looked at
+    /// may have samples up to `ended_ns` there.
+    pub(crate) fn of(parts: Vec<Arc<Part>>, schema: Arc<Schema>, ended_ns: i64) -> Self {
+        let streams = parts.iter().flat_map(|part| part.streams.iter().cloned());
+        let mut streams: Vec<Arc<Stream>> = streams.collect();
+        if parts.len() > 1 {
+            streams.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
+        }
+        let mut snapshot = Self {
+            parts,
+            streams,
+            schema,
+            by_table: Vec::new(),
+        };
+        snapshot.group(ended_ns);
+        snapshot
+    }
+
+    /// The run directory's own, or an archive alone.
+    pub(crate) fn own(&self) -> &Part {
+        &self.parts[0]
+    }
+
+    /// The archives of the parts that have one.
+    pub(crate) fn views(&self) -> impl Iterator<Item = &View> {
+        self.parts.iter().filter_map(|part| part.view.as_deref())
+    }
+
+    /// How often a stream's resource is looked at now, in ns; 0 when nobody has said.
+    pub(crate) fn interval_ns(&self, entry: &Entry) -> i64 {
+        let segments = self.parts.iter().filter_map(|part| part.segment.as_ref());
+        let mut known = segments.map(|segment| segment.interval_ns(entry)); // 0 where it is another's
+        known.find(|interval_ns| *interval_ns != 0).unwrap_or(0)
+    }
+
     /// The members of a table.
     pub(crate) fn members(&self, table: TableId) -> Option<&Members> {
         self.by_table.get(table.0)
@@ -175,38 +218,36 @@ impl Snapshot {
 
     /// The archived series of a table.
     pub(crate) fn archived(&self, table: TableId) -> impl Iterator<Item = &Series> {
-        let series = self.view.as_deref().map_or(&[][..], View::series);
         let members = self.by_table.get(table.0);
-        let indexes = members.map_or(&[][..], |members| &members.archived);
-        indexes.iter().filter_map(|&index| series.get(index))
+        let places = members.map_or(&[][..], |members| &members.archived);
+        let series = |&(part, index): &Place| self.parts.get(part)?.series().get(index);
+        places.iter().filter_map(series)
     }
 
     /// Sorts streams and series into tables; nothing that ended may be later than `ended_ns` unless
-    /// the view knows it.
+    /// the views know it.
     fn group(&mut self, ended_ns: i64) {
-        let series = self.view.as_deref().map_or(&[][..], View::series);
         let mut groups: HashMap<String, Group> = HashMap::new();
         for stream in &self.streams {
             let streams = &mut groups.entry(stream.table.clone()).or_default().streams;
             streams.push(Arc::clone(stream));
         }
-        for (index, one) in series.iter().enumerate() {
-            let archived = &mut groups
-                .entry(one.descriptor.name.table())
-                .or_default()
-                .archived;
-            archived.push(index);
+        for (at, part) in self.parts.iter().enumerate() {
+            for (index, one) in part.series().iter().enumerate() {
+                let table = one.descriptor.name.table();
+                groups.entry(table).or_default().archived.push((at, index));
+            }
         }
-        let view = self.view.as_deref();
-        if let Some(grown) = self.schema.grown(&groups, view, &self.node) {
+        if let Some(grown) = self.schema.grown(&groups, &self.parts) {
             self.schema = Arc::new(grown);
         }
-        let living: std::collections::HashSet<(&str, SeriesId)> = self
-            .streams
-            .iter()
-            .map(|s| (&*s.node, s.entry.series))
-            .collect();
-        let unseen = if view.is_some() { ended_ns } else { i64::MIN };
+        let living = self.parts.iter().enumerate().flat_map(|(at, part)| {
+            let streams = part.streams.iter();
+            streams.map(move |s| (at, &*s.node, s.entry.series))
+        });
+        let living: HashSet<(usize, &str, SeriesId)> = living.collect();
+        let has_view = self.parts.iter().any(|part| part.view.is_some());
+        let unseen = if has_view { ended_ns } else { i64::MIN };
         let empty = Members {
             horizon: Horizon {
                 any: unseen,
@@ -225,10 +266,11 @@ impl Snapshot {
             else {
                 continue;
             };
-            for one in group.archived.iter().map(|&i| &series[i]) {
+            for &(part, index) in &group.archived {
+                let one = &self.parts[part].series()[index];
                 let horizon = &mut members.horizon;
                 horizon.any = horizon.any.max(one.known.to);
-                if !living.contains(&(&*one.node, one.id)) {
+                if !living.contains(&(part, &*one.node, one.id)) {
                     horizon.ended = horizon.ended.max(one.known.to);
                 }
             }
@@ -241,16 +283,11 @@ impl Snapshot {
 
 impl Schema {
     /// The schema that holds these groups too; `None` when this one already does.
-    fn grown(
-        &self,
-        groups: &HashMap<String, Group>,
-        view: Option<&View>,
-        node: &Arc<str>,
-    ) -> Option<Self> {
-        let series = view.map_or(&[][..], View::series);
+    fn grown(&self, groups: &HashMap<String, Group>, parts: &[Arc<Part>]) -> Option<Self> {
         let mut grown: Option<Self> = None;
         for (table, group) in groups {
-            let archived = || group.archived.iter().map(|&i| &series[i]);
+            let places = || group.archived.iter();
+            let archived = || places().map(|&(part, index)| &parts[part].series()[index]);
             let living = group.streams.iter().map(|s| &s.entry.descriptor);
             let descriptors = living.chain(archived().map(|one| &*one.descriptor));
             let old = self.shapes.get(table).map(AsRef::as_ref);
@@ -260,8 +297,8 @@ impl Schema {
                 let next = TableId(schema.numbers.len());
                 schema.numbers.entry(table.clone()).or_insert(next);
             }
-            let here = (!group.streams.is_empty()).then_some(node);
-            for node in here.into_iter().chain(archived().map(|one| &one.node)) {
+            let here = group.streams.iter().map(|stream| &stream.node);
+            for node in here.chain(archived().map(|one| &one.node)) {
                 let known = grown.as_ref().unwrap_or(self).nodes.get(table);
                 if !known.is_some_and(|known| known.contains(node)) {
                     let schema = grown.get_or_insert_with(|| self.clone());

@@ -1,4 +1,5 @@
-//! Where the archive of a run directory is, and one handle on it for a whole process.
+//! Where the scopes of a run directory are and where its archive, and one handle on that for a whole
+//! process.
 //!
 //! It stands alone because every connection asks the same: what is learned of an archive's files is
 //! shared by all who read it.
@@ -15,6 +16,38 @@ const AGENT_DOCUMENT: &str = "agent.json";
 
 /// Gives the archive as it is now.
 pub type Views = Arc<dyn Fn() -> Result<Arc<View>, ArchiveError> + Send + Sync>;
+
+/// Which scopes of applications are read beside the node's own streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scopes {
+    /// All that this process may open: for whoever asks in a process of their own.
+    Readable,
+    /// What everyone may read: for a process that answers others.
+    Public,
+    /// None.
+    None,
+}
+
+/// The scope that everyone may read.
+const PUBLIC: &str = "all";
+
+impl Scopes {
+    /// Those that are there, by name.
+    pub(crate) fn of(self, run_dir: &RunDir) -> Vec<(String, RunDir)> {
+        match self {
+            Self::Readable => run_dir.scopes(),
+            Self::Public => {
+                let scope = run_dir.scope(PUBLIC);
+                let is_there = scope.segment().exists();
+                is_there
+                    .then(|| (PUBLIC.to_owned(), scope))
+                    .into_iter()
+                    .collect()
+            }
+            Self::None => Vec::new(),
+        }
+    }
+}
 
 /// The archive of the agent of this run directory, if it says that it keeps one.
 pub(crate) fn directory_of(run_dir: &RunDir) -> Option<PathBuf> {

@@ -55,7 +55,7 @@ pub(crate) struct Head {
 }
 
 impl Stream {
-    pub(crate) fn new(reader: StreamReader, entry: Entry, node: Arc<str>) -> Self {
+    pub(crate) fn new(reader: StreamReader, entry: Entry, node: Arc<str>, scope: &str) -> Self {
         let order = Mutex::new(Order {
             checked: 0,
             last_ts: i64::MIN,
@@ -64,7 +64,7 @@ impl Stream {
         let table = entry.descriptor.name.table();
         Self {
             descriptor: Arc::new(entry.descriptor.clone()),
-            identity: identity(&node, &entry.series),
+            identity: identity(scope, &node, &entry.series),
             entry,
             node,
             table,
@@ -194,11 +194,13 @@ pub(crate) fn labels_json(descriptor: &Descriptor) -> String {
     serde_json::Value::Object(pairs.map(|(n, v)| (n.into(), v.into())).collect()).to_string()
 }
 
-/// A number for a series on a node, the same in every scan and process.
-pub(crate) fn identity(node: &str, series: &SeriesId) -> u64 {
+/// A number for a series on a node, the same in every scan and process; another in each scope that has it.
+pub(crate) fn identity(scope: &str, node: &str, series: &SeriesId) -> u64 {
     let first = series.0.first_chunk().expect("an id has 16 bytes");
     // FNV-1a: names are short, and the id is a good hash already.
-    node.bytes().fold(u64::from_le_bytes(*first), |hash, byte| {
+    let scope = (!scope.is_empty()).then(|| std::iter::once(0).chain(scope.bytes()));
+    let bytes = node.bytes().chain(scope.into_iter().flatten());
+    bytes.fold(u64::from_le_bytes(*first), |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
@@ -239,7 +241,7 @@ mod tests {
         let mut writer = segment.register(&descriptor, Some(DEPTH), 0).unwrap();
         let reader = segment.reader().unwrap();
         let entry = reader.directory().entries.remove(0);
-        let stream = Stream::new(reader.stream(&entry), entry, "n".into());
+        let stream = Stream::new(reader.stream(&entry), entry, "n".into(), "");
         assert!(stream.head().is_none());
 
         let mut append = |ts: i64| writer.append(&Sample::measured(ts, ts)).unwrap();

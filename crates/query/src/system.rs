@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use barograph_archive::{PartInfo, PartKind};
+use barograph_archive::{Losses, PartInfo, PartKind};
 use barograph_model::NS_PER_S;
-use barograph_stream::SegmentState;
+use barograph_stream::{RunDir, SegmentState};
 use rusqlite::Result;
 use serde_json::Value as Json;
 
 use crate::error::{failed, internal};
-use crate::functions::{FUNCTIONS, Wide, families, table_of};
+use crate::functions::{FUNCTIONS, Form, Wide, families, publications as publications_of};
 use crate::listing::{Arguments, Batches, Cell, Listing, Row};
 use crate::live::Live;
 use crate::snapshot::Snapshot;
@@ -19,8 +19,11 @@ use crate::stream::Stream;
 /// An agent whose heartbeat is older than this is not called live.
 const SILENT_AFTER_NS: i64 = 5 * NS_PER_S;
 
+/// What a scope's agent writes of what is published there.
+const PUBLICATIONS: &str = "publications.json";
+
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 8] = [
+pub(crate) static SYSTEM: [Listing; 9] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -165,6 +168,33 @@ pub(crate) static SYSTEM: [Listing; 8] = [
         arguments: &[],
         produce: |live, _| document(live, "insights.json", SYSTEM[7].columns),
     },
+    Listing {
+        name: "publications",
+        kind: "system",
+        help: "what applications publish now; counts of values are those of the process",
+        columns: &[
+            ("scope", "TEXT"),
+            ("name", "TEXT"),
+            ("labels", "TEXT"),
+            ("application", "TEXT"),
+            ("user", "TEXT"),
+            ("pid", "INTEGER"),
+            ("incarnation", "TEXT"),
+            ("started_ts", "INTEGER"),
+            ("values", "INTEGER"),
+            ("frame", "INTEGER"),
+            ("taken", "INTEGER"),
+            ("lost", "INTEGER"),
+            ("missed", "INTEGER"),
+            ("dropped", "INTEGER"),
+            ("damaged", "INTEGER"),
+            ("refused", "INTEGER"),
+            ("refusal", "TEXT"),
+            ("newest_ts", "INTEGER"),
+        ],
+        arguments: &[],
+        produce: publications,
+    },
 ];
 
 fn one(rows: Vec<Row>) -> Batches {
@@ -175,7 +205,7 @@ fn per_stream(
     live: &Arc<Live>,
     row: impl Fn(&Snapshot, &Stream) -> Option<Row> + 'static,
 ) -> Result<Batches> {
-    let snapshot = live.current().map_err(failed)?;
+    let snapshot = live.attend().map_err(failed)?;
     let count = snapshot.streams.len();
     let rows =
         (0..count).map(move |i| Ok(row(&snapshot, &snapshot.streams[i]).into_iter().collect()));
@@ -195,11 +225,7 @@ fn stream_row(snapshot: &Snapshot, stream: &Stream) -> Option<Row> {
         entry.series.to_string().into(),
         i64::from(entry.depth).into(),
         (held as i64).into(),
-        snapshot
-            .segment
-            .as_ref()
-            .map_or(0, |segment| segment.interval_ns(entry))
-            .into(),
+        snapshot.interval_ns(entry).into(),
         Arc::clone(&stream.node).into(),
         (entry.slot as i64).into(),
         i64::from(entry.generation).into(),
@@ -236,15 +262,24 @@ fn tables(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
             shape.help.as_str().into(),
         ]
     });
-    let wide = families(shapes.values()).into_iter().filter_map(|prefix| {
-        let wide = Wide::grown(None, &prefix, shapes)?;
-        let help = format!("family('{prefix}'): a row per time with a column per metric");
+    let wide = |form: Form, name: &str, what: &str| -> Option<Row> {
+        let wide = Wide::grown(None, form, name, shapes)?;
+        let (word, arguments) = (form.word(), form.arguments().join(", "));
         Some(vec![
-            format!("{}(start, stop, step)", table_of(&prefix)).into(),
+            format!("{}({arguments})", form.table_of(name)).into(),
             wide.column_names().join(",").into(),
-            "family".into(),
-            help.into(),
+            word.into(),
+            format!("{word}('{name}'): {what}").into(),
         ])
+    };
+    let families = families(shapes.values()).into_iter().filter_map(|name| {
+        let what = "a row per time with a column per metric";
+        wide(Form::Family, &name, what)
+    });
+    let frames = publications_of(shapes.values()).into_iter();
+    let frames = frames.filter_map(|name| {
+        let what = "a row per frame with a column per value";
+        wide(Form::Frames, &name, what)
     });
     let listings = SYSTEM.iter().chain(&FUNCTIONS).map(|listing| {
         let columns: Vec<&str> = listing.columns.iter().map(|(name, _)| *name).collect();
@@ -259,13 +294,15 @@ fn tables(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
             listing.help.into(),
         ]
     });
-    Ok(one(metrics.chain(wide).chain(listings).collect()))
+    let rows = metrics.chain(families).chain(frames).chain(listings);
+    Ok(one(rows.collect()))
 }
 
 fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     let snapshot = live.attend().map_err(failed)?;
     let mut rows: Vec<Row> = Vec::new();
-    if let Some(segment) = &snapshot.segment {
+    let own = snapshot.own();
+    if let Some(segment) = &own.segment {
         let age_ns = live.now_ns().saturating_sub(segment.heartbeat_ns());
         let state = match segment.state() {
             SegmentState::Closed => "closed",
@@ -273,13 +310,13 @@ fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
             SegmentState::Live => "live",
         };
         rows.push(vec![
-            Arc::clone(&snapshot.node).into(),
+            Arc::clone(&own.node).into(),
             state.into(),
             segment.heartbeat_ns().into(),
             age_ns.into(),
             (segment.pid() as i64).into(),
             segment.incarnation().to_string().into(),
-            (snapshot.streams.len() as i64).into(),
+            (own.streams.len() as i64).into(),
             (segment.streams_max() as i64).into(),
         ]);
     }
@@ -287,7 +324,7 @@ fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     archived.sort();
     archived.dedup();
     for node in archived {
-        if snapshot.segment.is_none() || *node != snapshot.node {
+        if own.segment.is_none() || *node != own.node {
             let mut row: Row = vec![Arc::clone(node).into(), "archived".into()];
             row.resize(8, Cell::Null);
             rows.push(row);
@@ -297,60 +334,96 @@ fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
 }
 
 fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
-    let view = live.past().map_err(failed)?;
-    let snapshot = live.current().map_err(failed)?;
+    let snapshot = live.past().map_err(failed)?;
+    let row = |what: &str, count: u64, place: String| -> Row {
+        vec![what.into(), (count as i64).into(), place.into()]
+    };
+    let own = live.run_dir().map(|run_dir| ("".into(), run_dir));
+    let run_dirs: Vec<(Arc<str>, RunDir)> = own.into_iter().chain(live.scopes()).collect();
     let mut rows: Vec<Row> = Vec::new();
-    if let (Some(segment), Some(run_dir)) = (&snapshot.segment, live.run_dir()) {
-        rows.push(vec![
-            "streams refused for lack of room".into(),
-            (segment.refused() as i64).into(),
-            run_dir.segment().display().to_string().into(),
-        ]);
-    }
-    if let Some((reason, root)) = live.denied() {
+    for (reason, root) in live.archive_faults() {
         let what = format!("archives left out: {reason}: SQL has the newest samples alone");
         let place = root.map_or(Cell::Null, |root| root.display().to_string().into());
         rows.push(vec![what.into(), 1.into(), place]);
     }
-    for fault in view.iter().flat_map(|view| view.faults()) {
+    for fault in snapshot.views().flat_map(|view| view.faults()) {
         let what = format!("archives left out: {}", fault.reason);
-        let place = fault.path.display().to_string();
-        rows.push(vec![what.into(), 1.into(), place.into()]);
+        rows.push(row(&what, 1, fault.path.display().to_string()));
     }
-    for (node, lost) in view.iter().flat_map(|view| view.losses()) {
-        let what = [
-            (
-                "samples that found the archive's buffer full",
-                lost.overflow_samples,
-            ),
-            (
-                "samples whose write to the archive failed",
-                lost.failed_samples,
-            ),
-            ("bytes of torn tails cut after crashes", lost.torn_bytes),
-            (
-                "samples shed from the archive before their time",
-                lost.shed_samples,
-            ),
-            (
-                "files of the archive with wrong checksums",
-                lost.corrupt_files,
-            ),
-        ];
-        rows.extend(what.into_iter().map(|(what, count)| {
-            let place = format!("archive of {node}");
-            vec![what.into(), (count as i64).into(), place.into()]
+    for part in &snapshot.parts {
+        let run_dir = run_dirs.iter().find(|(scope, _)| *scope == part.scope);
+        if let (Some(segment), Some((_, run_dir))) = (&part.segment, run_dir) {
+            let place = run_dir.segment().display().to_string();
+            rows.push(row(
+                "streams refused for lack of room",
+                segment.refused(),
+                place,
+            ));
+        }
+        let losses = part.view.iter().flat_map(|view| view.losses());
+        rows.extend(losses.flat_map(|(node, lost)| {
+            let place = format!("archive of {node}{}", of_scope(&part.scope));
+            let what = archive_losses(&lost).into_iter();
+            what.map(move |(what, count)| row(what, count, place.clone()))
         }));
+    }
+    for (scope, run_dir) in live.scopes() {
+        let place = format!("applications{}", of_scope(&scope));
+        let what = application_losses(&objects(&run_dir, PUBLICATIONS)?).into_iter();
+        rows.extend(what.map(|(what, count)| row(what, count, place.clone())));
     }
     Ok(one(rows))
 }
 
-fn archive(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
-    let Some(view) = live.past().map_err(failed)? else {
-        let denied = live.denied().into_iter();
-        let rows = denied.map(|(_, root)| unreadable(None, root.as_deref()));
-        return Ok(one(rows.collect()));
+/// Which scope something is of, in words.
+fn of_scope(scope: &str) -> String {
+    if scope.is_empty() {
+        return String::new();
+    }
+    format!(", scope {scope}")
+}
+
+/// What the processes that publish now have lost. Their counts are in each of their publications.
+fn application_losses(publications: &[Object]) -> [(&'static str, u64); 3] {
+    let process = |object: &Object| object.get("incarnation").map(Json::to_string);
+    let mut processes = publications.iter().collect::<Vec<_>>();
+    processes.sort_by_key(|object| process(object));
+    processes.dedup_by_key(|object| process(object));
+    let sum = |key: &str| {
+        let counts = processes.iter().filter_map(|o| o.get(key)?.as_u64());
+        counts.fold(0, u64::saturating_add)
     };
+    [
+        ("records of applications written over unread", sum("missed")),
+        ("values that applications gave up", sum("dropped")),
+        ("records of applications that make no sense", sum("damaged")),
+    ]
+}
+
+fn archive_losses(lost: &Losses) -> [(&'static str, u64); 5] {
+    [
+        (
+            "samples that found the archive's buffer full",
+            lost.overflow_samples,
+        ),
+        (
+            "samples whose write to the archive failed",
+            lost.failed_samples,
+        ),
+        ("bytes of torn tails cut after crashes", lost.torn_bytes),
+        (
+            "samples shed from the archive before their time",
+            lost.shed_samples,
+        ),
+        (
+            "files of the archive with wrong checksums",
+            lost.corrupt_files,
+        ),
+    ]
+}
+
+fn archive(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
+    let snapshot = live.past().map_err(failed)?;
     let row = |part: PartInfo| -> Row {
         let tier = match part.kind {
             PartKind::Log => "log",
@@ -370,10 +443,12 @@ fn archive(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
             i64::from(part.copied).into(),
         ]
     };
-    let faults = view.faults().iter();
+    let denied = live.archive_faults().into_iter();
+    let denied = denied.map(|(_, root)| unreadable(None, root.as_deref()));
+    let faults = snapshot.views().flat_map(|view| view.faults());
     let faults = faults.map(|fault| unreadable(Some(&fault.node), Some(&fault.path)));
-    let parts = view.parts().into_iter().map(row);
-    Ok(one(faults.chain(parts).collect()))
+    let parts = snapshot.views().flat_map(|view| view.parts()).map(row);
+    Ok(one(denied.chain(faults).chain(parts).collect()))
 }
 
 /// The row of what may be there and cannot be read; the table `loss` says why.
@@ -394,22 +469,41 @@ fn document(
     name: &'static str,
     columns: &'static [(&'static str, &'static str)],
 ) -> Result<Batches> {
-    let list = objects(live, name)?;
-    let row = |object: &Object| {
-        columns
-            .iter()
-            .map(|(column, _)| json_cell(object.get(*column)))
-            .collect()
+    let Some(run_dir) = live.run_dir() else {
+        return Ok(one(Vec::new()));
     };
-    Ok(one(list.iter().map(row).collect()))
+    let list = objects(&run_dir, name)?;
+    Ok(one(list.iter().map(|o| cells(o, columns)).collect()))
+}
+
+fn cells(object: &Object, columns: &[(&'static str, &'static str)]) -> Row {
+    let columns = columns.iter();
+    columns
+        .map(|(column, _)| json_cell(object.get(*column)))
+        .collect()
+}
+
+/// What is published in each scope.
+fn publications(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
+    live.attend().map_err(failed)?;
+    let mut rows = Vec::new();
+    for (scope, run_dir) in live.scopes() {
+        let list = objects(&run_dir, PUBLICATIONS)?;
+        rows.extend(list.iter().map(|object| {
+            // Its own name is the directory's, not the document's.
+            let mut row = cells(object, SYSTEM[8].columns);
+            row[0] = Arc::clone(&scope).into();
+            row
+        }));
+    }
+    Ok(one(rows))
 }
 
 type Object = serde_json::Map<String, Json>;
 
-fn objects(live: &Live, name: &'static str) -> Result<Vec<Object>> {
-    let document = live.run_dir().map(|run_dir| run_dir.document(name));
-    let Some(bytes) = document.transpose().map_err(internal)?.flatten() else {
-        return Ok(Vec::new()); // The agent has not written it yet, or there is none.
+fn objects(run_dir: &RunDir, name: &'static str) -> Result<Vec<Object>> {
+    let Some(bytes) = run_dir.document(name).map_err(internal)? else {
+        return Ok(Vec::new()); // The agent has not written it yet.
     };
     serde_json::from_slice(&bytes)
         .map_err(|e| internal(format!("the agent's {name} is damaged: {e}")))
@@ -418,7 +512,7 @@ fn objects(live: &Live, name: &'static str) -> Result<Vec<Object>> {
 /// Why the insight of this table has no streams, and so no table: what an unknown table may be.
 #[cfg(feature = "bundled")]
 pub(crate) fn insight_without_streams(live: &Live, table: &str) -> Option<String> {
-    let insights = objects(live, "insights.json").ok()?;
+    let insights = objects(&live.run_dir()?, "insights.json").ok()?;
     let text = |object: &Object, key: &str| Some(object.get(key)?.as_str()?.to_owned());
     let insight = insights.iter().find(|i| {
         i.get("table")

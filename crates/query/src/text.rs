@@ -1,14 +1,17 @@
-//! SQL text before SQLite sees it: one statement only, the idiom `WHERE newest`, and `family('disk')`.
+//! SQL text before SQLite sees it: one statement only, the idiom `WHERE newest`, `family('disk')` and
+//! `frames('lulesh')`.
 //!
 //! SQLite hands a virtual table the constraints of the form *column operator value*. A bare `newest`
 //! is none, so the whole ring would be read for it; where it stands as a factor of its own it is
 //! given the twin `newest AND newest<>0`, which is true for the same values of whatever `newest` is.
 //!
-//! The columns of a virtual table are fixed when it is registered: so each family is a table of its own,
-//! and a call with a literal prefix becomes one of that table.
+//! The columns of a virtual table are fixed when it is registered: so each family is a table of its own, as
+//! are the frames of each publication, and a call with a literal name becomes one of that table.
 
 use std::borrow::Cow;
 use std::ops::Range;
+
+use crate::functions::Form;
 
 /// A token; comments and blanks are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +38,7 @@ impl Token<'_> {
     }
 }
 
-/// Whether a text has neither a `;` nor `newest` nor `family`: then there is nothing to look for among
+/// Whether a text has neither a `;` nor `newest`, `family` or `frames`: then there is nothing to look for among
 /// its tokens.
 pub(crate) fn is_plain(sql: &str) -> bool {
     let bytes = sql.as_bytes();
@@ -46,7 +49,7 @@ pub(crate) fn is_plain(sql: &str) -> bool {
     !bytes.iter().enumerate().any(|(at, byte)| match byte {
         b';' => true,
         b'n' | b'N' => is(at, b"newest"),
-        b'f' | b'F' => is(at, b"family"),
+        b'f' | b'F' => is(at, b"family") || is(at, b"frames"),
         _ => false,
     })
 }
@@ -114,14 +117,16 @@ pub(crate) fn has_more_statements(tokens: &[Token<'_>]) -> bool {
     rest.next().is_some()
 }
 
-/// Calls of `family` with a literal prefix, in order: the bytes from its name to what follows the
-/// prefix, and the prefix.
-pub(crate) fn family_calls<'a>(tokens: &[Token<'a>]) -> Vec<(Range<usize>, &'a str)> {
+/// Calls of `family` and `frames` with a literal name, in order: the bytes from the function to what
+/// follows the name, which of the two, and the name.
+pub(crate) fn calls_by_name<'a>(tokens: &[Token<'a>]) -> Vec<(Range<usize>, Form, &'a str)> {
     let call = |window: &[Token<'a>]| {
         let [name, open, prefix, next] = window else {
             return None;
         };
-        let is_call = name.is_word && name.is("family") && open.text == "(";
+        let mut forms = [Form::Family, Form::Frames].into_iter();
+        let form = forms.find(|form| name.is(form.word()))?;
+        let is_call = name.is_word && open.text == "(";
         let literal = prefix.text.strip_prefix('\'')?.strip_suffix('\'')?;
         if !is_call || !matches!(next.text, "," | ")") {
             return None;
@@ -132,7 +137,7 @@ pub(crate) fn family_calls<'a>(tokens: &[Token<'a>]) -> Vec<(Range<usize>, &'a s
         } else {
             prefix.end
         };
-        Some((name.end - name.text.len()..end, literal))
+        Some((name.end - name.text.len()..end, form, literal))
     };
     tokens.windows(4).filter_map(call).collect()
 }
@@ -224,15 +229,23 @@ mod tests {
         check("SELECT * FROM t WHERE nNEWest", false);
         check("SELECT * FROM t WHERE newest", false);
         check("SELECT * FROM Family('disk')", false);
+        check("SELECT * FROM fRAMES('lulesh')", false);
     }
 
     #[test]
     fn families_with_a_literal_prefix_are_found() {
         let check = |sql: &str, expect: &[(&str, &str)]| {
-            let calls = family_calls(&tokens(sql));
+            let calls = calls_by_name(&tokens(sql));
             let found: Vec<_> = calls
                 .into_iter()
-                .map(|(range, prefix)| (&sql[range], prefix))
+                .map(|(range, form, name)| {
+                    assert!(
+                        sql[range.clone()]
+                            .to_ascii_lowercase()
+                            .starts_with(form.word())
+                    );
+                    (&sql[range], name)
+                })
                 .collect();
             assert_eq!(found, expect, "{sql}");
         };
@@ -240,6 +253,10 @@ mod tests {
         check(
             "SELECT * FROM FAMILY ( 'a.b' , 1) f, family('c')",
             &[("FAMILY ( 'a.b' ,", "a.b"), ("family('c'", "c")],
+        );
+        check(
+            "SELECT frames FROM Frames('lulesh', 1)",
+            &[("Frames('lulesh',", "lulesh")],
         );
         check("SELECT * FROM family(x)", &[]);
         check("SELECT * FROM family('a' || 'b')", &[]);

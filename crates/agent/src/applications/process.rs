@@ -20,9 +20,10 @@ use super::timing::Timing;
 
 /// Records of one process that one round takes, so that none keeps the others waiting.
 const RECORDS_MAX: u64 = 1 << 16;
-/// A time of a put further in the past than this before its process began, or in the future at all, is
-/// none.
+/// A put is not longer than this before its process began…
 const BEFORE_NS_MAX: i64 = NS_PER_S;
+/// …nor further in the future: what says otherwise is moved there.
+const AFTER_NS_MAX: i64 = NS_PER_S;
 /// Batches that wait for the disk before the next is given to it.
 const WAITING_MAX: usize = 64;
 
@@ -99,6 +100,8 @@ pub struct Process {
     values_max: usize,
     last_refusal: String,
     newest_ns: i64,
+    /// The time of each ring's last record; a frame's and 1 ns.
+    reached: Vec<i64>,
     pub counts: Counts,
     /// Whether it is looked at each round; else it knocks.
     pub is_awake: bool,
@@ -131,6 +134,7 @@ impl Process {
             values_max,
             last_refusal: String::new(),
             newest_ns: 0,
+            reached: Vec::new(),
             counts: Counts::default(),
             is_awake: true,
             news_ns: monotonic_ns,
@@ -189,22 +193,29 @@ impl Process {
             targets,
             counts,
             newest_ns,
+            reached,
             ..
         } = self;
         let source = file.time_source();
-        let oldest = file.created_ns().saturating_sub(BEFORE_NS_MAX);
         let Round {
             scopes,
             timing,
             now_ns,
             ..
         } = round;
-        let mut touched: Vec<Reader> = Vec::new();
-        let mut reader_of = None;
+        // Puts go on while this is read, and clocks differ a little.
+        let latest = now_ns.saturating_add(AFTER_NS_MAX);
+        let oldest = file.created_ns().saturating_sub(BEFORE_NS_MAX).min(latest);
         let drained = file.drain(records_max, &mut |record: Record<'_>| {
-            let ts = timing
-                .ns_of(source, record.time)
-                .clamp(oldest.min(*now_ns), *now_ns);
+            let ts = timing.ns_of(source, record.time).clamp(oldest, latest);
+            let ring = record.ring as usize;
+            if reached.len() <= ring {
+                reached.resize(ring + 1, i64::MIN);
+            }
+            // In order, whatever the clocks say; and what follows a frame is later than it.
+            let ts = ts.max(reached[ring]);
+            let is_frame = matches!(record.payload, Payload::Frame(_));
+            reached[ring] = ts.saturating_add(i64::from(is_frame));
             let found = match place(&record, publications, targets) {
                 Some(found) => found,
                 None => {
@@ -214,10 +225,6 @@ impl Process {
             };
             let (publication, key, value) = found;
             let reader = publications[publication].reader;
-            if reader_of != Some(reader) && !touched.contains(&reader) {
-                touched.push(reader);
-            }
-            reader_of = Some(reader);
             let Some(scope) = scopes.of(reader) else {
                 counts.damaged += 1;
                 return;

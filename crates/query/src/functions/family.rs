@@ -1,7 +1,8 @@
 //! Wide families: `family('disk')` is one row per time, node and labels with a column per metric.
 //!
 //! The columns of SQLite's virtual tables are fixed when they are registered, so each family has a
-//! table of its own, `family_disk`; `family('disk', …)` is rewritten to it (`text`).
+//! table of its own, `family_disk`; `family('disk', …)` is rewritten to it (`text`). A publication has
+//! its table of frames in the same way (`frames`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Labels, Sample, Span, Value};
 use rusqlite::Result;
 
-use super::{ROWS_AT_ONCE, buckets, span, step};
+use super::{ROWS_AT_ONCE, buckets, frames, span, step};
 use crate::error::{failed, usage};
 use crate::feed::{Batch, Feed, apart};
 use crate::held;
@@ -27,22 +28,60 @@ const METRIC_COLUMNS_MAX: usize = 300;
 /// Most columns for labels.
 const LABEL_COLUMNS_MAX: usize = 100;
 
-/// The columns of a family. They only grow while a connection lives.
+/// What a wide table has its rows of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Times at which a metric of the family has a sample.
+    Family,
+    /// Committed frames of a publication.
+    Frames,
+}
+
+impl Form {
+    /// The function's name.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Family => "family",
+            Self::Frames => "frames",
+        }
+    }
+
+    /// The name of the table of a family or publication.
+    pub(crate) fn table_of(self, name: &str) -> String {
+        let fold = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        let folded: String = name.chars().map(fold).collect();
+        format!("{}_{}", self.word(), folded.to_ascii_lowercase())
+    }
+
+    /// Arguments of that table.
+    pub(crate) fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Family => &["start", "stop", "step"],
+            Self::Frames => &["start", "stop"],
+        }
+    }
+
+    /// Its first columns.
+    fn fixed(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Family => &[("ts", "INTEGER"), ("node", "TEXT")],
+            Self::Frames => &[("ts", "INTEGER"), ("frame", "INTEGER"), ("node", "TEXT")],
+        }
+    }
+}
+
+/// The columns of a family, or of a publication's frames. They only grow while a connection lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wide {
-    /// Dotted, without a dot at the end.
-    pub(crate) prefix: String,
+    pub(crate) form: Form,
+    /// Of the family or publication; dotted, without a dot at the end.
+    pub(crate) name: String,
+    /// What the names of its metrics begin with, without the dot after it.
+    pub(super) prefix: String,
     /// Column and label.
     labels: Vec<(String, String)>,
     /// Column, and the table of the metric.
     metrics: Vec<(String, String)>,
-}
-
-/// The name of a family's table.
-pub(crate) fn table_of(prefix: &str) -> String {
-    let fold = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-    let folded: String = prefix.chars().map(fold).collect();
-    format!("family_{}", folded.to_ascii_lowercase())
 }
 
 /// The first words of all names.
@@ -57,7 +96,7 @@ pub(crate) fn families<'a>(shapes: impl Iterator<Item = &'a Arc<Shape>>) -> Vec<
 /// A call of `family` that was not rewritten.
 pub(super) fn without_columns(_: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let prefix = arguments.text(0)?;
-    let table = table_of(prefix);
+    let table = Form::Family.table_of(prefix);
     Err(usage(format!(
         "family(prefix, start, stop, step): the prefix must be written as a text, family('disk'), \
          or ask the table {table}(start, stop, step)"
@@ -68,17 +107,30 @@ impl Wide {
     /// The family with the metrics of these tables too; `None` when `old` has them or there are none.
     pub(crate) fn grown(
         old: Option<&Self>,
-        prefix: &str,
+        form: Form,
+        name: &str,
         shapes: &BTreeMap<String, Arc<Shape>>,
     ) -> Option<Self> {
+        let prefix = match form {
+            Form::Family => name.to_owned(),
+            Form::Frames => frames::prefix_of(name),
+        };
         let new = || Self {
-            prefix: prefix.to_owned(),
+            form,
+            name: name.to_owned(),
+            prefix: prefix.clone(),
             labels: Vec::new(),
             metrics: Vec::new(),
         };
         let mut wide = old.cloned().unwrap_or_else(new);
-        for (table, shape) in shapes {
-            let Some(suffix) = suffix(&shape.name, prefix) else {
+        let first = format!("{}_", prefix.replace('.', "_"));
+        let near = shapes.range(first.clone()..);
+        let mut near: Vec<_> = near.take_while(|(t, _)| t.starts_with(&first)).collect();
+        if form == Form::Frames {
+            near = frames::of_publication(&prefix, near)?;
+        }
+        for (table, shape) in near {
+            let Some(suffix) = suffix(&shape.name, &prefix) else {
                 continue;
             };
             for label in shape.label_names() {
@@ -88,13 +140,17 @@ impl Wide {
                     wide.labels.push((column, label.to_owned()));
                 }
             }
+            if form == Form::Frames && suffix == frames::FRAME {
+                continue; // A column of its own.
+            }
             let is_known = wide.metrics.iter().any(|(_, known)| known == table);
             if !is_known && wide.metrics.len() < METRIC_COLUMNS_MAX {
                 let column = wide.free(&suffix.replace('.', "_"), "metric_");
                 wide.metrics.push((column, table.clone()));
             }
         }
-        (!wide.metrics.is_empty() && old != Some(&wide)).then_some(wide)
+        let is_there = form == Form::Frames || !wide.metrics.is_empty();
+        (is_there && old != Some(&wide)).then_some(wide)
     }
 
     /// A column name that is not taken.
@@ -106,10 +162,9 @@ impl Wide {
                 .iter()
                 .chain(&self.metrics)
                 .map(|(name, _)| &**name);
-            let fixed = ["ts", "node"]
-                .iter()
-                .any(|name| name.eq_ignore_ascii_case(column));
-            fixed || known.any(|name| name.eq_ignore_ascii_case(column))
+            let mut fixed = self.form.fixed().iter();
+            fixed.any(|(name, _)| name.eq_ignore_ascii_case(column))
+                || known.any(|name| name.eq_ignore_ascii_case(column))
         };
         while is_taken(&column) {
             column.insert_str(0, otherwise);
@@ -119,33 +174,53 @@ impl Wide {
 
     pub(crate) fn column_names(&self) -> Vec<String> {
         let own = self.labels.iter().chain(&self.metrics);
-        let fixed = ["ts", "node"].into_iter().map(str::to_owned);
+        let fixed = self.form.fixed().iter();
+        let fixed = fixed.map(|(name, _)| (*name).to_owned());
         fixed.chain(own.map(|(name, _)| name.clone())).collect()
     }
 
-    /// The family as a table.
+    /// The family or publication as a table.
     pub(crate) fn callable(self: &Arc<Self>, name: &str) -> Callable {
         let own = self.labels.iter().map(|(name, _)| (name.clone(), "TEXT"));
         let metrics = self.metrics.iter().map(|(name, _)| (name.clone(), ""));
-        let fixed = [("ts".to_owned(), "INTEGER"), ("node".to_owned(), "TEXT")];
+        let fixed = self.form.fixed().iter();
+        let fixed = fixed.map(|(name, declared)| ((*name).to_owned(), *declared));
         let wide = Arc::clone(self);
         Callable {
             name: name.into(),
-            columns: fixed.into_iter().chain(own).chain(metrics).collect(),
-            arguments: &["start", "stop", "step"],
+            columns: fixed.chain(own).chain(metrics).collect(),
+            arguments: self.form.arguments(),
             needs_argument: false,
-            produce: Box::new(move |live, arguments| rows(&wide, live, arguments)),
+            produce: Box::new(move |live, arguments| match wide.form {
+                Form::Family => rows(&wide, live, arguments),
+                Form::Frames => frames::rows(&wide, live, arguments),
+            }),
         }
     }
 
-    fn column_of(&self, descriptor: &Descriptor) -> Option<usize> {
+    /// Which of the metrics' columns a series has.
+    pub(super) fn column_of(&self, descriptor: &Descriptor) -> Option<usize> {
         let table = descriptor.name.table();
         self.metrics.iter().position(|(_, known)| *known == table)
+    }
+
+    /// The cells of the labels, and none known of each metric.
+    pub(super) fn unknown(&self, labels: &Labels) -> impl Iterator<Item = Cell> {
+        let labels = self
+            .labels
+            .iter()
+            .map(|(_, label)| labels.get(label).into());
+        labels.chain(self.metrics.iter().map(|_| Cell::Null))
+    }
+
+    /// Columns before those of the metrics.
+    pub(super) fn fixed(&self) -> usize {
+        self.form.fixed().len() + self.labels.len()
     }
 }
 
 /// What follows the prefix in a name of the family.
-fn suffix<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
+pub(super) fn suffix<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
     name.strip_prefix(prefix)?.strip_prefix('.')
 }
 
@@ -191,13 +266,16 @@ fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Bat
         }));
     }
     let feed = Feed::start(live, &reading, span, Some(crate::plan::Order::Ascending))?;
-    Ok(Box::new(Merge {
-        feed,
-        batch: None,
-        at: 0,
-        groups,
-        is_done: false,
-    }))
+    Ok(Box::new(Merge::new(feed, groups)))
+}
+
+/// Makes rows of samples in order of time.
+pub(super) trait Fill {
+    /// The next sample, and the rows that are complete by it.
+    fn take(&mut self, ts: i64, series: usize, value: &Value, rows: &mut Vec<Row>);
+
+    /// The rows that are still to be given.
+    fn finish(&mut self) -> Vec<Row>;
 }
 
 /// Rows of a family from buckets in order of time.
@@ -217,7 +295,7 @@ impl Iterator for Steps {
         }
         let mut rows = Vec::new();
         for (ts, series, value) in self.lasts.by_ref().take(ROWS_AT_ONCE) {
-            rows.extend(self.groups.take(ts, series, &value));
+            self.groups.take(ts, series, &value, &mut rows);
         }
         if self.lasts.len() == 0 {
             self.is_done = true;
@@ -227,16 +305,28 @@ impl Iterator for Steps {
     }
 }
 
-/// Rows of a family from samples in order of time.
-struct Merge {
+/// Rows from the samples of a feed.
+pub(super) struct Merge<F> {
     feed: Feed,
     batch: Option<Batch>,
     at: usize,
-    groups: Groups,
+    groups: F,
     is_done: bool,
 }
 
-impl Iterator for Merge {
+impl<F> Merge<F> {
+    pub(super) fn new(feed: Feed, groups: F) -> Self {
+        Self {
+            feed,
+            batch: None,
+            at: 0,
+            groups,
+            is_done: false,
+        }
+    }
+}
+
+impl<F: Fill> Iterator for Merge<F> {
     type Item = Result<Vec<Row>>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -267,10 +357,8 @@ impl Iterator for Merge {
         let mut rows = Vec::new();
         for (chunk, row) in (self.at..to).filter_map(|at| batch.row(at)) {
             if let Some(value) = chunk.columns.values.get(row) {
-                rows.extend(
-                    self.groups
-                        .take(chunk.columns.ts[row], chunk.series, &value),
-                );
+                let ts = chunk.columns.ts[row];
+                self.groups.take(ts, chunk.series, &value, &mut rows);
             }
         }
         self.at = to;
@@ -278,7 +366,7 @@ impl Iterator for Merge {
     }
 }
 
-/// What is known at a time, by node and labels.
+/// What is known at a time, by scope, node and labels.
 struct Groups {
     groups: Vec<Group>,
     /// Group and metric column of each series.
@@ -295,21 +383,17 @@ struct Group {
 
 impl Groups {
     fn new(wide: &Wide, reading: &Reading) -> Self {
-        let mut known: BTreeMap<(&str, &Labels), usize> = BTreeMap::new();
+        let mut known: BTreeMap<(&str, &str, &Labels), usize> = BTreeMap::new();
         let mut groups: Vec<Group> = Vec::new();
         let mut of_series = Vec::with_capacity(reading.series.len());
         for series in &reading.series {
             let labels = &series.descriptor.labels;
             let next = groups.len();
-            let group = *known.entry((&series.node, labels)).or_insert(next);
+            let key = (&*series.scope, &*series.node, labels);
+            let group = *known.entry(key).or_insert(next);
             if group == next {
                 let mut row = vec![Cell::Null, Arc::clone(&series.node).into()];
-                row.extend(
-                    wide.labels
-                        .iter()
-                        .map(|(_, label)| Cell::from(labels.get(label))),
-                );
-                row.resize(row.len() + wide.metrics.len(), Cell::Null);
+                row.extend(wide.unknown(labels));
                 groups.push(Group { row, ts: None });
             }
             let column = wide.column_of(&series.descriptor);
@@ -318,7 +402,7 @@ impl Groups {
         Self {
             groups,
             of_series,
-            fixed: 2 + wide.labels.len(),
+            fixed: wide.fixed(),
         }
     }
 
@@ -328,22 +412,23 @@ impl Groups {
             self.groups[group].row[self.fixed + column] = value.into();
         }
     }
+}
 
-    /// The next value in order of time; the row of the group's time before, when there is one.
-    fn take(&mut self, ts: i64, series: usize, value: &Value) -> Option<Row> {
-        let (group, _) = self.of_series[series]?;
+impl Fill for Groups {
+    fn take(&mut self, ts: i64, series: usize, value: &Value, rows: &mut Vec<Row>) {
+        let Some((group, _)) = self.of_series[series] else {
+            return;
+        };
         let group = &mut self.groups[group];
-        let done = group
-            .ts
-            .filter(|&before| before != ts)
-            .map(|_| group.row.clone());
+        // The row of the group's time before, when there is one.
+        if group.ts.is_some_and(|before| before != ts) {
+            rows.push(group.row.clone());
+        }
         group.ts = Some(ts);
         group.row[0] = ts.into();
         self.set(series, value);
-        done
     }
 
-    /// The rows that are still to be given.
     fn finish(&mut self) -> Vec<Row> {
         let last = |group: &mut Group| group.ts.take().map(|_| group.row.clone());
         let mut rows: Vec<(i64, Row)> = Vec::new();

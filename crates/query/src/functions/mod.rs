@@ -1,11 +1,12 @@
 //! Functions over all that is known of streams, in rings, log and Parquet: `history`, `rate`,
-//! `quantile`, `topk`, `asof`, `family`, computed in Rust over columns, and the scalars `iso` and
-//! `now_ns`.
+//! `quantile`, `topk`, `asof`, `family`, `frames`, computed in Rust over columns, and the scalars `iso`
+//! and `now_ns`.
 //!
 //! Means and quantiles are over the samples, which are changes: a value that held for an hour is one
 //! sample, as is one that held for a second.
 
 mod family;
+mod frames;
 mod history;
 mod quantile;
 mod rate;
@@ -29,13 +30,14 @@ use crate::stream::{Stream, labels_json};
 
 #[cfg(feature = "bundled")]
 pub(crate) use family::FAMILIES_MAX;
-pub(crate) use family::{Wide, families, table_of};
+pub(crate) use family::{Form, Wide, families};
+pub(crate) use frames::publications;
 
 /// Rows that are made at once: their cells are larger than the samples.
 const ROWS_AT_ONCE: usize = 1_024;
 
 /// All table functions.
-pub(crate) static FUNCTIONS: [Listing; 6] = [
+pub(crate) static FUNCTIONS: [Listing; 7] = [
     Listing {
         name: "history",
         kind: "function",
@@ -121,6 +123,14 @@ pub(crate) static FUNCTIONS: [Listing; 6] = [
         columns: &[("ts", "INTEGER"), ("node", "TEXT")],
         arguments: &["prefix", "start", "stop", "step"],
         produce: family::without_columns,
+    },
+    Listing {
+        name: "frames",
+        kind: "function",
+        help: "a row per committed frame of a publication with a column per value: frames('lulesh')",
+        columns: &[("ts", "INTEGER"), ("frame", "INTEGER"), ("node", "TEXT")],
+        arguments: &["publication", "start", "stop"],
+        produce: frames::without_columns,
     },
 ];
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use barograph_archive::{ArchiveConfig, Declared, Disk, Entry, KeepConfig, Keeper, View};
 use barograph_model::{Kind, Past as _, PastRequest, Span, StreamKey, Value, ValueType};
-use barograph_query::{Database, PastReader};
+use barograph_query::{Database, PastReader, Scopes};
 use barograph_stream::{RunDir, SystemClock};
 
 use crate::answer;
@@ -83,17 +83,15 @@ fn the_agents_archive_is_found_and_followed() {
     demo.add_deep(&walk, 8, (0..20).map(|t| (t, Value::from(t))));
     let keeper = keeper(&root);
     let run_dir = RunDir::new(dir.path());
-    let mut database = Database::open(&run_dir, Arc::new(SystemClock::new())).unwrap();
+    let open = || Database::open(&run_dir, Scopes::Readable, Arc::new(SystemClock::new())).unwrap();
+    let mut database = open();
     assert_eq!(database.archive_dir(), None);
     let count = "SELECT count(*), max(value) FROM random_walk_count";
     assert_eq!(answer(&mut database, count), ["7|19"]);
 
     // The agent says where it is; an asker of that moment finds it.
-    let document = format!("{{\"archive\": {:?}}}", root.to_str().unwrap());
-    run_dir
-        .publish("agent.json", document.as_bytes(), 0o644)
-        .unwrap();
-    let mut database = Database::open(&run_dir, Arc::new(SystemClock::new())).unwrap();
+    crate::scopes::name_archive(&run_dir, &root);
+    let mut database = open();
     assert_eq!(database.archive_dir(), Some(root.clone()));
     let declared = Declared {
         descriptor: Arc::new(walk.clone()),
@@ -136,6 +134,12 @@ fn the_agents_archive_is_found_and_followed() {
     std::fs::remove_dir_all(&bad).unwrap();
     assert_eq!(answer(&mut database, unreadable), [""; 0]);
 
+    a_stream_that_nobody_saw(&mut database, &keeper);
+    the_archive_alone(&root);
+    the_past_without_sql(&run_dir);
+}
+
+fn a_stream_that_nobody_saw(database: &mut Database, keeper: &Keeper) {
     // A stream that began and ended unseen: its table comes with the question.
     let brief = Declared {
         descriptor: Arc::new(descriptor(
@@ -152,17 +156,11 @@ fn the_agents_archive_is_found_and_followed() {
         1,
         barograph_model::Sample::measured(START_NS, 7),
     );
-    submit(&keeper, vec![Entry::Declare(StreamKey(1), brief), one]);
+    submit(keeper, vec![Entry::Declare(StreamKey(1), brief), one]);
     assert_eq!(
-        answer(
-            &mut database,
-            "SELECT job, value, newest FROM brief_job_count"
-        ),
+        answer(database, "SELECT job, value, newest FROM brief_job_count"),
         ["7|7|0"]
     );
-
-    the_archive_alone(&root);
-    the_past_without_sql(&run_dir);
 }
 
 fn the_archive_alone(root: &Path) {
@@ -179,7 +177,7 @@ fn the_archive_alone(root: &Path) {
 }
 
 fn the_past_without_sql(run_dir: &RunDir) {
-    let reader = PastReader::open(run_dir, Arc::new(SystemClock::new())).unwrap();
+    let reader = PastReader::open(run_dir, Scopes::Readable, Arc::new(SystemClock::new())).unwrap();
     let request = PastRequest {
         wanted: &|node, descriptor| {
             node == "Node-1" && descriptor.name.as_str() == "random.walk.count"

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use barograph_model::{SqlFaultKind, SqlLimits};
-use barograph_query::Database;
+use barograph_query::{Database, Scopes};
 use barograph_stream::{RunDir, SystemClock};
 
 use crate::demo::Demo;
@@ -15,7 +15,12 @@ const ENDLESS: &str =
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT count(*) FROM n";
 
 fn open(dir: &std::path::Path) -> Database {
-    Database::open(&RunDir::new(dir), Arc::new(SystemClock::new())).unwrap()
+    Database::open(
+        &RunDir::new(dir),
+        Scopes::Readable,
+        Arc::new(SystemClock::new()),
+    )
+    .unwrap()
 }
 
 #[test]

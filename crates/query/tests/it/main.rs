@@ -5,11 +5,13 @@ mod answers;
 mod demo;
 mod files;
 mod following;
+mod frames;
 mod limits;
 mod past;
 mod pool;
 mod pushdown;
 mod refused;
+mod scopes;
 mod slt;
 
 use std::path::Path;
@@ -17,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use barograph_model::{ManualClock, SqlFault, SqlLimits};
-use barograph_query::{Cell, Database, Rows};
+use barograph_query::{Cell, Database, Rows, Scopes};
 use barograph_stream::RunDir;
 
 use demo::{S, START_NS};
@@ -25,7 +27,7 @@ use demo::{S, START_NS};
 /// A database whose now is ten seconds after the first samples.
 fn open(dir: &Path) -> Database {
     let clock = Arc::new(ManualClock::at(START_NS + 10 * S));
-    Database::open(&RunDir::new(dir), clock).unwrap()
+    Database::open(&RunDir::new(dir), Scopes::Readable, clock).unwrap()
 }
 
 fn ask(database: &mut Database, sql: &str) -> Result<Rows, SqlFault> {

@@ -9,7 +9,7 @@ use barograph_model::{
     Columns, Descriptor, Kind, ManualClock, Past as _, PastRequest, Sample, Span, SqlFaultKind,
     Value, ValueType,
 };
-use barograph_query::{Database, PastReader, Views};
+use barograph_query::{Database, PastReader, Scopes, Views};
 use barograph_stream::RunDir;
 use proptest::prelude::*;
 
@@ -43,7 +43,7 @@ fn walk(device: &str) -> Descriptor {
 
 /// A node that kept the past as it was told, and the archive of it.
 struct World {
-    _demo: Option<Demo>,
+    _demos: Vec<Demo>,
     _dir: tempfile::TempDir,
     database: Database,
     reader: PastReader,
@@ -158,11 +158,48 @@ impl World {
         let database = Database::over(run_dir, Arc::clone(&views), clock()).unwrap();
         let reader = PastReader::over(run_dir, views, clock()).unwrap();
         Self {
-            _demo: demo,
+            _demos: demo.into_iter().collect(),
             _dir: dir,
             database,
             reader,
             looks,
+        }
+    }
+
+    /// Each series in a scope of its own, the first in the run directory itself, with archives of files.
+    fn of_scopes(told: &[Told], seals: &[usize]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let own = RunDir::new(dir.path());
+        let mut demos = Vec::new();
+        for (one, scope) in told.iter().zip(["", "all", "u1000"]) {
+            let run_dir = if scope.is_empty() {
+                own.clone()
+            } else {
+                own.scope(scope)
+            };
+            std::fs::create_dir_all(run_dir.path()).unwrap();
+            let mut demo = Demo::empty(run_dir.path());
+            if let Some(now) = &one.now {
+                let samples = now.iter().map(|(t, v)| (*t * U / S, Value::Int(*v)));
+                demo.add_deep(&walk(one.device), DEPTH, samples);
+            }
+            demos.push(demo);
+            let root = run_dir.path().join("archive");
+            drop(crate::files::write(
+                &root,
+                &archive(std::slice::from_ref(one)),
+                seals,
+            ));
+            crate::scopes::name_archive(&run_dir, &root);
+        }
+        let database = Database::open(&own, Scopes::Readable, clock()).unwrap();
+        let reader = PastReader::open(&own, Scopes::Readable, clock()).unwrap();
+        Self {
+            _demos: demos,
+            _dir: dir,
+            database,
+            reader,
+            looks: Arc::default(),
         }
     }
 
@@ -468,6 +505,21 @@ proptest! {
         from in -210..30_i64, length in 0..60_i64, step in 1..40_i64,
     ) {
         let mut world = World::of_files(&told, &seals);
+        check_rows(&mut world, &told, from, length);
+        check_functions(&mut world, &told, from, length, step);
+        check_past(&mut world, &told, from, length);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+    #[test]
+    fn scopes_hold_the_same(
+        told in pasts(),
+        seals in prop::collection::vec(0..30_usize, 0..3),
+        from in -210..30_i64, length in 0..60_i64, step in 1..40_i64,
+    ) {
+        let mut world = World::of_scopes(&told, &seals);
         check_rows(&mut world, &told, from, length);
         check_functions(&mut world, &told, from, length, step);
         check_past(&mut world, &told, from, length);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{Clock, ResultFormat, SqlEngine as _, SqlFaultKind, SqlLimits, SqlRequest};
-use barograph_query::{PoolConfig, QueryPool};
+use barograph_query::{PoolConfig, QueryPool, Scopes};
 use barograph_stream::{RunDir, SystemClock};
 
 use crate::demo::Demo;
@@ -23,7 +23,8 @@ fn request(sql: &str) -> SqlRequest {
 
 fn pool(dir: &std::path::Path, threads: usize, queue_max: usize) -> QueryPool {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    QueryPool::start(&RunDir::new(dir), &clock, PoolConfig { threads, queue_max }).unwrap()
+    let config = PoolConfig { threads, queue_max };
+    QueryPool::start(&RunDir::new(dir), Scopes::Public, &clock, config).unwrap()
 }
 
 #[test]

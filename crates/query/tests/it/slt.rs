@@ -1,5 +1,5 @@
 //! Runs the `.slt` files: records of `query` (SQL, `----`, the rows) and `error` (SQL, `----`, a part
-//! of the message), over the known streams.
+//! of the message), over the known streams; those of applications over what applications publish beside them.
 
 use std::path::Path;
 
@@ -9,6 +9,9 @@ use crate::{ask, lines, open};
 fn check_file(text: &str, name: &str) {
     let dir = tempfile::tempdir().unwrap();
     let _demo = Demo::known(dir.path());
+    let _scopes = name
+        .starts_with("applications")
+        .then(|| crate::scopes::published(dir.path()));
     std::fs::write(
         dir.path().join("sources.json"),
         r#"[{"source":"disk","state":"partial","sees":"2 devices","streams":4,
@@ -51,7 +54,7 @@ fn files() {
         .map(|entry| entry.unwrap().path())
         .collect();
     files.sort();
-    assert!(files.len() >= 4, "{files:?}");
+    assert!(files.len() >= 5, "{files:?}");
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
         check_file(&text, &file.file_name().unwrap().to_string_lossy());

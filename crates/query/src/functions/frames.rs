@@ -1,0 +1,243 @@
+//! Frames of a publication: `frames('lulesh')` is one row per commit, with the labels and a column per
+//! value: its last put since the frame before, up to the commit itself.
+//!
+//! It has its tables as families have theirs; it stands alone because a value belongs to one frame, and is
+//! not held until the next.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::Arc;
+
+use barograph_model::{Descriptor, Labels, Span, Value};
+use rusqlite::Result;
+
+use super::family::{Fill, Form, Merge, Wide, suffix};
+use super::span;
+use crate::error::{failed, usage};
+use crate::feed::{Feed, apart};
+use crate::held;
+use crate::listing::{Arguments, Batches, Cell, Row};
+use crate::live::Live;
+use crate::plan::Order;
+use crate::reading::Reading;
+use crate::shape::Shape;
+
+/// What the streams of applications begin with.
+const APPLICATIONS: &str = "app";
+/// The value that counts the frames of a publication.
+pub(super) const FRAME: &str = "frame";
+/// Index of the column of the frame's number.
+const FRAME_COLUMN: usize = 1;
+
+/// What the streams of a publication begin with.
+pub(super) fn prefix_of(publication: &str) -> String {
+    format!("{APPLICATIONS}.{publication}")
+}
+
+/// The publications that have frames.
+pub(crate) fn publications<'a>(shapes: impl Iterator<Item = &'a Arc<Shape>>) -> Vec<String> {
+    let name =
+        |shape: &'a Arc<Shape>| Some(committer(suffix(&shape.name, APPLICATIONS)?)?.to_owned());
+    shapes.filter_map(name).collect()
+}
+
+/// What the name of a stream of frames begins with; `None` of any other.
+fn committer(name: &str) -> Option<&str> {
+    name.strip_suffix(FRAME)?.strip_suffix('.')
+}
+
+/// Of shapes with a prefix those of the publication: not those of one with a longer name. `None` when it has
+/// no frames.
+pub(super) fn of_publication<'a>(
+    prefix: &str,
+    mut shapes: Vec<(&'a String, &'a Arc<Shape>)>,
+) -> Option<Vec<(&'a String, &'a Arc<Shape>)>> {
+    let all = shapes.iter();
+    let all: Vec<String> = all
+        .filter_map(|(_, shape)| committer(&shape.name).map(str::to_owned))
+        .collect();
+    let (own, others): (Vec<_>, Vec<_>) = all.iter().partition(|other| *other == prefix);
+    if own.is_empty() {
+        return None;
+    }
+    shapes.retain(|(_, shape)| {
+        let mut others = others.iter();
+        !others.any(|other| suffix(&shape.name, other).is_some())
+    });
+    Some(shapes)
+}
+
+/// A call of `frames` that was not rewritten.
+pub(super) fn without_columns(_: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
+    let table = Form::Frames.table_of(arguments.text(0)?);
+    Err(usage(format!(
+        "frames(publication, start, stop): the publication must be written as a text, \
+         frames('lulesh'), or ask the table {table}(start, stop)"
+    )))
+}
+
+pub(super) fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
+    let span = span(arguments, 0)?;
+    let wanted = |_: &str, descriptor: &Descriptor| role(wide, descriptor).is_some();
+    // What was put for the first frame is looked for before the start.
+    let read = Span {
+        from: span.from.saturating_sub(held::BACK_NS_MAX),
+        to: span.to,
+    };
+    let reading = Arc::new(Reading::take(live, &wanted, read).map_err(failed)?);
+    let commits = Commits::new(wide, &reading, span.from);
+    let Some(from) = begin(live, &reading, &commits, span)? else {
+        return Ok(Box::new(std::iter::empty()));
+    };
+    let puts = Span { from, to: span.to };
+    let feed = Feed::start(live, &reading, puts, Some(Order::Ascending))?;
+    Ok(Box::new(Merge::new(feed, commits)))
+}
+
+/// From when on puts may belong to a frame of the span, at most a day before it; `None` when there is no
+/// frame in it.
+fn begin(
+    live: &Live,
+    reading: &Arc<Reading>,
+    commits: &Commits,
+    span: Span,
+) -> Result<Option<i64>> {
+    let spans = reading.spans();
+    let has_frames = |at: &usize| {
+        let is_frame = matches!(commits.of_series[*at], Some((_, Role::Frame)));
+        is_frame && spans[*at].from <= spans[*at].to && spans[*at].meets(&span)
+    };
+    let frames: Vec<usize> = (0..spans.len()).filter(has_frames).collect();
+    if frames.is_empty() {
+        return Ok(None);
+    }
+    if span.from == i64::MIN {
+        return Ok(Some(span.from));
+    }
+    // Where nothing was committed before, all that was put since the group began counts.
+    let mut first = vec![i64::MAX; commits.groups.len()];
+    for (known, of) in spans.iter().zip(&commits.of_series) {
+        if let Some((group, _)) = of {
+            first[*group] = first[*group].min(known.from);
+        }
+    }
+    let (of, asked, before) = (Arc::clone(reading), frames.clone(), span.from - 1);
+    let before = apart(live, move |cancel| held::of(&of, &asked, before, cancel))?;
+    let begins = frames.into_iter().filter_map(|at| {
+        let (group, _) = commits.of_series[at]?;
+        let committed = before[at].as_ref().map(|frame| frame.ts.saturating_add(1));
+        Some(committed.unwrap_or(first[group]).min(span.from))
+    });
+    let earliest = span.from.saturating_sub(held::BACK_NS_MAX);
+    Ok(begins.min().map(|from| from.max(earliest)))
+}
+
+/// What a series is in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Frame,
+    /// Of this column of the metrics.
+    Value(usize),
+}
+
+fn role(wide: &Wide, descriptor: &Descriptor) -> Option<Role> {
+    match suffix(descriptor.name.as_str(), &wide.prefix)? {
+        FRAME => Some(Role::Frame),
+        _ => wide.column_of(descriptor).map(Role::Value),
+    }
+}
+
+/// What was put since the last commit, by scope, node and labels.
+struct Commits {
+    groups: Vec<Group>,
+    /// Group and role of each series.
+    of_series: Vec<Option<(usize, Role)>>,
+    /// Columns before those of the values.
+    fixed: usize,
+    /// Frames before this are only the end of those before them.
+    from: i64,
+    /// The time of the samples at hand…
+    ts: i64,
+    /// …and the frames that were committed then, one of each group: what was put at that time is theirs.
+    committed: Vec<(usize, Cell)>,
+}
+
+struct Group {
+    /// The next row: time, frame, node, labels, values.
+    row: Row,
+    /// When its last frame was committed.
+    last_ts: Option<i64>,
+}
+
+impl Commits {
+    fn new(wide: &Wide, reading: &Reading, from: i64) -> Self {
+        let mut known: BTreeMap<(&str, &str, &Labels), usize> = BTreeMap::new();
+        let mut groups: Vec<Group> = Vec::new();
+        let of_series = reading.series.iter().map(|series| {
+            let labels = &series.descriptor.labels;
+            let next = groups.len();
+            let key = (&*series.scope, &*series.node, labels);
+            let group = *known.entry(key).or_insert(next);
+            if group == next {
+                let mut row = vec![Cell::Null, Cell::Null, Arc::clone(&series.node).into()];
+                row.extend(wide.unknown(labels));
+                groups.push(Group { row, last_ts: None });
+            }
+            role(wide, &series.descriptor).map(|role| (group, role))
+        });
+        Self {
+            of_series: of_series.collect(),
+            groups,
+            fixed: wide.fixed(),
+            from,
+            ts: i64::MIN,
+            committed: Vec::new(),
+        }
+    }
+
+    /// Gives the frames of the time at hand.
+    fn commit(&mut self, rows: &mut Vec<Row>) {
+        for (group, frame) in mem::take(&mut self.committed) {
+            let row = &mut self.groups[group].row;
+            if self.ts >= self.from {
+                (row[0], row[FRAME_COLUMN]) = (self.ts.into(), frame);
+                rows.push(row.clone());
+            }
+            row[self.fixed..].fill(Cell::Null);
+        }
+    }
+}
+
+impl Fill for Commits {
+    fn take(&mut self, ts: i64, series: usize, value: &Value, rows: &mut Vec<Row>) {
+        if ts != self.ts {
+            self.commit(rows);
+            self.ts = ts;
+        }
+        match self.of_series[series] {
+            Some((group, Role::Value(column))) => {
+                self.groups[group].row[self.fixed + column] = value.into();
+            }
+            Some((at, Role::Frame)) => {
+                let group = &mut self.groups[at];
+                if group.last_ts.replace(ts) != Some(ts) {
+                    self.committed.push((at, value.into()));
+                } else if ts >= self.from {
+                    // One more of this time: nothing was put since the first. Not kept, since there may be
+                    // any number of them.
+                    let mut row = group.row.clone();
+                    (row[0], row[FRAME_COLUMN]) = (ts.into(), value.into());
+                    row[self.fixed..].fill(Cell::Null);
+                    rows.push(row);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn finish(&mut self) -> Vec<Row> {
+        let mut rows = Vec::new();
+        self.commit(&mut rows);
+        rows
+    }
+}
