@@ -130,7 +130,7 @@ impl Verified {
         let layout = &node.sealed.layout;
         let mut parts = of_hour(node, &node.sealed.manifest, hour);
         for look in 1.. {
-            let (mut open, mut gone) = (Vec::new(), Vec::new());
+            let (mut open, mut gone, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
             make_room(parts.len() as u64);
             for (key, part) in parts {
                 let path = key.path(layout);
@@ -140,6 +140,9 @@ impl Verified {
                 };
                 match file {
                     Err(error) if error.kind() == ErrorKind::NotFound => gone.push(key),
+                    Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                        foreign.push((key, error.to_string()));
+                    }
                     file => open.push((key, part, file.map_err(ArchiveError::io("open", path))?)),
                 }
             }
@@ -151,11 +154,10 @@ impl Verified {
                     continue;
                 }
             }
-            for key in gone {
-                self.files += 1;
-                let what = "is gone, and the manifest has it: its rows are lost";
-                suspects.parts.push((key, what.into()));
-            }
+            let lost = "is gone, and the manifest has it: its rows are lost";
+            foreign.extend(gone.into_iter().map(|key| (key, lost.to_owned())));
+            self.files += foreign.len() as u64;
+            suspects.parts.extend(foreign);
             for (key, part, file) in open {
                 self.part(node, (key, part), file, numbers, suspects)?;
             }
