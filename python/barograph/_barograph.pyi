@@ -164,9 +164,9 @@ class ValueHandle:
     def put_many(self, values: Iterable[SupportsFloat | SupportsIndex | str | bytes], /) -> None:
         """Puts each element, each with a time of its own.
 
-        Arrays of float64, float32 or int64 (numpy, array.array, memoryview), for ints of int64 or int32,
-        are read where they lie and must have one dimension; all else is iterated over, and what came
-        before an element of another type is put.
+        Arrays of one dimension (numpy, array.array, memoryview) are read without an object for each
+        element: float64, float32 and int64 for floats, int64 and int32 for ints. All else is iterated
+        over, and what came before an element of another type is put.
         """
     @property
     def name(self) -> str:

@@ -156,7 +156,7 @@ impl Publication {
     #[pyo3(signature = (n=None))]
     fn frame(&self, py: Python<'_>, n: Option<&Bound<'_, PyAny>>) -> PyResult<u64> {
         let number = n.map(number_of).transpose()?;
-        Ok(self.end(py, number))
+        self.end(py, number)
     }
 
     /// A block that ends this frame.
@@ -241,7 +241,7 @@ impl Publication {
         kind: &Bound<'_, PyAny>,
         _error: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
-    ) -> bool {
+    ) -> PyResult<bool> {
         self.leave(py, None, kind)
     }
 }
@@ -259,13 +259,13 @@ impl Step {
         kind: &Bound<'_, PyAny>,
         _error: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
-    ) -> bool {
+    ) -> PyResult<bool> {
         self.publication.get().leave(py, self.number, kind)
     }
 }
 
 impl Publication {
-    fn end(&self, py: Python<'_>, number: Option<u64>) -> u64 {
+    fn end(&self, py: Python<'_>, number: Option<u64>) -> PyResult<u64> {
         let number = number.unwrap_or_else(|| self.next.load(Ordering::Relaxed));
         // Under the GIL: nobody counts in between.
         self.next.store(number + 1, Ordering::Relaxed);
@@ -273,21 +273,26 @@ impl Publication {
             match raw::try_frame(self.handle, number) {
                 Some(false) => {}
                 Some(true) => raw::tell_agent(),
-                None => unhurried(py, || raw::frame(self.handle, number)),
+                None => unhurried(py, || raw::frame(self.handle, number))?,
             }
         }
-        number
+        Ok(number)
     }
 
     /// Ends a frame with its block. One that an exception has cut short is no frame: its values are there,
     /// its number is not.
-    fn leave(&self, py: Python<'_>, number: Option<u64>, kind: &Bound<'_, PyAny>) -> bool {
+    fn leave(
+        &self,
+        py: Python<'_>,
+        number: Option<u64>,
+        kind: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
         if kind.is_none() {
-            self.end(py, number);
+            self.end(py, number)?;
         } else {
             self.commit();
         }
-        false
+        Ok(false)
     }
 
     fn handle_of<'py>(

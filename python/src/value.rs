@@ -19,13 +19,14 @@ const CHUNK_ELEMENTS: usize = 4_096;
 /// kept, since getting it back can take a thread longer than many puts.
 pub(crate) static MAY_WAIT: AtomicBool = AtomicBool::new(false);
 
-/// What does a put's work, without the GIL if it may wait.
-pub(crate) fn unhurried(py: Python<'_>, work: impl FnOnce() + Send) {
+/// Does a put's work; if it may wait, without the GIL, and Ctrl-C ends what comes after it.
+pub(crate) fn unhurried(py: Python<'_>, work: impl FnOnce() + Send) -> PyResult<()> {
     if MAY_WAIT.load(Ordering::Relaxed) {
         py.detach(work);
-    } else {
-        work();
+        return py.check_signals();
     }
+    work();
+    Ok(())
 }
 
 /// A value of a publication, to be put from any thread.
@@ -95,36 +96,36 @@ impl ValueHandle {
         let handle = self.handle;
         match checked {
             Checked::Word(word) => self.put_word(py, *word),
-            _ if !self.life.is_open() => {}
+            _ if !self.life.is_open() => Ok(()),
             Checked::Text(text) => {
                 let text = text.to_str()?;
-                unhurried(py, || handle.put_text(text));
+                unhurried(py, || handle.put_text(text))
             }
             Checked::Bytes(bytes) => {
                 let bytes = bytes.as_bytes();
-                unhurried(py, || handle.put_bytes(bytes));
+                unhurried(py, || handle.put_bytes(bytes))
             }
+        }
+    }
+
+    #[inline]
+    fn put_word(&self, py: Python<'_>, word: u64) -> PyResult<()> {
+        // The numbers of types are those of kinds of records.
+        let kind = self.meaning.value_type as u8;
+        if self.life.is_open() && !raw::try_put(self.handle.to_raw(), kind, word) {
+            return self.put_slowly(py, word);
         }
         Ok(())
     }
 
-    #[inline]
-    fn put_word(&self, py: Python<'_>, word: u64) {
-        // The numbers of types are those of kinds of records.
-        let kind = self.meaning.value_type as u8;
-        if self.life.is_open() && !raw::try_put(self.handle.to_raw(), kind, word) {
-            self.put_slowly(py, word);
-        }
-    }
-
     #[cold]
-    fn put_slowly(&self, py: Python<'_>, word: u64) {
+    fn put_slowly(&self, py: Python<'_>, word: u64) -> PyResult<()> {
         let handle = self.handle;
         match self.meaning.value_type {
             ValueType::Float => unhurried(py, || handle.put_f64(f64::from_bits(word))),
             ValueType::Int => unhurried(py, || handle.put_i64(word.cast_signed())),
             ValueType::Bool => unhurried(py, || handle.put_bool(word != 0)),
-            ValueType::Text => {}
+            ValueType::Text => Ok(()),
         }
     }
 
@@ -206,7 +207,7 @@ impl ValueHandle {
             let chunk = &mut chunk[..stop - start];
             PyBuffer::<T>::get(&part)?.copy_to_slice(py, chunk)?;
             for element in chunk.iter() {
-                self.put_word(py, word(*element));
+                self.put_word(py, word(*element))?;
             }
             py.check_signals()?;
         }
@@ -224,8 +225,7 @@ impl ValueHandle {
             return self.put_checked(py, &checked);
         }
         let word = self.word(value)?;
-        self.put_word(py, word);
-        Ok(())
+        self.put_word(py, word)
     }
 
     /// Puts each element of an array or of anything else to iterate over.

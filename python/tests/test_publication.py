@@ -294,7 +294,7 @@ def test_wrong_puts(
         (("wrong", {}), {"labels": {"user": "me"}}, ValueError, "the agent adds"),
         (("wrong", {}), {"readers": "me"}, ValueError, "owner, group and all"),
         (("wrong", {}), {"overflow": "spill"}, ValueError, "drop-oldest and block"),
-        (("wrong", {}), {"application": "a" * 300}, ValueError, ""),
+        (("wrong", {}), {"application": "a" * 600}, ValueError, "too large"),
     ],
 )
 def test_wrong_declarations(
