@@ -24,6 +24,9 @@ INT, FLOAT, BOOL, TEXT, FRAME, BYTES = 1, 2, 3, 4, 5, 6
 # How many came, and how they add up.
 SUM = "count(*) AS n, sum(value) AS total"
 
+# Other libraries of these tests have threads; the children use none of them.
+forking = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+
 Publish = Callable[..., barograph.Publication]
 
 
@@ -417,6 +420,7 @@ def test_blocking_puts_lose_nothing_while_an_agent_reads(agent: Agent, publish: 
     eventually(lambda: totals(agent, "app_blocking_x")[0] == expect, "what was not given up")
 
 
+@forking
 def test_a_forked_child_has_a_file_of_its_own(
     publish: Publish, committed: Callable[[], Committed]
 ) -> None:
@@ -447,6 +451,7 @@ def published_by(run_dir: Path, rank: int) -> None:
         p.x.put_many([float(rank)] * 10)
 
 
+@forking
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_multiprocessing(agent: Agent, publish: Publish, method: str) -> None:
     inherited = publish("inherited", {"x": "1"}, labels={"method": method}, run_dir=agent.run_dir)
