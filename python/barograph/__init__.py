@@ -14,6 +14,8 @@ busy and after it restarts.
     for sample in barograph.watch("disk.*{device=vda}"):
         print(sample.name, sample.value)
 
+A program publishes values of its own beside them: :func:`publication`.
+
 Names and labels may be given as a pattern with ``*`` and ``?``: ``disk.*{device=vd*}``; labels may
 also be keyword arguments. Times are integers, nanoseconds since the epoch. The functions of the
 module read the run directory in ``BAROGRAPH_RUN_DIR``, else this user's agent's, else the node's;
@@ -36,11 +38,13 @@ from barograph._barograph import (
     Stream,
     StreamInfo,
     UnknownStreamError,
+    ValueHandle,
     Watch,
     __version__,
 )
 from barograph._archive import Archive
 from barograph._control import Control, ControlError
+from barograph._publication import Publication, ValueSpec, counter, gauge, publication, state
 from barograph._result import Result
 
 if TYPE_CHECKING:
@@ -54,6 +58,7 @@ __all__ = [
     "Error",
     "NoAgentError",
     "Observer",
+    "Publication",
     "QueryError",
     "Result",
     "Sample",
@@ -61,15 +66,21 @@ __all__ = [
     "Stream",
     "StreamInfo",
     "UnknownStreamError",
+    "ValueHandle",
+    "ValueSpec",
     "Watch",
     "__version__",
     "archive",
     "connect",
     "control",
+    "counter",
+    "gauge",
     "history",
     "latest",
     "latest_all",
+    "publication",
     "sql",
+    "state",
     "status",
     "stream",
     "streams",

@@ -1,9 +1,9 @@
 """Types of the compiled module. See the package's functions for what they mean."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
-from typing import Literal, final
+from typing import Literal, Self, SupportsFloat, SupportsIndex, final
 
 __version__: str
 
@@ -150,6 +150,97 @@ class Watch(Iterator[Sample]):
 
     def __iter__(self) -> Watch: ...
     def __next__(self) -> Sample: ...
+
+@final
+class ValueHandle:
+    """A value of a publication. May be put from any thread, and after a fork."""
+
+    def put(self, value: SupportsFloat | SupportsIndex | str | bytes, /) -> None:
+        """Puts a value with the time of the call; of a value of texts, bytes too.
+
+        TypeError when it is of another type, ValueError when it does not fit into 64 bits. Texts longer
+        than 64 KiB or a quarter of the ring are given up and counted.
+        """
+    def put_many(self, values: Iterable[SupportsFloat | SupportsIndex | str | bytes], /) -> None:
+        """Puts each element, each with a time of its own.
+
+        Arrays of one dimension (numpy, array.array, memoryview) are read without an object for each
+        element: float64, float32 and int64 for floats, int64 and int32 for ints. All else is iterated
+        over, and what came before an element of another type is put.
+        """
+    @property
+    def name(self) -> str:
+        """Its name in the publication."""
+    @property
+    def unit(self) -> str: ...
+    @property
+    def type(self) -> Literal["int64", "float64", "bool", "string"]: ...
+    @property
+    def kind(self) -> Literal["gauge", "counter", "state"]: ...
+
+class Publication:
+    """A named set of values, and the frames that they are put in."""
+
+    def __new__(
+        cls,
+        name: str,
+        values: list[tuple[str, str, str, str, str]],
+        labels: list[tuple[str, str]],
+        readers: str,
+        application: str,
+        is_named: bool,
+        overflow: str,
+        run_dir: str | PathLike[str] | None,
+    ) -> Self: ...
+    def put(self, **values: SupportsFloat | SupportsIndex | str | bytes) -> None:
+        """Puts values by name; all are checked before the first is put.
+
+        ValueError when there is no such value, TypeError when one is of another type.
+        """
+    def frame(self, n: int | None = None) -> int:
+        """Ends a frame: all that this thread has put since its last one appears at once.
+
+        Gives its number: `n`, or one more than the last of this object, from 0 on.
+        """
+    def step(self, n: int | None = None) -> Step:
+        """A block that is the frame `n`: `with p.step(n): ...`."""
+    def commit(self) -> None:
+        """Publishes what this thread has put, without a frame."""
+    def close(self) -> None:
+        """Publishes what this thread has put, and ends this; puts that come later do nothing.
+
+        With the last publication the process says goodbye to the agent: threads that put should have
+        ended a frame or committed.
+        """
+    @property
+    def name(self) -> str: ...
+    @property
+    def values(self) -> dict[str, ValueHandle]:
+        """Its values by name, as a new dict."""
+    @property
+    def enabled(self) -> bool:
+        """Whether puts go anywhere: to an agent, or to a file in which one will look."""
+    @property
+    def error(self) -> str | None:
+        """Why nothing, or not all, is published; None when all is well."""
+    @property
+    def lost(self) -> int:
+        """Values of this process that were given up: a ring was full, a thread had none, a text was too
+        long. What was written over before the agent read it is in the table `loss`.
+        """
+    @property
+    def run_dir(self) -> Path | None:
+        """The agent's directory in which this is published."""
+    def __getitem__(self, name: str, /) -> ValueHandle: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, kind: object, error: object, trace: object, /) -> Literal[False]: ...
+
+@final
+class Step:
+    """A frame with a number that was chosen: ends with its block."""
+
+    def __enter__(self) -> Publication: ...
+    def __exit__(self, kind: object, error: object, trace: object, /) -> Literal[False]: ...
 
 @final
 class Rows:

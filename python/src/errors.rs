@@ -1,9 +1,10 @@
 //! The exceptions of the package, and which fault becomes which.
 
 use barograph_client::ClientError;
+use barograph_client::publish::PublishError;
 use barograph_model::{SqlFault, SqlFaultKind};
 use pyo3::create_exception;
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 
 create_exception!(barograph, Error, PyException, "Any failure of barograph.");
@@ -59,6 +60,11 @@ pub(crate) fn from_client(py: Python<'_>, error: ClientError) -> PyErr {
         | ClientError::NoArchive { .. }
         | ClientError::Archive(_) => Error::new_err(text),
     }
+}
+
+/// What the caller of `publication` has to change.
+pub(crate) fn from_publish(error: &PublishError) -> PyErr {
+    PyValueError::new_err(error.to_string())
 }
 
 pub(crate) fn from_sql(py: Python<'_>, fault: SqlFault) -> PyErr {

@@ -4,9 +4,11 @@
 mod archive;
 mod errors;
 mod observer;
+mod publication;
 mod rows;
 mod sample;
 mod stream;
+mod value;
 mod wait;
 mod watch;
 
@@ -21,9 +23,12 @@ fn _barograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<observer::Observer>()?;
     module.add_class::<observer::Status>()?;
     module.add_class::<observer::StreamInfo>()?;
+    module.add_class::<publication::Publication>()?;
+    module.add_class::<publication::Step>()?;
     module.add_class::<rows::Rows>()?;
     module.add_class::<sample::Sample>()?;
     module.add_class::<stream::Stream>()?;
+    module.add_class::<value::ValueHandle>()?;
     module.add_class::<watch::Watch>()?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

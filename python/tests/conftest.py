@@ -1,14 +1,17 @@
-"""A run directory with living streams for every test: the client's example `demo_run_dir`.
+"""A run directory with living streams for every test, and real agents for those that publish.
 
-`BARO_DEMO` is the path of its binary (`cargo build -p barograph-client --example demo_run_dir`).
+`BARO_DEMO` is the path of the client's example `demo_run_dir` (`cargo build -p barograph-client --example
+demo_run_dir`), `BARO_BIN` that of `baro`.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -64,6 +67,85 @@ class Demo:
     def _answer(self, expected: str) -> None:
         assert self._process and self._process.stdout
         assert self._process.stdout.readline().strip() == expected
+
+
+class Agent:
+    """`baro up` in a directory of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.run_dir = folder / "run"
+        self._folder = folder
+        self._log = folder / "agent.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it and waits until it says that it is ready."""
+        places = ["--run-dir", str(self.run_dir), "--state-dir", str(self._folder / "state")]
+        command = [os.environ["BARO_BIN"], "up", "--http", "127.0.0.1:0", *places]
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("BAROGRAPH")}
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=clean
+            )
+        eventually(self._has_come, "the agent is ready")
+
+    def stop(self) -> None:
+        """Ends it, if it was started."""
+        if self._process:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(timeout=30)
+            finally:
+                self._process.kill()
+                self._process.wait(timeout=30)
+                self._process = None
+
+    def applications(self) -> barograph.Observer | None:
+        """What this user's programs publish for their owner; None before the first has."""
+        try:
+            return barograph.connect(self.run_dir / "applications" / f"u{os.getuid()}")
+        except barograph.Error:
+            return None
+
+    def rows(self, sql: str) -> list[dict[str, object]]:
+        """The answer from what this user's programs publish; none while there is no such table yet."""
+        applications = self.applications()
+        try:
+            return applications.sql(sql).rows() if applications else []
+        except barograph.Error:
+            return []
+
+    def _has_come(self) -> bool:
+        said = self._log.read_text(errors="replace")
+        assert self._process and self._process.poll() is None, f"the agent ended: {said}"
+        return "barograph ready: " in said
+
+
+def eventually(holds: Callable[[], object], what: str) -> None:
+    """Waits until it does: long, since machines are shared."""
+    until = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < until, f"not within 30 s: {what}"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    """An agent that all tests share: each publishes under names of its own."""
+    agent = Agent(tmp_path_factory.mktemp("agent"))
+    try:
+        agent.start()
+        yield agent
+    finally:
+        agent.stop()
+
+
+@pytest.fixture
+def late_agent(tmp_path: Path) -> Iterator[Agent]:
+    """An agent that the test starts."""
+    agent = Agent(tmp_path)
+    yield agent
+    agent.stop()
 
 
 @pytest.fixture

@@ -1,0 +1,429 @@
+//! A publication: what a program says of itself, declared once and put from then on.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use barograph_client::RunDir;
+use barograph_client::publish::{
+    Overflow, Publication as Declared, PublicationConfig, PublishConfig, PublishError, Publisher,
+    Readers, ValueHandle as Handle, raw,
+};
+use barograph_model::{Kind, ValueType};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use crate::errors;
+use crate::value::{MAY_WAIT, Meaning, ValueHandle, unhurried};
+
+/// Whether a publication is open, shared with its values: a value that is held alone keeps it open.
+pub(crate) struct Life {
+    name: String,
+    /// False, too, where nothing can be published.
+    is_open: AtomicBool,
+    // Locked only under the GIL and never while waiting, as in `Stream`.
+    publisher: Mutex<Option<Publisher>>,
+    lost_at_close: AtomicU64,
+}
+
+impl Life {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
+    fn publisher(&self) -> MutexGuard<'_, Option<Publisher>> {
+        self.publisher
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lost(&self) -> u64 {
+        match &*self.publisher() {
+            Some(publisher) => publisher.lost(),
+            None => self.lost_at_close.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A named set of values, and the frames that they are put in.
+#[pyclass(frozen, subclass, module = "barograph")]
+pub(crate) struct Publication {
+    life: Arc<Life>,
+    /// 0 does nothing.
+    handle: u64,
+    error: Option<String>,
+    /// The number of the next frame that is not given one.
+    next: AtomicU64,
+    values: Py<PyDict>,
+}
+
+/// A frame with a number that was chosen: ends with its block.
+#[pyclass(frozen, module = "barograph")]
+pub(crate) struct Step {
+    publication: Py<Publication>,
+    number: Option<u64>,
+}
+
+/// A value as it is asked for: name, type, unit, kind, help.
+type Wanted = (String, String, String, String, String);
+
+#[pymethods]
+impl Publication {
+    #[new]
+    #[pyo3(signature = (name, values, labels, readers, application, is_named, overflow, run_dir))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "called by the package alone, by position"
+    )]
+    fn new(
+        py: Python<'_>,
+        name: String,
+        values: Vec<Wanted>,
+        labels: Vec<(String, String)>,
+        readers: &str,
+        application: String,
+        is_named: bool,
+        overflow: &str,
+        run_dir: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        let readers = readers_of(readers)?;
+        let config = PublishConfig {
+            run_dir: run_dir.map(RunDir::new),
+            overflow: overflow_of(overflow)?,
+            ..PublishConfig::of(application)
+        };
+        if config.overflow == Overflow::Block {
+            MAY_WAIT.store(true, Ordering::Relaxed);
+        }
+        let publisher = py.detach(|| Publisher::open(config));
+        let mut faults = Faults::default();
+        if let Some(error) = publisher.error() {
+            // An application's name that nobody chose is nobody's mistake.
+            let of_caller = is_named && is_mistake(error);
+            faults.take(error.clone(), of_caller)?;
+        }
+        let config = PublicationConfig { readers, labels };
+        let declared = publisher.publication(&name, config);
+        let declared = faults.of(declared)?;
+        let life = Arc::new(Life {
+            name,
+            is_open: AtomicBool::new(false),
+            publisher: Mutex::new(Some(publisher)),
+            lost_at_close: AtomicU64::new(0),
+        });
+        let handles = PyDict::new(py);
+        for wanted in values {
+            let (name, value) = declare(declared.as_ref(), &life, wanted, &mut faults)?;
+            handles.set_item(name, Py::new(py, value)?)?;
+        }
+        let handle = declared.map_or(0, |declared| declared.to_raw());
+        let is_open = handle != 0;
+        life.is_open.store(is_open, Ordering::Relaxed);
+        Ok(Self {
+            life,
+            handle,
+            error: faults.first,
+            next: AtomicU64::new(0),
+            values: handles.unbind(),
+        })
+    }
+
+    /// Puts values by name; all are checked before the first is put.
+    #[pyo3(signature = (**values))]
+    fn put(&self, py: Python<'_>, values: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+        let Some(values) = values else {
+            return Ok(());
+        };
+        let mut ready = Vec::with_capacity(values.len());
+        for (name, value) in values {
+            let handle = self.handle_of(py, &name)?;
+            let checked = handle.get().check(&value)?;
+            ready.push((handle, checked));
+        }
+        for (handle, checked) in &ready {
+            handle.get().put_checked(py, checked)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a frame: all that this thread has put since its last one appears at once. Gives its number.
+    #[pyo3(signature = (n=None))]
+    fn frame(&self, py: Python<'_>, n: Option<&Bound<'_, PyAny>>) -> PyResult<u64> {
+        let number = n.map(number_of).transpose()?;
+        self.end(py, number)
+    }
+
+    /// A block that ends this frame.
+    #[pyo3(signature = (n=None))]
+    fn step(slf: Bound<'_, Self>, n: Option<&Bound<'_, PyAny>>) -> PyResult<Step> {
+        Ok(Step {
+            number: n.map(number_of).transpose()?,
+            publication: slf.unbind(),
+        })
+    }
+
+    /// Publishes what this thread has put, without a frame.
+    fn commit(&self) {
+        if self.life.is_open() {
+            raw::commit();
+        }
+    }
+
+    /// Publishes what this thread has put, and ends the publication; later puts do nothing.
+    fn close(&self, py: Python<'_>) {
+        let life = &self.life;
+        life.lost_at_close.store(life.lost(), Ordering::Relaxed);
+        life.is_open.store(false, Ordering::Relaxed);
+        let publisher = life.publisher().take();
+        py.detach(|| drop(publisher));
+    }
+
+    /// Name of the publication.
+    #[getter]
+    fn name(&self) -> &str {
+        self.life.name()
+    }
+
+    /// Its values by name, as a new dict.
+    #[getter]
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.values.bind(py).copy()
+    }
+
+    /// Whether puts go anywhere.
+    #[getter]
+    fn enabled(&self) -> bool {
+        self.life.is_open()
+    }
+
+    /// Why nothing, or not all, is published.
+    #[getter]
+    fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
+    /// Values of this process that were given up.
+    #[getter]
+    fn lost(&self) -> u64 {
+        self.life.lost()
+    }
+
+    /// The agent's directory, while this is open.
+    #[getter]
+    fn run_dir(&self) -> Option<PathBuf> {
+        let publisher = self.life.publisher();
+        let run_dir = publisher.as_ref()?.run_dir()?;
+        Some(run_dir.path().to_owned())
+    }
+
+    fn __getitem__<'py>(
+        &self,
+        py: Python<'py>,
+        name: &Bound<'py, PyString>,
+    ) -> PyResult<Bound<'py, ValueHandle>> {
+        self.handle_of(py, name.as_any())
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (kind, _error, _trace, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        self.leave(py, None, kind)
+    }
+}
+
+#[pymethods]
+impl Step {
+    fn __enter__(&self, py: Python<'_>) -> Py<Publication> {
+        self.publication.clone_ref(py)
+    }
+
+    #[pyo3(signature = (kind, _error, _trace, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        self.publication.get().leave(py, self.number, kind)
+    }
+}
+
+impl Publication {
+    fn end(&self, py: Python<'_>, number: Option<u64>) -> PyResult<u64> {
+        let number = number.unwrap_or_else(|| self.next.load(Ordering::Relaxed));
+        // Under the GIL: nobody counts in between.
+        self.next.store(number + 1, Ordering::Relaxed);
+        if self.life.is_open() {
+            match raw::try_frame(self.handle, number) {
+                Some(false) => {}
+                Some(true) => raw::tell_agent(),
+                None => unhurried(py, || raw::frame(self.handle, number))?,
+            }
+        }
+        Ok(number)
+    }
+
+    /// Ends a frame with its block. One that an exception has cut short is no frame: its values are there,
+    /// its number is not.
+    fn leave(
+        &self,
+        py: Python<'_>,
+        number: Option<u64>,
+        kind: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        if kind.is_none() {
+            self.end(py, number)?;
+        } else {
+            self.commit();
+        }
+        Ok(false)
+    }
+
+    fn handle_of<'py>(
+        &self,
+        py: Python<'py>,
+        name: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, ValueHandle>> {
+        match self.values.bind(py).get_item(name)? {
+            Some(handle) => Ok(handle.cast_into::<ValueHandle>()?),
+            None => Err(self.unknown(py, name)),
+        }
+    }
+
+    #[cold]
+    fn unknown(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyErr {
+        let known: Vec<String> = self
+            .values
+            .bind(py)
+            .keys()
+            .iter()
+            .map(|known| known.to_string())
+            .collect();
+        PyValueError::new_err(format!(
+            "{} has no value {name}: declare it in publication(); there are {}",
+            self.life.name(),
+            known.join(", "),
+        ))
+    }
+}
+
+/// What cannot be published harms nobody: the first is kept, to be shown. What the caller has to change is
+/// raised.
+#[derive(Default)]
+struct Faults {
+    first: Option<String>,
+}
+
+impl Faults {
+    fn take(&mut self, error: PublishError, is_mistake: bool) -> PyResult<()> {
+        if is_mistake {
+            return Err(errors::from_publish(&error));
+        }
+        self.first.get_or_insert_with(|| error.to_string());
+        Ok(())
+    }
+
+    fn of<T>(&mut self, done: Result<T, PublishError>) -> PyResult<Option<T>> {
+        match done {
+            Ok(done) => Ok(Some(done)),
+            Err(error) => {
+                let is_mistake = is_mistake(&error);
+                self.take(error, is_mistake).map(|()| None)
+            }
+        }
+    }
+}
+
+fn is_mistake(error: &PublishError) -> bool {
+    matches!(error, PublishError::Name(_) | PublishError::Taken { .. })
+}
+
+fn declare(
+    publication: Option<&Declared>,
+    life: &Arc<Life>,
+    (name, value_type, unit, kind, help): Wanted,
+    faults: &mut Faults,
+) -> PyResult<(String, ValueHandle)> {
+    let (value_type, kind) = (type_of(&value_type)?, kind_of(&kind)?);
+    let declared = match publication {
+        Some(publication) => publication.value(&name, value_type, &unit, kind, &help),
+        None => Ok(Handle::default()),
+    };
+    let handle = faults.of(declared)?.unwrap_or_default();
+    let meaning = Meaning {
+        name: name.clone(),
+        value_type,
+        unit,
+        kind,
+    };
+    Ok((name, ValueHandle::new(handle, Arc::clone(life), meaning)))
+}
+
+fn number_of(given: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let number = given.extract::<i64>().map_err(|error| {
+        let text = "a frame's number is an int of at most 63 bits";
+        if error.is_instance_of::<PyTypeError>(given.py()) {
+            PyTypeError::new_err(text)
+        } else {
+            PyValueError::new_err(text)
+        }
+    })?;
+    u64::try_from(number)
+        .map_err(|_| PyValueError::new_err(format!("a frame's number is 0 or more, not {number}")))
+}
+
+fn readers_of(word: &str) -> PyResult<Readers> {
+    match word {
+        "owner" => Ok(Readers::Owner),
+        "group" => Ok(Readers::Group),
+        "all" => Ok(Readers::All),
+        _ => Err(no_such("readers", word, "owner, group and all")),
+    }
+}
+
+fn overflow_of(word: &str) -> PyResult<Overflow> {
+    match word {
+        "drop-oldest" => Ok(Overflow::DropOldest),
+        "block" => Ok(Overflow::Block),
+        _ => Err(no_such("overflow", word, "drop-oldest and block")),
+    }
+}
+
+fn type_of(word: &str) -> PyResult<ValueType> {
+    match word {
+        "int" => Ok(ValueType::Int),
+        "float" => Ok(ValueType::Float),
+        "bool" => Ok(ValueType::Bool),
+        "str" => Ok(ValueType::Text),
+        _ => Err(no_such("type", word, "int, float, bool and str")),
+    }
+}
+
+fn kind_of(word: &str) -> PyResult<Kind> {
+    match word {
+        "gauge" => Ok(Kind::Gauge),
+        "counter" => Ok(Kind::Counter),
+        "state" => Ok(Kind::State),
+        _ => Err(no_such("kind", word, "gauge, counter and state")),
+    }
+}
+
+fn no_such(what: &str, word: &str, there_are: &str) -> PyErr {
+    PyValueError::new_err(format!("{what} is {word:?}: there are {there_are}"))
+}

@@ -1,0 +1,284 @@
+//! A value's handle: the fast path of publishing, one value or an array of them at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use barograph_client::publish::{ValueHandle as Handle, raw};
+use barograph_model::{Kind, ValueType};
+use pyo3::buffer::{Element, PyBuffer, PyUntypedBuffer};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyMemoryView, PySlice, PyString};
+
+use crate::publication::Life;
+
+/// Elements of an array that are taken out at once; signals are looked at in between.
+const CHUNK_ELEMENTS: usize = 4_096;
+
+/// Whether a put of this process may have to wait for room: then it does so without the GIL. Otherwise it is
+/// kept, since getting it back can take a thread longer than many puts.
+pub(crate) static MAY_WAIT: AtomicBool = AtomicBool::new(false);
+
+/// Does a put's work; if it may wait, without the GIL, and Ctrl-C ends what comes after it.
+pub(crate) fn unhurried(py: Python<'_>, work: impl FnOnce() + Send) -> PyResult<()> {
+    if MAY_WAIT.load(Ordering::Relaxed) {
+        py.detach(work);
+        return py.check_signals();
+    }
+    work();
+    Ok(())
+}
+
+/// A value of a publication, to be put from any thread.
+#[pyclass(frozen, module = "barograph")]
+pub(crate) struct ValueHandle {
+    handle: Handle,
+    life: Arc<Life>,
+    meaning: Meaning,
+}
+
+/// What a value was declared as.
+pub(crate) struct Meaning {
+    pub name: String,
+    pub value_type: ValueType,
+    pub unit: String,
+    pub kind: Kind,
+}
+
+/// What can be put: of the right type.
+pub(crate) enum Checked<'py> {
+    Word(u64),
+    Text(Bound<'py, PyString>),
+    Bytes(Bound<'py, PyBytes>),
+}
+
+impl ValueHandle {
+    pub(crate) fn new(handle: Handle, life: Arc<Life>, meaning: Meaning) -> Self {
+        Self {
+            handle,
+            life,
+            meaning,
+        }
+    }
+
+    /// The value as it is put, or why it cannot be.
+    pub(crate) fn check<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Checked<'py>> {
+        match self.meaning.value_type {
+            ValueType::Text => self.check_text(value),
+            _ => self.word(value).map(Checked::Word),
+        }
+    }
+
+    /// The eight bytes of a value that is no text.
+    #[inline]
+    fn word(&self, value: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let word = match self.meaning.value_type {
+            ValueType::Float => value.extract::<f64>().map(f64::to_bits),
+            ValueType::Int => value.extract::<i64>().map(i64::cast_unsigned),
+            ValueType::Bool => value.extract::<bool>().map(u64::from),
+            ValueType::Text => Err(PyTypeError::new_err("not eight bytes")),
+        };
+        word.map_err(|error| self.refusal(value, error))
+    }
+
+    fn check_text<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Checked<'py>> {
+        if let Ok(text) = value.cast::<PyString>() {
+            text.to_str()?;
+            return Ok(Checked::Text(text.clone()));
+        }
+        match value.cast::<PyBytes>() {
+            Ok(bytes) => Ok(Checked::Bytes(bytes.clone())),
+            Err(_) => Err(self.refusal(value, PyTypeError::new_err("not a text"))),
+        }
+    }
+
+    pub(crate) fn put_checked(&self, py: Python<'_>, checked: &Checked<'_>) -> PyResult<()> {
+        let handle = self.handle;
+        match checked {
+            Checked::Word(word) => self.put_word(py, *word),
+            _ if !self.life.is_open() => Ok(()),
+            Checked::Text(text) => {
+                let text = text.to_str()?;
+                unhurried(py, || handle.put_text(text))
+            }
+            Checked::Bytes(bytes) => {
+                let bytes = bytes.as_bytes();
+                unhurried(py, || handle.put_bytes(bytes))
+            }
+        }
+    }
+
+    #[inline]
+    fn put_word(&self, py: Python<'_>, word: u64) -> PyResult<()> {
+        // The numbers of types are those of kinds of records.
+        let kind = self.meaning.value_type as u8;
+        if self.life.is_open() && !raw::try_put(self.handle.to_raw(), kind, word) {
+            return self.put_slowly(py, word);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn put_slowly(&self, py: Python<'_>, word: u64) -> PyResult<()> {
+        let handle = self.handle;
+        match self.meaning.value_type {
+            ValueType::Float => unhurried(py, || handle.put_f64(f64::from_bits(word))),
+            ValueType::Int => unhurried(py, || handle.put_i64(word.cast_signed())),
+            ValueType::Bool => unhurried(py, || handle.put_bool(word != 0)),
+            ValueType::Text => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn refusal(&self, value: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+        let py = value.py();
+        let stream = self.stream();
+        let wants = match self.meaning.value_type {
+            ValueType::Int => "an int",
+            ValueType::Float => "a float",
+            ValueType::Bool => "a bool",
+            ValueType::Text => "a str or bytes",
+        };
+        let refusal = if error.is_instance_of::<PyOverflowError>(py) {
+            PyValueError::new_err(format!(
+                "{stream} takes {wants} of 64 bits, and this is larger"
+            ))
+        } else if error.is_instance_of::<PyTypeError>(py) {
+            let given = value.get_type();
+            let given = given.name().map(|name| name.to_string());
+            PyTypeError::new_err(format!(
+                "{stream} takes {wants}, not {}: convert it, or declare the value with another type",
+                given.as_deref().unwrap_or("this"),
+            ))
+        } else {
+            return error;
+        };
+        refusal.set_cause(py, Some(error));
+        refusal
+    }
+
+    fn stream(&self) -> String {
+        format!("app.{}.{}", self.life.name(), self.meaning.name)
+    }
+
+    /// Puts an array's elements, if this type of value has a short way for its type of elements.
+    fn put_buffer(&self, py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let Ok(buffer) = PyUntypedBuffer::get(given) else {
+            return Ok(false);
+        };
+        if buffer.dimensions() != 1 {
+            return Err(PyValueError::new_err(format!(
+                "{} takes an array of one dimension, and this has {}: use its ravel(), or put() for a single value",
+                self.stream(),
+                buffer.dimensions(),
+            )));
+        }
+        let is = |value_type| self.meaning.value_type == value_type;
+        if is(ValueType::Float) && buffer.as_typed::<f64>().is_ok() {
+            self.put_chunks(py, given, f64::to_bits)?;
+        } else if is(ValueType::Float) && buffer.as_typed::<f32>().is_ok() {
+            self.put_chunks(py, given, |x: f32| f64::from(x).to_bits())?;
+        } else if is(ValueType::Float) && buffer.as_typed::<i64>().is_ok() {
+            self.put_chunks(py, given, |x: i64| (x as f64).to_bits())?;
+        } else if is(ValueType::Int) && buffer.as_typed::<i64>().is_ok() {
+            self.put_chunks(py, given, i64::cast_unsigned)?;
+        } else if is(ValueType::Int) && buffer.as_typed::<i32>().is_ok() {
+            self.put_chunks(py, given, |x: i32| i64::from(x).cast_unsigned())?;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// A chunk is copied as a whole (whatever the array's stride), so that nobody changes it meanwhile and a
+    /// large array takes little memory here.
+    fn put_chunks<T: Element + Default>(
+        &self,
+        py: Python<'_>,
+        given: &Bound<'_, PyAny>,
+        word: impl Fn(T) -> u64,
+    ) -> PyResult<()> {
+        let view = PyMemoryView::from(given)?;
+        let count = view.len()?;
+        let mut chunk = vec![T::default(); CHUNK_ELEMENTS.min(count)];
+        for start in (0..count).step_by(CHUNK_ELEMENTS) {
+            let stop = count.min(start + CHUNK_ELEMENTS);
+            let part = view.get_item(PySlice::new(py, start as isize, stop as isize, 1))?;
+            let chunk = &mut chunk[..stop - start];
+            PyBuffer::<T>::get(&part)?.copy_to_slice(py, chunk)?;
+            for element in chunk.iter() {
+                self.put_word(py, word(*element))?;
+            }
+            py.check_signals()?;
+        }
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl ValueHandle {
+    /// Puts a value with the time of the call.
+    #[pyo3(signature = (value, /))]
+    fn put(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        if self.meaning.value_type == ValueType::Text {
+            let checked = self.check_text(value)?;
+            return self.put_checked(py, &checked);
+        }
+        let word = self.word(value)?;
+        self.put_word(py, word)
+    }
+
+    /// Puts each element of an array or of anything else to iterate over.
+    #[pyo3(signature = (values, /))]
+    fn put_many(&self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
+        if values.is_instance_of::<PyString>() || values.is_instance_of::<PyBytes>() {
+            let stream = self.stream();
+            let text = format!("{stream}: put_many() takes a sequence, use put() for one value");
+            return Err(PyTypeError::new_err(text));
+        }
+        if self.put_buffer(py, values)? {
+            return Ok(());
+        }
+        for (count, value) in (1_usize..).zip(values.try_iter()?) {
+            let checked = self.check(&value?)?;
+            self.put_checked(py, &checked)?;
+            if count.is_multiple_of(CHUNK_ELEMENTS) {
+                py.check_signals()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Name within the publication.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.meaning.name
+    }
+
+    /// Unit of the values.
+    #[getter]
+    fn unit(&self) -> &str {
+        &self.meaning.unit
+    }
+
+    /// int64, float64, bool or string.
+    #[getter]
+    fn r#type(&self) -> &'static str {
+        self.meaning.value_type.as_str()
+    }
+
+    /// gauge, counter or state.
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.meaning.kind.as_str()
+    }
+
+    fn __repr__(&self) -> String {
+        let value_type = self.meaning.value_type.as_str();
+        format!(
+            "<ValueHandle {}, {value_type} {}>",
+            self.stream(),
+            self.kind()
+        )
+    }
+}
