@@ -217,8 +217,9 @@ def test_others_see_only_what_they_may(shared: Path, counting: Path) -> None:
 
         assert seen(eve) == 200, "her own, and what is for all"
         assert seen(bob) == 100, "what is for all, not hers"
-        # Over TCP everyone on the node is one reader.
-        assert agent.post_sql(ALL).json[0]["n"] == 100
+        # Over TCP everyone on the node is one reader. The agent looks for scopes once a second.
+        answer = eventually(lambda: (got := agent.post_sql(ALL)).status == 200 and got, "the table is there")
+        assert answer.json[0]["n"] == 100
     finally:
         agent.stop()
 
