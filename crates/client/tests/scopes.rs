@@ -269,7 +269,7 @@ fn a_watch_is_told_of_all_segments() {
     assert_eq!(news(&mut watch, SHORT), both, "the newest of each");
     assert_eq!(watch.next(SHORT), None);
     // Each wakes a watch that sleeps.
-    let (to, from) = std::sync::mpsc::channel();
+    let (to, from) = std::sync::mpsc::sync_channel(4);
     let watcher = std::thread::spawn(move || {
         for _ in 0..4 {
             to.send(news(&mut watch, LONG)).unwrap();
