@@ -69,7 +69,7 @@ impl Observer {
         window: &Window,
         cancel: &AtomicBool,
     ) -> Result<Vec<History>, SqlFault> {
-        let node = self.view().segment.node();
+        let node = self.view().segment().node();
         let wanted = |of: &str, descriptor: &Descriptor| {
             of == node && selector.matches(descriptor.name.as_str(), &descriptor.labels)
         };

@@ -1,21 +1,24 @@
-//! The observer of one node: finds the segment, follows it over agent restarts, and answers about
+//! The observer of one node: finds the segments, follows them over agent restarts, and answers about
 //! the present.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use barograph_model::{Clock, Descriptor, Sample, Selector, SeriesId};
+use barograph_model::{Clock, Descriptor, NS_PER_S, Sample, Selector, SeriesId};
 use barograph_stream::{Incarnation, RunDir, SegmentReader};
 
 use crate::archive::Held;
 use crate::history::Reader;
 use crate::sql::Databases;
-use crate::view::{self, Known, View};
+use crate::view::{self, Known, Part, Scope, View};
 use crate::{ClientError, Stream, Watch};
 
 /// Most streams that the text of an ambiguity lists.
 const MATCHES_SHOWN_MAX: usize = 5;
+/// Scopes of applications are looked for this often, in ns.
+const SCOPES_EVERY_NS: i64 = NS_PER_S;
 
-/// Reads the streams of one node in this process. Cheap to clone, for use from any thread.
+/// Reads the streams of one node in this process: the node's own, and those of applications that this
+/// process may read. Cheap to clone, for use from any thread.
 #[derive(Clone)]
 pub struct Observer {
     inner: Arc<Inner>,
@@ -24,10 +27,17 @@ pub struct Observer {
 struct Inner {
     run_dir: RunDir,
     clock: Arc<dyn Clock>,
-    view: Mutex<Arc<View>>,
+    seen: Mutex<Seen>,
     databases: Databases,
     reader: Reader,
     archive: Held,
+}
+
+/// What an observer has seen last.
+struct Seen {
+    view: Arc<View>,
+    /// When scopes are looked for again, on the monotonic clock.
+    scopes_due_ns: i64,
 }
 
 /// How the node's observation stands.
@@ -46,7 +56,7 @@ pub struct NodeStatus {
     /// Whether it lives: it has not said goodbye, and its heartbeat is younger than
     /// [`HEARTBEAT_AGE_NS_MAX`](crate::HEARTBEAT_AGE_NS_MAX).
     pub alive: bool,
-    /// Streams alive.
+    /// Streams alive, with those of applications that this process may read. So are the next three.
     pub streams: usize,
     /// Most streams that fit.
     pub streams_max: usize,
@@ -98,13 +108,18 @@ impl Observer {
     /// and say that they are stale.
     pub fn open(run_dir: RunDir, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
         let segment = Arc::new(SegmentReader::open(&run_dir.segment())?);
-        let view = Mutex::new(Arc::new(View::read(segment, None)));
+        let node = Arc::new(Part::read(segment, None));
+        let scopes = Scope::find(&run_dir, &[], clock.now_ns());
+        let seen = Mutex::new(Seen {
+            view: Arc::new(View::of(node, scopes, 0)),
+            scopes_due_ns: clock.monotonic_ns().saturating_add(SCOPES_EVERY_NS),
+        });
         let databases = Databases::default();
         Ok(Self {
             inner: Arc::new(Inner {
                 run_dir,
                 clock,
-                view,
+                seen,
                 databases,
                 reader: Reader::default(),
                 archive: Held::default(),
@@ -121,7 +136,7 @@ impl Observer {
     /// segment cannot be read.
     pub fn status(&self) -> Result<NodeStatus, ClientError> {
         let view = self.follow()?;
-        let (segment, now_ns) = (&view.segment, self.now_ns());
+        let (segment, now_ns) = (view.segment(), self.now_ns());
         Ok(NodeStatus {
             node: segment.node(),
             incarnation: segment.incarnation(),
@@ -130,8 +145,8 @@ impl Observer {
             heartbeat_age_ns: now_ns.saturating_sub(segment.heartbeat_ns()).max(0),
             alive: view::alive(segment, now_ns),
             streams: view.streams.len(),
-            streams_max: segment.streams_max(),
-            refused: segment.refused(),
+            streams_max: view.segments().map(|s| s.streams_max()).sum(),
+            refused: view.segments().map(|s| s.refused()).sum(),
             samples: view.streams.iter().filter_map(|k| k.handle.count()).sum(),
         })
     }
@@ -154,8 +169,10 @@ impl Observer {
     pub fn latest(&self, selector: &Selector) -> Vec<LatestValue> {
         let view = self.view();
         let now_ns = self.now_ns();
-        let alive = view::alive(&view.segment, now_ns);
-        let value = |k: &Arc<Known>| k.latest(now_ns, alive).map(|(value, _)| value);
+        let value = |k: &Arc<Known>| {
+            let alive = view::alive(&k.segment, now_ns);
+            k.latest(now_ns, alive).map(|(value, _)| value)
+        };
         view.matching(selector).filter_map(value).collect()
     }
 
@@ -233,28 +250,34 @@ impl Observer {
     /// The streams as they are now. When another agent has taken over with a segment that cannot
     /// be read, the old one stays: its values say that they are stale, and `status` says why.
     pub(crate) fn view(&self) -> Arc<View> {
-        self.follow().unwrap_or_else(|_| Arc::clone(&self.held()))
+        self.follow()
+            .unwrap_or_else(|_| Arc::clone(&self.seen().view))
     }
 
     fn follow(&self) -> Result<Arc<View>, ClientError> {
         let now_ns = self.now_ns();
-        let mut held = self.held();
-        if !view::alive(&held.segment, now_ns) {
-            let mut segment = SegmentReader::clone(&held.segment);
-            if segment.reopen_if_replaced()? {
-                *held = Arc::new(View::read(Arc::new(segment), Some(&**held)));
-            }
+        let mut seen = self.seen();
+        let view = Arc::clone(&seen.view);
+        let node = view.node.now(now_ns)?;
+        let monotonic_ns = self.inner.clock.monotonic_ns();
+        let scopes = if monotonic_ns >= seen.scopes_due_ns {
+            seen.scopes_due_ns = monotonic_ns.saturating_add(SCOPES_EVERY_NS);
+            Scope::find(&self.inner.run_dir, &view.scopes, now_ns)
+        } else {
+            let now = |scope: &Scope| scope.now(now_ns);
+            view.scopes.iter().filter_map(now).collect()
+        };
+        if view.is_of(&node, &scopes) {
+            return Ok(view);
         }
-        if held.outdated() {
-            *held = Arc::new(View::read(Arc::clone(&held.segment), Some(&**held)));
-        }
-        Ok(Arc::clone(&held))
+        seen.view = Arc::new(View::of(node, scopes, view.serial + 1));
+        Ok(Arc::clone(&seen.view))
     }
 
-    fn held(&self) -> MutexGuard<'_, Arc<View>> {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
         // A view is replaced whole or not at all: a panic elsewhere leaves a good one.
         self.inner
-            .view
+            .seen
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,12 +1,15 @@
-//! One segment as it stood at one version of its directory: the streams, their handles, and what
-//! matches a selector. Immutable, so that any thread can go on with the one it holds; the
-//! [`Observer`](crate::Observer) replaces it when the directory or the segment does.
+//! The segments as they stood at one version of their directories: the streams, their handles, and
+//! what matches a selector. Immutable, so that any thread can go on with the one it holds; the
+//! [`Observer`](crate::Observer) replaces it when a directory or a segment is replaced.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, NS_PER_S, Selector, SeriesId};
-use barograph_stream::{Entry, Latest, SegmentReader, SegmentState, StreamReader};
+use barograph_model::{Descriptor, Labels, NS_PER_S, Name, Selector, SeriesId};
+use barograph_stream::{
+    Entry, Latest, RunDir, SegmentReader, SegmentState, StreamError, StreamReader,
+};
 
 use crate::{LatestValue, StreamInfo};
 
@@ -91,16 +94,14 @@ pub(crate) fn alive(segment: &SegmentReader, now_ns: i64) -> bool {
 
 /// The streams of a segment at one version of its directory.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct Part {
     pub segment: Arc<SegmentReader>,
     /// Sorted by name, then labels.
-    pub streams: Vec<Arc<Known>>,
-    /// How many views its observer had before.
-    pub serial: u64,
+    streams: Vec<Arc<Known>>,
     version: u64,
 }
 
-impl View {
+impl Part {
     /// Reads the directory. Streams of the same segment that `before` knew already are taken over
     /// as they are, so that the identity of the [`Known`] tells whether a stream is still the same
     /// one.
@@ -134,22 +135,119 @@ impl View {
                 },
             )
             .collect();
-        streams.sort_by(|a, b| {
-            let (a, b) = (&a.descriptor, &b.descriptor);
-            a.name.cmp(&b.name).then_with(|| a.labels.cmp(&b.labels))
-        });
-        let serial = before.map_or(0, |b| b.serial + 1);
+        streams.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
         Self {
             version: directory.version,
-            serial,
             streams,
             segment,
         }
     }
 
-    /// Whether streams have come or gone since.
-    pub fn outdated(&self) -> bool {
-        self.segment.directory_version() != self.version
+    /// This part as it is now: itself when nothing has changed, of the new segment when the agent has
+    /// gone or been replaced.
+    pub fn now(self: &Arc<Self>, now_ns: i64) -> Result<Arc<Self>, StreamError> {
+        if !alive(&self.segment, now_ns) {
+            let mut segment = SegmentReader::clone(&self.segment);
+            if segment.reopen_if_replaced()? {
+                return Ok(Arc::new(Self::read(Arc::new(segment), None)));
+            }
+        }
+        if self.segment.directory_version() != self.version {
+            let segment = Arc::clone(&self.segment);
+            return Ok(Arc::new(Self::read(segment, Some(self))));
+        }
+        Ok(Arc::clone(self))
+    }
+}
+
+/// A scope of applications that this process may read.
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    name: Arc<str>,
+    part: Arc<Part>,
+}
+
+impl Scope {
+    /// The scopes of a run directory that can be opened now; those that were so before go on.
+    pub fn find(run_dir: &RunDir, before: &[Self], now_ns: i64) -> Vec<Self> {
+        let open = |(name, run_dir): (String, RunDir)| {
+            if let Some(held) = before.iter().find(|scope| *scope.name == *name) {
+                return held.now(now_ns);
+            }
+            let segment = SegmentReader::open(&run_dir.segment()).ok()?;
+            Some(Self {
+                name: name.into(),
+                part: Arc::new(Part::read(Arc::new(segment), None)),
+            })
+        };
+        run_dir.scopes().into_iter().filter_map(open).collect()
+    }
+
+    /// This scope as it is now; `None` when its new segment cannot be opened.
+    pub fn now(&self, now_ns: i64) -> Option<Self> {
+        Some(Self {
+            name: Arc::clone(&self.name),
+            part: self.part.now(now_ns).ok()?,
+        })
+    }
+}
+
+/// The streams that can be read: the node's own, and those of applications.
+#[derive(Debug)]
+pub(crate) struct View {
+    /// The node's own segment.
+    pub node: Arc<Part>,
+    /// By name.
+    pub scopes: Vec<Scope>,
+    /// Sorted by name, then labels; each series once.
+    pub streams: Vec<Arc<Known>>,
+    /// How many views its observer had before.
+    pub serial: u64,
+}
+
+impl View {
+    /// The streams of these segments. A series that several have is that of the node, else that which was
+    /// registered last: a publication that is given other readers leaves its old scope behind.
+    pub fn of(node: Arc<Part>, scopes: Vec<Scope>, serial: u64) -> Self {
+        let mut streams = node.streams.clone();
+        if !scopes.is_empty() {
+            for scope in &scopes {
+                streams.extend(scope.part.streams.iter().cloned());
+            }
+            let rank = |k: &Known| {
+                let is_of_node = Arc::ptr_eq(&k.segment, &node.segment);
+                Reverse((is_of_node, k.entry.created_ns))
+            };
+            streams.sort_by(|a, b| {
+                let same = sort_key(a).cmp(&sort_key(b));
+                same.then_with(|| rank(a).cmp(&rank(b)))
+            });
+            streams.dedup_by(|a, b| a.series() == b.series());
+        }
+        Self {
+            node,
+            scopes,
+            streams,
+            serial,
+        }
+    }
+
+    /// Whether these are the segments of this view, at the same versions.
+    pub fn is_of(&self, node: &Arc<Part>, scopes: &[Scope]) -> bool {
+        Arc::ptr_eq(&self.node, node)
+            && self.scopes.len() == scopes.len()
+            && (self.scopes.iter().zip(scopes)).all(|(a, b)| Arc::ptr_eq(&a.part, &b.part))
+    }
+
+    /// The node's own segment.
+    pub fn segment(&self) -> &Arc<SegmentReader> {
+        &self.node.segment
+    }
+
+    /// All segments, the node's own first.
+    pub fn segments(&self) -> impl Iterator<Item = &Arc<SegmentReader>> {
+        let scopes = self.scopes.iter().map(|scope| &scope.part.segment);
+        std::iter::once(&self.node.segment).chain(scopes)
     }
 
     /// The streams that a selector means; one that names its stream is found without a walk.
@@ -173,4 +271,9 @@ impl View {
     pub fn find(&self, series: SeriesId) -> Option<&Arc<Known>> {
         self.streams.iter().find(|k| k.series() == series)
     }
+}
+
+fn sort_key(known: &Known) -> (&Name, &Labels, SeriesId) {
+    let Descriptor { name, labels, .. } = &*known.descriptor;
+    (name, labels, known.series())
 }

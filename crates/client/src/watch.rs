@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barograph_model::{Descriptor, Sample, Selector};
+use barograph_stream::SegmentReader;
 
 use crate::Observer;
 use crate::view::{Known, View};
@@ -13,7 +14,8 @@ use crate::view::{Known, View};
 /// next.
 pub const UPDATES_MAX: usize = 16_384;
 
-/// Longest sleep without a look for a new agent: a killed one wakes nobody.
+/// Longest sleep without a look for a new agent (a killed one wakes nobody) and for streams in segments
+/// of which none is watched yet.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// One new sample.
@@ -36,6 +38,8 @@ pub struct Watch {
     selector: Selector,
     view: Option<Arc<View>>,
     watched: Vec<Watched>,
+    /// Those of what is watched; never none.
+    segments: Vec<Arc<SegmentReader>>,
     changes: u64,
     /// Where the next answer begins, so that a full one starves nobody.
     turn: usize,
@@ -53,6 +57,7 @@ impl Watch {
             selector,
             view: None,
             watched: Vec::new(),
+            segments: Vec::new(),
             changes: 0,
             turn: 0,
         };
@@ -79,10 +84,12 @@ impl Watch {
     pub fn next(&mut self, timeout: Duration) -> Option<Vec<Update>> {
         let mut left = timeout;
         loop {
-            let segment = Arc::clone(&self.observer.view().segment);
             // Before the look, so that what is written after it ends the sleep at once.
-            let tick = segment.tick();
-            self.follow();
+            let mut ticks = self.ticks();
+            if self.follow() {
+                ticks = self.ticks();
+                self.follow();
+            }
             let updates = self.collect();
             if !updates.is_empty() {
                 return Some(updates);
@@ -90,19 +97,26 @@ impl Watch {
             if left.is_zero() {
                 return None;
             }
-            left = left.saturating_sub(segment.wait_tick(tick, left.min(SLEEP_MAX)));
+            let seen: Vec<_> = ticks.iter().map(|(s, tick)| (&**s, *tick)).collect();
+            left = left.saturating_sub(SegmentReader::wait_ticks(&seen, left.min(SLEEP_MAX)));
         }
     }
 
-    /// Takes over the streams as they are now; those that are still the same keep their place.
-    fn follow(&mut self) {
+    fn ticks(&self) -> Vec<(Arc<SegmentReader>, u32)> {
+        let tick = |segment: &Arc<SegmentReader>| (Arc::clone(segment), segment.tick());
+        self.segments.iter().map(tick).collect()
+    }
+
+    /// Takes over the streams as they are now; those that are still the same keep their place. Whether
+    /// there was anything to take over.
+    fn follow(&mut self) -> bool {
         let view = self.observer.view();
         if self
             .view
             .as_ref()
             .is_some_and(|held| Arc::ptr_eq(held, &view))
         {
-            return;
+            return false;
         }
         let cursors: HashMap<*const Known, u64> = self
             .watched
@@ -128,8 +142,17 @@ impl Watch {
             self.turn = 0;
             self.changes += 1;
         }
+        self.segments = view
+            .segments()
+            .filter(|s| watched.iter().any(|w| Arc::ptr_eq(&w.known.segment, s)))
+            .cloned()
+            .collect();
+        if self.segments.is_empty() {
+            self.segments.push(Arc::clone(view.segment()));
+        }
         self.watched = watched;
         self.view = Some(view);
+        true
     }
 
     fn collect(&mut self) -> Vec<Update> {

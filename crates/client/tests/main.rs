@@ -6,5 +6,6 @@ mod node;
 mod present;
 mod publishing;
 mod restart;
+mod scopes;
 mod sql;
 mod watching;

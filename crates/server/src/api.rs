@@ -174,7 +174,7 @@ pub async fn status(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
             started_ts: app.info.started_ns,
             now_ts: app.clock.now_ns(),
             streams: view.streams.len(),
-            streams_max: segment.streams_max(),
+            streams_max: view.streams_max(),
             samples: view.streams.iter().filter_map(|s| s.handle.count()).sum(),
             sources_up: sources.iter().filter(up).count(),
             sources: sources.len(),
@@ -192,7 +192,7 @@ pub async fn streams(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
     app.render(JSON, move |_, view| {
         let meant = view.select(&selectors).into_iter();
         let list: Vec<_> = meant
-            .map(|at| StreamJson::of(view, &view.streams[at], None))
+            .map(|at| StreamJson::of(&view.streams[at], None))
             .collect();
         to_json(&list)
     })

@@ -6,7 +6,7 @@ use barograph_stream::Latest;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
-use crate::view::{Stream, View};
+use crate::view::Stream;
 
 /// Labels as an object.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +57,7 @@ pub struct StreamJson<'a> {
 
 impl<'a> StreamJson<'a> {
     /// Describes one stream; `index` is its number for a watcher.
-    pub fn of(view: &View, stream: &'a Stream, index: Option<usize>) -> Self {
+    pub fn of(stream: &'a Stream, index: Option<usize>) -> Self {
         let d = &stream.entry.descriptor;
         Self {
             index,
@@ -70,7 +70,7 @@ impl<'a> StreamJson<'a> {
             id: stream.entry.series.to_string(),
             depth: stream.entry.depth,
             samples: stream.handle.count().unwrap_or(0),
-            interval_ns: view.interval_ns(stream),
+            interval_ns: stream.interval_ns(),
         }
     }
 }

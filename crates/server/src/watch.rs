@@ -20,7 +20,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::api::App;
 use crate::fault::Fault;
 use crate::json::{StreamJson, TickJson, ValueJson};
-use crate::view::View;
+use crate::view::{StreamId, View};
 
 /// Shortest period, in ms.
 pub const EVERY_MS_MIN: i64 = 50;
@@ -111,18 +111,16 @@ impl Watcher {
     /// Turns to a new view: whoever was followed goes on where it was.
     fn follow(&mut self, view: &Arc<View>, out: &mut Vec<u8>) {
         let before = self.view.replace(Arc::clone(view));
-        let same_life =
-            |known: &Arc<View>| known.segment().incarnation() == view.segment().incarnation();
         let first_life = before.is_none();
-        let before = before.filter(same_life);
-        let key_in =
-            |v: &View, at: usize| (v.streams[at].entry.slot, v.streams[at].entry.generation);
         let old_watched = std::mem::take(&mut self.watched);
-        let old_keys: Vec<_> = match &before {
-            Some(known) => old_watched.iter().map(|w| key_in(known, w.at)).collect(),
+        let old_ids: Vec<StreamId> = match &before {
+            Some(known) => old_watched
+                .iter()
+                .map(|w| known.streams[w.at].id())
+                .collect(),
             None => Vec::new(),
         };
-        let mut known: HashMap<_, Watched> = old_keys.iter().copied().zip(old_watched).collect();
+        let mut known: HashMap<_, Watched> = old_ids.iter().copied().zip(old_watched).collect();
         let meant = view.select(&self.selectors);
         self.left_out = meant.len().saturating_sub(self.streams_max) as u64;
         for at in meant.into_iter().take(self.streams_max) {
@@ -137,29 +135,30 @@ impl Watcher {
                     0
                 },
                 looked_ns: i64::MIN,
-                interval_ns: view.interval_ns(stream),
+                interval_ns: stream.interval_ns(),
             };
             let watched = known
-                .remove(&key_in(view, at))
+                .remove(&stream.id())
                 .map_or_else(fresh, |w| Watched { at, ..w });
             self.watched.push(watched);
         }
-        let same_list =
-            before.is_some() && self.watched.iter().map(|w| key_in(view, w.at)).eq(old_keys);
-        if !same_list {
+        let same_life =
+            |known: &Arc<View>| known.segment().incarnation() == view.segment().incarnation();
+        let ids = self.watched.iter().map(|w| view.streams[w.at].id());
+        if !before.as_ref().is_some_and(same_life) || !ids.eq(old_ids) {
             self.write_streams(view, out);
         }
     }
 
     fn write_streams(&mut self, view: &View, out: &mut Vec<u8>) {
         for watched in &mut self.watched {
-            watched.interval_ns = view.interval_ns(&view.streams[watched.at]);
+            watched.interval_ns = view.streams[watched.at].interval_ns();
         }
         let list: Vec<StreamJson<'_>> = self
             .watched
             .iter()
             .enumerate()
-            .map(|(index, w)| StreamJson::of(view, &view.streams[w.at], Some(index)))
+            .map(|(index, w)| StreamJson::of(&view.streams[w.at], Some(index)))
             .collect();
         let incarnation = view.segment().incarnation().to_string();
         write_event(out, "streams", Some(&incarnation), &list);
@@ -200,7 +199,7 @@ impl Watcher {
                 watched.looked_ns = looked_ns;
                 tick.looked.push((index, looked_ns));
             }
-            let interval_ns = view.interval_ns(stream);
+            let interval_ns = stream.interval_ns();
             if interval_ns != watched.interval_ns {
                 watched.interval_ns = interval_ns;
                 tick.intervals.push((index, interval_ns));

@@ -16,5 +16,6 @@ mod promql_bounds;
 mod promql_hostile;
 mod reads;
 mod ring_past;
+mod scopes;
 mod sql;
 mod watch;

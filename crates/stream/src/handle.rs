@@ -76,6 +76,8 @@ const LINE_RACES_MAX: usize = 64;
 const RACES_MAX: usize = 1 << 16;
 /// Between two looks where the system refuses to wait on a futex.
 const NO_FUTEX_PAUSE: Duration = Duration::from_millis(1);
+/// Between two looks where the system can wait on one futex but not on several.
+const NO_WAITV_PAUSE: Duration = Duration::from_millis(10);
 
 impl StreamReader {
     /// A handle on `entry`, or one that says [`Latest::Gone`] when the entry was not found in the
@@ -350,20 +352,45 @@ fn pause(race: usize) {
 /// Sleeps while `word` is `seen` or until someone wakes one of `bits`, at most `left`. Ends early for
 /// no reason now and then: whoever calls looks again.
 pub(crate) fn sleep_on(word: &AtomicU32, seen: u32, left: Duration, bits: NonZeroU32) {
-    // The system call takes the time at which to end, on the monotonic clock.
+    // The system call takes the time at which to end.
+    let until = deadline(left);
+    match futex::wait_bitset(word, futex::Flags::empty(), seen, Some(&until), bits) {
+        Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
+        // No futexes here (a sandbox): look now and then.
+        Err(_) => std::thread::sleep(left.min(NO_FUTEX_PAUSE)),
+    }
+}
+
+/// Sleeps while every word is what was seen of it, at most `left`: [`sleep_on`] over several. Looks now
+/// and then where the kernel cannot (`futex_waitv` came with Linux 5.16), or where there are more words
+/// than it takes.
+pub(crate) fn sleep_on_any(words: &[(&AtomicU32, u32)], left: Duration) {
+    let wait = |(word, seen): &(&AtomicU32, u32)| {
+        let mut wait = futex::Wait::new();
+        wait.uaddr = futex::WaitPtr::new(word.as_ptr().cast());
+        wait.val = u64::from(*seen);
+        wait.flags = futex::WaitFlags::SIZE_U32;
+        wait
+    };
+    let waits: Vec<futex::Wait> = words.iter().map(wait).collect();
+    let until = deadline(left);
+    let flags = futex::WaitvFlags::empty();
+    match futex::waitv(&waits, flags, Some(&until), ClockId::Monotonic) {
+        Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
+        Err(_) => std::thread::sleep(left.min(NO_WAITV_PAUSE)),
+    }
+}
+
+/// That long from now, on the monotonic clock.
+fn deadline(left: Duration) -> Timespec {
     let now = clock_gettime(ClockId::Monotonic);
     let ns = now.tv_nsec + i64::from(left.subsec_nanos());
     let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
-    let until = Timespec {
+    Timespec {
         tv_sec: now
             .tv_sec
             .saturating_add(seconds)
             .saturating_add(ns / 1_000_000_000),
         tv_nsec: ns % 1_000_000_000,
-    };
-    match futex::wait_bitset(word, futex::Flags::empty(), seen, Some(&until), bits) {
-        Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
-        // No futexes here (a sandbox): look now and then.
-        Err(_) => std::thread::sleep(left.min(NO_FUTEX_PAUSE)),
     }
 }

@@ -13,14 +13,14 @@ use std::num::NonZeroU32;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
 use crate::StreamError;
 use crate::entry::{Bounds, Directory, Entry};
-use crate::handle::{StreamReader, sleep_on};
+use crate::handle::{StreamReader, sleep_on, sleep_on_any};
 use crate::layout::{
     self, CELL_BYTES, DESCRIPTOR_BYTES, LINE_BYTES, STREAMS_MAX, TEXT_SLOT_BYTES, descriptor,
     header, state,
@@ -174,24 +174,32 @@ impl SegmentReader {
     /// Moves whenever the agent has written or the directory has changed: read it, look at what is
     /// wanted, and if nothing is new sleep in [`SegmentReader::wait_tick`] on what was read.
     pub fn tick(&self) -> u32 {
-        self.map.half_word(header::TICK).load(Ordering::Acquire)
+        self.tick_word().load(Ordering::Acquire)
     }
 
     /// Sleeps until [`SegmentReader::tick`] is no longer `seen`, at most `timeout`; gives how long it
     /// slept. May end early.
+    pub fn wait_tick(&self, seen: u32, timeout: Duration) -> Duration {
+        Self::wait_ticks(&[(self, seen)], timeout)
+    }
+
+    /// [`SegmentReader::wait_tick`] over several segments: sleeps until the tick of one of them is no
+    /// longer what was seen of it.
     #[expect(
         clippy::disallowed_methods,
         reason = "a wait ends by the system's clock"
     )]
-    pub fn wait_tick(&self, seen: u32, timeout: Duration) -> Duration {
+    pub fn wait_ticks(seen: &[(&Self, u32)], timeout: Duration) -> Duration {
         let started = Instant::now();
-        if self.tick() == seen {
-            sleep_on(
-                self.map.half_word(header::TICK),
-                seen,
-                timeout,
-                NonZeroU32::MAX,
-            );
+        if seen.iter().all(|(reader, tick)| reader.tick() == *tick) {
+            match seen {
+                [] => std::thread::sleep(timeout),
+                [(reader, tick)] => sleep_on(reader.tick_word(), *tick, timeout, NonZeroU32::MAX),
+                several => {
+                    let words: Vec<_> = several.iter().map(|(r, t)| (r.tick_word(), *t)).collect();
+                    sleep_on_any(&words, timeout);
+                }
+            }
         }
         started.elapsed()
     }
@@ -233,6 +241,10 @@ impl SegmentReader {
         } else {
             0
         }
+    }
+
+    fn tick_word(&self) -> &AtomicU32 {
+        self.map.half_word(header::TICK)
     }
 
     fn word(&self, at: usize) -> u64 {

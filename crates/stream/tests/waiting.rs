@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barograph_model::{Quality, Sample, TEXT_BYTES_MAX, Value, ValueType};
-use barograph_stream::{Latest, Segment, SegmentConfig, WAKE_BITS, Waited};
+use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader, WAKE_BITS, Waited};
 
 use crate::child;
 use crate::pattern::descriptor;
@@ -169,4 +169,36 @@ fn one_word_tells_of_every_stream_and_of_the_directory() {
     let tick = moved("a stream that goes", tick);
     segment.close();
     moved("the end", tick);
+}
+
+#[test]
+fn a_tick_of_any_segment_ends_a_sleep_over_several() {
+    let dir = tempfile::tempdir().unwrap();
+    let segments: Vec<Segment> = (0..3)
+        .map(|i| {
+            let path = dir.path().join(format!("segment{i}"));
+            Segment::create(&path, SegmentConfig::new("n1"), 1).unwrap()
+        })
+        .collect();
+    let readers: Vec<SegmentReader> = segments.iter().map(|s| s.reader().unwrap()).collect();
+    let seen = |readers: &[SegmentReader]| -> Vec<u32> {
+        readers.iter().map(SegmentReader::tick).collect()
+    };
+    for segment in &segments {
+        let before = seen(&readers);
+        let sleeper = std::thread::spawn({
+            let (readers, before) = (readers.clone(), before.clone());
+            move || {
+                let ticks: Vec<_> = readers.iter().zip(before.iter().copied()).collect();
+                while seen(&readers) == before {
+                    SegmentReader::wait_ticks(&ticks, Duration::from_secs(600));
+                }
+            }
+        });
+        segment.wake(1);
+        sleeper.join().unwrap();
+        // Already moved: this must not sleep.
+        let ticks: Vec<_> = readers.iter().zip(before).collect();
+        SegmentReader::wait_ticks(&ticks, Duration::from_secs(600));
+    }
 }

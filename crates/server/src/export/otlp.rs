@@ -18,7 +18,7 @@ use crate::export::messages::{
 use crate::export::sender::Protocol;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
 use crate::prometheus::exposition::is_old;
-use crate::view::{Stream, View};
+use crate::view::{Stream, StreamId, View};
 
 /// OTLP over HTTP, binary protobuf.
 pub(super) const PROTOCOL: Protocol = Protocol {
@@ -35,8 +35,8 @@ const POINT_BYTES: usize = 40;
 #[derive(Debug)]
 pub(super) struct Otlp {
     select: Vec<Selector>,
-    /// Of each sum, by slot and generation: since when it is known.
-    starts: HashMap<(usize, u16), u64>,
+    /// Of each sum: since when it is known.
+    starts: HashMap<StreamId, u64>,
     waiting: VecDeque<Batch>,
 }
 
@@ -58,17 +58,16 @@ impl Otlp {
         let (mut metrics, mut points, mut bytes) = (Vec::<Metric>::new(), 0, 0);
         for at in view.select(&self.select) {
             let stream = &view.streams[at];
-            let Some((mut point, size)) = point(view, stream, now_ns) else {
+            let Some((mut point, size)) = point(stream, now_ns) else {
                 continue;
             };
             let descriptor = &stream.entry.descriptor;
             if descriptor.kind == Kind::Counter {
                 // What was counted before the first look is not ours to date: by the OTLP data model
                 // ("unknown start time") a sum then starts at its first point.
-                let slot = (stream.entry.slot, stream.entry.generation);
-                let known = self.starts.get(&slot).copied();
+                let known = self.starts.get(&stream.id()).copied();
                 point.start_time_unix_nano = known.unwrap_or(point.time_unix_nano);
-                starts.insert(slot, point.start_time_unix_nano);
+                starts.insert(stream.id(), point.start_time_unix_nano);
             }
             if points == BATCH_SAMPLES_MAX || (points > 0 && bytes + size > BATCH_BYTES_MAX) {
                 self.waiting
@@ -102,14 +101,14 @@ pub(super) fn rejected(answer: &[u8]) -> Option<(u64, String)> {
 }
 
 /// The newest number of a stream, unless it is old, and about how many bytes it takes.
-fn point(view: &View, stream: &Stream, now_ns: i64) -> Option<(NumberDataPoint, usize)> {
+fn point(stream: &Stream, now_ns: i64) -> Option<(NumberDataPoint, usize)> {
     let Latest::Sample {
         sample, looked_ns, ..
     } = stream.handle.latest()
     else {
         return None;
     };
-    if is_old(view, stream, looked_ns, now_ns) {
+    if is_old(stream, looked_ns, now_ns) {
         return None;
     }
     let value = match sample.value {

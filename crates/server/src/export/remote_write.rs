@@ -17,7 +17,7 @@ use crate::export::sender::Protocol;
 use crate::export::status::Counters;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
 use crate::prometheus::names::{Exposed, exposed};
-use crate::view::{Stream, View};
+use crate::view::{Stream, StreamId, View};
 
 /// Remote write 1.0.
 pub(super) const PROTOCOL: Protocol = Protocol {
@@ -57,7 +57,7 @@ pub(super) struct RemoteWrite {
 /// One stream and how far it was taken.
 #[derive(Debug)]
 struct Series {
-    slot: (usize, u16),
+    id: StreamId,
     exposed: Exposed,
     labels: Vec<Label>,
     labels_bytes: usize,
@@ -152,8 +152,8 @@ impl RemoteWrite {
 
     /// Takes over the streams of a new directory. What an ended stream still had is lost.
     fn follow(&mut self, view: &Arc<View>) {
-        let mut before: HashMap<(usize, u16), Series> =
-            self.series.drain(..).map(|s| (s.slot, s)).collect();
+        let mut before: HashMap<StreamId, Series> =
+            self.series.drain(..).map(|s| (s.id, s)).collect();
         let node = view.segment().node();
         let mut taken = HashSet::new();
         for at in view.select(&self.select) {
@@ -161,10 +161,9 @@ impl RemoteWrite {
             if stream.entry.descriptor.value_type == ValueType::Text {
                 continue;
             }
-            let slot = (stream.entry.slot, stream.entry.generation);
             let series = before
-                .remove(&slot)
-                .unwrap_or_else(|| Series::new(slot, stream, &node));
+                .remove(&stream.id())
+                .unwrap_or_else(|| Series::new(stream, &node));
             // Two streams of one name: the first is the one, as in the exposition.
             if taken.insert(series.labels.clone()) {
                 self.series.push(series);
@@ -192,11 +191,11 @@ impl RemoteWrite {
 }
 
 impl Series {
-    fn new(slot: (usize, u16), stream: &Stream, node: &str) -> Self {
+    fn new(stream: &Stream, node: &str) -> Self {
         let exposed = exposed(node, &stream.entry.descriptor);
         let labels = labels_of(&exposed);
         Self {
-            slot,
+            id: stream.id(),
             exposed,
             labels_bytes: bytes_of(&labels),
             labels,

@@ -123,6 +123,34 @@ fn a_stream_that_ends_after_it_was_taken() {
 }
 
 #[test]
+fn streams_of_two_segments_are_told_apart() {
+    let mut rig = Rig::new();
+    let run_dir = rig.views.run_dir().scope("all");
+    std::fs::create_dir_all(run_dir.path()).unwrap();
+    let config = SegmentConfig::new("n1");
+    let segment = Segment::create(&run_dir.segment(), config, T0).unwrap();
+    let mut read = rig.stream("disk.read.bytes", "vda", ValueType::Int);
+    // The same slot of another segment.
+    let own = std::mem::replace(&mut rig.segment, segment);
+    let mut step = rig.stream("app.solver.step", "vda", ValueType::Int);
+    put(&mut read, T0, 1);
+    put(&mut step, T0, 2);
+    let (mut work, _) = remote_write(all());
+    work.look(&rig.view());
+    let first = lines(work.next(T0).as_ref());
+    assert_eq!(first.len(), 2, "{first:?}");
+    // Another directory: neither is sent again.
+    let mut other = rig.stream("app.solver.other", "vda", ValueType::Int);
+    put(&mut other, T0 + NS_PER_S, 3);
+    put(&mut read, T0 + NS_PER_S, 4);
+    work.look(&rig.view());
+    let next = lines(work.next(T0 + NS_PER_S).as_ref());
+    assert_eq!(next.len(), 2, "{next:?}");
+    assert!(next.iter().all(|line| line.contains("@1000")), "{next:?}");
+    drop(own);
+}
+
+#[test]
 fn every_sample_goes_once() {
     let mut rig = Rig::new();
     let mut read = rig.stream("disk.read.bytes", "vda", ValueType::Int);

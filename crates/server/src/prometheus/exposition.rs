@@ -102,7 +102,7 @@ pub fn exposition(view: &View, now_ns: i64, counts: Counts, format: Format) -> S
         else {
             continue;
         };
-        if is_old(view, stream, looked_ns, now_ns) {
+        if is_old(stream, looked_ns, now_ns) {
             old += 1;
             continue;
         }
@@ -141,9 +141,9 @@ pub fn exposition(view: &View, now_ns: i64, counts: Counts, format: Format) -> S
 }
 
 /// Whether a stream that was last looked at then is too old to be given away as of now.
-pub fn is_old(view: &View, stream: &Stream, looked_ns: i64, now_ns: i64) -> bool {
-    let old_after_ns = view
-        .interval_ns(stream)
+pub fn is_old(stream: &Stream, looked_ns: i64, now_ns: i64) -> bool {
+    let old_after_ns = stream
+        .interval_ns()
         .saturating_mul(OLD_INTERVALS)
         .max(OLD_NS_MIN);
     now_ns.saturating_sub(looked_ns) > old_after_ns
