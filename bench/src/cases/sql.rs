@@ -26,7 +26,11 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
             .try_for_each(|w| w.append_f64(ts, ts as f64))?;
     }
     segment.heartbeat(i64::MAX);
-    let mut database = Database::open(&RunDir::new(&scratch.0), Scopes::None, Arc::new(SystemClock::new()))?;
+    let mut database = Database::open(
+        &RunDir::new(&scratch.0),
+        Scopes::None,
+        Arc::new(SystemClock::new()),
+    )?;
     let (limits, cancel) = (SqlLimits::default(), AtomicBool::new(false));
     for tables in [1, 3, 8] {
         let sql = query(tables);

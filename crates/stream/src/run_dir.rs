@@ -98,13 +98,20 @@ impl RunDir {
         };
         let readable = |name: String| {
             let scope = self.scope(&name);
-            let is_readable = File::open(scope.segment()).is_ok();
-            is_readable.then_some((name, scope))
+            let opened = OpenOptions::new()
+                .read(true)
+                .custom_flags(OFlags::NONBLOCK.bits() as i32) // As in `SegmentReader::open`.
+                .open(scope.segment());
+            opened.is_ok().then_some((name, scope))
         };
         let names = found.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut scopes: Vec<_> = names.filter_map(readable).take(SCOPES_MAX).collect();
-        scopes.sort_by(|a, b| a.0.cmp(&b.0));
-        scopes
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+            .into_iter()
+            .filter_map(readable)
+            .take(SCOPES_MAX)
+            .collect()
     }
 
     /// Makes the directory if needed, checks that it is ours, and takes its lock. A second agent is

@@ -13,6 +13,7 @@ mod ingest;
 mod ingest_exercise;
 mod ingest_foreign;
 mod ingest_hammer;
+mod ingest_life;
 mod ingest_reference;
 mod ingest_specimen;
 mod pattern;

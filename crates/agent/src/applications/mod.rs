@@ -11,6 +11,7 @@ mod intake;
 mod process;
 mod scope;
 mod timing;
+mod who;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

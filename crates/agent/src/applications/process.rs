@@ -1,7 +1,6 @@
 //! One process that publishes: its file, what it declared, and where its values go.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::sync::Arc;
 
 use barograph_archive::Position;
@@ -17,6 +16,7 @@ use super::access::Reader;
 use super::identity::{Identity, Instances, PROCESS};
 use super::scope::Scopes;
 use super::timing::Timing;
+use super::who::{group_of, user_name};
 
 /// Records of one process that one round takes, so that none keeps the others waiting.
 const RECORDS_MAX: u64 = 1 << 16;
@@ -584,25 +584,4 @@ fn place(
         _ => return None,
     };
     Some((target.publication, target.key?, value))
-}
-
-/// The user's name, or number where it has none.
-fn user_name(uid: u32) -> String {
-    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let name = passwd.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
-    });
-    name.unwrap_or_else(|| uid.to_string())
-}
-
-/// The group of a process, if it is really of that user.
-fn group_of(pid: u32, uid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line?.split_ascii_whitespace().next()?.parse::<u32>().ok()
-    };
-    (field("Uid:")? == uid).then(|| field("Gid:")).flatten()
 }

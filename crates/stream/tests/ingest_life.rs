@@ -1,0 +1,181 @@
+//! How an ingest file begins and ends, and who is told.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use barograph_model::{Kind, ValueType};
+use barograph_stream::SystemClock;
+use barograph_stream::ingest::{Declaration, Overflow, ThreadRing, TimeSource, kind};
+
+use crate::ingest::{Both, check_numbers, drain, put_numbers};
+use crate::ingest_specimen::RECORDS;
+use crate::pattern::rounds;
+
+#[test]
+fn a_writer_says_goodbye_with_its_last_ring() {
+    let mut both = Both::small();
+    let mut ring = both.thread();
+    both.file.look().unwrap();
+    assert!(!both.file.is_closed() && !both.file.is_orphan());
+    both.producer = None;
+    both.file.look().unwrap();
+    assert!(!both.file.is_closed(), "a thread still puts");
+    put_numbers(&mut ring, 0..3);
+    drop(ring);
+    let (found, _) = both.read();
+    check_numbers(&found, 0..3);
+    assert!(both.file.is_closed() && both.file.is_drained());
+    let path = both.path().to_owned();
+    both.file.remove().unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn whoever_is_told_sleeps_until_a_commit() {
+    let both = Both::small();
+    let producer = both.producer();
+    assert!(producer.is_agent_asleep(), "nobody has looked");
+    producer.agent_was_told();
+    assert!(!producer.is_agent_asleep());
+    both.file.set_asleep(true).unwrap();
+    assert!(producer.is_agent_asleep());
+    both.file.set_asleep(false).unwrap();
+    assert!(!producer.is_agent_asleep());
+    producer.ask_to_be_told();
+    assert!(producer.is_agent_asleep());
+}
+
+#[test]
+fn the_file_appears_whole_for_its_owner_alone_and_is_locked() {
+    let both = Both::small();
+    let entries: Vec<_> = std::fs::read_dir(both.dir.path()).unwrap().collect();
+    assert_eq!(entries.len(), 1);
+    let metadata = std::fs::metadata(both.path()).unwrap();
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+    assert_eq!(both.path().extension().unwrap(), "ingest");
+    let other = OpenOptions::new().read(true).open(both.path()).unwrap();
+    let lock = rustix::fs::FlockOperation::NonBlockingLockShared;
+    assert!(rustix::fs::flock(&other, lock).is_err());
+    let source = both.file.time_source();
+    assert_eq!(source, TimeSource::of_this_machine());
+    assert_eq!(both.file.incarnation(), both.producer().incarnation());
+}
+
+#[test]
+fn pairs_of_clocks_are_pairs() {
+    let mut both = Both::small();
+    let ring = both.thread();
+    both.file.look().unwrap();
+    let pair = both.file.pairs().next().unwrap();
+    assert!(pair.ns > 0);
+    // Half of a newer one.
+    both.set(0, 48, 12_345);
+    both.file.look().unwrap();
+    assert_eq!(both.file.pairs().next().unwrap(), pair);
+    ring.tell_time(&both.clock);
+    both.file.look().unwrap();
+    assert!(both.file.pairs().next().unwrap().ns >= pair.ns);
+}
+
+#[test]
+fn no_record_comes_before_the_declaration_of_its_value() {
+    let mut both = Both::new(2, 1 << 12, Overflow::DropOldest);
+    let producer = both.producer.take().unwrap();
+    let count = rounds(3_000, 100_000).min(12_000);
+    let progress = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let clock = SystemClock::new();
+            for index in 0..count {
+                let value = Declaration::Value {
+                    publication: 0,
+                    name: format!("v{index}"),
+                    value_type: ValueType::Int,
+                    kind: Kind::Gauge,
+                    unit: String::new(),
+                    help: String::new(),
+                };
+                assert!(producer.declare(&value));
+                // A ring of its own each: they come and go too.
+                let mut ring = producer.thread(&clock).unwrap();
+                assert!(ring.put(kind::INT, index as u32, index, index));
+                drop(ring);
+                while index.saturating_sub(progress.load(Ordering::Relaxed)) > 1_000 {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let _stop = StopOnDrop(&stop);
+        let (mut declared, mut seen) = (0, 0);
+        while seen < count {
+            both.file.look().unwrap();
+            both.file.declarations(&mut |_| declared += 1).unwrap();
+            let (found, drained) = drain(&mut both.file, u64::MAX);
+            assert_eq!((drained.missed, drained.damaged), (0, 0));
+            for value in &found {
+                assert!(
+                    u64::from(value.series) < declared,
+                    "{value:?} of {declared}"
+                );
+            }
+            seen += found.len() as u64;
+            progress.store(seen, Ordering::Relaxed);
+        }
+    });
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn nothing_is_lost_between_the_last_commit_and_goodbye() {
+    for _ in 0..rounds(300, 10_000) {
+        let mut both = Both::new(1, RECORDS, Overflow::DropOldest);
+        let producer = both.producer.take().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut ring = producer.thread(&SystemClock::new()).unwrap();
+                put_numbers(&mut ring, 0..100);
+                drop((producer, ring));
+            });
+            let mut seen = 0;
+            while !(both.file.is_closed() && both.file.is_drained()) {
+                seen += both.read().0.len();
+            }
+            assert_eq!(seen, 100);
+        });
+    }
+}
+
+#[test]
+fn busy_rings_do_not_keep_the_others_waiting() {
+    let mut both = Both::new(3, 1 << 14, Overflow::DropOldest);
+    let mut rings = [(); 3].map(|()| both.thread());
+    let mut seen = [0u64; 3];
+    for part in 0..100u64 {
+        // More than a drain takes.
+        put_numbers(&mut rings[0], part * 1_000..(part + 1) * 1_000);
+        put_numbers(&mut rings[1], part * 1_000..(part + 1) * 1_000);
+        put_numbers(&mut rings[2], part..part + 1);
+        rings.iter_mut().for_each(ThreadRing::commit);
+        both.file.look().unwrap();
+        for _ in 0..3 {
+            let (found, drained) = drain(&mut both.file, 600);
+            assert!(drained.has_more || part < 2);
+            assert!(found.len() <= 600);
+            found.iter().for_each(|v| seen[v.ring as usize] += 1);
+        }
+    }
+    assert!(seen[2] >= 98, "{seen:?}");
+    assert!(seen[0] > 60_000 && seen[1] > 60_000, "{seen:?}");
+}
