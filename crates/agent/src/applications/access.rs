@@ -73,7 +73,7 @@ fn grant(path: &Path, tag: u16, id: u32) -> io::Result<bool> {
     entries.sort_by_key(|entry| entry.0);
     for (tag, rights, id) in entries {
         acl.extend(tag.to_le_bytes());
-        acl.extend((rights as u16).to_le_bytes());
+        acl.extend(rights.to_le_bytes());
         acl.extend(id.to_le_bytes());
     }
     match setxattr(path, "system.posix_acl_access", &acl, XattrFlags::empty()) {

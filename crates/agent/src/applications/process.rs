@@ -24,8 +24,12 @@ const RECORDS_MAX: u64 = 1 << 16;
 const BEFORE_NS_MAX: i64 = NS_PER_S;
 /// …nor further in the future: what says otherwise is moved there.
 const AFTER_NS_MAX: i64 = NS_PER_S;
+/// …and never older than this, whatever a stranger says of his beginning.
+const AGE_NS_MAX: i64 = 30 * 86_400 * NS_PER_S;
 /// Batches that wait for the disk before the next is given to it.
 const WAITING_MAX: usize = 64;
+/// After this time a batch counts as safe as it gets: the archive has counted what it lost of it.
+const SAFE_NS_MAX: i64 = 10 * NS_PER_S;
 
 /// A publication.
 struct Publication {
@@ -48,6 +52,8 @@ struct Waiting {
     until: Vec<(Reader, Position)>,
     tails: Vec<u64>,
     newest_ns: i64,
+    /// When, on the monotonic clock.
+    since_ns: i64,
 }
 
 /// What became of a process's records.
@@ -205,17 +211,12 @@ impl Process {
         } = round;
         // Puts go on while this is read, and clocks differ a little.
         let latest = now_ns.saturating_add(AFTER_NS_MAX);
-        let oldest = file.created_ns().saturating_sub(BEFORE_NS_MAX).min(latest);
+        let oldest = file.created_ns().saturating_sub(BEFORE_NS_MAX);
+        let oldest = oldest.clamp(latest.saturating_sub(AGE_NS_MAX), latest);
         let drained = file.drain(records_max, &mut |record: Record<'_>| {
             let ts = timing.ns_of(source, record.time).clamp(oldest, latest);
-            let ring = record.ring as usize;
-            if reached.len() <= ring {
-                reached.resize(ring + 1, i64::MIN);
-            }
-            // In order, whatever the clocks say; and what follows a frame is later than it.
-            let ts = ts.max(reached[ring]);
             let is_frame = matches!(record.payload, Payload::Frame(_));
-            reached[ring] = ts.saturating_add(i64::from(is_frame));
+            let ts = in_order(reached, record.ring as usize, ts, is_frame);
             let found = match place(&record, publications, targets) {
                 Some(found) => found,
                 None => {
@@ -253,6 +254,12 @@ impl Process {
         if drained == Default::default() {
             return Ok(());
         }
+        self.hand_over(round);
+        Ok(())
+    }
+
+    /// Gives the archive what was taken in; the tails follow when it is safe.
+    fn hand_over(&mut self, round: &mut Round<'_, '_>) {
         self.tell_received(round);
         let mut until = Vec::new();
         for (reader, scope) in round.scopes.iter_mut() {
@@ -264,9 +271,9 @@ impl Process {
             until,
             tails: self.file.positions().collect(),
             newest_ns: self.newest_ns,
+            since_ns: round.monotonic_ns,
         });
         self.settle(round);
-        Ok(())
     }
 
     /// Moves the tails of what has become safe.
@@ -274,7 +281,12 @@ impl Process {
         let mut settled = None;
         while let Some(waiting) = self.waiting.front() {
             let mut until = waiting.until.iter();
-            if !until.all(|(reader, at)| round.scopes.of(*reader).is_none_or(|s| s.is_safe(*at))) {
+            let is_safe = until.all(|(reader, at)| {
+                let scope = round.scopes.of(*reader);
+                scope.is_none_or(|scope| scope.is_safe(*at))
+            });
+            let age_ns = round.monotonic_ns.saturating_sub(waiting.since_ns);
+            if !is_safe && age_ns < SAFE_NS_MAX {
                 break;
             }
             settled = self.waiting.pop_front();
@@ -314,14 +326,11 @@ impl Process {
             } => {
                 let publication = publication as usize;
                 let key = self.declare_value(publication, round, |identity| {
-                    let named = if name == super::identity::FRAME {
-                        Err("frame is the name of the frames themselves".to_owned())
-                    } else {
-                        identity
-                            .stream(&name, value_type, kind, &unit, &help)
-                            .map_err(|e| e.to_string())
-                    };
-                    named
+                    if name == super::identity::FRAME {
+                        return Err("frame is the name of the frames themselves".to_owned());
+                    }
+                    let stream = identity.stream(&name, value_type, kind, &unit, &help);
+                    stream.map_err(|e| e.to_string())
                 });
                 self.targets.push(Target {
                     publication,
@@ -559,6 +568,16 @@ impl Process {
     pub fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
+}
+
+/// A ring's records are in order, whatever the clocks say; and what follows a frame is later than it.
+fn in_order(reached: &mut Vec<i64>, ring: usize, ts: i64, is_frame: bool) -> i64 {
+    if reached.len() <= ring {
+        reached.resize(ring + 1, i64::MIN);
+    }
+    let ts = ts.max(reached[ring]);
+    reached[ring] = ts.saturating_add(i64::from(is_frame));
+    ts
 }
 
 /// Where a record goes, and as what; `None` when it makes no sense.
