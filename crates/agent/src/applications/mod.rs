@@ -6,6 +6,7 @@
 
 mod access;
 mod config;
+mod counts;
 mod identity;
 mod intake;
 mod process;

@@ -1,0 +1,27 @@
+//! What became of the records of a process.
+
+/// What became of a process's records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Values taken in.
+    pub values: u64,
+    /// Frames taken in.
+    pub frames: u64,
+    /// Records written over before they were read.
+    pub missed: u64,
+    /// Values that the process gave up itself.
+    pub dropped: u64,
+    /// Records that make no sense, or are of a value that was refused or of another type.
+    pub damaged: u64,
+    /// Declarations that were refused.
+    pub refused: u64,
+    /// Texts that were cut to what a stream holds.
+    pub cut: u64,
+}
+
+impl Counts {
+    /// All that was put and is not there.
+    pub fn lost(&self) -> u64 {
+        self.missed + self.dropped + self.damaged
+    }
+}
