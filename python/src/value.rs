@@ -173,6 +173,11 @@ impl ValueHandle {
                 buffer.dimensions(),
             )));
         }
+        // PyO3 takes a type of the other byte order for one of ours.
+        let order = buffer.format().to_bytes().first();
+        if cfg!(target_endian = "little") && matches!(order, Some(b'>' | b'!')) {
+            return Ok(false);
+        }
         let is = |value_type| self.meaning.value_type == value_type;
         if is(ValueType::Float) && buffer.as_typed::<f64>().is_ok() {
             self.put_chunks(py, given, f64::to_bits)?;
