@@ -4,7 +4,10 @@ import statistics
 import sys
 import time
 
-import duckdb
+try:
+    import duckdb
+except ImportError:
+    sys.exit(77)
 
 files, rounds, *questions = sys.argv[1:]
 connection = duckdb.connect(config={"threads": 2})
@@ -13,6 +16,9 @@ for question in questions:
     times = []
     for _ in range(int(rounds)):
         begin = time.perf_counter()
-        rows = connection.execute(question).fetch_arrow_table().num_rows
+        answer = connection.execute(question)
+        # DuckDB 2 has another name for it.
+        columns = answer.to_arrow_table() if hasattr(answer, "to_arrow_table") else answer.fetch_arrow_table()
+        rows = columns.num_rows
         times.append(time.perf_counter() - begin)
     print(statistics.median(times) * 1e3, rows)
