@@ -47,6 +47,8 @@ impl Places {
             // What applications say cannot be asked again: all of it is synced.
             archive: ArchiveConfig {
                 durable: vec!["*".into()],
+                // A copy elsewhere has no readers of its own, and one place for all scopes.
+                target: String::new(),
                 ..config.archive.clone()
             },
             streams_max: config.applications.streams_max,
