@@ -27,6 +27,7 @@ import browser
 import cache
 import counts
 import environment
+import packages
 import prometheus
 from steps import LOGS, ROOT, Runner, StepFailed, Suite
 
@@ -164,6 +165,9 @@ def install_modules(suite: Suite, folder: Path) -> None:
 
 def rust(suite: Suite) -> None:
     """The workspace: tests and doctests, lints, generated documents."""
+    if not shutil.which("gfortran"):
+        # libbaro's module for Fortran is compiled by its tests, which else say that they do not.
+        packages.install("rust", "gfortran")
     install_prometheus(suite)
     build(suite)
     tests = ["cargo", "test", *WORKSPACE, "--no-fail-fast"]

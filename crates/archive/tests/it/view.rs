@@ -114,6 +114,8 @@ fn a_node_that_cannot_be_read_is_left_out_and_named() {
     let mut entries = vec![declare(1, "a", ValueType::Int, 1), sample(1, 1, 1, 1)];
     let position = keeper.journal().submit(&mut entries);
     assert!(keeper.journal().wait_durable(position, SOON));
+    // Written and synced.
+    drop(keeper);
     let before = everything(dir.path());
     let nodes = dir.path().join("nodes");
     // What no node is named, and what is no directory, is nobody's.
