@@ -101,6 +101,20 @@ fn nothing_hides_from_the_count_of_brackets() {
 }
 
 #[test]
+fn an_escape_that_cuts_a_character_is_refused() {
+    for (query, is_fine) in [
+        ("x{a=\"\\é\"}", false),
+        ("x{a=~'\\\u{a3bc}'}", false),
+        ("{~\"u`\u{2}\\\u{a3bc}!>~\"}", false),
+        ("x{a=\"é\\n\"}", true),
+        ("x{a=`\\é`}", false),
+        ("label_replace(x, 'a', '\\é', 'b', '')", false),
+    ] {
+        assert_eq!(Query::parse(query).is_ok(), is_fine, "{query}");
+    }
+}
+
+#[test]
 fn labels_do_not_grow_for_ever() {
     let past = past_of("t.count", &[(0, 1.0)], 1, 10);
     let mut query = "barograph_t_count".to_owned();

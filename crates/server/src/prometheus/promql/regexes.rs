@@ -25,6 +25,9 @@ impl Regexes {
     pub fn admit_matchers(&mut self, text: &str) -> Result<(), PromFault> {
         let mut before = ' ';
         for piece in pieces(text) {
+            if let Piece::Text(quoted) = piece {
+                check_escapes(quoted)?;
+            }
             match piece {
                 Piece::Bare(c) if c.is_whitespace() => {}
                 Piece::Bare(c) => before = c,
@@ -67,6 +70,23 @@ impl Regexes {
             _ => Ok(()),
         }
     }
+}
+
+/// Refuses an escape that the parser cannot read: it cuts the text after the byte behind a backslash, and
+/// panics where that is the middle of a character.
+fn check_escapes(quoted: &str) -> Result<(), PromFault> {
+    if quoted.starts_with('`') {
+        return Ok(());
+    }
+    let mut chars = quoted.chars();
+    while let Some(c) = chars.next() {
+        if c == '\\' && chars.next().is_some_and(|escaped| !escaped.is_ascii()) {
+            return Err(PromFault::bad(format!(
+                "invalid syntax in {quoted}: a backslash escapes ASCII characters alone"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The parser's reading of braces that repeat nothing: they stand for themselves, as in Go.
