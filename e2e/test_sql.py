@@ -171,7 +171,7 @@ HOSTILE_HISTORY = [
     "SELECT count(*) FROM rate('*') a, rate('*') b, rate('*') c WHERE a.value <> b.value",
     "SELECT count(*) FROM family('memory') a, family('memory') b, family('vm') c, family('vm') d",
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n, history('*')",
-    "SELECT group_concat(name || value) FROM history('*'), streams, latest, archive",
+    "SELECT group_concat(h.name || h.value) FROM history('*') h, streams s, latest l, archive a",
 ]
 
 
