@@ -1,7 +1,7 @@
 /* The heat equation on a square, explicit in time, rows shared out to MPI ranks: it publishes its residual and the
  * time of its steps, and lets its time step be turned while it runs.
  *
- *   mpicc -O2 heat.c -o heat $(pkg-config --cflags --libs barograph) -lm
+ *   mpicc -O2 heat.c -o heat $(pkg-config --cflags --libs baro) -lm
  *   mpirun -n 2 ./heat --cells 512 --seconds 20
  *
  * Published, per rank, as app.heat.<name>{rank=...}: `residual` (the greatest change of a cell by a step, per second of

@@ -1,6 +1,6 @@
 /* Kokkos programs as publications, without a change to them: a Kokkos tool over baro.h.
  *
- *   cc -O2 -shared -fPIC kp_barograph.c -o kp_barograph.so $(pkg-config --cflags --libs barograph)
+ *   cc -O2 -shared -fPIC kp_barograph.c -o kp_barograph.so $(pkg-config --cflags --libs baro)
  *   KOKKOS_TOOLS_LIBS=$PWD/kp_barograph.so ./a_kokkos_program        (Kokkos 3: KOKKOS_PROFILE_LIBRARY)
  *
  * Published as app.kokkos.<value>: `kernel.name` and `kernel.seconds` of every parallel_for, parallel_reduce and parallel_scan
