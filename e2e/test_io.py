@@ -39,10 +39,7 @@ def run(agent: Agent, shim: Path, *command: object, options: tuple[str, ...] = (
 def newest(agent: Agent, application: str) -> dict[str, float]:
     """The counts of an application's last frame."""
     sql = f"SELECT * FROM frames('io') WHERE application = '{application}' ORDER BY ts DESC, frame DESC LIMIT 1"
-    done = agent.run("sql", sql, "--json")
-    if done.returncode != 0:
-        return {}
-    rows = agent.ask("sql", sql)
+    rows = agent.rows(sql)
     return rows[0] if rows else {}
 
 
@@ -89,8 +86,7 @@ except OSError: pass
     def frames() -> list[dict[str, float]]:
         sql = f"""SELECT max(write_bytes) AS bytes, max(write_errors_count) AS errors, max(read_bytes) AS read FROM frames('io')
                   WHERE application = '{name}' GROUP BY instance"""
-        done = agent.run("sql", sql, "--json")
-        return agent.ask("sql", sql) if done.returncode == 0 else []
+        return agent.rows(sql)
 
     rows = eventually(lambda: sorted(row["bytes"] for row in frames()) == [100_000, 400_000] and frames(), "both processes")
     parent = max(rows, key=lambda row: row["bytes"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +22,8 @@ def publish(program: Path, agent: Agent) -> None:
 
 def count(agent: Agent) -> int:
     """How many values there are; none before there is the table."""
-    done = agent.run("sql", "SELECT count(*) AS n FROM app_counting_number", "--json")
-    return json.loads(done.stdout)[0]["n"] if done.returncode == 0 else 0
+    rows = agent.rows("SELECT count(*) AS n FROM app_counting_number")
+    return rows[0]["n"] if rows else 0
 
 
 def test_shards_of_two_nodes_concatenate(start: Callable[..., Agent], tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ static baro_publication_t io;
 static uint64_t frames;
 /* Who opens and publishes; a thread that finds it taken goes on. */
 static pthread_mutex_t publishing = PTHREAD_MUTEX_INITIALIZER;
-static int is_over;
+static int is_over, is_declared;
 
 /* This thread is in here: what the library itself opens and writes is nobody's I/O. */
 static __thread int inside;
@@ -112,12 +112,6 @@ static baro_value_t declare(int kind, const char *what, int type, const char *un
 
 static void open_publication(void)
 {
-    const char *interval = getenv("BAROGRAPH_IO_INTERVAL_MS");
-    long ms = interval ? strtol(interval, NULL, 10) : 0;
-    if (ms >= 1 && ms <= 3600000)
-        interval_ns = ms * (NS_PER_S / 1000);
-    const char *each = getenv("BAROGRAPH_IO_EACH");
-    publishes_each = each && strcmp(each, "1") == 0;
     baro = baro_open(NULL, NULL);
     io = baro_publication(baro, "io", BARO_READERS_OWNER);
     for (int kind = 0; kind < KINDS; kind++) {
@@ -133,6 +127,7 @@ static void open_publication(void)
         if (publishes_each && (moves || kind == SYNC))
             v->each = declare(kind, "each.seconds", BARO_FLOAT, "seconds", BARO_GAUGE, "time within one %s");
     }
+    __atomic_store_n(&is_declared, 1, __ATOMIC_RELEASE);
 }
 
 static uint64_t load(const uint64_t *count) { return __atomic_load_n(count, __ATOMIC_RELAXED); }
@@ -205,7 +200,10 @@ static void count(int kind, int64_t since_ns, int64_t result)
     while (ns > longest && !__atomic_compare_exchange_n(&c->ns_max, &longest, ns, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         ;
     __atomic_fetch_add(&changes, 1, __ATOMIC_RELAXED);
-    if (publishes_each && values[kind].each && thread != GONE) {
+    if (publishes_each && thread != GONE) {
+        /* The first call declares the values. */
+        if (!__atomic_load_n(&is_declared, __ATOMIC_ACQUIRE))
+            publish(at_ns);
         inside++;
         baro_put_f64(values[kind].each, (double)ns / NS_PER_S);
         baro_commit();
@@ -232,6 +230,12 @@ __attribute__((constructor)) static void begin(void)
     int64_t never = 0;
     if (!__atomic_compare_exchange_n(&told_ns, &never, now(), 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         return;
+    const char *interval = getenv("BAROGRAPH_IO_INTERVAL_MS");
+    long ms = interval ? strtol(interval, NULL, 10) : 0;
+    if (ms >= 1 && ms <= 3600000)
+        interval_ns = ms * (NS_PER_S / 1000);
+    const char *each = getenv("BAROGRAPH_IO_EACH");
+    publishes_each = each && strcmp(each, "1") == 0;
     pthread_atfork(lock_all, unlock_all, begin_child);
 }
 
