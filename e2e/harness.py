@@ -200,6 +200,11 @@ class Agent:
         """The rows of a query, asked in the command's own process."""
         return self.ask("sql", statement)
 
+    def rows(self, statement: str) -> list[dict[str, Any]]:
+        """The same, and none while its tables are not there yet."""
+        done = self.run("sql", statement, "--json")
+        return json.loads(done.stdout) if done.returncode == 0 else []
+
     def latest(self, name: str, *labels: str) -> list[dict[str, Any]]:
         """The newest values of the streams that match; none if no stream does."""
         done = self.run("latest", name, *labels, "--json")

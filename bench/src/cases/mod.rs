@@ -20,6 +20,7 @@ mod served;
 mod source;
 mod sql;
 mod trace;
+mod visible;
 mod woken;
 
 use std::path::PathBuf;
@@ -43,6 +44,7 @@ pub const ALL: &[Case] = &[
     ("stream.append", append::run),
     ("app.put", app::put),
     ("app.drain", app::drain),
+    ("app.visible", visible::run),
     ("agent.idle", idle::idle),
     ("source.1khz", idle::one_khz),
     ("source.read", source::run),

@@ -7,6 +7,7 @@ mod format;
 mod generate;
 mod http;
 mod insight;
+mod io;
 mod latest;
 mod output;
 mod probe;
@@ -68,6 +69,11 @@ enum Command {
     /// scheduler have one, and stops when others use the device. What it finds is kept for the
     /// agent, which takes it for disk.bandwidth.max.bytes_per_second within seconds.
     Probe(probe::Probe),
+    /// Run a command with its own I/O published as app.io
+    ///
+    /// Counts and times what the command asks of the C library: reads, writes, opens, closes and
+    /// syncs of files. The command need not be changed; frames('io') in SQL has a row every 100 ms.
+    Io(io::Io),
     /// Watch the node on a terminal screen
     Top(top::Top),
     /// Print the completion script of a shell
@@ -165,6 +171,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Archive(archive) => archive.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Probe(probe) => probe.run(),
+        Command::Io(io) => io.run(),
         Command::Top(top) => top.run(),
         Command::Completion { shell } => {
             let mut script = Vec::new();

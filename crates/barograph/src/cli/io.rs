@@ -1,0 +1,97 @@
+//! `baro io`: a command with its own I/O published, by preloading `libbaro_io.so`.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::Args;
+
+/// As `make install` names it, beside libbaro.
+const LIBRARY: &str = "libbaro_io.so";
+/// Where it is, when it is not where `make install` puts it.
+const VARIABLE: &str = "BAROGRAPH_IO_LIBRARY";
+
+/// Arguments of `baro io`.
+#[derive(Args)]
+pub struct Io {
+    /// Run directory of the agent [default: $BAROGRAPH_RUN_DIR, this user's agent, else root's]
+    #[arg(long, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
+    /// Publish the time of every read, write and sync as well
+    #[arg(long)]
+    each: bool,
+    /// Between two frames, 1 to 3600000
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=3_600_000))]
+    interval: u32,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl Io {
+    /// Becomes the command; comes back only if that cannot be.
+    pub fn run(self) -> anyhow::Result<()> {
+        let library = library()?;
+        let [program, arguments @ ..] = &self.command[..] else {
+            anyhow::bail!("no command");
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        command.env("LD_PRELOAD", preload(&library, std::env::var_os("LD_PRELOAD")));
+        command.env("BAROGRAPH_IO_INTERVAL_MS", self.interval.to_string());
+        if self.each {
+            command.env("BAROGRAPH_IO_EACH", "1");
+        }
+        if let Some(run_dir) = &self.run_dir {
+            // It is told to programs that may go elsewhere.
+            command.env("BAROGRAPH_RUN_DIR", std::path::absolute(run_dir)?);
+        }
+        let error = command.exec();
+        anyhow::bail!("cannot run {}: {error}", Path::new(program).display());
+    }
+}
+
+/// Before what is preloaded already.
+fn preload(library: &Path, before: Option<OsString>) -> OsString {
+    let mut all = library.as_os_str().to_owned();
+    if let Some(before) = before.filter(|before| !before.is_empty()) {
+        all.push(":");
+        all.push(before);
+    }
+    all
+}
+
+fn library() -> anyhow::Result<PathBuf> {
+    if let Some(path) = std::env::var_os(VARIABLE) {
+        let path = PathBuf::from(path);
+        anyhow::ensure!(path.is_file(), "{VARIABLE}: there is no file {}", path.display());
+        return Ok(std::path::absolute(path)?);
+    }
+    let program = std::env::current_exe()?;
+    let beside = program.parent().unwrap_or(Path::new("/"));
+    let places = [beside.join("../lib").join(LIBRARY), beside.join(LIBRARY)];
+    let found = places.iter().find(|place| place.is_file());
+    let found = found.map(|place| place.canonicalize().unwrap_or_else(|_| place.clone()));
+    found.ok_or_else(|| {
+        let dir = places[0].display();
+        anyhow::anyhow!("there is no {LIBRARY} at {dir}: `make install` puts it there, or set {VARIABLE}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_preloaded_already_stays() {
+        let library = Path::new("/lib/libbaro_io.so");
+        for (before, expect) in [
+            (None, "/lib/libbaro_io.so"),
+            (Some(""), "/lib/libbaro_io.so"),
+            (Some("a.so b.so"), "/lib/libbaro_io.so:a.so b.so"),
+        ] {
+            assert_eq!(preload(library, before.map(OsString::from)), expect);
+        }
+    }
+}

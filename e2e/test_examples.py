@@ -1,0 +1,105 @@
+"""The programs of examples/, compiled and run as their readers would: MPI ranks steered from Python, Kokkos' own tool interface."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import ROOT, Agent, environment, eventually
+from test_applications import INCLUDE, LIBRARY
+
+EXAMPLES = ROOT / "examples"
+KOKKOS_INCLUDE = Path("/usr/include/trilinos")
+RANKS = 2
+
+
+def needs(is_there: bool, what: str) -> None:
+    """Skips where something is missing; with CI=true everything has to be there."""
+    if not is_there:
+        assert not os.environ.get("CI"), f"{what} is missing: its test would be no test"
+        pytest.skip(f"{what} is missing")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """libbaro, named as `make install` names it."""
+    folder = tmp_path_factory.mktemp("lib")
+    shutil.copy(LIBRARY / "libbaro.so", folder / "libbaro.so.1")
+    (folder / "libbaro.so").symlink_to("libbaro.so.1")
+    return folder
+
+
+def compile_with(compiler: str, library: Path, source: Path, target: Path, *options: str) -> Path:
+    """A program or library of one source over libbaro."""
+    command = [compiler, "-O2", "-Wall", f"-I{INCLUDE}", source, "-o", target, f"-L{library}", *options]
+    subprocess.run([*map(str, command), f"-Wl,-rpath,{library}"], check=True)
+    return target
+
+
+def told(output: str) -> list[dict[str, object]]:
+    """The lines of JSON of a program."""
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+
+def test_a_heat_equation_is_watched_and_steered(start: Callable[..., Agent], library: Path, tmp_path: Path) -> None:
+    needs(bool(shutil.which("mpicc") and shutil.which("mpirun")), "MPI (mpich)")
+    agent = start()
+    heat = compile_with("mpicc", library, EXAMPLES / "heat" / "heat.c", tmp_path / "heat", "-lbaro", "-lm")
+    beside = environment(BAROGRAPH_RUN_DIR=str(agent.run_dir))
+    run = ["mpirun", "-n", str(RANKS), str(heat), "--cells", "96", "--seconds", "12"]
+    with subprocess.Popen(run, stdout=subprocess.PIPE, text=True, env=beside) as ranks:
+        steer = [sys.executable, str(EXAMPLES / "heat" / "steer.py"), "--seconds", "8"]
+        steered = subprocess.run(steer, stdout=subprocess.PIPE, text=True, env=beside, check=True, timeout=60)
+        output, _ = ranks.communicate(timeout=60)
+    [summary] = told(output)
+    decisions = told(steered.stdout)
+    assert summary["lost"] == 0
+
+    # The knob was turned, by calls that were acknowledged, and the program took its steps with it.
+    done = [decision for decision in decisions if decision.get("state") == "acknowledged"]
+    assert len(done) >= 3, decisions
+    calls = agent.sql("SELECT name, kind, state, acknowledged FROM triggers WHERE kind = 'knob'")
+    assert sum(call["state"] == "acknowledged" for call in calls) >= len(done)
+    steps = agent.sql("SELECT DISTINCT value FROM app_heat_dt WHERE rank = '0'")
+    assert {decision["dt"] for decision in done} <= {row["value"] for row in steps}
+    assert len(steps) > len(done)
+
+    # Every step of every rank is a row, with its residual.
+    frames = "SELECT rank, count(*) AS n, max(frame) AS last, count(residual) AS r FROM frames('heat') GROUP BY rank ORDER BY rank"
+    rows = eventually(lambda: len(r := agent.rows(frames)) == RANKS and r, "the frames of all ranks")
+    assert [row["rank"] for row in rows] == ["0", "1"]
+    for row in rows:
+        assert row["n"] == row["r"] == row["last"] + 1 == summary["steps"]
+
+    plot = [sys.executable, str(EXAMPLES / "heat" / "plot.py"), str(tmp_path / "heat.png")]
+    subprocess.run(plot, env=beside, check=True, timeout=120)
+    assert (tmp_path / "heat.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_kokkos_program_is_seen_unchanged(start: Callable[..., Agent], library: Path, tmp_path: Path) -> None:
+    needs((KOKKOS_INCLUDE / "Kokkos_Core.hpp").is_file(), "Kokkos (libtrilinos-kokkos-dev)")
+    agent = start()
+    source = EXAMPLES / "kokkos"
+    tool = compile_with("cc", library, source / "kp_barograph.c", tmp_path / "kp.so", "-lbaro", "-shared", "-fPIC")
+    triad = tmp_path / "triad"
+    build = ["g++", "-std=c++17", f"-I{KOKKOS_INCLUDE}", source / "triad.cpp", "-o", triad, "-ltrilinos_kokkoscore"]
+    subprocess.run([*map(str, build)], check=True)
+    tools = {"KOKKOS_TOOLS_LIBS": str(tool), "KOKKOS_PROFILE_LIBRARY": str(tool)}
+    subprocess.run([str(triad)], env=environment(BAROGRAPH_RUN_DIR=str(agent.run_dir), **tools), check=True)
+
+    sql = "SELECT kernel_kind, kernel_name, count(*) AS n, min(kernel_seconds) AS least FROM frames('kokkos') GROUP BY 1, 2"
+
+    def kernels() -> dict[tuple[str, str], int]:
+        rows = agent.rows(sql)
+        assert all(row["least"] > 0 for row in rows)
+        return {(row["kernel_kind"], row["kernel_name"]): row["n"] for row in rows}
+
+    eventually(lambda: kernels().get(("reduce", "sum")) == 20, "all kernels")
+    assert kernels()["for", "triad"] == 20
+    assert {row["value"] for row in agent.sql("SELECT value FROM app_kokkos_region_name")} == {"steps", ""}

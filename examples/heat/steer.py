@@ -1,0 +1,75 @@
+"""Watches the running heat equation and turns its time step: as large as it stays stable.
+
+    python steer.py [--seconds 20]
+
+The residual of a stable run falls. While it does, the step grows by a third at a time; where it rises, the step goes back
+to the last one that was good, and half of the way is left for the next try. Each decision is printed as a line of JSON.
+"""
+
+import argparse
+import json
+import math
+import time
+
+import barograph
+
+LOOK_S = 0.5
+GROWTH = 4 / 3
+WORSE = 1.05
+"""A residual that grows by this factor within a look is not on its way down."""
+
+
+def residual(stream: barograph.Stream) -> float:
+    value = stream.value()
+    return math.inf if value is None or math.isnan(value) else value
+
+
+def steer(seconds: float, target: dict[str, str]) -> int:
+    """Turns the knob until the program ends or the time is over; how often it did."""
+    end = time.monotonic() + seconds
+    stream = opened(end)
+    good = barograph.latest("app.heat.dt", rank="0").value
+    growth, turned, before = GROWTH, 0, residual(stream)
+    now_dt = good
+    while time.monotonic() < end:
+        # Nothing new for a look: the program is over.
+        if not stream.wait(LOOK_S):
+            break
+        time.sleep(LOOK_S)
+        now = residual(stream)
+        is_falling = now <= before * WORSE
+        if is_falling:
+            good, wanted = now_dt, now_dt * growth
+        else:
+            wanted, growth = good, 1 + (growth - 1) / 2
+        before = now if is_falling else math.inf
+        try:
+            answer = barograph.set_knob("heat.dt", wanted, target=target, wait=2.0)
+        except barograph.Error as refused:
+            print(json.dumps({"refused": str(refused), "dt": wanted}), flush=True)
+            growth = 1.0
+            continue
+        turned += 1
+        told = {"ts": time.time_ns(), "residual": now, "dt": wanted, "falling": is_falling, "state": answer["state"]}
+        print(json.dumps(told), flush=True)
+        now_dt = wanted
+        if growth < 1.02:
+            break
+    return turned
+
+
+def opened(end: float) -> barograph.Stream:
+    """The residual of the first rank, when it is there."""
+    while True:
+        try:
+            return barograph.stream("app.heat.residual", rank="0")
+        except barograph.UnknownStreamError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    steer(parser.parse_args().seconds, {"rank": "0"})
