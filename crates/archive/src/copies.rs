@@ -200,7 +200,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc::sync_channel;
 
-    use barograph_model::{ManualClock, NS_PER_S, Span};
+    use barograph_model::{Clock as _, ManualClock, NS_PER_S, Span};
 
     use super::*;
     use crate::manifest::{Manifest, Part};
