@@ -26,8 +26,10 @@ test("values in the unit of their stream", () => {
   check(([v, unit]: readonly [number, string]) => plain(quantity(v, unit)), [
     [[NaN, "s"], "–"], [[0.5, "1"], "50 %"], [[0, "flag"], "no"], [[1, "flag"], "yes"], [[1e6, "By/s"], "1 MB/s"], [[1024, "By"], "1 KiB"],
     [[12, "requests"], "12 requests"], [[3_400_000, "tasks"], "3.4 M tasks"], [[0.002, "seconds"], "2 ms"],
+    [[Infinity, "time"], "–"], [[1e13, "time"], "–"], [[new Date(2026, 10, 20, 8, 5, 9).getTime() / 1000, "time"], "2026-11-20 08:05:09"],
   ]);
   check(([name, unit]: readonly [string, string]) => unitOf(name, unit), [
     [["disk.read.bytes_per_second", ""], "B/s"], [["disk.busy.ratio", "1"], "ratio"], [["source.up.flag", ""], "flag"], [["cpu.load1.tasks", "tasks"], "tasks"],
+    [["archive.oldest.time.seconds", "seconds"], "time"], [["disk.read.latency.seconds", "seconds"], "seconds"],
   ]);
 });

@@ -70,12 +70,12 @@ impl ArchiveWatch {
         Self {
             numbers,
             oldest: declare(
-                "archive.oldest.seconds",
+                "archive.oldest.time.seconds",
                 Labels::none(),
                 ValueType::Float,
                 "seconds",
                 Gauge,
-                "When the oldest sample that is kept was taken, in seconds since the epoch",
+                "When the oldest sample that is kept was taken, in seconds since 1970",
             ),
             trouble: declare(
                 "archive.trouble.text",
@@ -153,6 +153,20 @@ const NUMBERS: &[Number] = &[
         |s| s.waiting_bytes,
     ),
     (
+        "archive.copies.waiting.count",
+        "count",
+        Kind::Gauge,
+        "Files that wait to be copied to archive.target",
+        |s| s.waiting_copies,
+    ),
+    (
+        "archive.copies.stale.count",
+        "count",
+        Kind::Gauge,
+        "Copies of files that were merged, which wait to be removed from archive.target",
+        |s| s.stale_copies,
+    ),
+    (
         "archive.torn.bytes",
         "bytes",
         Kind::Counter,
@@ -203,6 +217,8 @@ mod tests {
             waiting_bytes: 5,
             ..Status::default()
         };
+        status.waiting_copies = 11;
+        status.stale_copies = 12;
         status.losses.overflow_samples = 6;
         status.losses.failed_samples = 7;
         status.losses.shed_samples = 8;
@@ -225,12 +241,14 @@ mod tests {
             ("archive.lost.samples.count{reason=shed}", "8"),
             ("archive.torn.bytes", "9"),
             ("archive.corrupt.files.count", "10"),
+            ("archive.copies.waiting.count", "11"),
+            ("archive.copies.stale.count", "12"),
             ("archive.trouble.text", "no space"),
         ] {
             assert_eq!(of(name), Some(expect), "{name}");
         }
         assert_eq!(
-            of("archive.oldest.seconds"),
+            of("archive.oldest.time.seconds"),
             None,
             "there is no oldest sample yet"
         );

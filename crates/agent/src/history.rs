@@ -44,8 +44,12 @@ impl History {
         let started = started.and_then(|(writer, target)| {
             let (storage, clock) = (Arc::new(Disk), Arc::clone(clock));
             Keeper::start_with_target(writer, storage, clock, target).map_err(|e| {
-                // What another agent writes is another agent's past: it would hide the present.
-                let foreign = matches!(e, ArchiveError::Occupied { .. });
+                // What another agent writes is another agent's past: it would hide the present. So would what
+                // anybody else may have written.
+                let foreign = matches!(
+                    e,
+                    ArchiveError::Occupied { .. } | ArchiveError::Foreign { .. }
+                );
                 (remedied(&e), !foreign && config.dir.is_dir())
             })
         });
@@ -109,6 +113,8 @@ impl History {
             "samples": status.samples,
             "oldest_ts": Some(status.oldest_ts).filter(|ts| *ts != 0),
             "waiting_bytes": status.waiting_bytes,
+            "waiting_copies": status.waiting_copies,
+            "stale_copies": status.stale_copies,
             "losses": status.losses,
             "trouble": status.trouble,
         })
@@ -160,5 +166,46 @@ fn remedied(error: &ArchiveError) -> String {
             format!("{error} (choose an --archive-dir that this user may write, or --no-archive)")
         }
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use barograph_stream::SystemClock;
+
+    use super::*;
+
+    #[test]
+    fn what_others_may_have_written_is_not_this_agents_past() {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let dir = tempfile::tempdir().unwrap();
+        let config = ArchiveConfig {
+            dir: dir.path().to_owned(),
+            free_bytes_min: 0,
+            ..ArchiveConfig::default()
+        };
+        let check = |readable: bool, trouble: &str| {
+            let history = History::start(&config, "n1", &clock);
+            let is = history.readable_dir().map(Path::to_owned);
+            assert_eq!(is, readable.then(|| config.dir.clone()), "{trouble}");
+            let status = history.status().unwrap();
+            assert!(status.trouble.contains(trouble), "{}", status.trouble);
+            assert_eq!(status.trouble.is_empty(), trouble.is_empty());
+            history
+        };
+        let writer = check(true, "");
+        check(false, "held by another agent");
+        drop(writer);
+        let node = dir.path().join("nodes/n1");
+        fs::set_permissions(&node, Permissions::from_mode(0o777)).unwrap();
+        check(false, "everybody may write there");
+        fs::set_permissions(&node, Permissions::from_mode(0o755)).unwrap();
+        // It is ours, only that it cannot be written.
+        fs::rename(node.join("lock"), node.join("lock.old")).unwrap();
+        fs::create_dir(node.join("lock")).unwrap();
+        check(true, "cannot open");
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 
 use barograph_archive::{ObjectTarget, Target as _};
 
@@ -29,8 +30,9 @@ fn run(arguments: &[String]) -> Result<(), String> {
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
     let mut target = ObjectTarget::open(url, &options).map_err(|e| e.to_string())?;
+    let stop = AtomicBool::new(false);
     for pair in files.chunks_exact(2) {
-        target.copy(Path::new(&pair[0]), Path::new(&pair[1]))?;
+        target.copy(Path::new(&pair[0]), Path::new(&pair[1]), &stop)?;
     }
     Ok(())
 }

@@ -1,8 +1,11 @@
 //! Copies of sealed files in an object store: what counts here is there, and what was merged is not.
 //!
-//! It stands apart from sealing because it waits for a network.
+//! It stands apart from sealing because what it decides is done by another thread, which waits for a network.
+
+use std::io;
 
 use crate::ArchiveError;
+use crate::copier::{Errand, Errands, JOBS_MAX, Job};
 use crate::manifest::PartKey;
 use crate::seal::Sealer;
 
@@ -10,60 +13,134 @@ use crate::seal::Sealer;
 const COPIES_MAX: usize = 16;
 
 impl Sealer {
-    /// Copies the oldest file that is not at the object store.
-    pub(crate) fn copy_one(&mut self) -> Result<usize, ArchiveError> {
-        let waiting = self.next_copy();
-        let Some(target) = self.target.as_mut() else {
-            return Ok(0);
+    /// Takes what the copier did, and hands over what is to be done next. It never waits for the copier.
+    pub(crate) fn tend_copies(&mut self) {
+        let Some(errands) = self.errands.clone() else {
+            return;
         };
-        let Some(key) = waiting else {
-            return self.note_copies(1).map(|()| 0);
+        let now = self.clock.monotonic_ns();
+        self.take_copies(&errands, now);
+        if errands.is_ended() {
+            let error = ArchiveError::Thread {
+                name: "archive-copy",
+                source: io::Error::other("it has ended: restart the agent"),
+            };
+            return self.copying.note(now, &Err(error));
+        }
+        if self.copying.is_due(now) {
+            let count = if self.next_copy().is_none() {
+                1
+            } else {
+                COPIES_MAX
+            };
+            match self.note_copies(count) {
+                Ok(0) => {}
+                result => self.copying.note(now, &result),
+            }
+        }
+        if errands.is_idle() {
+            let jobs = self.next_jobs(now);
+            if !jobs.is_empty() {
+                errands.hand_over(jobs.into_iter());
+            }
+        }
+    }
+
+    /// The end: what the copier still has in hand is waited for, but not for long. What is not copied by then is
+    /// copied after the next start.
+    pub(crate) fn end_copies(&mut self) {
+        let Some(errands) = self.errands.clone() else {
+            return;
         };
+        errands.stop();
+        if !errands.wait_for_end() {
+            tracing::warn!(
+                "the target does not answer: what is not copied is copied after the next start"
+            );
+        }
+        self.take_copies(&errands, self.clock.monotonic_ns());
+        // Without it they are made once more after the next start.
+        let _ = self.note_copies(1);
+        self.tell();
+    }
+
+    fn take_copies(&mut self, errands: &Errands, now: i64) {
+        for (Job { what, key, path }, result) in errands.take_done() {
+            // What was merged or let go meanwhile is no trouble, whatever became of its copy.
+            let counts = match what {
+                Errand::Copy => self.manifest.parts.contains_key(&key),
+                Errand::Remove => self.manifest.stale_copies.contains(&key),
+            };
+            match (what, result) {
+                (Errand::Copy, Ok(())) => {
+                    self.copying.note(now, &Ok(1));
+                    self.copied.extend(counts.then_some(key));
+                }
+                (Errand::Remove, Ok(())) => {
+                    self.removing.note(now, &Ok(1));
+                    self.removed.extend(counts.then_some(key));
+                }
+                (Errand::Copy, Err(reason)) if counts && !self.stopped() => {
+                    self.copy_tried = Some(key);
+                    self.copying
+                        .note(now, &Err(ArchiveError::Copy { path, reason }));
+                }
+                (Errand::Remove, Err(reason)) if counts && !self.stopped() => {
+                    self.removal_tried = Some(key);
+                    self.removing
+                        .note(now, &Err(ArchiveError::StaleCopy { path, reason }));
+                }
+                (_, Err(_)) => {}
+            }
+        }
+    }
+
+    /// What the copier does next: copies, oldest first. Copies of what was merged are removed once all that counts
+    /// is copied, and the manifest knows it: so the object store lacks no row that it had.
+    fn next_jobs(&self, now: i64) -> Vec<Job> {
         let layout = &self.context.layout;
-        let path = key.relative(layout);
-        let copied = target.copy(&layout.root().join(&path), &path);
-        copied.map_err(|reason| ArchiveError::Copy { path, reason })?;
-        self.copied.insert(key);
-        self.note_copies(COPIES_MAX).map(|()| 1)
+        let job = |what| {
+            move |key: PartKey| Job {
+                what,
+                path: key.relative(layout),
+                key,
+            }
+        };
+        if self.next_copy().is_some() {
+            if !self.copying.is_due(now) {
+                return Vec::new();
+            }
+            let keys = after(self.copy_tried, || self.uncopied());
+            return keys.map(job(Errand::Copy)).collect();
+        }
+        if !self.copied.is_empty() || !self.removing.is_due(now) {
+            return Vec::new();
+        }
+        let stale = || {
+            self.manifest
+                .stale_copies
+                .difference(&self.removed)
+                .copied()
+        };
+        let keys = after(self.removal_tried, stale);
+        keys.map(job(Errand::Remove)).collect()
     }
 
-    /// Removes one copy of a file that was merged: once all that counts is copied, so that the object store
-    /// lacks no row that it had.
-    pub(crate) fn remove_copy(&mut self) -> Result<usize, ArchiveError> {
-        let stale = self
-            .next_stale_copy()
-            .filter(|_| self.next_copy().is_none());
-        let Some(target) = self.target.as_mut() else {
-            return Ok(0);
-        };
-        let Some(key) = stale else {
-            return self.note_copies(1).map(|()| 0);
-        };
-        let path = key.relative(&self.context.layout);
-        self.tried = Some(key);
-        let removed = target.remove(&path);
-        removed.map_err(|reason| ArchiveError::StaleCopy { path, reason })?;
-        self.removed.insert(key);
-        self.note_copies(COPIES_MAX).map(|()| 1)
-    }
-
-    /// The oldest file that is not at the object store.
-    fn next_copy(&self) -> Option<PartKey> {
+    /// What is not at the object store, oldest first.
+    fn uncopied(&self) -> impl Iterator<Item = PartKey> {
         let keys = self.manifest.parts.keys();
-        keys.copied().find(|key| !self.is_copied(key))
+        keys.copied().filter(|key| !self.is_copied(key))
     }
 
-    /// The copy that is to be removed next: one that cannot be does not keep the others.
-    fn next_stale_copy(&self) -> Option<PartKey> {
-        let left = || self.manifest.stale_copies.difference(&self.removed);
-        let next = left().find(|key| Some(**key) > self.tried);
-        next.or_else(|| left().next()).copied()
+    fn next_copy(&self) -> Option<PartKey> {
+        self.uncopied().next()
     }
 
-    /// Tells the manifest of copies that were made or removed, when they are so many.
-    fn note_copies(&mut self, count: usize) -> Result<(), ArchiveError> {
-        if self.copied.len() + self.removed.len() < count {
-            return Ok(());
+    /// Tells the manifest of copies that were made or removed, when they are so many; how many it was told of.
+    fn note_copies(&mut self, count: usize) -> Result<usize, ArchiveError> {
+        let noted = self.copied.len() + self.removed.len();
+        if noted < count {
+            return Ok(0);
         }
         self.settle()?;
         let mut next = self.manifest.clone();
@@ -76,7 +153,7 @@ impl Sealer {
         self.commit(next)?;
         self.copied.clear();
         self.removed.clear();
-        Ok(())
+        Ok(noted)
     }
 
     /// Whether the object store has a copy of a file.
@@ -85,72 +162,249 @@ impl Sealer {
         self.copied.contains(key) || known.is_some_and(|part| part.copied)
     }
 
-    /// Whether the object store may have one: a copy that seemed to fail, or that no manifest was told of before
-    /// a crash, may be there.
+    /// Whether the object store may have one: a copy that seemed to fail, that is under way, or that no manifest
+    /// was told of before a crash, may be there.
     pub(crate) fn may_be_copied(&self, key: &PartKey) -> bool {
-        self.target.is_some() || self.is_copied(key)
+        self.errands.is_some() || self.is_copied(key)
     }
+
+    /// Whether it is to be at the object store and is not: then it does not go for its age.
+    pub(crate) fn waits_for_copy(&self, key: &PartKey) -> bool {
+        self.errands.is_some() && !self.is_copied(key)
+    }
+
+    /// How many do, and how many copies wait to be removed.
+    pub(crate) fn waiting_copies(&self) -> (u64, u64) {
+        let waiting = match self.errands {
+            Some(_) => self.uncopied().count(),
+            None => 0,
+        };
+        let stale = self.manifest.stale_copies.difference(&self.removed);
+        (waiting as u64, stale.count() as u64)
+    }
+}
+
+/// The keys from the one after that which failed last, so that one that always does keeps no other; at most as
+/// many as are handed over at once.
+fn after<I: Iterator<Item = PartKey>>(
+    tried: Option<PartKey>,
+    keys: impl Fn() -> I,
+) -> impl Iterator<Item = PartKey> {
+    let later = keys().filter(move |key| Some(*key) > tried);
+    let sooner = keys().filter(move |key| Some(*key) <= tried);
+    later.chain(sooner).take(JOBS_MAX)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
     use std::sync::Arc;
+    use std::sync::mpsc::sync_channel;
 
-    use barograph_model::{ManualClock, Span};
+    use barograph_model::{Clock as _, ManualClock, NS_PER_S, Span};
 
     use super::*;
     use crate::manifest::{Manifest, Part};
     use crate::seal::Context;
-    use crate::{ArchiveConfig, Disk, Storage as _, Target, Tier};
+    use crate::{ArchiveConfig, Disk, Layout, Storage as _, Tier};
 
-    /// A target that takes everything.
-    struct Takes;
+    struct Fixture {
+        _dir: tempfile::TempDir,
+        layout: Layout,
+        clock: Arc<ManualClock>,
+        errands: Arc<Errands>,
+        sealer: Sealer,
+        keys: Vec<PartKey>,
+    }
 
-    impl Target for Takes {
-        fn copy(&mut self, _: &Path, _: &Path) -> Result<(), String> {
-            Ok(())
+    impl Fixture {
+        /// A sealer of so many files, and no thread that copies: the test does.
+        fn new(files: i64) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let config = ArchiveConfig::new(dir.path(), "n1");
+            let context = Context::new(config, Arc::new(Disk), Arc::default());
+            let layout = context.layout.clone();
+            let mut manifest = Manifest::new("n1");
+            manifest.sealed_through = 1;
+            Disk.make_dir(&layout.log_dir()).unwrap();
+            Disk.make_dir(&layout.tmp_dir()).unwrap();
+            let key = |hour| PartKey {
+                first: 1,
+                hour,
+                last: 1,
+                tier: Tier::Raw,
+            };
+            let keys: Vec<_> = (5..5 + files).map(key).collect();
+            for key in &keys {
+                let path = key.path(&layout);
+                Disk.make_dir(path.parent().unwrap()).unwrap();
+                std::fs::write(&path, "rows").unwrap();
+                let part = Part {
+                    rows: 7,
+                    bytes: 4,
+                    span: Span { from: 1, to: 2 },
+                    copied: false,
+                };
+                manifest.parts.insert(*key, part);
+            }
+            let clock = Arc::new(ManualClock::default());
+            let errands = Arc::new(Errands::new(sync_channel(1).0));
+            let sealer = Sealer::new(
+                context,
+                Arc::clone(&clock) as _,
+                manifest,
+                Arc::default(),
+                Some(Arc::clone(&errands)),
+            );
+            Self {
+                _dir: dir,
+                layout,
+                clock,
+                errands,
+                sealer,
+                keys,
+            }
+        }
+
+        /// Does what was handed over; what of it was tried.
+        fn copy(&self, takes: impl Fn(&PartKey) -> bool) -> Vec<PartKey> {
+            let mut tried = Vec::new();
+            while let Some(job) = self.errands.begin() {
+                tried.push(job.key);
+                let result = if takes(&job.key) {
+                    Ok(())
+                } else {
+                    Err("no".into())
+                };
+                self.errands.finish(job, result);
+            }
+            tried
+        }
+
+        fn read(&self) -> Manifest {
+            Manifest::read(&self.layout.manifest()).unwrap().unwrap()
         }
     }
 
     #[test]
     fn what_a_sweep_finds_gone_stays_gone_when_copies_are_noted() {
-        let dir = tempfile::tempdir().unwrap();
-        let config = ArchiveConfig::new(dir.path(), "n1");
-        let context = Context::new(config, Arc::new(Disk), Arc::default());
-        let layout = context.layout.clone();
-        let mut manifest = Manifest::new("n1");
-        manifest.sealed_through = 1;
-        Disk.make_dir(&layout.log_dir()).unwrap();
-        Disk.make_dir(&layout.tmp_dir()).unwrap();
-        let keys = [5, 6].map(|hour| PartKey {
-            first: 1,
-            hour,
-            last: 1,
-            tier: Tier::Raw,
-        });
-        for key in keys {
-            let path = key.path(&layout);
-            Disk.make_dir(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, "rows").unwrap();
-            let part = Part {
-                rows: 7,
-                bytes: 4,
-                span: Span { from: 1, to: 2 },
-                copied: false,
-            };
-            manifest.parts.insert(key, part);
-        }
-        let clock = Arc::new(ManualClock::default());
-        let target: Box<dyn Target> = Box::new(Takes);
-        let mut sealer = Sealer::new(context, clock, manifest, Arc::default(), Some(target));
-        assert_eq!(sealer.copy_one().unwrap() + sealer.copy_one().unwrap(), 2);
-        std::fs::remove_file(keys[0].path(&layout)).unwrap();
-        assert_eq!(sealer.copy_one().unwrap(), 0);
-        let read = Manifest::read(&layout.manifest()).unwrap().unwrap();
-        assert_eq!(read, sealer.manifest);
+        let mut fixture = Fixture::new(2);
+        fixture.sealer.tend_copies();
+        assert_eq!(fixture.copy(|_| true), fixture.keys);
+        std::fs::remove_file(fixture.keys[0].path(&fixture.layout)).unwrap();
+        fixture.sealer.tend_copies();
+        let read = fixture.read();
+        assert_eq!(read, fixture.sealer.manifest);
         assert_eq!(read.losses.shed_samples, 7);
         let left: Vec<_> = read.parts.iter().map(|(key, p)| (*key, p.copied)).collect();
-        assert_eq!(left, [(keys[1], true)]);
+        assert_eq!(left, [(fixture.keys[1], true)]);
+    }
+
+    #[test]
+    fn one_that_always_fails_keeps_no_other() {
+        let mut fixture = Fixture::new(3 * JOBS_MAX as i64);
+        let bad = fixture.keys[0];
+        let mut tried_bad = 0;
+        for _ in 0..10 {
+            fixture.sealer.tend_copies();
+            let tried = fixture.copy(|key| *key != bad);
+            tried_bad += tried.iter().filter(|key| **key == bad).count();
+            fixture.clock.advance(600 * NS_PER_S);
+        }
+        assert!(tried_bad > 1, "it is tried again");
+        fixture.sealer.tend_copies();
+        assert_eq!(fixture.sealer.waiting_copies(), (1, 0));
+        assert!(fixture.sealer.waits_for_copy(&bad));
+    }
+
+    #[test]
+    fn after_a_failure_nothing_is_tried_before_its_time() {
+        let mut fixture = Fixture::new(3);
+        fixture.sealer.tend_copies();
+        assert_eq!(fixture.copy(|_| false).len(), 1, "the others are left");
+        let mut waits = Vec::new();
+        for seconds in 0..10_000 {
+            fixture.sealer.tend_copies();
+            if !fixture.copy(|_| false).is_empty() {
+                waits.push(seconds);
+            }
+            fixture.clock.advance(NS_PER_S);
+        }
+        let waits: Vec<_> = waits.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(waits.is_sorted(), "{waits:?}");
+        // What became of it is taken a second later.
+        assert_eq!((waits[0], waits.last()), (11, Some(&601)), "{waits:?}");
+    }
+
+    /// A file that is older than it is kept, and one of now.
+    #[test]
+    fn what_is_not_copied_goes_by_size_alone() {
+        let mut fixture = Fixture::new(2);
+        fixture.clock.advance(5 * 86_400 * NS_PER_S);
+        let now = fixture.clock.now_ns();
+        fixture.sealer.context.config.keep.raw_ns = 86_400 * NS_PER_S;
+        fixture.sealer.context.config.free_bytes_min = 0;
+        let [old, new] = [fixture.keys[0], fixture.keys[1]];
+        let span = Span { from: now, to: now };
+        fixture.sealer.manifest.parts.get_mut(&new).unwrap().span = span;
+        let left = |sealer: &Sealer| sealer.manifest.parts.keys().copied().collect::<Vec<_>>();
+        assert_eq!(fixture.sealer.retain(0).unwrap(), 0);
+        fixture.sealer.tend_copies();
+        assert_eq!(fixture.copy(|key| *key != new), [old, new]);
+        fixture.sealer.tend_copies();
+        assert_eq!(fixture.sealer.retain(0).unwrap(), 1);
+        assert_eq!(left(&fixture.sealer), [new]);
+        let losses = |sealer: &Sealer| sealer.manifest.losses.shed_samples;
+        assert_eq!(losses(&fixture.sealer), 0, "its time had come");
+        fixture.clock.advance(5 * 86_400 * NS_PER_S);
+        assert_eq!(fixture.sealer.retain(0).unwrap(), 0);
+        fixture.sealer.context.config.bytes_max = 0;
+        assert_eq!(fixture.sealer.retain(0).unwrap(), 1);
+        assert_eq!(losses(&fixture.sealer), 7, "nobody has it");
+    }
+
+    /// The merged file goes while it is copied: what it was made of stays there, and its own copy does not.
+    #[test]
+    fn what_goes_while_it_is_copied_leaves_no_row_twice() {
+        let mut fixture = Fixture::new(1);
+        let merged = PartKey {
+            last: 2,
+            ..fixture.keys[0]
+        };
+        let part = fixture.sealer.manifest.parts.pop_first().unwrap().1;
+        fixture.sealer.manifest.sealed_through = 2;
+        fixture.sealer.manifest.parts.insert(merged, part);
+        fixture.sealer.manifest.add_stale_copies([fixture.keys[0]]);
+        std::fs::rename(
+            fixture.keys[0].path(&fixture.layout),
+            merged.path(&fixture.layout),
+        )
+        .unwrap();
+        fixture.sealer.tend_copies();
+        let under_way = fixture.errands.begin().unwrap();
+        assert_eq!(under_way.key, merged);
+        fixture.sealer.context.config.bytes_max = 0;
+        assert_eq!(fixture.sealer.retain(0).unwrap(), 1);
+        fixture.errands.finish(under_way, Ok(()));
+        fixture.sealer.tend_copies();
+        let job = fixture.errands.begin().unwrap();
+        assert_eq!((job.what, job.key), (Errand::Remove, merged));
+        assert_eq!(fixture.errands.begin(), None);
+    }
+
+    #[test]
+    fn what_was_merged_while_it_was_copied_is_removed_there() {
+        let mut fixture = Fixture::new(2);
+        fixture.sealer.tend_copies();
+        let gone = fixture.keys[0];
+        // As a merge has it, while the copy is under way.
+        fixture.sealer.manifest.parts.remove(&gone);
+        fixture.sealer.manifest.add_stale_copies([gone]);
+        std::fs::remove_file(gone.path(&fixture.layout)).unwrap();
+        assert_eq!(fixture.copy(|_| true), fixture.keys);
+        fixture.sealer.tend_copies();
+        assert_eq!(fixture.copy(|_| true), [gone]);
+        fixture.sealer.tend_copies();
+        assert_eq!(fixture.sealer.waiting_copies(), (0, 0));
+        assert!(fixture.read().stale_copies.is_empty());
     }
 }

@@ -15,7 +15,7 @@ use barograph_model::Clock;
 
 use crate::journal::{Call, Shared, State};
 use crate::log::{Batch, LogWriter, is_empty};
-use crate::seal::{SealStatus, Sealing};
+use crate::seal::{Order, SealStatus, Sealing};
 use crate::{ArchiveConfig, ArchiveError};
 
 /// First wait after a failure; it doubles up to the greatest.
@@ -62,7 +62,7 @@ pub(crate) struct Flusher {
     pub offers: VecDeque<Sealing>,
     /// The last segment that the sealer was told of.
     pub offered: u64,
-    pub sealer: SyncSender<Sealing>,
+    pub sealer: SyncSender<Order>,
     /// What the sealer says of itself.
     pub sealed: Arc<Mutex<SealStatus>>,
 }
@@ -169,11 +169,11 @@ impl Flusher {
         if first {
             tracing::error!("{trouble}");
             // What is old may be let go, and make room.
-            let _ = self.sealer.try_send(Sealing {
+            let _ = self.sealer.try_send(Order::Seal(Sealing {
                 through: self.writer.closed(),
                 merge: false,
                 reply: None,
-            });
+            }));
         }
         self.shared.lock().trouble = trouble;
         for request in self.asked.drain(..).chain(self.requests.try_iter()) {
@@ -210,7 +210,9 @@ impl Flusher {
             });
         }
         while let Some(offer) = self.offers.pop_front() {
-            if let Err(TrySendError::Full(offer)) = self.sealer.try_send(offer) {
+            if let Err(TrySendError::Full(Order::Seal(offer))) =
+                self.sealer.try_send(Order::Seal(offer))
+            {
                 self.offers.push_front(offer);
                 break;
             }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,10 +12,11 @@ use std::thread::{Builder, JoinHandle};
 
 use barograph_model::Clock;
 
+use crate::copier::{self, Errands};
 use crate::flusher::{Flusher, Progress, Request};
 use crate::journal::{Call, Shared};
 use crate::log::LogWriter;
-use crate::seal::{self, Context, SealStatus, Sealer};
+use crate::seal::{self, Context, Order, SealStatus, Sealer};
 use crate::{
     ArchiveConfig, ArchiveError, Journal, Layout, Losses, Storage, Target, recover, sweep,
 };
@@ -43,13 +45,16 @@ pub struct Status {
     pub flushed_age_ns: i64,
     /// What was lost, since the archive began.
     pub losses: Losses,
+    /// Files that wait to be copied to the target; 0 where there is none.
+    pub waiting_copies: u64,
     /// Copies at the target that wait to be removed, since their rows are in others by now.
     pub stale_copies: u64,
     /// Why nothing is written just now, and what to do about it; empty when all is well.
     pub trouble: String,
 }
 
-/// The writer. Dropping it flushes, syncs and ends its threads.
+/// The writer. Dropping it flushes, syncs and ends its threads; only a copy under way is not waited for beyond some
+/// seconds: what is not copied is copied after the next start.
 pub struct Keeper {
     journal: Journal,
     clock: Arc<dyn Clock>,
@@ -59,8 +64,10 @@ pub struct Keeper {
     lost_before: Losses,
     /// `None` once it is told to end.
     requests: Option<SyncSender<Request>>,
-    /// Tells the sealer to give up what it is making.
+    /// Tells the sealer and the copier to give up what they are making.
     stop: Arc<AtomicBool>,
+    /// What is handed to the copier; `None` where nothing is copied.
+    errands: Option<Arc<Errands>>,
     threads: Vec<JoinHandle<()>>,
     _lock: File,
 }
@@ -120,7 +127,7 @@ impl Keeper {
             asked: Vec::new(),
             offers: VecDeque::new(),
             offered: 0,
-            sealer: sealings,
+            sealer: sealings.clone(),
             sealed: Arc::clone(&sealed),
         };
         let mut keeper = Self {
@@ -131,12 +138,18 @@ impl Keeper {
             lost_before: recovered.losses,
             requests: Some(requests),
             stop: Arc::default(),
+            errands: None,
             threads: Vec::new(),
             _lock: lock,
         };
         keeper.spawn("archive-log", move || flusher.run())?;
+        let root = config.root.clone();
         let context = Context::new(config, storage, Arc::clone(&keeper.stop));
-        let sealer = Sealer::new(context, clock, manifest, sealed, target);
+        if let Some(target) = target {
+            keeper.start_copier(target, root, sealings)?;
+        }
+        let errands = keeper.errands.clone();
+        let sealer = Sealer::new(context, clock, manifest, sealed, errands);
         keeper.spawn("archive-seal", move || seal::run(sealer, &to_seal))?;
         Ok(keeper)
     }
@@ -150,6 +163,25 @@ impl Keeper {
         let thread = thread.map_err(|source| ArchiveError::Thread { name, source })?;
         self.threads.push(thread);
         Ok(())
+    }
+
+    /// It is not among the threads that are joined: the sealer waits for it at the end, for as long as that takes
+    /// at most.
+    fn start_copier(
+        &mut self,
+        target: Box<dyn Target>,
+        root: PathBuf,
+        wake: SyncSender<Order>,
+    ) -> Result<(), ArchiveError> {
+        let name = "archive-copy";
+        let errands = Arc::new(Errands::new(wake));
+        self.errands = Some(Arc::clone(&errands));
+        let stop = Arc::clone(&self.stop);
+        let body = move || copier::run(&errands, target, &root, &stop);
+        let started = Builder::new().name(name.to_owned()).spawn(body);
+        started
+            .map(|_| ())
+            .map_err(|source| ArchiveError::Thread { name, source })
     }
 
     /// The sampler's side.
@@ -178,6 +210,7 @@ impl Keeper {
             oldest_ts: oldest_of(oldest, sealed.oldest_ts),
             flushed_age_ns: self.clock.monotonic_ns().saturating_sub(flushed_ns).max(0),
             losses,
+            waiting_copies: sealed.waiting_copies,
             stale_copies: sealed.stale_copies,
             trouble: match &*state.trouble {
                 "" => sealed.trouble,
@@ -224,6 +257,9 @@ impl Drop for Keeper {
         self.journal.shared.stop();
         self.stop.store(true, Ordering::Relaxed);
         self.requests = None;
+        if let Some(errands) = &self.errands {
+            errands.stop();
+        }
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the archive panicked");

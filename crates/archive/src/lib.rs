@@ -11,6 +11,7 @@ mod believe;
 mod bytes;
 mod compose;
 mod config;
+mod copier;
 mod copies;
 mod error;
 mod export;

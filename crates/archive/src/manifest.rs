@@ -199,10 +199,15 @@ impl Manifest {
         }
     }
 
-    /// Of a file that goes and has no copy: those of what was merged into it are all that is left of it at the
-    /// object store, and stay.
+    /// Of a file that goes and has no copy that is known of: those of what was merged into it are all that is left
+    /// of it at the object store, and stay. A copy of it that gets there all the same, since it was under way, is
+    /// beside them and goes.
     pub(crate) fn keep_copies_of(&mut self, key: &PartKey) {
+        let before = self.stale_copies.len();
         self.stale_copies.retain(|stale| !key.covers(stale));
+        if self.stale_copies.len() < before {
+            self.add_stale_copies([*key]);
+        }
     }
 
     /// Bytes of its files.

@@ -18,7 +18,8 @@ const OTHERS_WRITE: u32 = 0o002;
 const NOT_REGULAR: &str = "it is no regular file";
 
 /// Opens a file for reading. What is no regular file is `Corrupt`: opening a pipe would wait for ever. Whose file
-/// it is does not matter, since copies of archives are read too.
+/// it is does not matter, since copies of archives are read too; of an archive that an agent names, its directories
+/// are looked at.
 pub(crate) fn regular(path: &Path) -> Result<File, ArchiveError> {
     regular_file(path).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => ArchiveError::corrupt(path, NOT_REGULAR, 0),
@@ -48,22 +49,40 @@ pub(crate) fn regular_file(path: &Path) -> io::Result<File> {
 /// Refuses a node whose directories, as far as they are there, lead elsewhere, are somebody else's, or are open
 /// to all: files are made and removed in them by name.
 pub(crate) fn check_ours(layout: &Layout) -> Result<(), ArchiveError> {
-    let own = [layout.node_dir(), layout.log_dir(), layout.tmp_dir()];
-    let tiers = Tier::ALL.map(|tier| tier_dir(layout, tier));
-    own.iter().chain(&tiers).try_for_each(|dir| check_dir(dir))
+    dirs(layout).iter().try_for_each(|dir| check_dir(dir))
+}
+
+/// Refuses a node whose directories are not those of the agent that names them, or root's: what lies there would be
+/// taken for what the agent has seen.
+pub(crate) fn check_agents(layout: &Layout, agent: u32) -> Result<(), ArchiveError> {
+    let check = |dir: &PathBuf| check_dir_of(dir, &[agent, 0]);
+    dirs(layout).iter().try_for_each(check)
+}
+
+/// Those of one node.
+fn dirs(layout: &Layout) -> Vec<PathBuf> {
+    let mut dirs = vec![layout.node_dir(), layout.log_dir(), layout.tmp_dir()];
+    dirs.extend(Tier::ALL.map(|tier| tier_dir(layout, tier)));
+    dirs
 }
 
 /// The same for one of them.
 pub(crate) fn check_dir(dir: &Path) -> Result<(), ArchiveError> {
+    let us = rustix::process::geteuid().as_raw();
+    check_dir_of(dir, &[us])
+}
+
+/// Refuses a directory that is none of these users'; the first is named in the reason.
+fn check_dir_of(dir: &Path, owners: &[u32]) -> Result<(), ArchiveError> {
     let metadata = match std::fs::symlink_metadata(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         metadata => metadata.map_err(ArchiveError::io("look at", dir))?,
     };
-    let us = rustix::process::geteuid().as_raw();
     let reason = if !metadata.is_dir() {
         "it is a link or no directory".to_owned()
-    } else if metadata.uid() != us {
-        format!("it belongs to user {}, not to {us}", metadata.uid())
+    } else if !owners.contains(&metadata.uid()) {
+        let owner = owners.first().copied().unwrap_or_default();
+        format!("it belongs to user {}, not to {owner}", metadata.uid())
     } else if metadata.mode() & OTHERS_WRITE != 0 {
         format!(
             "its mode is {:o}: everybody may write there",

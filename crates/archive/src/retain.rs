@@ -1,5 +1,6 @@
 //! What is let go, and when: by age, by size, and when the disk is full. Always whole files, the oldest
-//! first, by a commit and then an unlink.
+//! first, by a commit and then an unlink. What is to be copied and is not yet does not go by its age: only by size
+//! or for a full disk, and then it is counted as shed.
 
 use std::path::PathBuf;
 
@@ -92,7 +93,7 @@ impl Sealer {
     }
 
     /// What is too old, too much, or in the way of `short` bytes. Nothing goes by its age where the time is
-    /// not known.
+    /// not known, or that is to be copied first.
     fn victims(&self, logs: &[LogFile], short: u64, now: Option<i64>) -> Victims {
         let config = &self.context.config;
         let used = self.manifest.bytes() + logs.iter().map(|log| log.bytes).sum::<u64>();
@@ -102,7 +103,7 @@ impl Sealer {
         // A file is as old as its newest sample; of one hour, raw goes before what is made of it.
         parts.sort_by_key(|(key, part)| (part.span.to.div_euclid(HOUR_NS), key.tier, key.first));
         let aged = |(key, part): &(PartKey, Part)| {
-            now.is_some_and(|now| is_old(config, *key, part.span, now))
+            now.is_some_and(|now| is_old(config, *key, part.span, now)) && !self.waits_for_copy(key)
         };
         let (mut gone, kept): (Vec<_>, Vec<_>) = parts.into_iter().partition(aged);
         for (_, part) in &gone {

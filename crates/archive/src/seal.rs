@@ -1,5 +1,6 @@
-//! The sealer: the thread that turns log segments into Parquet, merges, lets go and copies, one thing
-//! at a time and at low priority, so that the writer of the log waits for none of it.
+//! The sealer: the thread that turns log segments into Parquet, merges and lets go, one thing at a time
+//! and at low priority, so that the writer of the log waits for none of it. It says what is to be copied; the
+//! copier does it.
 //!
 //! Every change of what counts is one commit of the manifest: files are made and synced before it, and
 //! those that it replaces are unlinked after it. So a crash at any point leaves one or the other.
@@ -15,19 +16,29 @@ use barograph_model::{Clock, NS_PER_S};
 
 use crate::believe::Belief;
 use crate::compose::{self, Composed, Failure, Made, Place, Source};
+use crate::copier::Errands;
 use crate::log::LogPart;
 use crate::manifest::{Manifest, PartKey};
 use crate::retain::Freed;
-use crate::{ArchiveConfig, ArchiveError, Layout, Losses, Storage, Target, sweep};
+use crate::{ArchiveConfig, ArchiveError, Layout, Losses, Storage, sweep};
 
 /// Longest wait for an order before it is looked whether something else is to be done.
 const TURN: Duration = Duration::from_secs(5);
 /// How much nicer than the rest of the process the thread is.
-const NICE: i32 = 19;
+pub(crate) const NICE: i32 = 19;
 /// Wait after a first failure, doubled after each further one…
 const BACKOFF_NS: i64 = 5 * NS_PER_S;
 /// …up to this.
 const BACKOFF_NS_MAX: i64 = 600 * NS_PER_S;
+/// What wakes the sealer.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// The writer asks for something.
+    Seal(Sealing),
+    /// The copier has done what it had to do.
+    Copied,
+}
+
 /// What the writer asks of the sealer.
 #[derive(Debug)]
 pub(crate) struct Sealing {
@@ -53,7 +64,9 @@ pub(crate) struct SealStatus {
     /// What the manifest said at the start, and what the sealer itself lost since: not what it took
     /// over from log segments, which the writer has counted.
     pub(crate) losses: Losses,
-    /// Copies that wait to be removed from the object store.
+    /// Files that wait to be copied to the object store.
+    pub(crate) waiting_copies: u64,
+    /// Copies that wait to be removed from it.
     pub(crate) stale_copies: u64,
     /// Why nothing is sealed just now; empty when all is well.
     pub(crate) trouble: String,
@@ -84,16 +97,16 @@ impl Context {
 }
 
 /// The sealer's thread: serves requests until the writer has gone.
-pub(crate) fn run(mut sealer: Sealer, orders: &Receiver<Sealing>) {
+pub(crate) fn run(mut sealer: Sealer, orders: &Receiver<Order>) {
     // Without it sealing would only be less polite.
     let _ = rustix::process::setpriority_process(None, NICE);
     let mut more = true;
     loop {
         let wait = if more { Duration::ZERO } else { TURN };
         match orders.recv_timeout(wait) {
-            Ok(order) => sealer.order(order),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Order::Seal(order)) => sealer.order(order),
+            Ok(Order::Copied) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return sealer.end_copies(),
         }
         more = sealer.turn();
     }
@@ -107,13 +120,16 @@ pub(crate) struct Sealer {
     /// What was lost according to log segments that were sealed since the start.
     pub(crate) taken: Losses,
     shared: Arc<Mutex<SealStatus>>,
-    pub(crate) target: Option<Box<dyn Target>>,
+    /// The copier's side; `None` where nothing is copied.
+    pub(crate) errands: Option<Arc<Errands>>,
     /// Copies that the manifest does not know yet.
     pub(crate) copied: BTreeSet<PartKey>,
     /// Copies that are removed, which the manifest does not know yet.
     pub(crate) removed: BTreeSet<PartKey>,
-    /// The copy whose removal was tried last.
-    pub(crate) tried: Option<PartKey>,
+    /// The file whose copy failed last.
+    pub(crate) copy_tried: Option<PartKey>,
+    /// The copy whose removal failed last.
+    pub(crate) removal_tried: Option<PartKey>,
     /// The last log segment that may be sealed.
     pub(crate) due: u64,
     /// Whether the manifest on disk may be another than ours, after a failed commit.
@@ -125,8 +141,8 @@ pub(crate) struct Sealer {
     /// What was let go and still takes its place.
     pub(crate) freed: Freed,
     work: Backoff,
-    copying: Backoff,
-    removing: Backoff,
+    pub(crate) copying: Backoff,
+    pub(crate) removing: Backoff,
 }
 
 impl Sealer {
@@ -135,7 +151,7 @@ impl Sealer {
         clock: Arc<dyn Clock>,
         manifest: Manifest,
         shared: Arc<Mutex<SealStatus>>,
-        target: Option<Box<dyn Target>>,
+        errands: Option<Arc<Errands>>,
     ) -> Self {
         let due = manifest.sealed_through;
         let sealer = Self {
@@ -144,10 +160,11 @@ impl Sealer {
             manifest,
             taken: Losses::default(),
             shared,
-            target,
+            errands,
             copied: BTreeSet::new(),
             removed: BTreeSet::new(),
-            tried: None,
+            copy_tried: None,
+            removal_tried: None,
             due,
             unsure: false,
             sweep_due: true,
@@ -190,15 +207,8 @@ impl Sealer {
             more = matches!(result, Ok(n) if n > 0);
             self.work.note(now, &result);
         }
-        if !self.stopped() && self.copying.is_due(now) {
-            let result = self.copy_one();
-            more |= matches!(result, Ok(n) if n > 0);
-            self.copying.note(now, &result);
-        }
-        if !self.stopped() && self.removing.is_due(now) {
-            let result = self.remove_copy();
-            more |= matches!(result, Ok(n) if n > 0);
-            self.removing.note(now, &result);
+        if !self.stopped() {
+            self.tend_copies();
         }
         self.tell();
         more && !self.stopped()
@@ -430,13 +440,14 @@ impl Sealer {
         self.context.stop.load(Ordering::Relaxed)
     }
 
-    fn tell(&self) {
+    pub(crate) fn tell(&self) {
         let trouble = [&self.work.trouble, &self.copying.trouble];
         let trouble: Vec<&str> = trouble.iter().map(|t| t.as_str()).collect();
         let trouble = trouble.join("; ").trim_matches([';', ' ']).to_owned();
-        let stale = self.manifest.stale_copies.difference(&self.removed);
+        let (waiting_copies, stale_copies) = self.waiting_copies();
         let status = SealStatus {
-            stale_copies: stale.count() as u64,
+            waiting_copies,
+            stale_copies,
             ..status(&self.manifest, &self.taken, trouble)
         };
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = status;
@@ -458,6 +469,7 @@ fn status(manifest: &Manifest, taken: &Losses, trouble: String) -> SealStatus {
             shed_samples: all.shed_samples.saturating_sub(taken.shed_samples),
             corrupt_files: all.corrupt_files.saturating_sub(taken.corrupt_files),
         },
+        waiting_copies: 0,
         stale_copies: 0,
         trouble,
     }
@@ -485,18 +497,18 @@ pub(crate) fn bad(path: &Path) -> PathBuf {
 
 /// When something that failed is tried again, and what is said of it until then.
 #[derive(Debug, Default)]
-struct Backoff {
+pub(crate) struct Backoff {
     failures: u32,
     not_before_ns: i64,
     trouble: String,
 }
 
 impl Backoff {
-    fn is_due(&self, now_ns: i64) -> bool {
+    pub(crate) fn is_due(&self, now_ns: i64) -> bool {
         self.failures == 0 || now_ns >= self.not_before_ns
     }
 
-    fn note(&mut self, now_ns: i64, result: &Result<usize, ArchiveError>) {
+    pub(crate) fn note(&mut self, now_ns: i64, result: &Result<usize, ArchiveError>) {
         match result {
             Ok(_) => *self = Self::default(),
             Err(ArchiveError::Cancelled) => {}

@@ -11,7 +11,7 @@ use crate::aggregate::Budget;
 use crate::handles::Handles;
 use crate::held::Places;
 use crate::snapshot::{Follower, LOOKS_MAX, Node, unsteady};
-use crate::{ArchiveError, Layout, Losses, Series, Tier, reduce, release, scan};
+use crate::{ArchiveError, Layout, Losses, Series, Tier, open, reduce, release, scan};
 
 /// Most buckets of a reader that sets no bound of its own.
 const BUCKETS_MAX: usize = 8 << 20;
@@ -20,6 +20,8 @@ const BUCKETS_MAX: usize = 8 << 20;
 #[derive(Debug)]
 pub struct Archive {
     root: PathBuf,
+    /// Whose its directories must be, or root's; `None` where whoever reads it has named it.
+    owner: Option<u32>,
     places: Arc<Places>,
     known: Arc<Mutex<KnownNodes>>,
 }
@@ -50,7 +52,8 @@ impl release::Release for Mutex<KnownNodes> {
 }
 
 impl Archive {
-    /// The archive at `root`, which need not be there yet.
+    /// The archive at `root`, which need not be there yet. Whose it is does not matter: who names a directory means
+    /// it, and it may be a copy.
     pub fn open(root: impl Into<PathBuf>) -> Self {
         Self::holding(root, Places::of_process())
     }
@@ -62,8 +65,19 @@ impl Archive {
         let root = root.into();
         Self {
             root,
+            owner: None,
             places,
             known,
+        }
+    }
+
+    /// The archive that the agent of this user names: a node whose directories are neither that user's nor root's, or
+    /// that everybody may write to, is refused. Else whoever may name or fill a directory could put words into the
+    /// agent's mouth.
+    pub fn of_user(root: impl Into<PathBuf>, user: u32) -> Self {
+        Self {
+            owner: Some(user),
+            ..Self::open(root)
         }
     }
 
@@ -93,7 +107,11 @@ impl Archive {
                 follower.or_insert_with(|| Follower::holding(layout, Arc::clone(&self.places)));
             follower.share(nodes);
             let path = follower.layout().node_dir();
-            match follower.follow() {
+            let ours = match self.owner {
+                Some(owner) => open::check_agents(follower.layout(), owner),
+                None => Ok(()),
+            };
+            match ours.and_then(|()| follower.follow()) {
                 Ok(news) => changed |= news,
                 Err(error) => {
                     let node = follower.layout().encoded().into();

@@ -1,5 +1,5 @@
-//! What `barograph-helper` does: reads one request, runs one program of a fixed list (or reads one
-//! kind of file), answers, and ends. It stands alone because it is the only code of ours that runs
+//! What `barograph-helper` does: reads one request, runs one program of a fixed list,
+//! answers, and ends. It stands alone because it is the only code of ours that runs
 //! as root: it imports no crate of ours, so that what must be trusted is what lies in this folder.
 //!
 //! # Protocol
@@ -20,7 +20,6 @@
 //! * Nothing can gain privileges below it (`PR_SET_NO_NEW_PRIVS`), and it refuses to be setuid.
 
 mod answer;
-mod rapl;
 mod request;
 mod run;
 pub mod verbs;
@@ -35,7 +34,7 @@ pub use request::REQUEST_BYTES_MAX;
 pub use run::OUTPUT_BYTES_MAX;
 pub use vet::vet;
 
-use verbs::{Action, Verb};
+use verbs::Verb;
 
 /// How long each part may take.
 #[derive(Clone, Copy, Debug)]
@@ -99,9 +98,6 @@ impl Helper {
             false if argument.is_empty() => None,
             false => return Err(format!("{} takes no argument", verb.name)),
         };
-        match &verb.action {
-            Action::Run(program) => run::run(program, device.as_deref(), self.vet, self.limits.run),
-            Action::Rapl => rapl::read_at_full_second(&self.sys),
-        }
+        run::run(&verb.program, device.as_deref(), self.vet, self.limits.run)
     }
 }

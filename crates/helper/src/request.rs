@@ -86,7 +86,7 @@ mod tests {
             assert_eq!(got, expect, "{}", line.escape_ascii());
         };
         check(b"smart sda", Some(("smart", "sda")));
-        check(b"rapl", Some(("rapl", "")));
+        check(b"gpfs", Some(("gpfs", "")));
         check(b"smart  sda", Some(("smart", " sda")));
         for bad in [
             &b""[..],

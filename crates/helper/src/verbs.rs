@@ -7,19 +7,10 @@ pub struct Verb {
     pub name: &'static str,
     /// Whether the second word is the name of a whole disk; else there is none.
     pub takes_device: bool,
-    /// What is done.
-    pub action: Action,
+    /// The program that is run.
+    pub program: Program,
     /// In a few words, for `--verbs`.
     pub help: &'static str,
-}
-
-/// What is done for a verb.
-#[derive(Clone, Copy, Debug)]
-pub enum Action {
-    /// A program is run.
-    Run(Program),
-    /// The energy counters of `/sys/class/powercap` are read, coarsely.
-    Rapl,
 }
 
 /// A program and all that it is told.
@@ -54,7 +45,7 @@ pub const VERBS: &[Verb] = &[
         // smartctl(8): `--nocheck=standby` never wakes a disk; the exit status is a mask of findings,
         // and what it cannot do stands in the JSON too. `devstat` has the counters whose units the
         // ATA standard fixes, where the vendors' attributes of `--all` differ from model to model.
-        action: Action::Run(Program {
+        program: Program {
             name: "smartctl",
             paths: &[
                 "/usr/sbin/smartctl",
@@ -64,13 +55,13 @@ pub const VERBS: &[Verb] = &[
             arguments: &["--json=c", "--all", "--log=devstat", "--nocheck=standby"],
             input: b"",
             exit: Exit::Any,
-        }),
+        },
         help: "health of a disk, as JSON; a sleeping disk is not woken",
     },
     Verb {
         name: "bmc-power",
         takes_device: false,
-        action: Action::Run(Program {
+        program: Program {
             name: "ipmitool",
             paths: &[
                 "/usr/bin/ipmitool",
@@ -80,27 +71,21 @@ pub const VERBS: &[Verb] = &[
             arguments: &["dcmi", "power", "reading"],
             input: b"",
             exit: Exit::Zero,
-        }),
+        },
         help: "what the node draws, as its management controller says",
     },
     Verb {
         name: "gpfs",
         takes_device: false,
         // mmpmon reads requests from standard input; this one changes nothing.
-        action: Action::Run(Program {
+        program: Program {
             name: "mmpmon",
             paths: &["/usr/lpp/mmfs/bin/mmpmon"],
             arguments: &["-p"],
             input: b"fs_io_s\n",
             exit: Exit::Zero,
-        }),
+        },
         help: "counters of mounted GPFS file systems",
-    },
-    Verb {
-        name: "rapl",
-        takes_device: false,
-        action: Action::Rapl,
-        help: "energy counters of the processors, to 0.1 J, as of the last full second",
     },
 ];
 
@@ -109,15 +94,10 @@ pub fn table(verbs: &[Verb]) -> String {
     let mut text = String::new();
     for verb in verbs {
         let argument = if verb.takes_device { " DEVICE" } else { "" };
-        let done = match &verb.action {
-            Action::Run(program) => {
-                let mut words = vec![program.paths[0]];
-                words.extend(program.arguments);
-                words.extend(verb.takes_device.then_some("/dev/DEVICE"));
-                words.join(" ")
-            }
-            Action::Rapl => "/sys/class/powercap/*/energy_uj".to_owned(),
-        };
+        let mut words = vec![verb.program.paths[0]];
+        words.extend(verb.program.arguments);
+        words.extend(verb.takes_device.then_some("/dev/DEVICE"));
+        let done = words.join(" ");
         text.push_str(&format!(
             "{}{argument}: {}\n    {done}\n",
             verb.name, verb.help

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use barograph_helper::verbs::{Action, Exit, Program, VERBS, Verb};
+use barograph_helper::verbs::{Exit, Program, VERBS, Verb};
 use barograph_helper::{Helper, Limits, OUTPUT_BYTES_MAX};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_barograph-helper");
@@ -69,11 +69,11 @@ fn hostile_requests_through_a_real_socket() {
         b"smart --all\n",
         b"smart -d\n",
         b"smart sda;id\n",
-        b"smart sda\nrapl\n",
+        b"smart sda\ngpfs\n",
         b"smart sd\0a\n",
         b"smart \xff\xfe\n",
-        b"rapl now\n",
-        b"RAPL\n",
+        b"gpfs now\n",
+        b"GPFS\n",
         b"sh -c id\n",
         b"/bin/sh\n",
         b"gpfs",
@@ -101,7 +101,7 @@ fn the_real_verbs_answer_or_say_why_not() {
         .take(2)
         .map(|disk| format!("smart {disk}\n"))
         .collect();
-    requests.extend(["rapl\n".to_owned(), "gpfs\n".to_owned()]);
+    requests.push("gpfs\n".to_owned());
     let socket = Socket::listen(requests.len());
     for request in requests {
         let answer = socket.ask(request.as_bytes());
@@ -190,13 +190,13 @@ impl Fake {
         let verb = Verb {
             name: "ask",
             takes_device: true,
-            action: Action::Run(Program {
+            program: Program {
                 name: "program",
                 paths: vec!["/nonexistent/program", path].leak(),
                 arguments: &["--fixed"],
                 input: b"from us\n",
                 exit,
-            }),
+            },
             help: "",
         };
         let helper = Helper {

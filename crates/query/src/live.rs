@@ -91,8 +91,10 @@ impl Place {
     fn ask_for_archive(&mut self, now_ns: i64) {
         if self.is_archive_due(now_ns) {
             self.asked_ns = Some(now_ns);
-            self.root = self.run_dir.as_ref().and_then(source::directory_of);
-            self.views = self.root.clone().map(source::views_of);
+            let run_dir = self.run_dir.as_ref();
+            self.root = run_dir.and_then(source::directory_of);
+            let views = |run_dir| Some(source::views_of_agent(self.root.clone()?, run_dir));
+            self.views = run_dir.and_then(views);
         }
     }
 

@@ -5,6 +5,7 @@
 //! shared by all who read it.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -57,14 +58,37 @@ pub(crate) fn directory_of(run_dir: &RunDir) -> Option<PathBuf> {
     path.is_absolute().then_some(path)
 }
 
-/// The archive in this directory, shared by the process's readers.
+/// The archive in the directory that the agent of this run directory named. It must be of the user whose run directory
+/// it is, or root's.
+pub(crate) fn views_of_agent(root: PathBuf, run_dir: &RunDir) -> Views {
+    // A run directory that went just now is looked for again; until then only what is this user's own is read.
+    let owner = std::fs::metadata(run_dir.path()).map_or_else(
+        |_| rustix::process::geteuid().as_raw(),
+        |metadata| metadata.uid(),
+    );
+    shared(root, Some(owner))
+}
+
+/// The archive in a directory that somebody named, whosever it is.
 pub(crate) fn views_of(root: PathBuf) -> Views {
-    static OPEN: Mutex<BTreeMap<PathBuf, Weak<Archive>>> = Mutex::new(BTreeMap::new());
+    shared(root, None)
+}
+
+/// What there is one of in this process: an archive, and whose it must be.
+type Opened = (PathBuf, Option<u32>);
+
+/// One for all readers of the process.
+fn shared(root: PathBuf, owner: Option<u32>) -> Views {
+    static OPEN: Mutex<BTreeMap<Opened, Weak<Archive>>> = Mutex::new(BTreeMap::new());
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.retain(|_, archive| archive.strong_count() > 0);
-    let archive = open.get(&root).and_then(Weak::upgrade).unwrap_or_else(|| {
-        let archive = Arc::new(Archive::open(&root));
-        open.insert(root, Arc::downgrade(&archive));
+    let key = (root, owner);
+    let archive = open.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
+        let archive = Arc::new(match owner {
+            Some(owner) => Archive::of_user(&key.0, owner),
+            None => Archive::open(&key.0),
+        });
+        open.insert(key, Arc::downgrade(&archive));
         archive
     });
     Arc::new(move || archive.view())

@@ -134,6 +134,9 @@ export interface ArchiveStatus {
   /** The oldest sample kept, of any tier; null when there is none. */
   readonly oldest_ts: number | null;
   readonly waiting_bytes: number;
+  /** Files that wait to be copied to the target, and copies that wait to be removed there; agents before do not say. */
+  readonly waiting_copies?: number;
+  readonly stale_copies?: number;
   readonly losses: Readonly<Record<string, number>>;
   /** Why nothing is written just now; empty when all is well. */
   readonly trouble: string;

@@ -16,6 +16,7 @@ const WORDS = [
   "SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "LIMIT", "JOIN", "ON", "USING", "AS", "AND", "OR", "NOT", "IN",
   "BETWEEN", "LIKE", "IS NULL", "DESC", "DISTINCT", "UNION ALL", "CASE", "WHEN", "THEN", "ELSE", "END", "WITH",
   "sum(", "avg(", "min(", "max(", "count(", "now_ns()", "iso(", "history(", "rate(", "quantile(", "topk(", "asof(", "family(",
+  "frames(",
 ];
 
 /** Where the word at the caret begins, the word, and the table before its dot. */

@@ -99,6 +99,13 @@ export function moment(ms: number): string {
   return Number.isFinite(ms) ? new Date(ms).toISOString().replace("T", " ").replace("Z", " UTC") : "never";
 }
 
+/** A point in time of a stream, which is seconds since 1970: to the second, in local time. */
+function time(value: number): Quantity {
+  // Beyond this there is no date.
+  if (!(Math.abs(value) <= 8.64e12)) return { number: "–", unit: "" };
+  return { number: clock(value * 1000, NaN), unit: "" };
+}
+
 /** A value of a stream in its own unit. */
 export function quantity(value: number, unit: string): Quantity {
   if (Number.isNaN(value)) return { number: "–", unit: "" };
@@ -118,6 +125,8 @@ export function quantity(value: number, unit: string): Quantity {
     case "s":
     case "seconds":
       return seconds(value);
+    case "time":
+      return time(value);
     case "flag":
       return { number: value === 0 ? "no" : "yes", unit: "" };
     default: {
@@ -127,9 +136,13 @@ export function quantity(value: number, unit: string): Quantity {
   }
 }
 
-/** The unit to show a stream in: names end in theirs, which says more than `1`. */
+/** The unit of a difference of two values: of points in time it is a span. */
+export const spanUnit = (unit: string): string => (unit === "time" ? "seconds" : unit);
+
+/** The unit to show a stream in: names end in theirs, which says more than `1`. `.time.seconds` are points in time. */
 export function unitOf(name: string, unit: string): string {
   if (name.endsWith(".bytes_per_second")) return "B/s";
+  if (name.endsWith(".time.seconds") || name.endsWith("_time_seconds")) return "time";
   const last = name.slice(name.lastIndexOf(".") + 1);
   return last === "ratio" || last === "flag" || last === "bytes" || last === "seconds" ? last : unit;
 }

@@ -31,6 +31,7 @@ export function archiveSentence(one: ArchiveStatus, nowMs: number, bytesPerSampl
     `${plain(size(one.bytes))} in ${one.files.toLocaleString("en")} files and a log of ${plain(size(one.log_bytes))}${bytesPerSample > 0 ? `, ${figures(bytesPerSample)} bytes a sample once it is Parquet` : ""}`,
   ];
   if (one.waiting_bytes > WAITING_BYTES_QUIET) parts.push(`${plain(size(one.waiting_bytes))} wait to be written`);
+  if ((one.waiting_copies ?? 0) > 0) parts.push(`${(one.waiting_copies ?? 0).toLocaleString("en")} files wait to be copied`);
   return `History since ${clock(since, nowMs)} (${duration(nowMs - since)}): ${parts.join("; ")}.`;
 }
 

@@ -93,7 +93,7 @@ function options(live: { readonly current: ChartProps }, width: number): uPlot.O
     scales: { x: { time: true }, y: { range: (_u, min, max) => yRange(unit, min, max) } },
     axes: [
       { ...axis, space: 80, size: 32, values: (_u, splits, _axis, _space, step) => axisLabels(splits, step) },
-      { ...axis, size: 72, values: (_u, splits) => splits.map((v) => plain(quantity(v, unit))) },
+      { ...axis, size: unit === "time" ? 150 : 72, values: (_u, splits) => splits.map((v) => plain(quantity(v, unit))) },
     ],
     bands: Array.from({ length: banded }, (_, i) => ({ series: [1 + banded + i, 1 + i], fill: `${look[styleOf(lines[i]).ink]}${BAND_ALPHA}` })),
     series: [
@@ -120,7 +120,8 @@ function options(live: { readonly current: ChartProps }, width: number): uPlot.O
 function yRange(unit: string, min: number | null, max: number | null): [number, number] {
   if (min === null || max === null) return [0, 1];
   if (unit === "ratio" && min >= 0 && max <= 1) return [0, 1];
-  const span = max - min || Math.abs(max) || 1;
+  // A point in time that stands still is not drawn from 1970 on.
+  const span = max - min || (unit === "time" ? 60 : Math.abs(max)) || 1;
   const low = min >= 0 && min < span * 2 ? 0 : min - span * 0.08;
   return [low, max + span * 0.08];
 }

@@ -12,7 +12,7 @@ import type { Past } from "../data/buckets";
 import { asking, hidePast, pastFault, pasts, showPast } from "../data/past";
 import { formatRoute } from "../route";
 import { asCurl, asPromql, asPython, asSql, matchOf } from "../text/copy";
-import { age, clock, duration, moment, quantity } from "../text/format";
+import { age, clock, duration, moment, plain, quantity, spanUnit } from "../text/format";
 import { slackOf } from "../sheet/geometry";
 import { Chart, SERIES_STYLES } from "./chart";
 import { align, pastPoints, points } from "./plotdata";
@@ -208,6 +208,12 @@ function readingOf({ one, past }: Member, ts: number | null): Reading {
   return { kind: "sample", value: one.ring.value(i), error: one.ring.error(i), quality: one.ring.quality(i) };
 }
 
+/** Of a point in time the error is a span, with a unit of its own. */
+const errorText = (error: number, unit: string): string => {
+  const q = quantity(error, spanUnit(unit));
+  return unit === "time" ? plain(q) : q.number;
+};
+
 function LegendRow({ member, ts, at }: { member: Member; ts: number | null; at: number }) {
   const { pin, style, one } = member;
   const s = SERIES_STYLES[style % SERIES_STYLES.length] ?? SERIES_STYLES[0];
@@ -223,7 +229,7 @@ function LegendRow({ member, ts, at }: { member: Member; ts: number | null; at: 
       <td class="num">
         {reading.kind === "nothing" && reading.text}
         {reading.kind === "sample" && <Value of={quantity(reading.value, unit)} />}
-        {reading.kind === "sample" && reading.error > 0 && <span class="unit"> ± {quantity(reading.error, unit).number}</span>}
+        {reading.kind === "sample" && reading.error > 0 && <span class="unit"> ± {errorText(reading.error, unit)}</span>}
         {reading.kind === "bucket" && <Value of={quantity(reading.mean, unit)} />}
         {reading.kind === "bucket" && reading.min < reading.max && (
           <span class="unit"> (<Value of={quantity(reading.min, unit)} /> to <Value of={quantity(reading.max, unit)} />)</span>

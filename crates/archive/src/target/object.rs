@@ -5,7 +5,9 @@ use std::fs::File;
 use std::io::Read as _;
 use std::net::IpAddr;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +19,7 @@ use object_store::{
     WriteMultipart,
 };
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 
 use crate::ArchiveError;
 use crate::target::Target;
@@ -33,6 +36,10 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 const RETRIES_MAX: usize = 3;
 /// …and for how long at most.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(30);
+/// How often it is looked whether to give up.
+const STOP_LOOK: Duration = Duration::from_millis(100);
+/// Longest wait for what was begun to be removed again: else it costs its owner, until the store's own rules remove it.
+const ABORT_MAX: Duration = Duration::from_secs(2);
 /// Longest reason that is passed on, in characters.
 const REASON_CHARS_MAX: usize = 300;
 /// Most bytes of a file of certificates.
@@ -92,22 +99,26 @@ impl ObjectTarget {
 }
 
 impl Target for ObjectTarget {
-    fn copy(&mut self, local: &Path, relative: &Path) -> Result<(), String> {
-        let copied = self
-            .key(relative)
-            .and_then(|key| self.runtime.block_on(copy(&*self.store, local, &key)));
+    fn copy(&mut self, local: &Path, relative: &Path, stop: &AtomicBool) -> Result<(), String> {
+        let copied = self.key(relative).and_then(|key| {
+            let copied = copy(&*self.store, local, &key, stop);
+            self.runtime.block_on(copied)
+        });
         copied.map_err(|reason| {
             let (url, relative) = (&self.url, relative.display());
             format!("cannot copy {relative} to {url}: {reason}")
         })
     }
 
-    fn remove(&mut self, relative: &Path) -> Result<(), String> {
+    fn remove(&mut self, relative: &Path, stop: &AtomicBool) -> Result<(), String> {
         let removed = self.key(relative).and_then(|key| {
-            match self.runtime.block_on(self.store.delete(&key)) {
-                Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-                Err(error) => Err(explain(error)),
-            }
+            let removed = unless(stop, async {
+                match self.store.delete(&key).await {
+                    Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+                    Err(error) => Err(explain(error)),
+                }
+            });
+            self.runtime.block_on(removed)
         });
         removed.map_err(|reason| {
             let (url, relative) = (&self.url, relative.display());
@@ -229,7 +240,29 @@ fn certificates(path: &Path) -> Result<Vec<Certificate>, String> {
     }
 }
 
-async fn copy(store: &dyn ObjectStore, local: &Path, key: &Key) -> Result<(), String> {
+/// What comes of `what`, unless it is to stop first.
+async fn unless<T>(
+    stop: &AtomicBool,
+    what: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
+    let mut what = pin!(what);
+    loop {
+        match timeout(STOP_LOOK, what.as_mut()).await {
+            Ok(result) => return result,
+            Err(_) if stop.load(Ordering::Relaxed) => {
+                return Err("it was given up, since the agent stops".into());
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+async fn copy(
+    store: &dyn ObjectStore,
+    local: &Path,
+    key: &Key,
+    stop: &AtomicBool,
+) -> Result<(), String> {
     let cannot_read = |e: std::io::Error| format!("cannot read {}: {e}", local.display());
     let mut file = File::open(local).map_err(cannot_read)?;
     let bytes = file.metadata().map_err(cannot_read)?.len();
@@ -238,18 +271,23 @@ async fn copy(store: &dyn ObjectStore, local: &Path, key: &Key) -> Result<(), St
         file.take(PART_BYTES as u64)
             .read_to_end(&mut body)
             .map_err(cannot_read)?;
-        store.put(key, body.into()).await.map_err(explain)?;
+        let put = async { store.put(key, body.into()).await.map_err(explain) };
+        unless(stop, put).await?;
     } else {
-        let upload = store.put_multipart(key).await.map_err(explain)?;
+        let begun = async { store.put_multipart(key).await.map_err(explain) };
+        let upload = unless(stop, begun).await?;
         let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
-        if let Err(reason) = send_parts(&mut upload, &mut file).await {
+        let sent = unless(stop, send_parts(&mut upload, &mut file)).await;
+        if let Err(reason) = sent {
             // What the store keeps of it otherwise costs its owner; the first error is the one to tell.
-            let _ = upload.abort().await;
+            let _ = timeout(ABORT_MAX, upload.abort()).await;
             return Err(reason);
         }
-        upload.finish().await.map_err(explain)?;
+        let finished = async { upload.finish().await.map_err(explain) };
+        unless(stop, finished).await?;
     }
-    let there = store.head(key).await.map_err(explain)?.size;
+    let head = async { store.head(key).await.map_err(explain) };
+    let there = unless(stop, head).await?.size;
     if there != bytes {
         return Err(format!("{there} bytes arrived of {bytes}"));
     }
@@ -263,7 +301,8 @@ async fn send_parts(upload: &mut WriteMultipart, file: &mut File) -> Result<(), 
             .read_to_end(&mut part)
             .map_err(|e| format!("cannot read it: {e}"))?;
         if part.is_empty() {
-            return Ok(());
+            // All of them are there before the last is sent, with which it can be given up no more.
+            return upload.wait_for_capacity(0).await.map_err(explain);
         }
         upload
             .wait_for_capacity(PARTS_MAX - 1)
@@ -308,6 +347,8 @@ fn explain(error: object_store::Error) -> String {
 mod tests {
     use super::*;
 
+    static GO_ON: AtomicBool = AtomicBool::new(false);
+
     fn options(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs
             .iter()
@@ -327,13 +368,13 @@ mod tests {
             let content: Vec<u8> = (0..bytes).map(|i| (i / 7) as u8).collect();
             std::fs::write(&local, &content).unwrap();
             let relative = Path::new("raw/node=a%20b/date=2026-01-01/hour=07/0-3.parquet");
-            target.copy(&local, relative).unwrap();
+            target.copy(&local, relative, &GO_ON).unwrap();
             assert!(std::fs::read(there.join(relative)).unwrap() == content);
         }
         let relative = Path::new("raw/node=a%20b/date=2026-01-01/hour=07/0-3.parquet");
-        target.remove(relative).unwrap();
+        target.remove(relative, &GO_ON).unwrap();
         assert!(!there.join(relative).exists());
-        target.remove(relative).unwrap();
+        target.remove(relative, &GO_ON).unwrap();
     }
 
     #[test]
@@ -343,7 +384,7 @@ mod tests {
         let mut target = ObjectTarget::open(&url, &BTreeMap::new()).unwrap();
         let mut check = |local: &str, relative: &str, expect: &str| {
             let error = target
-                .copy(&dir.path().join(local), Path::new(relative))
+                .copy(&dir.path().join(local), Path::new(relative), &GO_ON)
                 .unwrap_err();
             assert!(error.contains(expect), "{error}");
         };
@@ -351,6 +392,50 @@ mod tests {
         std::fs::write(dir.path().join("file"), b"x").unwrap();
         check("file", "../b", "cannot copy ../b to file://");
         check("file", "file/below", "cannot copy file/below to file://");
+    }
+
+    /// A server that takes requests and answers none of them.
+    #[test]
+    fn a_store_that_does_not_answer_is_given_up_at_a_stop() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", server.local_addr().unwrap());
+        let store = AmazonS3Builder::new()
+            .with_bucket_name("b")
+            .with_endpoint(endpoint)
+            .with_allow_http(true)
+            .with_skip_signature(true)
+            .build()
+            .unwrap();
+        let mut target = ObjectTarget {
+            url: "s3://b".into(),
+            store: Arc::new(store),
+            prefix: String::new(),
+            runtime: Builder::new_current_thread().enable_all().build().unwrap(),
+        };
+        let local = dir.path().join("local");
+        let stop = AtomicBool::new(false);
+        let mut given_up = |what: &mut dyn FnMut(&mut ObjectTarget) -> Result<(), String>| {
+            stop.store(false, Ordering::Relaxed);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let (mut connection, _) = server.accept().unwrap();
+                    let mut byte = [0];
+                    connection.read_exact(&mut byte).unwrap();
+                    stop.store(true, Ordering::Relaxed);
+                    // Until the other side gives up.
+                    let _ = std::io::copy(&mut connection, &mut std::io::sink());
+                });
+                let reason = what(&mut target).unwrap_err();
+                assert!(reason.contains("given up"), "{reason}");
+                target.runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            });
+        };
+        for bytes in [1, PART_BYTES + 1] {
+            std::fs::write(&local, vec![0; bytes]).unwrap();
+            given_up(&mut |target| target.copy(&local, Path::new("a"), &stop));
+        }
+        given_up(&mut |target| target.remove(Path::new("a"), &stop));
     }
 
     #[test]

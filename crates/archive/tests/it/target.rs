@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 
 use barograph_archive::parquet::ParquetPart;
 use barograph_archive::{ArchiveError, Disk, Keeper, Target};
@@ -16,10 +16,13 @@ use crate::support::{SOON, TwoClocks, assert_sound, config, everything, parquet_
 /// Longer than anything that failed is left alone.
 const LATER_NS: i64 = 3_600 * NS_PER_S;
 
-/// A directory as a store, that refuses so many of the next copies and removals.
+/// A directory as a store, that refuses so many of the next copies and removals, and may not answer.
 #[derive(Clone)]
 struct Store {
     dir: PathBuf,
+    gate: Arc<Gate>,
+    /// Held while its files change, or are looked at.
+    files: Arc<Mutex<()>>,
     copies_refused: Arc<AtomicU64>,
     removals_refused: Arc<AtomicU64>,
 }
@@ -29,6 +32,8 @@ impl Store {
         fs::create_dir_all(&dir).unwrap();
         Self {
             dir,
+            gate: Arc::default(),
+            files: Arc::default(),
             copies_refused: Arc::default(),
             removals_refused: Arc::default(),
         }
@@ -44,11 +49,13 @@ impl Store {
 
     /// Its files, relative.
     fn files(&self) -> Vec<PathBuf> {
+        let _still = self.files.lock().unwrap();
         relative(&self.dir)
     }
 
     /// How often each sample is there.
     fn rows(&self) -> BTreeMap<(String, i64, u64), u64> {
+        let _still = self.files.lock().unwrap();
         let mut rows = BTreeMap::new();
         for path in parquet_files(&self.dir.join("raw")) {
             let part = ParquetPart::open(&path).unwrap();
@@ -74,17 +81,67 @@ impl Store {
 }
 
 impl Target for Store {
-    fn copy(&mut self, local: &Path, relative: &Path) -> Result<(), String> {
+    fn copy(&mut self, local: &Path, relative: &Path, stop: &AtomicBool) -> Result<(), String> {
+        let content = fs::read(local).map_err(|e| e.to_string())?;
+        self.gate.pass(stop)?;
         Self::refuses(&self.copies_refused)?;
+        let _still = self.files.lock().unwrap();
         let path = self.dir.join(relative);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::copy(local, path).map(|_| ()).map_err(|e| e.to_string())
+        // As object stores have it: nobody sees half of it, whoever else copies the same.
+        let whole = tempfile::NamedTempFile::new_in(&self.dir).unwrap();
+        fs::write(whole.path(), content).unwrap();
+        whole.persist(path).map(|_| ()).map_err(|e| e.to_string())
     }
 
-    fn remove(&mut self, relative: &Path) -> Result<(), String> {
+    fn remove(&mut self, relative: &Path, stop: &AtomicBool) -> Result<(), String> {
+        self.gate.pass(stop)?;
         Self::refuses(&self.removals_refused)?;
+        let _still = self.files.lock().unwrap();
         // One that is gone is fine.
         let _ = fs::remove_file(self.dir.join(relative));
+        Ok(())
+    }
+}
+
+/// Where requests wait for as long as the test has it.
+#[derive(Default)]
+struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    closed: bool,
+    /// Nor does it look whether it is to stop.
+    deaf: bool,
+    /// Requests that wait.
+    waiting: usize,
+}
+
+impl Gate {
+    fn set(&self, closed: bool, deaf: bool) {
+        let mut state = self.state.lock().unwrap();
+        (state.closed, state.deaf) = (closed, deaf);
+        self.changed.notify_all();
+    }
+
+    fn waiting(&self) -> usize {
+        self.state.lock().unwrap().waiting
+    }
+
+    fn pass(&self, stop: &AtomicBool) -> Result<(), String> {
+        let mut state = self.state.lock().unwrap();
+        state.waiting += 1;
+        while state.closed {
+            if !state.deaf && stop.load(Ordering::SeqCst) {
+                state.waiting -= 1;
+                return Err("given up".into());
+            }
+            state = self.changed.wait_timeout(state, SOON / 6_000).unwrap().0;
+        }
+        state.waiting -= 1;
         Ok(())
     }
 }
@@ -148,6 +205,8 @@ impl Fixture {
                 return;
             }
             self.keeper().seal().unwrap();
+            // Copies are made by another thread.
+            std::thread::sleep(SOON / 60_000);
         }
         panic!("it does not come to that");
     }
@@ -172,6 +231,7 @@ impl Fixture {
         self.until(|| self.keeper().status().stale_copies == 0);
         self.until(|| self.store.files() == relative(&self.root()));
         self.store.assert_once(lives as usize * 3 * 20);
+        self.until(|| self.keeper().status().waiting_copies == 0);
         assert_eq!(self.keeper().status().trouble, "");
         assert_sound(&self.root());
     }
@@ -253,4 +313,91 @@ fn copies_stay_when_what_they_were_merged_into_goes_without_one() {
     fixture.until(|| fixture.keeper().status().files == 0);
     fixture.until(|| fixture.keeper().status().stale_copies == 0);
     assert_eq!(fixture.store.files(), before);
+}
+
+/// Sealing, merging and the stop go on; everything is copied in the end.
+#[test]
+fn a_store_that_does_not_answer_holds_up_nothing() {
+    // One that gives up when it is told to, and one that does not: it is left to itself.
+    for deaf in [false, true] {
+        let mut fixture = Fixture::new();
+        let store = fixture.store.clone();
+        store.gate.set(true, deaf);
+        for life in 1..=6 {
+            append(fixture.keeper(), life, 1..=20, NS_PER_S / 5);
+            fixture.keeper().seal().unwrap();
+        }
+        fixture.until(|| store.gate.waiting() == 1);
+        fixture.until(|| fixture.keeper().status().waiting_copies == 6 * 4);
+        assert_eq!(fixture.keeper().compact().unwrap(), 6 * 4);
+        fixture.until(|| fixture.keeper().status().waiting_copies == 4);
+        assert_eq!(fixture.keeper().status().trouble, "");
+        assert_eq!(store.files(), Vec::<PathBuf>::new());
+        fixture.keeper = None;
+        assert_eq!(store.gate.waiting(), usize::from(deaf));
+        if deaf {
+            // It arrives late, and is no more of use.
+            store.gate.set(false, false);
+            while store.files().is_empty() {
+                std::thread::sleep(SOON / 60_000);
+            }
+        }
+        fixture.start();
+        store.gate.set(false, false);
+        fixture.assert_settled(6);
+    }
+}
+
+/// Whatever fails, waits and ends in between: each row is there once in the end, and none is missing meanwhile
+/// that was there before.
+#[test]
+fn chances() {
+    for seed in 1..=12_u64 {
+        let mut fixture = Fixture::new();
+        let mut state = seed;
+        let mut chance = |of: u64| {
+            // Knuth's generator, its upper bits.
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % of
+        };
+        let mut lives = 0;
+        let mut seen = 0;
+        for _ in 0..30 {
+            match chance(8) {
+                0..=2 => {
+                    lives += 1;
+                    append(fixture.keeper(), lives, 1..=20, NS_PER_S / 5);
+                    fixture.keeper().seal().unwrap();
+                }
+                3 => drop(fixture.keeper().compact().unwrap()),
+                4 => fixture
+                    .store
+                    .copies_refused
+                    .store(chance(3), Ordering::SeqCst),
+                5 => fixture
+                    .store
+                    .removals_refused
+                    .store(chance(3), Ordering::SeqCst),
+                6 => fixture.store.gate.set(chance(2) == 0, false),
+                _ => {
+                    fixture.keeper = None;
+                    fixture.start();
+                }
+            }
+            if chance(2) == 0 {
+                fixture.later();
+            }
+            let rows = fixture.store.rows().len();
+            assert!(rows >= seen, "seed {seed}: {rows} rows of {seen}");
+            seen = rows;
+        }
+        fixture.store.gate.set(false, false);
+        fixture.store.copies_refused.store(0, Ordering::SeqCst);
+        fixture.store.removals_refused.store(0, Ordering::SeqCst);
+        fixture.later();
+        println!("seed {seed}");
+        fixture.assert_settled(lives as u64);
+    }
 }

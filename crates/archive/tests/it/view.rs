@@ -1,5 +1,7 @@
 //! Views over memory: the reference that those over files are compared with.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -138,4 +140,43 @@ fn a_node_that_cannot_be_read_is_left_out_and_named() {
     let view = archive.view().unwrap();
     assert_eq!(view.faults(), []);
     assert_eq!(everything_of(&view, Span::ALL), before);
+}
+
+/// An archive that an agent names is that agent's user's, or root's; one that somebody names is anybody's.
+#[test]
+fn an_agent_names_no_archive_but_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = start(config(dir.path())).unwrap();
+    append(&keeper, 1, 1..=20, NS_PER_S);
+    keeper.seal().unwrap();
+    drop(keeper);
+    let us = rustix::process::geteuid();
+    let dirs = ["nodes/n1", "nodes/n1/log", "nodes/n1/tmp", "raw/node=n1"];
+    let dirs = dirs.map(|name| dir.path().join(name));
+    // What is root's is good for all.
+    let owner = if us.is_root() { 12_345 } else { us.as_raw() };
+    let give = |path: &Path, user: u32| {
+        if us.is_root() {
+            std::os::unix::fs::chown(path, Some(user), None).unwrap();
+        }
+    };
+    for tier in ["raw", "1s", "1min", "1h"] {
+        give(&dir.path().join(tier).join("node=n1"), owner);
+    }
+    dirs.iter().for_each(|path| give(path, owner));
+    let rows = |archive: Archive| archive.view().map(|view| view.parts().len());
+    let all = rows(Archive::open(dir.path())).unwrap();
+    assert!(all > 0);
+    assert_eq!(rows(Archive::of_user(dir.path(), owner)).unwrap(), all);
+    let error = rows(Archive::of_user(dir.path(), owner + 1)).unwrap_err();
+    let expect = format!("it belongs to user {owner}, not to {}", owner + 1);
+    assert!(error.to_string().contains(&expect), "{error}");
+    for path in &dirs {
+        fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
+        let error = rows(Archive::of_user(dir.path(), owner)).unwrap_err();
+        assert!(error.to_string().contains("everybody may write"), "{error}");
+        assert_eq!(rows(Archive::open(dir.path())).unwrap(), all);
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    assert_eq!(rows(Archive::of_user(dir.path(), owner)).unwrap(), all);
 }

@@ -57,7 +57,7 @@ facts! {
         Nodes: State Int "nodes.count" "count" "Nodes that the whole job has.";
         Tasks: State Int "tasks.count" "count" "Tasks that the whole job was asked to start.";
         Cpus: State Int "cpus.count" "count" "Processors that the whole job has.";
-        Start: State Float "start.seconds" "seconds" "When it started, in seconds since 1970.";
+        Start: State Float "start.time.seconds" "seconds" "When it started, in seconds since 1970.";
         Processes: Gauge Int "processes.count" "count" "Its processes on this node.";
         Threads: Gauge Int "threads.count" "count" "Its processes and threads on this node.";
         Memory: Gauge Int "memory.bytes" "bytes" "Memory that it uses on this node, its page cache included.";

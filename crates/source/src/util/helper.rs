@@ -246,10 +246,10 @@ mod tests {
             };
             // The time that a source gives its own programs is not the helper's.
             let commands = Commands::new(&SysRoot::new(Path::new("/")), Duration::from_millis(1));
-            commands.ask_helper(&helper, "rapl", "", "rapl")
+            commands.ask_helper(&helper, "gpfs", "", "gpfs")
         };
         let got = start(&["/bin/sh", "-c", "sleep 0.1; echo ok; cat"]);
-        assert_eq!(got, Ok(b"rapl\n".to_vec()));
+        assert_eq!(got, Ok(b"gpfs\n".to_vec()));
         let check = |command: &[&str], why: &str| {
             let refusal = start(command).unwrap_err().to_string();
             assert!(refusal.contains(why), "{refusal} lacks {why}");

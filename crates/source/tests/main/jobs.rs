@@ -81,12 +81,12 @@ fn two_jobs_of_a_client() {
     );
     check(
         &reader,
-        "job.start.seconds{job=4711}",
+        "job.start.time.seconds{job=4711}",
         Some(1_763_750_000.0),
     );
     check(
         &reader,
-        "job.start.seconds{job=4712}",
+        "job.start.time.seconds{job=4712}",
         Some(1_763_750_400.0),
     );
     check(&reader, "job.tasks.count{job=4711}", Some(4.0));
@@ -324,7 +324,7 @@ fn the_queue_is_asked_only_for_jobs_that_nobody_described() {
         text(&reader, "job.state.name{job=3}").as_deref(),
         Some("running")
     );
-    assert!(reader.streams("job.start.seconds").is_empty());
+    assert!(reader.streams("job.start.time.seconds").is_empty());
 }
 
 #[test]
@@ -358,7 +358,7 @@ fn the_queue_may_be_asked_always_or_never() {
         Some("suspended")
     );
     assert_eq!(
-        reader.number("job.start.seconds{job=7}"),
+        reader.number("job.start.time.seconds{job=7}"),
         Some(1_763_750_000.0)
     );
     tree.write("commands/squeue", "");

@@ -72,7 +72,7 @@ fn the_prolog_writes_what_the_source_reads_and_the_epilog_removes_it() {
         ("nodes.count", 3.0),
         ("tasks.count", 40.0),
         ("cpus.count", 40.0),
-        ("start.seconds", 1_763_750_000.0),
+        ("start.time.seconds", 1_763_750_000.0),
     ] {
         assert_eq!(
             reader.number(&format!("job.{fact}{{job=4711}}")),
@@ -90,7 +90,7 @@ fn the_prolog_writes_what_the_source_reads_and_the_epilog_removes_it() {
     let known = reader.streams("job=4712");
     assert_eq!(
         known,
-        ["job.start.seconds{job=4712}", "job.state.name{job=4712}"]
+        ["job.start.time.seconds{job=4712}", "job.state.name{job=4712}"]
     );
 }
 

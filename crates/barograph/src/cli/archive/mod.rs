@@ -7,6 +7,7 @@ mod ls;
 mod verify;
 mod work;
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -91,8 +92,12 @@ impl Place {
     /// All of it as it is now; that there is nothing at all is an error.
     fn view(&self) -> anyhow::Result<(PathBuf, Arc<View>)> {
         let dir = self.existing_dir()?;
-        let view = Archive::open(&dir).view()?;
-        Ok((dir, view))
+        let archive = match (&self.archive_dir, self.target.run_dir().path().metadata()) {
+            // Only an agent that is there has named it; whose it names must be its own.
+            (None, Ok(run_dir)) => Archive::of_user(&dir, run_dir.uid()),
+            _ => Archive::open(&dir),
+        };
+        Ok((dir, archive.view()?))
     }
 
     fn existing_dir(&self) -> anyhow::Result<PathBuf> {
@@ -149,6 +154,15 @@ pub fn lines(document: &Json, now_ns: i64) -> Vec<(&'static str, String)> {
             since.unwrap_or_default(),
         ),
     )];
+    for (key, what) in [
+        ("waiting_copies", "files wait to be copied to archive.target"),
+        ("stale_copies", "copies of merged files wait to be removed from archive.target"),
+    ] {
+        let waiting = count(key);
+        if waiting > 0 {
+            lines.push(("copies", format!("{waiting} {what}")));
+        }
+    }
     for (key, what) in LOSSES {
         let lost = document["losses"][key].as_u64().unwrap_or(0);
         if lost > 0 {
