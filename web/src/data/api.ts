@@ -86,11 +86,12 @@ export interface Grain {
   readonly points?: number;
 }
 
-export async function buckets(matches: readonly string[], { start, stop, stepMs, points }: Grain, abort: AbortSignal): Promise<BucketHistory[]> {
+export async function buckets(matches: readonly string[], { start, stop, stepMs, points }: Grain, abort?: AbortSignal): Promise<BucketHistory[]> {
   const which = matches.map((match) => `match=${enc(match)}`).join("&");
   const grain = stepMs === undefined ? `points=${points}` : `step=${stepMs}ms`;
   const path = `api/v1/history?${which}&start=${Math.floor(start)}000000&stop=${Math.ceil(stop)}000000&${grain}`;
-  return JSON.parse(await ask(path, { signal: AbortSignal.any([abort, AbortSignal.timeout(ANSWER_MS_MAX)]) })) as BucketHistory[];
+  const late = AbortSignal.timeout(ANSWER_MS_MAX);
+  return JSON.parse(await ask(path, { signal: abort === undefined ? late : AbortSignal.any([abort, late]) })) as BucketHistory[];
 }
 
 export interface SqlTable {

@@ -18,6 +18,19 @@ export const SERIES_STYLES = [
   { ink: "ink", dash: [7, 4] },
 ] as const;
 
+/** Times in seconds that are marked on the paper. */
+export interface Marks {
+  /** Short ticks at the foot: frames. */
+  readonly ticks: readonly number[];
+  /** Lines over the whole height, with a flag at their top: calls into programs. */
+  readonly flags: readonly { readonly at: number; readonly label: string; readonly isBad: boolean }[];
+}
+
+/** Ticks nearer to one another than this are drawn as one stretch, in pixels of the style sheet. */
+const TICK_PX_MIN = 3;
+/** A flag's name is left out when the one before it is nearer than this. */
+const FLAG_PX_MIN = 76;
+
 /** How strong a band is, as the last two digits of its colour. */
 const BAND_ALPHA = "2e";
 
@@ -40,6 +53,7 @@ export interface ChartProps {
   readonly height: number;
   readonly syncKey?: string;
   readonly name: string;
+  readonly marks?: Marks;
   readonly onZoom?: (from: number, to: number) => void;
   readonly onCursor?: (ts: number | null) => void;
 }
@@ -68,7 +82,7 @@ export function Chart(props: ChartProps) {
     if (made === undefined || made.series.length !== props.data.length) return;
     made.setData(props.data, props.range === undefined);
     if (props.range !== undefined) made.setScale("x", { min: props.range[0], max: props.range[1] });
-  }, [props.data, props.range?.[0], props.range?.[1], shape, look]);
+  }, [props.data, props.range?.[0], props.range?.[1], props.marks, shape, look]);
   return <div class="chart" ref={host} role="img" aria-label={props.name} />;
 }
 
@@ -105,6 +119,7 @@ function options(live: { readonly current: ChartProps }, width: number): uPlot.O
       }),
     ],
     hooks: {
+      draw: [(u) => live.current.marks !== undefined && drawMarks(u, live.current.marks, font)],
       setSelect: [
         (u) => {
           if (u.select.width > 4) live.current.onZoom?.(u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x"));
@@ -123,4 +138,45 @@ function yRange(unit: string, min: number | null, max: number | null): [number, 
   const span = max - min || Math.abs(max) || 1;
   const low = min >= 0 && min < span * 2 ? 0 : min - span * 0.08;
   return [low, max + span * 0.08];
+}
+
+function drawMarks(u: uPlot, { ticks, flags }: Marks, font: string): void {
+  const look = inks.value;
+  const { ctx, bbox } = u;
+  const px = devicePixelRatio;
+  const inside = (x: number) => x >= bbox.left && x <= bbox.left + bbox.width;
+  const foot = bbox.top + bbox.height;
+  ctx.save();
+  ctx.fillStyle = look.muted;
+  let last = NaN;
+  for (const at of ticks) {
+    const x = u.valToPos(at, "x", true);
+    if (!inside(x)) continue;
+    // Frames that follow one another closely are a stretch, so that a tick is always one frame.
+    if (x - last < TICK_PX_MIN * px) ctx.fillRect(last, foot - 2 * px, x - last, 2 * px);
+    else ctx.fillRect(x, foot - 5 * px, px, 5 * px);
+    last = x;
+  }
+  ctx.font = font.replace(/^\d+px/, `${11 * px}px`);
+  ctx.textBaseline = "top";
+  let named = -Infinity;
+  for (const { at, label, isBad } of flags) {
+    const x = u.valToPos(at, "x", true);
+    if (!inside(x)) continue;
+    ctx.fillStyle = ctx.strokeStyle = isBad ? look.red : look.ink;
+    ctx.setLineDash([2 * px, 3 * px]);
+    ctx.lineWidth = px;
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, foot);
+    ctx.stroke();
+    ctx.beginPath();
+    for (const [dx, dy] of isBad ? [[-4, 8], [4, 8], [0, 0]] : [[-4, 4], [0, 8], [4, 4], [0, 0]]) ctx.lineTo(x + (dx ?? 0) * px, bbox.top + (dy ?? 0) * px);
+    ctx.fill();
+    if (x - named < FLAG_PX_MIN * px) continue;
+    const width = ctx.measureText(label).width;
+    ctx.fillText(label, x + width + 8 * px > bbox.left + bbox.width ? x - width - 7 * px : x + 7 * px, bbox.top);
+    named = x;
+  }
+  ctx.restore();
 }
