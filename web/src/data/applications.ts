@@ -49,7 +49,7 @@ export async function load(): Promise<void> {
 
 async function ask(): Promise<void> {
   const rows = rowsOf(await api.sql(`SELECT * FROM publications ORDER BY name, labels LIMIT ${ALIVE_MAX}`));
-  const list = rows.map(publicationOf);
+  const list = rows.map(publicationOf).sort((a, b) => a.key.localeCompare(b.key, "en", { numeric: true }));
   const frames = framesOf(await api.streams("app.*.frame"));
   const fewer = (alive.value ?? []).some((one) => !list.some((other) => other.key === one.key));
   if (fewer || now() - lastSeldom > SELDOM_MS) await askSeldom(list);

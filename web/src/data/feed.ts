@@ -162,8 +162,8 @@ function setStreams(list: readonly WatchedStream[]): void {
   beat.value += 1;
 }
 
-function fresh(key: string, { name, labels, kind, help, unit }: WatchedStream): Series {
-  return { key, name, labels, kind, help, unit: unitOf(name, unit), ring: new Ring(), text: "", intervalMs: 0, looked: 0 };
+function fresh(key: string, { name, labels, type, kind, help, unit }: WatchedStream): Series {
+  return { key, name, labels, kind, help, unit: unitOf(name, type === "bool" ? "flag" : unit), ring: new Ring(), text: "", intervalMs: 0, looked: 0 };
 }
 
 const natural = new Intl.Collator("en", { numeric: true }).compare;

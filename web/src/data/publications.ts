@@ -108,8 +108,9 @@ export function framesOf(streams: readonly StreamInfo[]): Map<string, number> {
   return new Map(streams.map((one) => [streamText(one.name.replace(/^app\./, "").replace(/\.frame$/, ""), one.labels), one.samples ?? NaN]));
 }
 
-/** Looks back over so long for the rate of frames, in ms. */
-const RATE_MS = 15_000;
+/** Looks back over at most so long for the rate of frames, in ms, and no further than to so many of them. */
+const RATE_MS = 60_000;
+const RATE_FRAMES = 10;
 
 /** Counts at the times when they were asked for. */
 export interface Counted {
@@ -120,13 +121,21 @@ export interface Counted {
 /** The looks that still count, with this one. */
 export const looked = (before: readonly Counted[], now: Counted): Counted[] => [...before.filter((one) => now.at - one.at <= RATE_MS && one.at < now.at), now];
 
-/** Frames per second since the oldest look that knew it; NaN while that is not known. */
+/** Frames per second; NaN while fewer than two looks knew them. */
 export function rateOf(looks: readonly Counted[], key: string): number {
   const last = looks.at(-1);
-  const first = looks.find((one) => one.counts.has(key));
-  if (first === undefined || last === undefined || last.at <= first.at) return NaN;
-  const more = (last.counts.get(key) ?? NaN) - (first.counts.get(key) ?? NaN);
-  return more < 0 ? NaN : (more * 1000) / (last.at - first.at);
+  const count = last?.counts.get(key);
+  if (last === undefined || count === undefined) return NaN;
+  let rate = NaN;
+  for (let i = looks.length - 2; i >= 0; i -= 1) {
+    const { at, counts } = looks[i] as Counted;
+    const more = count - (counts.get(key) ?? NaN);
+    // It was not there yet, or another life of the program began.
+    if (!(more >= 0)) return rate;
+    rate = (more * 1000) / (last.at - at);
+    if (more >= RATE_FRAMES) return rate;
+  }
+  return rate;
 }
 
 /** A call that was sent into running programs: a trigger fired, or a knob set. Times are ms. */
@@ -175,6 +184,10 @@ export function means(target: Labels, one: Publication): boolean {
   return Object.entries(target).every(([name, value]) => one.labels[name] === value || own[name] === value);
 }
 
+/** Whether a call was sent into this publication's process while that lived. */
+export const concerns = ({ target, at, name, isKnob }: Firing, one: Publication): boolean =>
+  means(target, one) && (!isKnob || name.startsWith(`${one.name}.`)) && (one.alive ? !(at < one.started) : at <= one.newest);
+
 /** A value that may be set from outside, within bounds. */
 export interface Knob {
   readonly publication: string;
@@ -212,10 +225,10 @@ export const isOf = (knob: Knob, one: Publication): boolean => knob.publication 
 /** As a shell takes it: quoted where it must be. */
 export const shellText = (word: string): string => (/^[\w.,:/@%+=-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
 
-/** The command line that sets a knob of this publication and of no other. */
-export function setCommand(knob: Knob, one: Publication): string {
-  const targets = Object.keys(one.labels).sort().map((label) => ` --target ${shellText(`${label}=${one.labels[label]}`)}`);
-  return `baro knob set ${shellText(knob.name)} ${shellText(text(knob.value) || "VALUE")}${targets.join("")}`;
+/** The command line that sets a knob of this publication and of no other, in parts that belong together. */
+export function setCommand(knob: Knob, one: Publication): string[] {
+  const targets = Object.keys(one.labels).sort().map((label) => `--target ${shellText(`${label}=${one.labels[label]}`)}`);
+  return [`baro knob set ${shellText(knob.name)} ${shellText(text(knob.value) || "VALUE")}`, ...targets];
 }
 
 /** The streams of a publication are `app.<name>.<value>`; the frames' numbers are one of them. */

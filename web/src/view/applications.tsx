@@ -119,7 +119,7 @@ function Line({ of, current }: { of: Publication; current: boolean }) {
             {ownLabels(of) !== "" && <span class="labels"> {ownLabels(of)}</span>}
           </a>
         </th>
-        <td class="state"><span aria-hidden="true">{of.alive ? "●" : "○"}</span> {of.alive ? "alive" : "ended"}</td>
+        <td class="state"><span aria-hidden="true">{of.alive ? "●" : "○"}</span> <span class="word">{of.alive ? "alive" : "ended"}</span></td>
         <td class="num">{Number.isNaN(of.frame) ? "–" : of.frame.toLocaleString("en")}</td>
         <td class="num">{Number.isNaN(rate) ? "–" : figures(rate)}</td>
         <td class={of.lost > 0 ? "num some" : "num"} title={of.alive ? lostParts(of) : undefined}>{of.alive ? of.lost.toLocaleString("en") : "–"}</td>

@@ -2,7 +2,7 @@
 // whoever may, how one fires and sets. The page itself only reads.
 
 import { declared, firings, FIRINGS_MAX, knobs } from "../data/applications";
-import { isOf, means, setCommand } from "../data/publications";
+import { concerns, isOf, setCommand } from "../data/publications";
 import type { Firing, Knob, Publication } from "../data/publications";
 import type { Labels } from "../data/contract";
 import { now } from "../data/feed";
@@ -43,7 +43,7 @@ export function Knobs({ one }: { one: Publication }) {
                     <td class="num">{amount(knob, knob.min)}</td>
                     <td class="num">{amount(knob, knob.max)}</td>
                     <td>{knob.type}</td>
-                    <td class="sees"><code>{setCommand(knob, one)}</code></td>
+                    <td class="sees"><code class="command">{setCommand(knob, one).map((part) => <><span>{part}</span> </>)}</code></td>
                   </tr>
                 ))}
               </tbody>
@@ -102,7 +102,7 @@ function Fired({ list, one }: { list: readonly Firing[]; one: Publication | unde
           </thead>
           <tbody>
             {list.map((firing) => (
-              <tr key={firing.id} class={one !== undefined && means(firing.target, one) ? "meant" : ""}>
+              <tr key={firing.id} class={one !== undefined && concerns(firing, one) ? "meant" : ""}>
                 <td><button type="button" class="plain" title={`${moment(firing.at)}: show that time in the charts`} onClick={() => centre(firing.at)}>{clock(firing.at, at)}</button></td>
                 <th scope="row">{firing.name}{firing.isKnob && <span class="unit"> knob</span>}</th>
                 <td class="payload">{firing.payload || "–"}</td>

@@ -22,14 +22,12 @@ export const SERIES_STYLES = [
 export interface Marks {
   /** Short ticks at the foot: frames. */
   readonly ticks: readonly number[];
-  /** Lines over the whole height, with a flag at their top: calls into programs. */
+  /** Lines over the whole height, with a flag at their top and its name where there is room: calls into programs. */
   readonly flags: readonly { readonly at: number; readonly label: string; readonly isBad: boolean }[];
 }
 
 /** Ticks nearer to one another than this are drawn as one stretch, in pixels of the style sheet. */
 const TICK_PX_MIN = 3;
-/** A flag's name is left out when the one before it is nearer than this. */
-const FLAG_PX_MIN = 76;
 
 /** How strong a band is, as the last two digits of its colour. */
 const BAND_ALPHA = "2e";
@@ -107,7 +105,7 @@ function options(live: { readonly current: ChartProps }, width: number): uPlot.O
     scales: { x: { time: true }, y: { range: (_u, min, max) => yRange(unit, min, max) } },
     axes: [
       { ...axis, space: 80, size: 32, values: (_u, splits, _axis, _space, step) => axisLabels(splits, step) },
-      { ...axis, size: 72, values: (_u, splits) => splits.map((v) => plain(quantity(v, unit))) },
+      { ...axis, size: 72, ...(unit === "flag" ? { splits: () => [0, 1] } : {}), values: (_u, splits) => axisNumbers(splits, unit) },
     ],
     bands: Array.from({ length: banded }, (_, i) => ({ series: [1 + banded + i, 1 + i], fill: `${look[styleOf(lines[i]).ink]}${BAND_ALPHA}` })),
     series: [
@@ -131,9 +129,19 @@ function options(live: { readonly current: ChartProps }, width: number): uPlot.O
   };
 }
 
+/** Longest label of the axis of values, in letters. */
+const AXIS_LETTERS_MAX = 9;
+
+/** The values of an axis with their unit; without it where that is a long word of a program's own. */
+function axisNumbers(splits: readonly number[], unit: string): string[] {
+  const texts = splits.map((v) => plain(quantity(v, unit)));
+  return texts.some((text) => text.length > AXIS_LETTERS_MAX) ? splits.map((v) => plain(quantity(v, ""))) : texts;
+}
+
 /** Ratios show the whole from 0 to 1; what is never negative stands on zero. */
 function yRange(unit: string, min: number | null, max: number | null): [number, number] {
   if (min === null || max === null) return [0, 1];
+  if (unit === "flag") return [-0.1, 1.1];
   if (unit === "ratio" && min >= 0 && max <= 1) return [0, 1];
   const span = max - min || Math.abs(max) || 1;
   const low = min >= 0 && min < span * 2 ? 0 : min - span * 0.08;
@@ -159,10 +167,9 @@ function drawMarks(u: uPlot, { ticks, flags }: Marks, font: string): void {
   }
   ctx.font = font.replace(/^\d+px/, `${11 * px}px`);
   ctx.textBaseline = "top";
-  let named = -Infinity;
-  for (const { at, label, isBad } of flags) {
-    const x = u.valToPos(at, "x", true);
-    if (!inside(x)) continue;
+  ctx.textAlign = "left";
+  const seen = flags.map((flag) => ({ ...flag, x: u.valToPos(flag.at, "x", true) })).filter(({ x }) => inside(x));
+  seen.forEach(({ x, label, isBad }, i) => {
     ctx.fillStyle = ctx.strokeStyle = isBad ? look.red : look.ink;
     ctx.setLineDash([2 * px, 3 * px]);
     ctx.lineWidth = px;
@@ -173,10 +180,8 @@ function drawMarks(u: uPlot, { ticks, flags }: Marks, font: string): void {
     ctx.beginPath();
     for (const [dx, dy] of isBad ? [[-4, 8], [4, 8], [0, 0]] : [[-4, 4], [0, 8], [4, 4], [0, 0]]) ctx.lineTo(x + (dx ?? 0) * px, bbox.top + (dy ?? 0) * px);
     ctx.fill();
-    if (x - named < FLAG_PX_MIN * px) continue;
-    const width = ctx.measureText(label).width;
-    ctx.fillText(label, x + width + 8 * px > bbox.left + bbox.width ? x - width - 7 * px : x + 7 * px, bbox.top);
-    named = x;
-  }
+    const end = Math.min(seen[i + 1]?.x ?? Infinity, bbox.left + bbox.width);
+    if (x + ctx.measureText(label).width + 13 * px < end) ctx.fillText(label, x + 7 * px, bbox.top);
+  });
   ctx.restore();
 }

@@ -23,6 +23,9 @@ import type { Timeline } from "./timeline";
 /** How far back memory goes: what begins earlier is asked of the archive. */
 const MEMORY_MS = 15 * 60_000;
 
+/** A lane is ink, always; then no other line is. */
+const LANE_STYLE = 3;
+
 /** One stream: what the feed has of it, and what was asked of its past. */
 export interface Member {
   readonly pin: string;
@@ -77,12 +80,14 @@ export function Plotted(props: PlottedProps) {
     else hidePast();
   }, [long, pins.join("\n"), line.span.value, stop?.[0], stop?.[1]]);
   useEffect(() => hidePast, []);
-  const all = pins.map((pin, style): Member => ({ pin, style, one: series[style], past: long ? pasts.value.get(pin) : undefined }));
+  const styles = SERIES_STYLES.map((_, style) => style).filter((style) => lane === undefined || style !== LANE_STYLE);
+  const all = pins.map((pin, i): Member => ({ pin, style: pin === lane ? LANE_STYLE : styles[i], one: series[i], past: long ? pasts.value.get(pin) : undefined }));
   const drawn = all.filter(isDrawn);
   const units = [...new Set(drawn.flatMap((member) => (member.pin === lane ? [] : [unitOfMember(member) ?? ""])))];
   const height = units.length === 1 ? 320 : units.length === 2 ? 220 : 160;
+  const unnamed = props.marks === undefined ? undefined : { ...props.marks, flags: props.marks.flags.map((flag) => ({ ...flag, label: "" })) };
   const group = (members: readonly Member[], unit: string, high: number) =>
-    members.length > 0 && <Group key={unit} line={line} sync={props.sync} marks={props.marks} unit={unit} range={range} long={long} height={high} members={members} nameOf={nameOf} />;
+    members.length > 0 && <Group key={unit} line={line} sync={props.sync} marks={unit === units[0] ? props.marks : unnamed} unit={unit} range={range} long={long} height={high} members={members} nameOf={nameOf} />;
   return (
     <div class="charts" tabIndex={0} role="group" aria-label={KEYS_TOLD} onKeyDown={(event) => steer(line, event)}>
       <Tools line={line} range={range} at={at} long={long} />

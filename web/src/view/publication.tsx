@@ -5,21 +5,22 @@ import { signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import * as api from "../data/api";
 import { firings, isAbsent } from "../data/applications";
+import { RING_SAMPLES_MAX } from "../data/ring";
 import { beat, current, get, named, now, want } from "../data/feed";
 import type { Series } from "../data/feed";
 import { NS_PER_MS } from "../data/contract";
-import { frameOf, isValueOf, means, streamsOf, valueName } from "../data/publications";
+import { concerns, frameOf, isValueOf, streamsOf, valueName } from "../data/publications";
 import type { Publication } from "../data/publications";
 import { formatRoute } from "../route";
 import { sqlName, sqlText, tableOf, whereOf } from "../text/copy";
-import { duration, moment } from "../text/format";
+import { duration, moment, unitOf } from "../text/format";
 import { streamText } from "../text/fuzzy";
 import { asNumber } from "../text/json";
 import { lostParts, ownLabels } from "./applications";
 import { Knobs } from "./calls";
 import type { Marks } from "./chart";
 import { line, load, NO_LOAD, setLoad } from "./choice";
-import { Note, words } from "./parts";
+import { Note, Value as Amount, words } from "./parts";
 import { PINS_MAX } from "./pins";
 import { Plotted } from "./plotted";
 import { Cell } from "./sql";
@@ -38,6 +39,9 @@ const LOADS = ["device.load.ratio", "disk.busy.ratio"] as const;
 
 interface Value {
   readonly key: string;
+  /** Its column in `frames`. */
+  readonly column: string;
+  readonly unit: string;
   readonly isNumber: boolean;
 }
 
@@ -105,9 +109,10 @@ async function refresh(one: Publication, all: readonly Publication[], gone: Abor
 async function valuesOf(one: Publication, all: readonly Publication[], gone: AbortSignal): Promise<Value[]> {
   const [from, to] = shown(line);
   const found = one.alive
-    ? (await api.streams(streamsOf(one))).map((info) => ({ name: info.name, labels: info.labels, isNumber: info.type !== "string" }))
-    : (await api.buckets([streamsOf(one)], { start: from * 1000, stop: to * 1000, points: 1 }, gone)).map((past) => ({ name: past.name, labels: past.labels, isNumber: past.mean.some((mean) => mean !== null) }));
-  const own = found.filter((stream) => isValueOf(stream, one, all)).map((stream): Value => ({ key: streamText(stream.name, stream.labels), isNumber: stream.isNumber }));
+    ? (await api.streams(streamsOf(one))).map((info) => ({ ...info, unit: unitOf(info.name, info.type === "bool" ? "flag" : info.unit), isNumber: info.type !== "string" }))
+    : (await api.buckets([streamsOf(one)], { start: from * 1000, stop: to * 1000, points: 1 }, gone)).map((past) => ({ ...past, unit: unitOf(past.name, past.unit), isNumber: past.mean.some((mean) => mean !== null) }));
+  const valued = found.filter((stream) => isValueOf(stream, one, all));
+  const own = valued.map(({ name, labels, unit, isNumber }): Value => ({ key: streamText(name, labels), column: tableOf(valueName(name, one)), unit, isNumber }));
   return own.sort((a, b) => a.key.localeCompare(b.key, "en", { numeric: true })).slice(0, VALUES_MAX);
 }
 
@@ -147,6 +152,7 @@ function Drawing({ one, drawn, setDrawn }: { one: Publication; drawn: readonly s
   const told = values.value.map((value) => value.key).filter((key) => !pins.includes(key) && (one.alive || numbers().includes(key)));
   const nameOf = (key: string) => (key === lane ? key : valueName(key.replace(/\{.*$/s, ""), one));
   const toggle = (key: string) => setDrawn(pins.includes(key) ? pins.filter((pin) => pin !== key) : [...pins, key]);
+  const marks = marksOf(one);
   const query = new URLSearchParams([...pins, ...(lane === undefined ? [] : [lane])].map((pin) => ["pin", pin]));
   return (
     <Plotted
@@ -155,7 +161,7 @@ function Drawing({ one, drawn, setDrawn }: { one: Publication; drawn: readonly s
       pins={lane === undefined ? pins : [...pins, lane]}
       told={told}
       lane={lane}
-      marks={marksOf(one)}
+      marks={marks}
       isPast={!one.alive}
       nameOf={nameOf}
       what="value"
@@ -174,7 +180,10 @@ function Drawing({ one, drawn, setDrawn }: { one: Publication; drawn: readonly s
             <option value={NO_LOAD}>no device</option>
           </select>
         </label>
-        <span class="tip"><span aria-hidden="true">╷</span> a frame, <span aria-hidden="true">◆</span> a call into the program</span>
+        <span class="tip">
+          {marks.ticks.length > 0 ? <><span aria-hidden="true">╷</span> a frame</> : frames.value.ticks.length > 0 ? "too many frames to be marked: zoom in" : "no frame yet"}
+          {marks.flags.length > 0 && <>, <span aria-hidden="true">◆</span> a call into the program</>}
+        </span>
         {pins.length > 0 && <a class="tip" href={formatRoute("streams", query)}>pin these in Streams</a>}
       </p>
     </Plotted>
@@ -200,15 +209,26 @@ function laneOf(): string | undefined {
 
 function marksOf(one: Publication): Marks {
   const ring = one.alive && line.frozen.value === null ? get(frameOf(one))?.ring : undefined;
-  const ticks = ring === undefined || ring.length === 0 ? frames.value.ticks : Array.from({ length: ring.length }, (_, i) => ring.ts(i));
-  const calls = firings.value.filter((firing) => means(firing.target, one)).reverse();
+  const told = ring === undefined || ring.length === 0;
+  const known = told ? frames.value.ticks : Array.from({ length: ring.length }, (_, i) => ring.ts(i));
+  // Where only the newest of many are known, the first of them would look as if frames began there.
+  const isWhole = known.length < (told ? TICKS_MAX : RING_SAMPLES_MAX) || (known[0] ?? 0) <= shown(line)[0] * 1000;
+  const ticks = isWhole ? known : [];
+  const calls = firings.value.filter((firing) => concerns(firing, one)).reverse();
   return { ticks: ticks.map((ts) => ts / 1000), flags: calls.map(({ at, name, isBad }) => ({ at: at / 1000, label: name, isBad })) };
+}
+
+/** A cell of a frame: numbers of values with their unit, as everywhere on the page. */
+function FrameCell({ cell, column, unit, numeric }: { cell: unknown; column: string; unit: string | undefined; numeric: boolean }) {
+  if (unit === undefined || cell === null) return <Cell cell={cell} column={column} numeric={numeric} />;
+  return <td class="num" title={String(cell)}><Amount value={asNumber(cell)} unit={unit} /></td>;
 }
 
 function NewestFrames({ one }: { one: Publication }) {
   const { table } = frames.value;
   const constant = new Set(["node", ...Object.keys(one.labels)]);
   const columns = (table?.columns ?? []).flatMap((name, c) => (constant.has(name) ? [] : [{ name, c }]));
+  const units = new Map(values.value.filter((value) => value.isNumber).map((value) => [value.column, value.unit]));
   const numeric = ({ c }: { c: number }) => (table?.rows ?? []).every((row) => row[c] === null || !Number.isNaN(asNumber(row[c])));
   return (
     <section aria-label="Newest frames">
@@ -222,7 +242,7 @@ function NewestFrames({ one }: { one: Publication }) {
               <tr>{columns.map((column) => <th scope="col" class={column.name === "ts" || numeric(column) ? "num" : ""}>{column.name === "ts" ? "committed" : column.name}</th>)}</tr>
             </thead>
             <tbody>
-              {table.rows.map((row) => <tr>{columns.map((column) => <Cell cell={row[column.c]} column={column.name} numeric={numeric(column)} />)}</tr>)}
+              {table.rows.map((row) => <tr>{columns.map((column) => <FrameCell cell={row[column.c]} column={column.name} unit={units.get(column.name)} numeric={numeric(column)} />)}</tr>)}
             </tbody>
           </table>
         </div>
