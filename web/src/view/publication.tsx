@@ -22,6 +22,7 @@ import type { Marks } from "./chart";
 import { line, load, NO_LOAD, setLoad } from "./choice";
 import { Note, Value as Amount, words } from "./parts";
 import { PINS_MAX } from "./pins";
+import type { Range } from "./range";
 import { Plotted } from "./plotted";
 import { Cell } from "./sql";
 import { shown } from "./timeline";
@@ -56,14 +57,18 @@ const values = signal<readonly Value[]>([]);
 const frames = signal<Frames>(NONE);
 const fault = signal("");
 
+/** The end of a publication, shown since nobody said what to show. */
+let ending: Range | null = null;
+
 export function Detail({ one, all }: { one: Publication; all: readonly Publication[] }) {
   const drawn = useSignal<readonly string[] | null>(null);
   const stop = line.frozen.value;
   useEffect(() => {
     values.value = [];
     frames.value = NONE;
-    // What has ended is looked at where it was.
-    if (!one.alive && line.frozen.value === null) line.frozen.value = [one.newest / 1000 - line.span.value, one.newest / 1000 + 1];
+    // What has ended is looked at where it was; what begins anew, as it is.
+    if (!one.alive && line.frozen.value === null) line.frozen.value = ending = [one.newest / 1000 - line.span.value, one.newest / 1000 + 1];
+    else if (one.alive && line.frozen.value === ending) line.frozen.value = null;
     want("applications", one.alive ? [streamsOf(one), ...LOADS] : [...LOADS]);
   }, [one.key, one.alive]);
   useEffect(() => {
@@ -119,10 +124,12 @@ async function valuesOf(one: Publication, all: readonly Publication[], gone: Abo
 /** The times of the newest frames, read backwards, then of the last of them all values. */
 async function framesOf(one: Publication, gone: AbortSignal): Promise<Frames> {
   const where = whereOf(one.labels);
+  // The ticks of now are the feed's.
+  const isLive = one.alive && line.frozen.value === null;
   const until = line.frozen.value === null ? [] : [`ts <= ${Math.floor(line.frozen.value[1] * 1000)}000000`];
   const conditions = (list: readonly string[]) => (list.length > 0 ? ` WHERE ${list.join(" AND ")}` : "");
   try {
-    const { rows } = await api.sql(`SELECT ts FROM ${sqlName(tableOf(`app.${one.name}.frame`))}${conditions([...where, ...until])} ORDER BY ts DESC LIMIT ${TICKS_MAX}`, gone);
+    const { rows } = await api.sql(`SELECT ts FROM ${sqlName(tableOf(`app.${one.name}.frame`))}${conditions([...where, ...until])} ORDER BY ts DESC LIMIT ${isLive ? FRAMES_SHOWN : TICKS_MAX}`, gone);
     const times = rows.map(([ts]) => ts);
     if (times.length === 0) return NONE;
     const [newest, oldest] = [times[0], times[Math.min(times.length, FRAMES_SHOWN) - 1]];
@@ -209,10 +216,9 @@ function laneOf(): string | undefined {
 
 function marksOf(one: Publication): Marks {
   const ring = one.alive && line.frozen.value === null ? get(frameOf(one))?.ring : undefined;
-  const told = ring === undefined || ring.length === 0;
-  const known = told ? frames.value.ticks : Array.from({ length: ring.length }, (_, i) => ring.ts(i));
+  const known = ring === undefined ? frames.value.ticks : Array.from({ length: ring.length }, (_, i) => ring.ts(i));
   // Where only the newest of many are known, the first of them would look as if frames began there.
-  const isWhole = known.length < (told ? TICKS_MAX : RING_SAMPLES_MAX) || (known[0] ?? 0) <= shown(line)[0] * 1000;
+  const isWhole = known.length < (ring === undefined ? TICKS_MAX : RING_SAMPLES_MAX) || (known[0] ?? 0) <= shown(line)[0] * 1000;
   const ticks = isWhole ? known : [];
   const calls = firings.value.filter((firing) => concerns(firing, one)).reverse();
   return { ticks: ticks.map((ts) => ts / 1000), flags: calls.map(({ at, name, isBad }) => ({ at: at / 1000, label: name, isBad })) };
@@ -226,6 +232,7 @@ function FrameCell({ cell, column, unit, numeric }: { cell: unknown; column: str
 
 function NewestFrames({ one }: { one: Publication }) {
   const { table } = frames.value;
+  const sql = `SELECT * FROM frames(${sqlText(one.name)}, now_ns() - 60000000000) ORDER BY ts DESC`;
   const constant = new Set(["node", ...Object.keys(one.labels)]);
   const columns = (table?.columns ?? []).flatMap((name, c) => (constant.has(name) ? [] : [{ name, c }]));
   const units = new Map(values.value.filter((value) => value.isNumber).map((value) => [value.column, value.unit]));
@@ -247,7 +254,7 @@ function NewestFrames({ one }: { one: Publication }) {
           </table>
         </div>
       )}
-      {table !== null && <p class="sub"><code>SELECT * FROM frames({sqlText(one.name)}) ORDER BY ts DESC LIMIT {FRAMES_SHOWN}</code></p>}
+      {table !== null && <p class="sub"><a href={formatRoute("sql", new URLSearchParams({ q: sql }))}><code>{sql}</code></a></p>}
     </section>
   );
 }
