@@ -199,22 +199,22 @@ export const frameOf = (p, t) => Math.max(0, Math.floor((Math.min(t, p.ended_ms)
 /** Calls into programs, newest first: rows of the table `triggers`. */
 export function firingsOf(scenario, start) {
   const one = (id, s, name, more = {}) => ({
-    id: `u1000:${id}`, ts: start + s * 1000, name, kind: "trigger", target: { job: "4711" }, payload: "", user: "alice", pid: 812, via: "cli",
-    expires_ts: start + (s + 60) * 1000, matched: 2, acknowledged: 2, failed: 0, refused: 0, gone: 0, state: "acknowledged", last_ack_ts: start + s * 1000 + 3, ...more,
+    scope: "all", id, ts: start + s * 1000, name, kind: "trigger", target: { job: "4711" }, incarnation: null, payload: "", by_user: 1000, by_pid: 812, via: "control",
+    expires_ts: start + (s + 60) * 1000, matched: 2, acknowledged: 2, failed: 0, refused: 0, expired: 0, gone: 0, state: "acknowledged", last_ack_ts: start + s * 1000 + 3, ...more,
   });
   return [
-    one(4, 812, "checkpoint.now", { payload: '{"reason":"vda is saturated"}', via: "trigger full.disk", pid: null }),
+    one(4, 812, "checkpoint.now", { payload: '{"reason":"vda is saturated"}', via: "full.disk", by_pid: null }),
     one(3, 740, "lulesh.write_every", { kind: "knob", payload: "40", target: { job: "4711", rank: "0" }, matched: 1, acknowledged: 1 }),
     one(2, 690, "checkpoint.now", { failed: 1, acknowledged: 1, state: "failed" }),
-    one(1, 610, "drain", { target: { application: "spectra" }, matched: 1, acknowledged: 0, state: "expired" }),
+    one(1, 610, "drain", { target: { application: "spectra" }, matched: 1, acknowledged: 0, expired: 1, state: "expired" }),
   ];
 }
 
 /** Rows of the table `knobs`. */
 export const knobsOf = (start) => [
-  { publication: "lulesh", name: "write_every", labels: { job: "4711", rank: "0" }, type: "int", min: 1, max: 1000, unit: "steps", value: 40, ts: start + 740_000 },
+  { publication: "lulesh", name: "write_every", labels: { job: "4711", rank: "0" }, type: "int64", min: 1, max: 1000, unit: "steps", value: 40, ts: start + 740_000 },
   { publication: "lulesh", name: "compress", labels: { job: "4711", rank: "0" }, type: "bool", min: 0, max: 1, unit: "", value: 1, ts: start + 60_000 },
-  { publication: "lulesh", name: "flush_bytes", labels: { job: "4711", rank: "0" }, type: "float", min: 1 << 20, max: 2 ** 30, unit: "bytes", value: 2 ** 26, ts: start + 60_000 },
+  { publication: "lulesh", name: "flush_bytes", labels: { job: "4711", rank: "0" }, type: "float64", min: 1 << 20, max: 2 ** 30, unit: "bytes", value: 2 ** 26, ts: start + 60_000 },
 ];
 
 /** Rows of the table `declared_triggers`. */

@@ -64,11 +64,13 @@ test("a call concerns whom its target means, while it lived", () => {
   check({ target: "job=4711,rank=1" }, false);
   check({ target: '{"pid":"4101","application":"lulesh2.0"}' }, true);
   check({ ts: NS(-5) }, false);
+  check({ incarnation: "aa" }, true);
+  check({ incarnation: "bb" }, false);
   check({ kind: "knob", name: "lulesh.write_every" }, true);
   check({ kind: "knob", name: "other.write_every" }, false);
   assert.equal(concerns(fired({}), { ...LULESH, alive: false, newest: 1_700_000_002_000 }), false);
   assert.deepEqual([fired({ failed: 1 }).isBad, fired({ state: "expired" }).isBad, fired({ state: "acknowledged" }).isBad], [true, true, false]);
-  assert.equal(fired({ user: "alice", pid: 812, via: "cli" }).by, "alice, pid 812, cli");
+  assert.equal(fired({ by_user: 1000, by_pid: 812, via: "cli" }).by, "uid 1000, pid 812, cli");
 });
 
 test("the command that sets a knob of this publication and of no other", () => {

@@ -7,7 +7,7 @@ import { batch, signal } from "@preact/signals";
 import * as api from "./api";
 import { NS_PER_MS, numberOf, qualityOf } from "./contract";
 import type { History, Labels, Raw, Tick, WatchedStream } from "./contract";
-import { pushHeld, Ring, ringStart } from "./ring";
+import { heldUntil, pushHeld, Ring, ringStart } from "./ring";
 import { streamText } from "../text/fuzzy";
 import { unitOf } from "../text/format";
 import { slackOf } from "../sheet/geometry";
@@ -255,8 +255,7 @@ function fill(answer: History): void {
   for (let i = 0; i < n; i += 1) {
     const ts = (answer.ts[i] ?? 0) / NS_PER_MS;
     const next = (answer.ts[i + 1] ?? NaN) / NS_PER_MS;
-    // Only changes are kept: between two of them each look found the older value again.
-    const held = next - ts > one.intervalMs * 1.5 ? next - one.intervalMs : ts;
+    const held = heldUntil(ts, next, one.intervalMs);
     pushHeld(ring, silences, { ts, held, next, value: numberOf(answer.value[i] ?? null), quality: qualityOf(answer.quality[i] ?? 0) });
   }
   for (let i = old.before(last) + 1; i < old.length; i += 1) {

@@ -145,12 +145,15 @@ export interface Firing {
   readonly name: string;
   readonly isKnob: boolean;
   readonly target: Labels;
+  /** The one life of a program that is meant; empty for any. */
+  readonly incarnation: string;
   readonly payload: string;
   readonly by: string;
   readonly matched: number;
   readonly acknowledged: number;
   readonly failed: number;
   readonly refused: number;
+  readonly expired: number;
   readonly gone: number;
   readonly state: string;
   /** Something went wrong with it. */
@@ -158,23 +161,26 @@ export interface Firing {
 }
 
 export function firingOf(row: Row): Firing {
-  const [failed, refused, state] = [count(row["failed"]), count(row["refused"]), text(row["state"])];
-  const by = row["by"] === undefined ? [row["user"], row["pid"] === undefined || row["pid"] === null ? "" : `pid ${text(row["pid"])}`, row["via"]] : [row["by"]];
+  const [failed, refused, expired, state] = [count(row["failed"]), count(row["refused"]), count(row["expired"]), text(row["state"])];
+  const [user, pid] = [text(row["by_user"] ?? row["by"]), text(row["by_pid"])];
+  const by = [/^\d+$/.test(user) ? `uid ${user}` : user, pid === "" ? "" : `pid ${pid}`, text(row["via"])];
   return {
-    id: text(row["id"]),
+    id: `${text(row["scope"])}:${text(row["id"])}`,
     at: time(row["ts"]),
     name: text(row["name"]),
-    isKnob: /knob/i.test(text(row["kind"])) || row["kind"] === 2,
+    isKnob: text(row["kind"]) === "knob",
     target: labelsOf(row["target"]),
+    incarnation: text(row["incarnation"]),
     payload: text(row["payload"]),
-    by: by.map(text).filter((part) => part !== "").join(", "),
+    by: by.filter((part) => part !== "").join(", "),
     matched: count(row["matched"]),
     acknowledged: count(row["acknowledged"]),
     failed,
     refused,
+    expired,
     gone: count(row["gone"]),
     state,
-    isBad: failed > 0 || refused > 0 || /fail|expire|refuse|busy/i.test(state),
+    isBad: failed + refused + expired > 0 || ["failed", "refused", "expired", "gone"].includes(state),
   };
 }
 
@@ -185,8 +191,8 @@ export function means(target: Labels, one: Publication): boolean {
 }
 
 /** Whether a call was sent into this publication's process while that lived. */
-export const concerns = ({ target, at, name, isKnob }: Firing, one: Publication): boolean =>
-  means(target, one) && (!isKnob || name.startsWith(`${one.name}.`)) && (one.alive ? !(at < one.started) : at <= one.newest);
+export const concerns = ({ target, incarnation, at, name, isKnob }: Firing, one: Publication): boolean =>
+  means(target, one) && (incarnation === "" || incarnation === one.incarnation) && (!isKnob || name.startsWith(`${one.name}.`)) && (one.alive ? !(at < one.started) : at <= one.newest);
 
 /** A value that may be set from outside, within bounds. */
 export interface Knob {

@@ -153,6 +153,12 @@ export function pushHeld(ring: Ring, silences: readonly Silence[], told: Told): 
   ring.push(ts, told.value, told.quality, 0, Math.max(ts, told.held));
 }
 
+/**
+ * The last look that found the older of two changes: one interval before the next. What is only
+ * written as it changes is not looked at in between.
+ */
+export const heldUntil = (ts: number, next: number, intervalMs: number): number => (intervalMs > 0 && next - ts > intervalMs * 1.5 ? next - intervalMs : ts);
+
 /** Where the newest bucket starts that, with those after it, fills a ring; 0 when all of them do not. */
 export function ringStart(starts: readonly number[], counts: readonly number[]): number {
   let sum = 0;

@@ -69,7 +69,7 @@ export function Calls({ one }: { one: Publication | undefined }) {
     <section class="calls" aria-label="Triggers">
       <h2>Triggers fired</h2>
       {firings.value.length === 0 ? (
-        <Note>None. A trigger calls a function that a running program has named: <code>p.on("name", callback)</code> in Python, <code>baro_on</code> in C; <code>baro trigger fire NAME</code> fires it.</Note>
+        <Note>None that may be seen from here; <code>baro trigger list</code> shows yours. A trigger calls a function that a running program has named: <code>p.on("name", callback)</code> in Python, <code>baro_on</code> in C; <code>baro trigger fire NAME</code> fires it.</Note>
       ) : (
         <Fired list={firings.value} one={one} />
       )}
@@ -128,8 +128,8 @@ function centre(at: number): void {
   document.querySelector(".charts")?.scrollIntoView({ block: "nearest" });
 }
 
-const parts = ({ acknowledged, failed, refused, gone }: Firing): string =>
-  [[acknowledged, "acknowledged"], [failed, "failed"], [refused, "refused"], [gone, "gone"]].filter(([n]) => n !== 0).map(([n, word]) => `${n} ${word}`).join(", ") || "nobody has answered";
+const parts = ({ acknowledged, failed, refused, expired, gone }: Firing): string =>
+  [[acknowledged, "acknowledged"], [failed, "failed"], [refused, "refused"], [expired, "expired"], [gone, "gone"]].filter(([n]) => n !== 0).map(([n, word]) => `${n} ${word}`).join(", ") || "nobody has answered";
 
 const labelText = (labels: Labels): string => Object.keys(labels).sort().map((label) => `${label}=${labels[label]}`).join(" ");
 

@@ -84,7 +84,8 @@ export function Plotted(props: PlottedProps) {
   const all = pins.map((pin, i): Member => ({ pin, style: pin === lane ? LANE_STYLE : styles[i], one: series[i], past: long ? pasts.value.get(pin) : undefined }));
   const drawn = all.filter(isDrawn);
   const units = [...new Set(drawn.flatMap((member) => (member.pin === lane ? [] : [unitOfMember(member) ?? ""])))];
-  const height = units.length === 1 ? 320 : units.length === 2 ? 220 : 160;
+  // With a lane they are lower, so that it is in sight.
+  const height = (lane === undefined ? [320, 220, 160] : [260, 180, 124])[Math.min(units.length, 3) - 1] ?? 160;
   const unnamed = props.marks === undefined ? undefined : { ...props.marks, flags: props.marks.flags.map((flag) => ({ ...flag, label: "" })) };
   const group = (members: readonly Member[], unit: string, high: number) =>
     members.length > 0 && <Group key={unit} line={line} sync={props.sync} marks={unit === units[0] ? props.marks : unnamed} unit={unit} range={range} long={long} height={high} members={members} nameOf={nameOf} />;
@@ -94,7 +95,7 @@ export function Plotted(props: PlottedProps) {
       {props.children}
       {pastFault.value !== "" && long && <Note bad>{pastFault.value}</Note>}
       {units.map((unit) => group(drawn.filter((member) => member.pin !== lane && unitOfMember(member) === unit), unit, height))}
-      {group(drawn.filter((member) => member.pin === lane), "lane", 110)}
+      {group(drawn.filter((member) => member.pin === lane), "lane", 100)}
       <Legend all={[...all, ...(props.told ?? []).map((pin): Member => ({ pin, style: undefined, one: get(pin), past: undefined }))]} at={at} line={line} what={props.what ?? "stream"} nameOf={nameOf} acts={props.acts} />
     </div>
   );
