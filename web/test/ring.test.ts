@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import { heldUntil, test } from "node:test";
-import { pushHeld, Ring, RING_SAMPLES_MAX } from "../src/data/ring";
+import { test } from "node:test";
+import { heldUntil, pushHeld, Ring, RING_SAMPLES_MAX } from "../src/data/ring";
 
 test("keeps the newest, in order, however many come", () => {
   const ring = new Ring();
