@@ -59,6 +59,18 @@ test("a table that goes between the look and the question is empty, and no alarm
     assert.match(await page.locator(".calls").innerText(), /Triggers fired\s+None that may be seen/);
   }));
 
+test("an agent that is busy is asked again, and nothing is said of it", () =>
+  visit("busy", "#/doctor", async (page) => {
+    let refused = 0;
+    await page.route("**/api/v1/sql*", (route) =>
+      refused++ < 2
+        ? route.fulfill({ status: 503, contentType: "application/json", body: JSON.stringify({ error: { kind: "busy", message: "too many queries and histories at once by one user: try again" } }) })
+        : route.continue());
+    await page.getByRole("link", { name: "Applications" }).click();
+    await row(page, "lulesh").first().waitFor();
+    assert.equal(await page.getByRole("alert").count(), 0);
+  }));
+
 test("publications with frames and their rate; one is chosen by keyboard, and the address keeps it", () =>
   visit("busy", "#/applications", async (page, { complaints }) => {
     await row(page, "rank=1").waitFor();
@@ -143,7 +155,7 @@ test("triggers: fired with their fate, those of this program marked, and shown i
     assert.deepEqual(await fired.locator("tbody tr").evaluateAll((all) => all.map((one) => one.className)), ["meant", "meant", "meant", ""]);
     assert.match(await fired.locator("tbody tr").nth(2).innerText(), /checkpoint\.now\s+–\s+▲ failed\s+1 of 2/);
     assert.equal(await fired.locator("tbody tr").nth(2).locator("td.num").getAttribute("title"), "1 acknowledged, 1 failed");
-    assert.match(await page.getByRole("region", { name: "Triggers declared" }).innerText(), /full\.disk\s+checkpoint\.now/);
+    assert.match(await page.getByRole("region", { name: "Triggers declared" }).innerText(), /full\.disk\s+checkpoint\.now\s+holding\s+1 of 1\s+1\s/);
     await fired.getByRole("button").nth(2).click();
     await page.getByText(/paused at/).waitFor();
     assert.deepEqual(complaints, []);

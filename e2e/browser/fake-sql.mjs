@@ -13,7 +13,7 @@ export function answerApplications(state, sql) {
   const now = Date.now();
   const all = publicationsOf(scenario, start);
   const alive = all.filter((p) => p.ended_ms > now);
-  const system = scenario === "calm" ? {} : { triggers: () => firingsOf(scenario, start).map(withTimes), knobs: () => knobsOf(start).map(withTimes), declared_triggers: declaredOf };
+  const system = scenario === "calm" ? {} : { triggers: () => firingsOf(scenario, start).map(withTimes), knobs: () => knobsOf(start).map(withTimes), declared_triggers: () => declaredOf(start).map(withTimes) };
   const from = /\bfrom\s+(\w+)/i.exec(sql)?.[1] ?? "";
   if (from === "publications") return table(alive.map((p) => publication(p, now)), PUBLICATION);
   if (from === "asof") return table(all.map((p) => ({ name: `app.${p.name}.frame`, labels: JSON.stringify(p.labels), sample_ts: ns(newest(p, now)), value: frameOf(p, now) })), ["name", "labels", "sample_ts", "value"]);
@@ -26,7 +26,7 @@ export function answerApplications(state, sql) {
 
 const withTimes = ({ target, labels, ...row }) => ({
   ...row,
-  ...Object.fromEntries(Object.entries(row).filter(([name]) => name === "ts" || name.endsWith("_ts")).map(([name, ms]) => [name, ns(ms)])),
+  ...Object.fromEntries(Object.entries(row).filter(([name]) => name === "ts" || name.endsWith("_ts")).map(([name, ms]) => [name, ms === null ? null : ns(ms)])),
   ...(target === undefined ? {} : { target: JSON.stringify(target) }),
   ...(labels === undefined ? {} : { labels: JSON.stringify(labels) }),
 });

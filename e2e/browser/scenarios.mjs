@@ -218,8 +218,15 @@ export const knobsOf = (start) => [
 ];
 
 /** Rows of the table `declared_triggers`. */
-export const declaredOf = () => [
-  { name: "full.disk", fires: "checkpoint.now", condition: "latest('disk.busy.ratio{device=vda}') > 0.9 FOR '30 s'", state: "holds", fired: 1 },
+export const declaredOf = (start) => [
+  {
+    name: "full.disk", call: "checkpoint.now", sql: "CREATE TRIGGER full.disk WHEN avg_over('disk.busy.ratio{device=vda}', '30 s') > 0.9 FIRE 'checkpoint.now' TO 'job=4711' COOLDOWN '5 min'",
+    help: "", state: "holding", reason: "", subjects: 1, holding: 1, beyond: 0, left_out: 0, fired: 1, suppressed: 12, failed: 0, missed: 0, evaluations: 918, made_ts: start + 30_000, last_fired_ts: start + 812_000,
+  },
+  {
+    name: "tape.full", call: "drain", sql: "CREATE TRIGGER tape.full WHEN latest('tape.free.bytes') < 1e9 FIRE 'drain'",
+    help: "", state: "waiting", reason: "no stream tape.free.bytes yet", subjects: 0, holding: 0, beyond: 0, left_out: 0, fired: 0, suppressed: 0, failed: 0, missed: 0, evaluations: 0, made_ts: start + 30_000, last_fired_ts: null,
+  },
 ];
 
 export function sourcesOf(scenario) {

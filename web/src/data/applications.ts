@@ -4,8 +4,8 @@
 import { batch, signal } from "@preact/signals";
 import * as api from "./api";
 import { now } from "./feed";
-import { endedOf, firingOf, framesOf, knobOf, looked, publicationOf, rowsOf } from "./publications";
-import type { Counted, Firing, Knob, Publication, Row } from "./publications";
+import { declaredOf, endedOf, firingOf, framesOf, knobOf, looked, publicationOf, rowsOf } from "./publications";
+import type { Counted, Declared, Firing, Knob, Publication, Row } from "./publications";
 
 /** Most publications that are asked for. */
 export const ALIVE_MAX = 500;
@@ -22,8 +22,7 @@ export const ended = signal<readonly Publication[]>([]);
 export const looks = signal<readonly Counted[]>([]);
 export const firings = signal<readonly Firing[]>([]);
 export const knobs = signal<readonly Knob[]>([]);
-/** Declared triggers, as the agent has them: a row each. */
-export const declared = signal<api.SqlTable | null>(null);
+export const declared = signal<readonly Declared[]>([]);
 export const fault = signal("");
 
 const OPTIONAL = ["triggers", "knobs", "declared_triggers"] as const;
@@ -64,7 +63,7 @@ async function ask(): Promise<void> {
   batch(() => {
     firings.value = listed(called).map(firingOf);
     knobs.value = listed(set).map(knobOf);
-    declared.value = conditions;
+    declared.value = listed(conditions).map(declaredOf);
   });
 }
 

@@ -194,6 +194,42 @@ export function means(target: Labels, one: Publication): boolean {
 export const concerns = ({ target, incarnation, at, name, isKnob }: Firing, one: Publication): boolean =>
   means(target, one) && (incarnation === "" || incarnation === one.incarnation) && (!isKnob || name.startsWith(`${one.name}.`)) && (one.alive ? !(at < one.started) : at <= one.newest);
 
+/** A trigger that fires by itself while its condition holds for a subject. Times are ms. */
+export interface Declared {
+  readonly name: string;
+  readonly call: string;
+  readonly sql: string;
+  readonly help: string;
+  readonly state: string;
+  readonly reason: string;
+  readonly subjects: number;
+  readonly holding: number;
+  readonly fired: number;
+  readonly suppressed: number;
+  readonly failed: number;
+  readonly lastFired: number;
+  readonly isBad: boolean;
+}
+
+export function declaredOf(row: Row): Declared {
+  const [state, failed] = [text(row["state"]), count(row["failed"])];
+  return {
+    name: text(row["name"]),
+    call: text(row["call"]),
+    sql: text(row["sql"]),
+    help: text(row["help"]),
+    state,
+    reason: text(row["reason"]),
+    subjects: count(row["subjects"]),
+    holding: count(row["holding"]),
+    fired: count(row["fired"]),
+    suppressed: count(row["suppressed"]),
+    failed,
+    lastFired: time(row["last_fired_ts"]),
+    isBad: state === "failed",
+  };
+}
+
 /** A value that may be set from outside, within bounds. */
 export interface Knob {
   readonly publication: string;

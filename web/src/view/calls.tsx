@@ -10,7 +10,6 @@ import { clock, figures, moment, plain, quantity } from "../text/format";
 import { asNumber } from "../text/json";
 import { line } from "./choice";
 import { Note } from "./parts";
-import { Cell } from "./sql";
 import { shown } from "./timeline";
 
 export function Knobs({ one }: { one: Publication }) {
@@ -74,8 +73,8 @@ export function Calls({ one }: { one: Publication | undefined }) {
         <Fired list={firings.value} one={one} />
       )}
       <h2>Triggers declared</h2>
-      {declared.value === null || declared.value.rows.length === 0 ? (
-        <Note>None. A declared trigger fires by itself when a condition over the streams holds.</Note>
+      {declared.value.length === 0 ? (
+        <Note>None. A declared trigger fires by itself when a condition over the streams holds: <code>CREATE TRIGGER name WHEN condition FIRE 'call'</code>.</Note>
       ) : (
         <Declared />
       )}
@@ -134,16 +133,35 @@ const parts = ({ acknowledged, failed, refused, expired, gone }: Firing): string
 const labelText = (labels: Labels): string => Object.keys(labels).sort().map((label) => `${label}=${labels[label]}`).join(" ");
 
 function Declared() {
-  const { columns, rows } = declared.value ?? { columns: [], rows: [] };
+  const at = now();
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="Triggers declared">
       <table class="sources">
         <thead>
-          <tr>{columns.map((name) => <th scope="col">{name.replaceAll("_", " ")}</th>)}</tr>
+          <tr>
+            <th scope="col">trigger</th>
+            <th scope="col">calls</th>
+            <th scope="col">state</th>
+            <th scope="col" class="num">holds for</th>
+            <th scope="col" class="num">fired</th>
+            <th scope="col">last</th>
+            <th scope="col">statement</th>
+          </tr>
         </thead>
-        <tbody>
-          {rows.map((row) => <tr>{row.map((cell, c) => <Cell cell={cell} column={columns[c] ?? ""} numeric={false} />)}</tr>)}
-        </tbody>
+        {declared.value.map((one) => (
+          <tbody key={one.name}>
+            <tr>
+              <th scope="row" title={one.help === "" ? undefined : one.help}>{one.name}</th>
+              <td>{one.call}</td>
+              <td class={one.isBad ? "state some" : "state"}>{one.isBad && <span aria-hidden="true">▲ </span>}{one.state || "–"}</td>
+              <td class="num">{one.holding} of {one.subjects}</td>
+              <td class={one.failed > 0 ? "num some" : "num"} title={`${one.failed} failed, ${one.suppressed} held back by their cooldown`}>{one.fired.toLocaleString("en")}</td>
+              <td class="sub">{one.lastFired > 0 ? <time title={moment(one.lastFired)}>{clock(one.lastFired, at)}</time> : "never"}</td>
+              <td class="sees"><code>{one.sql}</code></td>
+            </tr>
+            {one.reason !== "" && <tr class="more"><td colSpan={7}>{one.reason}</td></tr>}
+          </tbody>
+        ))}
       </table>
     </div>
   );
