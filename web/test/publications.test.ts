@@ -76,6 +76,7 @@ test("a call concerns whom its target means, while it lived", () => {
 test("the command that sets a knob of this publication and of no other", () => {
   const knob = knobOf({ publication: "lulesh", name: "write_every", labels: "{}", type: "int", min: 1, max: 9, value: 4 });
   assert.equal(setCommand(knob, LULESH).join(" "), "baro knob set lulesh.write_every 4 --target application=lulesh2.0 --target job=4711 --target rank=0 --target user=alice");
+  assert.match(setCommand({ ...knob, type: "bool", value: 0 }, LULESH)[0] ?? "", / false$/);
   assert.equal(knobOf({ publication: "lulesh", name: "lulesh.dt" }).name, "lulesh.dt");
   assert.equal(shellText("it's $HOME"), "'it'\\''s $HOME'");
 });

@@ -270,7 +270,8 @@ export const shellText = (word: string): string => (/^[\w.,:/@%+=-]+$/.test(word
 /** The command line that sets a knob of this publication and of no other, in parts that belong together. */
 export function setCommand(knob: Knob, one: Publication): string[] {
   const targets = Object.keys(one.labels).sort().map((label) => `--target ${shellText(`${label}=${one.labels[label]}`)}`);
-  return [`baro knob set ${shellText(knob.name)} ${shellText(text(knob.value) || "VALUE")}`, ...targets];
+  const value = knob.type === "bool" && knob.value !== null ? String(number(knob.value) !== 0) : text(knob.value);
+  return [`baro knob set ${shellText(knob.name)} ${shellText(value || "VALUE")}`, ...targets];
 }
 
 /** The streams of a publication are `app.<name>.<value>`; the frames' numbers are one of them. */

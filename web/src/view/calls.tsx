@@ -21,7 +21,7 @@ export function Knobs({ one }: { one: Publication }) {
         <Note>None. A knob is a value that may be set from outside within its bounds, and is applied where the program says it is safe: <code>p.knob(…)</code> in Python, <code>baro_knob_f64</code> in C.</Note>
       ) : (
         <>
-          <Note>To be set by whoever has the control right, on the node:</Note>
+          <Note>To be set on the node, by the user of the program or with the control right:</Note>
           <div class="scroll" tabIndex={0} role="region" aria-label="Knobs and how they are set">
             <table class="sources">
               <thead>
