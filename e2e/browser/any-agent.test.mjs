@@ -68,7 +68,7 @@ test("one cursor over all strips, by keyboard", () =>
 
 test("every view is reached by keyboard, and the focus is seen", () =>
   visit("#/now", {}, async (page) => {
-    for (const [name, heading] of [["Streams", ".finder input"], ["Insights", ".maker textarea"], ["SQL", ".editor textarea"], ["Doctor", ".doctor table"], ["Now", ".sheet"]]) {
+    for (const [name, heading] of [["Streams", ".finder input"], ["Applications", ".publications table, .begin pre"], ["Insights", ".maker textarea"], ["SQL", ".editor textarea"], ["Doctor", ".doctor table"], ["Now", ".sheet"]]) {
       await page.evaluate(() => document.body.focus());
       const link = page.getByRole("link", { name: new RegExp(`^${name}`) });
       let reached = false;
@@ -160,6 +160,15 @@ test("SQL: an error is told in the agent's words", async () => {
   await close();
 });
 
+test("Applications: what is published, or how to begin, and who may be seen here", () =>
+  visit("#/applications", {}, async (page) => {
+    await page.locator(".publications tbody, .begin pre").first().waitFor();
+    assert.match(await page.locator("main h1").innerText(), /publication|No application publishes/);
+    assert.match(await page.locator(".readers").innerText(), /publications whose readers are all/);
+    await page.locator(".calls h2", { hasText: "Triggers fired" }).waitFor();
+    assert.equal(await page.getByRole("alert").count(), 0);
+  }));
+
 test("Doctor: every source with its state", () =>
   visit("#/doctor", {}, async (page) => {
     await page.locator(".sources tbody").first().waitFor();
@@ -167,7 +176,7 @@ test("Doctor: every source with its state", () =>
     assert.match(await page.locator(".sources td.state").first().innerText(), /ok|partial|unavailable|down/);
   }));
 
-for (const view of ["now", "streams", "insights", "sql", "doctor"]) {
+for (const view of ["now", "streams", "applications", "insights", "sql", "doctor"]) {
   test(`${view}: no sideways scrolling at 360 pixels`, () =>
     visit(`#/${view}`, { size: "narrow" }, async (page) => {
       await page.locator("#main").waitFor();

@@ -7,6 +7,7 @@ import { createServer } from "node:http";
 import { readFile } from "node:fs/promises";
 import { dirname, extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { answerApplications } from "./fake-sql.mjs";
 import { archiveOf, insightsOf, sourcesOf, streamsOf } from "./scenarios.mjs";
 
 const DIST = join(dirname(fileURLToPath(import.meta.url)), "../../web/dist");
@@ -63,13 +64,15 @@ async function handle(state, request, response) {
   const url = new URL(request.url, "http://localhost");
   const json = (value) => response.writeHead(200, { "Content-Type": "application/json" }).end(JSON.stringify(value));
   const matches = url.searchParams.getAll("match").map(matcher);
-  const chosen = () => state.streams.filter((s) => matches.length === 0 || matches.some((m) => m(s)));
+  const ever = () => state.streams.filter((s) => matches.length === 0 || matches.some((m) => m(s)));
+  // What has ended is in the archive only.
+  const chosen = () => ever().filter((s) => !(s.until < Date.now()));
   switch (url.pathname) {
     case "/healthz": return json({ status: "ok", node: "lab-3", incarnation: "0" });
     case "/api/v1/status": return json(statusOf(state));
     case "/api/v1/streams": return json(chosen().map(describe));
     case "/api/v1/latest": return json(chosen().map((s) => latestOf(s, Date.now())));
-    case "/api/v1/history": return url.searchParams.has("points") || url.searchParams.has("step") ? json(chosen().map((s) => bucketsOf(s, url.searchParams))) : json(chosen().map((s) => historyOf(s, Number(url.searchParams.get("start") ?? 0) / 1e6)));
+    case "/api/v1/history": return url.searchParams.has("points") || url.searchParams.has("step") ? json(ever().map((s) => bucketsOf(s, url.searchParams))) : json(ever().map((s) => historyOf(s, Number(url.searchParams.get("start") ?? 0) / 1e6)));
     case "/api/v1/watch": return watch(chosen(), request, response);
     case "/api/v1/sources": return json(sourcesOf(state.scenario));
     case "/api/v1/insights": return request.method === "POST" ? change(state, request, response, json) : json(state.insights);
@@ -100,7 +103,7 @@ function statusOf(state) {
   };
 }
 
-const describe = (s) => ({ name: s.name, labels: s.labels, type: s.type, unit: s.unit, kind: s.kind, help: s.help, id: "0", depth: 1024, samples: 900, interval_ns: s.interval_ms * 1e6 });
+const describe = (s) => ({ name: s.name, labels: s.labels, type: s.type, unit: s.unit, kind: s.kind, help: s.help, id: "0", depth: 1024, samples: s.samples?.(Date.now()) ?? 900, interval_ns: s.interval_ms * 1e6 });
 
 /** The last look at a stream up to `now`; during a blindness that a test asked for, the look before it. */
 function lookOf(s, now) {
@@ -108,10 +111,13 @@ function lookOf(s, now) {
   return s.blind !== undefined && now > s.blind[0] && now < s.blind[1] ? at(s.blind[0]) : at(now);
 }
 
+/** Streams of applications begin and end with them. */
+const lives = (s, t) => !(t < s.since || t > s.until);
+
 /** Second `k` of a stream: its time and value, or nothing where it was not looked at. */
 function sampleAt(s, second) {
   const ts = second * 1000 + 137;
-  return lookOf(s, ts) < ts ? undefined : { ts, value: s.at(ts) };
+  return lookOf(s, ts) < ts || !lives(s, ts) ? undefined : { ts, value: s.at(ts) };
 }
 
 function latestOf(s, now) {
@@ -146,13 +152,13 @@ function bucketsOf(s, params) {
   const fits = (step) => Math.floor((to - 1) / step) - Math.floor(from / step) + 1 <= Number(params.get("points"));
   const step = params.has("step") ? Number(params.get("step").replace("ms", "")) : LADDER_S.map((seconds) => seconds * 1000).find(fits);
   const out = { name: s.name, labels: s.labels, node: "lab-3", unit: s.unit, kind: s.kind, interval_ns: s.interval_ms * 1e6, step_ns: step * 1e6, ts: [], count: [], min: [], max: [], mean: [], last: [] };
-  const kept = (t) => t > now - ARCHIVE_MS && t <= lookOf(s, now) && !OFF_MS.some(([before, until]) => t > now - before && t < now - until);
+  const kept = (t) => t > now - ARCHIVE_MS && t <= lookOf(s, now) && lives(s, t) && !OFF_MS.some(([before, until]) => t > now - before && t < now - until);
   for (let start = Math.floor(from / step) * step; start < to; start += step) {
     const looks = Array.from({ length: LOOKS_A_BUCKET }, (_, i) => start + (i * step) / LOOKS_A_BUCKET).filter(kept);
     if (looks.length === 0) continue;
     const values = looks.map((t) => Number(s.at(t)));
     out.ts.push(ns(start));
-    out.count.push(Math.ceil((looks.length / LOOKS_A_BUCKET) * (step / s.interval_ms)));
+    out.count.push(Math.ceil((looks.length / LOOKS_A_BUCKET) * (step / (s.interval_ms || 1000))));
     out.min.push(Math.min(...values));
     out.max.push(Math.max(...values));
     out.mean.push(values.reduce((sum, v) => sum + v, 0) / values.length);
@@ -204,6 +210,8 @@ async function change(state, request, response, json) {
 }
 
 function answerSql(state, sql, response, json) {
+  const applications = answerApplications(state, sql);
+  if (applications !== undefined) return json(applications);
   const table = /\bfrom\s+(\w+)/i.exec(sql)?.[1] ?? "";
   const columns = (s) => ["ts", "value", "quality", "error", "node", "newest", ...Object.keys(s.labels)];
   const byTable = new Map(state.streams.map((s) => [s.name.replaceAll(".", "_"), s]));

@@ -79,6 +79,7 @@ export function streamsOf(scenario, start) {
     const down = scenario === "broken" && source === "nfs";
     add("source.up.flag", { source }, "flag", (t) => !(down && t > start + 660_000), { type: "bool" });
   }
+  addApplications(add, scenario, start);
   if (scenario !== "broken") {
     add("node.outlook.text", {}, "", () => (scenario === "calm" ? "calm" : "vda is saturated: 96 % busy, mostly by /system.slice/slurm-4711.scope"), { type: "string", kind: "state", quality: 1 });
   }
@@ -150,6 +151,83 @@ function addGroups(add, scenario, start) {
     }
   });
 }
+
+/** What programs publish: none in the calm node; in the broken one a rank that loses, and one that has ended. */
+export function publicationsOf(scenario, start) {
+  if (scenario === "calm") return [];
+  const broken = scenario === "broken";
+  const one = (name, application, rank, pid, frames_s, more = {}) => ({
+    scope: "all", name, labels: { application, job: "4711", rank: String(rank), user: "alice" }, application, user: "alice", pid, incarnation: `${pid}`.padStart(32, "0"),
+    started_ms: start + 60_000, frames_s, values: ["residual", "step_seconds", "written_bytes", "phase"], lost: 0, missed: 0, dropped: 0, refused: 0, refusal: "", ended_ms: Infinity, ...more,
+  });
+  return [
+    one("lulesh", "lulesh2.0", 0, 4101, 1),
+    one("lulesh", "lulesh2.0", 1, 4102, 1, broken ? { lost: 1234, missed: 1200, dropped: 34 } : {}),
+    one("checkpoint", "lulesh2.0", 0, 4101, 0.1, { values: ["written_bytes", "is_writing"] }),
+    ...(broken ? [
+      one("analysis", "spectra", 0, 4177, 2, { values: ["queue", "hit_ratio"], refused: 3, refusal: "3 streams beyond the 256 of a process" }),
+      one("lulesh", "lulesh2.0", 2, 4103, 1, { ended_ms: start + 500_000 }),
+    ] : []),
+  ];
+}
+
+/** Values of a publication as functions of time. */
+const VALUES = {
+  residual: ["1", "float64", (t, seed) => Math.exp(-((t / 1000 + seed * 40) % 240) / 60) * (1 + 0.1 * noise(Math.floor(t / 1000), seed))],
+  step_seconds: ["s", "float64", (t, seed) => 0.2 + 0.12 * waves(t, seed + 2)],
+  written_bytes: ["By", "int64", (t) => Math.floor(t / 10_000) % 1000 * 48 * MIB],
+  phase: ["", "string", (t) => (t / 1000 % 60 < 48 ? "solve" : "checkpoint")],
+  is_writing: ["", "bool", (t) => t / 1000 % 60 >= 48],
+  queue: ["tasks", "int64", (t) => Math.round(4800 * waves(t, 5))],
+  hit_ratio: ["1", "float64", (t) => 0.6 + 0.3 * waves(t, 6)],
+};
+export const valueOf = (publication, name, t) => VALUES[name][2](t, Number(publication.labels.rank));
+
+function addApplications(add, scenario, start) {
+  for (const p of publicationsOf(scenario, start)) {
+    const step = 1000 / p.frames_s;
+    const put = (t) => Math.floor(Math.min(t, p.ended_ms) / step) * step;
+    const more = { interval_ms: 0, since: p.started_ms, until: p.ended_ms };
+    for (const name of p.values) add(`app.${p.name}.${name}`, p.labels, VALUES[name][0], (t) => valueOf(p, name, put(t)), { ...more, type: VALUES[name][1] });
+    add(`app.${p.name}.frame`, p.labels, "frames", (t) => frameOf(p, t), { ...more, type: "int64", kind: "counter", samples: (t) => frameOf(p, t) });
+  }
+}
+
+/** The number of the newest frame at `t`. */
+export const frameOf = (p, t) => Math.max(0, Math.floor((Math.min(t, p.ended_ms) - p.started_ms) / 1000 * p.frames_s));
+
+/** Calls into programs, newest first: rows of the table `triggers`. */
+export function firingsOf(scenario, start) {
+  const one = (id, s, name, more = {}) => ({
+    scope: "all", id, ts: start + s * 1000, name, kind: "trigger", target: { job: "4711" }, incarnation: null, payload: "", by_user: 1000, by_pid: 812, via: "control",
+    expires_ts: start + (s + 60) * 1000, matched: 2, acknowledged: 2, failed: 0, refused: 0, expired: 0, gone: 0, state: "acknowledged", last_ack_ts: start + s * 1000 + 3, ...more,
+  });
+  return [
+    one(4, 812, "checkpoint.now", { payload: '{"reason":"vda is saturated"}', via: "full.disk", by_pid: null }),
+    one(3, 740, "lulesh.write_every", { kind: "knob", payload: "40", target: { job: "4711", rank: "0" }, matched: 1, acknowledged: 1 }),
+    one(2, 690, "checkpoint.now", { failed: 1, acknowledged: 1, state: "failed" }),
+    one(1, 610, "drain", { target: { application: "spectra" }, matched: 1, acknowledged: 0, expired: 1, state: "expired" }),
+  ];
+}
+
+/** Rows of the table `knobs`. */
+export const knobsOf = (start) => [
+  { publication: "lulesh", name: "write_every", labels: { job: "4711", rank: "0" }, type: "int64", min: 1, max: 1000, unit: "steps", value: 40, ts: start + 740_000 },
+  { publication: "lulesh", name: "compress", labels: { job: "4711", rank: "0" }, type: "bool", min: 0, max: 1, unit: "", value: 1, ts: start + 60_000 },
+  { publication: "lulesh", name: "flush_bytes", labels: { job: "4711", rank: "0" }, type: "float64", min: 1 << 20, max: 2 ** 30, unit: "bytes", value: 2 ** 26, ts: start + 60_000 },
+];
+
+/** Rows of the table `declared_triggers`. */
+export const declaredOf = (start) => [
+  {
+    name: "full.disk", call: "checkpoint.now", sql: "CREATE TRIGGER full.disk WHEN avg_over('disk.busy.ratio{device=vda}', '30 s') > 0.9 FIRE 'checkpoint.now' TO 'job=4711' COOLDOWN '5 min'",
+    help: "", state: "holding", reason: "", subjects: 1, holding: 1, beyond: 0, left_out: 0, fired: 1, suppressed: 12, failed: 0, missed: 0, evaluations: 918, made_ts: start + 30_000, last_fired_ts: start + 812_000,
+  },
+  {
+    name: "tape.full", call: "drain", sql: "CREATE TRIGGER tape.full WHEN latest('tape.free.bytes') < 1e9 FIRE 'drain'",
+    help: "", state: "waiting", reason: "no stream tape.free.bytes yet", subjects: 0, holding: 0, beyond: 0, left_out: 0, fired: 0, suppressed: 0, failed: 0, missed: 0, evaluations: 0, made_ts: start + 30_000, last_fired_ts: null,
+  },
+];
 
 export function sourcesOf(scenario) {
   const one = (source, state, sees, streams, missing = [], more = {}) => ({

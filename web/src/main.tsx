@@ -12,14 +12,15 @@ import { setTheme, startTheme, theme, THEMES } from "./theme";
 import { clock, duration } from "./text/format";
 import { Now, NOW_MATCHES } from "./view/now";
 import { Streams } from "./view/streams";
+import { Applications } from "./view/applications";
 import { Insights } from "./view/insights";
 import { Sql } from "./view/sql";
 import { Doctor } from "./view/doctor";
 import "uplot/dist/uPlot.min.css";
 import "./app.css";
 
-const NAMES: Readonly<Record<View, string>> = { now: "Now", streams: "Streams", insights: "Insights", sql: "SQL", doctor: "Doctor" };
-const SCREENS: Readonly<Record<View, () => preact.JSX.Element>> = { now: Now, streams: Streams, insights: Insights, sql: Sql, doctor: Doctor };
+const NAMES: Readonly<Record<View, string>> = { now: "Now", streams: "Streams", applications: "Applications", insights: "Insights", sql: "SQL", doctor: "Doctor" };
+const SCREENS: Readonly<Record<View, () => preact.JSX.Element>> = { now: Now, streams: Streams, applications: Applications, insights: Insights, sql: Sql, doctor: Doctor };
 
 const view = signal<View>("now");
 const status = signal<Status | null>(null);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { pushHeld, Ring, RING_SAMPLES_MAX } from "../src/data/ring";
+import { heldUntil, pushHeld, Ring, RING_SAMPLES_MAX } from "../src/data/ring";
 
 test("keeps the newest, in order, however many come", () => {
   const ring = new Ring();
@@ -92,4 +92,12 @@ test("a value found again after a silence is known from then on", () => {
   ring.hold(9500);
   const all = Array.from({ length: ring.length }, (_, i) => [ring.ts(i), ring.held(i), ring.value(i), ring.quality(i), ring.error(i)]);
   assert.deepEqual(all, [[1000, 2000, 7, "predicted", 0.5], [9000, 9500, 7, "predicted", 0.5]]);
+});
+
+test("changes of a past: held until the look before the next, a point where nobody looks", () => {
+  const check = (args: [number, number, number], expect: number) => assert.equal(heldUntil(...args), expect, args.join());
+  check([0, 1000, 1000], 0);
+  check([0, 5000, 1000], 4000);
+  check([0, NaN, 1000], 0);
+  check([0, 5000, 0], 0);
 });

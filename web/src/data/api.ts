@@ -40,11 +40,28 @@ export function setControl(token: string): void {
   }
 }
 
+/** So often a question is asked again that was refused since others were being answered, and after how long. */
+const BUSY_TRIES = 4;
+const BUSY_MS = 250;
+const BUSY_STATUS = 503;
+
 async function ask(path: string, init: RequestInit = {}): Promise<string> {
   const signal = init.signal ?? AbortSignal.timeout(ANSWER_MS_MAX);
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await askOnce(path, { ...init, signal });
+    } catch (error) {
+      const isBusy = error instanceof ApiError && error.status === BUSY_STATUS;
+      if (!isBusy || tries >= BUSY_TRIES || signal.aborted) throw error;
+      await new Promise((resolve) => setTimeout(resolve, BUSY_MS * tries));
+    }
+  }
+}
+
+async function askOnce(path: string, init: RequestInit): Promise<string> {
   let response: Response;
   try {
-    response = await fetch(path, { ...init, signal });
+    response = await fetch(path, init);
   } catch (cause) {
     if (cause instanceof DOMException && cause.name === "AbortError") throw cause;
     throw new ApiError(0, "unreachable", "the agent does not answer");
@@ -86,11 +103,12 @@ export interface Grain {
   readonly points?: number;
 }
 
-export async function buckets(matches: readonly string[], { start, stop, stepMs, points }: Grain, abort: AbortSignal): Promise<BucketHistory[]> {
+export async function buckets(matches: readonly string[], { start, stop, stepMs, points }: Grain, abort?: AbortSignal): Promise<BucketHistory[]> {
   const which = matches.map((match) => `match=${enc(match)}`).join("&");
   const grain = stepMs === undefined ? `points=${points}` : `step=${stepMs}ms`;
   const path = `api/v1/history?${which}&start=${Math.floor(start)}000000&stop=${Math.ceil(stop)}000000&${grain}`;
-  return JSON.parse(await ask(path, { signal: AbortSignal.any([abort, AbortSignal.timeout(ANSWER_MS_MAX)]) })) as BucketHistory[];
+  const late = AbortSignal.timeout(ANSWER_MS_MAX);
+  return JSON.parse(await ask(path, { signal: abort === undefined ? late : AbortSignal.any([abort, late]) })) as BucketHistory[];
 }
 
 export interface SqlTable {

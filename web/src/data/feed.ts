@@ -7,7 +7,7 @@ import { batch, signal } from "@preact/signals";
 import * as api from "./api";
 import { NS_PER_MS, numberOf, qualityOf } from "./contract";
 import type { History, Labels, Raw, Tick, WatchedStream } from "./contract";
-import { pushHeld, Ring } from "./ring";
+import { heldUntil, pushHeld, Ring, ringStart } from "./ring";
 import { streamText } from "../text/fuzzy";
 import { unitOf } from "../text/format";
 import { slackOf } from "../sheet/geometry";
@@ -162,8 +162,8 @@ function setStreams(list: readonly WatchedStream[]): void {
   beat.value += 1;
 }
 
-function fresh(key: string, { name, labels, kind, help, unit }: WatchedStream): Series {
-  return { key, name, labels, kind, help, unit: unitOf(name, unit), ring: new Ring(), text: "", intervalMs: 0, looked: 0 };
+function fresh(key: string, { name, labels, type, kind, help, unit }: WatchedStream): Series {
+  return { key, name, labels, kind, help, unit: unitOf(name, type === "bool" ? "flag" : unit), ring: new Ring(), text: "", intervalMs: 0, looked: 0 };
 }
 
 const natural = new Intl.Collator("en", { numeric: true }).compare;
@@ -213,7 +213,7 @@ async function backfill(): Promise<void> {
   await Promise.all(
     matches().map(async (match) => {
       try {
-        const all = await api.history(match, start);
+        const all = await api.history(match, await sinceOf(match, start));
         if (source === mine) all.forEach(fill);
       } catch (error) {
         // History is a comfort: without it the sheet begins at the pen.
@@ -225,6 +225,16 @@ async function backfill(): Promise<void> {
     filled.value = true;
     beat.value += 1;
   });
+}
+
+/** How many stretches the past is counted in before it is asked for. */
+const STRETCHES = 180;
+
+/** From when on to ask: a program may put thousands of values a second, of which the rings hold the newest. */
+async function sinceOf(match: string, start: number): Promise<number> {
+  if (!match.startsWith("app.")) return start;
+  const counted = await api.buckets([match], { start, stop: now(), points: STRETCHES });
+  return Math.max(start, ...counted.map((one) => ringStart(one.ts, one.count) / NS_PER_MS));
 }
 
 /** Puts an answer of history in place of what the ring held from its first sample on. */
@@ -245,8 +255,7 @@ function fill(answer: History): void {
   for (let i = 0; i < n; i += 1) {
     const ts = (answer.ts[i] ?? 0) / NS_PER_MS;
     const next = (answer.ts[i + 1] ?? NaN) / NS_PER_MS;
-    // Only changes are kept: between two of them each look found the older value again.
-    const held = next - ts > one.intervalMs * 1.5 ? next - one.intervalMs : ts;
+    const held = heldUntil(ts, next, one.intervalMs);
     pushHeld(ring, silences, { ts, held, next, value: numberOf(answer.value[i] ?? null), quality: qualityOf(answer.quality[i] ?? 0) });
   }
   for (let i = old.before(last) + 1; i < old.length; i += 1) {

@@ -152,3 +152,19 @@ export function pushHeld(ring: Ring, silences: readonly Silence[], told: Told): 
   }
   ring.push(ts, told.value, told.quality, 0, Math.max(ts, told.held));
 }
+
+/**
+ * The last look that found the older of two changes: one interval before the next. What is only
+ * written as it changes is not looked at in between.
+ */
+export const heldUntil = (ts: number, next: number, intervalMs: number): number => (intervalMs > 0 && next - ts > intervalMs * 1.5 ? next - intervalMs : ts);
+
+/** Where the newest bucket starts that, with those after it, fills a ring; 0 when all of them do not. */
+export function ringStart(starts: readonly number[], counts: readonly number[]): number {
+  let sum = 0;
+  for (let i = starts.length - 1; i >= 0; i -= 1) {
+    sum += counts[i] ?? 0;
+    if (sum >= RING_SAMPLES_MAX) return starts[i] ?? 0;
+  }
+  return 0;
+}

@@ -8,12 +8,15 @@ export interface StreamName {
 /** The SQL table of a metric. */
 export const tableOf = (name: string): string => name.replaceAll(".", "_");
 
-const sqlText = (text: string): string => `'${text.replaceAll("'", "''")}'`;
-const sqlName = (name: string): string => (/^[a-z_][a-z0-9_]*$/i.test(name) ? name : `"${name.replaceAll('"', '""')}"`);
+export const sqlText = (text: string): string => `'${text.replaceAll("'", "''")}'`;
+export const sqlName = (name: string): string => (/^[a-z_][a-z0-9_]*$/i.test(name) ? name : `"${name.replaceAll('"', '""')}"`);
 const quoted = (text: string): string => JSON.stringify(text);
 
+/** The conditions that mean these labels. */
+export const whereOf = (labels: StreamName["labels"]): string[] => Object.keys(labels).sort().map((label) => `${sqlName(label)} = ${sqlText(labels[label] ?? "")}`);
+
 export function asSql({ name, labels }: StreamName): string {
-  const where = Object.keys(labels).sort().map((label) => `${sqlName(label)} = ${sqlText(labels[label] ?? "")}`);
+  const where = whereOf(labels);
   return `SELECT ts, value, quality FROM ${sqlName(tableOf(name))}${where.length > 0 ? ` WHERE ${where.join(" AND ")}` : ""} ORDER BY ts`;
 }
 

@@ -144,6 +144,8 @@ export function unitOf(name: string, unit: string): string {
   if (name.endsWith(".bytes_per_second")) return "B/s";
   if (name.endsWith(".time.seconds") || name.endsWith("_time_seconds")) return "time";
   const last = name.slice(name.lastIndexOf(".") + 1);
+  // A program's number without a unit is a share of a whole only when its name says so.
+  if (unit === "1" && name.startsWith("app.")) return /(^|_)ratio$/.test(last) ? "ratio" : "";
   return last === "ratio" || last === "flag" || last === "bytes" || last === "seconds" ? last : unit;
 }
 

@@ -18,6 +18,17 @@ export const SERIES_STYLES = [
   { ink: "ink", dash: [7, 4] },
 ] as const;
 
+/** Times in seconds that are marked on the paper. */
+export interface Marks {
+  /** Short ticks at the foot: frames. */
+  readonly ticks: readonly number[];
+  /** Lines over the whole height, with a flag at their top and its name where there is room: calls into programs. */
+  readonly flags: readonly { readonly at: number; readonly label: string; readonly isBad: boolean }[];
+}
+
+/** Ticks nearer to one another than this are drawn as one stretch, in pixels of the style sheet. */
+const TICK_PX_MIN = 3;
+
 /** How strong a band is, as the last two digits of its colour. */
 const BAND_ALPHA = "2e";
 
@@ -40,6 +51,7 @@ export interface ChartProps {
   readonly height: number;
   readonly syncKey?: string;
   readonly name: string;
+  readonly marks?: Marks;
   readonly onZoom?: (from: number, to: number) => void;
   readonly onCursor?: (ts: number | null) => void;
 }
@@ -68,7 +80,7 @@ export function Chart(props: ChartProps) {
     if (made === undefined || made.series.length !== props.data.length) return;
     made.setData(props.data, props.range === undefined);
     if (props.range !== undefined) made.setScale("x", { min: props.range[0], max: props.range[1] });
-  }, [props.data, props.range?.[0], props.range?.[1], shape, look]);
+  }, [props.data, props.range?.[0], props.range?.[1], props.marks, shape, look]);
   return <div class="chart" ref={host} role="img" aria-label={props.name} />;
 }
 
@@ -93,7 +105,7 @@ function options(live: { readonly current: ChartProps }, width: number): uPlot.O
     scales: { x: { time: true }, y: { range: (_u, min, max) => yRange(unit, min, max) } },
     axes: [
       { ...axis, space: 80, size: 32, values: (_u, splits, _axis, _space, step) => axisLabels(splits, step) },
-      { ...axis, size: unit === "time" ? 150 : 72, values: (_u, splits) => splits.map((v) => plain(quantity(v, unit))) },
+      { ...axis, size: unit === "time" ? 150 : 72, ...(unit === "flag" ? { splits: () => [0, 1] } : {}), values: (_u, splits) => axisNumbers(splits, unit) },
     ],
     bands: Array.from({ length: banded }, (_, i) => ({ series: [1 + banded + i, 1 + i], fill: `${look[styleOf(lines[i]).ink]}${BAND_ALPHA}` })),
     series: [
@@ -105,6 +117,7 @@ function options(live: { readonly current: ChartProps }, width: number): uPlot.O
       }),
     ],
     hooks: {
+      draw: [(u) => live.current.marks !== undefined && drawMarks(u, live.current.marks, font)],
       setSelect: [
         (u) => {
           if (u.select.width > 4) live.current.onZoom?.(u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x"));
@@ -116,12 +129,60 @@ function options(live: { readonly current: ChartProps }, width: number): uPlot.O
   };
 }
 
+/** Longest label of the axis of values, in letters. */
+const AXIS_LETTERS_MAX = 9;
+
+/** The values of an axis with their unit; without it where that is a long word of a program's own. */
+function axisNumbers(splits: readonly number[], unit: string): string[] {
+  const texts = splits.map((v) => plain(quantity(v, unit)));
+  return unit !== "time" && texts.some((text) => text.length > AXIS_LETTERS_MAX) ? splits.map((v) => plain(quantity(v, ""))) : texts;
+}
+
 /** Ratios show the whole from 0 to 1; what is never negative stands on zero. */
 function yRange(unit: string, min: number | null, max: number | null): [number, number] {
   if (min === null || max === null) return [0, 1];
+  if (unit === "flag") return [-0.1, 1.1];
   if (unit === "ratio" && min >= 0 && max <= 1) return [0, 1];
   // A point in time that stands still is not drawn from 1970 on.
   const span = max - min || (unit === "time" ? 60 : Math.abs(max)) || 1;
   const low = min >= 0 && min < span * 2 ? 0 : min - span * 0.08;
   return [low, max + span * 0.08];
+}
+
+function drawMarks(u: uPlot, { ticks, flags }: Marks, font: string): void {
+  const look = inks.value;
+  const { ctx, bbox } = u;
+  const px = devicePixelRatio;
+  const inside = (x: number) => x >= bbox.left && x <= bbox.left + bbox.width;
+  const foot = bbox.top + bbox.height;
+  ctx.save();
+  ctx.fillStyle = look.muted;
+  let last = NaN;
+  for (const at of ticks) {
+    const x = u.valToPos(at, "x", true);
+    if (!inside(x)) continue;
+    // Frames that follow one another closely are a stretch, so that a tick is always one frame.
+    if (x - last < TICK_PX_MIN * px) ctx.fillRect(last, foot - 2 * px, x - last, 2 * px);
+    else ctx.fillRect(x, foot - 5 * px, px, 5 * px);
+    last = x;
+  }
+  ctx.font = font.replace(/^\d+px/, `${11 * px}px`);
+  ctx.textBaseline = "top";
+  ctx.textAlign = "left";
+  const seen = flags.map((flag) => ({ ...flag, x: u.valToPos(flag.at, "x", true) })).filter(({ x }) => inside(x));
+  seen.forEach(({ x, label, isBad }, i) => {
+    ctx.fillStyle = ctx.strokeStyle = isBad ? look.red : look.ink;
+    ctx.setLineDash([2 * px, 3 * px]);
+    ctx.lineWidth = px;
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, foot);
+    ctx.stroke();
+    ctx.beginPath();
+    for (const [dx, dy] of isBad ? [[-4, 8], [4, 8], [0, 0]] : [[-4, 4], [0, 8], [4, 4], [0, 0]]) ctx.lineTo(x + (dx ?? 0) * px, bbox.top + (dy ?? 0) * px);
+    ctx.fill();
+    const end = Math.min(seen[i + 1]?.x ?? Infinity, bbox.left + bbox.width);
+    if (x + ctx.measureText(label).width + 13 * px < end) ctx.fillText(label, x + 7 * px, bbox.top);
+  });
+  ctx.restore();
 }

@@ -208,7 +208,7 @@ function Rows({ table, tookMs }: { table: api.SqlTable; tookMs: number }) {
 
 const isTime = (name: string): boolean => /^(ts|timestamp|looked|.*_ts)$/i.test(name);
 
-function Cell({ cell, column, numeric }: { cell: unknown; column: string; numeric: boolean }) {
+export function Cell({ cell, column, numeric }: { cell: unknown; column: string; numeric: boolean }) {
   if (cell === null || cell === undefined) return <td class="null">null</td>;
   if (isTime(column) && (cell instanceof BigText || asNumber(cell) > 1e15)) {
     const at = new Date(asNumber(cell) / 1e6);

@@ -1,0 +1,303 @@
+// What the agent's tables say of applications, read without trust: publications, the calls that were
+// sent into programs, knobs. A column that an agent does not have is left out, not an error. Pure.
+
+import { asNumber } from "../text/json";
+import { streamText } from "../text/fuzzy";
+import { NS_PER_MS } from "./contract";
+import type { Labels, StreamInfo } from "./contract";
+
+/** A row of SQL by the names of its columns. */
+export type Row = Readonly<Record<string, unknown>>;
+
+interface Table {
+  readonly columns: readonly string[];
+  readonly rows: readonly (readonly unknown[])[];
+}
+
+export const rowsOf = ({ columns, rows }: Table): Row[] => rows.map((row) => Object.fromEntries(columns.map((name, c) => [name, row[c]])));
+
+/** A publication of one process, or one that has ended. Times are ms. */
+export interface Publication {
+  /** Name and labels as people write them; what tells it from all others. */
+  readonly key: string;
+  readonly name: string;
+  readonly labels: Labels;
+  readonly alive: boolean;
+  readonly application: string;
+  readonly user: string;
+  /** NaN when it has ended. */
+  readonly pid: number;
+  readonly incarnation: string;
+  readonly started: number;
+  readonly values: number;
+  /** Number of its newest frame; NaN before the first. */
+  readonly frame: number;
+  /** When the process has put last, or, of an ended one, committed its last frame. */
+  readonly newest: number;
+  readonly taken: number;
+  readonly lost: number;
+  /** Of those lost: lapped before they were read, given up by the program, not readable. */
+  readonly parts: Readonly<Record<(typeof PARTS)[number], number>>;
+  readonly refused: number;
+  readonly refusal: string;
+}
+
+export const PARTS = ["missed", "dropped", "damaged"] as const;
+
+const text = (cell: unknown): string => (cell === null || cell === undefined ? "" : String(cell));
+/** NaN where there is no number. */
+const number = (cell: unknown): number => (cell === null || cell === undefined ? NaN : asNumber(cell));
+const count = (cell: unknown): number => number(cell) || 0;
+const time = (cell: unknown): number => number(cell) / NS_PER_MS;
+
+/** A JSON object of texts, or `a=b,c=d`; anything else is empty. */
+export function labelsOf(cell: unknown): Labels {
+  const raw = text(cell).trim();
+  if (raw === "") return {};
+  if (!raw.startsWith("{")) return Object.fromEntries(raw.split(",").flatMap((pair) => (pair.includes("=") ? [[pair.slice(0, pair.indexOf("=")).trim(), pair.slice(pair.indexOf("=") + 1)]] : [])));
+  try {
+    const parsed: unknown = JSON.parse(raw);
+    return Object.fromEntries(Object.entries(parsed as object).map(([name, value]) => [name, text(value)]));
+  } catch {
+    return {};
+  }
+}
+
+export function publicationOf(row: Row): Publication {
+  const [name, labels] = [text(row["name"]), labelsOf(row["labels"])];
+  return {
+    key: streamText(name, labels),
+    name,
+    labels,
+    alive: true,
+    application: text(row["application"]),
+    user: text(row["user"]),
+    pid: number(row["pid"]),
+    incarnation: text(row["incarnation"]),
+    started: time(row["started_ts"]),
+    values: count(row["values"]),
+    frame: number(row["frame"]),
+    newest: time(row["newest_ts"]),
+    taken: count(row["taken"]),
+    lost: count(row["lost"]),
+    parts: { missed: count(row["missed"]), dropped: count(row["dropped"]), damaged: count(row["damaged"]) },
+    refused: count(row["refused"]),
+    refusal: text(row["refusal"]),
+  };
+}
+
+/** Those whose frames are known and that no living process publishes: rows of `asof('app.*.frame')`. */
+export function endedOf(frames: readonly Row[], alive: readonly Publication[]): Publication[] {
+  const living = new Set(alive.map((one) => one.key));
+  const all = frames.map((row): Publication => {
+    const stream = text(row["name"]);
+    const labels = labelsOf(row["labels"]);
+    const name = stream.replace(/^app\./, "").replace(/\.frame$/, "");
+    return {
+      ...publicationOf({ name, user: labels["user"], application: labels["application"], frame: row["value"], newest_ts: row["sample_ts"] }),
+      key: streamText(name, labels),
+      labels,
+      alive: false,
+    };
+  });
+  return all.filter((one) => !living.has(one.key));
+}
+
+/** How many frames each publication has committed, by its key; of `streams` that are `app.*.frame`. */
+export function framesOf(streams: readonly StreamInfo[]): Map<string, number> {
+  return new Map(streams.map((one) => [streamText(one.name.replace(/^app\./, "").replace(/\.frame$/, ""), one.labels), one.samples ?? NaN]));
+}
+
+/** Looks back over at most so long for the rate of frames, in ms, and no further than to so many of them. */
+const RATE_MS = 60_000;
+const RATE_FRAMES = 10;
+
+/** Counts at the times when they were asked for. */
+export interface Counted {
+  readonly at: number;
+  readonly counts: ReadonlyMap<string, number>;
+}
+
+/** The looks that still count, with this one. */
+export const looked = (before: readonly Counted[], now: Counted): Counted[] => [...before.filter((one) => now.at - one.at <= RATE_MS && one.at < now.at), now];
+
+/** Frames per second; NaN while fewer than two looks knew them. */
+export function rateOf(looks: readonly Counted[], key: string): number {
+  const last = looks.at(-1);
+  const count = last?.counts.get(key);
+  if (last === undefined || count === undefined) return NaN;
+  let rate = NaN;
+  for (let i = looks.length - 2; i >= 0; i -= 1) {
+    const { at, counts } = looks[i] as Counted;
+    const more = count - (counts.get(key) ?? NaN);
+    // It was not there yet, or another life of the program began.
+    if (!(more >= 0)) return rate;
+    rate = (more * 1000) / (last.at - at);
+    if (more >= RATE_FRAMES) return rate;
+  }
+  return rate;
+}
+
+/** A call that was sent into running programs: a trigger fired, or a knob set. Times are ms. */
+export interface Firing {
+  readonly id: string;
+  readonly at: number;
+  readonly name: string;
+  readonly isKnob: boolean;
+  readonly target: Labels;
+  /** The one life of a program that is meant; empty for any. */
+  readonly incarnation: string;
+  readonly payload: string;
+  readonly by: string;
+  readonly matched: number;
+  readonly acknowledged: number;
+  readonly failed: number;
+  readonly refused: number;
+  readonly expired: number;
+  readonly gone: number;
+  readonly state: string;
+  /** Something went wrong with it. */
+  readonly isBad: boolean;
+}
+
+export function firingOf(row: Row): Firing {
+  const [failed, refused, expired, state] = [count(row["failed"]), count(row["refused"]), count(row["expired"]), text(row["state"])];
+  const [user, pid] = [text(row["by_user"] ?? row["by"]), text(row["by_pid"])];
+  const by = [/^\d+$/.test(user) ? `uid ${user}` : user, pid === "" ? "" : `pid ${pid}`, text(row["via"])];
+  return {
+    id: `${text(row["scope"])}:${text(row["id"])}`,
+    at: time(row["ts"]),
+    name: text(row["name"]),
+    isKnob: text(row["kind"]) === "knob",
+    target: labelsOf(row["target"]),
+    incarnation: text(row["incarnation"]),
+    payload: text(row["payload"]),
+    by: by.filter((part) => part !== "").join(", "),
+    matched: count(row["matched"]),
+    acknowledged: count(row["acknowledged"]),
+    failed,
+    refused,
+    expired,
+    gone: count(row["gone"]),
+    state,
+    isBad: failed + refused + expired > 0 || ["failed", "refused", "expired", "gone"].includes(state),
+  };
+}
+
+/** Whether a target can mean this publication's process: it has all that the target names. */
+export function means(target: Labels, one: Publication): boolean {
+  const own: Labels = { ...one.labels, publication: one.name, application: one.application, user: one.user, pid: text(one.pid) };
+  return Object.entries(target).every(([name, value]) => one.labels[name] === value || own[name] === value);
+}
+
+/** Whether a call was sent into this publication's process while that lived. */
+export const concerns = ({ target, incarnation, at, name, isKnob }: Firing, one: Publication): boolean =>
+  means(target, one) && (incarnation === "" || incarnation === one.incarnation) && (!isKnob || name.startsWith(`${one.name}.`)) && (one.alive ? !(at < one.started) : at <= one.newest);
+
+/** A trigger that fires by itself while its condition holds for a subject. Times are ms. */
+export interface Declared {
+  readonly name: string;
+  readonly call: string;
+  readonly sql: string;
+  readonly help: string;
+  readonly state: string;
+  readonly reason: string;
+  readonly subjects: number;
+  readonly holding: number;
+  readonly fired: number;
+  readonly suppressed: number;
+  readonly failed: number;
+  readonly lastFired: number;
+  readonly isBad: boolean;
+}
+
+export function declaredOf(row: Row): Declared {
+  const [state, failed] = [text(row["state"]), count(row["failed"])];
+  return {
+    name: text(row["name"]),
+    call: text(row["call"]),
+    sql: text(row["sql"]),
+    help: text(row["help"]),
+    state,
+    reason: text(row["reason"]),
+    subjects: count(row["subjects"]),
+    holding: count(row["holding"]),
+    fired: count(row["fired"]),
+    suppressed: count(row["suppressed"]),
+    failed,
+    lastFired: time(row["last_fired_ts"]),
+    isBad: state === "failed",
+  };
+}
+
+/** A value that may be set from outside, within bounds. */
+export interface Knob {
+  readonly publication: string;
+  /** With the publication's name before it. */
+  readonly name: string;
+  readonly labels: Labels;
+  readonly type: string;
+  readonly unit: string;
+  readonly min: number;
+  readonly max: number;
+  readonly value: unknown;
+  readonly at: number;
+}
+
+export function knobOf(row: Row): Knob {
+  const publication = text(row["publication"]);
+  const name = text(row["name"]);
+  const full = publication === "" || name.startsWith(`${publication}.`) ? name : `${publication}.${name}`;
+  return {
+    publication,
+    name: full,
+    labels: labelsOf(row["labels"]),
+    type: text(row["type"]),
+    unit: text(row["unit"]),
+    min: number(row["min"]),
+    max: number(row["max"]),
+    value: row["value"],
+    at: time(row["ts"]),
+  };
+}
+
+/** Whether a knob is one of this publication's. */
+export const isOf = (knob: Knob, one: Publication): boolean => knob.publication === one.name && Object.entries(knob.labels).every(([name, value]) => one.labels[name] === value);
+
+/** As a shell takes it: quoted where it must be. */
+export const shellText = (word: string): string => (/^[\w.,:/@%+=-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+
+/** The command line that sets a knob of this publication and of no other, in parts that belong together. */
+export function setCommand(knob: Knob, one: Publication): string[] {
+  const targets = Object.keys(one.labels).sort().map((label) => `--target ${shellText(`${label}=${one.labels[label]}`)}`);
+  const value = knob.type === "bool" && knob.value !== null ? String(number(knob.value) !== 0) : text(knob.value);
+  return [`baro knob set ${shellText(knob.name)} ${shellText(value || "VALUE")}`, ...targets];
+}
+
+/** The streams of a publication are `app.<name>.<value>`; the frames' numbers are one of them. */
+export const streamsOf = ({ name, labels }: Publication): string => streamText(`app.${name}.*`, labels);
+export const frameOf = ({ name, labels }: Publication): string => streamText(`app.${name}.frame`, labels);
+
+/** Whether a stream is a value of this publication: not of one with a longer name, nor with more labels. */
+export function isValueOf(stream: { readonly name: string; readonly labels: Labels }, one: Publication, others: readonly Publication[]): boolean {
+  const value = valueName(stream.name, one);
+  if (value === "" || value === "frame" || streamText("", stream.labels) !== streamText("", one.labels)) return false;
+  return !others.some((other) => other.name.startsWith(`${one.name}.`) && stream.name.startsWith(`app.${other.name}.`));
+}
+
+/** The value's own name; empty when the stream is not below the publication's name. */
+export const valueName = (stream: string, { name }: Publication): string => (stream.startsWith(`app.${name}.`) ? stream.slice(name.length + 5) : "");
+
+/** What is to be known at first sight, as a sentence. */
+export function summary(alive: readonly Publication[], ended: number): string {
+  const programs = new Set(alive.map((one) => one.incarnation)).size;
+  const many = (n: number, one: string, more = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : more}`;
+  if (alive.length === 0) return ended === 0 ? "No application publishes here yet." : `No application publishes now; ${ended === 1 ? "one publication has" : `${ended} publications have`} ended within a day.`;
+  const parts = [`${many(alive.length, "publication")} of ${many(programs, "process", "processes")}`];
+  if (ended > 0) parts.push(`${ended} ended within a day`);
+  // A process counts its losses once, for all its publications.
+  const lost = [...new Map(alive.map((one) => [one.incarnation, one.lost])).values()].reduce((sum, n) => sum + n, 0);
+  if (lost > 0) parts.push(`${many(lost, "value")} lost`);
+  if (alive.some((one) => one.refusal !== "")) parts.push("something refused");
+  return `${parts.join(", ")}.`;
+}
