@@ -286,7 +286,8 @@ impl<'c> Intake<'c> {
                     self.unusable.insert(file.path().to_owned());
                 } else if let Err(error) = file.remove() {
                     debug!(%error, "the file of a process that has ended");
-                } else {
+                }
+                if !self.run_dir.ingest_file(incarnation).exists() {
                     round.scopes.forget(incarnation);
                 }
                 continue;

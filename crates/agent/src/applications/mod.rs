@@ -40,8 +40,7 @@ pub struct Applications {
 
 impl Applications {
     /// Opens the ingest directory and starts the thread; `None` when it is off, or cannot be: that is no
-    /// reason not to observe.
-    /// Files that nobody will finish are removed and counted in `abandoned`.
+    /// reason not to observe. Files that nobody will finish are removed and counted in `abandoned`.
     pub fn start(
         config: &Config,
         run_dir: &RunDir,
