@@ -2,7 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod applications;
-mod once;
 
 use std::path::Path;
 use std::sync::Arc;

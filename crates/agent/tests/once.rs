@@ -1,11 +1,15 @@
 //! Agents that are killed between the log and the tails: what a program put is there once.
+//!
+//! One test at a time: a program that is started holds, until it runs, what this process has open, and so
+//! the locks of agents that have stopped.
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use barograph_agent::{Agent, Config};
@@ -17,13 +21,31 @@ use barograph_stream::ingest::{
 use barograph_stream::{RunDir, SystemClock};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::config;
-
+const FIXTURE: &str = "../source/tests/fixtures/nvme-v2/first";
 /// Tells this binary, started again, where to be an agent.
 const DIR: &str = "BAROGRAPH_TEST_ONCE";
 const ROUNDS: &str = "BARO_CRASH_ROUNDS";
 /// The tail of the first ring in an ingest file.
 const TAIL_AT: u64 = 4_096 + 128;
+
+/// Held by each test.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn config(dir: &Path) -> Config {
+    let mut config = Config {
+        node: "n1".into(),
+        http: "off".into(),
+        run_dir: dir.join("run"),
+        state_dir: dir.join("state"),
+        ..Config::default()
+    };
+    config.sources.sys_root = Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURE);
+    config
+}
 
 /// A program that publishes for its owner and for all, turn by turn, in one ring.
 struct Program {
@@ -163,6 +185,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 #[test]
 fn an_agent_killed_before_the_tails_repeats_nothing() {
+    let _turn = turn();
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(config(dir.path())).unwrap();
     let both = [Readers::Owner, Readers::All];
@@ -187,6 +210,7 @@ fn an_agent_killed_before_the_tails_repeats_nothing() {
 
 #[test]
 fn what_was_sealed_meanwhile_is_known_too() {
+    let _turn = turn();
     let dir = tempfile::tempdir().unwrap();
     let mut short: Config = config(dir.path());
     short.archive.segment_seconds_max = 1.0;
@@ -206,6 +230,7 @@ fn what_was_sealed_meanwhile_is_known_too() {
 
 #[test]
 fn logs_cut_anywhere_have_their_values_taken_in_again_and_no_others() {
+    let _turn = turn();
     // Where the owner's log is cut, and the log for all: the kill came before the rest was written.
     for (mine, ours) in [(1.0, 0.5), (0.5, 1.0), (0.3, 0.8), (0.0, 0.9), (0.0, 0.0)] {
         let dir = tempfile::tempdir().unwrap();
@@ -236,6 +261,7 @@ fn logs_cut_anywhere_have_their_values_taken_in_again_and_no_others() {
 
 #[test]
 fn what_was_taken_in_and_then_written_over_is_not_lost() {
+    let _turn = turn();
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(config(dir.path())).unwrap();
     let small = ProducerConfig {
@@ -275,6 +301,7 @@ fn is_an_agent_until_it_is_killed() {
 
 #[test]
 fn an_agent_that_is_killed_over_and_over_takes_in_each_value_once() {
+    let _turn = turn();
     // The ring must hold all, should nothing be read.
     let rounds: u64 = std::env::var(ROUNDS).map_or(6, |rounds| rounds.parse().unwrap());
     let bursts = (3_000 / rounds.max(1)).clamp(1, 100);
@@ -298,11 +325,7 @@ fn an_agent_that_is_killed_over_and_over_takes_in_each_value_once() {
 
 fn agent_of_its_own(dir: &Path) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "once::is_an_agent_until_it_is_killed",
-            "--exact",
-            "--nocapture",
-        ])
+        .args(["is_an_agent_until_it_is_killed", "--exact", "--nocapture"])
         .env(DIR, dir)
         .stdout(Stdio::piped())
         .spawn()

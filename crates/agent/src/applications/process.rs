@@ -156,10 +156,8 @@ impl Process {
             self.declare(declaration, round);
         }
         read?;
-        if !self.taken.is_empty() {
-            let readers: Vec<Reader> = self.readers().collect();
-            self.taken.skip(&mut self.file, &readers);
-        }
+        let readers = self.publications.iter().map(|p| p.reader);
+        self.taken.skip(&mut self.file, readers);
         if self.waiting.len() >= WAITING_MAX {
             // The disk is behind: its ring is the queue.
             return Ok(false);

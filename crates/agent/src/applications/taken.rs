@@ -27,10 +27,6 @@ impl Taken {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.of.is_empty()
-    }
-
     /// The group that its publications were for: of a process that is gone nobody else knows it.
     pub fn group(&self) -> Option<u32> {
         self.group
@@ -44,10 +40,14 @@ impl Taken {
 
     /// Passes over what all scopes of a process have, and tells it so: that is on disk. All whose records are
     /// in the file are declared before this is called.
-    pub fn skip(&mut self, file: &mut IngestFile, readers: &[Reader]) {
+    pub fn skip(&mut self, file: &mut IngestFile, readers: impl Iterator<Item = Reader>) {
+        if self.of.is_empty() {
+            return;
+        }
+        let readers: Vec<Reader> = readers.collect();
         let before: Vec<u64> = file.positions().collect();
         for (ring, position) in (0..).zip(&before) {
-            let to = self.by_all(readers, ring);
+            let to = self.by_all(&readers, ring);
             file.skip_to(ring, to);
             let reached = file.positions().nth(ring as usize);
             if reached == Some(to)
@@ -140,7 +140,7 @@ mod tests {
         assert!(taken.has(ALL, 0, 10) && !taken.has(Reader::Group(5), 0, 7));
         assert!(taken.has(ALL, 9, 3), "a ring that was not seen yet");
         taken.pass(&[10, 0, 0, 0, 0, 0, 0, 0, 0, 3]);
-        assert!(taken.is_empty());
+        assert!(taken.of.is_empty());
         assert_eq!(taken.group(), Some(5));
     }
 }

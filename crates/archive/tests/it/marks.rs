@@ -184,7 +184,8 @@ fn wherever_a_log_is_cut_samples_and_marks_agree() {
         std::fs::read(path).unwrap()
     };
     let mut stops = std::collections::BTreeSet::new();
-    for length in (128..whole.len()).step_by(1_009).chain(600..1_500) {
+    let first_frames = (600..1_500).step_by(41);
+    for length in (128..whole.len()).step_by(4_099).chain(first_frames) {
         let dir = tempfile::tempdir().unwrap();
         let layout = barograph_archive::Layout::new(dir.path(), "n1");
         Disk.make_dir(&layout.log_dir()).unwrap();
@@ -194,7 +195,7 @@ fn wherever_a_log_is_cut_samples_and_marks_agree() {
         assert_eq!(positions(keeper.marks()), found, "cut at {length}");
         stops.insert(found.values().sum::<u64>());
     }
-    assert!(stops.len() > 6, "{stops:?}");
+    assert!(stops.len() > 4, "{stops:?}");
 }
 
 #[test]
@@ -223,7 +224,7 @@ fn a_log_without_marks_is_read_as_ever() {
 }
 
 /// Records of each ring, in several segments.
-const RECORDS: u64 = 12;
+const RECORDS: u64 = 6;
 
 /// A life on a disk that fails, and one on a disk that does not: every record is there once. How many
 /// operations there were.
@@ -239,7 +240,7 @@ fn on_failing(at: u64, failure: Failure) -> u64 {
                 taker.take(ring, to);
             }
             assert!(taker.submit(), "{what}");
-            if to % 6 == 3 {
+            if to == 3 {
                 let _ = keeper.seal();
             }
         }
@@ -268,11 +269,11 @@ fn on_failing(at: u64, failure: Failure) -> u64 {
 fn whatever_fails_each_record_is_there_once() {
     use Failure::{DoneNevertheless, DoneThenFails, Once, Twice};
     let operations = on_failing(u64::MAX, Once);
-    assert!(operations > 30, "{operations}");
-    for failure in [Once, Twice, DoneNevertheless, DoneThenFails] {
-        for at in 0..operations {
-            on_failing(at, failure);
-        }
+    assert!(operations > 20, "{operations}");
+    for at in 0..operations {
+        on_failing(at, Once);
+        // What is done about a failure fails too, or was needless: by turns.
+        on_failing(at, [Twice, DoneNevertheless, DoneThenFails][at as usize % 3]);
     }
 }
 
