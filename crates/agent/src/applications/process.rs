@@ -227,12 +227,7 @@ impl Process {
                 counts.cut += u64::from(text.len() > TEXT_BYTES_MAX);
             }
             *newest_ns = (*newest_ns).max(ts);
-            let sample = Sample {
-                ts,
-                value,
-                quality: Quality::Measured,
-                error: 0.0,
-            };
+            let sample = Sample::measured(ts, value);
             let mark = Mark {
                 incarnation,
                 ring: record.ring,

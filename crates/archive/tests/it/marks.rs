@@ -273,7 +273,10 @@ fn whatever_fails_each_record_is_there_once() {
     for at in 0..operations {
         on_failing(at, Once);
         // What is done about a failure fails too, or was needless: by turns.
-        on_failing(at, [Twice, DoneNevertheless, DoneThenFails][at as usize % 3]);
+        on_failing(
+            at,
+            [Twice, DoneNevertheless, DoneThenFails][at as usize % 3],
+        );
     }
 }
 
