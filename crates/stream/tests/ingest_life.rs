@@ -64,7 +64,7 @@ fn the_file_appears_whole_for_its_owner_alone_and_is_locked() {
 
 #[test]
 fn pairs_of_clocks_are_pairs() {
-    let mut both = Both::small();
+    let both = Both::small();
     let ring = both.thread();
     let pair = |both: &Both| [40, 48, 56].map(|at| both.get(0, at));
     let [ticks, ns, check] = pair(&both);
