@@ -1,6 +1,7 @@
 //! The one loop that samples: it waits for the next deadline or event, and applies one at a time.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
@@ -61,6 +62,8 @@ pub struct Parts {
     pub history: Arc<History>,
     /// When a value that holds is appended again, in ns.
     pub repeat_ns: i64,
+    /// Files removed that programs had begun to make.
+    pub abandoned: Arc<AtomicU64>,
 }
 
 /// What the loop owns.
@@ -94,9 +97,10 @@ impl<'c> EventLoop<'c> {
             insights,
             history,
             repeat_ns,
+            abandoned,
         } = parts;
         let mut streams = Streams::new(segment, clock, history.journal(), repeat_ns);
-        let self_watch = SelfWatch::new(&mut streams, BEAT_NS);
+        let self_watch = SelfWatch::new(&mut streams, BEAT_NS, abandoned);
         let archive = history.status();
         let archive_watch = archive
             .is_some()

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use barograph_archive::{ArchiveError, Disk, Journal, Keeper, Status};
+use barograph_archive::{ArchiveError, Disk, Journal, Keeper, Mark, Status};
 use barograph_model::Clock;
 use barograph_server::{ArchiveVerb, ControlFault, ControlFaultKind};
 use serde_json::{Value as Json, json};
@@ -86,6 +86,12 @@ impl History {
     /// Where streams hand over what they append.
     pub fn journal(&self) -> Option<Journal> {
         self.keeper().map(|keeper| keeper.journal())
+    }
+
+    /// How far programs' rings had been read when the writer started.
+    pub fn marks(&self) -> Vec<Mark> {
+        let keeper = self.keeper();
+        keeper.map_or_else(Vec::new, |keeper| keeper.marks().to_vec())
     }
 
     /// How the writer is doing; `None` when history is off.

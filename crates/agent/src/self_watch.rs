@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use barograph_model::{
     Descriptor, Kind, Labels, Name, Sample, Sink, StreamKey, Unit, Value, ValueType,
@@ -17,13 +19,14 @@ pub struct SelfWatch {
     memory: Option<StreamKey>,
     streams: Option<StreamKey>,
     refused: Option<StreamKey>,
+    abandoned: (Option<StreamKey>, Arc<AtomicU64>),
     outlook: Option<StreamKey>,
     page_bytes: i64,
 }
 
 impl SelfWatch {
-    /// Declares the streams; all are looked at every `interval_ns`.
-    pub fn new(sink: &mut Streams<'_>, interval_ns: i64) -> Self {
+    /// Declares the streams; all are looked at every `interval_ns`. `abandoned` counts elsewhere.
+    pub fn new(sink: &mut Streams<'_>, interval_ns: i64, abandoned: Arc<AtomicU64>) -> Self {
         use Kind::{Counter, Gauge, State};
         use ValueType::{Float, Int, Text};
         let mut declare = |name: &str, value_type, unit: &str, kind, help: &str| {
@@ -71,6 +74,16 @@ impl SelfWatch {
                 Counter,
                 "Streams refused because the segment was full",
             ),
+            abandoned: (
+                declare(
+                    "agent.ingest.abandoned.count",
+                    Int,
+                    "count",
+                    Counter,
+                    "Files removed that programs were killed over while they made them",
+                ),
+                abandoned,
+            ),
             outlook: declare(
                 "node.outlook.text",
                 Text,
@@ -96,6 +109,9 @@ impl SelfWatch {
         put(self.cpu, Value::Float(cpu));
         put(self.streams, Value::Int(streams));
         put(self.refused, Value::Int(refused));
+        let (key, abandoned) = &self.abandoned;
+        let abandoned = abandoned.load(Ordering::Relaxed);
+        put(*key, Value::Int(abandoned as i64));
         put(self.outlook, Value::text(outlook));
         if let Some(pages) = self.resident_pages() {
             put(self.memory, Value::Int(pages * self.page_bytes));

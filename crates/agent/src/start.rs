@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -67,6 +68,7 @@ impl Agent {
             history,
             _lock: lock,
         };
+        let abandoned = Arc::new(AtomicU64::new(0));
         let (ready, first_round) = sync_channel(1);
         let made = Made {
             segment,
@@ -74,6 +76,7 @@ impl Agent {
             insights,
             history: Arc::clone(&agent.history),
             exports: exports.as_ref().map(Exports::status),
+            abandoned: Arc::clone(&abandoned),
         };
         let loops = (events.clone(), receiver);
         agent.sampler = Some(start_sampler(
@@ -81,7 +84,7 @@ impl Agent {
         )?);
         // A source that hangs must not keep the others from being served.
         let _ = first_round.recv_timeout(FIRST_ROUND_WAIT);
-        agent.applications = Applications::start(&config, &agent.run_dir, &clock);
+        agent.applications = Applications::start(&config, &agent.run_dir, &clock, abandoned);
         // Once before there are addresses: readers find the archive by it, the server's too.
         agent.publish_addresses(started_ns)?;
         let control = LoopControl::new(events, Arc::clone(&agent.history));
@@ -214,6 +217,7 @@ struct Made {
     insights: Insights,
     history: Arc<History>,
     exports: Option<ExportStatus>,
+    abandoned: Arc<AtomicU64>,
 }
 
 fn start_sampler(
@@ -239,6 +243,7 @@ fn start_sampler(
                 graph: made.graph,
                 insights: made.insights,
                 history: made.history,
+                abandoned: made.abandoned,
                 repeat_ns,
             };
             EventLoop::new(&*clock, receiver, parts)

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use barograph_archive::{Declared, Entry, Journal, Position};
+use barograph_archive::{Declared, Entry, Journal, Mark, Position};
 use barograph_insight::Graph;
 use barograph_model::{Clock, Descriptor, Sample, Sink, StreamKey, TEXT_BYTES_MAX, Value};
-use barograph_stream::{Segment, StreamError, StreamWriter};
+use barograph_stream::{Incarnation, Segment, StreamError, StreamWriter};
 use tracing::warn;
 
 /// Entries that are collected before the archive is handed them, though the tick is not over.
@@ -99,17 +99,18 @@ impl<'c> Streams<'c> {
         if !changed && let Err(error) = live.writer.append(sample) {
             return defect(&error);
         }
-        self.appended(key, sample.clone());
+        self.appended(key, sample.clone(), None);
         changed
     }
 
-    /// Appends, also what has not changed: for values that somebody put, of which each is one.
-    pub fn append(&mut self, key: StreamKey, sample: &Sample) {
+    /// Appends, also what has not changed: for values that somebody put, of which each is one. The mark says
+    /// how far a program's ring was read with it: the archive has both, or neither.
+    pub fn append(&mut self, key: StreamKey, sample: &Sample, mark: Option<Mark>) {
         let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
             return;
         };
         match live.writer.append(sample) {
-            Ok(()) => self.appended(key, sample.clone()),
+            Ok(()) => self.appended(key, sample.clone(), mark),
             Err(error) => {
                 defect(&error);
             }
@@ -117,7 +118,7 @@ impl<'c> Streams<'c> {
     }
 
     /// Follows up what the stream's writer has just appended.
-    fn appended(&mut self, key: StreamKey, mut sample: Sample) {
+    fn appended(&mut self, key: StreamKey, mut sample: Sample, mark: Option<Mark>) {
         let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
             return;
         };
@@ -130,7 +131,11 @@ impl<'c> Streams<'c> {
         self.wake_mask |= live.writer.wake_bit();
         if let Some(archive) = &mut self.archive {
             let number = live.writer.count();
-            archive.push(Entry::Sample(key, number, sample.clone()));
+            let sample = sample.clone();
+            archive.push(match mark {
+                Some(mark) => Entry::Read(key, number, sample, mark),
+                None => Entry::Sample(key, number, sample),
+            });
         }
         live.newest = Some(sample);
     }
@@ -142,6 +147,13 @@ impl<'c> Streams<'c> {
         let archive = self.archive.as_mut()?;
         archive.submit();
         archive.submitted.take()
+    }
+
+    /// The archive need not know any more how far a program's rings were read.
+    pub fn forget(&mut self, incarnation: Incarnation) {
+        if let Some(archive) = &mut self.archive {
+            archive.push(Entry::Forget(incarnation));
+        }
     }
 
     /// The segment.
@@ -232,7 +244,7 @@ impl Sink for Streams<'_> {
             ..newest.clone()
         };
         match live.writer.append(&again) {
-            Ok(()) => self.appended(key, again),
+            Ok(()) => self.appended(key, again, None),
             Err(error) => {
                 defect(&error);
             }

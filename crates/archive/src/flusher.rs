@@ -62,6 +62,8 @@ pub(crate) struct Flusher {
     pub offers: VecDeque<Sealing>,
     /// The last segment that the sealer was told of.
     pub offered: u64,
+    /// Whether marks are still to be carried over into a new segment.
+    pub is_owing: bool,
     pub sealer: SyncSender<Order>,
     /// What the sealer says of itself.
     pub sealed: Arc<Mutex<SealStatus>>,
@@ -189,6 +191,9 @@ impl Flusher {
             .is_due(self.config.segment_bytes_max, self.config.segment_ns_max);
         if due || !self.asked.is_empty() {
             self.writer.roll();
+            self.carry();
+        } else if self.is_owing {
+            self.carry();
         }
         self.report();
         let through = self.writer.closed();
@@ -217,6 +222,20 @@ impl Flusher {
                 break;
             }
         }
+    }
+
+    /// Repeats marks in a new segment: the one that has them is not sealed before.
+    fn carry(&mut self) {
+        let carried = self.writer.carry();
+        if let Err(error) = &carried {
+            if !self.is_owing {
+                tracing::error!("{error}: the newest log segment is sealed when it can be written");
+            }
+            for request in self.asked.drain(..) {
+                let _ = request.reply.try_send(Err(again(error)));
+            }
+        }
+        self.is_owing = carried.is_err();
     }
 
     fn report(&mut self) {

@@ -8,8 +8,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use barograph_model::{Descriptor, Sample, Selector, StreamKey};
+use barograph_stream::Incarnation;
 
-use crate::log::{Batch, NUMBER_MAX, Stream};
+use crate::log::{Batch, MARKS_MAX, Mark, NUMBER_MAX, Stream};
 use crate::{ArchiveConfig, Losses};
 
 /// Keys at and above this are not streams of a segment; a table is kept below it.
@@ -38,8 +39,13 @@ pub enum Entry {
     Declare(StreamKey, Declared),
     /// A sample was appended, as the `u64`th of its life.
     Sample(StreamKey, u64, Sample),
+    /// The same, and it came of a record that a program put into a ring: which ring, and up to where it was
+    /// read with this sample. Both are in the log, or neither.
+    Read(StreamKey, u64, Sample, Mark),
     /// A stream has ended; its key may be used for another.
     Retire(StreamKey),
+    /// A program's rings are gone: how far they were read need not be known any more.
+    Forget(Incarnation),
 }
 
 /// How far the journal has come: entries accepted since it began.
@@ -64,9 +70,13 @@ impl Journal {
             match entry {
                 Entry::Declare(key, declared) => state.declare(&self.shared, key, declared),
                 Entry::Sample(key, number, sample) => {
-                    state.sample(&self.shared, key, number, &sample);
+                    state.sample(&self.shared, key, number, &sample, None);
+                }
+                Entry::Read(key, number, sample, mark) => {
+                    state.sample(&self.shared, key, number, &sample, Some(mark));
                 }
                 Entry::Retire(key) => state.retire(key),
+                Entry::Forget(incarnation) => state.forget(incarnation),
             }
         }
         if state.pending.bytes() >= self.shared.bytes_max / 2 {
@@ -265,7 +275,14 @@ impl State {
         self.keys[at] = Handle::Of(handle);
     }
 
-    fn sample(&mut self, shared: &Shared, key: StreamKey, number: u64, sample: &Sample) {
+    fn sample(
+        &mut self,
+        shared: &Shared,
+        key: StreamKey,
+        number: u64,
+        sample: &Sample,
+        from: Option<Mark>,
+    ) {
         let handle = match self.keys.get(key.0 as usize) {
             Some(Handle::Of(handle)) => *handle,
             Some(Handle::LeftOut) => return,
@@ -283,7 +300,8 @@ impl State {
         let declared = &slot.stream.declared;
         let fits = sample.value.value_type() == declared.descriptor.value_type
             && (slot.last + 1..=NUMBER_MAX).contains(&number);
-        let room = !self.ended && self.pending.bytes() + Batch::cost(sample) <= shared.bytes_max;
+        let room =
+            !self.ended && self.pending.bytes() + Batch::cost(sample, from) <= shared.bytes_max;
         slot.last = slot.last.max(number.min(NUMBER_MAX));
         if !fits || !room {
             let durable = slot.durable;
@@ -300,6 +318,9 @@ impl State {
             self.call = self.call.max(Call::Commit);
         }
         self.pending.push(handle, number, sample);
+        if let Some(from) = from {
+            self.pending.mark(from);
+        }
     }
 
     fn lose(&mut self, durable: bool, fits: bool) {
@@ -336,6 +357,13 @@ impl State {
             self.free.push(handle);
         } else {
             self.pending.retires.push(handle);
+        }
+    }
+
+    /// While nothing is written they must not pile up either: the next start is asked again.
+    fn forget(&mut self, incarnation: Incarnation) {
+        if self.pending.forgets.len() < MARKS_MAX {
+            self.pending.forgets.push(incarnation);
         }
     }
 

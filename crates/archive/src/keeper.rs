@@ -15,7 +15,7 @@ use barograph_model::Clock;
 use crate::copier::{self, Errands};
 use crate::flusher::{Flusher, Progress, Request};
 use crate::journal::{Call, Shared};
-use crate::log::LogWriter;
+use crate::log::{LogWriter, Mark};
 use crate::seal::{self, Context, Order, SealStatus, Sealer};
 use crate::{
     ArchiveConfig, ArchiveError, Journal, Layout, Losses, Storage, Target, recover, sweep,
@@ -62,6 +62,8 @@ pub struct Keeper {
     sealed: Arc<Mutex<SealStatus>>,
     /// What was lost before this start, by what the log says.
     lost_before: Losses,
+    /// What the start found.
+    marks: Vec<Mark>,
     /// `None` once it is told to end.
     requests: Option<SyncSender<Request>>,
     /// Tells the sealer and the copier to give up what they are making.
@@ -109,6 +111,7 @@ impl Keeper {
         let sealed = Arc::new(Mutex::new(SealStatus::default()));
         let (requests, requested) = sync_channel(REQUESTS_MAX);
         let (sealings, to_seal) = sync_channel(SEALINGS_MAX);
+        let marks = recovered.marks.iter().collect();
         let writer = LogWriter::new(
             Arc::clone(&storage),
             Arc::clone(&clock),
@@ -116,6 +119,7 @@ impl Keeper {
             config.node.clone(),
             recovered.next,
             recovered.kept,
+            recovered.marks,
         );
         let flusher = Flusher {
             config: config.clone(),
@@ -127,6 +131,7 @@ impl Keeper {
             asked: Vec::new(),
             offers: VecDeque::new(),
             offered: 0,
+            is_owing: false,
             sealer: sealings.clone(),
             sealed: Arc::clone(&sealed),
         };
@@ -136,6 +141,7 @@ impl Keeper {
             progress,
             sealed: Arc::clone(&sealed),
             lost_before: recovered.losses,
+            marks,
             requests: Some(requests),
             stop: Arc::default(),
             errands: None,
@@ -217,6 +223,12 @@ impl Keeper {
                 trouble => trouble.to_owned(),
             },
         }
+    }
+
+    /// How far programs' rings had been read when this writer started: everything before is in the archive.
+    /// Those that are of no use any more are to be forgotten ([`crate::Entry::Forget`]).
+    pub fn marks(&self) -> &[Mark] {
+        &self.marks
     }
 
     /// Seals the log segment of now and all before it, and waits for it: afterwards everything that

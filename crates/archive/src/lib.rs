@@ -51,6 +51,7 @@ pub use export::{ExportTo, export};
 pub use journal::{Declared, Entry, Journal, Position};
 pub use keeper::{Keeper, Status};
 pub use layout::Layout;
+pub use log::Mark;
 #[doc(hidden)] // For tests and fuzzing: a reader of archives has `View`.
 pub use log::{LogPart, LogSeries};
 pub use manifest::Losses;

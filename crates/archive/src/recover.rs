@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::log::{HEADER_BYTES, Kept};
+use crate::log::{HEADER_BYTES, Kept, Marks};
 use crate::{ArchiveError, Layout, LogPart, Losses, Storage, open};
 
 /// What the log segments of earlier runs hold.
@@ -20,6 +20,8 @@ pub(crate) struct Recovered {
     pub losses: Losses,
     /// What is lost with this start, and written nowhere yet.
     pub lost_now: Losses,
+    /// How far programs' rings were read.
+    pub marks: Marks,
     /// The sequence of the next segment.
     pub next: u64,
 }
@@ -116,6 +118,12 @@ impl Recovered {
             let cut = storage.truncate(path, part.bytes());
             cut.map_err(|source| io_error("cut", path, source))?;
             self.lost_now.torn_bytes += torn;
+        }
+        if part.has_marks() {
+            // What was read by them is not read again: it must be on disk. Cutting nothing off syncs.
+            let synced = storage.truncate(path, part.bytes());
+            synced.map_err(|source| io_error("sync", path, source))?;
+            part.marks(&mut |mark| self.marks.take(mark, 0))?;
         }
         self.losses.add(part.losses());
         self.kept.push_back(Kept {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use crate::StreamError;
+use crate::{Incarnation, StreamError};
 
 /// Largest document that a reader takes.
 pub const DOCUMENT_BYTES_MAX: u64 = 16 << 20;
@@ -79,6 +79,11 @@ impl RunDir {
     /// Where applications put their ingest files.
     pub fn ingest_dir(&self) -> PathBuf {
         self.path.join("ingest")
+    }
+
+    /// The ingest file of a process.
+    pub fn ingest_file(&self, incarnation: Incarnation) -> PathBuf {
+        self.ingest_dir().join(format!("{incarnation}.ingest"))
     }
 
     /// Where applications knock when the agent sleeps: datagrams, each the incarnation of the sender.

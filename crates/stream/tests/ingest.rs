@@ -91,12 +91,25 @@ impl Both {
         let at = HEADER_BYTES + ring * 256 + word;
         file.write_all_at(&value.to_le_bytes(), at).unwrap();
     }
+
+    /// The word at this place of the head of a ring.
+    pub fn get(&self, ring: u64, word: u64) -> u64 {
+        let file = OpenOptions::new().read(true).open(self.path()).unwrap();
+        let mut bytes = [0; 8];
+        let at = HEADER_BYTES + ring * 256 + word;
+        file.read_exact_at(&mut bytes, at).unwrap();
+        u64::from_le_bytes(bytes)
+    }
 }
 
 pub fn drain(file: &mut IngestFile, records_max: u64) -> (Vec<Owned>, Drained) {
     let mut found = Vec::new();
+    let mut positions: Vec<u64> = file.positions().collect();
     let drained = file
         .drain(records_max, &mut |record| {
+            let position = &mut positions[record.ring as usize];
+            assert!(*position < record.next, "a ring is read in order");
+            *position = record.next;
             let (kind, bits, bytes) = match record.payload {
                 Payload::Int(v) => (kind::INT, v as u64, &[][..]),
                 Payload::Float(v) => (kind::FLOAT, v.to_bits(), &[][..]),
@@ -117,6 +130,8 @@ pub fn drain(file: &mut IngestFile, records_max: u64) -> (Vec<Owned>, Drained) {
             });
         })
         .unwrap();
+    let reached = file.positions().zip(&positions);
+    assert!(reached.into_iter().all(|(reached, next)| *next <= reached));
     assert_eq!(drained.records, found.len() as u64);
     (found, drained)
 }

@@ -72,7 +72,7 @@ pub fn read_everything(path: &Path) -> Option<Found> {
             }
         }
     }
-    let _ = (file.pairs().len(), file.dropped(), file.is_closed());
+    let _ = (file.positions().len(), file.dropped(), file.is_closed());
     let _ = file.is_orphan();
     let tails: Vec<u64> = file.positions().collect();
     for (ring, tail) in (0..).zip(tails) {

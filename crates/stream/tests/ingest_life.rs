@@ -64,18 +64,16 @@ fn the_file_appears_whole_for_its_owner_alone_and_is_locked() {
 
 #[test]
 fn pairs_of_clocks_are_pairs() {
-    let mut both = Both::small();
+    let both = Both::small();
     let ring = both.thread();
-    both.file.look().unwrap();
-    let pair = both.file.pairs().next().unwrap();
-    assert!(pair.ns > 0);
-    // Half of a newer one.
-    both.set(0, 48, 12_345);
-    both.file.look().unwrap();
-    assert_eq!(both.file.pairs().next().unwrap(), pair);
+    let pair = |both: &Both| [40, 48, 56].map(|at| both.get(0, at));
+    let [ticks, ns, check] = pair(&both);
+    assert!(ns > 0);
+    assert_eq!(check, ticks ^ ns);
     ring.tell_time(&both.clock);
-    both.file.look().unwrap();
-    assert!(both.file.pairs().next().unwrap().ns >= pair.ns);
+    let [ticks, later_ns, check] = pair(&both);
+    assert!(later_ns >= ns);
+    assert_eq!(check, ticks ^ later_ns);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use barograph_model::{Clock, NS_PER_S};
@@ -20,6 +20,7 @@ use tracing::{debug, warn};
 use super::access::Reader;
 use super::config::ApplicationsConfig;
 use super::identity::Instances;
+use super::leftovers;
 use super::process::{Process, Round};
 use super::scope::{PUBLICATIONS_DOCUMENT, Places, Scope, Scopes};
 use super::timing::Timing;
@@ -110,6 +111,8 @@ pub struct Intake<'c> {
     next_scan_ns: i64,
     /// Whether a document has to be written at the next beat.
     changed: BTreeSet<Reader>,
+    /// Files removed that nobody will finish.
+    abandoned: Arc<AtomicU64>,
 }
 
 impl<'c> Intake<'c> {
@@ -118,10 +121,12 @@ impl<'c> Intake<'c> {
         places: Places,
         limits: ApplicationsConfig,
         door: UnixDatagram,
+        abandoned: Arc<AtomicU64>,
     ) -> Self {
         let run_dir = places.run_dir.clone();
         let mut scopes = Scopes::new(places, clock);
         scopes.reopen();
+        scopes.forget_all_but(|process| run_dir.ingest_file(process).exists());
         Self {
             timing: Timing::new(&**clock),
             clock,
@@ -135,6 +140,7 @@ impl<'c> Intake<'c> {
             unusable: BTreeSet::new(),
             next_scan_ns: i64::MIN,
             changed: BTreeSet::new(),
+            abandoned,
         }
     }
 
@@ -171,6 +177,8 @@ impl<'c> Intake<'c> {
         self.next_scan_ns = now_ns + SCAN_NS;
         self.timing.attend(&**self.clock);
         self.scan();
+        let left = leftovers::remove(&self.run_dir.ingest_dir(), self.clock.now_ns());
+        self.abandoned.fetch_add(left, Ordering::Relaxed);
         for process in &mut self.processes {
             process.is_awake = true;
         }
@@ -213,12 +221,16 @@ impl<'c> Intake<'c> {
     fn add(&mut self, file: IngestFile) {
         // One incarnation twice would be taken in twice.
         let is_twin = |p: &Process| p.file().incarnation() == file.incarnation();
-        if self.processes.iter().any(is_twin) {
+        // Nor under another's name: what was taken in is known by it.
+        let is_itself = self.run_dir.ingest_file(file.incarnation()) == file.path();
+        if !is_itself || self.processes.iter().any(is_twin) {
             self.pass_over(file.path().to_owned());
             return;
         }
         let now_ns = self.clock.monotonic_ns();
-        let process = Process::new(file, self.limits.values_max, now_ns);
+        let taken = self.scopes.taken(file.incarnation());
+        let mut process = Process::new(file, self.limits.values_max, now_ns);
+        process.taken = taken;
         self.processes.push(process);
     }
 
@@ -268,11 +280,15 @@ impl<'c> Intake<'c> {
                 let process = self.processes.swap_remove(at);
                 self.changed.extend(process.readers());
                 let file = process.end(&mut round);
+                let incarnation = file.incarnation();
                 if attended.is_err() {
                     // It may be worth a look by people.
                     self.unusable.insert(file.path().to_owned());
                 } else if let Err(error) = file.remove() {
                     debug!(%error, "the file of a process that has ended");
+                }
+                if !self.run_dir.ingest_file(incarnation).exists() {
+                    round.scopes.forget(incarnation);
                 }
                 continue;
             }

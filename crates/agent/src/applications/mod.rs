@@ -9,13 +9,15 @@ mod config;
 mod counts;
 mod identity;
 mod intake;
+mod leftovers;
 mod process;
 mod scope;
+mod taken;
 mod timing;
 mod who;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use barograph_model::Clock;
@@ -38,12 +40,17 @@ pub struct Applications {
 
 impl Applications {
     /// Opens the ingest directory and starts the thread; `None` when it is off, or cannot be: that is no
-    /// reason not to observe.
-    pub fn start(config: &Config, run_dir: &RunDir, clock: &Arc<dyn Clock>) -> Option<Self> {
+    /// reason not to observe. Files that nobody will finish are removed and counted in `abandoned`.
+    pub fn start(
+        config: &Config,
+        run_dir: &RunDir,
+        clock: &Arc<dyn Clock>,
+        abandoned: Arc<AtomicU64>,
+    ) -> Option<Self> {
         if !config.applications.enabled {
             return None;
         }
-        match Self::try_start(config, run_dir, clock) {
+        match Self::try_start(config, run_dir, clock, abandoned) {
             Ok(started) => Some(started),
             Err(error) => {
                 warn!(%error, "what applications publish is not taken in");
@@ -56,6 +63,7 @@ impl Applications {
         config: &Config,
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
+        abandoned: Arc<AtomicU64>,
     ) -> Result<Self, AgentError> {
         let places = Places::new(config, run_dir.clone());
         let stop = Arc::new(AtomicBool::new(false));
@@ -64,7 +72,7 @@ impl Applications {
         let limits = config.applications.clone();
         let thread = std::thread::Builder::new()
             .name("baro-intake".into())
-            .spawn(move || Intake::new(&clock, places, limits, door).run(&ours))
+            .spawn(move || Intake::new(&clock, places, limits, door, abandoned).run(&ours))
             .map_err(AgentError::Thread)?;
         Ok(Self {
             stop,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use barograph_archive::Position;
+use barograph_archive::{Mark, Position};
 use barograph_model::{
     Descriptor, Kind, NS_PER_S, Quality, Sample, StreamKey, TEXT_BYTES_MAX, Value, ValueType,
 };
@@ -16,6 +16,7 @@ use super::access::Reader;
 use super::counts::Counts;
 use super::identity::{Identity, Instances, PROCESS};
 use super::scope::Scopes;
+use super::taken::Taken;
 use super::timing::Timing;
 use super::who::{group_of, user_name};
 
@@ -84,6 +85,8 @@ pub struct Process {
     /// The time of each ring's last record; a frame's and 1 ns.
     reached: Vec<i64>,
     pub counts: Counts,
+    /// What earlier lives of the agent took in.
+    pub taken: Taken,
     /// Whether it is looked at each round; else it knocks.
     pub is_awake: bool,
     /// When it last had news, on the monotonic clock.
@@ -117,6 +120,7 @@ impl Process {
             newest_ns: 0,
             reached: Vec::new(),
             counts: Counts::default(),
+            taken: Taken::default(),
             is_awake: true,
             news_ns: monotonic_ns,
         }
@@ -152,6 +156,8 @@ impl Process {
             self.declare(declaration, round);
         }
         read?;
+        let readers = self.publications.iter().map(|p| p.reader);
+        self.taken.skip(&mut self.file, readers);
         if self.waiting.len() >= WAITING_MAX {
             // The disk is behind: its ring is the queue.
             return Ok(false);
@@ -175,8 +181,10 @@ impl Process {
             counts,
             newest_ns,
             reached,
+            taken,
             ..
         } = self;
+        let incarnation = file.incarnation();
         let source = file.time_source();
         let Round {
             scopes,
@@ -201,6 +209,9 @@ impl Process {
             };
             let (publication, key, value) = found;
             let reader = publications[publication].reader;
+            if taken.has(reader, record.ring, record.next) {
+                return;
+            }
             let Some(scope) = scopes.of(reader) else {
                 counts.damaged += 1;
                 return;
@@ -216,13 +227,13 @@ impl Process {
                 counts.cut += u64::from(text.len() > TEXT_BYTES_MAX);
             }
             *newest_ns = (*newest_ns).max(ts);
-            let sample = Sample {
-                ts,
-                value,
-                quality: Quality::Measured,
-                error: 0.0,
+            let sample = Sample::measured(ts, value);
+            let mark = Mark {
+                incarnation,
+                ring: record.ring,
+                position: record.next,
             };
-            scope.append(key, &sample);
+            scope.append(key, &sample, Some(mark));
         })?;
         counts.missed += drained.missed;
         counts.damaged += drained.damaged;
@@ -327,7 +338,9 @@ impl Process {
             Readers::Owner => self.owner,
             Readers::All => Reader::All,
             Readers::Group => {
-                group_of(self.file.pid(), self.uid()).map_or(self.owner, Reader::Group)
+                let group = self.taken.group();
+                let group = group.or_else(|| group_of(self.file.pid(), self.uid()));
+                group.map_or(self.owner, Reader::Group)
             }
         };
         let full = self.publications.len() >= self.values_max;
@@ -439,6 +452,7 @@ impl Process {
                     quality: Quality::Measured,
                     error: 0.0,
                 },
+                None,
             );
         }
     }

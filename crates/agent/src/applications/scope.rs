@@ -1,20 +1,20 @@
 //! Scopes: a segment and an archive for each set of readers, laid out as a run directory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_archive::Journal;
-use barograph_archive::Position;
+use barograph_archive::{Journal, Mark, Position};
 use barograph_model::{Clock, Descriptor, Sample, Sink as _, StreamKey};
-use barograph_stream::{AgentLock, RunDir, SCOPES_MAX, Segment, SegmentConfig};
+use barograph_stream::{AgentLock, Incarnation, RunDir, SCOPES_MAX, Segment, SegmentConfig};
 use serde_json::{Value as Json, json};
 use tracing::{info, warn};
 
 use super::access::{Reader, make_dir};
+use super::taken::Taken;
 use crate::history::History;
 use crate::streams::Streams;
 use crate::{AGENT_DOCUMENT, AgentError, ArchiveConfig, Config};
@@ -61,6 +61,8 @@ pub struct Scope<'c> {
     streams: Streams<'c>,
     history: Arc<History>,
     journal: Option<Journal>,
+    /// What earlier lives of the agent took in from files that are still there.
+    marks: Vec<Mark>,
     run_dir: RunDir,
     _lock: AgentLock,
 }
@@ -112,6 +114,7 @@ impl<'c> Scope<'c> {
         let streams = Streams::new(segment, &**clock, journal.clone(), i64::MAX);
         let scope = Self {
             streams,
+            marks: history.marks(),
             history,
             journal,
             run_dir,
@@ -141,9 +144,15 @@ impl<'c> Scope<'c> {
         self.streams.retire(key);
     }
 
-    /// Appends, also what has not changed.
-    pub fn append(&mut self, key: StreamKey, sample: &Sample) {
-        self.streams.append(key, sample);
+    /// Appends, also what has not changed; with the place up to which a ring was read for it.
+    pub fn append(&mut self, key: StreamKey, sample: &Sample, mark: Option<Mark>) {
+        self.streams.append(key, sample, mark);
+    }
+
+    /// The file of a process is gone: what was taken in of it will not be asked again.
+    fn forget(&mut self, incarnation: Incarnation) {
+        self.marks.retain(|mark| mark.incarnation != incarnation);
+        self.streams.forget(incarnation);
     }
 
     /// Hands the archive what was appended, and wakes readers. Where it can be waited for.
@@ -224,6 +233,37 @@ impl<'c> Scopes<'c> {
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Reader, &mut Scope<'c>)> {
         self.open.iter_mut().map(|(reader, scope)| (*reader, scope))
+    }
+
+    /// What earlier lives of the agent took in from a process.
+    pub fn taken(&self, incarnation: Incarnation) -> Taken {
+        let mut taken = Taken::default();
+        for (reader, scope) in &self.open {
+            let marks = scope.marks.iter();
+            for mark in marks.filter(|mark| mark.incarnation == incarnation) {
+                taken.add(*reader, mark);
+            }
+        }
+        taken
+    }
+
+    /// The file of a process is gone.
+    pub fn forget(&mut self, incarnation: Incarnation) {
+        for scope in self.open.values_mut() {
+            scope.forget(incarnation);
+        }
+    }
+
+    /// Forgets the processes whose files are gone.
+    pub fn forget_all_but(&mut self, is_there: impl Fn(Incarnation) -> bool) {
+        for scope in self.open.values_mut() {
+            let processes = scope.marks.iter().map(|mark| mark.incarnation);
+            let gone: HashSet<Incarnation> = processes.filter(|p| !is_there(*p)).collect();
+            scope.marks.retain(|mark| !gone.contains(&mark.incarnation));
+            for incarnation in gone {
+                scope.streams.forget(incarnation);
+            }
+        }
     }
 
     /// Opens the scopes that there were before, so that their past can be asked for.

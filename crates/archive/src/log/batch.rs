@@ -3,11 +3,14 @@
 //! Samples wait in the form in which they will be written, which is half the size of what was
 //! submitted and holds no pointers: two of these buffers are swapped for ever and nothing is freed.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use barograph_model::{Sample, SeriesId, TEXT_BYTES_MAX, Value};
+use barograph_stream::Incarnation;
 
 use super::format::{RECORD_BYTES, Record, Text, cut};
+use super::marks::Mark;
 use crate::{Declared, Losses};
 
 /// Buffers of less than this are never made smaller.
@@ -20,16 +23,36 @@ pub(crate) struct Stream {
     pub id: SeriesId,
 }
 
+/// Where a record came from.
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    /// Which record.
+    record: u32,
+    /// Place of the ring among those of the batch.
+    ring: u32,
+    /// Up to where the ring was read with it.
+    position: u64,
+}
+
+const ORIGIN_BYTES: usize = size_of::<Origin>();
+
 /// Entries in the order in which they came. Streams are named by handles, each of which is one
 /// stream for as long as anything of it waits.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub records: Vec<Record>,
     texts: Vec<u8>,
+    /// Of the records that were read from a ring, in their order.
+    origins: Vec<Origin>,
+    /// Rings by their places, and the other way round.
+    rings: Vec<(Incarnation, u32)>,
+    places: HashMap<(Incarnation, u32), u32>,
     /// Streams that begin; before the records.
     pub declares: Vec<(u32, Arc<Stream>)>,
     /// Streams that have ended; after the records.
     pub retires: Vec<u32>,
+    /// Processes whose files are gone; after the records.
+    pub forgets: Vec<Incarnation>,
     /// What was lost meanwhile.
     pub losses: Losses,
     /// Whether a durable sample is among them.
@@ -48,20 +71,24 @@ impl Batch {
         self.records.is_empty()
             && self.declares.is_empty()
             && self.retires.is_empty()
+            && self.forgets.is_empty()
             && self.losses.is_none()
     }
 
     /// Bytes that wait.
     pub fn bytes(&self) -> usize {
-        self.records.len() * RECORD_BYTES + self.texts.len()
+        let origins = self.origins.len() * ORIGIN_BYTES;
+        self.records.len() * RECORD_BYTES + self.texts.len() + origins
     }
 
-    /// Bytes that a sample will take.
-    pub fn cost(sample: &Sample) -> usize {
-        match &sample.value {
-            Value::Text(text) => RECORD_BYTES + text.len().min(TEXT_BYTES_MAX),
-            _ => RECORD_BYTES,
-        }
+    /// Bytes that a sample will take, read from a ring or not.
+    pub fn cost(sample: &Sample, from: Option<Mark>) -> usize {
+        let origin = from.map_or(0, |_| ORIGIN_BYTES);
+        origin
+            + match &sample.value {
+                Value::Text(text) => RECORD_BYTES + text.len().min(TEXT_BYTES_MAX),
+                _ => RECORD_BYTES,
+            }
     }
 
     /// Adds a sample. A text that is too long for a sample is cut, as everywhere.
@@ -86,6 +113,48 @@ impl Batch {
         });
     }
 
+    /// Says how far a ring was read with the sample that was added last.
+    pub fn mark(&mut self, from: Mark) {
+        let ring = (from.incarnation, from.ring);
+        // Records come in runs of a ring.
+        let last = self.origins.last().map(|origin| origin.ring);
+        let place = match last.filter(|place| self.rings[*place as usize] == ring) {
+            Some(place) => place,
+            None => *self.places.entry(ring).or_insert_with(|| {
+                self.rings.push(ring);
+                (self.rings.len() - 1) as u32
+            }),
+        };
+        self.origins.push(Origin {
+            record: self.records.len().saturating_sub(1) as u32,
+            ring: place,
+            position: from.position,
+        });
+    }
+
+    /// How far each ring was read with the records from `from` to `to`, into `marks`: one for a ring, so not
+    /// more than there are records.
+    pub fn marks(&self, from: usize, to: usize, marks: &mut Vec<Mark>) {
+        let before = |at| self.origins.partition_point(|o| (o.record as usize) < at);
+        let origins = &self.origins[before(from)..before(to)];
+        marks.clear();
+        let mut last: Vec<(u32, u64)> = Vec::new();
+        for run in origins.chunk_by(|a, b| a.ring == b.ring) {
+            let newest = run.iter().map(|origin| origin.position).max();
+            last.push((run[0].ring, newest.unwrap_or(0)));
+        }
+        last.sort_unstable();
+        for of_ring in last.chunk_by(|a, b| a.0 == b.0) {
+            let (place, position) = of_ring[of_ring.len() - 1];
+            let (incarnation, ring) = self.rings[place as usize];
+            marks.push(Mark {
+                incarnation,
+                ring,
+                position,
+            });
+        }
+    }
+
     /// The text that a record means.
     pub fn text(&self, record: &Record) -> &[u8] {
         Text::from_bits(record.bits)
@@ -105,6 +174,14 @@ impl Batch {
         if self.texts.capacity() > (4 * texts).max(IDLE_BYTES) {
             self.texts.shrink_to(self.texts.capacity() / 2);
         }
+        let origins = self.origins.len();
+        self.origins.clear();
+        if self.origins.capacity() > (4 * origins).max(IDLE_BYTES / ORIGIN_BYTES) {
+            self.origins.shrink_to(self.origins.capacity() / 2);
+        }
+        self.rings = Vec::new();
+        self.places = HashMap::new();
+        self.forgets = Vec::new();
         self.declares = Vec::new();
         self.retires = Vec::new();
         self.losses = Losses::default();

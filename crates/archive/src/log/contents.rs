@@ -8,7 +8,7 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, SeriesId, Span, TEXT_BYTES_MAX, ValueType};
 
 use super::format::{
-    Declaration, Frame, HEADER_BYTES, NO_SPAN, Record, Text, kind, samples, union,
+    Declaration, Frame, HEADER_BYTES, NO_SPAN, Record, Samples, Text, kind, only_marks, union,
 };
 use crate::Losses;
 
@@ -48,6 +48,8 @@ pub(crate) struct Contents {
     pub rows: u64,
     pub span: Span,
     pub losses: Losses,
+    /// Whether any frame has marks; they are read by who wants them.
+    pub has_marks: bool,
     /// Numbers to go back to when a frame turns out to be bad half way.
     undo: Vec<(u32, u64)>,
 }
@@ -72,6 +74,7 @@ impl Contents {
             rows: 0,
             span: NO_SPAN,
             losses: Losses::default(),
+            has_marks: false,
             undo: Vec::new(),
         }
     }
@@ -99,6 +102,12 @@ impl Contents {
             kind::SAMPLES => self.take_samples(frame, payload),
             kind::LOSSES => {
                 self.losses.add(&Losses::parse(payload));
+                Ok(())
+            }
+            kind::MARKS => {
+                let marks = only_marks(frame, payload);
+                let marks = marks.ok_or("a frame has not the marks that it says")?;
+                self.has_marks |= !marks.is_empty();
                 Ok(())
             }
             kind::END => {
@@ -136,8 +145,11 @@ impl Contents {
 
     /// Checks all samples of a frame, then counts them: a frame counts as a whole or not at all.
     fn take_samples(&mut self, frame: Frame, payload: &[u8]) -> Result<(), &'static str> {
-        let (records, texts) =
-            samples(frame.count, payload).ok_or("a frame has not the samples that it says")?;
+        let Samples {
+            records,
+            texts,
+            marks,
+        } = Samples::of(frame, payload).ok_or("a frame has not the samples that it says")?;
         self.undo.clear();
         for bytes in records {
             let record = Record::read(bytes);
@@ -164,6 +176,7 @@ impl Contents {
             series.span.from = series.span.from.min(record.ts);
             series.span.to = series.span.to.max(record.ts);
         }
+        self.has_marks |= !marks.is_empty();
         self.rows += u64::from(frame.count);
         if frame.count > 0 {
             self.span = union(self.span, frame.span);

@@ -9,28 +9,32 @@ use barograph_model::{
     Descriptor, HELP_BYTES_MAX, Kind, Labels, Name, Quality, SeriesId, Span, Unit, ValueType,
 };
 
+use super::marks::MARK_BYTES;
 use crate::Losses;
 
 /// The first bytes of every log segment.
 pub(crate) const MAGIC: [u8; 8] = *b"BAROLOG\0";
 /// What this version writes, and the newest that it reads.
 pub(crate) const VERSION: u32 = 1;
+/// What a reader of the version may pass over: 1 has marks.
+const VERSION_MINOR: u32 = 1;
 /// Bytes of the file's header.
 pub(crate) const HEADER_BYTES: usize = 128;
 /// Bytes of a frame's header.
 pub(crate) const FRAME_BYTES: usize = 32;
 /// Bytes of one sample.
 pub(crate) const RECORD_BYTES: usize = 32;
-/// Most samples of one frame: small enough that a reader skips finely, large enough that the
+/// Most samples, and most marks, of one frame: small enough that a reader skips finely, large enough that the
 /// header is nothing.
 pub(crate) const FRAME_RECORDS_MAX: usize = 2_048;
-/// Longest payload: a frame of samples that are all texts of the greatest length fits.
+/// Longest payload: a frame of samples that are all texts of the greatest length, each with a mark, fits.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 512 << 10;
 /// The highest number of a sample within its life, as in the segment.
 pub(crate) const NUMBER_MAX: u64 = (1 << 48) - 1;
 
 const NODE_AT: usize = 41;
 const NODE_BYTES_MAX: usize = 63;
+const MINOR_AT: usize = 104;
 const HEADER_CRC_AT: usize = HEADER_BYTES - 4;
 const DECLARE_BYTES: usize = 48;
 const QUALITY_SHIFT: u32 = 48;
@@ -82,6 +86,7 @@ impl Header {
         let node = cut(&self.node, NODE_BYTES_MAX);
         bytes[NODE_AT - 1] = node.len() as u8;
         bytes[NODE_AT..NODE_AT + node.len()].copy_from_slice(node.as_bytes());
+        bytes[MINOR_AT..MINOR_AT + 4].copy_from_slice(&VERSION_MINOR.to_le_bytes());
         let crc = crc32fast::hash(&bytes[..HEADER_CRC_AT]);
         bytes[HEADER_CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -122,13 +127,17 @@ pub(crate) mod kind {
     pub const LOSSES: u8 = 3;
     /// The segment was closed in order: nothing follows.
     pub const END: u8 = 4;
+    /// How far rings of programs were read, from earlier segments.
+    pub const MARKS: u8 = 5;
 }
 
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub kind: u8,
-    /// Samples or declarations.
+    /// Marks at the end of a payload of samples.
+    pub marks: u16,
+    /// Samples, declarations, or marks where there is nothing else.
     pub count: u32,
     /// Times of the samples; [`NO_SPAN`] of other kinds.
     pub span: Span,
@@ -160,6 +169,7 @@ impl Frame {
         let header = &mut out[at..at + FRAME_BYTES];
         header[4..8].copy_from_slice(&(length as u32).to_le_bytes());
         header[8] = self.kind;
+        header[10..12].copy_from_slice(&self.marks.to_le_bytes());
         header[12..16].copy_from_slice(&self.count.to_le_bytes());
         header[16..24].copy_from_slice(&self.span.from.to_le_bytes());
         header[24..32].copy_from_slice(&self.span.to.to_le_bytes());
@@ -185,6 +195,7 @@ impl Frame {
         }
         let frame = Self {
             kind: whole[8],
+            marks: u16::from_le_bytes([whole[10], whole[11]]),
             count: u32_at(whole, 12),
             span: Span {
                 from: u64_at(whole, 16) as i64,
@@ -250,12 +261,33 @@ impl Record {
     }
 }
 
-/// The records of a frame of samples and the texts behind them.
-pub(crate) fn samples(count: u32, payload: &[u8]) -> Option<(&[[u8; RECORD_BYTES]], &[u8])> {
-    let count = usize::try_from(count).ok()?;
+/// What a frame of samples has: records, their texts, and marks.
+pub(crate) struct Samples<'a> {
+    pub records: &'a [[u8; RECORD_BYTES]],
+    pub texts: &'a [u8],
+    pub marks: &'a [[u8; MARK_BYTES]],
+}
+
+impl<'a> Samples<'a> {
+    pub fn of(frame: Frame, payload: &'a [u8]) -> Option<Self> {
+        let count = usize::try_from(frame.count).ok()?;
+        (count <= FRAME_RECORDS_MAX).then_some(())?;
+        let (records, rest) = payload.split_at_checked(count * RECORD_BYTES)?;
+        let marks_bytes = usize::from(frame.marks) * MARK_BYTES;
+        let (texts, marks) = rest.split_at_checked(rest.len().checked_sub(marks_bytes)?)?;
+        Some(Self {
+            records: records.as_chunks().0,
+            texts,
+            marks: marks.as_chunks().0,
+        })
+    }
+}
+
+/// The marks of a frame that has nothing else.
+pub(crate) fn only_marks(frame: Frame, payload: &[u8]) -> Option<&[[u8; MARK_BYTES]]> {
+    let count = usize::try_from(frame.count).ok()?;
     (count <= FRAME_RECORDS_MAX).then_some(())?;
-    let (records, texts) = payload.split_at_checked(count * RECORD_BYTES)?;
-    Some((records.as_chunks().0, texts))
+    Some(payload.get(..count * MARK_BYTES)?.as_chunks().0)
 }
 
 /// Where a text is: its place in the texts of its frame, and its length above it.

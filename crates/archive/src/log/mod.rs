@@ -2,11 +2,12 @@
 //!
 //! It stands alone because the bytes are a format that others read too: `docs/reference/archive-format.md`
 //! has them one by one. `format` is the bytes, `batch` what the sampler handed over, `writer` puts
-//! the one into the other, `reader` takes it out again.
+//! the one into the other, `reader` takes it out again; `marks` says what of programs' rings is in it.
 
 mod batch;
 mod contents;
 mod format;
+mod marks;
 mod reader;
 mod scan;
 mod writer;
@@ -14,5 +15,7 @@ mod writer;
 pub(crate) use batch::{Batch, Stream};
 pub use contents::LogSeries;
 pub(crate) use format::{HEADER_BYTES, NUMBER_MAX, is_empty};
+pub use marks::Mark;
+pub(crate) use marks::{MARKS_MAX, Marks};
 pub use reader::LogPart;
 pub(crate) use writer::{Kept, LogWriter};

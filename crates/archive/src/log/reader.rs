@@ -15,9 +15,10 @@ use barograph_model::{Columns, Span, Values};
 
 use super::contents::{BLOCK_BYTES, Contents, LogSeries};
 use super::format::{
-    Frame, HEADER_BYTES, Header, HeaderFault, Parsed, RECORD_BYTES, Record, Text, VERSION, kind,
-    samples,
+    Frame, HEADER_BYTES, Header, HeaderFault, Parsed, RECORD_BYTES, Record, Samples, Text, VERSION,
+    kind, only_marks,
 };
+use super::marks::Mark;
 use super::scan;
 use crate::{ArchiveError, Losses, open};
 
@@ -185,6 +186,29 @@ impl LogPart {
         &self.contents.losses
     }
 
+    /// Whether there are marks in it.
+    pub(crate) fn has_marks(&self) -> bool {
+        self.contents.has_marks
+    }
+
+    /// Hands on the marks in it, in their order: how far rings of programs were read. The file is gone
+    /// through once more: only a writer that starts wants to know.
+    pub fn marks(&self, each: &mut dyn FnMut(Mark)) -> Result<(), ArchiveError> {
+        let (from, to) = (HEADER_BYTES as u64, self.contents.end);
+        let scanned = scan::frames(&self.file, from, to, |_, frame, payload, _| {
+            let marks = match frame.kind {
+                kind::MARKS => only_marks(frame, payload),
+                kind::SAMPLES => Samples::of(frame, payload).map(|samples| samples.marks),
+                _ => None,
+            };
+            let marks = marks.unwrap_or_default().iter();
+            marks.for_each(|bytes| each(Mark::parse(bytes)));
+            Ok(())
+        });
+        let scanned = scanned.map(|_| ());
+        scanned.map_err(|source| io_error("read", &self.path, source))
+    }
+
     /// Hands the samples of the wanted series within the span to `each`: by index into
     /// [`Self::series`], the chunks of a series in the order of its numbers. Memory is that of some
     /// hundred thousand samples.
@@ -284,7 +308,7 @@ impl Held {
     }
 
     fn add(&mut self, series: &[LogSeries], frame: Frame, payload: &[u8], span: Span) {
-        let Some((records, texts)) = samples(frame.count, payload) else {
+        let Some(Samples { records, texts, .. }) = Samples::of(frame, payload) else {
             return;
         };
         for bytes in records {

@@ -18,6 +18,7 @@ use super::format::{
     Declaration, FRAME_RECORDS_MAX, Frame, HEADER_BYTES, Header, NO_SPAN, RECORD_BYTES, Text, kind,
     union,
 };
+use super::marks::{Mark, Marks};
 use crate::storage::OutFile;
 use crate::{ArchiveError, Layout, Storage};
 
@@ -39,6 +40,10 @@ pub(crate) struct LogWriter {
     cut: Option<Cut>,
     /// By handle.
     streams: Vec<Option<Known>>,
+    /// How far rings were read, by what is in the log.
+    marks: Marks,
+    /// Those of the frame that is written.
+    frame_marks: Vec<Mark>,
     /// Segments that are written and not sealed, oldest first.
     kept: VecDeque<Kept>,
     encoded: Vec<u8>,
@@ -90,7 +95,8 @@ struct Cut {
 }
 
 impl LogWriter {
-    /// A writer whose first segment will be `next`; `kept` are those that wait for the sealer.
+    /// A writer whose first segment will be `next`; `kept` are those that wait for the sealer, and `marks`
+    /// is what they say.
     pub fn new(
         storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,
@@ -98,6 +104,7 @@ impl LogWriter {
         node: String,
         next: u64,
         kept: VecDeque<Kept>,
+        marks: Marks,
     ) -> Self {
         Self {
             storage,
@@ -108,9 +115,11 @@ impl LogWriter {
             open: None,
             cut: None,
             streams: Vec::new(),
+            marks,
+            frame_marks: Vec::new(),
             kept,
             encoded: Vec::new(),
-            batch: 0,
+            batch: 1,
         }
     }
 
@@ -139,6 +148,9 @@ impl LogWriter {
         }
         for &handle in &batch.retires {
             self.streams[handle as usize] = None;
+        }
+        for incarnation in &batch.forgets {
+            self.marks.forget(*incarnation);
         }
         self.batch += 1;
         if let Some(open) = &mut self.open {
@@ -179,9 +191,29 @@ impl LogWriter {
         self.kept.push_back(open.kept);
     }
 
-    /// The last segment that nobody will write to any more; 0 when there is none.
+    /// Makes the next segment now when there are marks to be repeated in it, so that the one before can be
+    /// sealed though no sample comes.
+    pub fn carry(&mut self) -> Result<(), ArchiveError> {
+        if !self.has_only_marks() {
+            return Ok(());
+        }
+        let begun = self.cut_off().and_then(|()| self.begin_segment());
+        if begun.is_err() {
+            self.give_up(&mut Batch::default());
+        }
+        begun
+    }
+
+    /// Whether the last closed segment is the only one that has the marks.
+    fn has_only_marks(&self) -> bool {
+        self.open.is_none() && !self.marks.is_empty()
+    }
+
+    /// The last segment that nobody will write to any more, and nobody else needs; 0 when there is none.
     pub fn closed(&self) -> u64 {
-        self.kept.back().map_or(0, |kept| kept.sequence)
+        let held = usize::from(self.has_only_marks());
+        let closed = self.kept.iter().rev().nth(held);
+        closed.map_or(0, |kept| kept.sequence)
     }
 
     /// Segments that are not sealed, with the open one. Those up to `sealed` are.
@@ -264,6 +296,7 @@ impl LogWriter {
         let living = (0..self.streams.len() as u32).filter(|&h| self.known(h).is_some());
         let living: Vec<u32> = living.collect();
         self.declare(&living)?;
+        self.repeat_marks()?;
         let dir = self.layout.log_dir();
         let synced = self.storage.sync_dir(&dir);
         synced.map_err(|source| io_error("sync", &dir, source))?;
@@ -272,6 +305,21 @@ impl LogWriter {
         open.head_bytes = open.kept.bytes;
         open.before = open.kept;
         open.broken = false;
+        Ok(())
+    }
+
+    /// How far rings were read by what is in earlier segments, which will not be read for ever.
+    fn repeat_marks(&mut self) -> Result<(), ArchiveError> {
+        let marks: Vec<Mark> = self.marks.iter().collect();
+        for marks in marks.chunks(FRAME_RECORDS_MAX) {
+            self.encoded.clear();
+            let at = Frame::begin(&mut self.encoded);
+            for mark in marks {
+                mark.encode(&mut self.encoded);
+            }
+            head(kind::MARKS, marks.len() as u32, NO_SPAN).finish(&mut self.encoded, at);
+            self.write()?;
+        }
         Ok(())
     }
 
@@ -292,6 +340,9 @@ impl LogWriter {
                     known.archived = record.number();
                 }
             }
+            for mark in self.frame_marks.drain(..) {
+                self.marks.take(mark, self.batch);
+            }
             let open = self.open.as_mut().expect("it was written to");
             open.kept.rows += (end - batch.written) as u64;
             open.kept.span = union(open.kept.span, span);
@@ -308,7 +359,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// One frame of the records from `batch.written` to `end`.
+    /// One frame of the records from `batch.written` to `end`, and of how far rings were read with them.
     fn encode_samples(&mut self, batch: &Batch, end: usize) -> Span {
         let records = &batch.records[batch.written..end];
         self.encoded.clear();
@@ -342,7 +393,15 @@ impl LogWriter {
             let to = &mut self.encoded[to..to + RECORD_BYTES];
             record.write(to.try_into().expect("the bytes of a record"));
         }
-        head(kind::SAMPLES, records.len() as u32, span).finish(&mut self.encoded, at);
+        batch.marks(batch.written, end, &mut self.frame_marks);
+        for mark in &self.frame_marks {
+            mark.encode(&mut self.encoded);
+        }
+        let frame = Frame {
+            marks: self.frame_marks.len() as u16,
+            ..head(kind::SAMPLES, records.len() as u32, span)
+        };
+        frame.finish(&mut self.encoded, at);
         span
     }
 
@@ -431,6 +490,7 @@ impl LogWriter {
                 known.archived = known.moved.1;
             }
         }
+        self.marks.undo(self.batch);
         batch.written = 0;
         batch.losses_written = false;
     }
@@ -443,7 +503,12 @@ impl LogWriter {
 }
 
 fn head(kind: u8, count: u32, span: Span) -> Frame {
-    Frame { kind, count, span }
+    Frame {
+        kind,
+        marks: 0,
+        count,
+        span,
+    }
 }
 
 fn io_error(what: &'static str, path: &Path, source: io::Error) -> ArchiveError {

@@ -9,6 +9,7 @@ mod export;
 mod failing;
 mod journal;
 mod log;
+mod marks;
 mod model;
 mod parquet;
 mod retain;

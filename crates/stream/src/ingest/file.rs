@@ -24,7 +24,7 @@ use super::layout::{
     rings_at, state,
 };
 use super::producer::start_ticks;
-use super::{Declaration, Pair, TimeSource};
+use super::{Declaration, TimeSource};
 use crate::{Incarnation, StreamError};
 
 /// Bytes of the header that a look reads.
@@ -38,7 +38,6 @@ struct Ring {
     /// As last read.
     committed: u64,
     dropped: u64,
-    pair: Pair,
     /// The record before `position` was missed: what comes may be the rest of a long value.
     is_in_gap: bool,
 }
@@ -161,11 +160,6 @@ impl IngestFile {
         self.time_source
     }
 
-    /// Rings that were used, with the clock pair that its writer left last in each.
-    pub fn pairs(&self) -> impl ExactSizeIterator<Item = Pair> {
-        self.rings.iter().map(|ring| ring.pair)
-    }
-
     /// Values that were given up by the writer: by full rings, and by threads without one.
     pub fn dropped(&self) -> u64 {
         let rings = self.rings.iter().map(|ring| ring.dropped);
@@ -274,14 +268,6 @@ impl IngestFile {
         // What was read stays read, whatever is said to be committed now.
         ring.committed = word(head::COMMITTED).max(ring.position);
         ring.dropped = word(head::DROPPED);
-        let (ticks, ns) = (word(head::PAIR_TICKS), word(head::PAIR_NS));
-        if ticks ^ ns == word(head::PAIR_CHECK) {
-            ring.pair = Pair {
-                ticks,
-                ns: ns as i64,
-                error_ticks: 0,
-            };
-        }
     }
 
     fn used_of(&self, word: u64) -> usize {

@@ -20,6 +20,8 @@ const _: () = assert!(BATCH_RECORDS > LONGEST_RECORDS, "a value fits into a batc
 pub struct Record<'a> {
     /// Which ring it came from.
     pub ring: u32,
+    /// Where the one after it begins in that ring: who has taken in this one goes on there.
+    pub next: u64,
     /// The index of the value; of the publication for a frame.
     pub series: u32,
     /// As the file's time source counts.
@@ -202,6 +204,7 @@ impl IngestFile {
                     drained.records += 1;
                     each(Record {
                         ring: ring as u32,
+                        next: position + 1 + pieces,
                         series,
                         time,
                         payload,

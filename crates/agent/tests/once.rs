@@ -1,0 +1,337 @@
+//! Agents that are killed between the log and the tails: what a program put is there once.
+//!
+//! One test at a time: a program that is started holds, until it runs, what this process has open, and so
+//! the locks of agents that have stopped.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use barograph_agent::{Agent, Config};
+use barograph_model::{Kind, SqlLimits, ValueType};
+use barograph_query::{Cell, Database, Scopes};
+use barograph_stream::ingest::{
+    Declaration, IngestFile, Producer, ProducerConfig, Readers, ThreadRing, kind,
+};
+use barograph_stream::{RunDir, SystemClock};
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+const FIXTURE: &str = "../source/tests/fixtures/nvme-v2/first";
+/// Tells this binary, started again, where to be an agent.
+const DIR: &str = "BAROGRAPH_TEST_ONCE";
+const ROUNDS: &str = "BARO_CRASH_ROUNDS";
+/// The tail of the first ring in an ingest file.
+const TAIL_AT: u64 = 4_096 + 128;
+
+/// Held by each test.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn config(dir: &Path) -> Config {
+    let mut config = Config {
+        node: "n1".into(),
+        http: "off".into(),
+        run_dir: dir.join("run"),
+        state_dir: dir.join("state"),
+        ..Config::default()
+    };
+    config.sources.sys_root = Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURE);
+    config
+}
+
+/// A program that publishes for its owner and for all, turn by turn, in one ring.
+struct Program {
+    producer: Producer,
+    ring: ThreadRing,
+    readers: Vec<Readers>,
+    put: u64,
+}
+
+impl Program {
+    fn new(dir: &Path, readers: &[Readers], config: ProducerConfig) -> Self {
+        let clock = SystemClock::new();
+        let ingest = run_dir(dir).ingest_dir();
+        std::fs::create_dir_all(&ingest).unwrap();
+        let producer = Producer::create(&ingest, config, &clock).unwrap();
+        for (publication, readers) in (0..).zip(readers) {
+            assert!(producer.declare(&Declaration::Publication {
+                name: name(*readers).into(),
+                readers: *readers,
+                labels: Vec::new(),
+            }));
+            assert!(producer.declare(&Declaration::Value {
+                publication,
+                name: "n".into(),
+                value_type: ValueType::Int,
+                kind: Kind::Counter,
+                unit: "count".into(),
+                help: String::new(),
+            }));
+        }
+        let ring = producer.thread(&clock).unwrap();
+        Self {
+            producer,
+            ring,
+            readers: readers.to_vec(),
+            put: 0,
+        }
+    }
+
+    /// Counts on, a number for each of its readers, and commits.
+    fn put(&mut self, count: u64) {
+        let clock = SystemClock::new();
+        for _ in 0..count {
+            self.put += 1;
+            for series in 0..self.readers.len() as u32 {
+                let time = self.producer.time_source().now(&clock);
+                assert!(self.ring.put(kind::INT, series, time, self.put));
+            }
+        }
+        self.ring.commit();
+    }
+
+    /// Waits until all that was put is there; no more, and nothing twice.
+    fn check(&self, dir: &Path, what: &str) {
+        for readers in &self.readers {
+            let (scope, table) = (scope(dir, *readers), name(*readers));
+            let distinct = format!("SELECT count(DISTINCT value) FROM app_{table}_n");
+            let all = format!("SELECT count(*) FROM app_{table}_n");
+            let put = Some(self.put as i64);
+            until(&format!("{what}: all of {table}"), || {
+                number(&scope, &distinct) == put
+            });
+            assert_eq!(number(&scope, &all), put, "{what}: {table}");
+        }
+    }
+
+    /// As an agent leaves it that is killed before it has said how far it is.
+    fn forget_tail(&self) {
+        let mut file = IngestFile::open(self.producer.path()).unwrap();
+        file.look().unwrap();
+        file.set_tail(0, 0).unwrap();
+    }
+
+    fn tail(&self) -> u64 {
+        let file = std::fs::File::open(self.producer.path()).unwrap();
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, TAIL_AT).unwrap();
+        u64::from_le_bytes(bytes)
+    }
+}
+
+fn name(readers: Readers) -> &'static str {
+    match readers {
+        Readers::All => "ours",
+        _ => "mine",
+    }
+}
+
+fn run_dir(dir: &Path) -> RunDir {
+    RunDir::new(dir.join("run"))
+}
+
+fn scope_name(readers: Readers) -> String {
+    match readers {
+        Readers::All => "all".into(),
+        _ => format!("u{}", rustix::process::getuid().as_raw()),
+    }
+}
+
+fn scope(dir: &Path, readers: Readers) -> RunDir {
+    run_dir(dir).scope(&scope_name(readers))
+}
+
+fn archive(dir: &Path, readers: Readers) -> PathBuf {
+    let scopes = dir.join("state/applications");
+    scopes.join(scope_name(readers)).join("archive")
+}
+
+/// The log segments of a scope, oldest first.
+fn logs(dir: &Path, readers: Readers) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(archive(dir, readers).join("nodes/n1/log")).unwrap();
+    let mut logs: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    logs.sort();
+    logs
+}
+
+/// The first number of the answer; `None` when there is no answer yet, or no number.
+fn number(scope: &RunDir, sql: &str) -> Option<i64> {
+    let mut database = Database::open(scope, Scopes::None, Arc::new(SystemClock::new())).ok()?;
+    let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
+    match rows.ok()?.get(0, 0)? {
+        Cell::Int(n) => Some(*n),
+        _ => None,
+    }
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    const LOOKS_MAX: usize = 1_500;
+    for _ in 0..LOOKS_MAX {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{what}");
+}
+
+#[test]
+fn an_agent_killed_before_the_tails_repeats_nothing() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(config(dir.path())).unwrap();
+    let both = [Readers::Owner, Readers::All];
+    let mut program = Program::new(dir.path(), &both, ProducerConfig::default());
+    program.put(1_000);
+    program.check(dir.path(), "before");
+    agent.stop();
+    assert_eq!(program.tail(), 2_000);
+    program.forget_tail();
+    // What came meanwhile.
+    program.put(500);
+    let agent = Agent::start(config(dir.path())).unwrap();
+    program.put(500);
+    program.check(dir.path(), "after");
+    agent.stop();
+    // And where nothing is new, the program is told all the same.
+    program.forget_tail();
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    until("the tail is told", || program.tail() == 4_000);
+    program.check(dir.path(), "at last");
+}
+
+#[test]
+fn what_was_sealed_meanwhile_is_known_too() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let mut short: Config = config(dir.path());
+    short.archive.segment_seconds_max = 1.0;
+    let agent = Agent::start(short.clone()).unwrap();
+    let mut program = Program::new(dir.path(), &[Readers::Owner], ProducerConfig::default());
+    program.put(1_000);
+    program.check(dir.path(), "before");
+    let first = logs(dir.path(), Readers::Owner)[0].clone();
+    until("its log is sealed", || !first.exists());
+    agent.stop();
+    program.forget_tail();
+    let agent = Agent::start(short).unwrap();
+    program.put(100);
+    program.check(dir.path(), "after");
+    agent.stop();
+}
+
+#[test]
+fn logs_cut_anywhere_have_their_values_taken_in_again_and_no_others() {
+    let _turn = turn();
+    // Where the owner's log is cut, and the log for all: the kill came before the rest was written.
+    for (mine, ours) in [(1.0, 0.5), (0.5, 1.0), (0.3, 0.8), (0.0, 0.9), (0.0, 0.0)] {
+        let dir = tempfile::tempdir().unwrap();
+        let what = format!("cut at {mine} and {ours}");
+        let agent = Agent::start(config(dir.path())).unwrap();
+        let both = [Readers::Owner, Readers::All];
+        let mut program = Program::new(dir.path(), &both, ProducerConfig::default());
+        // In frames of their own.
+        for _ in 0..5 {
+            program.put(100);
+            program.check(dir.path(), &what);
+        }
+        agent.stop();
+        for (readers, part) in [(Readers::Owner, mine), (Readers::All, ours)] {
+            let path = logs(dir.path(), readers).pop().unwrap();
+            let log = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+            let bytes = log.metadata().unwrap().len();
+            log.set_len(128 + ((bytes - 128) as f64 * part) as u64)
+                .unwrap();
+        }
+        program.forget_tail();
+        let agent = Agent::start(config(dir.path())).unwrap();
+        program.put(100);
+        program.check(dir.path(), &what);
+        agent.stop();
+    }
+}
+
+#[test]
+fn what_was_taken_in_and_then_written_over_is_not_lost() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(config(dir.path())).unwrap();
+    let small = ProducerConfig {
+        ring_records: 256,
+        ..ProducerConfig::default()
+    };
+    let mut program = Program::new(dir.path(), &[Readers::Owner], small);
+    program.put(100);
+    program.check(dir.path(), "before");
+    agent.stop();
+    program.forget_tail();
+    program.put(1_000);
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    let scope = scope(dir.path(), Readers::Owner);
+    let lost = "SELECT value FROM app_process_lost_count ORDER BY ts DESC LIMIT 1";
+    let there = "SELECT count(*) FROM app_mine_n";
+    until("what is there and what is lost is what was put", || {
+        let (lost, there) = (number(&scope, lost), number(&scope, there));
+        lost.zip(there)
+            .is_some_and(|(l, t)| l > 0 && l + t == 1_100)
+    });
+}
+
+/// Where children begin.
+#[test]
+fn is_an_agent_until_it_is_killed() {
+    let Some(dir) = std::env::var_os(DIR) else {
+        return;
+    };
+    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    let _agent = Agent::start(config(Path::new(&dir))).unwrap();
+    println!("ready");
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn an_agent_that_is_killed_over_and_over_takes_in_each_value_once() {
+    let _turn = turn();
+    // The ring must hold all, should nothing be read.
+    let rounds: u64 = std::env::var(ROUNDS).map_or(6, |rounds| rounds.parse().unwrap());
+    let bursts = (3_000 / rounds.max(1)).clamp(1, 100);
+    let dir = tempfile::tempdir().unwrap();
+    let both = [Readers::Owner, Readers::All];
+    let mut program = Program::new(dir.path(), &both, ProducerConfig::default());
+    for round in 0..rounds {
+        let mut child = agent_of_its_own(dir.path());
+        for _ in 0..bursts {
+            program.put(1 + round % 7);
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        // Not a wait for something, only a different moment each time.
+        std::thread::sleep(Duration::from_micros(round * 2_719 % 20_000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    program.check(dir.path(), "at last");
+}
+
+fn agent_of_its_own(dir: &Path) -> Child {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["is_an_agent_until_it_is_killed", "--exact", "--nocapture"])
+        .env(DIR, dir)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let ready = lines.find(|line| line.as_ref().is_ok_and(|line| line.ends_with("ready")));
+    assert!(ready.is_some(), "the agent has not started");
+    child
+}
