@@ -230,21 +230,18 @@ def test_python_calls_and_is_called(start: Start, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("BAROGRAPH_RUN_DIR", str(agent.run_dir))
     seen: list[object] = []
     publication = barograph.publication("callable", {"residual": "1"})
-    try:
-        publication.on("python.checkpoint", lambda call: seen.append(call.payload))
-        publication.put(residual=1.0)
-        publication.frame()
-        named = "python.checkpoint"
-        eventually(
-            lambda: [row for row in agent.ask("trigger", "list")["triggers"] if row["name"] == named], "it can be called"
-        )
-        barograph.fire(named, {"level": 2}, target={"pid": str(os.getpid())})
+    publication.on("python.checkpoint", lambda call: seen.append(call.payload))
+    publication.put(residual=1.0)
+    publication.frame()
+    named = "python.checkpoint"
+    eventually(
+        lambda: [row for row in agent.ask("trigger", "list")["triggers"] if row["name"] == named], "it can be called"
+    )
+    barograph.fire(named, {"level": 2}, target={"pid": str(os.getpid())})
 
-        def handled() -> bool:
-            publication.poll()
-            return seen == [{"level": 2}]
+    def handled() -> bool:
+        publication.poll()
+        return seen == [{"level": 2}]
 
-        eventually(handled, "the callback has run")
-        eventually(lambda: [c for c in calls(agent) if c["state"] == "acknowledged"], "it is answered")
-    finally:
-        publication.close()
+    eventually(handled, "the callback has run")
+    eventually(lambda: [c for c in calls(agent) if c["state"] == "acknowledged"], "it is answered")

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use barograph_model::{Clock, near};
+use barograph_model::{Clock, NS_PER_S, near};
 use barograph_stream::calls::{AckStatus, Call, CallKind, CallPayload, Subject};
 use barograph_stream::{Incarnation, RunDir};
 use serde_json::Value as Json;
@@ -23,6 +23,12 @@ const AUDIT_FILE: &str = "calls.jsonl";
 const EVENTS_MAX: usize = 4_096;
 /// Who waits for answers looks at the time so often.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Calls per second of a user who may not control: each is a write to disk that others wait for.
+const GUEST_CALLS_PER_S: f64 = 200.0;
+/// And so many at once.
+const GUEST_CALLS_MAX: f64 = 1_000.0;
+/// Users whose calls are counted before those who have made none for long are forgotten.
+const GUESTS_MAX: usize = 1_024;
 /// Names that a hint shows.
 const HINT_MAX: usize = 8;
 
@@ -77,6 +83,36 @@ struct State {
     users: BTreeMap<u32, UserCalls>,
     events: VecDeque<CallEvent>,
     events_lost: u64,
+    guests: Guests,
+}
+
+/// How many calls each user who may not control has left: a bucket that fills at a steady rate.
+#[derive(Default)]
+struct Guests(HashMap<u32, (f64, i64)>);
+
+impl Guests {
+    fn take(&mut self, uid: u32, now_ns: i64) -> Result<(), FireError> {
+        if self.0.len() >= GUESTS_MAX {
+            let is_full =
+                |left: f64, since_ns: i64| filled(left, since_ns, now_ns) >= GUEST_CALLS_MAX;
+            self.0
+                .retain(|_, (left, since_ns)| !is_full(*left, *since_ns));
+        }
+        let entry = self.0.entry(uid).or_insert((GUEST_CALLS_MAX, now_ns));
+        *entry = (filled(entry.0, entry.1, now_ns), now_ns);
+        if entry.0 < 1.0 {
+            return Err(FireError::Busy(format!(
+                "more than {GUEST_CALLS_PER_S} calls per second of one user: try again"
+            )));
+        }
+        entry.0 -= 1.0;
+        Ok(())
+    }
+}
+
+fn filled(left: f64, since_ns: i64, now_ns: i64) -> f64 {
+    let seconds = now_ns.saturating_sub(since_ns).max(0) as f64 / NS_PER_S as f64;
+    (left + seconds * GUEST_CALLS_PER_S).min(GUEST_CALLS_MAX)
 }
 
 impl Board {
@@ -142,6 +178,9 @@ impl Board {
         request.check_time()?;
         let mut state = self.state();
         let now_ns = self.clock.now_ns();
+        if let Some(uid) = request.only_user {
+            state.guests.take(uid, self.clock.monotonic_ns())?;
+        }
         let (meant, payload) = state.meant(request)?;
         let expires_ns = i64::try_from(request.expires.as_nanos()).unwrap_or(i64::MAX);
         let call = Call {

@@ -87,14 +87,12 @@ pub struct Outcome {
     pub failed: u64,
     /// Those who refused a value.
     pub refused: u64,
-    /// Those who came to it too late.
+    /// Those who came to it too late, or have not by now.
     pub expired: u64,
     /// Those who ended without an answer.
     pub gone: u64,
-    /// Those who have not answered.
+    /// Those who have not answered, and still may.
     pub waiting: u64,
-    /// Whether those who have not answered need not any more.
-    pub is_over: bool,
 }
 
 impl FireRequest {
@@ -220,10 +218,8 @@ fn seconds(key: &str, given: Option<f64>, default: Duration) -> Result<Duration,
 impl Outcome {
     /// In a word.
     pub fn state(&self) -> &'static str {
-        if self.waiting > 0 {
-            return if self.is_over { "expired" } else { "fired" };
-        }
         match self {
+            _ if self.waiting > 0 => "fired",
             _ if self.acknowledged == self.matched => "acknowledged",
             _ if self.failed > 0 => "failed",
             _ if self.refused > 0 => "refused",
@@ -234,7 +230,7 @@ impl Outcome {
 
     /// Whether no answer is to be waited for.
     pub fn is_settled(&self) -> bool {
-        self.waiting == 0 || self.is_over
+        self.waiting == 0
     }
 
     pub(super) fn add(&mut self, other: Self) {
@@ -245,8 +241,6 @@ impl Outcome {
         self.expired += other.expired;
         self.gone += other.gone;
         self.waiting += other.waiting;
-        // All are issued at one time, for one time.
-        self.is_over |= other.is_over;
     }
 }
 

@@ -18,7 +18,7 @@ pub struct CallRow {
     /// As it stands in the file.
     pub call: Call,
     pub by: By,
-    /// Counts of answers; `waiting` and `is_over` are told by the two fields below.
+    /// Of answers; those who have given none are told by what follows.
     counts: Outcome,
     /// Who has not answered.
     waiting: Vec<Incarnation>,
@@ -48,11 +48,14 @@ impl CallRow {
 
     /// How it stands.
     pub fn outcome(&self, now_ns: i64) -> Outcome {
-        Outcome {
-            waiting: self.waiting.len() as u64 + self.unanswered,
-            is_over: self.is_over || self.call.is_expired(now_ns),
-            ..self.counts
+        let open = self.waiting.len() as u64 + self.unanswered;
+        let mut outcome = self.counts;
+        if self.is_over || self.call.is_expired(now_ns) {
+            outcome.expired += open;
+        } else {
+            outcome.waiting = open;
         }
+        outcome
     }
 
     /// Whether its slot is not to be given away.
@@ -76,11 +79,17 @@ impl CallRow {
         true
     }
 
-    /// Somebody has ended; false if nothing was expected of him.
-    pub fn leave(&mut self, who: Incarnation) -> bool {
-        let was_expected = self.take(who);
-        self.counts.gone += u64::from(was_expected);
-        was_expected
+    /// Somebody has ended; false if nothing was expected of him. Who had let it expire before counts so.
+    pub fn leave(&mut self, who: Incarnation, now_ns: i64) -> bool {
+        if !self.take(who) {
+            return false;
+        }
+        let count = match self.is_over || self.call.is_expired(now_ns) {
+            true => &mut self.counts.expired,
+            false => &mut self.counts.gone,
+        };
+        *count += 1;
+        true
     }
 
     fn take(&mut self, who: Incarnation) -> bool {

@@ -223,6 +223,32 @@ fn on_the_read_side_ones_own_processes_alone() {
 }
 
 #[test]
+fn guests_have_a_rate() {
+    let world = World::new();
+    world.board.join(member(1, OURS)).unwrap();
+    let asker = Asker {
+        uid: Some(OURS),
+        ..Asker::default()
+    };
+    let fire = || {
+        world
+            .fire_as(&json!({"name": "nothing"}), &asker)
+            .unwrap_err()
+    };
+    let allowed = |count: usize| {
+        let found = (0..).find(|_| matches!(fire(), FireError::Busy(_)));
+        assert_eq!(found, Some(count));
+    };
+    allowed(1_000);
+    world.clock.advance(S / 10);
+    allowed(20);
+    assert!(
+        world.fire(json!({"name": "checkpoint"})).is_ok(),
+        "who may control"
+    );
+}
+
+#[test]
 fn knobs_are_held_to_their_bounds_before_anything_is_written() {
     let world = World::new();
     world.board.join(member(1, OURS)).unwrap();

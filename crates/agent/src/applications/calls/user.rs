@@ -134,7 +134,7 @@ impl UserCalls {
     pub fn leave(&mut self, who: Incarnation, now_ns: i64) -> bool {
         let mut left = Vec::new();
         for row in &mut self.rows {
-            if row.leave(who) {
+            if row.leave(who, now_ns) {
                 left.push(row.call.id);
             }
         }
@@ -203,11 +203,12 @@ fn replay(rows: &mut VecDeque<CallRow>, line: &Json) {
         let Some(row) = CallRow::from_audit(line) else {
             return;
         };
-        // A line that comes again (carried over, or of a call that failed) counts instead.
-        while rows.back().is_some_and(|last| last.call.id >= row.call.id) {
-            rows.pop_back();
+        // One that comes again (carried over, or of a call that failed) counts instead.
+        match rows.binary_search_by_key(&row.call.id, |known| known.call.id) {
+            Ok(at) => rows[at] = row,
+            Err(0) if rows.len() >= ROWS_MAX => {}
+            Err(at) => rows.insert(at, row),
         }
-        rows.push_back(row);
         if rows.len() > ROWS_MAX {
             rows.pop_front();
         }
@@ -226,7 +227,7 @@ fn replay(rows: &mut VecDeque<CallRow>, line: &Json) {
             rows[at].answer(who, status, ts.unwrap_or(0));
         }
         (Some("gone"), _) => {
-            rows[at].leave(who);
+            rows[at].leave(who, ts.unwrap_or(0));
         }
         _ => {}
     }
