@@ -59,7 +59,7 @@ impl Publisher {
         Self {
             inner: Arc::new(Inner {
                 generation,
-                owner: calls::new_owner(),
+                owner: calls::new_number(),
                 error,
                 application: config.application,
                 labels: Mutex::new(config.labels),

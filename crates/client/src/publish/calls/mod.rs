@@ -122,10 +122,10 @@ fn clock() -> &'static SystemClock {
     CLOCK.get_or_init(SystemClock::new)
 }
 
-/// A number for who declares handlers.
-pub(super) fn new_owner() -> u64 {
-    static OWNERS: AtomicU64 = AtomicU64::new(0);
-    OWNERS.fetch_add(1, Ordering::Relaxed)
+/// A number that nothing else has: for handlers, and for who declares them.
+pub(super) fn new_number() -> u64 {
+    static NUMBERS: AtomicU64 = AtomicU64::new(0);
+    NUMBERS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Who declares something.
@@ -213,9 +213,14 @@ pub(super) fn leave(generation: u32, owner: u64) {
         return;
     }
     hub.flush();
-    let of_owner = |t: &mut &mut Trigger| t.owner == owner;
+    let of_owner = |t: &&mut Trigger| t.owner == owner;
     let triggers = hub.triggers.values_mut().filter(of_owner);
-    let left: Vec<_> = triggers.filter_map(|t| t.handler.take()).collect();
+    let left = triggers.filter_map(|t| {
+        // One that runs is not put back.
+        t.number = new_number();
+        t.handler.take()
+    });
+    let left: Vec<Handler> = left.collect();
     drop(hub);
     drop(left);
 }
@@ -424,7 +429,7 @@ impl Hub {
             state::lock().trigger(by.generation, by.application, by.labels, name, help)?;
         }
         self.know_ourselves()?;
-        let number = new_owner();
+        let number = new_number();
         let trigger = self.triggers.entry(name.to_owned()).or_insert(Trigger {
             since_ns,
             owner: by.owner,
