@@ -20,7 +20,7 @@ RINGS_MAX, RING_RECORDS_MIN, RING_RECORDS_MAX = 1024, 256, 1 << 26
 READERS = ["owner", "group", "all"]
 TYPES = {1: "int64", 2: "float64", 3: "bool", 4: "string"}
 KINDS = {1: "gauge", 2: "counter", 3: "state"}
-INT, FLOAT, BOOL, TEXT, FRAME, BYTES, JSON, FLOATS, PIECE = 1, 2, 3, 4, 5, 6, 7, 8, 15
+INT, FLOAT, BOOL, TEXT, FRAME, BYTES, JSON, FLOATS, ACK, PIECE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 15
 LONG = {TEXT: "text", BYTES: "bytes", JSON: "json", FLOATS: "floats"}
 
 
@@ -154,7 +154,7 @@ class IngestFile:
                 value = self._gather(copy, start, at, pieces, committed)
                 at = min(at + pieces, committed)
                 payload = None if value is None else value[:payload]
-            elif kind not in (INT, FLOAT, BOOL, FRAME):
+            elif kind not in (INT, FLOAT, BOOL, FRAME, ACK):
                 payload = None
             if payload is None:
                 damaged += 1
@@ -182,6 +182,9 @@ class _Fields:
 
     def number(self, length):
         return int.from_bytes(self._take(length), "little")
+
+    def float(self):  # Exactly, and also what JSON has no number for.
+        return "%016x" % self.number(8)
 
     def text(self):
         return self._take(self.number(2)).decode()
@@ -218,6 +221,12 @@ def _declaration(kind, number, body):
             "unit": body.text(),
             "help": body.text(),
         }
+    if kind == 4:
+        publication = body.number(4)
+        owner = None if publication == 0xFFFFFFFF else publication
+        return {"trigger": body.text(), "publication": owner, "help": body.text()}
+    if kind == 5:
+        return {"knob": body.number(4), "min": body.float(), "max": body.float()}
     return None
 
 
@@ -232,6 +241,8 @@ def _line(record):
         found["bool"] = payload != 0
     elif kind == FRAME:
         found["frame"] = payload
+    elif kind == ACK:
+        found["ack"] = payload
     else:
         found[LONG[kind]] = payload.hex()
     return found

@@ -112,6 +112,14 @@ pub enum StreamError {
         /// The refused depth.
         depth: u32,
     },
+    /// A call that no slot can hold.
+    #[error("the call {name:?} cannot be made: {reason}")]
+    Call {
+        /// The call's name, cut.
+        name: String,
+        /// What is too long or missing.
+        reason: String,
+    },
     /// A value of another type than the stream was declared with.
     #[error("a {found} was written to a stream of {declared}")]
     Type {

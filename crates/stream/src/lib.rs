@@ -10,6 +10,7 @@ compile_error!(
     "segments are little-endian, and reading them takes 64-bit loads from read-only memory"
 );
 
+pub mod calls;
 mod clock;
 mod entry;
 mod error;

@@ -55,6 +55,7 @@ fn plays_its_role() {
         "reader" => crate::hammer::read_for_a_while(&path),
         "putters" => crate::ingest_hammer::write_all(&path),
         "endless_putters" => crate::ingest_hammer::write(&path, u64::MAX),
+        "caller" => crate::calls::fire_at_full_speed(&path),
         "settler" => crate::full::settle(&path),
         other => panic!("no role {other}"),
     }

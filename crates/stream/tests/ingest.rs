@@ -102,6 +102,7 @@ pub fn drain(file: &mut IngestFile, records_max: u64) -> (Vec<Owned>, Drained) {
                 Payload::Float(v) => (kind::FLOAT, v.to_bits(), &[][..]),
                 Payload::Bool(v) => (kind::BOOL, u64::from(v), &[][..]),
                 Payload::Frame(v) => (kind::FRAME, v, &[][..]),
+                Payload::Ack { id, .. } => (kind::ACK, id, &[][..]),
                 Payload::Text(b) => (kind::TEXT, 0, b),
                 Payload::Bytes(b) => (kind::BYTES, 0, b),
                 Payload::Json(b) => (kind::JSON, 0, b),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use barograph_stream::SystemClock;
-use barograph_stream::ingest::{IngestFile, Payload, Producer, ProducerConfig, kind};
+use barograph_stream::ingest::{Declaration, IngestFile, Payload, Producer, ProducerConfig, kind};
 use serde_json::{Value as Json, json};
 
 use crate::child;
@@ -55,6 +55,7 @@ fn records(path: &Path) -> Vec<Json> {
                 Payload::Float(v) => ("float", json!(format!("{:016x}", v.to_bits()))),
                 Payload::Bool(v) => ("bool", json!(v)),
                 Payload::Frame(v) => ("frame", json!(v)),
+                Payload::Ack { id, .. } => ("ack", json!(id)),
                 Payload::Text(b) => ("text", long(b)),
                 Payload::Bytes(b) => ("bytes", long(b)),
                 Payload::Json(b) => ("json", long(b)),
@@ -100,6 +101,44 @@ fn declarations_and_every_kind_of_value() {
         hex("a text of more than one piece é".as_bytes())
     );
     assert_eq!(late.len(), 6 + 3 + 2);
+}
+
+#[test]
+fn triggers_knobs_and_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = SystemClock::new();
+    let producer = Producer::create(dir.path(), ProducerConfig::default(), &clock).unwrap();
+    declare(&producer);
+    let trigger = |publication| Declaration::Trigger {
+        publication,
+        name: "checkpoint".into(),
+        help: "é".into(),
+    };
+    let (value, min, max) = (1, -0.5, f64::INFINITY);
+    let knob = Declaration::Knob { value, min, max };
+    for declaration in [trigger(u32::MAX), trigger(0), knob] {
+        assert!(producer.declare(&declaration));
+    }
+    let mut ring = producer.thread(&clock).unwrap();
+    for (id, status) in [(1, 0), (u64::MAX, 3)] {
+        assert!(ring.put(kind::ACK, status, 7, id));
+    }
+    ring.commit();
+    let found = lines(&[producer.path().to_str().unwrap()]);
+    let trigger =
+        |publication| json!({"trigger": "checkpoint", "publication": publication, "help": "é"});
+    let bits = |value: f64| format!("{:016x}", value.to_bits());
+    assert_eq!(
+        found[6..9],
+        [
+            trigger(Json::Null),
+            trigger(json!(0)),
+            json!({"knob": 1, "min": bits(min), "max": bits(max)}),
+        ]
+    );
+    let answer = |id: u64, status: u32| json!({"ring": 0, "series": status, "time": 7, "ack": id});
+    assert_eq!(found[9..11], [answer(1, 0), answer(u64::MAX, 3)]);
+    assert_eq!(found[9..], records(producer.path()));
 }
 
 #[test]

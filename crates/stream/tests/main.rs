@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod basics;
+mod calls;
 mod child;
 mod corrupt;
 mod crash;

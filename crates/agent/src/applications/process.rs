@@ -313,6 +313,7 @@ impl Process {
                     key,
                 });
             }
+            Declaration::Trigger { .. } | Declaration::Knob { .. } => {}
         }
     }
 

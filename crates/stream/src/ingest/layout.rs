@@ -5,7 +5,7 @@ pub const MAGIC: [u8; 8] = *b"BAROING\0";
 /// Files of another major version are refused.
 pub const INGEST_VERSION_MAJOR: u32 = 1;
 /// Grows with additions that older readers may ignore.
-pub const INGEST_VERSION_MINOR: u32 = 0;
+pub const INGEST_VERSION_MINOR: u32 = 1;
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
 pub const HEADER_BYTES: usize = 4_096;
@@ -120,6 +120,9 @@ pub mod kind {
     pub const JSON: u8 = 7;
     /// Little-endian f64s, in pieces.
     pub const FLOATS: u8 = 8;
+    /// The answer to a call; the series is its status ([`crate::calls::AckStatus`]), the payload the
+    /// call's id.
+    pub const ACK: u8 = 9;
     /// Sixteen bytes of the record before; the series is the number of the piece.
     pub const PIECE: u8 = 15;
 }

@@ -20,7 +20,7 @@ const _: () = assert!(BATCH_RECORDS > LONGEST_RECORDS, "a value fits into a batc
 pub struct Record<'a> {
     /// Which ring it came from.
     pub ring: u32,
-    /// The index of the value; of the publication for a frame.
+    /// The index of the value; of the publication for a frame; the status for the answer to a call.
     pub series: u32,
     /// As the file's time source counts.
     pub time: u64,
@@ -47,6 +47,13 @@ pub enum Payload<'a> {
     Floats(&'a [u8]),
     /// The end of a frame, with its number.
     Frame(u64),
+    /// The answer to a call.
+    Ack {
+        /// The call's.
+        id: u64,
+        /// As [`crate::calls::AckStatus`] numbers them; nobody has checked.
+        status: u32,
+    },
 }
 
 /// What came of a look.
@@ -197,7 +204,7 @@ impl IngestFile {
                 return Ok(end);
             }
             let is_whole = gather(&self.batch, position, from, length, &mut self.blob);
-            match payload_of(kind, payload, &self.blob) {
+            match payload_of(kind, series, payload, &self.blob) {
                 Some(payload) if is_whole => {
                     drained.records += 1;
                     each(Record {
@@ -237,13 +244,17 @@ fn record(batch: &[u8], index: u64) -> [u64; 3] {
 }
 
 /// What was put; `None` for what makes no sense. The bytes are those of a long value.
-fn payload_of(kind: u8, payload: u64, bytes: &[u8]) -> Option<Payload<'_>> {
+fn payload_of(kind: u8, series: u32, payload: u64, bytes: &[u8]) -> Option<Payload<'_>> {
     let is_too_long = payload > BLOB_BYTES_MAX as u64;
     Some(match kind {
         kind::INT => Payload::Int(payload as i64),
         kind::FLOAT => Payload::Float(f64::from_bits(payload)),
         kind::BOOL => Payload::Bool(payload != 0),
         kind::FRAME => Payload::Frame(payload),
+        kind::ACK => Payload::Ack {
+            id: payload,
+            status: series,
+        },
         _ if is_too_long => return None,
         kind::TEXT => Payload::Text(bytes),
         kind::BYTES => Payload::Bytes(bytes),

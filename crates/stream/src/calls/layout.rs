@@ -1,0 +1,92 @@
+//! Offsets and limits of a calls file; the same as in `docs/reference/calls-format.md`.
+
+/// The first eight bytes.
+pub const MAGIC: [u8; 8] = *b"BAROCAL\0";
+/// Files of another major version are refused.
+pub const CALLS_VERSION_MAJOR: u32 = 1;
+/// Grows with additions that older readers may ignore.
+pub const CALLS_VERSION_MINOR: u32 = 0;
+pub const BYTE_ORDER: u32 = 0x0102_0304;
+
+pub const HEADER_BYTES: usize = 4_096;
+/// Calls that a file holds at a time.
+pub const SLOTS: u64 = 256;
+/// Most slots that a reader accepts.
+pub const SLOTS_MAX: u64 = 4_096;
+/// Of one slot.
+pub const SLOT_BYTES: usize = 4_096;
+/// Words of a slot that are used.
+pub const SLOT_WORDS: usize = (slot::PAYLOAD + PAYLOAD_BYTES_MAX) / 8;
+
+/// Longest name of a call, in bytes.
+pub const NAME_BYTES_MAX: usize = 127;
+/// Longest labels of a target as they are encoded, in bytes.
+pub const TARGET_BYTES_MAX: usize = 512;
+/// Longest payload, in bytes.
+pub const PAYLOAD_BYTES_MAX: usize = 3_072;
+
+/// Offsets in the header.
+pub mod header {
+    pub const MAGIC: usize = 0;
+    /// u32 major, u32 minor.
+    pub const VERSION: usize = 8;
+    /// u32 byte order, u32 bytes of the header.
+    pub const ORDER: usize = 16;
+    pub const FILE_BYTES: usize = 24;
+    pub const INCARNATION: usize = 32;
+    pub const CREATED: usize = 48;
+    pub const STATE: usize = 56;
+    pub const SLOTS: usize = 64;
+    pub const SLOT_BYTES: usize = 72;
+    /// The position of the first call that this file ever had.
+    pub const FIRST: usize = 80;
+    /// Calls ever written: the position of the next. Its lower half is the futex word.
+    pub const WRITTEN: usize = 256;
+}
+
+/// Values of the header's state.
+pub mod state {
+    pub const LIVE: u64 = 1;
+    pub const CLOSED: u64 = 2;
+}
+
+/// Offsets in a slot.
+pub mod slot {
+    /// Position times two, plus 1 while it is being written, plus 2 when it is whole.
+    pub const SEQUENCE: usize = 0;
+    pub const ID: usize = 8;
+    pub const ISSUED: usize = 16;
+    pub const EXPIRES: usize = 24;
+    /// u8 kind, u8 payload type, u16 bytes of name, of target labels, of payload.
+    pub const LENGTHS: usize = 32;
+    pub const VERSION: usize = 40;
+    pub const TARGET_INCARNATION: usize = 48;
+    pub const NAME: usize = 64;
+    pub const TARGET: usize = 192;
+    pub const PAYLOAD: usize = 704;
+}
+
+/// Bytes of a whole file.
+pub const fn file_bytes(slots: u64) -> usize {
+    HEADER_BYTES + slots as usize * SLOT_BYTES
+}
+
+/// Where the slot of a position begins; `slots` is a power of two.
+pub const fn slot_at(position: u64, slots: u64) -> usize {
+    HEADER_BYTES + (position & (slots - 1)) as usize * SLOT_BYTES
+}
+
+/// The sequence of a slot that is being written.
+pub const fn begun(position: u64) -> u64 {
+    position.wrapping_mul(2).wrapping_add(1)
+}
+
+/// The sequence of a slot that is whole.
+pub const fn whole(position: u64) -> u64 {
+    position.wrapping_mul(2).wrapping_add(2)
+}
+
+const _: () = assert!(slot::PAYLOAD + PAYLOAD_BYTES_MAX <= SLOT_BYTES);
+const _: () = assert!(slot::NAME + NAME_BYTES_MAX < slot::TARGET);
+const _: () = assert!(slot::TARGET + TARGET_BYTES_MAX == slot::PAYLOAD);
+const _: () = assert!(SLOTS.is_power_of_two() && SLOTS <= SLOTS_MAX);

@@ -1,0 +1,21 @@
+//! Calls: how triggers and knob settings reach running programs (docs/design/0004-applications.md).
+//!
+//! The agent writes one file per user ([`CallsWriter`]); the user's programs map it read-only
+//! ([`CallsReader`]) and look at one word to know whether there is anything for them. The byte layout is
+//! `docs/reference/calls-format.md`. Answers go the other way, as records of ingest files
+//! ([`crate::ingest::kind::ACK`]).
+
+mod call;
+mod layout;
+mod reader;
+mod target;
+mod writer;
+
+pub use call::{AckStatus, Call, CallKind, CallPayload};
+pub use layout::{
+    CALLS_VERSION_MAJOR, CALLS_VERSION_MINOR, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, SLOTS,
+    TARGET_BYTES_MAX,
+};
+pub use reader::{CallsReader, Next};
+pub use target::{Subject, Target};
+pub use writer::CallsWriter;

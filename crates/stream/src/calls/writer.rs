@@ -1,0 +1,247 @@
+//! The agent's side of a calls file: making it, or going on with the one that is there.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use rustix::thread::futex;
+
+use super::layout::{
+    BYTE_ORDER, CALLS_VERSION_MAJOR, CALLS_VERSION_MINOR, HEADER_BYTES, MAGIC, SLOT_BYTES,
+    SLOT_WORDS, SLOTS, begun, file_bytes, header, slot, slot_at, state, whole,
+};
+use super::reader::{CallsReader, check_header};
+use super::{Call, Next};
+use crate::line::rewrite;
+use crate::map::{Access, Map};
+use crate::{Incarnation, StreamError};
+
+/// A calls file and the right to write it: one of them at a time, the agent's.
+#[derive(Debug)]
+pub struct CallsWriter {
+    map: Map,
+    path: PathBuf,
+    incarnation: Incarnation,
+    written: u64,
+}
+
+impl CallsWriter {
+    /// Goes on with the file of an earlier agent, or, if there is none or it is not valid, makes a new one
+    /// that takes its place. Everyone who can enter the directory may read it.
+    pub fn open_or_create(path: &Path, now_ns: i64) -> Result<Self, StreamError> {
+        match Self::open(path) {
+            Ok(writer) => Ok(writer),
+            Err(_) => {
+                say_goodbye(path);
+                Self::create(path, now_ns)
+            }
+        }
+    }
+
+    fn open(path: &Path) -> Result<Self, StreamError> {
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
+            .open(path);
+        let file = opened.map_err(io_error("open", path))?;
+        let length = file.metadata().map_err(io_error("look at", path))?;
+        let corrupt = |reason: &str| StreamError::Corrupt {
+            path: path.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let bytes = file_bytes(SLOTS);
+        if !length.is_file() || length.len() != bytes as u64 {
+            return Err(corrupt("it is not a file of the right length"));
+        }
+        // A hole here would be a fault in a store when memory is short.
+        reserve(&file, bytes).map_err(io_error("reserve", path))?;
+        let map = Map::new(&file, bytes, Access::Write).map_err(io_error("map", path))?;
+        let found = check_header(&map, path)?;
+        let written = map.word(header::WRITTEN).load(Ordering::Acquire);
+        if found.slots != SLOTS || found.is_closed || written < found.first {
+            return Err(corrupt("it is not one to go on with"));
+        }
+        // A later minor version's additions are not kept up by this program.
+        map.set(header::VERSION, version_word(), Ordering::Relaxed);
+        Ok(Self {
+            map,
+            path: path.to_owned(),
+            incarnation: found.incarnation,
+            written,
+        })
+    }
+
+    fn create(path: &Path, now_ns: i64) -> Result<Self, StreamError> {
+        let mut random = [0; 16];
+        File::open("/dev/urandom")
+            .and_then(|mut file| file.read_exact(&mut random))
+            .map_err(io_error("read", Path::new("/dev/urandom")))?;
+        let new = path.with_extension("new");
+        let bytes = file_bytes(SLOTS);
+        let make = || -> io::Result<Map> {
+            match fs::remove_file(&new) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o644)
+                .open(&new)?;
+            // Whatever the umask was.
+            file.set_permissions(fs::Permissions::from_mode(0o644))?;
+            file.set_len(bytes as u64)?;
+            reserve(&file, bytes)?;
+            Map::new(&file, bytes, Access::Write)
+        };
+        let writer = Self {
+            map: make().map_err(|source| {
+                let _ = fs::remove_file(&new);
+                io_error("make", &new)(source)
+            })?,
+            path: path.to_owned(),
+            incarnation: Incarnation(random),
+            written: 0,
+        };
+        writer.write_header(now_ns);
+        fs::rename(&new, path).map_err(io_error("rename", &new))?;
+        Ok(writer)
+    }
+
+    fn write_header(&self, now_ns: i64) {
+        let set = |at, value| self.map.set(at, value, Ordering::Relaxed);
+        set(header::VERSION, version_word());
+        let order = u64::from(BYTE_ORDER) | (HEADER_BYTES as u64) << 32;
+        set(header::ORDER, order);
+        set(header::FILE_BYTES, self.map.bytes() as u64);
+        self.map.copy_in(header::INCARNATION, &self.incarnation.0);
+        set(header::CREATED, now_ns as u64);
+        set(header::STATE, state::LIVE);
+        set(header::SLOTS, SLOTS);
+        set(header::SLOT_BYTES, SLOT_BYTES as u64);
+        // Last: without it the file is none.
+        let magic = u64::from_le_bytes(MAGIC);
+        self.map.set(header::MAGIC, magic, Ordering::Release);
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Which file it is: another after one that was not valid.
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// Calls ever written: the id of the last, and the position of the next.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Has the next call have at least the id `position + 1`: ids that were given by a file that is gone
+    /// are not given again. Nothing happens when the file is beyond it.
+    pub fn advance_to(&mut self, position: u64) {
+        // Numbers at the end of the range cannot have been given.
+        const POSITION_MAX: u64 = 1 << 62;
+        if position <= self.written || position > POSITION_MAX {
+            return;
+        }
+        self.map.set(header::FIRST, position, Ordering::Release);
+        self.publish(position);
+    }
+
+    /// Writes a call into the next slot, whatever is in it, and wakes who waits. Its id is given here, and
+    /// returned; the one in `call` is ignored. An error, and nothing written, when it does not fit.
+    pub fn fire(&mut self, call: &Call) -> Result<u64, StreamError> {
+        let id = self.written + 1;
+        let mut words = call.encode().map_err(|reason| StreamError::Call {
+            name: call.name.chars().take(64).collect(),
+            reason,
+        })?;
+        words[slot::ID / 8] = id;
+        let at = slot_at(self.written, SLOTS);
+        let place = self.map.words(at, SLOT_WORDS);
+        let place = place.expect("slots are inside: the length was checked");
+        place[0].store(begun(self.written), Ordering::Release);
+        rewrite(place, &words, whole(self.written));
+        self.publish(id);
+        self.wake();
+        Ok(id)
+    }
+
+    /// The call of an id, if its slot still has it.
+    pub fn call(&self, id: u64) -> Option<Call> {
+        let mut cursor = id.checked_sub(1)?;
+        match super::reader::next(&self.map, SLOTS, &mut cursor) {
+            Next::Call(call) if call.id == id => Some(call),
+            _ => None,
+        }
+    }
+
+    /// A reader of the same file.
+    pub fn reader(&self) -> Result<CallsReader, StreamError> {
+        CallsReader::open(&self.path)
+    }
+
+    fn publish(&mut self, written: u64) {
+        self.written = written;
+        self.map.set(header::WRITTEN, written, Ordering::Release);
+    }
+
+    fn wake(&self) {
+        let word = self.map.half_word(header::WRITTEN);
+        // Nobody can be told that it failed; who waits looks now and then.
+        let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    /// Says that this file has no future, and wakes who waits. Not at the end of an agent: the next goes on
+    /// with it.
+    pub fn close(self) {
+        self.map
+            .set(header::STATE, state::CLOSED, Ordering::Release);
+        self.wake();
+    }
+}
+
+fn version_word() -> u64 {
+    u64::from(CALLS_VERSION_MAJOR) | u64::from(CALLS_VERSION_MINOR) << 32
+}
+
+/// Tells those who have mapped a file that is not valid to open the path anew. What is not at all a file
+/// of ours is left alone.
+fn say_goodbye(path: &Path) {
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
+        .open(path);
+    let Ok(file) = opened else { return };
+    let mut magic = [0; 8];
+    let is_file = file.metadata().is_ok_and(|m| m.is_file());
+    if is_file && file.read_exact_at(&mut magic, 0).is_ok() && magic == MAGIC {
+        let _ = file.write_all_at(&state::CLOSED.to_le_bytes(), header::STATE as u64);
+    }
+}
+
+/// Has the file system set the bytes aside. One that cannot (ENOTSUP) is trusted to have them.
+fn reserve(file: &File, bytes: usize) -> io::Result<()> {
+    const TRIES: usize = 100;
+    let one = || fallocate(file, FallocateFlags::empty(), 0, bytes as u64);
+    let mut tries = std::iter::repeat_with(one).take(TRIES);
+    match tries.find(|done| !matches!(done, Err(rustix::io::Errno::INTR))) {
+        Some(Ok(()) | Err(rustix::io::Errno::NOTSUP)) => Ok(()),
+        Some(Err(errno)) => Err(errno.into()),
+        None => Err(io::ErrorKind::Interrupted.into()),
+    }
+}
+
+fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StreamError {
+    let path = path.to_owned();
+    move |source| StreamError::Io { what, path, source }
+}
