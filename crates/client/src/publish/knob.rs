@@ -167,7 +167,8 @@ impl Cell {
         self.word.load(Ordering::Relaxed)
     }
 
-    fn value(&self) -> KnobValue {
+    /// What it was set to last.
+    pub fn value(&self) -> KnobValue {
         let word = self.word();
         match self.value_type() {
             ValueType::Int => KnobValue::Int(word.cast_signed()),
@@ -228,9 +229,8 @@ pub(super) fn cell(
     wanted: &Wanted,
 ) -> Result<&'static Cell, PublishError> {
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_same = |m: &&Made| {
-        m.name == name && m.labels == labels && m.cell.check_same(name, wanted).is_ok()
-    };
+    let is_same =
+        |m: &&Made| m.name == name && m.labels == labels && m.cell.check_same(name, wanted).is_ok();
     if let Some(found) = made.iter().find(is_same) {
         return Ok(found.cell);
     }
@@ -346,7 +346,9 @@ mod tests {
                 "0 and 1",
             ),
         ] {
-            let text = config.wanted("k").map_or_else(|e| e.to_string(), |_| String::new());
+            let text = config
+                .wanted("k")
+                .map_or_else(|e| e.to_string(), |_| String::new());
             assert!(text.contains(expect), "{config:?}: {text}");
             assert_eq!(text.is_empty(), expect.is_empty(), "{config:?}: {text}");
         }

@@ -49,10 +49,10 @@ pub use publisher::{Publication, Publisher, ValueHandle};
 pub mod raw {
     pub use barograph_stream::ingest::{CallsSeen, Cursor};
 
-    pub use super::calls::{apply as apply_calls, poll as poll_calls};
     pub use super::knob::Cell;
     pub use super::publisher::{knob, value};
     pub use super::thread::{
-        apply, commit, frame, on_cursor, poll, tell_agent, try_frame, try_put,
+        apply, apply_now, calls_seen, commit, frame, is_poll_due, on_cursor, poll_now, tell_agent,
+        try_frame, try_put,
     };
 }

@@ -174,7 +174,11 @@ impl Publisher {
 
     /// Calls of this process that were written over before it polled.
     pub fn missed_calls(&self) -> u64 {
-        if self.is_enabled() { calls::missed() } else { 0 }
+        if self.is_enabled() {
+            calls::missed()
+        } else {
+            0
+        }
     }
 
     /// What the handler that failed last has said.

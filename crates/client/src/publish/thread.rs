@@ -172,22 +172,31 @@ pub fn tell_agent() {
 
 /// Runs handlers and applies settings, if there are any: else a load and a compare. Gives how many.
 #[inline(always)]
-pub fn poll() -> usize {
+pub(super) fn poll() -> usize {
+    if is_poll_due() { poll_now() } else { 0 }
+}
+
+/// Whether there is anything to do for [`poll_now`], or to look for.
+#[inline(always)]
+pub fn is_poll_due() -> bool {
     let is_due = SEAT.try_with(|seat| {
         let mut seat = seat.try_borrow_mut().ok()?;
         let calls = seat.calls();
         Some(calls.is_due(calls.polled))
     });
-    if matches!(is_due, Ok(Some(true))) {
-        poll_now()
-    } else {
-        0
-    }
+    matches!(is_due, Ok(Some(true)))
 }
 
+/// Runs handlers and applies settings. Gives how many of both.
 #[cold]
-fn poll_now() -> usize {
+pub fn poll_now() -> usize {
     with_calls(calls::poll)
+}
+
+/// What this thread has seen of the calls: with a cursor of its own, what is in that.
+pub fn calls_seen() -> CallsSeen {
+    let seen = SEAT.try_with(|seat| Some(*seat.try_borrow_mut().ok()?.calls()));
+    seen.ok().flatten().unwrap_or(CallsSeen::nothing())
 }
 
 /// Applies settings, if there are any, as a frame does.
@@ -203,8 +212,9 @@ pub fn apply() {
     }
 }
 
+/// Applies settings.
 #[cold]
-fn apply_now() {
+pub fn apply_now() {
     with_calls(calls::apply);
 }
 

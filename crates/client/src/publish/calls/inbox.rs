@@ -44,12 +44,7 @@ impl Inbox {
     }
 
     /// Takes what is new in the file and ours. What was handled already is acknowledged again.
-    pub fn take(
-        &mut self,
-        file: &mut File,
-        outbox: &mut Outbox,
-        is_ours: &dyn Fn(&Call) -> bool,
-    ) {
+    pub fn take(&mut self, file: &mut File, outbox: &mut Outbox, is_ours: &dyn Fn(&Call) -> bool) {
         for _ in 0..TAKEN_MAX {
             match file.next() {
                 Next::Call(call) => {

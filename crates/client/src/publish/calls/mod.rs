@@ -172,7 +172,7 @@ pub(super) fn knob(
 }
 
 /// Runs handlers, applies settings, and notes what was seen. Gives how many of both.
-pub fn poll(seen: &mut CallsSeen) -> usize {
+pub(super) fn poll(seen: &mut CallsSeen) -> usize {
     let hub = lock();
     if hub.is_idle() {
         hub.nothing_to_see(seen);
@@ -192,7 +192,7 @@ pub fn poll(seen: &mut CallsSeen) -> usize {
 }
 
 /// Applies settings alone.
-pub fn apply(seen: &mut CallsSeen) -> usize {
+pub(super) fn apply(seen: &mut CallsSeen) -> usize {
     let mut hub = lock();
     if hub.is_idle() {
         hub.nothing_to_see(seen);
@@ -252,10 +252,7 @@ struct Looked {
 }
 
 /// Looks, and does what there is to do. The lock is given up while a handler runs.
-fn run(
-    mut hub: MutexGuard<'static, Hub>,
-    part: Part,
-) -> (MutexGuard<'static, Hub>, Looked, usize) {
+fn run(mut hub: MutexGuard<'static, Hub>, part: Part) -> (MutexGuard<'static, Hub>, Looked, usize) {
     let mut looked = hub.look();
     let mut done = 0;
     if hub.is_running {
@@ -290,11 +287,7 @@ fn run(
 }
 
 /// Runs the handler of a call, and notes how it ended.
-fn handle(
-    mut hub: MutexGuard<'static, Hub>,
-    call: &Call,
-    life: u32,
-) -> MutexGuard<'static, Hub> {
+fn handle(mut hub: MutexGuard<'static, Hub>, call: &Call, life: u32) -> MutexGuard<'static, Hub> {
     if call.is_expired(clock().now_ns()) {
         hub.finish(call, AckStatus::Expired);
         return hub;
@@ -321,7 +314,14 @@ fn handle(
             let text = format!("{}: {text}", call.name);
             hub.failure = Some(cut(&text, FAILURE_BYTES_MAX).to_owned());
         }
-        hub.finish(call, if is_failed { AckStatus::Failed } else { AckStatus::Done });
+        hub.finish(
+            call,
+            if is_failed {
+                AckStatus::Failed
+            } else {
+                AckStatus::Done
+            },
+        );
     }
     if let Err(unwanted) = given_back {
         drop(hub);
@@ -510,10 +510,11 @@ impl Hub {
         if !self.is_forked {
             return Ok(());
         }
-        // This makes the file, with all declarations in it.
+        // Before others can know of the declarations.
+        let now_ns = clock().now_ns();
+        // This makes the file, with all of them in it.
         self.know_ourselves()?;
         self.is_forked = false;
-        let now_ns = clock().now_ns();
         self.triggers.values_mut().for_each(|t| t.since_ns = now_ns);
         self.knobs.iter_mut().for_each(|k| k.since_ns = now_ns);
         (0..self.knobs.len()).for_each(|knob| self.outbox.put(knob));
@@ -544,8 +545,7 @@ impl Hub {
                 }
                 CallKind::Knob => knobs.iter().any(|k| k.is_meant(call)),
             };
-            self.inbox
-                .take(&mut self.file, &mut self.outbox, &is_ours);
+            self.inbox.take(&mut self.file, &mut self.outbox, &is_ours);
         }
         Looked { word, value }
     }
