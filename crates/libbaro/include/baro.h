@@ -243,9 +243,9 @@ typedef struct {
     uint64_t owner;         /* handles that may be put here begin so */
     /* Since 1.1: what this thread has seen of the calls. */
     const uint32_t *calls; /* moves when something has come */
-    uint32_t calls_polled; /* what it was at the last poll... */
+    uint32_t calls_polled; /* what it was at the last poll, when there is a file... */
     uint32_t calls_framed; /* ...and when knobs were applied last */
-    uint32_t calls_left;   /* looks until the library is asked whether it is time to look elsewhere */
+    uint32_t calls_left;   /* frames until the library is asked whether it is time to look elsewhere */
     uint32_t calls_step;
     int64_t calls_asked_ns;
 } baro_cursor_t;
@@ -295,19 +295,17 @@ BARO_UNUSED_ static inline void baro_put_(baro_value_t value, uint64_t kind, uin
         baro_put_slowly(value, kind, word, &baro_here_);
 }
 
-/* Whether something has come since, or the library wants to be asked. */
-BARO_UNUSED_ static inline int baro_has_calls_(baro_cursor_t *c, uint32_t seen)
+BARO_UNUSED_ static inline int baro_has_calls_(const baro_cursor_t *c, uint32_t seen)
 {
-    if (__builtin_expect(c->calls == NULL, 0))
-        return 1;
-    return __builtin_expect(--c->calls_left == 0 || __atomic_load_n(c->calls, __ATOMIC_ACQUIRE) != seen, 0);
+    return __builtin_expect(c->calls == NULL, 0) ||
+           __builtin_expect(__atomic_load_n(c->calls, __ATOMIC_ACQUIRE) != seen, 0);
 }
 
 BARO_UNUSED_ static inline int baro_poll(baro_t *baro)
 {
     if (__builtin_expect(baro == NULL, 0))
         return 0;
-    baro_cursor_t *c = *baro_here_;
+    const baro_cursor_t *c = *baro_here_;
     return baro_has_calls_(c, c->calls_polled) ? baro_poll_slowly(&baro_here_) : 0;
 }
 
@@ -321,7 +319,7 @@ BARO_UNUSED_ static inline void baro_frame(baro_publication_t publication, uint6
         __atomic_store_n(c->committed, c->position, __ATOMIC_RELEASE);
         if (__builtin_expect(__atomic_load_n(c->asleep, __ATOMIC_RELAXED) != 0, 0))
             baro_wake_agent();
-        if (baro_has_calls_(c, c->calls_framed))
+        if (__builtin_expect(--c->calls_left == 0, 0) || baro_has_calls_(c, c->calls_framed))
             baro_apply_slowly(&baro_here_);
     } else {
         baro_frame_slowly(publication, number, &baro_here_);

@@ -151,7 +151,7 @@ fn run(handler: BaroHandler, call: &Call, data: &Data) -> Result<(), String> {
 /// `here` is null or may be written by this thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_poll_slowly(here: *mut *const *const Cursor) -> c_int {
-    if here.is_null() && tried(|| !raw::is_poll_due()) {
+    if tried(|| (here.is_null() && !raw::is_poll_due()) || raw::is_resting()) {
         return 0;
     }
     guarded(

@@ -141,7 +141,7 @@ fn end_frame(handle: u64, number: u64) -> Option<(bool, bool)> {
         let ring = seat.ring_of(handle, kind::FRAME)?;
         let is_whole = ring.frame(series_of(handle), now, number);
         let calls = &mut ring.cursor().calls;
-        let has_calls = calls.is_due(calls.framed);
+        let has_calls = calls.is_frame_due();
         is_whole.then(|| (ring.is_agent_asleep(), has_calls))
     });
     ended.ok().flatten()
@@ -181,16 +181,27 @@ pub(super) fn poll() -> usize {
 pub fn is_poll_due() -> bool {
     let is_due = SEAT.try_with(|seat| {
         let mut seat = seat.try_borrow_mut().ok()?;
-        let calls = seat.calls();
-        Some(calls.is_due(calls.polled))
+        Some(seat.calls().is_poll_due())
     });
     matches!(is_due, Ok(Some(true)))
+}
+
+/// Whether there is no file yet, and no time to look for one: a poll that is due has nothing to do all the same.
+#[inline]
+pub fn is_resting() -> bool {
+    let is_resting = SEAT.try_with(|seat| {
+        let mut seat = seat.try_borrow_mut().ok()?;
+        let calls = seat.calls();
+        let is_elsewhere = |word| calls::is_epoch(word);
+        Some(calls.word.is_some_and(is_elsewhere) && !calls.is_frame_due())
+    });
+    matches!(is_resting, Ok(Some(true)))
 }
 
 /// Runs handlers and applies settings. Gives how many of both.
 #[cold]
 pub fn poll_now() -> usize {
-    with_calls(calls::poll)
+    if is_resting() { 0 } else { with_calls(calls::poll) }
 }
 
 /// What this thread has seen of the calls: with a cursor of its own, what is in that.
@@ -204,8 +215,7 @@ pub fn calls_seen() -> CallsSeen {
 pub fn apply() {
     let is_due = SEAT.try_with(|seat| {
         let mut seat = seat.try_borrow_mut().ok()?;
-        let calls = seat.calls();
-        Some(calls.is_due(calls.framed))
+        Some(seat.calls().is_frame_due())
     });
     if matches!(is_due, Ok(Some(true))) {
         apply_now();

@@ -72,11 +72,11 @@ pub struct Cursor {
 pub struct CallsSeen {
     /// Moves with every call; none until the thread has looked.
     pub word: Option<&'static AtomicU32>,
-    /// What it was when this thread last polled…
+    /// What it was when this thread last polled; something else while polls are to look for another word…
     pub polled: u32,
     /// …and when it last applied settings.
     pub framed: u32,
-    /// So many looks more, before the clock is asked whether it is time to look for another word.
+    /// So many frames more (and such polls), before the clock is asked whether it is time to look for another word.
     pub left: u32,
     /// So many there were after the clock was asked last…
     pub step: u32,
@@ -97,12 +97,23 @@ impl CallsSeen {
         }
     }
 
-    /// Whether there is something to do, or to look for, since `seen`.
+    /// Whether a poll has something to do.
     #[inline(always)]
-    pub fn is_due(&mut self, seen: u32) -> bool {
+    pub fn is_poll_due(&self) -> bool {
+        self.is_new(self.polled)
+    }
+
+    /// Whether a frame has something to do, or the clock is to be asked.
+    #[inline(always)]
+    pub fn is_frame_due(&mut self) -> bool {
         self.left = self.left.wrapping_sub(1);
+        self.left == 0 || self.is_new(self.framed)
+    }
+
+    #[inline(always)]
+    fn is_new(&self, seen: u32) -> bool {
         let is_new = |word: &AtomicU32| word.load(Ordering::Acquire) != seen;
-        self.left == 0 || self.word.is_none_or(is_new)
+        self.word.is_none_or(is_new)
     }
 }
 

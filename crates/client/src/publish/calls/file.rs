@@ -55,6 +55,7 @@ impl File {
         };
         let found = (metadata.dev(), metadata.ino());
         if self.mapped.is_some_and(|(identity, _)| identity == found) {
+            // Closed or not: there is no other.
             return;
         }
         let known = self.mappings.iter().find(|(id, _)| *id == found);
@@ -75,6 +76,11 @@ impl File {
         self.cursor = reader.oldest();
     }
 
+    /// Whether the agent has said that another file is to come, or is there.
+    pub fn is_over(&self) -> bool {
+        self.reader().is_some_and(CallsReader::is_closed)
+    }
+
     pub fn reader(&self) -> Option<&'static CallsReader> {
         self.mapped.map(|(_, reader)| reader)
     }
@@ -86,8 +92,9 @@ impl File {
 
     pub fn next(&mut self) -> Next {
         match self.reader() {
-            Some(reader) => reader.next(&mut self.cursor),
-            None => Next::Nothing,
+            // What was not taken from one that is closed comes again in the next.
+            Some(reader) if !reader.is_closed() => reader.next(&mut self.cursor),
+            _ => Next::Nothing,
         }
     }
 }

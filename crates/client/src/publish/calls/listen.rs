@@ -73,10 +73,10 @@ fn attend(life: u32, is_over: &AtomicBool) {
         drop(hub);
         match reader {
             _ if has_more => {}
-            Some(reader) => {
+            Some(reader) if !reader.is_closed() => {
                 reader.wait(looked.value, SLEEP_MAX);
             }
-            None => thread::park_timeout(SLEEP_MAX),
+            _ => thread::park_timeout(SLEEP_MAX),
         }
     }
 }

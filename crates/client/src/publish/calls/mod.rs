@@ -1,8 +1,9 @@
 //! What reaches this program while it runs: triggers, which run its handlers, and settings of its knobs.
 //!
 //! They come in a file that the agent writes and every process of the user maps. A thread that has nothing to do
-//! finds that out by a load and a compare ([`CallsSeen`]); what is slower is here, under one lock. Handlers run
-//! without it, one at a time and in the order of their calls, whichever thread polls.
+//! finds that out by a load and a compare ([`CallsSeen`]); what is slower is here, under one lock. Frames ask the
+//! clock now and then whether it is time to see if another file is there; polls do while there is none, and are told
+//! by a file that has no future: its agent moves the word. Handlers run without the lock, one at a time and in the order of their calls, whichever thread polls.
 //!
 //! Order of locks: this one, then the one of `state`.
 
@@ -180,15 +181,22 @@ pub(super) fn poll(seen: &mut CallsSeen) -> usize {
     }
     let (hub, looked, done) = run(hub, Part::All);
     // Who runs handlers takes what is left, too.
-    let is_all_done = hub.is_running || hub.inbox.is_empty();
+    let is_left = !hub.is_running && !hub.inbox.is_empty();
     hub.note(seen, looked.word, looked.value);
     seen.framed = looked.value;
-    seen.polled = if is_all_done {
+    // Without a file every poll counts those until it is looked for one: with one it is but a load.
+    seen.polled = if !is_left && !is_epoch(looked.word) {
         looked.value
     } else {
         looked.value.wrapping_sub(1)
     };
     done
+}
+
+/// Whether a word is what threads look at while there is no file.
+#[inline]
+pub(super) fn is_epoch(word: &AtomicU32) -> bool {
+    std::ptr::eq(word, &raw const EPOCH)
 }
 
 /// Applies settings alone.
@@ -551,7 +559,10 @@ impl Hub {
     }
 
     fn word(&self) -> &'static AtomicU32 {
-        self.file.word().unwrap_or(&EPOCH)
+        match self.file.word() {
+            Some(word) if !self.file.is_over() => word,
+            _ => &EPOCH,
+        }
     }
 
     fn apply_all(&mut self) -> usize {
