@@ -10,10 +10,11 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use barograph_insight::InsightError;
-use barograph_server::{ArchiveVerb, Control, ControlFault, ControlFaultKind};
+use barograph_server::{ArchiveVerb, Asker, Control, ControlFault, ControlFaultKind};
 use serde_json::Value as Json;
 
 use crate::AgentError;
+use crate::applications::{Board, FireRequest};
 use crate::event_loop::Event;
 use crate::history::History;
 
@@ -44,12 +45,22 @@ pub type Answer = Result<Json, Refusal>;
 pub struct LoopControl {
     events: SyncSender<Event>,
     history: Arc<History>,
+    board: Option<Arc<Board>>,
 }
 
 impl LoopControl {
-    /// Over the loop's channel; what concerns the archive alone passes the loop by.
-    pub fn new(events: SyncSender<Event>, history: Arc<History>) -> Self {
-        Self { events, history }
+    /// Over the loop's channel; what concerns the archive or programs alone passes the loop by. Without
+    /// applications there is no board.
+    pub fn new(
+        events: SyncSender<Event>,
+        history: Arc<History>,
+        board: Option<Arc<Board>>,
+    ) -> Self {
+        Self {
+            events,
+            history,
+            board,
+        }
     }
 
     fn ask(&self, event: impl FnOnce(SyncSender<Answer>) -> Event) -> Result<Json, ControlFault> {
@@ -96,6 +107,20 @@ impl Control for LoopControl {
 
     fn archive(&self, verb: ArchiveVerb) -> Result<Json, ControlFault> {
         self.history.command(verb)
+    }
+
+    fn fire(&self, request: &Json, asker: &Asker) -> Result<Json, ControlFault> {
+        let (request, wait) = FireRequest::parse(request, asker)?;
+        let board = self.board.as_ref().ok_or_else(|| ControlFault {
+            kind: ControlFaultKind::Unknown,
+            message: "this agent takes in no applications (applications.enabled)".into(),
+        })?;
+        let fired = board.fire(&request)?;
+        let outcome = match wait.is_zero() {
+            true => board.outcome(&fired),
+            false => board.wait(&fired, wait),
+        };
+        Ok(fired.json(outcome))
     }
 }
 

@@ -22,7 +22,10 @@ mod self_watch;
 mod start;
 mod streams;
 
-pub use applications::ApplicationsConfig;
+pub use applications::{
+    ApplicationsConfig, Board, By, CALLS_DOCUMENT, FireError, FireRequest, Fired,
+    HANDLERS_DOCUMENT, KNOBS_DOCUMENT, Outcome,
+};
 pub use archive_config::ArchiveConfig;
 pub use barograph_source::probe;
 pub use config::{Config, QueryConfig, StreamsConfig};

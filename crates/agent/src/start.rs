@@ -84,7 +84,8 @@ impl Agent {
         agent.applications = Applications::start(&config, &agent.run_dir, &clock);
         // Once before there are addresses: readers find the archive by it, the server's too.
         agent.publish_addresses(started_ns)?;
-        let control = LoopControl::new(events, Arc::clone(&agent.history));
+        let board = agent.applications.as_ref().map(|a| Arc::clone(a.board()));
+        let control = LoopControl::new(events, Arc::clone(&agent.history), board);
         agent.server = Some(start_server(
             &config, &clock, &run_dir, control, started_ns,
         )?);

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod applications;
+mod calls;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -21,9 +21,11 @@ const SILENT_AFTER_NS: i64 = 5 * NS_PER_S;
 
 /// What a scope's agent writes of what is published there.
 const PUBLICATIONS: &str = "publications.json";
+const CALLS: &str = "calls.json";
+const KNOBS: &str = "knobs.json";
 
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 9] = [
+pub(crate) static SYSTEM: [Listing; 11] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -193,7 +195,60 @@ pub(crate) static SYSTEM: [Listing; 9] = [
             ("newest_ts", "INTEGER"),
         ],
         arguments: &[],
-        produce: publications,
+        produce: |live, _| per_scope(live, PUBLICATIONS, SYSTEM[8].columns),
+    },
+    Listing {
+        name: "triggers",
+        kind: "system",
+        help: "calls into running programs, the newest of each user: triggers fired, knobs set",
+        columns: &[
+            ("scope", "TEXT"),
+            ("id", "INTEGER"),
+            ("ts", "INTEGER"),
+            ("name", "TEXT"),
+            ("kind", "TEXT"),
+            ("target", "TEXT"),
+            ("incarnation", "TEXT"),
+            ("payload", "TEXT"),
+            ("by_user", "INTEGER"),
+            ("by_pid", "INTEGER"),
+            ("via", "TEXT"),
+            ("expires_ts", "INTEGER"),
+            ("matched", "INTEGER"),
+            ("acknowledged", "INTEGER"),
+            ("failed", "INTEGER"),
+            ("refused", "INTEGER"),
+            ("expired", "INTEGER"),
+            ("gone", "INTEGER"),
+            ("state", "TEXT"),
+            ("last_ack_ts", "INTEGER"),
+        ],
+        arguments: &[],
+        produce: |live, _| per_scope(live, CALLS, SYSTEM[9].columns),
+    },
+    Listing {
+        name: "knobs",
+        kind: "system",
+        help: "values of running programs that may be set, with their bounds",
+        columns: &[
+            ("scope", "TEXT"),
+            ("publication", "TEXT"),
+            ("name", "TEXT"),
+            ("labels", "TEXT"),
+            ("type", "TEXT"),
+            ("min", ""),
+            ("max", ""),
+            ("unit", "TEXT"),
+            ("value", ""),
+            ("ts", "INTEGER"),
+            ("help", "TEXT"),
+            ("application", "TEXT"),
+            ("user", "TEXT"),
+            ("pid", "INTEGER"),
+            ("incarnation", "TEXT"),
+        ],
+        arguments: &[],
+        produce: |live, _| per_scope(live, KNOBS, SYSTEM[10].columns),
     },
 ];
 
@@ -477,21 +532,23 @@ fn document(
 }
 
 fn cells(object: &Object, columns: &[(&'static str, &'static str)]) -> Row {
-    let columns = columns.iter();
-    columns
-        .map(|(column, _)| json_cell(object.get(*column)))
-        .collect()
+    let cell = |(column, _): &(&str, &str)| json_cell(object.get(*column));
+    columns.iter().map(cell).collect()
 }
 
-/// What is published in each scope.
-fn publications(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
+/// The rows of a document of each scope.
+fn per_scope(
+    live: &Arc<Live>,
+    name: &'static str,
+    columns: &'static [(&'static str, &'static str)],
+) -> Result<Batches> {
     live.attend().map_err(failed)?;
     let mut rows = Vec::new();
     for (scope, run_dir) in live.scopes() {
-        let list = objects(&run_dir, PUBLICATIONS)?;
+        let list = objects(&run_dir, name)?;
         rows.extend(list.iter().map(|object| {
             // Its own name is the directory's, not the document's.
-            let mut row = cells(object, SYSTEM[8].columns);
+            let mut row = cells(object, columns);
             row[0] = Arc::clone(&scope).into();
             row
         }));

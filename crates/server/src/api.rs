@@ -64,6 +64,7 @@ pub struct Room {
     pub large: Arc<Places>,
     pub statements: Arc<Semaphore>,
     pub tests: Arc<Semaphore>,
+    pub fires: Arc<Semaphore>,
     pub watchers: Arc<Semaphore>,
 }
 
@@ -340,23 +341,7 @@ struct StatementJson {
 /// The statement in a body: the text itself, or `{"sql": …}`.
 async fn statement(request: Request, limits: &Limits) -> Result<String, Fault> {
     let is_json = says_json(request.headers());
-    let too_large = || {
-        Fault::limit(format!(
-            "the body is larger than {} bytes",
-            limits.body_bytes_max
-        ))
-        .with_status(StatusCode::PAYLOAD_TOO_LARGE)
-    };
-    // What is announced as too large is not waited for.
-    if request.body().size_hint().lower() > limits.body_bytes_max as u64 {
-        return Err(too_large());
-    }
-    let body = Bytes::from_request(request, &())
-        .await
-        .map_err(|rejected| match rejected.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => too_large(),
-            status => Fault::usage(rejected.body_text()).with_status(status),
-        })?;
+    let body = body_of(request, limits).await?;
     let text = std::str::from_utf8(&body).map_err(|_| Fault::usage("the body is not UTF-8"))?;
     // No statement begins with a brace.
     let text = if is_json || text.trim_start().starts_with('{') {
@@ -372,6 +357,27 @@ async fn statement(request: Request, limits: &Limits) -> Result<String, Fault> {
         ));
     }
     Ok(text)
+}
+
+/// The whole of a body, if it is no longer than it may be.
+pub async fn body_of(request: Request, limits: &Limits) -> Result<Bytes, Fault> {
+    let too_large = || {
+        Fault::limit(format!(
+            "the body is larger than {} bytes",
+            limits.body_bytes_max
+        ))
+        .with_status(StatusCode::PAYLOAD_TOO_LARGE)
+    };
+    // What is announced as too large is not waited for.
+    if request.body().size_hint().lower() > limits.body_bytes_max as u64 {
+        return Err(too_large());
+    }
+    Bytes::from_request(request, &())
+        .await
+        .map_err(|rejected| match rejected.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => too_large(),
+            status => Fault::usage(rejected.body_text()).with_status(status),
+        })
 }
 
 fn says_json(headers: &HeaderMap) -> bool {

@@ -116,6 +116,8 @@ impl From<ControlFault> for Fault {
             ControlFaultKind::Statement => {
                 Self::new(StatusCode::BAD_REQUEST, "statement", fault.message)
             }
+            ControlFaultKind::Unknown => Self::unknown(fault.message),
+            ControlFaultKind::Refused => Self::refused(fault.message),
             ControlFaultKind::Busy => Self::busy(fault.message),
             ControlFaultKind::Internal => Self::internal(fault.message),
         }

@@ -12,6 +12,7 @@ mod control;
 mod counts;
 mod export;
 mod fault;
+mod fire;
 mod history;
 mod json;
 mod listen;
@@ -27,7 +28,7 @@ mod view;
 mod watch;
 
 pub use config::{Limits, NodeInfo, ServerConfig, ServerError};
-pub use control::{ArchiveVerb, Control, ControlFault, ControlFaultKind};
+pub use control::{ArchiveVerb, Asker, Control, ControlFault, ControlFaultKind, FIRE_WAIT_MAX};
 pub use counts::Counts;
 pub use export::{
     ExportConfig, ExportCounts, ExportHeaders, ExportStatus, Exporter, Exports, Receiver,

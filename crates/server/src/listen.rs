@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use crate::ServerError;
 use crate::api::App;
 use crate::peer;
-use crate::rights::Way;
+use crate::rights::{PeerPid, Way};
 use crate::share::Client;
 use crate::stall::Stalling;
 
@@ -96,6 +96,12 @@ pub fn user_over_unix(socket: &UnixStream) -> Option<u32> {
     socket.peer_cred().ok().map(|peer| peer.uid())
 }
 
+/// The process at the other end, where the kernel tells.
+pub fn pid_over_unix(socket: &UnixStream) -> PeerPid {
+    let pid = socket.peer_cred().ok().and_then(|peer| peer.pid());
+    PeerPid(pid.and_then(|pid| u32::try_from(pid).ok()))
+}
+
 /// The user at the other end, where the kernel tells.
 pub fn user_over_tcp(socket: &TcpStream) -> Option<u32> {
     peer::user(socket.peer_addr().ok()?, socket.local_addr().ok()?)
@@ -107,7 +113,7 @@ pub async fn accept<L: Listener>(
     app: Arc<App>,
     router: Router,
     room: Arc<Semaphore>,
-    look: impl Fn(&L::Io) -> (Way, Client) + Send,
+    look: impl Fn(&L::Io) -> (Way, Client, PeerPid) + Send,
 ) {
     let mut stopped = pin!(app.stopped());
     loop {
@@ -139,7 +145,7 @@ async fn refuse<T: AsyncWrite + Unpin>(socket: &mut T) {
     .await;
 }
 
-async fn serve<T>(socket: T, (way, client): (Way, Client), app: &App, router: Router)
+async fn serve<T>(socket: T, (way, client, pid): (Way, Client, PeerPid), app: &App, router: Router)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -147,6 +153,7 @@ where
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(way);
         request.extensions_mut().insert(client);
+        request.extensions_mut().insert(pid);
         router.call(request)
     });
     let socket = TokioIo::new(Stalling::new(socket, app.limits.stall_time_max));

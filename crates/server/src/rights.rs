@@ -28,6 +28,10 @@ pub enum Way {
     Stranger,
 }
 
+/// The process at the other end of a unix socket; over TCP none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerPid(pub Option<u32>);
+
 impl Way {
     /// The way of a peer of `control.sock`.
     pub fn of_control_peer(peer_uid: Option<u32>, our_uid: u32) -> Self {

@@ -20,14 +20,15 @@ use tokio::sync::{Semaphore, watch};
 use crate::api::{self, App, Room, SMALL_ANSWERS_MAX, STATEMENTS_MAX};
 use crate::counts::{Counters, Counts};
 use crate::fault::Fault;
+use crate::fire::{self, FIRES_MAX};
 use crate::history;
 use crate::listen::{self, Listeners};
 use crate::prometheus::api as prometheus;
-use crate::rights::{Token, Way, check_asker};
+use crate::rights::{PeerPid, Token, Way, check_asker};
 use crate::share::{Client, Places};
 use crate::site::{Asset, CONTENT_SECURITY_POLICY, Site};
 use crate::view::Views;
-use crate::{ArchiveVerb, Control, Limits, NodeInfo, ServerConfig, ServerError};
+use crate::{ArchiveVerb, Control, FIRE_WAIT_MAX, Limits, NodeInfo, ServerConfig, ServerError};
 
 /// Threads that wait for the network; answers are made on others.
 const WORKERS: usize = 2;
@@ -88,7 +89,8 @@ impl Server {
             runtime.spawn(listen::accept(tcp, app, routes, room, |socket| {
                 // Answers are small and wanted now; a socket that refuses this still works.
                 let _ = socket.set_nodelay(true);
-                (Way::Tcp, Client(listen::user_over_tcp(socket)))
+                let client = Client(listen::user_over_tcp(socket));
+                (Way::Tcp, client, PeerPid(None))
             }));
         }
         let (shared, routes_of_read, room) = spawn(1);
@@ -97,7 +99,10 @@ impl Server {
             shared,
             routes_of_read,
             room,
-            |socket| (Way::ReadSocket, Client(listen::user_over_unix(socket))),
+            |socket| {
+                let client = Client(listen::user_over_unix(socket));
+                (Way::ReadSocket, client, listen::pid_over_unix(socket))
+            },
         ));
         let (shared, routes_of_control, room) = spawn(2);
         let our_uid = rustix::process::getuid().as_raw();
@@ -108,7 +113,8 @@ impl Server {
             room,
             move |socket| {
                 let peer_uid = listen::user_over_unix(socket);
-                (Way::of_control_peer(peer_uid, our_uid), Client(peer_uid))
+                let way = Way::of_control_peer(peer_uid, our_uid);
+                (way, Client(peer_uid), listen::pid_over_unix(socket))
             },
         ));
         tracing::info!(http = app.http.as_deref().unwrap_or("off"), "server ready");
@@ -182,7 +188,9 @@ impl Drop for Server {
 fn start_threads(limits: &Limits) -> Result<Runtime, ServerError> {
     Builder::new_multi_thread()
         .worker_threads(WORKERS)
-        .max_blocking_threads(limits.large_answers_max + SMALL_ANSWERS_MAX + 2 * STATEMENTS_MAX)
+        .max_blocking_threads(
+            limits.large_answers_max + SMALL_ANSWERS_MAX + 2 * STATEMENTS_MAX + FIRES_MAX,
+        )
         .thread_name("baro-server")
         .enable_io()
         .enable_time()
@@ -198,6 +206,7 @@ impl Room {
             large: Arc::new(Places::new(limits.large_answers_max)),
             statements: of(STATEMENTS_MAX),
             tests: of(STATEMENTS_MAX),
+            fires: of(FIRES_MAX),
             watchers: of(limits.watchers_max),
         }
     }
@@ -247,6 +256,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
                 api::archive(app, way, request, ArchiveVerb::Compact).await
             }),
         ),
+        (fire::PATH, post(fire::fire)),
         ("/api/v1/sql", post(api::sql)),
         ("/api/v1/query", both(prometheus::query)),
         ("/api/v1/query_range", both(prometheus::query_range)),
@@ -286,9 +296,10 @@ async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
         .get::<Way>()
         .copied()
         .unwrap_or(Way::Stranger);
-    let time_max = match request.uri().path().starts_with(api::ARCHIVE_PATH) {
-        true => api::ARCHIVE_TIME_MAX,
-        false => app.limits.request_time_max,
+    let time_max = match request.uri().path() {
+        path if path.starts_with(api::ARCHIVE_PATH) => api::ARCHIVE_TIME_MAX,
+        fire::PATH => app.limits.request_time_max + FIRE_WAIT_MAX,
+        _ => app.limits.request_time_max,
     };
     let mut response = match check_asker(way, request.uri(), request.headers()) {
         Err(fault) => fault.into_response(),

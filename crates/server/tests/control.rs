@@ -207,3 +207,36 @@ fn pages_of_other_sites() {
         .ask(MAKE, &headers, STATEMENT)
         .expect_fault(403, "refused", "other sites");
 }
+
+#[test]
+fn programs_are_called_by_those_who_may() {
+    let fixture = Fixture::new();
+    let (line, body) = ("POST /api/v1/fire", br#"{"name": "x"}"#);
+    let (read, control) = (
+        fixture.run_dir.read_socket(),
+        fixture.run_dir.control_socket(),
+    );
+    let us = rustix::process::getuid().as_raw();
+    let who = |via: &str, any: bool| json!({ "uid": us, "pid": std::process::id(), "via": via, "any": any });
+    let by_uid = fixture.ask_unix(control.clone(), line, &[], body);
+    assert_eq!(
+        (by_uid.status, by_uid.json()),
+        (200, who("control.sock", true))
+    );
+    // Reading gives no right over others, and none is needed for one's own.
+    let own = fixture.ask_unix(read, line, &[], body);
+    assert_eq!((own.status, own.json()), (200, who("read.sock", false)));
+    let without = fixture.ask(line, &[], body);
+    without.expect_fault(401, "refused", "control.token in the run directory");
+    let bearer = format!("authorization: Bearer {}", fixture.token());
+    let by_token = fixture.ask(line, &[&bearer], body);
+    let found = by_token.json();
+    assert_eq!((by_token.status, &found["via"]), (200, &json!("http")));
+    for (name, status) in [("unknown", 404), ("refused", 403), ("busy", 503)] {
+        let body = json!({ "name": name }).to_string();
+        let fault = fixture.ask_unix(control.clone(), line, &[], body.as_bytes());
+        fault.expect_fault(status, name, "as asked");
+    }
+    let text = fixture.ask_unix(control.clone(), line, &[], b"checkpoint");
+    text.expect_fault(400, "usage", "no JSON object");
+}

@@ -10,8 +10,8 @@ use barograph_model::{
     SqlRequest, Unit, ValueType,
 };
 use barograph_server::{
-    ArchiveVerb, Control, ControlFault, ControlFaultKind, Limits, NodeInfo, Server, ServerConfig,
-    ServerError,
+    ArchiveVerb, Asker, Control, ControlFault, ControlFaultKind, Limits, NodeInfo, Server,
+    ServerConfig, ServerError,
 };
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
 use serde_json::{Value, json};
@@ -102,6 +102,27 @@ impl Control for FakeControl {
                 message: "it was compact".into(),
             }),
         }
+    }
+
+    fn fire(&self, request: &Value, asker: &Asker) -> Result<Value, ControlFault> {
+        let kind = match request["name"].as_str() {
+            Some("unknown") => ControlFaultKind::Unknown,
+            Some("refused") => ControlFaultKind::Refused,
+            Some("busy") => ControlFaultKind::Busy,
+            _ => {
+                let Asker {
+                    uid,
+                    pid,
+                    via,
+                    may_control,
+                } = asker;
+                return Ok(json!({ "uid": uid, "pid": pid, "via": via, "any": may_control }));
+            }
+        };
+        Err(ControlFault {
+            kind,
+            message: "as asked".into(),
+        })
     }
 }
 

@@ -27,7 +27,7 @@ fn call(n: u64) -> Call {
         kind: [CallKind::Trigger, CallKind::Knob][(n % 2) as usize],
         name: format!("call.{n}"),
         target: Target {
-            incarnation: (n % 3 == 0).then_some(Incarnation([n as u8 | 1; 16])),
+            incarnation: n.is_multiple_of(3).then_some(Incarnation([n as u8 | 1; 16])),
             labels: vec![("n".into(), n.to_string())],
         },
         payload: CallPayload::Bytes(vec![n as u8; length]),

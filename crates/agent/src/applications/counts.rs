@@ -7,6 +7,8 @@ pub struct Counts {
     pub values: u64,
     /// Frames taken in.
     pub frames: u64,
+    /// Answers to calls.
+    pub answers: u64,
     /// Records written over before they were read.
     pub missed: u64,
     /// Values that the process gave up itself.

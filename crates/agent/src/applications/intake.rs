@@ -18,10 +18,13 @@ use serde_json::Value as Json;
 use tracing::{debug, warn};
 
 use super::access::Reader;
+use super::calls::{Board, CallStreams};
 use super::config::ApplicationsConfig;
 use super::identity::Instances;
 use super::process::{Process, Round};
-use super::scope::{PUBLICATIONS_DOCUMENT, Places, Scope, Scopes};
+use super::scope::{
+    CALLS_DOCUMENT, HANDLERS_DOCUMENT, KNOBS_DOCUMENT, PUBLICATIONS_DOCUMENT, Places, Scopes,
+};
 use super::timing::Timing;
 use crate::AgentError;
 
@@ -100,6 +103,8 @@ pub struct Intake<'c> {
     run_dir: RunDir,
     limits: ApplicationsConfig,
     door: UnixDatagram,
+    board: Arc<Board>,
+    call_streams: CallStreams,
     scopes: Scopes<'c>,
     instances: Instances,
     timing: Timing,
@@ -118,6 +123,7 @@ impl<'c> Intake<'c> {
         places: Places,
         limits: ApplicationsConfig,
         door: UnixDatagram,
+        board: Arc<Board>,
     ) -> Self {
         let run_dir = places.run_dir.clone();
         let mut scopes = Scopes::new(places, clock);
@@ -129,6 +135,8 @@ impl<'c> Intake<'c> {
             rates: Rates::new(limits.rate_max),
             limits,
             door,
+            board,
+            call_streams: CallStreams::default(),
             scopes,
             instances: Instances::default(),
             processes: Vec::new(),
@@ -178,6 +186,7 @@ impl<'c> Intake<'c> {
         for (_, scope) in self.scopes.iter_mut() {
             scope.beat(now_ns);
         }
+        self.board.beat();
         self.write_documents();
     }
 
@@ -232,6 +241,7 @@ impl<'c> Intake<'c> {
     /// Takes in what the busy ones have; whether there was anything. The last round takes of all.
     fn round(&mut self, is_last: bool) -> bool {
         let mut round = Round {
+            board: &self.board,
             scopes: &mut self.scopes,
             instances: &mut self.instances,
             timing: &self.timing,
@@ -284,6 +294,7 @@ impl<'c> Intake<'c> {
             }
             at += 1;
         }
+        self.call_streams.append(&self.board, &mut self.scopes);
         for (_, scope) in self.scopes.iter_mut() {
             scope.finish();
         }
@@ -333,9 +344,19 @@ impl<'c> Intake<'c> {
 
     fn write_documents(&mut self) {
         for reader in std::mem::take(&mut self.changed) {
-            let rows: Vec<Json> = self.processes.iter().flat_map(|p| p.rows(reader)).collect();
+            let all = self.processes.iter();
+            let publications: Json = all.clone().flat_map(|p| p.rows(reader)).collect();
+            let knobs: Json = all.clone().flat_map(|p| p.knob_rows(reader)).collect();
+            let handlers: Json = all.flat_map(|p| p.trigger_rows(reader)).collect();
             if let Some(scope) = self.scopes.of(reader) {
-                Scope::publish(scope, PUBLICATIONS_DOCUMENT, &Json::Array(rows));
+                scope.publish(PUBLICATIONS_DOCUMENT, &publications);
+                scope.publish(KNOBS_DOCUMENT, &knobs);
+                scope.publish(HANDLERS_DOCUMENT, &handlers);
+            }
+        }
+        for (uid, calls) in self.board.documents() {
+            if let Some(scope) = self.scopes.of(Reader::User(uid)) {
+                scope.publish(CALLS_DOCUMENT, &calls);
             }
         }
     }

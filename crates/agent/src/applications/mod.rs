@@ -5,10 +5,12 @@
 //! sampler waits for none of them.
 
 mod access;
+mod calls;
 mod config;
 mod counts;
 mod identity;
 mod intake;
+mod offers;
 mod process;
 mod scope;
 mod timing;
@@ -22,9 +24,11 @@ use barograph_model::Clock;
 use barograph_stream::RunDir;
 use tracing::warn;
 
+pub use calls::{Board, By, FireError, FireRequest, Fired, Outcome};
 pub use config::ApplicationsConfig;
 use intake::Intake;
 use scope::Places;
+pub use scope::{CALLS_DOCUMENT, HANDLERS_DOCUMENT, KNOBS_DOCUMENT};
 
 use crate::{AgentError, Config};
 
@@ -33,6 +37,7 @@ use crate::{AgentError, Config};
 pub struct Applications {
     stop: Arc<AtomicBool>,
     knock: std::path::PathBuf,
+    board: Arc<Board>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -60,17 +65,25 @@ impl Applications {
         let places = Places::new(config, run_dir.clone());
         let stop = Arc::new(AtomicBool::new(false));
         let door = intake::open_door(run_dir, config.applications.is_open_to_all())?;
-        let (ours, clock) = (Arc::clone(&stop), Arc::clone(clock));
+        let state_dir = places.state_dir().to_owned();
+        let board = Arc::new(Board::new(run_dir.clone(), state_dir, Arc::clone(clock)));
+        let (ours, clock, shared) = (Arc::clone(&stop), Arc::clone(clock), Arc::clone(&board));
         let limits = config.applications.clone();
         let thread = std::thread::Builder::new()
             .name("baro-intake".into())
-            .spawn(move || Intake::new(&clock, places, limits, door).run(&ours))
+            .spawn(move || Intake::new(&clock, places, limits, door, shared).run(&ours))
             .map_err(AgentError::Thread)?;
         Ok(Self {
             stop,
             knock: run_dir.ingest_socket(),
+            board,
             thread: Some(thread),
         })
+    }
+
+    /// Where calls into programs are made, by any thread.
+    pub fn board(&self) -> &Arc<Board> {
+        &self.board
     }
 }
 

@@ -1,7 +1,10 @@
 //! One process that publishes: its file, what it declared, and where its values go.
 
+mod called;
+mod records;
+mod rows;
+
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use barograph_archive::Position;
 use barograph_model::{
@@ -9,15 +12,17 @@ use barograph_model::{
 };
 use barograph_stream::StreamError;
 use barograph_stream::ingest::{Declaration, IngestFile, Payload, Readers, Record};
-use serde_json::{Value as Json, json};
 use tracing::debug;
 
 use super::access::Reader;
+use super::calls::Board;
 use super::counts::Counts;
 use super::identity::{Identity, Instances, PROCESS};
+use super::offers::Offers;
 use super::scope::Scopes;
 use super::timing::Timing;
 use super::who::{group_of, user_name};
+use records::{in_order, place};
 
 /// Records of one process that one round takes, so that none keeps the others waiting.
 const RECORDS_MAX: u64 = 1 << 16;
@@ -35,6 +40,8 @@ const SAFE_NS_MAX: i64 = 10 * NS_PER_S;
 /// A publication.
 struct Publication {
     identity: Option<Identity>,
+    /// As declared.
+    labels: Vec<(String, String)>,
     reader: Reader,
     frames: Option<StreamKey>,
     newest_frame: Option<u64>,
@@ -46,6 +53,8 @@ struct Target {
     publication: usize,
     value_type: ValueType,
     key: Option<StreamKey>,
+    /// Name, unit and help, for it may be declared a knob.
+    texts: [Box<str>; 3],
 }
 
 /// What was given to the archive and is not safe yet.
@@ -75,6 +84,7 @@ pub struct Process {
     labels: Vec<(String, String)>,
     publications: Vec<Publication>,
     targets: Vec<Target>,
+    offers: Offers,
     about: Option<About>,
     waiting: VecDeque<Waiting>,
     /// Values that were declared; those beyond the bound too.
@@ -92,6 +102,7 @@ pub struct Process {
 
 /// What a round has to do with.
 pub struct Round<'r, 'c> {
+    pub board: &'r Board,
     pub scopes: &'r mut Scopes<'c>,
     pub instances: &'r mut Instances,
     pub timing: &'r Timing,
@@ -110,6 +121,7 @@ impl Process {
             labels: Vec::new(),
             publications: Vec::new(),
             targets: Vec::new(),
+            offers: Offers::default(),
             about: None,
             waiting: VecDeque::new(),
             values_max,
@@ -148,19 +160,21 @@ impl Process {
         let read = self
             .file
             .declarations(&mut |declaration| declared.push(declaration));
+        let mut has_news = !declared.is_empty();
         for declaration in declared {
             self.declare(declaration, round);
         }
+        self.join(round);
         read?;
         if self.waiting.len() >= WAITING_MAX {
             // The disk is behind: its ring is the queue.
-            return Ok(false);
+            return Ok(has_news);
         }
         let before = self.counts;
         self.drain(round, records_max.min(RECORDS_MAX))?;
         self.counts.dropped = self.file.dropped();
         self.tell_loss(round);
-        let has_news = self.counts != before;
+        has_news |= self.counts != before;
         if has_news {
             self.news_ns = round.monotonic_ns;
         }
@@ -172,11 +186,13 @@ impl Process {
             file,
             publications,
             targets,
+            offers,
             counts,
             newest_ns,
             reached,
             ..
         } = self;
+        let mut answers = Vec::new();
         let source = file.time_source();
         let Round {
             scopes,
@@ -192,14 +208,14 @@ impl Process {
             let ts = timing.ns_of(source, record.time).clamp(oldest, latest);
             let is_frame = matches!(record.payload, Payload::Frame(_));
             let ts = in_order(reached, record.ring as usize, ts, is_frame);
-            let found = match place(&record, publications, targets) {
-                Some(found) => found,
-                None => {
-                    counts.damaged += 1;
-                    return;
-                }
+            if let Payload::Ack { id, status } = record.payload {
+                answers.push((id, status));
+                return;
+            }
+            let Some((publication, key, value)) = place(&record, publications, targets) else {
+                counts.damaged += 1;
+                return;
             };
-            let (publication, key, value) = found;
             let reader = publications[publication].reader;
             let Some(scope) = scopes.of(reader) else {
                 counts.damaged += 1;
@@ -210,7 +226,10 @@ impl Process {
                     counts.frames += 1;
                     publications[publication].newest_frame = Some(number);
                 }
-                _ => counts.values += 1,
+                _ => {
+                    counts.values += 1;
+                    offers.note(record.series, ts, &value);
+                }
             }
             if let Value::Text(text) = &value {
                 counts.cut += u64::from(text.len() > TEXT_BYTES_MAX);
@@ -226,6 +245,7 @@ impl Process {
         })?;
         counts.missed += drained.missed;
         counts.damaged += drained.damaged;
+        self.take_answers(&answers, round);
         if drained == Default::default() {
             return Ok(());
         }
@@ -285,6 +305,7 @@ impl Process {
                 labels,
             } => {
                 (self.application, self.labels) = (application, labels);
+                self.offers.rename();
             }
             Declaration::Publication {
                 name,
@@ -311,9 +332,24 @@ impl Process {
                     publication,
                     value_type,
                     key,
+                    texts: [name, unit, help].map(String::into_boxed_str),
                 });
             }
-            Declaration::Trigger { .. } | Declaration::Knob { .. } => {}
+            Declaration::Trigger {
+                publication,
+                name,
+                help,
+            } => {
+                let publications = self.publications.len();
+                let declared = self
+                    .offers
+                    .declare_trigger(publication, publications, name, help);
+                declared.unwrap_or_else(|reason| self.refuse(reason));
+            }
+            Declaration::Knob { value, min, max } => {
+                let declared = self.declare_knob(value, min, max);
+                declared.unwrap_or_else(|reason| self.refuse(reason));
+            }
         }
     }
 
@@ -354,6 +390,7 @@ impl Process {
         }
         self.publications.push(Publication {
             identity,
+            labels: labels.to_vec(),
             reader,
             frames: None,
             newest_frame: None,
@@ -476,6 +513,7 @@ impl Process {
 
     /// Ends its streams; gives its file back.
     pub fn end(self, round: &mut Round<'_, '_>) -> IngestFile {
+        round.board.leave(self.uid(), self.file.incarnation());
         let values = self
             .targets
             .iter()
@@ -500,41 +538,6 @@ impl Process {
         self.file
     }
 
-    /// What it publishes for these readers, a row per publication.
-    pub fn rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
-        let of_reader = self.publications.iter().filter(move |p| p.reader == reader);
-        of_reader.filter_map(|publication| {
-            let identity = publication.identity.as_ref()?;
-            Some(json!({
-                "name": identity.name(),
-                "labels": identity.labels().iter().collect::<std::collections::BTreeMap<_, _>>(),
-                "application": self.application,
-                "user": self.user,
-                "pid": self.file.pid(),
-                "incarnation": self.file.incarnation().to_string(),
-                "started_ts": self.file.created_ns(),
-                "values": publication.values,
-                "frame": publication.newest_frame,
-                "taken": self.counts.values,
-                "lost": self.counts.lost(),
-                "missed": self.counts.missed,
-                "dropped": self.counts.dropped,
-                "damaged": self.counts.damaged,
-                "refused": self.counts.refused,
-                "cut": self.counts.cut,
-                "refusal": self.last_refusal,
-                "newest_ts": self.newest_ns,
-            }))
-        })
-    }
-
-    /// Whose values it has.
-    pub fn readers(&self) -> impl Iterator<Item = Reader> {
-        self.publications
-            .iter()
-            .map(|publication| publication.reader)
-    }
-
     /// Tells it to knock, or that it need not.
     pub fn set_asleep(&self, asleep: bool) -> Result<(), StreamError> {
         self.file.set_asleep(asleep)
@@ -544,39 +547,4 @@ impl Process {
     pub fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
-}
-
-/// A ring's records are in order, whatever the clocks say; and what follows a frame is later than it.
-fn in_order(reached: &mut Vec<i64>, ring: usize, ts: i64, is_frame: bool) -> i64 {
-    if reached.len() <= ring {
-        reached.resize(ring + 1, i64::MIN);
-    }
-    let ts = ts.max(reached[ring]);
-    reached[ring] = ts.saturating_add(i64::from(is_frame));
-    ts
-}
-
-/// Where a record goes, and as what; `None` when it makes no sense.
-fn place(
-    record: &Record<'_>,
-    publications: &[Publication],
-    targets: &[Target],
-) -> Option<(usize, StreamKey, Value)> {
-    if let Payload::Frame(number) = record.payload {
-        let at = record.series as usize;
-        let key = publications.get(at)?.frames?;
-        return Some((at, key, Value::Int(number as i64)));
-    }
-    let target = targets.get(record.series as usize)?;
-    let value = match (record.payload, target.value_type) {
-        (Payload::Int(v), ValueType::Int) => Value::Int(v),
-        (Payload::Float(v), ValueType::Float) => Value::Float(v),
-        (Payload::Bool(v), ValueType::Bool) => Value::Bool(v),
-        (Payload::Text(v) | Payload::Json(v), ValueType::Text) => {
-            Value::Text(Arc::from(String::from_utf8_lossy(v)))
-        }
-        // Bytes and arrays are not kept yet: they count as lost.
-        _ => return None,
-    };
-    Some((target.publication, target.key?, value))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,12 @@ use crate::{AGENT_DOCUMENT, AgentError, ArchiveConfig, Config};
 
 /// Beside the segment: what is published.
 pub const PUBLICATIONS_DOCUMENT: &str = "publications.json";
+/// Beside it: values that may be set.
+pub const KNOBS_DOCUMENT: &str = "knobs.json";
+/// In a user's scope: triggers that processes handle.
+pub const HANDLERS_DOCUMENT: &str = "handlers.json";
+/// In a user's scope: the newest calls of that user's processes, newest first.
+pub const CALLS_DOCUMENT: &str = "calls.json";
 /// Samples that a ring of a scope holds.
 const DEPTH: u32 = 1_024;
 /// Memory for the rings of a scope.
@@ -53,6 +59,11 @@ impl Places {
             },
             streams_max: config.applications.streams_max,
         }
+    }
+
+    /// Where what is kept of scopes lies.
+    pub fn state_dir(&self) -> &Path {
+        &self.state_dir
     }
 }
 

@@ -2,11 +2,13 @@
 //! failed) and 2 (wrong use).
 
 mod archive;
+mod call;
 mod doctor;
 mod format;
 mod generate;
 mod http;
 mod insight;
+mod knob;
 mod latest;
 mod output;
 mod probe;
@@ -14,6 +16,7 @@ mod sql;
 mod status;
 mod streams;
 mod top;
+mod trigger;
 mod up;
 mod watch;
 
@@ -57,6 +60,10 @@ enum Command {
     Sql(sql::Sql),
     /// Make, drop, list and explain insights
     Insight(insight::Insight),
+    /// Fire triggers of running programs, and list them
+    Trigger(trigger::Trigger),
+    /// Set knobs of running programs, and list them
+    Knob(knob::Knob),
     /// Look after history: what is kept, whether it is whole, and ways to have it otherwise
     Archive(archive::ArchiveCommand),
     /// Say what every source sees, what is missing and what would help
@@ -162,6 +169,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Watch(watch) => watch.run(),
         Command::Sql(sql) => sql.run(),
         Command::Insight(insight) => insight.run(),
+        Command::Trigger(trigger) => trigger.run(),
+        Command::Knob(knob) => knob.run(),
         Command::Archive(archive) => archive.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Probe(probe) => probe.run(),

@@ -79,6 +79,14 @@ pub fn published(dir: &Path) -> Vec<Demo> {
     run_dir
         .publish("publications.json", document.as_bytes(), 0o644)
         .unwrap();
+    let calls = r#"[{"id":2,"ts":7,"name":"checkpoint","kind":"trigger","target":{"rank":"0"},"incarnation":null,
+        "payload":"now","by_user":1000,"by_pid":71,"via":"read.sock","expires_ts":60,"matched":3,"acknowledged":1,
+        "failed":1,"refused":0,"expired":0,"gone":1,"state":"failed","last_ack_ts":9,"new":1}]"#;
+    let knobs = r#"[{"publication":"lulesh","name":"dt","labels":{"rank":"0"},"type":"float64","min":0.0,"max":null,
+        "unit":"s","value":0.5,"ts":8,"help":"step","application":"lulesh2","user":"eve","pid":71,"incarnation":"ab"}]"#;
+    for (name, document) in [("calls.json", calls), ("knobs.json", knobs)] {
+        run_dir.publish(name, document.as_bytes(), 0o644).unwrap();
+    }
     vec![own, public]
 }
 

@@ -1,0 +1,188 @@
+//! The audit of one user's calls: JSON lines on disk, written before a call is in its slot, so that it is
+//! known who called whom, and a new agent knows what its predecessor has promised.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value as Json, json};
+use tracing::warn;
+
+/// A file that has grown by so much is put aside, in place of the one before.
+const BYTES_MAX: u64 = 4 << 20;
+/// Most bytes of a file that are read: what is carried over from file to file comes on top.
+const READ_BYTES_MAX: u64 = 64 << 20;
+const MODE: u32 = 0o600;
+
+/// The open file.
+pub struct Audit {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    /// With what it began.
+    carried: u64,
+}
+
+impl Audit {
+    /// Opens the file, and hands on the lines that there are, oldest first: of the file before, then of
+    /// this. Lines that cannot be read are passed over, and said to be.
+    pub fn open(path: &Path, each: &mut dyn FnMut(&Json)) -> io::Result<Self> {
+        let mut damaged = 0;
+        for path in [older(path), path.to_owned()] {
+            damaged += read(&path, each)?;
+        }
+        if damaged > 0 {
+            warn!(path = %path.display(), lines = damaged, "lines of an audit cannot be read");
+        }
+        let mut file = append_to(path)?;
+        let bytes = file.metadata()?.len();
+        let mut audit = Self {
+            path: path.to_owned(),
+            bytes,
+            carried: 0,
+            file: file.try_clone()?,
+        };
+        if bytes > 0 && !ends_whole(path)? {
+            file.write_all(b"\n")?;
+            audit.bytes += 1;
+        }
+        Ok(audit)
+    }
+
+    /// Whether it is time to begin another file.
+    pub fn is_full(&self) -> bool {
+        self.bytes.saturating_sub(self.carried) >= BYTES_MAX
+    }
+
+    /// Begins another file, with what must still be known.
+    pub fn turn_over<'a>(&mut self, carried: impl Iterator<Item = Json> + 'a) -> io::Result<()> {
+        let new = self.path.with_extension("new");
+        let _ = fs::remove_file(&new);
+        let mut file = append_to(&new)?;
+        let mut text = String::new();
+        for line in carried {
+            text += &line.to_string();
+            text.push('\n');
+        }
+        file.write_all(text.as_bytes())?;
+        file.sync_data()?;
+        // Between these two the older file alone has all that is carried over.
+        fs::rename(&self.path, older(&self.path))?;
+        fs::rename(&new, &self.path)?;
+        self.file = file;
+        self.bytes = text.len() as u64;
+        self.carried = self.bytes;
+        Ok(())
+    }
+
+    /// Appends a line; `must_last` has it on disk when this returns. When it fails nothing was appended,
+    /// as far as that can be had.
+    pub fn append(&mut self, line: &Json, must_last: bool) -> io::Result<()> {
+        let mut text = line.to_string();
+        text.push('\n');
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| {
+            if must_last {
+                self.file.sync_data()
+            } else {
+                Ok(())
+            }
+        });
+        match written {
+            Ok(()) => self.bytes += text.len() as u64,
+            Err(_) => drop(self.file.set_len(self.bytes)),
+        }
+        written
+    }
+}
+
+/// A line that keeps ids from being given twice.
+pub fn position(id: u64) -> Json {
+    json!({ "event": "position", "id": id })
+}
+
+fn older(path: &Path) -> PathBuf {
+    path.with_extension("1.jsonl")
+}
+
+fn append_to(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(MODE)
+        .open(path)
+}
+
+/// Reads lines; gives how many were none.
+fn read(path: &Path, each: &mut dyn FnMut(&Json)) -> io::Result<u64> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(e) => return Err(e),
+    };
+    let mut damaged = 0;
+    for line in BufReader::new(file.take(READ_BYTES_MAX)).split(b'\n') {
+        match serde_json::from_slice(&line?) {
+            Ok(line) => each(&line),
+            Err(_) => damaged += 1,
+        }
+    }
+    Ok(damaged)
+}
+
+fn ends_whole(path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::FileExt as _;
+    let file = File::open(path)?;
+    let mut last = [0];
+    file.read_exact_at(&mut last, file.metadata()?.len().saturating_sub(1))?;
+    Ok(last == *b"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(path: &Path) -> (Audit, Vec<Json>) {
+        let mut lines = Vec::new();
+        let audit = Audit::open(path, &mut |line| lines.push(line.clone())).unwrap();
+        (audit, lines)
+    }
+
+    #[test]
+    fn lines_come_back_whatever_was_torn() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("calls.jsonl");
+        let (mut audit, lines) = all(&path);
+        assert_eq!(lines, Vec::<Json>::new());
+        audit.append(&json!({"id": 1}), true).unwrap();
+        let mut file = append_to(&path).unwrap();
+        file.write_all(b"{\"id\": 2").unwrap();
+        let (mut audit, lines) = all(&path);
+        assert_eq!(lines, [json!({"id": 1})]);
+        audit.append(&json!({"id": 3}), false).unwrap();
+        assert_eq!(all(&path).1, [json!({"id": 1}), json!({"id": 3})]);
+    }
+
+    #[test]
+    fn a_full_file_is_put_aside_and_one_older_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("calls.jsonl");
+        let (mut audit, _) = all(&path);
+        let line = json!({"filler": "x".repeat(1 << 20)});
+        let mut written = 0;
+        for turn in 0..3 {
+            while !audit.is_full() {
+                audit.append(&line, false).unwrap();
+                written += 1;
+            }
+            audit.turn_over(std::iter::once(position(turn))).unwrap();
+        }
+        assert_eq!(written, 12);
+        let (audit, lines) = all(&path);
+        assert!(!audit.is_full());
+        let expect = [vec![position(1)], vec![line; 4], vec![position(2)]].concat();
+        assert_eq!(lines, expect);
+        let names = fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(names, 2);
+    }
+}

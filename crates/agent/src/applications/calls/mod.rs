@@ -1,0 +1,21 @@
+//! Calls into running programs: triggers that are fired, knobs that are set
+//! (docs/design/0004-applications.md, "Calls").
+//!
+//! The [`Board`] knows who handles what, and writes calls into the files that programs map. It stands
+//! apart from the intake's thread, behind a lock of its own, so that whoever decides that a call is due
+//! (HTTP, a rule, another thread of the agent) makes it at once.
+
+mod audit;
+mod board;
+mod request;
+mod row;
+mod streams;
+#[cfg(test)]
+mod tests;
+mod user;
+mod value;
+
+pub use board::{Board, Member, Offer};
+pub use request::{By, FireError, FireRequest, Fired, Outcome};
+pub use streams::CallStreams;
+pub use value::Bounds;

@@ -1,0 +1,244 @@
+//! One call as the board remembers it: what was asked, who was meant, who has answered.
+
+use std::collections::BTreeMap;
+
+use barograph_stream::Incarnation;
+use barograph_stream::calls::{AckStatus, Call, CallKind, CallPayload, Target};
+use serde_json::{Value as Json, json};
+
+use super::request::{By, Outcome};
+use super::value::{from_audit, text, to_audit, unhex};
+
+/// Characters of a payload that documents show.
+const SHOWN_MAX: usize = 256;
+
+/// A call and its answers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallRow {
+    /// As it stands in the file.
+    pub call: Call,
+    pub by: By,
+    /// Counts of answers; `waiting` and `is_over` are told by the two fields below.
+    counts: Outcome,
+    /// Who has not answered.
+    waiting: Vec<Incarnation>,
+    /// Who had not, when the call's slot was given away.
+    unanswered: u64,
+    is_over: bool,
+    last_ack_ns: Option<i64>,
+}
+
+impl CallRow {
+    /// A call that these are meant by.
+    pub fn new(call: Call, by: By, waiting: Vec<Incarnation>) -> Self {
+        let counts = Outcome {
+            matched: waiting.len() as u64,
+            ..Outcome::default()
+        };
+        Self {
+            call,
+            by,
+            counts,
+            waiting,
+            unanswered: 0,
+            is_over: false,
+            last_ack_ns: None,
+        }
+    }
+
+    /// How it stands.
+    pub fn outcome(&self, now_ns: i64) -> Outcome {
+        Outcome {
+            waiting: self.waiting.len() as u64 + self.unanswered,
+            is_over: self.is_over || self.call.is_expired(now_ns),
+            ..self.counts
+        }
+    }
+
+    /// Whether its slot is not to be given away.
+    pub fn is_pending(&self, now_ns: i64) -> bool {
+        !self.outcome(now_ns).is_settled()
+    }
+
+    /// Takes an answer; false for one of somebody who has answered, or is not meant.
+    pub fn answer(&mut self, from: Incarnation, status: AckStatus, now_ns: i64) -> bool {
+        if !self.take(from) {
+            return false;
+        }
+        let count = match status {
+            AckStatus::Done => &mut self.counts.acknowledged,
+            AckStatus::Failed => &mut self.counts.failed,
+            AckStatus::Refused => &mut self.counts.refused,
+            AckStatus::Expired => &mut self.counts.expired,
+        };
+        *count += 1;
+        self.last_ack_ns = Some(now_ns);
+        true
+    }
+
+    /// Somebody has ended; false if nothing was expected of him.
+    pub fn leave(&mut self, who: Incarnation) -> bool {
+        let was_expected = self.take(who);
+        self.counts.gone += u64::from(was_expected);
+        was_expected
+    }
+
+    fn take(&mut self, who: Incarnation) -> bool {
+        let at = self.waiting.iter().position(|w| *w == who);
+        at.map(|at| self.waiting.swap_remove(at)).is_some()
+    }
+
+    /// Notes that its time is over; true once, if somebody has not answered.
+    pub fn expire(&mut self, now_ns: i64) -> bool {
+        let is_new = !self.is_over && self.call.is_expired(now_ns);
+        self.is_over |= is_new;
+        is_new && !self.waiting.is_empty()
+    }
+
+    /// Whether its time is known to be over.
+    pub fn outcome_is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Whether its slot was given away.
+    pub fn is_given_up(&self) -> bool {
+        self.is_over && self.waiting.is_empty()
+    }
+
+    /// Its slot is given away: nobody can answer any more.
+    pub fn give_up(&mut self) {
+        self.unanswered += std::mem::take(&mut self.waiting).len() as u64;
+        self.is_over = true;
+    }
+
+    /// As the audit keeps it.
+    pub fn to_audit(&self) -> Json {
+        let Call {
+            id,
+            issued_ns,
+            expires_ns,
+            kind,
+            name,
+            target,
+            payload,
+            version,
+        } = &self.call;
+        let waiting: Vec<String> = self.waiting.iter().map(Incarnation::to_string).collect();
+        let counts = &self.counts;
+        json!({
+            "event": "fired",
+            "id": id,
+            "ts": issued_ns,
+            "expires_ts": expires_ns,
+            "kind": *kind as u8,
+            "name": name,
+            "target": target.labels,
+            "incarnation": target.incarnation.map(|i| i.to_string()),
+            "payload": to_audit(payload),
+            "version": version,
+            "by": { "user": self.by.uid, "pid": self.by.pid, "via": self.by.via },
+            "waiting": waiting,
+            "answers": [
+                counts.matched, counts.acknowledged, counts.failed, counts.refused, counts.expired,
+                counts.gone,
+            ],
+        })
+    }
+
+    /// From the audit; `None` for what is none of its lines.
+    pub fn from_audit(line: &Json) -> Option<Self> {
+        let number = |key: &str| line[key].as_i64();
+        let payload = from_audit(&line["payload"])?;
+        let meant = match &line["incarnation"] {
+            Json::Null => None,
+            text => Some(incarnation(text)?),
+        };
+        let call = Call {
+            id: line["id"].as_u64()?,
+            issued_ns: number("ts")?,
+            expires_ns: number("expires_ts")?,
+            kind: CallKind::from_u8(u8::try_from(number("kind")?).ok()?)?,
+            name: line["name"].as_str()?.to_owned(),
+            target: Target {
+                incarnation: meant,
+                labels: serde_json::from_value(line["target"].clone()).ok()?,
+            },
+            payload,
+            version: line["version"].as_u64()?,
+        };
+        let by = &line["by"];
+        let small = |key: &str| by[key].as_u64().and_then(|n| u32::try_from(n).ok());
+        let waiting = line["waiting"].as_array()?.iter().map(incarnation);
+        let answers = line["answers"].as_array()?;
+        let count = |at: usize| answers.get(at)?.as_u64();
+        Some(Self {
+            by: By {
+                uid: small("user"),
+                pid: small("pid"),
+                via: by["via"].as_str()?.to_owned(),
+            },
+            counts: Outcome {
+                matched: count(0)?,
+                acknowledged: count(1)?,
+                failed: count(2)?,
+                refused: count(3)?,
+                expired: count(4)?,
+                gone: count(5)?,
+                ..Outcome::default()
+            },
+            waiting: waiting.collect::<Option<_>>()?,
+            unanswered: 0,
+            is_over: false,
+            last_ack_ns: None,
+            call,
+        })
+    }
+
+    /// As documents and the SQL table show it.
+    pub fn to_document(&self, now_ns: i64) -> Json {
+        let outcome = self.outcome(now_ns);
+        let payload = text(&self.call.payload);
+        let target: BTreeMap<_, _> = self.call.target.labels.iter().cloned().collect();
+        json!({
+            "id": self.call.id,
+            "ts": self.call.issued_ns,
+            "name": self.call.name,
+            "kind": self.call.kind.as_str(),
+            "target": target,
+            "incarnation": self.call.target.incarnation.map(|i| i.to_string()),
+            "payload": payload.chars().take(SHOWN_MAX).collect::<String>(),
+            "by_user": self.by.uid,
+            "by_pid": self.by.pid,
+            "via": self.by.via,
+            "expires_ts": self.call.expires_ns,
+            "matched": outcome.matched,
+            "acknowledged": outcome.acknowledged,
+            "failed": outcome.failed,
+            "refused": outcome.refused,
+            "expired": outcome.expired,
+            "gone": outcome.gone,
+            "state": outcome.state(),
+            "last_ack_ts": self.last_ack_ns,
+        })
+    }
+
+    /// What fills the place of a call of which nothing is known any more.
+    pub fn placeholder(id: u64) -> Call {
+        Call {
+            id,
+            issued_ns: 0,
+            expires_ns: 0,
+            kind: CallKind::Trigger,
+            name: "unknown".into(),
+            target: Target::default(),
+            payload: CallPayload::None,
+            version: 0,
+        }
+    }
+}
+
+/// An incarnation in hexadecimal.
+pub fn incarnation(text: &Json) -> Option<Incarnation> {
+    let bytes = unhex(text.as_str()?)?;
+    bytes.try_into().ok().map(Incarnation)
+}

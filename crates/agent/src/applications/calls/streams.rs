@@ -1,0 +1,89 @@
+//! The streams of calls: when each was made and answered, beside all else that happened.
+
+use std::collections::HashMap;
+
+use barograph_model::{
+    Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, Unit, Value, ValueType,
+};
+use tracing::{debug, warn};
+
+use super::board::{Board, CallEvent};
+use crate::applications::access::Reader;
+use crate::applications::scope::Scopes;
+use crate::applications::who::user_name;
+
+/// Names of calls that have streams, of all users; those of more have none.
+const STREAMS_MAX: usize = 1_024;
+
+/// `app.call.fired.id{name}` and `app.call.acked.id{name}`, in the scope of the user whose processes are
+/// called.
+#[derive(Default)]
+pub struct CallStreams {
+    keys: HashMap<(u32, bool, String), Option<StreamKey>>,
+    newest_ns: HashMap<u32, i64>,
+}
+
+impl CallStreams {
+    /// Appends what has happened on the board.
+    pub fn append(&mut self, board: &Board, scopes: &mut Scopes<'_>) {
+        let (events, lost) = board.events();
+        if lost > 0 {
+            warn!(
+                lost,
+                "calls and answers are missing in the streams of calls"
+            );
+        }
+        for event in events {
+            self.append_one(event, scopes);
+        }
+    }
+
+    fn append_one(&mut self, event: CallEvent, scopes: &mut Scopes<'_>) {
+        let Some(scope) = scopes.of(Reader::User(event.uid)) else {
+            return;
+        };
+        let key = (event.uid, event.is_answer, event.name);
+        if !self.keys.contains_key(&key) {
+            if self.keys.len() >= STREAMS_MAX {
+                debug!(name = key.2, "there are too many streams of calls");
+                return;
+            }
+            let descriptor = descriptor(key.0, key.1, &key.2);
+            let declared = descriptor.and_then(|descriptor| scope.declare(&descriptor));
+            self.keys.insert(key.clone(), declared);
+        }
+        let Some(Some(stream)) = self.keys.get(&key) else {
+            return;
+        };
+        // A stream's samples are in order, whatever is done to the clock.
+        let newest = self.newest_ns.entry(event.uid).or_insert(i64::MIN);
+        *newest = (*newest).max(event.ts);
+        scope.append(
+            *stream,
+            &Sample {
+                ts: *newest,
+                value: Value::Int(i64::try_from(event.id).unwrap_or(i64::MAX)),
+                quality: Quality::Measured,
+                error: 0.0,
+            },
+        );
+    }
+}
+
+fn descriptor(uid: u32, is_answer: bool, name: &str) -> Option<Descriptor> {
+    let (stream, help) = match is_answer {
+        false => ("app.call.fired.id", "A call was made: its id."),
+        true => (
+            "app.call.acked.id",
+            "A process has answered a call: the call's id.",
+        ),
+    };
+    Some(Descriptor {
+        name: Name::new(stream).ok()?,
+        labels: Labels::new([("name", name), ("user", &user_name(uid))]).ok()?,
+        value_type: ValueType::Int,
+        unit: Unit::new("1").ok()?,
+        kind: Kind::Gauge,
+        help: help.into(),
+    })
+}

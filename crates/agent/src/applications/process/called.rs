@@ -1,0 +1,76 @@
+//! A process as one that can be called: what it offers, what it answers.
+
+use barograph_stream::calls::{AckStatus, Subject};
+
+use super::{Process, Round};
+use crate::applications::calls::{Member, Offer};
+use crate::applications::offers::KnobValue;
+
+impl Process {
+    pub(super) fn declare_knob(&mut self, value: u32, min: f64, max: f64) -> Result<(), String> {
+        let target = self.targets.get(value as usize);
+        // What is not kept was refused, and that was said.
+        let target = target.filter(|t| t.key.is_some());
+        let known = target.and_then(|target| {
+            let publication = self.publications.get(target.publication)?;
+            let [name, unit, help] = &target.texts;
+            Some(KnobValue {
+                publication: target.publication,
+                publication_name: publication.identity.as_ref()?.name(),
+                name,
+                value_type: target.value_type,
+                unit,
+                help,
+            })
+        });
+        let known = known.ok_or("a knob that is no value that is kept")?;
+        self.offers.declare_knob(value, &known, min, max)
+    }
+
+    /// Tells the board what the process offers, if it does not know.
+    pub(super) fn join(&mut self, round: &mut Round<'_, '_>) {
+        if !std::mem::take(&mut self.offers.is_new) {
+            return;
+        }
+        // It is made by this, where it is not yet.
+        let scope = round.scopes.of(self.owner).map(|_| ());
+        let joined = scope.ok_or_else(|| "its user has no scope".to_owned());
+        let joined = joined.and_then(|()| round.board.join(self.member()));
+        if let Err(reason) = joined {
+            self.refuse(format!("the process cannot be called: {reason}"));
+        }
+    }
+
+    fn member(&self) -> Member {
+        let (incarnation, pid) = (self.file.incarnation(), self.file.pid());
+        let subject = |publication: Option<usize>| {
+            let publication = publication.and_then(|at| self.publications.get(at));
+            let own = publication.map_or(&[][..], |p| &p.labels);
+            let labels = [&self.labels[..], own];
+            Subject::new(incarnation, &self.application, pid, &self.user, &labels)
+        };
+        let offers = self.offers.iter();
+        let offers = offers.map(|(kind, name, publication, bounds)| Offer {
+            kind,
+            name: name.to_owned(),
+            subject: subject(publication),
+            bounds,
+        });
+        Member {
+            incarnation,
+            uid: self.uid(),
+            offers: offers.collect(),
+        }
+    }
+
+    pub(super) fn take_answers(&mut self, answers: &[(u64, u32)], round: &Round<'_, '_>) {
+        let (uid, incarnation) = (self.uid(), self.file.incarnation());
+        for (id, status) in answers {
+            self.counts.answers += 1;
+            match AckStatus::from_u32(*status) {
+                Some(status) => round.board.answer(uid, incarnation, *id, status),
+                None => self.counts.damaged += 1,
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What is said of a process in documents.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value as Json, json};
+
+use super::Process;
+use crate::applications::access::Reader;
+use crate::applications::identity::Identity;
+
+impl Process {
+    /// What it publishes for these readers, a row per publication.
+    pub fn rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+        let of_reader = self.publications.iter().filter(move |p| p.reader == reader);
+        of_reader.filter_map(|publication| {
+            let identity = publication.identity.as_ref()?;
+            Some(json!({
+                "name": identity.name(),
+                "labels": labels(identity),
+                "application": self.application,
+                "user": self.user,
+                "pid": self.file.pid(),
+                "incarnation": self.file.incarnation().to_string(),
+                "started_ts": self.file.created_ns(),
+                "values": publication.values,
+                "frame": publication.newest_frame,
+                "taken": self.counts.values,
+                "lost": self.counts.lost(),
+                "missed": self.counts.missed,
+                "dropped": self.counts.dropped,
+                "damaged": self.counts.damaged,
+                "refused": self.counts.refused,
+                "cut": self.counts.cut,
+                "refusal": self.last_refusal,
+                "newest_ts": self.newest_ns,
+            }))
+        })
+    }
+
+    /// The knobs that it has for these readers.
+    pub fn knob_rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+        let of = |at: usize| {
+            let publication = self.publications.get(at)?;
+            let identity = publication.identity.as_ref()?;
+            Some((publication.reader, identity.name(), labels(identity)))
+        };
+        let rows = self.offers.knob_rows(of);
+        let rows = rows.filter(move |(of, _)| *of == reader);
+        rows.map(|(_, row)| self.with_process(row))
+    }
+
+    /// The triggers that it handles, for its owner.
+    pub fn trigger_rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+        let of = |at: usize| Some(self.publications.get(at)?.identity.as_ref()?.name());
+        let rows = self.offers.trigger_rows(of);
+        let rows = rows.filter(move |_| reader == self.owner);
+        rows.map(|row| self.with_process(row))
+    }
+
+    fn with_process(&self, mut row: Json) -> Json {
+        row["application"] = json!(self.application);
+        row["user"] = json!(self.user);
+        row["pid"] = json!(self.file.pid());
+        row["incarnation"] = json!(self.file.incarnation().to_string());
+        row
+    }
+
+    /// Who has documents with rows of it.
+    pub fn readers(&self) -> impl Iterator<Item = Reader> {
+        let publications = self.publications.iter();
+        let owner = (!self.offers.is_empty()).then_some(self.owner);
+        publications
+            .map(|publication| publication.reader)
+            .chain(owner)
+    }
+}
+
+fn labels(identity: &Identity) -> Json {
+    json!(identity.labels().iter().collect::<BTreeMap<_, _>>())
+}

@@ -1,0 +1,314 @@
+//! Triggers and knobs, from HTTP into the memory of a process and back, through whole agents.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use barograph_agent::Agent;
+use barograph_model::{Kind, SqlLimits, ValueType};
+use barograph_query::{Cell, Database, Scopes};
+use barograph_stream::calls::{Call, CallKind, CallPayload, CallsReader, Next};
+use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
+use barograph_stream::{RunDir, SystemClock};
+use serde_json::{Value as Json, json};
+
+use crate::config;
+
+fn our_scope(dir: &Path) -> RunDir {
+    let uid = rustix::process::getuid().as_raw();
+    RunDir::new(dir.join("run")).scope(&format!("u{uid}"))
+}
+
+fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    const LOOKS_MAX: usize = 1_500;
+    for _ in 0..LOOKS_MAX {
+        if let Some(found) = found() {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{what}");
+}
+
+/// A process with a trigger and a knob, as far as the agent can tell.
+struct Application {
+    producer: Producer,
+    ring: ThreadRing,
+    cursor: u64,
+}
+
+impl Application {
+    fn new(dir: &Path, rank: u32) -> Self {
+        let clock = SystemClock::new();
+        let ingest = RunDir::new(dir.join("run")).ingest_dir();
+        let producer = Producer::create(&ingest, ProducerConfig::default(), &clock).unwrap();
+        let declarations = [
+            Declaration::Process {
+                application: "solver".into(),
+                labels: vec![("rank".into(), rank.to_string())],
+            },
+            Declaration::Publication {
+                name: "solver.step".into(),
+                readers: Readers::Owner,
+                labels: vec![("phase".into(), "solve".into())],
+            },
+            Declaration::Value {
+                publication: 0,
+                name: "dt".into(),
+                value_type: ValueType::Float,
+                kind: Kind::State,
+                unit: "s".into(),
+                help: "length of a step".into(),
+            },
+            Declaration::Knob {
+                value: 0,
+                min: 0.0,
+                max: 1.0,
+            },
+            Declaration::Trigger {
+                publication: u32::MAX,
+                name: "checkpoint".into(),
+                help: "writes a checkpoint".into(),
+            },
+            // None of these may keep the others from being known.
+            Declaration::Knob {
+                value: 9,
+                min: 0.0,
+                max: 1.0,
+            },
+            Declaration::Trigger {
+                publication: 9,
+                name: "no name".into(),
+                help: String::new(),
+            },
+        ];
+        for declaration in &declarations {
+            assert!(producer.declare(declaration));
+        }
+        let mut ring = producer.thread(&clock).unwrap();
+        let time = producer.time_source().now(&clock);
+        ring.put(kind::FLOAT, 0, time, 0.1f64.to_bits());
+        ring.commit();
+        Self {
+            producer,
+            ring,
+            cursor: 0,
+        }
+    }
+
+    fn next(&mut self, scope: &RunDir) -> Option<Call> {
+        let reader = CallsReader::open(&scope.path().join("calls")).ok()?;
+        match reader.next(&mut self.cursor) {
+            Next::Call(call) => Some(call),
+            Next::Nothing => None,
+            Next::Missed(n) => panic!("{n} missed"),
+        }
+    }
+
+    fn answer(&mut self, id: u64, status: u32) {
+        let time = self.producer.time_source().now(&SystemClock::new());
+        assert!(self.ring.put(kind::ACK, status, time, id));
+        self.ring.commit();
+    }
+}
+
+/// Status and answer of `POST /api/v1/fire`.
+fn fire(dir: &Path, socket: &str, body: &Json) -> (u16, Json) {
+    let mut stream = UnixStream::connect(dir.join("run").join(socket)).unwrap();
+    let (head, body) = (
+        "POST /api/v1/fire HTTP/1.1\r\nHost: localhost\r\nConnection: close",
+        body.to_string(),
+    );
+    write!(
+        stream,
+        "{head}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, serde_json::from_str(body).unwrap())
+}
+
+fn first(scope: &RunDir, sql: &str) -> Option<Cell> {
+    let mut database = Database::open(scope, Scopes::None, Arc::new(SystemClock::new())).ok()?;
+    let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
+    rows.ok()?.get(0, 0).cloned()
+}
+
+/// A row of a document of the scope that is as wanted.
+fn row(scope: &RunDir, document: &str, wanted: impl Fn(&Json) -> bool) -> Option<Json> {
+    let bytes = scope.document(document).unwrap()?;
+    let rows: Vec<Json> = serde_json::from_slice(&bytes).unwrap();
+    rows.into_iter().find(wanted)
+}
+
+#[test]
+fn a_trigger_is_fired_handled_answered_and_written_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    let (status, answer) = fire(dir.path(), "control.sock", &json!({"name": "checkpoint"}));
+    assert_eq!((status, &answer["error"]["kind"]), (404, &json!("unknown")));
+    let mut ranks = [0, 1].map(|rank| Application::new(dir.path(), rank));
+    let body = json!({"name": "checkpoint", "target": {"application": "solver"}, "payload": "now"});
+    let scope = our_scope(dir.path());
+    // Until both are known; what came of earlier tries is one rank's alone.
+    let fired = until("both ranks", || {
+        let (status, answer) = fire(dir.path(), "read.sock", &body);
+        (status == 200 && answer["matched"] == 2).then_some(answer)
+    });
+    assert_eq!(fired["state"], "fired");
+    let id: u64 = fired["id"]
+        .as_str()
+        .unwrap()
+        .rsplit(':')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    for rank in &mut ranks {
+        let call = until("the call", || {
+            rank.next(&scope).filter(|call| call.id == id)
+        });
+        assert_eq!(
+            (call.kind, call.payload),
+            (CallKind::Trigger, CallPayload::Text("now".into()))
+        );
+        rank.answer(id, 0);
+        rank.answer(id, 0);
+    }
+    let state = format!(
+        "SELECT count(*) FROM triggers WHERE id = {id} AND state = 'acknowledged' AND matched = 2 AND acknowledged = 2 AND via = 'read.sock' AND by_pid = {}",
+        std::process::id()
+    );
+    let run_dir = RunDir::new(dir.path().join("run"));
+    let all = |sql: &str| {
+        let database = Database::open(&run_dir, Scopes::Readable, Arc::new(SystemClock::new()));
+        let rows = database
+            .ok()?
+            .run(sql, &SqlLimits::default(), &AtomicBool::new(false));
+        rows.ok()?.get(0, 0).cloned()
+    };
+    until("the row", || {
+        all(&state).filter(|cell| matches!(cell, Cell::Int(1)))
+    });
+    for stream in ["app_call_fired_id", "app_call_acked_id"] {
+        let sql =
+            format!("SELECT count(*) FROM {stream} WHERE name = 'checkpoint' AND value = {id}");
+        let count = until(stream, || {
+            first(&scope, &sql).filter(|cell| !matches!(cell, Cell::Int(0)))
+        });
+        let expect = if stream.contains("fired") { 1 } else { 2 };
+        assert!(
+            matches!(count, Cell::Int(n) if n == expect || n == 1),
+            "{count:?}"
+        );
+    }
+}
+
+#[test]
+fn a_knob_is_known_with_its_bounds_and_set_within_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    let mut application = Application::new(dir.path(), 3);
+    let scope = our_scope(dir.path());
+    let knob = until("the knob", || {
+        row(&scope, "knobs.json", |row| row["value"] == json!(0.1))
+    });
+    assert_eq!(
+        (&knob["publication"], &knob["name"]),
+        (&json!("solver.step"), &json!("dt"))
+    );
+    assert_eq!(
+        (&knob["min"], &knob["max"], &knob["unit"]),
+        (&json!(0.0), &json!(1.0), &json!("s"))
+    );
+    assert_eq!(
+        (&knob["labels"]["rank"], &knob["labels"]["phase"]),
+        (&json!("3"), &json!("solve"))
+    );
+    let handler = until("the trigger", || row(&scope, "handlers.json", |_| true));
+    assert_eq!(
+        (&handler["name"], &handler["help"]),
+        (&json!("checkpoint"), &json!("writes a checkpoint"))
+    );
+    let set = |value: Json| {
+        let body = json!({"name": "solver.step.dt", "knob": true, "payload": value, "target": {"phase": "solve"}});
+        fire(dir.path(), "control.sock", &body)
+    };
+    let (status, answer) = set(json!(1.5));
+    assert_eq!(
+        (status, &answer["error"]["kind"]),
+        (400, &json!("statement"))
+    );
+    let (status, answer) = set(json!(1));
+    assert_eq!((status, &answer["matched"]), (200, &json!(1)));
+    let call = until("the setting", || application.next(&scope));
+    assert_eq!(
+        (call.kind, call.payload),
+        (CallKind::Knob, CallPayload::Float(1.0))
+    );
+    application.answer(call.id, 0);
+    // Two of its declarations make no sense.
+    let refused = |row: &Json| row["refused"] == 2;
+    until("the refusals", || row(&scope, "publications.json", refused));
+}
+
+#[test]
+fn who_waits_is_told_and_the_end_of_a_process_ends_the_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    let mut application = Application::new(dir.path(), 0);
+    let scope = our_scope(dir.path());
+    until("the trigger", || row(&scope, "handlers.json", |_| true));
+    let path = dir.path().to_owned();
+    let body = json!({"name": "checkpoint", "wait_s": 20});
+    let waiter = {
+        let (path, body) = (path.clone(), body.clone());
+        std::thread::spawn(move || fire(&path, "control.sock", &body))
+    };
+    let call = until("the call", || application.next(&scope));
+    application.answer(call.id, 1);
+    let (status, answer) = waiter.join().unwrap();
+    assert_eq!(
+        (status, &answer["state"], &answer["failed"]),
+        (200, &json!("failed"), &json!(1))
+    );
+    let waiter = std::thread::spawn(move || fire(&path, "control.sock", &body));
+    until("the call", || application.next(&scope));
+    drop(application);
+    let (_, answer) = waiter.join().unwrap();
+    assert_eq!(
+        (&answer["state"], &answer["gone"]),
+        (&json!("gone"), &json!(1))
+    );
+}
+
+#[test]
+fn a_call_outlives_the_agent() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(config(dir.path())).unwrap();
+    let mut application = Application::new(dir.path(), 0);
+    let scope = our_scope(dir.path());
+    until("the trigger", || row(&scope, "handlers.json", |_| true));
+    let (_, answer) = fire(dir.path(), "control.sock", &json!({"name": "checkpoint"}));
+    assert_eq!(answer["matched"], 1);
+    agent.stop();
+    // Without an agent it is handled all the same, and the next hears of it.
+    let call = application.next(&scope).unwrap();
+    application.answer(call.id, 0);
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    until("the answer", || {
+        row(&scope, "calls.json", |row| {
+            row["id"] == call.id && row["state"] == "acknowledged"
+        })
+    });
+    let (_, answer) = fire(dir.path(), "control.sock", &json!({"name": "checkpoint"}));
+    assert!(answer["id"].as_str().unwrap().ends_with(":2"), "{answer}");
+    assert_eq!(application.next(&scope).unwrap().id, 2);
+}

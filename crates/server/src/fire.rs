@@ -1,0 +1,53 @@
+//! `POST /api/v1/fire`: triggers and knobs of running programs. It stands alone for its rights: whoever may
+//! control calls anyone's programs, and everyone on `read.sock` those of his own user.
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::response::IntoResponse as _;
+
+use crate::api::{Answer, Shared, body_of};
+use crate::blocking;
+use crate::control::Asker;
+use crate::fault::Fault;
+use crate::params::Params;
+use crate::rights::{PeerPid, Way, check_control};
+use crate::share::Client;
+
+/// Where calls are asked for.
+pub const PATH: &str = "/api/v1/fire";
+/// Calls that are made, or waited for, at once; more are refused as busy.
+pub const FIRES_MAX: usize = 16;
+
+/// `POST /api/v1/fire`
+pub async fn fire(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    Extension(client): Extension<Client>,
+    Extension(pid): Extension<PeerPid>,
+    request: Request,
+) -> Answer {
+    let via = match way {
+        Way::ReadSocket => "read.sock",
+        Way::ControlSocket => "control.sock",
+        Way::Tcp | Way::Stranger => "http",
+    };
+    // Over TCP it takes the token; on the read side the asker's user decides who can be called.
+    let may_control = way != Way::ReadSocket;
+    if may_control {
+        check_control(way, &app.token, request.headers())?;
+    }
+    Params::parse(request.uri().query(), &[])?;
+    let asker = Asker {
+        uid: client.0,
+        pid: pid.0,
+        via,
+        may_control,
+    };
+    let bytes = body_of(request, &app.limits).await?;
+    let body = serde_json::from_slice(&bytes)
+        .map_err(|e| Fault::usage(format!("the body is no JSON object: {e}")))?;
+    let permit = blocking::permit(&app.room.fires, "calls into programs")?;
+    let work = move || Ok(app.control.fire(&body, &asker)?);
+    let (fired, _) = blocking::wait(permit, work).await?;
+    Ok(axum::Json(fired).into_response())
+}

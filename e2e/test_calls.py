@@ -1,0 +1,250 @@
+"""Programs that are called while they run: triggers fired, knobs set, answers counted, agents and programs killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import barograph
+import pytest
+from harness import QUICK, ROOT, Agent, environment, eventually
+
+Start = Callable[..., Agent]
+LIBRARY = Path(os.environ.get("BARO_LIB_DIR", ROOT / "target" / "debug"))
+INCLUDE = ROOT / "crates" / "libbaro" / "include"
+
+# Says what it is called with, and what its knob is set to; fails when it is told to.
+CALLED = r"""
+#include <baro.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+static int checkpoint(const baro_call_t *call, void *data)
+{
+    const char *said = call->type == BARO_NULL ? "nothing" : call->type == BARO_INT ? "a number" : call->as.text;
+    (void)data;
+    dprintf(1, "call %llu %s\n", (unsigned long long)call->id, said);
+    return strcmp(said, "fail") == 0;
+}
+int main(int count, char **arguments)
+{
+    baro_t *b = baro_open("called", NULL);
+    if (!baro_is_enabled(b)) { fprintf(stderr, "%s\n", baro_error()); return 1; }
+    if (count > 1) baro_label(b, "rank", arguments[1]);
+    baro_publication_t p = baro_publication(b, "called", BARO_READERS_OWNER);
+    const baro_knob_t *dt = baro_knob_f64(p, "dt", 0.25, 0, 1, "s", "length of a step");
+    if (dt == NULL || baro_on(b, "checkpoint", "writes a checkpoint", checkpoint, NULL) < 0) return 2;
+    double before = -1;
+    for (unsigned long long frame = 1;; frame++) {
+        baro_poll(b);
+        if (baro_knob_get_f64(dt) != before) dprintf(1, "dt %g\n", before = baro_knob_get_f64(dt));
+        baro_frame(p, frame);
+        usleep(1000);
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def called() -> Iterator[Path]:
+    """The program, compiled against the header and the library as a user would."""
+    with tempfile.TemporaryDirectory(prefix="baro-c-") as name:
+        folder = Path(name)
+        source, program, library = folder / "called.c", folder / "called", folder / "lib"
+        source.write_text(CALLED)
+        library.mkdir()
+        shutil.copy(LIBRARY / "libbaro.so", library / "libbaro.so.1")
+        (library / "libbaro.so").symlink_to("libbaro.so.1")
+        command = ["cc", "-O2", "-Wall", "-Werror", f"-I{INCLUDE}", source, "-o", program, f"-L{library}", "-lbaro"]
+        subprocess.run([*map(str, command), f"-Wl,-rpath,{library}"], check=True)
+        yield program
+
+
+class Called:
+    """A program that runs, and what it has said."""
+
+    def __init__(self, program: Path, agent: Agent, rank: int) -> None:
+        self.out = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [str(program), str(rank)], stdout=self.out, env=environment(BAROGRAPH_RUN_DIR=str(agent.run_dir))
+        )
+
+    def said(self) -> list[str]:
+        # The position is the program's, too: it is left alone.
+        size = os.fstat(self.out.fileno()).st_size
+        return os.pread(self.out.fileno(), size, 0).decode().splitlines()
+
+
+@contextmanager
+def ranks(program: Path, agent: Agent, count: int) -> Iterator[list[Called]]:
+    """So many of the program, known to the agent."""
+    running = [Called(program, agent, rank) for rank in range(count)]
+    try:
+        eventually(lambda: len(handlers(agent)) == count, f"{count} programs can be called")
+        yield running
+    finally:
+        for one in running:
+            one.process.kill()
+            one.process.wait()
+
+
+def handlers(agent: Agent) -> list[dict[str, Any]]:
+    rows = agent.ask("trigger", "list")["triggers"]
+    return [row for row in rows if row["name"] == "checkpoint"]
+
+
+def calls(agent: Agent) -> list[dict[str, Any]]:
+    return agent.sql("SELECT * FROM triggers ORDER BY id")
+
+
+def test_a_trigger_runs_the_handler_and_is_answered(start: Start, called: Path) -> None:
+    agent = start(config=QUICK)
+    agent.error("trigger", "fire", "checkpoint")
+    with ranks(called, agent, 2) as programs:
+        answer = agent.ask("trigger", "fire", "checkpoint", "--payload", "now", "--wait", "10s")
+        assert (answer["matched"], answer["acknowledged"], answer["state"]) == (2, 2, "acknowledged")
+        number = answer["id"].split(":")[1]
+        for program in programs:
+            eventually(lambda p=program: f"call {number} now" in p.said(), "the handler has run")
+        # One of them, by its label.
+        answer = agent.ask("trigger", "fire", "checkpoint", "--target", "rank=1", "--wait", "10s")
+        assert (answer["matched"], answer["acknowledged"]) == (1, 1)
+        number = answer["id"].split(":")[1]
+        assert f"call {number} nothing" in programs[1].said()
+        assert not any(line.startswith(f"call {number} ") for line in programs[0].said())
+        # A handler that fails.
+        done = agent.run("trigger", "fire", "checkpoint", "--payload", "fail", "--wait", "10s", "--json")
+        assert done.returncode == 1 and "failed" in done.stderr
+        assert json.loads(done.stdout)["failed"] == 2
+        rows = eventually(lambda: [r for r in calls(agent) if r["state"] == "failed"], "it is written down")
+        assert (rows[0]["failed"], rows[0]["payload"], rows[0]["via"]) == (2, "fail", "control.sock")
+        assert rows[0]["by_user"] == os.getuid()
+
+
+def test_nobody_is_called_in_vain(start: Start, called: Path) -> None:
+    agent = start(config=QUICK)
+    with ranks(called, agent, 1):
+        assert "there is checkpoint" in agent.error("trigger", "fire", "chekpoint")
+        assert "meant" in agent.error("trigger", "fire", "checkpoint", "--target", "rank=7")
+        agent.error("trigger", "fire", "checkpoint", "--target", "rank", status=2)
+        agent.error("trigger", "fire", "checkpoint", "--wait", "soon", status=2)
+        assert calls(agent) == []
+
+
+def test_a_knob_is_set_within_its_bounds_and_is_history(start: Start, called: Path) -> None:
+    agent = start(config=QUICK)
+    with ranks(called, agent, 1) as programs:
+        (knob,) = eventually(lambda: agent.sql("SELECT * FROM knobs WHERE value = 0.25"), "the knob")
+        assert (knob["publication"], knob["name"], knob["min"], knob["max"], knob["unit"]) == ("called", "dt", 0, 1, "s")
+        assert "between" in agent.error("knob", "set", "called.dt", "1.5")
+        agent.error("knob", "set", "called.dt", "half", status=2)
+        answer = agent.ask("knob", "set", "called.dt", "0.5", "--wait", "10s")
+        assert answer["state"] == "acknowledged"
+        eventually(lambda: "dt 0.5" in programs[0].said(), "the program has it")
+        values = "SELECT value FROM app_called_dt ORDER BY ts"
+        eventually(lambda: [row["value"] for row in agent.sql(values)][-1:] == [0.5], "the new value is a sample")
+        assert [row["value"] for row in agent.sql(values)][:1] == [0.25]
+        listed = eventually(lambda: [k for k in agent.ask("knob", "list") if k["value"] == 0.5], "the list")
+        assert listed[0]["name"] == "dt"
+        # When it was set stands beside all else that happened.
+        fired = "SELECT count(*) AS n FROM app_call_fired_id WHERE name = 'called.dt'"
+        eventually(lambda: agent.has("app.call.acked.id") and agent.sql(fired)[0]["n"] == 1, "its stream")
+
+
+def test_http_by_rights(start: Start, called: Path) -> None:
+    agent = start(config=QUICK)
+    with ranks(called, agent, 1):
+        body = {"name": "checkpoint", "payload": 3, "wait_s": 10}
+        for way in ("read.sock", "control.sock"):
+            answer = agent.request("POST", "/api/v1/fire", body, way)
+            assert answer.status == 200 and answer.json()["state"] == "acknowledged", answer.text()
+        assert agent.request("POST", "/api/v1/fire", body).status == 401
+        bearer = {"authorization": f"Bearer {agent.token()}"}
+        assert agent.request("POST", "/api/v1/fire", body, headers=bearer).status == 200
+        for wrong, status in [({"name": "nothing"}, 404), ({"nam": "checkpoint"}, 400), ([], 400)]:
+            assert agent.request("POST", "/api/v1/fire", wrong, "control.sock").status == status
+        (audit,) = agent.state_dir.rglob("calls.jsonl")
+        lines = [json.loads(line) for line in audit.read_text().splitlines()]
+        ways = [line["by"]["via"] for line in lines if line["event"] == "fired"]
+        assert ways == ["read.sock", "control.sock", "http"]
+
+
+def test_a_program_that_is_killed_is_gone(start: Start, called: Path) -> None:
+    agent = start(config=QUICK)
+    with ranks(called, agent, 2) as programs:
+        programs[0].process.send_signal(signal.SIGSTOP)
+        answer = agent.ask("trigger", "fire", "checkpoint")
+        assert answer["matched"] == 2
+        eventually(lambda: [c for c in calls(agent) if c["acknowledged"] == 1], "the other has answered")
+        assert calls(agent)[0]["state"] == "fired"
+        programs[0].process.kill()
+        programs[0].process.wait()
+        (row,) = eventually(lambda: [c for c in calls(agent) if c["state"] == "gone"], "it is gone")
+        assert (row["acknowledged"], row["gone"]) == (1, 1)
+
+
+def test_a_call_outlives_an_agent_that_is_killed(start: Start, called: Path) -> None:
+    agent = start(config=QUICK)
+    with ranks(called, agent, 1) as programs:
+        for round_ in range(3):
+            programs[0].process.send_signal(signal.SIGSTOP)
+            number = agent.ask("trigger", "fire", "checkpoint", "--payload", f"round {round_}")["id"].split(":")[1]
+            assert int(number) == round_ + 1
+            agent.stop(signal.SIGKILL)
+            programs[0].process.send_signal(signal.SIGCONT)
+            eventually(lambda n=number, r=round_: f"call {n} round {r}" in programs[0].said(), "it is handled")
+            agent.start()
+            eventually(
+                lambda n=number: [c for c in calls(agent) if c["id"] == int(n) and c["state"] == "acknowledged"],
+                "the next agent hears of it",
+            )
+            eventually(lambda: len(handlers(agent)) == 1, "the program can be called")
+
+
+def test_programs_that_never_look_are_told_of(start: Start, called: Path) -> None:
+    agent = start(config=QUICK)
+    with ranks(called, agent, 1) as programs:
+        programs[0].process.send_signal(signal.SIGSTOP)
+        body = {"name": "checkpoint", "expires_s": 3}
+        answers = [agent.request("POST", "/api/v1/fire", body, "control.sock") for _ in range(300)]
+        assert [a.status for a in answers[:256]] == [200] * 256
+        assert {a.status for a in answers[256:]} <= {200, 503}
+        eventually(lambda: [c for c in calls(agent) if c["state"] == "expired"], "calls expire")
+        time.sleep(3)
+        assert agent.request("POST", "/api/v1/fire", body, "control.sock").status == 200
+        programs[0].process.send_signal(signal.SIGCONT)
+        eventually(lambda: any(line.startswith("call ") for line in programs[0].said()), "it goes on")
+
+
+def test_python_calls_and_is_called(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = start(config=QUICK)
+    monkeypatch.setenv("BAROGRAPH_RUN_DIR", str(agent.run_dir))
+    seen: list[object] = []
+    publication = barograph.publication("callable", {"residual": "1"})
+    try:
+        publication.on("python.checkpoint", lambda call: seen.append(call.payload))
+        publication.put(residual=1.0)
+        publication.frame()
+        named = "python.checkpoint"
+        eventually(
+            lambda: [row for row in agent.ask("trigger", "list")["triggers"] if row["name"] == named], "it can be called"
+        )
+        barograph.fire(named, {"level": 2}, target={"pid": str(os.getpid())})
+
+        def handled() -> bool:
+            publication.poll()
+            return seen == [{"level": 2}]
+
+        eventually(handled, "the callback has run")
+        eventually(lambda: [c for c in calls(agent) if c["state"] == "acknowledged"], "it is answered")
+    finally:
+        publication.close()
