@@ -120,7 +120,11 @@ impl Knob {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let value = self.value(py)?.repr()?;
-        Ok(format!("<Knob {}.{}: {value}>", self.life.name(), self.name))
+        Ok(format!(
+            "<Knob {}.{}: {value}>",
+            self.life.name(),
+            self.name
+        ))
     }
 }
 

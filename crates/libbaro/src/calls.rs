@@ -85,6 +85,7 @@ pub unsafe extern "C" fn baro_on_owned(
             };
             let handler = handler.ok_or_else(|| Failure::new(E_ARGUMENT, "the handler is null"))?;
             baro.on(name, help, move |call| run(handler, call, &data))?;
+            put::note_calls();
             Ok(OK)
         },
     )
@@ -207,6 +208,7 @@ unsafe fn knob(
             config.unit = unit.to_owned();
             config.help = help.to_owned();
             let knob = raw::knob(publication, name, &config)?;
+            put::note_calls();
             Ok(std::ptr::from_ref(knob.to_raw()))
         },
     )

@@ -150,6 +150,7 @@ impl Publisher {
             application: &inner.application,
             labels: &labels,
         };
+        thread::look_anew();
         calls::on(by, name, help, Box::new(handler))
     }
 
@@ -420,6 +421,7 @@ fn declare_knob(
         help: cut(&config.help, HELP_BYTES_MAX).to_owned(),
     };
     let generation = thread::generation_of(publication);
+    thread::look_anew();
     calls::knob(generation, declaration, &full, &wanted).map(Knob::new)
 }
 

@@ -201,7 +201,20 @@ pub fn is_resting() -> bool {
 /// Runs handlers and applies settings. Gives how many of both.
 #[cold]
 pub fn poll_now() -> usize {
-    if is_resting() { 0 } else { with_calls(calls::poll) }
+    if is_resting() {
+        0
+    } else {
+        with_calls(calls::poll)
+    }
+}
+
+/// Has this thread's next poll and frame look, whatever they saw before: something was declared.
+pub(super) fn look_anew() {
+    let _ = SEAT.try_with(|seat| {
+        if let Ok(mut seat) = seat.try_borrow_mut() {
+            *seat.calls() = CallsSeen::nothing();
+        }
+    });
 }
 
 /// What this thread has seen of the calls: with a cursor of its own, what is in that.
@@ -384,7 +397,8 @@ impl Seat {
             return None;
         };
         ring.cursor().owner = owner(generation);
-        ring.cursor().calls = self.calls;
+        // Of another file it has seen nothing.
+        ring.cursor().calls = CallsSeen::nothing();
         self.time_source = process.producer.time_source();
         self.clock = (self.time_source == TimeSource::Realtime).then_some(process.clock);
         self.process = Arc::downgrade(&process);
