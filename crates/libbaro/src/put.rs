@@ -44,7 +44,14 @@ const BOOL: u64 = 3;
 /// Keeps the place of each thread as its ring comes and goes.
 pub(crate) fn follow_threads() {
     raw::on_cursor(|cursor| {
-        let cursor = if cursor.is_null() { nowhere() } else { cursor };
+        let cursor = if cursor.is_null() {
+            // It may be a child, which has seen nothing.
+            // SAFETY: the thread's own, which nobody else looks at meanwhile.
+            unsafe { (*nowhere()).calls = CallsSeen::nothing() };
+            nowhere()
+        } else {
+            cursor
+        };
         PLACE.with(|place| place.set(cursor.cast_const()));
     });
 }
@@ -127,12 +134,13 @@ pub unsafe extern "C" fn baro_frame_slowly(
         if is_asleep {
             baro_wake_agent();
         }
-        if here.is_null() {
-            // Who does not look inline has it done here.
+        // Who does not look inline has it done here.
+        if tried(raw::is_frame_due) {
             guarded(
                 |_| (),
                 || {
-                    raw::apply();
+                    raw::apply_now();
+                    note_calls();
                     Ok(())
                 },
             );

@@ -226,13 +226,19 @@ pub fn calls_seen() -> CallsSeen {
 /// Applies settings, if there are any, as a frame does.
 #[inline(always)]
 pub fn apply() {
+    if is_frame_due() {
+        apply_now();
+    }
+}
+
+/// Whether there is anything to do for [`apply_now`], or to look for.
+#[inline(always)]
+pub fn is_frame_due() -> bool {
     let is_due = SEAT.try_with(|seat| {
         let mut seat = seat.try_borrow_mut().ok()?;
         Some(seat.calls().is_frame_due())
     });
-    if matches!(is_due, Ok(Some(true))) {
-        apply_now();
-    }
+    matches!(is_due, Ok(Some(true)))
 }
 
 /// Applies settings.
