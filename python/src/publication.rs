@@ -192,7 +192,7 @@ impl Publication {
 
     /// Runs the handlers of what was fired, and applies what knobs were set to. Gives how many of both.
     fn poll(&self, py: Python<'_>) -> PyResult<usize> {
-        if !self.life.is_open() || !raw::is_poll_due() {
+        if !self.life.is_open() || !raw::is_poll_due() || raw::is_resting() {
             return Ok(0);
         }
         // Handlers may wait for other threads of Python.

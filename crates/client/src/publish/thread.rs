@@ -173,7 +173,11 @@ pub fn tell_agent() {
 /// Runs handlers and applies settings, if there are any: else a load and a compare. Gives how many.
 #[inline(always)]
 pub(super) fn poll() -> usize {
-    if is_poll_due() { poll_now() } else { 0 }
+    if is_poll_due() && !is_resting() {
+        poll_now()
+    } else {
+        0
+    }
 }
 
 /// Whether there is anything to do for [`poll_now`], or to look for.
@@ -186,7 +190,8 @@ pub fn is_poll_due() -> bool {
     matches!(is_due, Ok(Some(true)))
 }
 
-/// Whether there is no file yet, and no time to look for one: a poll that is due has nothing to do all the same.
+/// Whether there is no file yet, and no time to look for one: a poll that is due has nothing to do all the
+/// same. To be asked once before each [`poll_now`]: it counts.
 #[inline]
 pub fn is_resting() -> bool {
     let is_resting = SEAT.try_with(|seat| {
@@ -201,11 +206,7 @@ pub fn is_resting() -> bool {
 /// Runs handlers and applies settings. Gives how many of both.
 #[cold]
 pub fn poll_now() -> usize {
-    if is_resting() {
-        0
-    } else {
-        with_calls(calls::poll)
-    }
+    with_calls(calls::poll)
 }
 
 /// Has this thread's next poll and frame look, whatever they saw before: something was declared.
