@@ -279,6 +279,11 @@ impl State {
         Ok(value)
     }
 
+    /// Whether there is one publisher of this generation.
+    pub fn is_last(&self, generation: u32) -> bool {
+        generation == self.generation && self.opens == 1
+    }
+
     /// Declares that a trigger's name is handled here.
     pub fn trigger(
         &mut self,

@@ -216,8 +216,8 @@ fn handlers_that_do_anything() {
     let other = open(config());
     let left = ended_by(&other, "left");
     drop(other);
-    println!("> left");
     let end = ended_by(&publisher, "last");
+    println!("> left");
     while !end.load(Ordering::Relaxed) {
         publisher.poll();
         thread::sleep(NAP);

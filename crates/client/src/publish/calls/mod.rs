@@ -28,6 +28,7 @@ use self::hub::{Looked, Trigger};
 use super::PublishError;
 use super::knob::{Cell, Wanted};
 use super::publisher::cut;
+use super::state;
 
 pub(super) use hub::Hub;
 pub(super) use listen::listen;
@@ -156,6 +157,17 @@ pub(super) fn apply(seen: &mut CallsSeen) -> usize {
 
 /// A publisher goes, and its handlers with it.
 pub(super) fn leave(generation: u32, owner: u64) {
+    let mut hub = lock();
+    if hub.generation != generation {
+        return;
+    }
+    let is_last = state::lock().is_last(generation);
+    let listener = if is_last { hub.listener.take() } else { None };
+    drop(hub);
+    if let Some(listener) = listener {
+        // It ends what it is in, and answers.
+        listener.stop();
+    }
     let mut hub = lock();
     if hub.generation != generation {
         return;
