@@ -213,7 +213,6 @@ impl Publication {
 
     /// Declares a value that others may set, or finds it again.
     #[pyo3(signature = (name, initial, *, min=None, max=None, unit=String::new(), help=String::new()))]
-    #[expect(clippy::too_many_arguments, reason = "keywords, in Python")]
     fn knob(
         &self,
         name: String,

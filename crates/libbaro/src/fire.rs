@@ -52,7 +52,6 @@ struct Asked {
 /// `run_dir`, `name` and `target` are null or texts; `payload` is null, or as its type and `bytes` say; `fired` is
 /// null or may be written.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "as C programs call it")]
 pub unsafe extern "C" fn baro_fire(
     run_dir: *const c_char,
     name: *const c_char,

@@ -22,6 +22,9 @@ fn source(name: &str) -> PathBuf {
     build::here().join("tests/programs").join(name)
 }
 
+/// A call's id, and how it ended.
+type Answer = (u64, u32);
+
 /// An agent as a program sees it.
 struct Agent {
     run_dir: PathBuf,
@@ -55,7 +58,7 @@ impl Agent {
     }
 
     /// What the only process has declared, and how it answered.
-    fn file(&self) -> Option<(Vec<Declaration>, Vec<(u64, u32)>)> {
+    fn file(&self) -> Option<(Vec<Declaration>, Vec<Answer>)> {
         let mut found = std::fs::read_dir(RunDir::new(&self.run_dir).ingest_dir()).ok()?;
         let mut file = IngestFile::open(&found.next()?.ok()?.path()).ok()?;
         let (mut declared, mut answers) = (Vec::new(), Vec::new());

@@ -129,7 +129,7 @@ fn frames_alone() {
 
 fn listens() {
     let publisher = open(config());
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, told) = std::sync::mpsc::sync_channel(2);
     let greet = publisher.on("greet", "", move |call| {
         let name = thread::current().name().map(str::to_owned);
         let said = (name, text(&call.payload).to_owned());
