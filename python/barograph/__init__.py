@@ -14,7 +14,8 @@ busy and after it restarts.
     for sample in barograph.watch("disk.*{device=vda}"):
         print(sample.name, sample.value)
 
-A program publishes values of its own beside them: :func:`publication`.
+A program publishes values of its own beside them, and may be called: :func:`publication`. Others fire its
+triggers and set its knobs: :func:`fire`, :func:`set_knob`.
 
 Names and labels may be given as a pattern with ``*`` and ``?``: ``disk.*{device=vd*}``; labels may
 also be keyword arguments. Times are integers, nanoseconds since the epoch. The functions of the
@@ -30,7 +31,9 @@ from typing import TYPE_CHECKING
 from barograph import _barograph
 from barograph._barograph import (
     AmbiguousStreamError,
+    Call,
     Error,
+    Knob,
     NoAgentError,
     QueryError,
     Sample,
@@ -43,19 +46,25 @@ from barograph._barograph import (
     __version__,
 )
 from barograph._archive import Archive
+from barograph._calls import Fired
+from barograph._calls import fire as _fire
 from barograph._control import Control, ControlError
 from barograph._publication import Publication, ValueSpec, counter, gauge, publication, state
 from barograph._result import Result
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from os import PathLike
 
 __all__ = [
     "AmbiguousStreamError",
     "Archive",
+    "Call",
     "Control",
     "ControlError",
     "Error",
+    "Fired",
+    "Knob",
     "NoAgentError",
     "Observer",
     "Publication",
@@ -74,11 +83,13 @@ __all__ = [
     "connect",
     "control",
     "counter",
+    "fire",
     "gauge",
     "history",
     "latest",
     "latest_all",
     "publication",
+    "set_knob",
     "sql",
     "state",
     "status",
@@ -137,6 +148,40 @@ def archive(
 def control(run_dir: str | PathLike[str] | None = None) -> Control:
     """The right to change what the agent does (its own user and root have it)."""
     return Control(connect(run_dir).run_dir)
+
+
+def fire(
+    name: str,
+    payload: object = None,
+    *,
+    target: Mapping[str, str] | None = None,
+    wait: float = 0.0,
+    expires: float | None = None,
+    run_dir: str | PathLike[str] | None = None,
+) -> Fired:
+    """Fires a trigger in the programs that handle it and have all labels of ``target`` (``application``, ``pid``
+    and ``user`` among them).
+
+    ``payload`` is None, a bool, an int, a float, a str, bytes, or anything that JSON has. ``wait`` is how many
+    seconds to wait for their answers, at most 30; ``expires`` (60) after how many it ceases to be worth handling.
+    Raises ControlError when the agent refuses (``kind`` says why: nobody is meant, no right, busy), NoAgentError
+    when none answers.
+    """
+    agent = connect(run_dir).run_dir
+    return _fire(agent, name, payload, False, target or {}, wait, expires)
+
+
+def set_knob(
+    name: str,
+    value: float | int | bool,
+    *,
+    target: Mapping[str, str] | None = None,
+    wait: float = 0.0,
+    run_dir: str | PathLike[str] | None = None,
+) -> Fired:
+    """Sets a knob, named ``publication.knob``, in the programs that have it. As :func:`fire`."""
+    agent = connect(run_dir).run_dir
+    return _fire(agent, name, value, True, target or {}, wait, None)
 
 
 # The observer behind the functions below, with the run directory it was opened for.

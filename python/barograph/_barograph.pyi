@@ -1,9 +1,9 @@
 """Types of the compiled module. See the package's functions for what they mean."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from pathlib import Path
-from typing import Literal, Self, SupportsFloat, SupportsIndex, final
+from typing import Any, Literal, Self, SupportsFloat, SupportsIndex, final
 
 __version__: str
 
@@ -178,6 +178,38 @@ class ValueHandle:
     @property
     def kind(self) -> Literal["gauge", "counter", "state"]: ...
 
+@final
+class Call:
+    """A trigger that was fired, as its handler is given it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def id(self) -> int:
+        """Its number among the calls of this user."""
+    @property
+    def ts(self) -> int:
+        """When it was fired, ns since the epoch."""
+    @property
+    def payload(self) -> Any:
+        """What it brings: None, int, float, bool, str, bytes, what JSON says, or a list of floats."""
+
+@final
+class Knob:
+    """A value of a publication that others may set. It keeps its last value when that is closed."""
+
+    @property
+    def value(self) -> float | int | bool:
+        """What it was set to last, as polls and frames apply it; of the type it was declared with."""
+    @property
+    def version(self) -> int:
+        """The number of the setting; 0 before the first."""
+    @property
+    def name(self) -> str:
+        """Its name in the publication."""
+    @property
+    def unit(self) -> str: ...
+
 class Publication:
     """A named set of values, and the frames that they are put in."""
 
@@ -204,6 +236,41 @@ class Publication:
         """
     def step(self, n: int | None = None) -> Step:
         """A block that is the frame `n`: `with p.step(n): ...`."""
+    def on(self, name: str, callback: Callable[[Call], object], *, help: str = "") -> None:
+        """Has triggers of a name, like `checkpoint`, run a callable while this is open.
+
+        Where: in `poll()`, or in the thread of `listen()`; one at a time in a process, in the order in which
+        they were fired. An exception goes to `sys.unraisablehook`, and who fired is told of it. A later
+        callable of the name takes the place of this one.
+        """
+    def poll(self) -> int:
+        """Runs what was fired, and applies what knobs were set to. Gives how many of both.
+
+        An agent that comes, or comes anew, is found within about a second of polls.
+        """
+    def listen(self) -> None:
+        """Starts a thread, one in a process, that sleeps until a trigger is fired and runs its callable.
+
+        Knobs are set by polls and frames alone. Not in forked children until they listen themselves.
+        """
+    def knob(
+        self,
+        name: str,
+        initial: float | int | bool,
+        *,
+        min: float | None = None,
+        max: float | None = None,
+        unit: str = "",
+        help: str = "",
+    ) -> Knob:
+        """Declares a value that others may set within bounds, or finds it again.
+
+        Its type is that of `initial`. It is the stream `app.<publication>.<name>`, too. ValueError when it
+        is refused or taken.
+        """
+    @property
+    def handler_failure(self) -> str | None:
+        """What the callable that failed last has said."""
     def commit(self) -> None:
         """Publishes what this thread has put, without a frame."""
     def close(self) -> None:

@@ -27,8 +27,8 @@ class ControlError(Error):
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=_SECONDS_MAX)
+    def __init__(self, path: str, seconds_max: float) -> None:
+        super().__init__("localhost", timeout=seconds_max)
         self._path = path
 
     def connect(self) -> None:
@@ -59,21 +59,28 @@ class Control:
         return self._post("/api/v1/insights/test", sql)
 
     def _post(self, path: str, sql: str) -> dict[str, Any]:
-        connection = _UnixConnection(self._socket)
         try:
-            body = json.dumps({"sql": sql})
-            connection.request("POST", path, body, {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            status, text = answer.status, answer.read()
+            return post(self._socket, path, {"sql": sql})
         except PermissionError as error:
             raise ControlError(
                 "refused", f"{self._socket}: only the agent's user and root may control it"
             ) from error
         except OSError as error:
             raise NoAgentError(f"no agent answers on {self._socket}: {error}") from error
-        finally:
-            connection.close()
-        return _answer(status, text)
+
+
+def post(
+    socket_path: str, path: str, body: dict[str, Any], seconds_max: float = _SECONDS_MAX
+) -> dict[str, Any]:
+    """What the agent answers on a socket. Raises ControlError when it refuses, OSError when it does not."""
+    connection = _UnixConnection(socket_path, seconds_max)
+    try:
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", path, json.dumps(body, allow_nan=False), headers)
+        answer = connection.getresponse()
+        return _answer(answer.status, answer.read())
+    finally:
+        connection.close()
 
 
 def _answer(status: int, text: bytes) -> dict[str, Any]:

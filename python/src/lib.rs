@@ -2,6 +2,7 @@
 //! it; what is here is only what must be fast or must touch the segment.
 
 mod archive;
+mod calls;
 mod errors;
 mod observer;
 mod publication;
@@ -20,6 +21,8 @@ fn _barograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     module.add_class::<archive::Archive>()?;
     module.add_class::<archive::Table>()?;
+    module.add_class::<calls::Call>()?;
+    module.add_class::<calls::Knob>()?;
     module.add_class::<observer::Observer>()?;
     module.add_class::<observer::Status>()?;
     module.add_class::<observer::StreamInfo>()?;

@@ -14,6 +14,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
+use crate::calls::{self, Knob};
 use crate::errors;
 use crate::value::{MAY_WAIT, Meaning, ValueHandle, unhurried};
 
@@ -168,6 +169,77 @@ impl Publication {
         })
     }
 
+    /// Has triggers of a name run a callable.
+    #[pyo3(signature = (name, callback, *, help=String::new()))]
+    fn on(
+        &self,
+        py: Python<'_>,
+        name: String,
+        callback: Bound<'_, PyAny>,
+        help: String,
+    ) -> PyResult<()> {
+        if !callback.is_callable() {
+            return Err(PyTypeError::new_err("callback is not callable"));
+        }
+        let handler = calls::handler(callback.unbind());
+        let publisher = self.life.publisher().clone();
+        let done = match publisher {
+            Some(publisher) => py.detach(move || publisher.on(&name, &help, handler)),
+            None => Ok(()),
+        };
+        raise_mistake(done)
+    }
+
+    /// Runs the handlers of what was fired, and applies what knobs were set to. Gives how many of both.
+    fn poll(&self, py: Python<'_>) -> PyResult<usize> {
+        if !self.life.is_open() || !raw::is_poll_due() || raw::is_resting() {
+            return Ok(0);
+        }
+        // Handlers may wait for other threads of Python.
+        let done = py.detach(raw::poll_now);
+        py.check_signals()?;
+        Ok(done)
+    }
+
+    /// Starts a thread that runs the handlers of what is fired at once.
+    fn listen(&self, py: Python<'_>) -> PyResult<()> {
+        let publisher = self.life.publisher().clone();
+        let done = match publisher {
+            Some(publisher) => py.detach(move || publisher.listen()),
+            None => Ok(()),
+        };
+        raise_mistake(done)
+    }
+
+    /// Declares a value that others may set, or finds it again.
+    #[pyo3(signature = (name, initial, *, min=None, max=None, unit=String::new(), help=String::new()))]
+    fn knob(
+        &self,
+        name: String,
+        initial: &Bound<'_, PyAny>,
+        min: Option<f64>,
+        max: Option<f64>,
+        unit: String,
+        help: String,
+    ) -> PyResult<Knob> {
+        let config = calls::config(initial, min, max, unit, help)?;
+        let handle = if self.life.is_open() { self.handle } else { 0 };
+        let declared = match raw::knob(handle, &name, &config) {
+            // What is full or was closed harms nobody: the knob stays what it is.
+            Err(error) if !is_mistake(&error) => raw::knob(0, &name, &config),
+            other => other,
+        };
+        let knob = declared.map_err(|error| errors::from_publish(&error))?;
+        Ok(Knob::new(name, Arc::clone(&self.life), knob, config))
+    }
+
+    /// What the handler that failed last has said.
+    #[getter]
+    fn handler_failure(&self) -> Option<String> {
+        let publisher = self.life.publisher();
+        publisher.as_ref()?.handler_failure()
+    }
+
     /// Publishes what this thread has put, without a frame.
     fn commit(&self) {
         if self.life.is_open() {
@@ -271,8 +343,11 @@ impl Publication {
         self.next.store(number + 1, Ordering::Relaxed);
         if self.life.is_open() {
             match raw::try_frame(self.handle, number) {
-                Some(false) => {}
-                Some(true) => raw::tell_agent(),
+                Some(false) => raw::apply(),
+                Some(true) => {
+                    raw::tell_agent();
+                    raw::apply();
+                }
                 None => unhurried(py, || raw::frame(self.handle, number))?,
             }
         }
@@ -350,8 +425,19 @@ impl Faults {
     }
 }
 
+/// Of what is not done, what the caller has to change is raised.
+fn raise_mistake(done: Result<(), PublishError>) -> PyResult<()> {
+    match done {
+        Err(error) if is_mistake(&error) => Err(errors::from_publish(&error)),
+        _ => Ok(()),
+    }
+}
+
 fn is_mistake(error: &PublishError) -> bool {
-    matches!(error, PublishError::Name(_) | PublishError::Taken { .. })
+    matches!(
+        error,
+        PublishError::Name(_) | PublishError::Taken { .. } | PublishError::Knob { .. }
+    )
 }
 
 fn declare(

@@ -1,5 +1,5 @@
 //! What other programs use to read streams in shared memory: the newest values, the past in
-//! rings and archive, being told of what is new, and SQL. And to be heard: [`publish`].
+//! rings and archive, being told of what is new, and SQL. And to be heard: [`publish`], [`fire`].
 //!
 //! An [`Observer`] maps the segment of the node's agent into the asker's own process; no question
 //! costs a message to anyone. It has no global state, needs no thread, and goes on when the agent
@@ -19,7 +19,9 @@
 
 mod archive;
 mod error;
+mod fire;
 mod history;
+mod http;
 mod json;
 mod observer;
 pub mod publish;
@@ -31,8 +33,10 @@ mod watch;
 pub use archive::{ARCHIVE_SAMPLES_DEFAULT, Archive, Stretch};
 pub use barograph_model::NEAR_MAX;
 pub use barograph_query::{Cell, Field, Moment, Rows, Table};
+pub use barograph_stream::calls::CallPayload;
 pub use barograph_stream::{Incarnation, RunDir, SystemClock};
 pub use error::ClientError;
+pub use fire::{Fire, FireError, Fired, fire};
 pub use history::{HISTORY_SAMPLES_DEFAULT, History, Window};
 pub use json::{latest_json, status_json, streams_json, value_json};
 pub use observer::{LatestValue, NodeStatus, Observer, StreamInfo};

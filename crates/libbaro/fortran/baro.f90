@@ -1,4 +1,4 @@
-! baro - barograph for Fortran 2008: publish a program's own values, and read what is known of the node.
+! baro - barograph for Fortran 2008: publish a program's own values, be called, and read what is known of the node.
 !
 !   use baro
 !   type(baro_publisher) :: app
@@ -9,6 +9,14 @@
 !   call baro_put(residual, r)
 !   call baro_frame(step, n)
 !   call baro_close(app)
+!
+! What others may set, and what they may have run (checkpoint is a function with bind(C), see baro_handler):
+!
+!   type(baro_knob) :: tolerance
+!   tolerance = baro_declare_knob(step, 'tolerance', 1d-3, 1d-9, 1d0)
+!   code = baro_on(app, 'checkpoint', checkpoint)
+!   called = baro_poll(app)
+!   call solve(baro_knob_real(tolerance))
 !
 ! Compile it with the program (modules are of one compiler), and link with -lbaro. What is refused gives a handle of
 ! 0, which does nothing; baro_error() says why. baro.h has the whole story. Apache-2.0.
@@ -42,6 +50,32 @@ module baro
     type(c_ptr) :: pointer = c_null_ptr
   end type
 
+  ! A value that others may set.
+  type, public :: baro_knob
+    private
+    type(c_ptr) :: pointer = c_null_ptr
+  end type
+
+  ! A trigger that was fired, as a handler is given it: baro_call_t of baro.h.
+  type, bind(C) :: c_call
+    integer(c_int64_t) :: id, issued_ns, expires_ns
+    type(c_ptr) :: name
+    integer(c_int) :: type
+    integer(c_size_t) :: bytes
+    integer(c_int64_t) :: content
+  end type
+
+  abstract interface
+    ! Gives 0 when it is done. What was given is read with baro_call_text and baro_call_real.
+    function baro_handler(given, data) bind(C) result(status)
+      import :: c_ptr, c_int
+      type(c_ptr), value :: given, data
+      integer(c_int) :: status
+    end function
+  end interface
+
+  public :: baro_handler, baro_on, baro_poll, baro_listen, baro_call_text, baro_call_real
+  public :: baro_declare_knob, baro_knob_real, baro_knob_int, baro_knob_logical, baro_fire, baro_set_knob
   public :: baro_open, baro_close, baro_is_enabled, baro_lost, baro_label
   public :: baro_publication, baro_value, baro_put, baro_put_json, baro_frame, baro_commit, baro_error
   public :: baro_node_open, baro_node_close, baro_latest
@@ -56,7 +90,110 @@ module baro
     module procedure frame_int64, frame_int32
   end interface
 
+  ! Declares a knob, or finds it again: a float or an integer within bounds, or a logical.
+  interface baro_declare_knob
+    module procedure knob_real64, knob_int64, knob_logical
+  end interface
+
+  ! Sets a knob of other programs, named 'publication.knob'.
+  interface baro_set_knob
+    module procedure set_real64, set_int64, set_logical
+  end interface
+
   interface
+    function c_baro_on(publisher, name, help, handler, data) bind(C, name='baro_on') result(code)
+      import :: c_ptr, c_funptr, c_char, c_int
+      type(c_ptr), value :: publisher, data
+      character(kind=c_char), intent(in) :: name(*), help(*)
+      type(c_funptr), value :: handler
+      integer(c_int) :: code
+    end function
+
+    function c_baro_poll(here) bind(C, name='baro_poll_slowly') result(called)
+      import :: c_ptr, c_int
+      type(c_ptr), value :: here
+      integer(c_int) :: called
+    end function
+
+    function c_baro_listen(publisher) bind(C, name='baro_listen') result(code)
+      import :: c_ptr, c_int
+      type(c_ptr), value :: publisher
+      integer(c_int) :: code
+    end function
+
+    function c_baro_knob_f64(publication, name, initial, min, max, unit, help) bind(C, name='baro_knob_f64') result(knob)
+      import :: c_ptr, c_char, c_double, c_int64_t
+      integer(c_int64_t), value :: publication
+      character(kind=c_char), intent(in) :: name(*), unit(*), help(*)
+      real(c_double), value :: initial, min, max
+      type(c_ptr) :: knob
+    end function
+
+    function c_baro_knob_i64(publication, name, initial, min, max, unit, help) bind(C, name='baro_knob_i64') result(knob)
+      import :: c_ptr, c_char, c_int64_t
+      integer(c_int64_t), value :: publication
+      character(kind=c_char), intent(in) :: name(*), unit(*), help(*)
+      integer(c_int64_t), value :: initial, min, max
+      type(c_ptr) :: knob
+    end function
+
+    function c_baro_knob_bool(publication, name, initial, help) bind(C, name='baro_knob_bool') result(knob)
+      import :: c_ptr, c_char, c_int, c_int64_t
+      integer(c_int64_t), value :: publication
+      character(kind=c_char), intent(in) :: name(*), help(*)
+      integer(c_int), value :: initial
+      type(c_ptr) :: knob
+    end function
+
+    function c_baro_knob_read_f64(knob) bind(C, name='baro_knob_read_f64') result(x)
+      import :: c_ptr, c_double
+      type(c_ptr), value :: knob
+      real(c_double) :: x
+    end function
+
+    function c_baro_knob_read_i64(knob) bind(C, name='baro_knob_read_i64') result(x)
+      import :: c_ptr, c_int64_t
+      type(c_ptr), value :: knob
+      integer(c_int64_t) :: x
+    end function
+
+    function c_baro_fire(run_dir, name, target, type, payload, bytes, expires_ms, wait_ms, fired) &
+      bind(C, name='baro_fire') result(code)
+      import :: c_ptr, c_char, c_int, c_size_t, c_int64_t
+      type(c_ptr), value :: run_dir, fired
+      character(kind=c_char), intent(in) :: name(*), target(*), payload(*)
+      integer(c_int), value :: type
+      integer(c_size_t), value :: bytes
+      integer(c_int64_t), value :: expires_ms, wait_ms
+      integer(c_int) :: code
+    end function
+
+    function c_baro_set_f64(run_dir, knob, target, x, wait_ms, fired) bind(C, name='baro_knob_set_f64') result(code)
+      import :: c_ptr, c_char, c_int, c_double, c_int64_t
+      type(c_ptr), value :: run_dir, fired
+      character(kind=c_char), intent(in) :: knob(*), target(*)
+      real(c_double), value :: x
+      integer(c_int64_t), value :: wait_ms
+      integer(c_int) :: code
+    end function
+
+    function c_baro_set_i64(run_dir, knob, target, x, wait_ms, fired) bind(C, name='baro_knob_set_i64') result(code)
+      import :: c_ptr, c_char, c_int, c_int64_t
+      type(c_ptr), value :: run_dir, fired
+      character(kind=c_char), intent(in) :: knob(*), target(*)
+      integer(c_int64_t), value :: x, wait_ms
+      integer(c_int) :: code
+    end function
+
+    function c_baro_set_bool(run_dir, knob, target, x, wait_ms, fired) bind(C, name='baro_knob_set_bool') result(code)
+      import :: c_ptr, c_char, c_int, c_int64_t
+      type(c_ptr), value :: run_dir, fired
+      character(kind=c_char), intent(in) :: knob(*), target(*)
+      integer(c_int), value :: x
+      integer(c_int64_t), value :: wait_ms
+      integer(c_int) :: code
+    end function
+
     function c_baro_open(application, config) bind(C, name='baro_open') result(opened)
       import :: c_ptr, c_char
       character(kind=c_char), intent(in) :: application(*)
@@ -310,6 +447,164 @@ contains
     integer(c_int32_t), intent(in) :: number
     call frame_int64(publication, int(number, c_int64_t))
   end subroutine
+
+  ! Has triggers of a name run a handler, where baro_poll or baro_listen says.
+  function baro_on(publisher, name, handler, help) result(code)
+    type(baro_publisher), intent(in) :: publisher
+    character(len=*), intent(in) :: name
+    procedure(baro_handler) :: handler
+    character(len=*), intent(in), optional :: help
+    integer(c_int) :: code
+    code = c_baro_on(publisher%pointer, c_text(name), c_text(or_none(help)), c_funloc(handler), c_null_ptr)
+  end function
+
+  ! Runs the handlers of what was fired, and applies what knobs were set to. Gives how many of both.
+  function baro_poll(publisher) result(called)
+    type(baro_publisher), intent(in) :: publisher
+    integer(c_int) :: called
+    called = 0
+    if (c_associated(publisher%pointer)) called = c_baro_poll(c_null_ptr)
+  end function
+
+  ! Starts a thread that sleeps until a trigger is fired and runs its handler.
+  function baro_listen(publisher) result(code)
+    type(baro_publisher), intent(in) :: publisher
+    integer(c_int) :: code
+    code = c_baro_listen(publisher%pointer)
+  end function
+
+  ! In a handler: the payload, if it is a text, JSON or bytes; else empty.
+  function baro_call_text(given) result(text)
+    type(c_ptr), intent(in) :: given
+    character(len=:), allocatable :: text
+    type(c_call), pointer :: read
+    character(kind=c_char), pointer :: bytes(:)
+    integer :: length, at
+    call c_f_pointer(given, read)
+    length = 0
+    if (read%type == 4 .or. read%type == 6 .or. read%type == 7) length = int(read%bytes)
+    allocate (character(len=length) :: text)
+    if (length == 0) return
+    call c_f_pointer(transfer(read%content, c_null_ptr), bytes, [length])
+    do at = 1, length
+      text(at:at) = bytes(at)
+    end do
+  end function
+
+  ! In a handler: the payload, if it is a number; else 0.
+  function baro_call_real(given) result(x)
+    type(c_ptr), intent(in) :: given
+    real(c_double) :: x
+    type(c_call), pointer :: read
+    call c_f_pointer(given, read)
+    x = 0
+    if (read%type == BARO_FLOAT) x = transfer(read%content, x)
+    if (read%type == BARO_INT .or. read%type == BARO_BOOL) x = real(read%content, c_double)
+  end function
+
+  function knob_real64(publication, name, initial, min, max, unit, help) result(knob)
+    integer(baro_handle), intent(in) :: publication
+    character(len=*), intent(in) :: name
+    real(c_double), intent(in) :: initial, min, max
+    character(len=*), intent(in), optional :: unit, help
+    type(baro_knob) :: knob
+    knob%pointer = c_baro_knob_f64(publication, c_text(name), initial, min, max, c_text(or_none(unit)), &
+                                  c_text(or_none(help)))
+  end function
+
+  function knob_int64(publication, name, initial, min, max, unit, help) result(knob)
+    integer(baro_handle), intent(in) :: publication
+    character(len=*), intent(in) :: name
+    integer(c_int64_t), intent(in) :: initial, min, max
+    character(len=*), intent(in), optional :: unit, help
+    type(baro_knob) :: knob
+    knob%pointer = c_baro_knob_i64(publication, c_text(name), initial, min, max, c_text(or_none(unit)), &
+                                  c_text(or_none(help)))
+  end function
+
+  function knob_logical(publication, name, initial, help) result(knob)
+    integer(baro_handle), intent(in) :: publication
+    character(len=*), intent(in) :: name
+    logical, intent(in) :: initial
+    character(len=*), intent(in), optional :: help
+    type(baro_knob) :: knob
+    knob%pointer = c_baro_knob_bool(publication, c_text(name), merge(1_c_int, 0_c_int, initial), c_text(or_none(help)))
+  end function
+
+  ! What a knob was set to last; 0 of one that was refused.
+  function baro_knob_real(knob) result(x)
+    type(baro_knob), intent(in) :: knob
+    real(c_double) :: x
+    x = c_baro_knob_read_f64(knob%pointer)
+  end function
+
+  function baro_knob_int(knob) result(x)
+    type(baro_knob), intent(in) :: knob
+    integer(c_int64_t) :: x
+    x = c_baro_knob_read_i64(knob%pointer)
+  end function
+
+  function baro_knob_logical(knob) result(x)
+    type(baro_knob), intent(in) :: knob
+    logical :: x
+    x = c_baro_knob_read_i64(knob%pointer) /= 0
+  end function
+
+  ! Fires a trigger of other programs, with a text or without, for who has the labels of the target
+  ! ('label=value,label=value'), and waits for them so many ms. Negative: nobody was called, baro_error() says why.
+  function baro_fire(name, text, target, wait_ms) result(code)
+    character(len=*), intent(in) :: name
+    character(len=*), intent(in), optional :: text, target
+    integer, intent(in), optional :: wait_ms
+    integer(c_int) :: code
+    integer(c_int) :: type
+    type = 0
+    if (present(text)) type = BARO_TEXT
+    code = c_baro_fire(c_null_ptr, c_text(name), c_text(or_none(target)), type, c_text(or_none(text)), 0_c_size_t, &
+                       0_c_int64_t, or_zero(wait_ms), c_null_ptr)
+  end function
+
+  function set_real64(knob, x, target, wait_ms) result(code)
+    character(len=*), intent(in) :: knob
+    real(c_double), intent(in) :: x
+    character(len=*), intent(in), optional :: target
+    integer, intent(in), optional :: wait_ms
+    integer(c_int) :: code
+    code = c_baro_set_f64(c_null_ptr, c_text(knob), c_text(or_none(target)), x, or_zero(wait_ms), c_null_ptr)
+  end function
+
+  function set_int64(knob, x, target, wait_ms) result(code)
+    character(len=*), intent(in) :: knob
+    integer(c_int64_t), intent(in) :: x
+    character(len=*), intent(in), optional :: target
+    integer, intent(in), optional :: wait_ms
+    integer(c_int) :: code
+    code = c_baro_set_i64(c_null_ptr, c_text(knob), c_text(or_none(target)), x, or_zero(wait_ms), c_null_ptr)
+  end function
+
+  function set_logical(knob, x, target, wait_ms) result(code)
+    character(len=*), intent(in) :: knob
+    logical, intent(in) :: x
+    character(len=*), intent(in), optional :: target
+    integer, intent(in), optional :: wait_ms
+    integer(c_int) :: code
+    code = c_baro_set_bool(c_null_ptr, c_text(knob), c_text(or_none(target)), merge(1_c_int, 0_c_int, x), &
+                           or_zero(wait_ms), c_null_ptr)
+  end function
+
+  function or_none(given) result(text)
+    character(len=*), intent(in), optional :: given
+    character(len=:), allocatable :: text
+    text = ''
+    if (present(given)) text = given
+  end function
+
+  function or_zero(given) result(number)
+    integer, intent(in), optional :: given
+    integer(c_int64_t) :: number
+    number = 0
+    if (present(given)) number = given
+  end function
 
   ! What was refused in this thread last, and what to do about it.
   function baro_error() result(text)

@@ -1,4 +1,4 @@
-/* baro.h - barograph for C: publish a program's own values, and read what is known of the node.
+/* baro.h - barograph for C: publish a program's own values, be called, and read what is known of the node.
  *
  *   baro_t *b = baro_open("lulesh", NULL);
  *   baro_publication_t step = baro_publication(b, "lulesh", BARO_READERS_OWNER);
@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 #define BARO_VERSION_MAJOR 1
-#define BARO_VERSION_MINOR 0
+#define BARO_VERSION_MINOR 1
 
 /* The library's version: major << 16 | minor. */
 uint32_t baro_version(void);
@@ -44,6 +44,7 @@ uint32_t baro_version(void);
 #define BARO_E_TYPE -4     /* a text where a number was wanted */
 #define BARO_E_SQL -5      /* the statement is wrong, refused, or beyond a limit */
 #define BARO_E_REFUSED -6  /* a name, label or declaration that is not taken */
+#define BARO_E_BUSY -7     /* the agent cannot take it now: try again later */
 #define BARO_E_INTERNAL -9 /* a defect of barograph */
 
 /* What went wrong in this thread last, and what to do about it; never null, and good until the next error of
@@ -131,7 +132,105 @@ void baro_commit(void);
  * static inline void baro_put_bool(baro_value_t value, int x);
  *     Puts a value with the time of the call. Others see it when the thread ends a frame, commits or ends.
  * static inline void baro_frame(baro_publication_t publication, uint64_t number);
- *     Ends a frame: its number, and all that this thread has put since its last one, appear at once. */
+ *     Ends a frame: its number, and all that this thread has put since its last one, appear at once. Then applies
+ *     what knobs were set to. */
+
+/* ---- Being called: triggers, which run functions of this program, and knobs, which others set ----
+ *
+ *   static int checkpoint(const baro_call_t *call, void *data) { return write_checkpoint(data); }
+ *
+ *   baro_on(b, "checkpoint", "writes a checkpoint", checkpoint, state);
+ *   const baro_knob_t *tolerance = baro_knob_f64(step, "tolerance", 1e-3, 1e-9, 1, "1", "stops the solver");
+ *   for (...) {
+ *       solve(baro_knob_get_f64(tolerance));
+ *       baro_poll(b);
+ *   } */
+
+/* More types of payloads, beside those of values, BARO_NULL and BARO_BYTES. */
+#define BARO_JSON 7
+#define BARO_FLOATS 8
+
+/* A trigger that was fired; good until its handler returns. Later versions add fields at the end. */
+typedef struct {
+    uint64_t id;
+    int64_t issued_ns;  /* since the epoch */
+    int64_t expires_ns;
+    const char *name;
+    int type;     /* of the payload; BARO_NULL when there is none */
+    size_t bytes; /* of it; of a text without its zero byte */
+    union {
+        int64_t i; /* BARO_INT, BARO_BOOL */
+        double f;
+        const char *text; /* BARO_TEXT, BARO_JSON: ends with a zero byte */
+        const uint8_t *data;
+        const double *floats; /* bytes / 8 of them */
+    } as;
+} baro_call_t;
+
+/* Gives 0 when it is done, anything else when it has failed, which is told to who fired. It may do anything, and
+ * must return: no longjmp, no exception, no end of its thread. The thread is not cancelled in it. */
+typedef int (*baro_handler_t)(const baro_call_t *call, void *data);
+
+/* Has triggers of a name run a handler while `baro` is open, where baro_poll or baro_listen says: one at a time in a
+ * process, in the order in which they were fired. A later handler of the name takes the place of this one. */
+int baro_on(baro_t *baro, const char *name, const char *help, baro_handler_t handler, void *data);
+/* As baro_on; calls release(data), which may be null, when the handler is needed no more, or was refused. */
+int baro_on_owned(baro_t *baro, const char *name, const char *help, baro_handler_t handler, void *data,
+                  void (*release)(void *));
+/* Starts a thread, one in a process, that sleeps until a trigger is fired and runs its handler at once, with all
+ * signals blocked; it ends with the last baro_close. Not in forked children. Knobs are set by polls and frames alone. */
+int baro_listen(baro_t *baro);
+/* static inline int baro_poll(baro_t *baro);
+ *     Runs the handlers of what was fired, and applies what knobs were set to, on this thread. Gives how many of
+ *     both. When there is nothing it costs a load and a compare. */
+
+/* A value of a publication that others may set; for good. Not to be touched but by the functions below. */
+typedef struct {
+    uint64_t word;
+    uint64_t version;
+    uint64_t type;
+} baro_knob_t;
+
+/* Declares a knob, or finds it again: it is a value, too. Null when it is refused. Where nothing can be published it
+ * stays what it is. unit and help may be null. */
+const baro_knob_t *baro_knob_f64(baro_publication_t publication, const char *name, double initial, double min,
+                                 double max, const char *unit, const char *help);
+const baro_knob_t *baro_knob_i64(baro_publication_t publication, const char *name, int64_t initial, int64_t min,
+                                 int64_t max, const char *unit, const char *help);
+const baro_knob_t *baro_knob_bool(baro_publication_t publication, const char *name, int initial, const char *help);
+/* static inline double baro_knob_get_f64(const baro_knob_t *knob);
+ * static inline int64_t baro_knob_get_i64(const baro_knob_t *knob);
+ * static inline int baro_knob_get_bool(const baro_knob_t *knob);
+ *     What it was set to last, as polls and frames apply it: a load. 0 for null. */
+double baro_knob_read_f64(const baro_knob_t *knob);
+int64_t baro_knob_read_i64(const baro_knob_t *knob);
+
+/* ---- Calling: triggers and knobs of other programs, by the agent ----
+ *
+ * run_dir may be null: then the agent is found. target says who is meant, "label=value,label=value" (application, pid
+ * and user among the labels); null is everyone. wait_ms is how long to wait until all that are meant have answered,
+ * at most 30,000: not all in time is BARO_NOTHING. Nobody is meant: BARO_E_UNKNOWN. fired may be null. */
+
+typedef struct {
+    uint64_t matched;      /* processes that are meant */
+    uint64_t acknowledged; /* of them, those that have done it... */
+    uint64_t failed;       /* ...and those that could not */
+    char id[40];           /* as in the table triggers */
+} baro_fired_t;
+
+/* Fires a trigger. The payload is at a place, by its type: an int64_t, a double, an int (BARO_BOOL), or so many bytes
+ * of text, JSON, bytes or doubles; of a text 0 is up to its zero byte. expires_ms: 0 is a minute. */
+int baro_fire(const char *run_dir, const char *name, const char *target, int type, const void *payload, size_t bytes,
+              uint64_t expires_ms, uint64_t wait_ms, baro_fired_t *fired);
+/* Sets a knob, named "publication.knob". */
+int baro_knob_set_f64(const char *run_dir, const char *knob, const char *target, double value, uint64_t wait_ms,
+                      baro_fired_t *fired);
+int baro_knob_set_i64(const char *run_dir, const char *knob, const char *target, int64_t value, uint64_t wait_ms,
+                      baro_fired_t *fired);
+int baro_knob_set_bool(const char *run_dir, const char *knob, const char *target, int value, uint64_t wait_ms,
+                       baro_fired_t *fired);
+
+/* ---- Inline ---- */
 
 /* Where a thread writes next. Not to be touched but by the functions below. */
 typedef struct {
@@ -142,12 +241,21 @@ typedef struct {
     uint64_t *committed;    /* up to here others may read */
     const uint64_t *asleep; /* not 0: the agent wants to be woken */
     uint64_t owner;         /* handles that may be put here begin so */
+    /* Since 1.1: what this thread has seen of the calls. */
+    const uint32_t *calls; /* moves when something has come */
+    uint32_t calls_polled; /* what it was at the last poll, when there is a file... */
+    uint32_t calls_framed; /* ...and when knobs were applied last */
+    uint32_t calls_left;   /* frames until the library is asked whether it is time to look elsewhere */
+    uint32_t calls_step;
+    int64_t calls_asked_ns;
 } baro_cursor_t;
 
 /* All that is not done inline; `here` (which may be null) is set to where this thread's cursor is found. */
 void baro_put_slowly(baro_value_t value, uint64_t kind, uint64_t word, baro_cursor_t *const **here);
 void baro_frame_slowly(baro_publication_t publication, uint64_t number, baro_cursor_t *const **here);
 void baro_wake_agent(void);
+int baro_poll_slowly(baro_cursor_t *const **here);
+void baro_apply_slowly(baro_cursor_t *const **here);
 
 #define BARO_KIND_FRAME_ 5
 
@@ -156,7 +264,7 @@ void baro_wake_agent(void);
 #define BARO_UNUSED_ __attribute__((unused))
 
 /* Nothing fits here: the first put of a thread goes the slow way, which sets baro_here_. */
-BARO_UNUSED_ static baro_cursor_t baro_nowhere_ = {0, 0, 0, NULL, NULL, NULL, 0};
+BARO_UNUSED_ static baro_cursor_t baro_nowhere_ = {0, 0, 0, NULL, NULL, NULL, 0, NULL, 0, 0, 0, 0, 0};
 BARO_UNUSED_ static baro_cursor_t *const baro_nowhere_at_ = &baro_nowhere_;
 BARO_UNUSED_ static __thread baro_cursor_t *const *baro_here_ = &baro_nowhere_at_;
 
@@ -187,6 +295,20 @@ BARO_UNUSED_ static inline void baro_put_(baro_value_t value, uint64_t kind, uin
         baro_put_slowly(value, kind, word, &baro_here_);
 }
 
+BARO_UNUSED_ static inline int baro_has_calls_(const baro_cursor_t *c, uint32_t seen)
+{
+    return __builtin_expect(c->calls == NULL, 0) ||
+           __builtin_expect(__atomic_load_n(c->calls, __ATOMIC_ACQUIRE) != seen, 0);
+}
+
+BARO_UNUSED_ static inline int baro_poll(baro_t *baro)
+{
+    if (__builtin_expect(baro == NULL, 0))
+        return 0;
+    const baro_cursor_t *c = *baro_here_;
+    return baro_has_calls_(c, c->calls_polled) ? baro_poll_slowly(&baro_here_) : 0;
+}
+
 BARO_UNUSED_ static inline void baro_frame(baro_publication_t publication, uint64_t number)
 {
     if (__builtin_expect(publication == 0, 0))
@@ -197,6 +319,8 @@ BARO_UNUSED_ static inline void baro_frame(baro_publication_t publication, uint6
         __atomic_store_n(c->committed, c->position, __ATOMIC_RELEASE);
         if (__builtin_expect(__atomic_load_n(c->asleep, __ATOMIC_RELAXED) != 0, 0))
             baro_wake_agent();
+        if (__builtin_expect(--c->calls_left == 0, 0) || baro_has_calls_(c, c->calls_framed))
+            baro_apply_slowly(&baro_here_);
     } else {
         baro_frame_slowly(publication, number, &baro_here_);
     }
@@ -216,6 +340,11 @@ static inline void baro_frame(baro_publication_t publication, uint64_t number)
 {
     if (publication != 0)
         baro_frame_slowly(publication, number, NULL);
+}
+
+static inline int baro_poll(baro_t *baro)
+{
+    return baro != NULL ? baro_poll_slowly(NULL) : 0;
 }
 
 #endif
@@ -238,6 +367,35 @@ BARO_UNUSED_ static inline void baro_put_i64(baro_value_t value, int64_t x)
 BARO_UNUSED_ static inline void baro_put_bool(baro_value_t value, int x)
 {
     baro_put_(value, BARO_BOOL, x != 0);
+}
+
+BARO_UNUSED_ static inline double baro_knob_get_f64(const baro_knob_t *knob)
+{
+#ifdef __GNUC__
+    union {
+        double number;
+        uint64_t word;
+    } both;
+    if (__builtin_expect(knob != NULL && knob->type == BARO_FLOAT, 1)) {
+        both.word = __atomic_load_n(&knob->word, __ATOMIC_RELAXED);
+        return both.number;
+    }
+#endif
+    return baro_knob_read_f64(knob);
+}
+
+BARO_UNUSED_ static inline int64_t baro_knob_get_i64(const baro_knob_t *knob)
+{
+#ifdef __GNUC__
+    if (__builtin_expect(knob != NULL && knob->type != BARO_FLOAT, 1))
+        return (int64_t)__atomic_load_n(&knob->word, __ATOMIC_RELAXED);
+#endif
+    return baro_knob_read_i64(knob);
+}
+
+BARO_UNUSED_ static inline int baro_knob_get_bool(const baro_knob_t *knob)
+{
+    return baro_knob_get_i64(knob) != 0;
 }
 
 /* ---- Reading ---- */

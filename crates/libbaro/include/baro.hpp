@@ -112,6 +112,67 @@ private:
     baro_value_t handle_ = 0;
 };
 
+/// A value that others may set; free to copy. The default one is 0.
+template <class T> class knob {
+public:
+    knob() = default;
+    /// What is not declared stays what it is.
+    knob(const baro_knob_t *declared, T initial) noexcept : knob_(declared), initial_(initial) {}
+
+    /// What it was set to last, as polls and frames apply it.
+    T get() const noexcept
+    {
+        if (!knob_)
+            return initial_;
+        if constexpr (detail::type_of<T>() == BARO_FLOAT)
+            return static_cast<T>(baro_knob_get_f64(knob_));
+        else if constexpr (detail::type_of<T>() == BARO_BOOL)
+            return baro_knob_get_bool(knob_) != 0;
+        else
+            return static_cast<T>(baro_knob_get_i64(knob_));
+    }
+    operator T() const noexcept { return get(); }
+
+    bool is_declared() const noexcept { return knob_ != nullptr; }
+
+private:
+    const baro_knob_t *knob_ = nullptr;
+    T initial_ = T();
+};
+
+/// A trigger that was fired; good while its handler runs.
+class call {
+public:
+    explicit call(const baro_call_t *given) noexcept : call_(given) {}
+
+    const char *name() const noexcept { return call_->name; }
+    std::uint64_t id() const noexcept { return call_->id; }
+    /// When it was fired, ns since the epoch.
+    std::int64_t issued_ns() const noexcept { return call_->issued_ns; }
+    /// Of the payload: BARO_NULL when there is none.
+    int type() const noexcept { return call_->type; }
+    /// The payload, if it is a number.
+    std::optional<double> number() const noexcept
+    {
+        if (call_->type == BARO_FLOAT)
+            return call_->as.f;
+        if (call_->type == BARO_INT || call_->type == BARO_BOOL)
+            return static_cast<double>(call_->as.i);
+        return std::nullopt;
+    }
+    /// The payload, if it is text, JSON or bytes; else empty.
+    std::string_view text() const noexcept
+    {
+        const bool is_text = call_->type == BARO_TEXT || call_->type == BARO_JSON || call_->type == BARO_BYTES;
+        return is_text ? std::string_view(call_->as.text, call_->bytes) : std::string_view();
+    }
+    /// All of it.
+    const baro_call_t &raw() const noexcept { return *call_; }
+
+private:
+    const baro_call_t *call_;
+};
+
 /// A named set of values; free to copy. The default one does nothing.
 class publication {
 public:
@@ -123,6 +184,22 @@ public:
     {
         return baro::value<T>(baro_value(handle_, name, detail::type_of<T>(), what.unit,
                                          static_cast<int>(what.kind), what.help));
+    }
+    /// Declares a value that others may set within bounds, or finds it again.
+    template <class T>
+    baro::knob<T> knob(const char *name, T initial, T min, T max, const about &what = {}) const noexcept
+    {
+        static_assert(detail::type_of<T>() == BARO_FLOAT || detail::type_of<T>() == BARO_INT,
+                      "a knob with bounds is a number");
+        if constexpr (detail::type_of<T>() == BARO_FLOAT)
+            return {baro_knob_f64(handle_, name, initial, min, max, what.unit, what.help), initial};
+        else
+            return {baro_knob_i64(handle_, name, initial, min, max, what.unit, what.help), initial};
+    }
+    /// As above, true or false.
+    baro::knob<bool> knob(const char *name, bool initial, const char *help = "") const noexcept
+    {
+        return {baro_knob_bool(handle_, name, initial, help), initial};
     }
     /// Ends a frame: its number and all that this thread has put appear at once.
     void frame(std::uint64_t number) const noexcept { baro_frame(handle_, number); }
@@ -153,12 +230,75 @@ public:
         return baro::publication(baro_publication(baro_.get(), name, static_cast<int>(who)));
     }
 
+    /// Has triggers of a name run `handler(const baro::call &)`, on the thread that polls or on the one that listens.
+    /// False from it, or an exception, tells who fired that it has failed.
+    template <class F> bool on(const char *name, F &&handler, const char *help = "")
+    {
+        using Handler = std::decay_t<F>;
+        auto *held = new Handler(std::forward<F>(handler));
+        return baro_on_owned(baro_.get(), name, help, &run<Handler>, held, &release<Handler>) == BARO_OK;
+    }
+    /// Runs the handlers of what was fired, and applies what knobs were set to. Gives how many of both.
+    int poll() const noexcept { return baro_poll(baro_.get()); }
+    /// Starts a thread that sleeps until a trigger is fired and runs its handler.
+    bool listen() noexcept { return baro_listen(baro_.get()) == BARO_OK; }
+
 private:
+    template <class Handler> static int run(const baro_call_t *given, void *held) noexcept
+    {
+        try {
+            const baro::call call{given};
+            auto &handler = *static_cast<Handler *>(held);
+            if constexpr (std::is_same_v<decltype(handler(call)), bool>)
+                return handler(call) ? 0 : 1;
+            else
+                handler(call);
+            return 0;
+        } catch (...) {
+            return 1;
+        }
+    }
+    template <class Handler> static void release(void *held) noexcept { delete static_cast<Handler *>(held); }
+
     struct closer {
         void operator()(baro_t *baro) const noexcept { baro_close(baro); }
     };
     std::unique_ptr<baro_t, closer> baro_;
 };
+
+/// Fires a trigger with a text, or without, for who has these labels ("label=value,label=value"), and waits until
+/// they have answered. Throws baro::error when nobody was called.
+inline baro_fired_t fire(const char *name, const char *target = "", std::string_view text = {},
+                         std::chrono::milliseconds wait = {}, const char *run_dir = nullptr)
+{
+    baro_fired_t fired{};
+    const int type = text.data() ? BARO_TEXT : BARO_NULL;
+    const char *place = text.empty() && text.data() ? "" : text.data();
+    const int code = baro_fire(run_dir, name, target, type, place, text.size(), 0,
+                               static_cast<std::uint64_t>(wait.count()), &fired);
+    if (code < 0)
+        throw error(code);
+    return fired;
+}
+
+/// Sets a knob, named "publication.knob". As fire.
+template <class T>
+baro_fired_t set_knob(const char *knob, T value, const char *target = "", std::chrono::milliseconds wait = {},
+                      const char *run_dir = nullptr)
+{
+    baro_fired_t fired{};
+    const auto wait_ms = static_cast<std::uint64_t>(wait.count());
+    int code;
+    if constexpr (detail::type_of<T>() == BARO_BOOL)
+        code = baro_knob_set_bool(run_dir, knob, target, value, wait_ms, &fired);
+    else if constexpr (detail::type_of<T>() == BARO_INT)
+        code = baro_knob_set_i64(run_dir, knob, target, static_cast<std::int64_t>(value), wait_ms, &fired);
+    else
+        code = baro_knob_set_f64(run_dir, knob, target, static_cast<double>(value), wait_ms, &fired);
+    if (code < 0)
+        throw error(code);
+    return fired;
+}
 
 /// Ends a frame when its block ends, however it ends.
 class frame {

@@ -13,6 +13,7 @@ pub(crate) const E_UNKNOWN: c_int = -3;
 pub(crate) const E_TYPE: c_int = -4;
 pub(crate) const E_SQL: c_int = -5;
 pub(crate) const E_REFUSED: c_int = -6;
+pub(crate) const E_BUSY: c_int = -7;
 pub(crate) const E_INTERNAL: c_int = -9;
 
 thread_local! {

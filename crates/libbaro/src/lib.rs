@@ -10,6 +10,8 @@
     reason = "the C ABI: pointers from callers; each block says what it relies on"
 )]
 
+mod calls;
+mod fire;
 mod guard;
 mod publish;
 mod put;
@@ -18,7 +20,7 @@ mod read;
 
 /// The version of `baro.h` that this is: major in the upper half, minor in the lower. Of one major version, an older
 /// header works with a newer library.
-pub const VERSION: u32 = 1 << 16;
+pub const VERSION: u32 = 1 << 16 | 1;
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]

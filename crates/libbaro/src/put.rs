@@ -3,34 +3,37 @@
 //! Every translation unit that includes `baro.h` has a thread-local pointer to such a place. The first put of a thread
 //! comes here and sets it: C code needs no thread-local symbol of ours, which stable Rust cannot export.
 
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_char, c_int};
 use std::ptr;
 
 use barograph_client::publish::ValueHandle;
-use barograph_client::publish::raw::{self, Cursor};
+use barograph_client::publish::raw::{self, CallsSeen, Cursor};
 
 use crate::guard::{OK, guarded, text, tried};
 
-/// A cursor on which every put finds no room.
-struct Nowhere(Cursor);
-
-// SAFETY: nobody writes it, and its pointers are not followed: there is no room at them.
-unsafe impl Sync for Nowhere {}
-
-static NOWHERE: Nowhere = Nowhere(Cursor {
-    position: 0,
-    limit: 0,
-    mask: 0,
-    records: ptr::null(),
-    committed: ptr::null(),
-    asleep: ptr::null(),
-    owner: 0,
-});
-
 thread_local! {
+    /// A cursor on which every put finds no room, for a thread without a ring: what it has seen of the calls.
     // It has nothing to drop: its address is good as long as the thread is.
-    static PLACE: Cell<*const Cursor> = const { Cell::new(&raw const NOWHERE.0) };
+    static NOWHERE: UnsafeCell<Cursor> = const {
+        UnsafeCell::new(Cursor {
+            position: 0,
+            limit: 0,
+            mask: 0,
+            records: ptr::null(),
+            committed: ptr::null(),
+            asleep: ptr::null(),
+            owner: 0,
+            calls: CallsSeen::nothing(),
+        })
+    };
+    /// Null before the thread was here.
+    static PLACE: Cell<*const Cursor> = const { Cell::new(ptr::null()) };
+}
+
+/// This thread's cursor while it has no ring.
+fn nowhere() -> *mut Cursor {
+    NOWHERE.with(UnsafeCell::get)
 }
 
 /// Kinds of records, as in `baro.h`.
@@ -42,11 +45,14 @@ const BOOL: u64 = 3;
 pub(crate) fn follow_threads() {
     raw::on_cursor(|cursor| {
         let cursor = if cursor.is_null() {
-            &raw const NOWHERE.0
+            // It may be a child, which has seen nothing.
+            // SAFETY: the thread's own, which nobody else looks at meanwhile.
+            unsafe { (*nowhere()).calls = CallsSeen::nothing() };
+            nowhere()
         } else {
-            cursor.cast_const()
+            cursor
         };
-        PLACE.with(|place| place.set(cursor));
+        PLACE.with(|place| place.set(cursor.cast_const()));
     });
 }
 
@@ -54,9 +60,14 @@ pub(crate) fn follow_threads() {
 ///
 /// # Safety
 /// `here` is null or may be written by this thread.
-unsafe fn tell_place(here: *mut *const *const Cursor) {
+pub(crate) unsafe fn tell_place(here: *mut *const *const Cursor) {
     if !here.is_null() {
-        let place = PLACE.with(Cell::as_ptr);
+        let place = PLACE.with(|place| {
+            if place.get().is_null() {
+                place.set(nowhere().cast_const());
+            }
+            place.as_ptr()
+        });
         // SAFETY: as this function's.
         unsafe { here.write(place.cast_const()) };
     }
@@ -123,12 +134,47 @@ pub unsafe extern "C" fn baro_frame_slowly(
         if is_asleep {
             baro_wake_agent();
         }
+        // Who does not look inline has it done here.
+        if tried(raw::is_frame_due) {
+            guarded(
+                |_| (),
+                || {
+                    raw::apply_now();
+                    note_calls();
+                    Ok(())
+                },
+            );
+        }
         return;
     }
     guarded(
         |_| (),
         || {
             raw::frame(publication, number);
+            // SAFETY: as this function's.
+            unsafe { tell_place(here) };
+            Ok(())
+        },
+    );
+}
+
+/// Notes what this thread has seen where inline looks find it, should it have no ring.
+pub(crate) fn note_calls() {
+    // SAFETY: the thread's own, which nobody else looks at meanwhile.
+    unsafe { (*nowhere()).calls = raw::calls_seen() };
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `here` is null or may be written by this thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_apply_slowly(here: *mut *const *const Cursor) {
+    guarded(
+        |_| (),
+        || {
+            raw::apply_now();
+            note_calls();
             // SAFETY: as this function's.
             unsafe { tell_place(here) };
             Ok(())

@@ -56,6 +56,17 @@ pub enum PublishError {
         /// What did not fit.
         name: String,
     },
+    /// A knob whose bounds make no sense.
+    #[error("the knob {name} is refused: {why}")]
+    Knob {
+        /// The knob.
+        name: String,
+        /// What does not fit.
+        why: &'static str,
+    },
+    /// The thread that listens could not be started.
+    #[error("no thread that listens can be started: {0}; poll() instead")]
+    Thread(Arc<io::Error>),
     /// The publisher was closed.
     #[error("the publisher was closed")]
     Closed,

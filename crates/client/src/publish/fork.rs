@@ -7,14 +7,18 @@
 use std::cell::UnsafeCell;
 use std::sync::{MutexGuard, Once};
 
+use super::calls::{self, Hub};
 use super::state::{self, State};
 use super::thread;
 
-/// The lock on the process's state while the process forks: nobody else may be halfway through it.
-struct Held(UnsafeCell<Option<MutexGuard<'static, State>>>);
+/// The locks on what is the process's while the process forks: nobody else may be halfway through it.
+struct Held(UnsafeCell<Option<Guards>>);
 
-// SAFETY: only `prepare`, `in_parent` and `in_child` reach into it, between taking the lock that it holds and
-// giving it back; one thread forks at a time because of that very lock.
+/// In the order in which everyone takes them.
+type Guards = (MutexGuard<'static, Hub>, MutexGuard<'static, State>);
+
+// SAFETY: only `prepare`, `in_parent` and `in_child` reach into it, between taking the locks that it holds and
+// giving them back; one thread forks at a time because of those very locks.
 unsafe impl Sync for Held {}
 
 static HELD: Held = Held(UnsafeCell::new(None));
@@ -30,21 +34,22 @@ pub(super) fn watch() {
 }
 
 extern "C" fn prepare() {
-    let guard = state::lock();
-    // SAFETY: the lock is ours now, so that nobody else is here (see `Held`).
-    unsafe { *HELD.0.get() = Some(guard) };
+    let guards = (calls::lock(), state::lock());
+    // SAFETY: the locks are ours now, so that nobody else is here (see `Held`).
+    unsafe { *HELD.0.get() = Some(guards) };
 }
 
 extern "C" fn in_parent() {
-    // SAFETY: the lock is still held by this thread, since `prepare`.
+    // SAFETY: the locks are still held by this thread, since `prepare`.
     drop(unsafe { (*HELD.0.get()).take() });
 }
 
 extern "C" fn in_child() {
     thread::disown();
-    // SAFETY: as in the parent: the child's only thread is the copy of the one that took the lock.
-    let guard = unsafe { (*HELD.0.get()).take() };
-    if let Some(mut guard) = guard {
-        guard.disown();
+    // SAFETY: as in the parent: the child's only thread is the copy of the one that took the locks.
+    let guards = unsafe { (*HELD.0.get()).take() };
+    if let Some((mut hub, mut state)) = guards {
+        hub.disown();
+        state.disown();
     }
 }

@@ -21,26 +21,38 @@
 //!
 //! A program that forks goes on in both processes: the child has a file of its own from its next put on.
 //! Nothing here may be called from a signal handler.
+//!
+//! What comes the other way are calls: triggers run handlers ([`Publisher::on`]), settings change knobs
+//! ([`Publication::knob`]), both where the program says that it is a good place ([`Publisher::poll`], a frame), or
+//! on a thread that sleeps until then ([`Publisher::listen`]).
 
 mod agent;
+mod calls;
 mod config;
 mod error;
 mod fork;
+mod knob;
 mod place;
 mod process;
 mod publisher;
 mod state;
 mod thread;
 
+pub use barograph_stream::calls::{Call, CallPayload};
 pub use barograph_stream::ingest::{Overflow, RING_RECORDS_DEFAULT, RINGS_DEFAULT, Readers};
 pub use config::{BLOCK_TIME_DEFAULT, PublicationConfig, PublishConfig};
 pub use error::PublishError;
+pub use knob::{Knob, KnobConfig, KnobValue};
 pub use publisher::{Publication, Publisher, ValueHandle};
 
 /// What the C ABI is made of: puts by handle, and the cursor on which `baro.h` puts inline.
 pub mod raw {
-    pub use barograph_stream::ingest::Cursor;
+    pub use barograph_stream::ingest::{CallsSeen, Cursor};
 
-    pub use super::publisher::value;
-    pub use super::thread::{commit, frame, on_cursor, tell_agent, try_frame, try_put};
+    pub use super::knob::Cell;
+    pub use super::publisher::{knob, value};
+    pub use super::thread::{
+        apply, apply_now, calls_seen, commit, frame, is_frame_due, is_poll_due, is_resting,
+        on_cursor, poll_now, tell_agent, try_frame, try_put,
+    };
 }

@@ -5,11 +5,15 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use barograph_model::{HELP_BYTES_MAX, Kind, Labels, Name, Unit, ValueType};
+use barograph_stream::calls::Call;
 use barograph_stream::ingest::{Declaration, kind};
 use barograph_stream::{Incarnation, RunDir};
 
+use super::calls::{self, Declarer};
 use super::state::{self, LOST_WITHOUT_FILE, Pairs};
-use super::{PublicationConfig, PublishConfig, PublishError, config, thread};
+use super::{
+    Knob, KnobConfig, PublicationConfig, PublishConfig, PublishError, config, knob, thread,
+};
 
 /// Labels that the agent adds itself.
 const LABELS_OF_AGENT: &[&str] = &["user", "instance"];
@@ -31,6 +35,8 @@ pub struct Publisher {
 struct Inner {
     /// 0 when disabled.
     generation: u32,
+    /// Whose handlers are this publisher's.
+    owner: u64,
     error: Option<PublishError>,
     application: String,
     labels: Mutex<Pairs>,
@@ -53,6 +59,7 @@ impl Publisher {
         Self {
             inner: Arc::new(Inner {
                 generation,
+                owner: calls::new_number(),
                 error,
                 application: config.application,
                 labels: Mutex::new(config.labels),
@@ -118,6 +125,68 @@ impl Publisher {
         })
     }
 
+    /// Has triggers of a name, like `checkpoint`, run a handler, from now on and while this publisher is open.
+    /// Where one is called is for [`Self::poll`] and [`Self::listen`] to say; one runs at a time in a process, in
+    /// the order in which they were fired. It may do anything, polling included, which then runs no other. Its
+    /// error, or a panic, is told to who fired.
+    ///
+    /// A process has one handler of a name: a later one takes its place. A handler that holds a publisher
+    /// keeps it open.
+    pub fn on(
+        &self,
+        name: &str,
+        help: &str,
+        handler: impl FnMut(&Call) -> Result<(), String> + Send + 'static,
+    ) -> Result<(), PublishError> {
+        let inner = &self.inner;
+        Name::new(name)?;
+        if !self.is_enabled() {
+            return Ok(());
+        }
+        let labels = inner.labels().clone();
+        let by = Declarer {
+            generation: inner.generation,
+            owner: inner.owner,
+            application: &inner.application,
+            labels: &labels,
+        };
+        thread::look_anew();
+        calls::on(by, name, help, Box::new(handler))
+    }
+
+    /// Runs the handlers of what was fired, and applies what knobs were set to, on this thread. Gives how many
+    /// of both. When there is nothing it costs a load and a compare; an agent that comes, or comes anew, is
+    /// found within about a second of polls.
+    #[inline]
+    pub fn poll(&self) -> usize {
+        if self.is_enabled() { thread::poll() } else { 0 }
+    }
+
+    /// Starts a thread, one in a process, that sleeps until a trigger is fired and runs its handler at once.
+    /// It ends with the last publisher; a forked child has none until it listens itself. Knobs are still set
+    /// by polls and frames alone.
+    pub fn listen(&self) -> Result<(), PublishError> {
+        if self.is_enabled() {
+            calls::listen(self.inner.generation)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Calls of this process that were written over before it polled.
+    pub fn missed_calls(&self) -> u64 {
+        if self.is_enabled() {
+            calls::missed()
+        } else {
+            0
+        }
+    }
+
+    /// What the handler that failed last has said.
+    pub fn handler_failure(&self) -> Option<String> {
+        self.is_enabled().then(calls::failure).flatten()
+    }
+
     /// Publishes what this thread has put, without a frame.
     pub fn commit(&self) {
         if self.is_enabled() {
@@ -172,6 +241,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.generation != 0 {
+            calls::leave(self.generation, self.owner);
             state::close(self.generation);
         }
     }
@@ -204,7 +274,15 @@ impl Publication {
         declare_value(self.handle, &self.name, name, value_type, unit, kind, help)
     }
 
-    /// Ends a frame: its number and all that this thread has put since its last one appear at once.
+    /// Declares a value that others may set, or finds it again: the stream is as a value's, and so are the
+    /// refusals. What it is set to applies when this process polls or ends a frame. Of a publisher that is
+    /// disabled it stays what it is.
+    pub fn knob(&self, name: &str, config: &KnobConfig) -> Result<Knob, PublishError> {
+        declare_knob(self.handle, &self.name, name, config)
+    }
+
+    /// Ends a frame: its number and all that this thread has put since its last one appear at once. Then applies
+    /// what knobs were set to.
     #[inline]
     pub fn frame(&self, number: u64) {
         thread::frame(self.handle, number);
@@ -296,17 +374,67 @@ pub fn value(
     kind: Kind,
     help: &str,
 ) -> Result<ValueHandle, PublishError> {
-    let named = if publication == 0 {
-        // Disabled; what is said of its values is checked as far as it can be.
-        "any".to_owned()
-    } else {
-        let (generation, index) = (
-            thread::generation_of(publication),
-            thread::series_of(publication),
-        );
-        state::lock().publication_name(generation, index)?
-    };
+    let named = name_of(publication)?;
     declare_value(publication, &named, name, value_type, unit, kind, help)
+}
+
+/// As [`Publication::knob`], of a publication's number.
+pub fn knob(publication: u64, name: &str, config: &KnobConfig) -> Result<Knob, PublishError> {
+    declare_knob(publication, &name_of(publication)?, name, config)
+}
+
+fn name_of(publication: u64) -> Result<String, PublishError> {
+    if publication == 0 {
+        // Disabled; what is said of its values is checked as far as it can be.
+        return Ok("any".to_owned());
+    }
+    let (generation, index) = (
+        thread::generation_of(publication),
+        thread::series_of(publication),
+    );
+    state::lock().publication_name(generation, index)
+}
+
+fn declare_knob(
+    publication: u64,
+    named: &str,
+    name: &str,
+    config: &KnobConfig,
+) -> Result<Knob, PublishError> {
+    check_value(named, name, &config.unit)?;
+    let full = format!("{named}.{name}");
+    let wanted = config.wanted(&full)?;
+    if publication == 0 {
+        // Under the lock that forks wait for.
+        let _hub = calls::lock();
+        return knob::cell_of_nobody(&full, &wanted).map(Knob::new);
+    }
+    let declaration = Declaration::Value {
+        publication: thread::series_of(publication),
+        name: name.to_owned(),
+        value_type: wanted.value_type(),
+        kind: match wanted.value_type() {
+            ValueType::Bool => Kind::State,
+            _ => Kind::Gauge,
+        },
+        unit: config.unit.clone(),
+        help: cut(&config.help, HELP_BYTES_MAX).to_owned(),
+    };
+    let generation = thread::generation_of(publication);
+    thread::look_anew();
+    calls::knob(generation, declaration, &full, &wanted).map(Knob::new)
+}
+
+fn check_value(publication: &str, name: &str, unit: &str) -> Result<(), PublishError> {
+    stream_name(publication, name)?;
+    Unit::new(unit)?;
+    if name == "frame" {
+        return Err(PublishError::Taken {
+            name: format!("app.{publication}.frame"),
+            taken: "the stream of the publication's frames",
+        });
+    }
+    Ok(())
 }
 
 fn declare_value(
@@ -318,14 +446,7 @@ fn declare_value(
     kind: Kind,
     help: &str,
 ) -> Result<ValueHandle, PublishError> {
-    stream_name(named, name)?;
-    Unit::new(unit)?;
-    if name == "frame" {
-        return Err(PublishError::Taken {
-            name: format!("app.{named}.frame"),
-            taken: "the stream of the publication's frames",
-        });
-    }
+    check_value(named, name, unit)?;
     if publication == 0 {
         return Ok(ValueHandle::default());
     }
@@ -344,7 +465,7 @@ fn declare_value(
 }
 
 /// The beginning of a text, of whole characters.
-fn cut(text: &str, bytes_max: usize) -> &str {
+pub(super) fn cut(text: &str, bytes_max: usize) -> &str {
     let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
     let end = ends.take_while(|end| *end <= bytes_max).last();
     &text[..end.unwrap_or(0)]

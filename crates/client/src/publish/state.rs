@@ -10,7 +10,7 @@ use barograph_stream::RunDir;
 use barograph_stream::ingest::{Declaration, Readers};
 
 use super::process::Process;
-use super::{PublishConfig, PublishError, config, fork, place, thread};
+use super::{PublishConfig, PublishError, calls, config, fork, place, thread};
 
 pub(super) type Pairs = Vec<(String, String)>;
 
@@ -116,6 +116,7 @@ pub(super) fn close(generation: u32) {
     let ended = (state.opens == 0).then(|| std::mem::replace(&mut state.life, Life::Closed));
     drop(state);
     if ended.is_some() {
+        calls::end(generation);
         // Before the goodbye: what this thread has put.
         thread::leave();
     } else {
@@ -147,7 +148,7 @@ impl State {
         }
     }
 
-    fn process(&mut self, generation: u32) -> Result<Arc<Process>, PublishError> {
+    pub fn process(&mut self, generation: u32) -> Result<Arc<Process>, PublishError> {
         if generation != self.generation {
             return Err(PublishError::Closed);
         }
@@ -188,14 +189,7 @@ impl State {
     ) -> Result<u32, PublishError> {
         let process = self.process(generation)?;
         let full = |name: &str| PublishError::Full { name: name.into() };
-        if self.declared.is_empty() {
-            let declaration = Declaration::Process {
-                application: application.to_owned(),
-                labels: labels.to_vec(),
-            };
-            self.declare(&process, declaration)
-                .ok_or_else(|| full(application))?;
-        }
+        self.declare_process(&process, application, labels)?;
         let labels = self.beside_process(application, labels, own);
         let wanted = Publication {
             name: name.to_owned(),
@@ -285,6 +279,63 @@ impl State {
         Ok(value)
     }
 
+    /// Whether there is one publisher of this generation.
+    pub fn is_last(&self, generation: u32) -> bool {
+        generation == self.generation && self.opens == 1
+    }
+
+    /// Declares that a trigger's name is handled here.
+    pub fn trigger(
+        &mut self,
+        generation: u32,
+        application: &str,
+        labels: &[(String, String)],
+        name: &str,
+        help: &str,
+    ) -> Result<(), PublishError> {
+        let process = self.process(generation)?;
+        self.declare_process(&process, application, labels)?;
+        let declaration = Declaration::Trigger {
+            publication: u32::MAX,
+            name: name.to_owned(),
+            help: help.to_owned(),
+        };
+        let full = || PublishError::Full { name: name.into() };
+        self.declare(&process, declaration).ok_or_else(full)
+    }
+
+    /// Declares that a value may be set.
+    pub fn knob(
+        &mut self,
+        generation: u32,
+        name: &str,
+        declaration: Declaration,
+    ) -> Result<(), PublishError> {
+        let process = self.process(generation)?;
+        let full = || PublishError::Full { name: name.into() };
+        self.declare(&process, declaration).ok_or_else(full)
+    }
+
+    /// The process's application and labels, as they were declared.
+    pub fn process_labels(&self) -> (String, Pairs) {
+        match self.declared.first() {
+            Some(Declaration::Process {
+                application,
+                labels,
+            }) => (application.clone(), labels.clone()),
+            _ => Default::default(),
+        }
+    }
+
+    /// The labels of the publication that a value is of.
+    pub fn labels_of(&self, declaration: &Declaration) -> Pairs {
+        let publication = match declaration {
+            Declaration::Value { publication, .. } => self.publications.get(*publication as usize),
+            _ => None,
+        };
+        publication.map_or_else(Pairs::new, |p| p.labels.clone())
+    }
+
     /// Two publications may have streams of one name only if they are of one name themselves, and differ
     /// by their labels.
     fn check_free(&self, stream: &str, us: u32, of: &Publication) -> Result<(), PublishError> {
@@ -326,6 +377,25 @@ impl State {
         beside.extend(wanted.into_iter().filter(is_new));
         beside.sort();
         beside
+    }
+
+    /// Says who this process is, once.
+    fn declare_process(
+        &mut self,
+        process: &Process,
+        application: &str,
+        labels: &[(String, String)],
+    ) -> Result<(), PublishError> {
+        if !self.declared.is_empty() {
+            return Ok(());
+        }
+        let declaration = Declaration::Process {
+            application: application.to_owned(),
+            labels: labels.to_vec(),
+        };
+        let name = application.to_owned();
+        let full = || PublishError::Full { name };
+        self.declare(process, declaration).ok_or_else(full)
     }
 
     fn declare(&mut self, process: &Process, declaration: Declaration) -> Option<()> {

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 
 use barograph_stream::SystemClock;
-use barograph_stream::ingest::{Cursor, ThreadRing, TimeSource, kind};
+use barograph_stream::ingest::{CallsSeen, Cursor, ThreadRing, TimeSource, kind};
 
+use super::calls;
 use super::process::Process;
 use super::state::{self, LOST_WITHOUT_FILE};
 
@@ -38,6 +39,8 @@ struct Seat {
     process: Weak<Process>,
     /// Puts until this thread asks for a ring again.
     patience: u32,
+    /// While there is no ring; with one it is in its cursor.
+    calls: CallsSeen,
 }
 
 /// What is put.
@@ -104,12 +107,20 @@ pub fn frame(handle: u64, number: u64) {
     if handle == 0 {
         return;
     }
-    match try_frame(handle, number) {
-        Some(false) => {}
-        Some(true) => tell_agent(),
+    match end_frame(handle, number) {
+        Some((false, false)) => {}
+        Some((is_agent_asleep, has_calls)) => {
+            if is_agent_asleep {
+                tell_agent();
+            }
+            if has_calls {
+                apply_now();
+            }
+        }
         None => {
             put_slowly(handle, kind::FRAME, Content::Word(number));
             commit();
+            apply();
         }
     }
 }
@@ -118,12 +129,20 @@ pub fn frame(handle: u64, number: u64) {
 /// woken.
 #[inline(always)]
 pub fn try_frame(handle: u64, number: u64) -> Option<bool> {
+    end_frame(handle, number).map(|(is_agent_asleep, _)| is_agent_asleep)
+}
+
+/// As [`try_frame`]; gives besides whether knobs may be to be set.
+#[inline(always)]
+fn end_frame(handle: u64, number: u64) -> Option<(bool, bool)> {
     let ended = SEAT.try_with(|seat| {
         let mut seat = seat.try_borrow_mut().ok()?;
         let now = seat.now();
         let ring = seat.ring_of(handle, kind::FRAME)?;
         let is_whole = ring.frame(series_of(handle), now, number);
-        is_whole.then(|| ring.is_agent_asleep())
+        let calls = &mut ring.cursor().calls;
+        let has_calls = calls.is_frame_due();
+        is_whole.then(|| (ring.is_agent_asleep(), has_calls))
     });
     ended.ok().flatten()
 }
@@ -149,6 +168,118 @@ pub fn tell_agent() {
     if let Ok(Some(process)) = process {
         process.tell_agent();
     }
+}
+
+/// Runs handlers and applies settings, if there are any: else a load and a compare. Gives how many.
+#[inline(always)]
+pub(super) fn poll() -> usize {
+    if is_poll_due() && !is_resting() {
+        poll_now()
+    } else {
+        0
+    }
+}
+
+/// Whether there is anything to do for [`poll_now`], or to look for.
+#[inline(always)]
+pub fn is_poll_due() -> bool {
+    let is_due = SEAT.try_with(|seat| {
+        let mut seat = seat.try_borrow_mut().ok()?;
+        Some(seat.calls().is_poll_due())
+    });
+    matches!(is_due, Ok(Some(true)))
+}
+
+/// Whether there is no file yet, and no time to look for one: a poll that is due has nothing to do all the
+/// same. To be asked once before each [`poll_now`]: it counts.
+#[inline]
+pub fn is_resting() -> bool {
+    let is_resting = SEAT.try_with(|seat| {
+        let mut seat = seat.try_borrow_mut().ok()?;
+        let calls = seat.calls();
+        let is_elsewhere = |word| calls::is_epoch(word);
+        Some(calls.word.is_some_and(is_elsewhere) && !calls.is_frame_due())
+    });
+    matches!(is_resting, Ok(Some(true)))
+}
+
+/// Runs handlers and applies settings. Gives how many of both.
+#[cold]
+pub fn poll_now() -> usize {
+    with_calls(calls::poll)
+}
+
+/// Has this thread's next poll and frame look, whatever they saw before: something was declared.
+pub(super) fn look_anew() {
+    let _ = SEAT.try_with(|seat| {
+        if let Ok(mut seat) = seat.try_borrow_mut() {
+            *seat.calls() = CallsSeen::nothing();
+        }
+    });
+}
+
+/// What this thread has seen of the calls: with a cursor of its own, what is in that.
+pub fn calls_seen() -> CallsSeen {
+    let seen = SEAT.try_with(|seat| Some(*seat.try_borrow_mut().ok()?.calls()));
+    seen.ok().flatten().unwrap_or(CallsSeen::nothing())
+}
+
+/// Applies settings, if there are any, as a frame does.
+#[inline(always)]
+pub fn apply() {
+    if is_frame_due() {
+        apply_now();
+    }
+}
+
+/// Whether there is anything to do for [`apply_now`], or to look for.
+#[inline(always)]
+pub fn is_frame_due() -> bool {
+    let is_due = SEAT.try_with(|seat| {
+        let mut seat = seat.try_borrow_mut().ok()?;
+        Some(seat.calls().is_frame_due())
+    });
+    matches!(is_due, Ok(Some(true)))
+}
+
+/// Applies settings.
+#[cold]
+pub fn apply_now() {
+    with_calls(calls::apply);
+}
+
+/// Lets work go on with what this thread has seen of the calls; the seat is free meanwhile.
+fn with_calls(work: impl FnOnce(&mut CallsSeen) -> usize) -> usize {
+    let seen = SEAT.try_with(|seat| Some(*seat.try_borrow_mut().ok()?.calls()));
+    let Ok(Some(mut seen)) = seen else { return 0 };
+    let done = work(&mut seen);
+    let _ = SEAT.try_with(|seat| {
+        if let Ok(mut seat) = seat.try_borrow_mut() {
+            *seat.calls() = seen;
+        }
+    });
+    done
+}
+
+/// Whether this thread has put what it has not published yet.
+pub(super) fn is_uncommitted() -> bool {
+    let found = SEAT.try_with(|seat| {
+        let seat = seat.try_borrow().ok()?;
+        Some(seat.ring.as_ref()?.is_uncommitted())
+    });
+    matches!(found, Ok(Some(true)))
+}
+
+/// Puts eight bytes if there is room now; false when not, and nobody counts it.
+pub(super) fn put_at_once(handle: u64, kind: u8, word: u64) -> bool {
+    let is_put = SEAT.try_with(|seat| {
+        let mut seat = seat.try_borrow_mut().ok()?;
+        let process = seat.sit(generation_of(handle))?;
+        let time = process.now();
+        let ring = seat.ring.as_mut()?;
+        Some(ring.put(kind, series_of(handle), time, word))
+    });
+    matches!(is_put, Ok(Some(true)))
 }
 
 /// Gives the ring back, with all that was put.
@@ -197,6 +328,7 @@ impl Seat {
         clock: None,
         process: Weak::new(),
         patience: 0,
+        calls: CallsSeen::nothing(),
     };
 
     #[inline(always)]
@@ -204,6 +336,14 @@ impl Seat {
         match &self.clock {
             None => barograph_stream::ingest::ticks_now(),
             Some(clock) => self.time_source.now(clock),
+        }
+    }
+
+    #[inline(always)]
+    fn calls(&mut self) -> &mut CallsSeen {
+        match &mut self.ring {
+            Some(ring) => &mut ring.cursor().calls,
+            None => &mut self.calls,
         }
     }
 
@@ -264,6 +404,8 @@ impl Seat {
             return None;
         };
         ring.cursor().owner = owner(generation);
+        // Of another file it has seen nothing.
+        ring.cursor().calls = CallsSeen::nothing();
         self.time_source = process.producer.time_source();
         self.clock = (self.time_source == TimeSource::Realtime).then_some(process.clock);
         self.process = Arc::downgrade(&process);
@@ -275,9 +417,10 @@ impl Seat {
     }
 
     fn leave(&mut self) {
-        let Some(ring) = self.ring.take() else {
+        let Some(mut ring) = self.ring.take() else {
             return;
         };
+        self.calls = ring.cursor().calls;
         tell_hook(ptr::null_mut());
         let process = self.process.upgrade();
         if let Some(process) = &process {

@@ -31,6 +31,8 @@ pub enum Content {
 pub struct Follower {
     pub file: IngestFile,
     pub declared: Vec<Declaration>,
+    /// Calls that were answered: id and status.
+    pub answers: Vec<(u64, u32)>,
     pub missed: u64,
     pub damaged: u64,
 }
@@ -67,10 +69,11 @@ impl Follower {
 
     fn try_open(path: &Path) -> Option<Self> {
         let file = IngestFile::open(path).ok()?;
-        let (declared, missed, damaged) = (Vec::new(), 0, 0);
+        let (declared, answers, missed, damaged) = (Vec::new(), Vec::new(), 0, 0);
         Some(Self {
             file,
             declared,
+            answers,
             missed,
             damaged,
         })
@@ -83,6 +86,7 @@ impl Follower {
         self.file.declarations(&mut |d| declared.push(d)).unwrap();
         let names = names(declared);
         let mut puts = Vec::new();
+        let answers = &mut self.answers;
         let drained = self.file.drain(u64::MAX, &mut |record| {
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             let value = match record.payload {
@@ -97,7 +101,7 @@ impl Follower {
                     Content::Floats(eight.map(f64::from_le_bytes).collect())
                 }
                 Payload::Frame(v) => Content::Frame(v),
-                Payload::Ack { .. } => return,
+                Payload::Ack { id, status } => return answers.push((id, status)),
             };
             let is_frame = matches!(value, Content::Frame(_));
             puts.push(Put {
@@ -143,7 +147,9 @@ fn names(declared: &[Declaration]) -> BTreeMap<(bool, u32), String> {
     let mut values = 0;
     for declaration in declared {
         match declaration {
-            Declaration::Process { .. } => {}
+            Declaration::Process { .. }
+            | Declaration::Trigger { .. }
+            | Declaration::Knob { .. } => {}
             Declaration::Publication { name, .. } => {
                 names.insert((true, publications.len() as u32), name.clone());
                 publications.push(name.clone());

@@ -61,7 +61,7 @@ fn plays_its_role() {
         "reopens" => reopens(),
         "shares" => shares(),
         "off" => off(),
-        other => panic!("no role {other}"),
+        other => super::callees::play(other),
     }
 }
 
@@ -72,7 +72,7 @@ pub fn config() -> PublishConfig {
     }
 }
 
-fn open(config: PublishConfig) -> Publisher {
+pub fn open(config: PublishConfig) -> Publisher {
     let publisher = Publisher::open(config);
     assert!(publisher.error().is_none(), "{:?}", publisher.error());
     publisher
@@ -83,7 +83,7 @@ fn float(publication: &Publication, name: &str) -> ValueHandle {
     declared.unwrap()
 }
 
-fn publication(publisher: &Publisher, name: &str) -> Publication {
+pub fn publication(publisher: &Publisher, name: &str) -> Publication {
     let declared = publisher.publication(name, PublicationConfig::default());
     declared.unwrap()
 }
@@ -223,7 +223,7 @@ fn generations() {
     assert_eq!(publisher.lost(), 0);
 }
 
-fn fork() -> i32 {
+pub fn fork() -> i32 {
     // SAFETY: the child only publishes and ends, without locks that other threads of the parent may hold.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
@@ -231,12 +231,12 @@ fn fork() -> i32 {
 }
 
 /// Ends a child without the parent's test harness.
-fn end() -> ! {
+pub fn end() -> ! {
     // SAFETY: ends the process.
     unsafe { libc::_exit(0) }
 }
 
-fn wait(child: i32) {
+pub fn wait(child: i32) {
     let mut status = 0;
     // SAFETY: `status` is ours.
     let waited = unsafe { libc::waitpid(child, &mut status, 0) };

@@ -32,6 +32,11 @@ static void nulls(void)
     baro_frame_slowly(1, 1, NULL);
     baro_wake_agent();
     baro_commit();
+    CHECK(baro_on(NULL, "a", "b", NULL, NULL) == BARO_E_ARGUMENT && baro_listen(NULL) == BARO_E_ARGUMENT);
+    CHECK(baro_poll(NULL) == 0 && baro_poll_slowly(NULL) == 0);
+    baro_apply_slowly(NULL);
+    CHECK(baro_knob_f64(0, NULL, 0, 0, 1, NULL, NULL) == NULL && baro_knob_i64(0, "No", 0, 0, 1, NULL, NULL) == NULL);
+    CHECK(baro_knob_get_f64(NULL) == 0 && baro_knob_get_i64(NULL) == 0 && baro_knob_get_bool(NULL) == 0);
     CHECK(baro_latest(NULL, "a", &ts, &value, &age) == BARO_E_ARGUMENT);
     CHECK(baro_stream_open(NULL, "a") == NULL && baro_stream_latest_f64(NULL, NULL, NULL) < 0);
     CHECK(baro_wait(NULL, 0) == BARO_E_ARGUMENT);
@@ -56,6 +61,11 @@ static void configurations(void)
     CHECK(baro_open("\xff\xfe", NULL) == NULL);
 }
 
+static int handler(const baro_call_t *call, void *data)
+{
+    return call == data;
+}
+
 /* BAROGRAPH=off */
 static void switched_off(void)
 {
@@ -78,6 +88,11 @@ static void switched_off(void)
     baro_put_bool(v, 1);
     CHECK(baro_put_text(v, "a") == BARO_OK && baro_put_floats(v, NULL, 0) == BARO_OK);
     baro_frame(p, 1);
+    const baro_knob_t *k = baro_knob_f64(p, "k", 0.5, 0, 1, "1", "");
+    CHECK(k != NULL && k == baro_knob_f64(p, "k", 0.5, 0, 1, "1", "") && baro_knob_get_f64(k) == 0.5);
+    CHECK(baro_knob_f64(p, "k", 0.25, 0, 1, "1", "") != k && baro_knob_f64(p, "k", 2, 0, 1, "1", "") == NULL);
+    CHECK(baro_on(b, "a", "", handler, NULL) == BARO_OK && baro_on(b, "No", "", handler, NULL) == BARO_E_REFUSED);
+    CHECK(baro_on(b, "a", "", NULL, NULL) == BARO_E_ARGUMENT && baro_listen(b) == BARO_OK && baro_poll(b) == 0);
     CHECK(baro_lost(b) == lost);
     baro_close(b);
 }

@@ -226,6 +226,15 @@ fn say_goodbye(path: &Path) {
     let is_file = file.metadata().is_ok_and(|m| m.is_file());
     if is_file && file.read_exact_at(&mut magic, 0).is_ok() && magic == MAGIC {
         let _ = file.write_all_at(&state::CLOSED.to_le_bytes(), header::STATE as u64);
+        // Programs look at this word alone.
+        let mut written = [0; 8];
+        if file
+            .read_exact_at(&mut written, header::WRITTEN as u64)
+            .is_ok()
+        {
+            let moved = u64::from_le_bytes(written).wrapping_add(1);
+            let _ = file.write_all_at(&moved.to_le_bytes(), header::WRITTEN as u64);
+        }
     }
 }
 

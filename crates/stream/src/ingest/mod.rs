@@ -18,5 +18,5 @@ pub use layout::{
     RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_DEFAULT, RINGS_MAX, kind,
 };
 pub use producer::{Producer, ProducerConfig};
-pub use ring::{Cursor, ThreadRing};
+pub use ring::{CallsSeen, Cursor, ThreadRing};
 pub use ticks::{Pair, TimeSource, now as ticks_now};

@@ -9,7 +9,7 @@
 //! can run them (see the tests).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use barograph_model::Clock;
 
@@ -61,6 +61,60 @@ pub struct Cursor {
     pub asleep: *const AtomicU64,
     /// Free for who holds the ring: by it a put knows whether its handle is of this ring's file.
     pub owner: u64,
+    /// Whether something has come for the program.
+    pub calls: CallsSeen,
+}
+
+/// What a thread has seen of the calls that come for its process: a load and a compare tell whether there are
+/// any. Part of the struct of C programs, at its end.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct CallsSeen {
+    /// Moves with every call; none until the thread has looked.
+    pub word: Option<&'static AtomicU32>,
+    /// What it was when this thread last polled; something else while polls are to look for another word…
+    pub polled: u32,
+    /// …and when it last applied settings.
+    pub framed: u32,
+    /// So many frames more (and such polls), before the clock is asked whether it is time to look for another word.
+    pub left: u32,
+    /// So many there were after the clock was asked last…
+    pub step: u32,
+    /// …which said this, in monotonic ns.
+    pub asked_ns: i64,
+}
+
+impl CallsSeen {
+    /// Has seen nothing: its first look finds that something has come.
+    pub const fn nothing() -> Self {
+        Self {
+            word: None,
+            polled: 0,
+            framed: 0,
+            left: 0,
+            step: 1,
+            asked_ns: 0,
+        }
+    }
+
+    /// Whether a poll has something to do.
+    #[inline(always)]
+    pub fn is_poll_due(&self) -> bool {
+        self.is_new(self.polled)
+    }
+
+    /// Whether a frame has something to do, or the clock is to be asked.
+    #[inline(always)]
+    pub fn is_frame_due(&mut self) -> bool {
+        self.left = self.left.wrapping_sub(1);
+        self.left == 0 || self.is_new(self.framed)
+    }
+
+    #[inline(always)]
+    fn is_new(&self, seen: u32) -> bool {
+        let is_new = |word: &AtomicU32| word.load(Ordering::Acquire) != seen;
+        self.word.is_none_or(is_new)
+    }
 }
 
 /// A ring and the right to write it: for one thread at a time.
@@ -100,6 +154,7 @@ impl ThreadRing {
             committed: map.word(head_at + head::COMMITTED),
             asleep: map.word(header::ASLEEP),
             owner: 0,
+            calls: CallsSeen::nothing(),
         };
         let ring = Self {
             cursor,
@@ -171,6 +226,12 @@ impl ThreadRing {
     #[inline(always)]
     pub fn is_agent_asleep(&self) -> bool {
         self.map.word(header::ASLEEP).load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether something was put that was not published yet.
+    pub fn is_uncommitted(&self) -> bool {
+        let committed = self.map.word(self.head_at + head::COMMITTED);
+        committed.load(Ordering::Relaxed) != self.cursor.position
     }
 
     /// Makes room for so many records beyond the position.

@@ -1,0 +1,345 @@
+//! Firing triggers and setting knobs: asks the agent, which knows who is meant, who may, and writes it down first.
+//!
+//! It stands alone because it is the only part of the client that talks to the agent.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use barograph_stream::calls::CallPayload;
+use barograph_stream::{Incarnation, RunDir};
+use serde_json::{Map, Value as Json, json};
+use thiserror::Error;
+
+use crate::http;
+
+/// How long the agent may take to answer, beside what it is asked to wait.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
+/// Longest wait for acknowledgements that the agent takes.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+const PATH: &str = "/api/v1/fire";
+
+/// A trigger to be fired, or a knob to be set.
+#[derive(Clone, Debug)]
+pub struct Fire {
+    /// The trigger's name; the knob's with its publication's, `publication.knob`.
+    pub name: String,
+    /// Whether it is a knob.
+    pub is_knob: bool,
+    /// Labels that a process must have to be meant, `application`, `pid` and `user` among them.
+    pub target: Vec<(String, String)>,
+    /// One life of one process, if that alone is meant.
+    pub incarnation: Option<Incarnation>,
+    /// What it brings. Of floats, finite ones alone.
+    pub payload: CallPayload,
+    /// When it ceases to be worth handling: 1 s to 24 h from now; 60 s when it is none.
+    pub expires: Option<Duration>,
+    /// How long to wait until all that are meant have acknowledged; at most 30 s.
+    pub wait: Duration,
+}
+
+impl Fire {
+    /// A trigger, for all that handle it.
+    pub fn trigger(name: impl Into<String>, payload: CallPayload) -> Self {
+        Self {
+            name: name.into(),
+            is_knob: false,
+            target: Vec::new(),
+            incarnation: None,
+            payload,
+            expires: None,
+            wait: Duration::ZERO,
+        }
+    }
+
+    /// A knob's setting, for all that have it.
+    pub fn knob(name: impl Into<String>, value: CallPayload) -> Self {
+        Self {
+            is_knob: true,
+            ..Self::trigger(name, value)
+        }
+    }
+
+    /// For those alone that have this label, too.
+    #[must_use]
+    pub fn to(mut self, label: impl Into<String>, value: impl Into<String>) -> Self {
+        self.target.push((label.into(), value.into()));
+        self
+    }
+
+    /// Waits for acknowledgements, at most so long.
+    #[must_use]
+    pub fn waiting(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    fn body(&self) -> Result<Json, FireError> {
+        let mut body = Map::new();
+        let target = self.target.iter();
+        let target: Map<String, Json> = target
+            .map(|(label, value)| (label.clone(), json!(value)))
+            .collect();
+        if target.len() < self.target.len() {
+            return Err(FireError::Argument("a target names a label twice"));
+        }
+        body.insert("name".into(), json!(self.name));
+        body.insert("target".into(), Json::Object(target));
+        body.insert("knob".into(), json!(self.is_knob));
+        body.insert(
+            "wait_s".into(),
+            json!(self.wait.min(WAIT_MAX).as_secs_f64()),
+        );
+        if let Some(expires) = self.expires {
+            body.insert("expires_s".into(), json!(expires.as_secs_f64()));
+        }
+        if let Some(incarnation) = &self.incarnation {
+            body.insert("incarnation".into(), json!(incarnation.to_string()));
+        }
+        if let Some((payload_type, payload)) = json_of(&self.payload)? {
+            body.insert("payload_type".into(), json!(payload_type));
+            body.insert("payload".into(), payload);
+        }
+        Ok(Json::Object(body))
+    }
+}
+
+/// What became of it, as far as it was waited for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fired {
+    /// The call, as the tables know it.
+    pub id: String,
+    /// Processes that were meant.
+    pub matched: u64,
+    /// Those that have handled it…
+    pub acknowledged: u64,
+    /// …and those that could not.
+    pub failed: u64,
+    /// The agent's word for where it stands: `fired`, `acknowledged`, `expired`…
+    pub state: String,
+}
+
+/// Why nothing was fired.
+#[derive(Debug, Error)]
+pub enum FireError {
+    /// Nobody answers.
+    #[error("no agent answers in {}: start one with `baro up`, or name its run directory (BAROGRAPH_RUN_DIR): {source}", path.display())]
+    NoAgent {
+        /// The run directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What was asked cannot be sent.
+    #[error("it cannot be fired: {0}")]
+    Argument(&'static str),
+    /// The agent has refused.
+    #[error("{message}")]
+    Refused {
+        /// As in HTTP: 404 nobody is meant, 403 without the right, 503 not now.
+        status: u16,
+        /// The agent's words.
+        message: String,
+    },
+    /// The answer did not come, or makes no sense: whether it was fired is in the table `triggers`.
+    #[error("the agent has not answered: {0}; whether it was fired is in the table triggers")]
+    Answer(io::Error),
+}
+
+/// Fires a trigger, or sets a knob, by the agent of a run directory.
+pub fn fire(run_dir: &RunDir, fire: &Fire) -> Result<Fired, FireError> {
+    let body = fire.body()?.to_string();
+    let wait = fire.wait.min(WAIT_MAX) + ANSWER_WAIT;
+    let ask = |socket: &Path| http::post(socket, PATH, &body, wait);
+    // Who may control the agent may fire for everyone; others may for their own programs.
+    let answer = match ask(&run_dir.control_socket()) {
+        Err(e) if is_unreachable(&e) => ask(&run_dir.read_socket()),
+        other => other,
+    };
+    let answer = answer.map_err(|source| match source.kind() {
+        _ if !is_unreachable(&source) => FireError::Answer(source),
+        _ => FireError::NoAgent {
+            path: run_dir.path().to_owned(),
+            source,
+        },
+    })?;
+    let said: Json = serde_json::from_slice(&answer.body).unwrap_or(Json::Null);
+    if !(200..300).contains(&answer.status) {
+        let message = said["error"]["message"].as_str();
+        return Err(FireError::Refused {
+            status: answer.status,
+            message: match message {
+                Some(message) => message.to_owned(),
+                None => format!("the agent answered {}", answer.status),
+            },
+        });
+    }
+    let number = |name: &str| said[name].as_u64().unwrap_or(0);
+    let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
+    Ok(Fired {
+        id: text("id"),
+        matched: number("matched"),
+        acknowledged: number("acknowledged"),
+        failed: number("failed"),
+        state: text("state"),
+    })
+}
+
+/// Nothing was sent: there is nobody, or nobody for us.
+fn is_unreachable(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
+    matches!(
+        error.kind(),
+        ConnectionRefused | NotFound | PermissionDenied
+    )
+}
+
+/// The type's word, and the value.
+fn json_of(payload: &CallPayload) -> Result<Option<(&'static str, Json)>, FireError> {
+    let finite = |value: f64| {
+        let number = serde_json::Number::from_f64(value).map(Json::Number);
+        number.ok_or(FireError::Argument("a float that is not finite"))
+    };
+    Ok(Some(match payload {
+        CallPayload::None => return Ok(None),
+        CallPayload::Int(v) => ("int", json!(v)),
+        CallPayload::Float(v) => ("float", finite(*v)?),
+        CallPayload::Bool(v) => ("bool", json!(v)),
+        CallPayload::Text(v) => ("text", json!(v)),
+        CallPayload::Bytes(v) => ("bytes", json!(base64(v))),
+        CallPayload::Json(v) => {
+            let value = serde_json::from_str(v);
+            (
+                "json",
+                value.map_err(|_| FireError::Argument("text that is not JSON"))?,
+            )
+        }
+        CallPayload::Floats(all) => {
+            let all: Result<Vec<Json>, FireError> = all.iter().map(|v| finite(*v)).collect();
+            ("floats", Json::Array(all?))
+        }
+    }))
+}
+
+/// RFC 4648, section 4, with padding.
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for at in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * at)) as usize & 63];
+            text.push(if at <= three.len() {
+                letter.into()
+            } else {
+                '='
+            });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixListener;
+    use std::thread::{self, JoinHandle};
+
+    use super::*;
+
+    #[test]
+    fn bytes_become_letters() {
+        for (bytes, expect) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), expect);
+        }
+        assert_eq!(base64(&[0xfb, 0xff]), "+/8=");
+    }
+
+    #[test]
+    fn what_is_asked_is_what_was_meant() {
+        let plain = Fire::trigger("checkpoint", CallPayload::None);
+        let expect = json!({"name": "checkpoint", "target": {}, "knob": false, "wait_s": 0.0});
+        assert_eq!(plain.body().unwrap(), expect);
+        let mut knob = Fire::knob("solver.tolerance", CallPayload::Float(0.5))
+            .to("rank", "3")
+            .waiting(Duration::from_secs(100));
+        knob.expires = Some(Duration::from_secs(5));
+        knob.incarnation = Some(Incarnation([0xab; 16]));
+        let expect = json!({
+            "name": "solver.tolerance", "target": {"rank": "3"}, "knob": true, "wait_s": 30.0,
+            "expires_s": 5.0, "incarnation": "ab".repeat(16), "payload_type": "float", "payload": 0.5,
+        });
+        assert_eq!(knob.body().unwrap(), expect);
+        for payload in [
+            CallPayload::Float(f64::NAN),
+            CallPayload::Floats(vec![1.0, f64::INFINITY]),
+            CallPayload::Json("{".into()),
+        ] {
+            let refused = Fire::trigger("a", payload).body().unwrap_err();
+            assert!(matches!(refused, FireError::Argument(_)));
+        }
+        let twice = plain.to("rank", "1").to("rank", "2");
+        assert!(twice.body().is_err());
+    }
+
+    /// Answers once; gives what was asked.
+    fn agent(socket: &Path, answer: &'static str) -> JoinHandle<String> {
+        let listener = UnixListener::bind(socket).unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = Vec::new();
+            let mut piece = [0; 1_024];
+            while !asked.ends_with(b"}") {
+                let count = stream.read(&mut piece).unwrap();
+                asked.extend_from_slice(&piece[..count]);
+            }
+            stream.write_all(answer.as_bytes()).unwrap();
+            String::from_utf8(asked).unwrap()
+        })
+    }
+
+    #[test]
+    fn the_agent_is_asked_where_it_answers() {
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = RunDir::new(dir.path());
+        let wanted = Fire::trigger("checkpoint", CallPayload::Int(3));
+        let nobody = fire(&run_dir, &wanted).unwrap_err();
+        assert!(matches!(nobody, FireError::NoAgent { .. }), "{nobody}");
+        let read = agent(
+            &run_dir.read_socket(),
+            "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n\
+             {\"id\": \"u0:7\", \"matched\": 2, \"acknowledged\": 1, \"failed\": 1, \"state\": \"acknowledged\"}",
+        );
+        let fired = fire(&run_dir, &wanted).unwrap();
+        let expect = Fired {
+            id: "u0:7".into(),
+            matched: 2,
+            acknowledged: 1,
+            failed: 1,
+            state: "acknowledged".into(),
+        };
+        assert_eq!(fired, expect);
+        let asked = read.join().unwrap();
+        assert!(
+            asked.starts_with("POST /api/v1/fire HTTP/1.1\r\n"),
+            "{asked}"
+        );
+        assert!(asked.contains("\"payload\":3"), "{asked}");
+        let control = agent(
+            &run_dir.control_socket(),
+            "HTTP/1.1 404 Not Found\r\nconnection: close\r\n\r\n\
+             {\"error\":{\"kind\":\"unknown\",\"message\":\"nobody at all\"}}",
+        );
+        let refused = fire(&run_dir, &wanted).unwrap_err();
+        control.join().unwrap();
+        assert!(matches!(refused, FireError::Refused { status: 404, .. }));
+        assert_eq!(refused.to_string(), "nobody at all");
+    }
+}

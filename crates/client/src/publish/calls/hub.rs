@@ -1,0 +1,405 @@
+//! All that the process knows of calls, and each step that is made with it under the lock.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use barograph_model::{Clock as _, HELP_BYTES_MAX};
+use barograph_stream::calls::{AckStatus, Call, CallKind, Subject};
+use barograph_stream::ingest::{CallsSeen, Declaration};
+
+use super::file::File;
+use super::inbox::Inbox;
+use super::listen::Listener;
+use super::outbox::Outbox;
+use super::who::{self, Who};
+use super::{DECLARED_MAX, Declarer, EPOCH, Handler, clock, new_number};
+use crate::publish::PublishError;
+use crate::publish::knob::{self, Cell, Wanted};
+use crate::publish::publisher::cut;
+use crate::publish::state::{self, Pairs};
+use crate::publish::thread;
+
+/// How often it is looked whether the file is there, or another one, in ns.
+const LOOK_NS_MIN: i64 = 1_000_000_000;
+/// How often a thread asks the clock whether that is due, in ns…
+const ASK_NS: i64 = 500_000_000;
+/// …and after so many polls and frames at the latest, should it become slower.
+const LOOKS_MAX: i64 = 64;
+
+/// All of the process's.
+pub(in crate::publish) struct Hub {
+    /// Which opening of the publisher; 0 while nothing is declared.
+    pub(super) generation: u32,
+    /// Another one with every opening and fork: who was in the middle of something then leaves it.
+    pub(super) life: u32,
+    /// This is a child, and has declared nothing yet.
+    pub(super) is_forked: bool,
+    pub(super) triggers: BTreeMap<String, Trigger>,
+    pub(super) knobs: Vec<Knob>,
+    /// This process as calls mean it; none before something is declared.
+    pub(super) subject: Option<Subject>,
+    pub(super) file: File,
+    pub(super) inbox: Inbox,
+    pub(super) outbox: Outbox,
+    /// A thread runs handlers.
+    pub(super) is_running: bool,
+    pub(super) listener: Option<Listener>,
+    /// Monotonic; when it was last looked for the file.
+    pub(super) looked_ns: Option<i64>,
+    pub(super) failure: Option<String>,
+}
+
+/// A name that is handled here.
+pub(super) struct Trigger {
+    /// Calls from before are not for us. Ns since the epoch.
+    pub(super) since_ns: i64,
+    /// Whose handler it is.
+    pub(super) owner: u64,
+    /// Of the handler, among all.
+    pub(super) number: u64,
+    /// None while it runs, and when its publisher was closed.
+    pub(super) handler: Option<Handler>,
+}
+
+/// A knob that is set here.
+pub(super) struct Knob {
+    /// Its publication's name and its own.
+    name: String,
+    /// Of its publication.
+    labels: Pairs,
+    /// The process with these.
+    subject: Option<Subject>,
+    since_ns: i64,
+    /// Of its stream.
+    handle: u64,
+    cell: &'static Cell,
+}
+
+/// What a look has found.
+pub(super) struct Looked {
+    pub(super) word: &'static AtomicU32,
+    pub(super) value: u32,
+}
+
+/// What is left of an opening, to be ended without the lock.
+#[must_use]
+pub(super) struct Ended {
+    triggers: BTreeMap<String, Trigger>,
+    listener: Option<Listener>,
+}
+
+impl Ended {
+    pub(super) fn finish(self) {
+        if let Some(listener) = self.listener {
+            listener.stop();
+        }
+        drop(self.triggers);
+    }
+}
+
+impl Hub {
+    pub(super) const fn new() -> Self {
+        Self {
+            generation: 0,
+            life: 0,
+            is_forked: false,
+            triggers: BTreeMap::new(),
+            knobs: Vec::new(),
+            subject: None,
+            file: File::none(),
+            inbox: Inbox::new(),
+            outbox: Outbox::new(),
+            is_running: false,
+            listener: None,
+            looked_ns: None,
+            failure: None,
+        }
+    }
+
+    /// Nothing is declared: nothing can come.
+    pub(super) fn is_idle(&self) -> bool {
+        self.triggers.is_empty() && self.knobs.is_empty()
+    }
+
+    /// In a child, right after the fork: what has come is the parent's.
+    pub(in crate::publish) fn disown(&mut self) {
+        self.life = self.life.wrapping_add(1);
+        self.is_forked = self.generation != 0;
+        self.is_running = false;
+        self.inbox.forget();
+        self.outbox.forget();
+        self.looked_ns = None;
+        // Its thread is not in this process.
+        mem::forget(self.listener.take());
+        EPOCH.fetch_add(1, Ordering::Release);
+    }
+
+    /// Takes up another generation; what was declared in the one before is given back.
+    pub(super) fn belong_to(&mut self, generation: u32) -> Ended {
+        if self.generation == generation {
+            return Ended {
+                triggers: BTreeMap::new(),
+                listener: None,
+            };
+        }
+        let mut before = mem::replace(self, Self::new());
+        self.generation = generation;
+        self.life = before.life.wrapping_add(1);
+        self.file = before.file;
+        self.failure = before.failure.take();
+        EPOCH.fetch_add(1, Ordering::Release);
+        Ended {
+            triggers: before.triggers,
+            listener: before.listener,
+        }
+    }
+
+    /// Gives the handler that was there before.
+    pub(super) fn declare_trigger(
+        &mut self,
+        by: Declarer<'_>,
+        name: &str,
+        help: &str,
+        since_ns: i64,
+        handler: Handler,
+    ) -> Result<Option<Handler>, PublishError> {
+        self.renew()?;
+        if !self.triggers.contains_key(name) {
+            let full = || PublishError::Full { name: name.into() };
+            if self.triggers.len() >= DECLARED_MAX {
+                return Err(full());
+            }
+            let help = cut(help, HELP_BYTES_MAX);
+            state::lock().trigger(by.generation, by.application, by.labels, name, help)?;
+        }
+        self.know_ourselves()?;
+        let number = new_number();
+        let trigger = self.triggers.entry(name.to_owned()).or_insert(Trigger {
+            since_ns,
+            owner: by.owner,
+            number,
+            handler: None,
+        });
+        trigger.owner = by.owner;
+        trigger.number = number;
+        let before = trigger.handler.replace(handler);
+        EPOCH.fetch_add(1, Ordering::Release);
+        Ok(before)
+    }
+
+    pub(super) fn declare_knob(
+        &mut self,
+        declaration: Declaration,
+        full: &str,
+        wanted: &Wanted,
+        since_ns: i64,
+    ) -> Result<&'static Cell, PublishError> {
+        self.renew()?;
+        let generation = self.generation;
+        let (value, labels) = {
+            let mut state = state::lock();
+            let labels = state.labels_of(&declaration);
+            (state.value(generation, declaration)?, labels)
+        };
+        let handle = thread::handle(generation, wanted.value_type() as u8, value);
+        if let Some(known) = self.knobs.iter().find(|k| k.handle == handle) {
+            known.cell.check_same(full, wanted)?;
+            return Ok(known.cell);
+        }
+        if self.knobs.len() >= DECLARED_MAX {
+            return Err(PublishError::Full { name: full.into() });
+        }
+        let cell = knob::cell(full, &labels, wanted)?;
+        cell.begin(wanted);
+        let (min, max) = wanted.bounds();
+        state::lock().knob(generation, full, Declaration::Knob { value, min, max })?;
+        self.outbox.put(self.knobs.len());
+        self.knobs.push(Knob {
+            name: full.to_owned(),
+            labels,
+            subject: None,
+            since_ns,
+            handle,
+            cell,
+        });
+        self.know_ourselves()?;
+        EPOCH.fetch_add(1, Ordering::Release);
+        self.flush();
+        Ok(cell)
+    }
+
+    /// Looks who this process is, for calls that are not for all.
+    fn know_ourselves(&mut self) -> Result<(), PublishError> {
+        let mut state = state::lock();
+        let process = state.process(self.generation)?;
+        let (application, labels) = state.process_labels();
+        drop(state);
+        self.file.look_for(&process.run_dir);
+        let who = Who {
+            incarnation: process.producer.incarnation(),
+            application,
+            labels,
+            pid: std::process::id(),
+            user: who::user_name(rustix::process::geteuid().as_raw()),
+        };
+        self.subject = Some(who.subject(&[]));
+        // It learns of what was declared now, not when something is put.
+        process.tell_agent();
+        for knob in &mut self.knobs {
+            knob.subject = Some(who.subject(&knob.labels));
+        }
+        Ok(())
+    }
+
+    /// In a child that needs it: declares everything anew.
+    fn renew(&mut self) -> Result<(), PublishError> {
+        if !self.is_forked {
+            return Ok(());
+        }
+        // Before others can know of the declarations.
+        let now_ns = clock().now_ns();
+        // This makes the file, with all of them in it.
+        self.know_ourselves()?;
+        self.is_forked = false;
+        self.triggers.values_mut().for_each(|t| t.since_ns = now_ns);
+        self.knobs.iter_mut().for_each(|k| k.since_ns = now_ns);
+        (0..self.knobs.len()).for_each(|knob| self.outbox.put(knob));
+        Ok(())
+    }
+
+    /// Takes what has come since the last look.
+    pub(super) fn look(&mut self) -> Looked {
+        if self.renew().is_ok() {
+            let now_ns = clock().monotonic_ns();
+            if self.looked_ns.is_none_or(|at| now_ns - at >= LOOK_NS_MIN) {
+                self.looked_ns = Some(now_ns);
+                self.file.follow();
+            }
+        }
+        // Before the calls: what comes after it is seen by the next look.
+        let word = self.word();
+        let value = word.load(Ordering::Acquire);
+        if !self.is_forked {
+            let (triggers, knobs) = (&self.triggers, &self.knobs);
+            let us = self.subject.as_ref();
+            let is_since = |t: &Trigger, call: &Call| call.issued_ns >= t.since_ns;
+            let is_ours = |call: &Call| match call.kind {
+                CallKind::Trigger => {
+                    let trigger = triggers.get(&call.name);
+                    trigger.is_some_and(|t| is_since(t, call))
+                        && us.is_some_and(|us| call.target.matches(us))
+                }
+                CallKind::Knob => knobs.iter().any(|k| k.is_meant(call)),
+            };
+            self.inbox.take(&mut self.file, &mut self.outbox, &is_ours);
+        }
+        Looked { word, value }
+    }
+
+    fn word(&self) -> &'static AtomicU32 {
+        match self.file.word() {
+            Some(word) if !self.file.is_over() => word,
+            _ => &EPOCH,
+        }
+    }
+
+    pub(super) fn apply_all(&mut self) -> usize {
+        let mut done = 0;
+        while let Some(call) = self.inbox.next_setting() {
+            self.set(&call);
+            done += 1;
+        }
+        done
+    }
+
+    /// Applies a setting to the knobs that are meant.
+    pub(super) fn set(&mut self, call: &Call) {
+        let mut ended = AckStatus::Done;
+        if call.is_expired(clock().now_ns()) {
+            ended = AckStatus::Expired;
+        } else {
+            for (index, knob) in self.knobs.iter().enumerate() {
+                if !knob.is_meant(call) {
+                    continue;
+                }
+                if knob.cell.apply(&call.payload, call.version) {
+                    self.outbox.put(index);
+                } else {
+                    ended = AckStatus::Refused;
+                }
+            }
+        }
+        self.finish(call, ended);
+    }
+
+    pub(super) fn finish(&mut self, call: &Call, ended: AckStatus) {
+        self.inbox.handled(call, ended);
+        self.outbox.acknowledge(call.id, ended);
+    }
+
+    /// Says what there is to say, as far as it finds room.
+    pub(super) fn flush(&mut self) {
+        if !self.is_forked && self.generation != 0 {
+            let knobs = &self.knobs;
+            let value_of = |knob: usize| {
+                let knob = knobs.get(knob)?;
+                Some((knob.handle, knob.cell.value_type() as u8, knob.cell.word()))
+            };
+            self.outbox.flush(self.generation, &value_of);
+        }
+    }
+
+    /// Puts a handler back that has run, unless there is another by now.
+    pub(super) fn give_back(
+        &mut self,
+        name: &str,
+        number: u64,
+        handler: Handler,
+    ) -> Result<(), Handler> {
+        match self.triggers.get_mut(name) {
+            Some(t) if t.number == number => {
+                t.handler = Some(handler);
+                Ok(())
+            }
+            _ => Err(handler),
+        }
+    }
+
+    /// Tells a thread what to look at, and when to ask the clock again.
+    pub(super) fn note(&self, seen: &mut CallsSeen, word: &'static AtomicU32, value: u32) {
+        if seen.word.is_none_or(|before| !std::ptr::eq(before, word)) {
+            // It was of another word.
+            seen.polled = value.wrapping_sub(1);
+            seen.framed = value.wrapping_sub(1);
+        }
+        seen.word = Some(word);
+        let now_ns = clock().monotonic_ns();
+        let each_ns = (now_ns - seen.asked_ns) / i64::from(seen.step.max(1));
+        let step = (ASK_NS / each_ns.max(1)).clamp(1, LOOKS_MAX);
+        seen.step = step as u32;
+        seen.left = seen.step;
+        seen.asked_ns = now_ns;
+    }
+
+    /// Nothing is declared: the next declaration is what there is to see.
+    pub(super) fn nothing_to_see(&self, seen: &mut CallsSeen) {
+        let value = EPOCH.load(Ordering::Acquire);
+        *seen = CallsSeen {
+            word: Some(&EPOCH),
+            polled: value,
+            framed: value,
+            left: u32::MAX,
+            ..CallsSeen::nothing()
+        };
+    }
+}
+
+impl Knob {
+    fn is_meant(&self, call: &Call) -> bool {
+        let us = self.subject.as_ref();
+        self.name == call.name
+            && call.issued_ns >= self.since_ns
+            && us.is_some_and(|us| call.target.matches(us))
+    }
+}

@@ -1,0 +1,118 @@
+//! Calls that have come and were not handled yet, and the memory of those that were: none runs twice.
+
+use std::collections::VecDeque;
+
+use barograph_stream::calls::{AckStatus, Call, CallKind, Next};
+
+use super::file::File;
+use super::outbox::Outbox;
+
+/// Calls that wait for a poll, at most; beyond, the oldest give way and are counted.
+const WAITING_MAX: usize = 1_024;
+/// Calls that are remembered: more than a file holds, so that one that is read again is known.
+const HANDLED_MAX: usize = 1_024;
+/// Calls that one look takes, so that it ends however fast they are written.
+const TAKEN_MAX: usize = 1_024;
+
+/// A call that was handled, and how it ended.
+struct Handled {
+    id: u64,
+    issued_ns: i64,
+    status: AckStatus,
+}
+
+pub(super) struct Inbox {
+    waiting: VecDeque<Call>,
+    handled: VecDeque<Handled>,
+    missed: u64,
+}
+
+impl Inbox {
+    pub const fn new() -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            handled: VecDeque::new(),
+            missed: 0,
+        }
+    }
+
+    /// What has come is another process's.
+    pub fn forget(&mut self) {
+        self.waiting.clear();
+        self.handled.clear();
+        self.missed = 0;
+    }
+
+    /// Takes what is new in the file and ours. What was handled already is acknowledged again.
+    pub fn take(&mut self, file: &mut File, outbox: &mut Outbox, is_ours: &dyn Fn(&Call) -> bool) {
+        for _ in 0..TAKEN_MAX {
+            match file.next() {
+                Next::Call(call) => {
+                    if is_ours(&call) {
+                        self.admit(call, outbox);
+                    }
+                }
+                Next::Missed(count) => self.missed = self.missed.saturating_add(count),
+                Next::Nothing => return,
+            }
+        }
+    }
+
+    fn admit(&mut self, call: Call, outbox: &mut Outbox) {
+        let is_same = |id: u64, issued_ns: i64| id == call.id && issued_ns == call.issued_ns;
+        let mut handled = self.handled.iter();
+        if let Some(before) = handled.find(|h| is_same(h.id, h.issued_ns)) {
+            outbox.acknowledge(call.id, before.status);
+            return;
+        }
+        if self.waiting.iter().any(|w| is_same(w.id, w.issued_ns)) {
+            return;
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            self.waiting.pop_front();
+            self.missed = self.missed.saturating_add(1);
+        }
+        self.waiting.push_back(call);
+    }
+
+    /// The oldest that waits, or the oldest trigger.
+    pub fn next(&mut self, is_trigger_wanted: bool) -> Option<Call> {
+        if !is_trigger_wanted {
+            return self.waiting.pop_front();
+        }
+        self.next_of(CallKind::Trigger)
+    }
+
+    /// The oldest setting of a knob.
+    pub fn next_setting(&mut self) -> Option<Call> {
+        self.next_of(CallKind::Knob)
+    }
+
+    fn next_of(&mut self, kind: CallKind) -> Option<Call> {
+        let at = self.waiting.iter().position(|call| call.kind == kind)?;
+        self.waiting.remove(at)
+    }
+
+    pub fn handled(&mut self, call: &Call, status: AckStatus) {
+        if self.handled.len() >= HANDLED_MAX {
+            self.handled.pop_front();
+        }
+        self.handled.push_back(Handled {
+            id: call.id,
+            issued_ns: call.issued_ns,
+            status,
+        });
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub fn has_triggers(&self) -> bool {
+        self.waiting.iter().any(|c| c.kind == CallKind::Trigger)
+    }
+
+    pub fn missed(&self) -> u64 {
+        self.missed
+    }
+}

@@ -1,0 +1,128 @@
+//! The thread that sleeps until a trigger is fired, for programs that do not want to poll.
+#![expect(
+    unsafe_code,
+    reason = "signals are kept from the thread; each block says why it is sound"
+)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use barograph_stream::calls::CallsReader;
+use rustix::thread::futex;
+
+use super::{Part, clock, lock, run};
+use crate::publish::{PublishError, state};
+use barograph_model::Clock as _;
+
+/// Longest sleep: then it is looked for another file.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// Longest wait for the end of the thread, which may be in a handler.
+const END_NS_MAX: i64 = 1_000_000_000;
+
+/// The thread, and the way to end it.
+pub(super) struct Listener {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+/// Starts the thread, unless there is one.
+pub(in crate::publish) fn listen(generation: u32) -> Result<(), PublishError> {
+    let mut hub = lock();
+    let ended = hub.belong_to(generation);
+    let listened = match &hub.listener {
+        Some(listener) if !listener.thread.is_finished() => Ok(()),
+        _ => state::lock()
+            .process(generation)
+            .and_then(|_| start(hub.life).map_err(|e| PublishError::Thread(Arc::new(e))))
+            .map(|listener| hub.listener = Some(listener)),
+    };
+    drop(hub);
+    ended.finish();
+    listened
+}
+
+fn start(life: u32) -> io::Result<Listener> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let is_over = Arc::clone(&stop);
+    // The program's handlers of signals run in the program's threads.
+    let before = block_signals();
+    let started = thread::Builder::new()
+        .name("baro-listen".into())
+        .spawn(move || attend(life, &is_over));
+    restore_signals(&before);
+    let thread = started?;
+    Ok(Listener { stop, thread })
+}
+
+fn attend(life: u32, is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Acquire) {
+        let hub = lock();
+        if hub.life != life {
+            return;
+        }
+        let (hub, looked, _) = run(hub, Part::Triggers);
+        if hub.life != life {
+            return;
+        }
+        let has_more = hub.inbox.has_triggers() && !hub.is_running;
+        let reader = hub.file.reader();
+        drop(hub);
+        match reader {
+            _ if has_more => {}
+            Some(reader) if !reader.is_closed() => {
+                reader.wait(looked.value, SLEEP_MAX);
+            }
+            _ => thread::park_timeout(SLEEP_MAX),
+        }
+    }
+}
+
+impl Listener {
+    /// Ends the thread; one that is in a handler for long ends after it.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        if self.thread.thread().id() == thread::current().id() {
+            // A handler closes the publisher.
+            return;
+        }
+        let started_ns = clock().monotonic_ns();
+        while !self.thread.is_finished() {
+            self.wake();
+            if clock().monotonic_ns() - started_ns > END_NS_MAX {
+                return;
+            }
+            // It may have been on its way to sleep.
+            thread::sleep(Duration::from_micros(200));
+        }
+        let _ = self.thread.join();
+    }
+
+    fn wake(&self) {
+        self.thread.thread().unpark();
+        if let Some(word) = lock().file.reader().map(CallsReader::word) {
+            let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+        }
+    }
+}
+
+fn block_signals() -> libc::sigset_t {
+    let mut all = MaybeUninit::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: `sigfillset` writes the whole set, `pthread_sigmask` reads it and writes the other; zeros are a set.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        before.assume_init()
+    }
+}
+
+fn restore_signals(before: &libc::sigset_t) {
+    // SAFETY: a set that `block_signals` was given.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut());
+    }
+}

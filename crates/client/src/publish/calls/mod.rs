@@ -1,0 +1,292 @@
+//! What reaches this program while it runs: triggers, which run its handlers, and settings of its knobs.
+//!
+//! They come in a file that the agent writes and every process of the user maps. A thread that has nothing to do
+//! finds that out by a load and a compare ([`CallsSeen`]); what is slower is here, under one lock. Frames ask the
+//! clock now and then whether it is time to see if another file is there; polls do while there is none, and are told
+//! by a file that has no future: its agent moves the word. Handlers run without the lock, one at a time and in the
+//! order of their calls, whichever thread polls.
+//!
+//! Order of locks: this one, then the one of `state`.
+
+mod file;
+mod hub;
+mod inbox;
+mod listen;
+mod outbox;
+mod who;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use barograph_model::{Clock as _, Name};
+use barograph_stream::SystemClock;
+use barograph_stream::calls::{AckStatus, Call, CallKind};
+use barograph_stream::ingest::{CallsSeen, Declaration};
+
+use self::hub::{Looked, Trigger};
+use super::PublishError;
+use super::knob::{Cell, Wanted};
+use super::publisher::cut;
+use super::state;
+
+pub(super) use hub::Hub;
+pub(super) use listen::listen;
+
+/// Triggers and knobs of a process, each.
+pub(super) const DECLARED_MAX: usize = 1_024;
+/// Calls that one poll handles, so that it ends however many come.
+const CALLS_PER_POLL_MAX: usize = 256;
+/// Longest text that is kept of a handler's failure.
+const FAILURE_BYTES_MAX: usize = 1_000;
+
+/// What runs when a trigger is fired; an error is told to who fired.
+pub type Handler = Box<dyn FnMut(&Call) -> Result<(), String> + Send>;
+
+/// What threads look at while there is no file: moves with every declaration.
+static EPOCH: AtomicU32 = AtomicU32::new(0);
+static CLOCK: OnceLock<SystemClock> = OnceLock::new();
+static HUB: Mutex<Hub> = Mutex::new(Hub::new());
+
+/// What a thread does of what has come.
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    All,
+    Triggers,
+}
+
+pub(super) fn lock() -> MutexGuard<'static, Hub> {
+    // What it guards is changed in steps that leave it whole.
+    HUB.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn clock() -> &'static SystemClock {
+    CLOCK.get_or_init(SystemClock::new)
+}
+
+/// A number that nothing else has: for handlers, and for who declares them.
+pub(super) fn new_number() -> u64 {
+    static NUMBERS: AtomicU64 = AtomicU64::new(0);
+    NUMBERS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Who declares something.
+#[derive(Clone, Copy)]
+pub(super) struct Declarer<'a> {
+    pub generation: u32,
+    pub owner: u64,
+    pub application: &'a str,
+    pub labels: &'a [(String, String)],
+}
+
+/// Has calls of a name handled; a handler that was there before gives way.
+pub(super) fn on(
+    by: Declarer<'_>,
+    name: &str,
+    help: &str,
+    handler: Handler,
+) -> Result<(), PublishError> {
+    Name::new(name)?;
+    let since_ns = clock().now_ns();
+    let mut hub = lock();
+    let ended = hub.belong_to(by.generation);
+    let before = hub.declare_trigger(by, name, help, since_ns, handler);
+    drop(hub);
+    // Not under the lock: they are the program's, and may do anything when they are dropped.
+    ended.finish();
+    before.map(drop)
+}
+
+/// Has a value of the process's be a knob.
+pub(super) fn knob(
+    generation: u32,
+    declaration: Declaration,
+    full: &str,
+    wanted: &Wanted,
+) -> Result<&'static Cell, PublishError> {
+    let since_ns = clock().now_ns();
+    let mut hub = lock();
+    let ended = hub.belong_to(generation);
+    let declared = hub.declare_knob(declaration, full, wanted, since_ns);
+    drop(hub);
+    ended.finish();
+    declared
+}
+
+/// Runs handlers, applies settings, and notes what was seen. Gives how many of both.
+pub(super) fn poll(seen: &mut CallsSeen) -> usize {
+    let hub = lock();
+    if hub.is_idle() {
+        hub.nothing_to_see(seen);
+        return 0;
+    }
+    let (hub, looked, done) = run(hub, Part::All);
+    // Who runs handlers takes what is left, too.
+    let is_left = !hub.is_running && !hub.inbox.is_empty();
+    hub.note(seen, looked.word, looked.value);
+    seen.framed = looked.value;
+    // Without a file every poll counts those until it is looked for one: with one it is but a load.
+    seen.polled = if !is_left && !is_epoch(looked.word) {
+        looked.value
+    } else {
+        looked.value.wrapping_sub(1)
+    };
+    done
+}
+
+/// Whether a word is what threads look at while there is no file.
+#[inline]
+pub(super) fn is_epoch(word: &AtomicU32) -> bool {
+    std::ptr::eq(word, &raw const EPOCH)
+}
+
+/// Applies settings alone.
+pub(super) fn apply(seen: &mut CallsSeen) -> usize {
+    let mut hub = lock();
+    if hub.is_idle() {
+        hub.nothing_to_see(seen);
+        return 0;
+    }
+    let looked = hub.look();
+    let done = hub.apply_all();
+    hub.flush();
+    hub.note(seen, looked.word, looked.value);
+    seen.framed = looked.value;
+    done
+}
+
+/// A publisher goes, and its handlers with it.
+pub(super) fn leave(generation: u32, owner: u64) {
+    let mut hub = lock();
+    if hub.generation != generation {
+        return;
+    }
+    let is_last = state::lock().is_last(generation);
+    let listener = if is_last { hub.listener.take() } else { None };
+    drop(hub);
+    if let Some(listener) = listener {
+        // It ends what it is in, and answers.
+        listener.stop();
+    }
+    let mut hub = lock();
+    if hub.generation != generation {
+        return;
+    }
+    hub.flush();
+    let of_owner = |t: &&mut Trigger| t.owner == owner;
+    let triggers = hub.triggers.values_mut().filter(of_owner);
+    let left = triggers.filter_map(|t| {
+        // One that runs is not put back.
+        t.number = new_number();
+        t.handler.take()
+    });
+    let left: Vec<Handler> = left.collect();
+    drop(hub);
+    drop(left);
+}
+
+/// The last publisher of a generation goes.
+pub(super) fn end(generation: u32) {
+    let mut hub = lock();
+    if hub.generation == generation {
+        let ended = hub.belong_to(0);
+        drop(hub);
+        ended.finish();
+    }
+}
+
+/// Calls that were written over before this process saw them.
+pub(super) fn missed() -> u64 {
+    lock().inbox.missed()
+}
+
+/// What the handler that failed last has said.
+pub(super) fn failure() -> Option<String> {
+    lock().failure.clone()
+}
+
+/// Looks, and does what there is to do. The lock is given up while a handler runs.
+fn run(mut hub: MutexGuard<'static, Hub>, part: Part) -> (MutexGuard<'static, Hub>, Looked, usize) {
+    let mut looked = hub.look();
+    let mut done = 0;
+    if hub.is_running {
+        // In the order of their calls: the other thread comes to them. Knobs do not wait for it.
+        if part == Part::All {
+            done = hub.apply_all();
+        }
+        hub.flush();
+        return (hub, looked, done);
+    }
+    hub.is_running = true;
+    let life = hub.life;
+    while done < CALLS_PER_POLL_MAX
+        && let Some(call) = hub.inbox.next(part == Part::Triggers)
+    {
+        done += 1;
+        if call.kind == CallKind::Knob {
+            hub.set(&call);
+            continue;
+        }
+        hub = handle(hub, &call, life);
+        if hub.life != life {
+            // A child's, or another publisher's: nothing of it is ours.
+            return (hub, looked, done);
+        }
+        hub.flush();
+        looked = hub.look();
+    }
+    hub.is_running = false;
+    hub.flush();
+    (hub, looked, done)
+}
+
+/// Runs the handler of a call, and notes how it ended.
+fn handle(mut hub: MutexGuard<'static, Hub>, call: &Call, life: u32) -> MutexGuard<'static, Hub> {
+    if call.is_expired(clock().now_ns()) {
+        hub.finish(call, AckStatus::Expired);
+        return hub;
+    }
+    let trigger = hub.triggers.get_mut(&call.name);
+    let taken = trigger.and_then(|t| Some((t.number, t.handler.take()?)));
+    let Some((number, mut handler)) = taken else {
+        hub.finish(call, AckStatus::Failed);
+        hub.failure = Some(format!("{}: its publisher was closed", call.name));
+        return hub;
+    };
+    drop(hub);
+    // What a panic leaves behind is the handler's own.
+    let ended = catch_unwind(AssertUnwindSafe(|| handler(call)));
+    let failure = match ended {
+        Ok(ended) => ended.err(),
+        Err(panic) => Some(text_of(panic.as_ref())),
+    };
+    let mut hub = lock();
+    let given_back = hub.give_back(&call.name, number, handler);
+    if hub.life == life {
+        let is_failed = failure.is_some();
+        if let Some(text) = failure {
+            let text = format!("{}: {text}", call.name);
+            hub.failure = Some(cut(&text, FAILURE_BYTES_MAX).to_owned());
+        }
+        hub.finish(
+            call,
+            if is_failed {
+                AckStatus::Failed
+            } else {
+                AckStatus::Done
+            },
+        );
+    }
+    if let Err(unwanted) = given_back {
+        drop(hub);
+        drop(unwanted);
+        hub = lock();
+    }
+    hub
+}
+
+fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("a panic").to_owned()
+}

@@ -1,0 +1,335 @@
+//! Calls that reach applications: written as an agent writes them, answered as it reads them.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Stdio};
+
+use barograph_client::{RunDir, SystemClock};
+use barograph_model::Clock as _;
+use barograph_stream::calls::{Call, CallKind, CallPayload, CallsWriter, Target};
+use barograph_stream::ingest::Declaration;
+
+use super::reader::{self, Content, floats};
+use super::roles::{command, finish};
+
+const DONE: u32 = 0;
+const FAILED: u32 = 1;
+const REFUSED: u32 = 2;
+const EXPIRED: u32 = 3;
+
+/// An application that runs, and what it says.
+struct Callee {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Callee {
+    /// Starts it and waits until it is ready.
+    fn start(role: &str, run_dir: &Path) -> Self {
+        let mut command = command(role, run_dir);
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut callee = Self { child, lines };
+        assert_eq!(callee.says(), "ready");
+        callee
+    }
+
+    /// The next line that is meant for us.
+    fn says(&mut self) -> String {
+        for line in self.lines.by_ref() {
+            let line = line.unwrap();
+            // The harness may have begun the line.
+            if let Some((_, said)) = line.split_once("> ") {
+                return said.to_owned();
+            }
+        }
+        panic!("it said no more: {:?}", self.child.wait());
+    }
+
+    fn end(mut self) {
+        self.lines.by_ref().for_each(drop);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// The agent's side of a user's calls.
+struct Agent {
+    writer: CallsWriter,
+}
+
+impl Agent {
+    fn new(run_dir: &Path) -> Self {
+        let user = rustix::process::geteuid().as_raw();
+        let scope = RunDir::new(run_dir).scope(&format!("u{user}"));
+        std::fs::create_dir_all(scope.path()).unwrap();
+        let path = scope.path().join("calls");
+        let writer = CallsWriter::open_or_create(&path, now_ns()).unwrap();
+        Self { writer }
+    }
+
+    fn fire(&mut self, call: &Call) -> u64 {
+        self.writer.fire(call).unwrap()
+    }
+}
+
+fn now_ns() -> i64 {
+    SystemClock::new().now_ns()
+}
+
+fn trigger(name: &str, payload: &str) -> Call {
+    let now_ns = now_ns();
+    Call {
+        id: 0,
+        issued_ns: now_ns,
+        expires_ns: now_ns + 60_000_000_000,
+        kind: CallKind::Trigger,
+        name: name.into(),
+        target: Target::default(),
+        payload: CallPayload::Text(payload.into()),
+        version: 0,
+    }
+}
+
+fn knob(name: &str, payload: CallPayload, version: u64) -> Call {
+    Call {
+        kind: CallKind::Knob,
+        payload,
+        version,
+        ..trigger(name, "")
+    }
+}
+
+fn to(mut call: Call, label: &str, value: &str) -> Call {
+    call.target.labels.push((label.into(), value.into()));
+    call
+}
+
+#[test]
+fn handlers_run_and_knobs_are_set_once_and_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    // It is there before the agent is.
+    let mut callee = Callee::start("handles", dir.path());
+    let mut agent = Agent::new(dir.path());
+    let mut expect = BTreeMap::new();
+    let mut fire = |agent: &mut Agent, call: Call, status: u32| {
+        expect.insert(agent.fire(&call), status);
+    };
+    fire(&mut agent, trigger("greet", "a"), DONE);
+    fire(&mut agent, trigger("greet", "fail"), FAILED);
+    fire(&mut agent, trigger("greet", "panic"), FAILED);
+    let late = Call {
+        expires_ns: now_ns(),
+        ..trigger("greet", "late")
+    };
+    fire(&mut agent, late, EXPIRED);
+    let mine = to(trigger("greet", "mine"), "application", "tested");
+    fire(&mut agent, mine, DONE);
+    let float = CallPayload::Float;
+    fire(&mut agent, knob("calls.tolerance", float(0.25), 1), DONE);
+    fire(&mut agent, knob("calls.tolerance", float(1.5), 2), REFUSED);
+    let wrong = CallPayload::Text("0.1".into());
+    fire(&mut agent, knob("calls.tolerance", wrong, 3), REFUSED);
+    fire(
+        &mut agent,
+        knob("calls.steps", CallPayload::Int(9), 4),
+        DONE,
+    );
+    // For others, unknown, or from before it was there.
+    agent.fire(&to(trigger("greet", "theirs"), "application", "other"));
+    agent.fire(&trigger("unknown", ""));
+    agent.fire(&knob("calls.unknown", float(0.1), 5));
+    let before = Call {
+        issued_ns: 1,
+        ..trigger("greet", "before")
+    };
+    agent.fire(&before);
+    fire(&mut agent, trigger("end", ""), DONE);
+    for said in ["a", "fail", "panic", "mine"] {
+        assert_eq!(callee.says(), format!("greeted {said}"));
+    }
+    assert_eq!(callee.says(), "0.25 9 0");
+    assert_eq!(callee.says(), "greet: as told");
+    callee.end();
+    let mut file = reader::only(dir.path());
+    let puts = file.read();
+    let answers: Vec<(u64, u32)> = expect.into_iter().collect();
+    assert_eq!(file.answers, answers);
+    assert_eq!(floats(&puts, "calls.tolerance"), [0.5, 0.25]);
+    check_declared(&file.declared);
+}
+
+fn check_declared(declared: &[Declaration]) {
+    let trigger = Declaration::Trigger {
+        publication: u32::MAX,
+        name: "greet".into(),
+        help: "says what it is given".into(),
+    };
+    let (min, max) = (0.0, 9.0);
+    let steps = Declaration::Knob { value: 1, min, max };
+    assert!(
+        declared.contains(&trigger) && declared.contains(&steps),
+        "{declared:?}"
+    );
+}
+
+#[test]
+fn each_call_is_handled_once_whoever_polls() {
+    const CALLS: u64 = 200;
+    let dir = tempfile::tempdir().unwrap();
+    let mut agent = Agent::new(dir.path());
+    let mut callee = Callee::start("polls_from_threads", dir.path());
+    for _ in 0..CALLS {
+        agent.fire(&trigger("count", ""));
+    }
+    agent.fire(&trigger("end", ""));
+    assert_eq!(callee.says(), format!("{CALLS} {}", CALLS + 1));
+    callee.end();
+    let mut file = reader::only(dir.path());
+    file.read();
+    file.answers.sort_unstable();
+    let expect: Vec<(u64, u32)> = (1..=CALLS + 1).map(|id| (id, DONE)).collect();
+    assert_eq!(file.answers, expect);
+}
+
+#[test]
+fn frames_set_knobs_and_leave_handlers_to_polls() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut agent = Agent::new(dir.path());
+    let callee = Callee::start("frames_alone", dir.path());
+    agent.fire(&trigger("greet", ""));
+    agent.fire(&knob("calls.on", CallPayload::Bool(true), 7));
+    callee.end();
+    let mut file = reader::only(dir.path());
+    let puts = file.read();
+    assert_eq!(file.answers, [(2, DONE), (1, DONE)]);
+    let states = puts.iter().filter(|put| put.name == "calls.on");
+    let states: Vec<&Content> = states.map(|put| &put.value).collect();
+    assert_eq!(states, [&Content::Bool(false), &Content::Bool(true)]);
+}
+
+#[test]
+fn a_program_that_listens_is_woken() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut agent = Agent::new(dir.path());
+    let callee = Callee::start("listens", dir.path());
+    agent.fire(&trigger("greet", "a"));
+    agent.fire(&trigger("greet", "b"));
+    callee.end();
+    let mut file = reader::only(dir.path());
+    file.read();
+    assert_eq!(file.answers, [(1, DONE), (2, DONE)]);
+    assert!(file.file.is_closed());
+}
+
+/// The file of an agent that cannot go on with it is replaced. What is written again is known.
+#[test]
+fn a_file_that_is_replaced_is_followed_and_nothing_runs_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut agent = Agent::new(dir.path());
+    let mut callee = Callee::start("handles", dir.path());
+    let first = trigger("greet", "first");
+    agent.fire(&first);
+    assert_eq!(callee.says(), "greeted first");
+    agent.writer.close();
+    let mut agent = Agent::new(dir.path());
+    agent.fire(&first);
+    agent.fire(&trigger("greet", "fail"));
+    agent.fire(&trigger("end", ""));
+    assert_eq!(callee.says(), "greeted fail");
+    callee.end();
+    let mut file = reader::only(dir.path());
+    file.read();
+    let expect = [(1, DONE), (1, DONE), (2, FAILED), (3, DONE)];
+    assert_eq!(file.answers, expect);
+}
+
+#[test]
+fn a_child_is_called_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut agent = Agent::new(dir.path());
+    let mut callee = Callee::start("forks_and_polls", dir.path());
+    agent.fire(&trigger("name", ""));
+    let parent = callee.child.id();
+    assert_eq!(callee.says(), format!("named {parent}"));
+    agent.fire(&knob("calls.knob", CallPayload::Int(3), 1));
+    let child = declared_child(dir.path(), parent);
+    agent.fire(&to(trigger("name", ""), "pid", &child.to_string()));
+    assert_eq!(callee.says(), format!("named {child}"));
+    agent.fire(&to(
+        knob("calls.knob", CallPayload::Int(5), 2),
+        "pid",
+        &child.to_string(),
+    ));
+    agent.fire(&trigger("end", ""));
+    let mut said = [callee.says(), callee.says()];
+    said.sort();
+    assert_eq!(said, ["child 5", "parent 3"]);
+    callee.end();
+    let mut files = reader::files(dir.path());
+    let puts: Vec<_> = files.iter_mut().map(reader::Follower::read).collect();
+    assert_eq!(files[0].answers, [(1, DONE), (2, DONE), (5, DONE)]);
+    assert_eq!(files[1].answers, [(3, DONE), (4, DONE), (5, DONE)]);
+    let ints = |puts: &[reader::Put]| -> Vec<Content> {
+        puts.iter().map(|put| put.value.clone()).collect()
+    };
+    assert_eq!(ints(&puts[1]), [Content::Int(3), Content::Int(5)]);
+}
+
+/// Waits until another process than the parent has declared all of its triggers.
+fn declared_child(run_dir: &Path, parent: u32) -> u32 {
+    let has_declared = |path: &Path| {
+        let file = reader::Follower::open(path);
+        let pid = file.file.pid();
+        let mut file = Some(file).filter(|_| pid != parent)?;
+        file.read();
+        let is_last =
+            |d: &Declaration| matches!(d, Declaration::Trigger { name, .. } if name == "end");
+        file.declared.iter().any(is_last).then_some(pid)
+    };
+    loop {
+        let found = std::fs::read_dir(RunDir::new(run_dir).ingest_dir()).unwrap();
+        let paths = found.map(|entry| entry.unwrap().path());
+        let mut whole = paths.filter(|p| p.extension().is_some_and(|e| e == "ingest"));
+        if let Some(child) = whole.find_map(|path| has_declared(&path)) {
+            return child;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn handlers_may_do_anything() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut agent = Agent::new(dir.path());
+    let mut callee = Callee::start("handlers_that_do_anything", dir.path());
+    agent.fire(&trigger("nest", ""));
+    agent.fire(&knob("calls.knob", CallPayload::Int(4), 1));
+    agent.fire(&trigger("nest", ""));
+    agent.fire(&trigger("end", ""));
+    callee.child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert_eq!(callee.says(), "another");
+    assert_eq!(callee.says(), "left");
+    agent.fire(&trigger("left", ""));
+    agent.fire(&trigger("last", ""));
+    callee.end();
+    let mut file = reader::only(dir.path());
+    file.read();
+    let expect = [
+        (2, DONE),
+        (1, DONE),
+        (3, DONE),
+        (4, DONE),
+        (5, FAILED),
+        (6, DONE),
+    ];
+    assert_eq!(file.answers, expect);
+}
+
+#[test]
+fn switched_off_nothing_comes() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = command("is_off", dir.path());
+    finish(command.env("BAROGRAPH", "off"));
+}

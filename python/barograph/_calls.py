@@ -1,0 +1,92 @@
+"""Firing triggers and setting knobs of other programs: the agent is asked, which knows who is meant and who may.
+
+It stands alone because being called is compiled, and calling is a question to the agent.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from barograph._barograph import NoAgentError
+from barograph._control import post
+
+_WAIT_SECONDS_MAX = 30.0
+# How long the agent may take to answer, beside what it is asked to wait.
+_ANSWER_SECONDS_MAX = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """What became of a call, as far as it was waited for; the table ``triggers`` has the rest."""
+
+    id: str
+    matched: int
+    """Processes that were meant."""
+    acknowledged: int
+    """Those that have done it."""
+    failed: int
+    """Those that could not."""
+    state: str
+
+
+def fire(
+    run_dir: str | os.PathLike[str],
+    name: str,
+    payload: object,
+    knob: bool,
+    target: Mapping[str, str],
+    wait: float,
+    expires: float | None,
+) -> Fired:
+    """See :func:`barograph.fire` and :func:`barograph.set_knob`."""
+    if knob and type(payload) not in (bool, int, float):
+        raise TypeError(f"a knob is set to a float, an int or a bool, not {payload!r}")
+    for label, value in target.items():
+        if not isinstance(label, str) or not isinstance(value, str):
+            raise TypeError(f"label {label!r} of the target is {value!r}: give a str")
+    wait = min(max(wait, 0.0), _WAIT_SECONDS_MAX)
+    body: dict[str, Any] = {"name": name, "target": dict(target), "knob": knob, "wait_s": wait}
+    if expires is not None:
+        body["expires_s"] = expires
+    if payload is not None:
+        body["payload_type"], body["payload"] = _payload(payload)
+    answer = _ask(run_dir, body, wait + _ANSWER_SECONDS_MAX)
+    return Fired(
+        id=str(answer.get("id", "")),
+        matched=int(answer.get("matched", 0)),
+        acknowledged=int(answer.get("acknowledged", 0)),
+        failed=int(answer.get("failed", 0)),
+        state=str(answer.get("state", "")),
+    )
+
+
+def _ask(
+    run_dir: str | os.PathLike[str], body: dict[str, Any], seconds_max: float
+) -> dict[str, Any]:
+    # Who may control the agent may fire for everyone; others may for their own programs.
+    control, read = (os.path.join(run_dir, name) for name in ("control.sock", "read.sock"))
+    try:
+        try:
+            return post(control, "/api/v1/fire", body, seconds_max)
+        except (FileNotFoundError, PermissionError, ConnectionRefusedError):
+            return post(read, "/api/v1/fire", body, seconds_max)
+    except OSError as error:
+        raise NoAgentError(f"no agent answers on {read}: {error}") from error
+
+
+def _payload(payload: object) -> tuple[str, Any]:
+    if isinstance(payload, bool):
+        return "bool", payload
+    if isinstance(payload, int):
+        return "int", payload
+    if isinstance(payload, float):
+        return "float", payload
+    if isinstance(payload, str):
+        return "text", payload
+    if isinstance(payload, bytes):
+        return "bytes", base64.b64encode(payload).decode()
+    return "json", payload
