@@ -12,6 +12,7 @@ use barograph_query::{PastReader, PoolConfig, QueryPool, Scopes};
 use barograph_server::{
     ExportStatus, Exporter, Exports, Limits as ServerLimits, NodeInfo, Server, ServerConfig,
 };
+use barograph_server::ingest::Ingesting;
 use barograph_source::Poller;
 use barograph_stream::{AgentLock, RunDir, Segment, SegmentConfig, SystemClock};
 use serde_json::json;
@@ -84,9 +85,10 @@ impl Agent {
         agent.applications = Applications::start(&config, &agent.run_dir, &clock);
         // Once before there are addresses: readers find the archive by it, the server's too.
         agent.publish_addresses(started_ns)?;
+        let ingest = agent.applications.as_ref().map(Applications::ingesting);
         let control = LoopControl::new(events, Arc::clone(&agent.history));
         agent.server = Some(start_server(
-            &config, &clock, &run_dir, control, started_ns,
+            &config, &clock, &run_dir, control, started_ns, ingest,
         )?);
         if let Some(exports) = exports {
             agent.exporter = Some(exports.start(run_dir, Arc::clone(&clock))?);
@@ -256,6 +258,7 @@ fn start_server(
     run_dir: &RunDir,
     control: LoopControl,
     started_ns: i64,
+    ingest: Option<Ingesting>,
 ) -> Result<Server, AgentError> {
     let limits = SqlLimits {
         rows_max: config.query.rows_max,
@@ -280,7 +283,11 @@ fn start_server(
         sql: limits,
         ..ServerLimits::default()
     };
-    let server = ServerConfig { http, limits };
+    let server = ServerConfig {
+        http,
+        limits,
+        ingest,
+    };
     let info = NodeInfo {
         version: env!("CARGO_PKG_VERSION").into(),
         started_ns,

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod applications;
+mod bridges;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -21,6 +21,7 @@ use crate::api::{self, App, Room, SMALL_ANSWERS_MAX, STATEMENTS_MAX};
 use crate::counts::{Counters, Counts};
 use crate::fault::Fault;
 use crate::history;
+use crate::ingest::{self, INGESTS_MAX};
 use crate::listen::{self, Listeners};
 use crate::prometheus::api as prometheus;
 use crate::rights::{Token, Way, check_asker};
@@ -73,6 +74,7 @@ impl Server {
             sql,
             past,
             control,
+            ingest: config.ingest,
             info,
             http: http.map(|address| format!("http://{address}")),
             room: Room::new(&limits),
@@ -182,7 +184,9 @@ impl Drop for Server {
 fn start_threads(limits: &Limits) -> Result<Runtime, ServerError> {
     Builder::new_multi_thread()
         .worker_threads(WORKERS)
-        .max_blocking_threads(limits.large_answers_max + SMALL_ANSWERS_MAX + 2 * STATEMENTS_MAX)
+        .max_blocking_threads(
+            limits.large_answers_max + SMALL_ANSWERS_MAX + 2 * STATEMENTS_MAX + INGESTS_MAX,
+        )
         .thread_name("baro-server")
         .enable_io()
         .enable_time()
@@ -199,6 +203,7 @@ impl Room {
             statements: of(STATEMENTS_MAX),
             tests: of(STATEMENTS_MAX),
             watchers: of(limits.watchers_max),
+            ingest: Arc::new(Places::new(INGESTS_MAX)),
         }
     }
 }
@@ -255,6 +260,9 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         ("/api/v1/label/{name}/values", get(prometheus::label_values)),
         ("/api/v1/metadata", get(prometheus::metadata)),
         ("/api/v1/status/buildinfo", get(prometheus::buildinfo)),
+        ("/v1/metrics", post(ingest::otlp_metrics)),
+        ("/write", post(ingest::line_protocol)),
+        ("/api/v2/write", post(ingest::line_protocol)),
     ]
 }
 

@@ -5,6 +5,7 @@
 //! sampler waits for none of them.
 
 mod access;
+mod bridge;
 mod config;
 mod counts;
 mod identity;
@@ -19,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use barograph_model::Clock;
+use barograph_server::ingest::Ingesting;
 use barograph_stream::RunDir;
 use tracing::warn;
 
@@ -33,6 +35,7 @@ use crate::{AgentError, Config};
 pub struct Applications {
     stop: Arc<AtomicBool>,
     knock: std::path::PathBuf,
+    ingesting: Ingesting,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -52,6 +55,11 @@ impl Applications {
         }
     }
 
+    /// The way for what other protocols write.
+    pub fn ingesting(&self) -> Ingesting {
+        self.ingesting.clone()
+    }
+
     fn try_start(
         config: &Config,
         run_dir: &RunDir,
@@ -60,15 +68,25 @@ impl Applications {
         let places = Places::new(config, run_dir.clone());
         let stop = Arc::new(AtomicBool::new(false));
         let door = intake::open_door(run_dir, config.applications.is_open_to_all())?;
+        let (bridge_door, bridge) = bridge::bridge(
+            run_dir.ingest_socket(),
+            config.applications.is_open_to_all(),
+            config.applications.bridged_max,
+        )
+        .map_err(AgentError::Thread)?;
         let (ours, clock) = (Arc::clone(&stop), Arc::clone(clock));
         let limits = config.applications.clone();
         let thread = std::thread::Builder::new()
             .name("baro-intake".into())
-            .spawn(move || Intake::new(&clock, places, limits, door).run(&ours))
+            .spawn(move || Intake::new(&clock, places, limits, door, bridge).run(&ours))
             .map_err(AgentError::Thread)?;
         Ok(Self {
             stop,
             knock: run_dir.ingest_socket(),
+            ingesting: Ingesting {
+                to: Arc::new(bridge_door),
+                over_tcp: config.applications.http_ingest,
+            },
             thread: Some(thread),
         })
     }

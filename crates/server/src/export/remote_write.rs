@@ -12,7 +12,7 @@ use barograph_model::{Sample, Selector, ValueType};
 use barograph_stream::StreamReader;
 use prost::Message as _;
 
-use crate::export::messages::{Label, PromSample, TimeSeries, WriteRequest};
+use crate::messages::{Label, PromSample, TimeSeries, WriteRequest};
 use crate::export::sender::Protocol;
 use crate::export::status::Counters;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
