@@ -9,10 +9,10 @@ use std::time::Duration;
 use barograph_insight::{Graph, Limits};
 use barograph_model::{Clock, Name, SqlLimits};
 use barograph_query::{PastReader, PoolConfig, QueryPool, Scopes};
+use barograph_server::ingest::Ingesting;
 use barograph_server::{
     ExportStatus, Exporter, Exports, Limits as ServerLimits, NodeInfo, Server, ServerConfig,
 };
-use barograph_server::ingest::Ingesting;
 use barograph_source::Poller;
 use barograph_stream::{AgentLock, RunDir, Segment, SegmentConfig, SystemClock};
 use serde_json::json;

@@ -3,9 +3,7 @@
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 
-use barograph_server::ingest::{
-    Ingest, IngestFault, IngestRequest, Ingested, Ingesting, Refusal,
-};
+use barograph_server::ingest::{Ingest, IngestFault, IngestRequest, Ingested, Ingesting, Refusal};
 use barograph_stream::ingest::Readers;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -82,13 +80,24 @@ const OTLP: &str = r#"{"resourceMetrics": [{"scopeMetrics": [{"metrics": [
 #[test]
 fn line_protocol_is_handed_over_and_answered() {
     let bench = Bench::new(false);
-    for path in ["/write?db=x&u=me&p=secret", "/api/v2/write?org=o&bucket=b&precision=s"] {
-        let answer = bench.post(path, &["authorization: Token x"], b"cpu,host=a usage=1.5 17\n");
+    for path in [
+        "/write?db=x&u=me&p=secret",
+        "/api/v2/write?org=o&bucket=b&precision=s",
+    ] {
+        let answer = bench.post(
+            path,
+            &["authorization: Token x"],
+            b"cpu,host=a usage=1.5 17\n",
+        );
         assert_eq!((answer.status, answer.text()), (204, ""), "{path}");
         let request = bench.last();
         let ours = rustix::process::getuid().as_raw();
         assert_eq!((request.uid, request.readers), (ours, Readers::Owner));
-        let factor = if path.contains("=s") { 1_000_000_000 } else { 1 };
+        let factor = if path.contains("=s") {
+            1_000_000_000
+        } else {
+            1
+        };
         assert_eq!(request.points[0].ts, Some(17 * factor));
     }
     bench.post("/write?readers=all", &[], b"cpu v=1");
@@ -104,10 +113,16 @@ fn a_part_that_is_refused_is_named_by_its_line() {
     let answer = bench.post("/write", &[], b"a v=1\nb\nc wrong=1,v=2\n");
     assert_eq!(answer.status, 400);
     let body = answer.json();
-    assert_eq!((&body["code"], &body["line"]), (&json!("invalid"), &json!(2)));
+    assert_eq!(
+        (&body["code"], &body["line"]),
+        (&json!("invalid"), &json!(2))
+    );
     let expect = "partial write: line 2: there are no fields; line 3: it was wrong; \
                   values taken=2, lines dropped=2";
-    assert_eq!((&body["message"], &body["error"]), (&json!(expect), &json!(expect)));
+    assert_eq!(
+        (&body["message"], &body["error"]),
+        (&json!(expect), &json!(expect))
+    );
     // What was not read is counted by the agent all the same.
     assert_eq!(bench.last().refused.values().sum::<u64>(), 1);
 }
@@ -139,8 +154,15 @@ fn otlp_is_answered_in_its_own_form() {
     assert_eq!((empty.status, empty.text()), (200, ""));
     let broken = bench.post("/v1/metrics", &[protobuf], &[0xff; 20]);
     assert_eq!(broken.status, 400);
-    assert_eq!(broken.header("content-type"), Some("application/x-protobuf"));
-    assert_eq!(broken.body[..2], [0x08, 3], "a status with INVALID_ARGUMENT");
+    assert_eq!(
+        broken.header("content-type"),
+        Some("application/x-protobuf")
+    );
+    assert_eq!(
+        broken.body[..2],
+        [0x08, 3],
+        "a status with INVALID_ARGUMENT"
+    );
     let neither = bench.post("/v1/metrics", &["content-type: text/plain"], b"x");
     assert_eq!(neither.status, 415);
 }
@@ -197,7 +219,10 @@ fn tcp_is_off_unless_it_is_on() {
     // A page cannot, not even our own.
     let address = on.fixture.server().http_addr().unwrap();
     let host = format!("host: {address}");
-    for from_page in [&*format!("origin: http://{address}"), "sec-fetch-site: none"] {
+    for from_page in [
+        &*format!("origin: http://{address}"),
+        "sec-fetch-site: none",
+    ] {
         let refused = on.fixture.ask(line, &[&host, from_page], b"a v=1");
         assert_eq!(refused.status, 403, "{from_page}");
     }
@@ -220,7 +245,11 @@ fn another_user_is_who_the_kernel_says() {
             // Of this thread alone; only root can, everyone else stays who they are.
             let is_nobody = rustix::thread::set_thread_res_uid(nobody, nobody, nobody).is_ok();
             assert_eq!(bench.post("/write", &[], b"a v=1").status, 204);
-            if is_nobody { nobody } else { rustix::process::getuid() }
+            if is_nobody {
+                nobody
+            } else {
+                rustix::process::getuid()
+            }
         });
         peer.join().unwrap()
     });

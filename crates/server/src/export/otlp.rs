@@ -10,13 +10,13 @@ use barograph_model::{Descriptor, Kind, Selector, Value};
 use barograph_stream::Latest;
 use prost::Message as _;
 
+use crate::export::sender::Protocol;
+use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
 use crate::messages::{
     Data, ExportMetricsServiceRequest, ExportMetricsServiceResponse, Gauge, InstrumentationScope,
     KeyValue, Metric, Number, NumberDataPoint, Resource, ResourceMetrics, ScopeMetrics, Sum,
     Temporality,
 };
-use crate::export::sender::Protocol;
-use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
 use crate::prometheus::exposition::is_old;
 use crate::view::{Stream, StreamId, View};
 

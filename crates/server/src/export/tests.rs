@@ -12,11 +12,11 @@ use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
 use prost::Message as _;
 
 use crate::export::line::Line;
-use crate::messages::{Any, Data, ExportMetricsServiceRequest, Label, Number, WriteRequest};
 use crate::export::otlp::Otlp;
 use crate::export::remote_write::RemoteWrite;
 use crate::export::status::Counters;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch, ExportHeaders, Receiver};
+use crate::messages::{Any, Data, ExportMetricsServiceRequest, Label, Number, WriteRequest};
 use crate::view::{View, Views};
 
 const T0: i64 = 1_700_000_000 * NS_PER_S;

@@ -52,7 +52,10 @@ impl Distribution {
     /// The quantile and the half width of the interval that it is surely in; none where nothing was
     /// counted, or where it falls into a bucket without an end.
     pub fn quantile(&self, q: f64) -> Option<(f64, f32)> {
-        let total = self.counts.iter().fold(0u64, |sum, n| sum.saturating_add(*n));
+        let total = self
+            .counts
+            .iter()
+            .fold(0u64, |sum, n| sum.saturating_add(*n));
         if total == 0 {
             return None;
         }

@@ -20,13 +20,7 @@ const DATA: Shape = Shape {
     fields: &[(1, &POINT)],
 };
 const METRIC: Shape = Shape {
-    fields: &[
-        (5, &DATA),
-        (7, &DATA),
-        (9, &DATA),
-        (10, &DATA),
-        (11, &DATA),
-    ],
+    fields: &[(5, &DATA), (7, &DATA), (9, &DATA), (10, &DATA), (11, &DATA)],
 };
 const SCOPE_METRICS: Shape = Shape {
     fields: &[(1, &LEAF), (2, &METRIC)],

@@ -21,9 +21,7 @@ use crate::ingest::{
     Ingest, IngestFault, IngestRequest, Ingested, Parsed, Precision, REFUSALS_MAX, Refusal,
     read_line_protocol,
 };
-use crate::messages::{
-    ExportMetricsPartialSuccess, ExportMetricsServiceResponse, Status,
-};
+use crate::messages::{ExportMetricsPartialSuccess, ExportMetricsServiceResponse, Status};
 use crate::params::Params;
 use crate::rights::Way;
 use crate::share::Client;
@@ -37,7 +35,16 @@ const READERS_HEADER: &str = "x-barograph-readers";
 const READERS: &str = "readers";
 const PRECISION: &str = "precision";
 /// What InfluxDB's clients say and a node has no use for.
-const PASSED_OVER: [&str; 8] = ["bucket", "consistency", "db", "org", "orgID", "p", "rp", "u"];
+const PASSED_OVER: [&str; 8] = [
+    "bucket",
+    "consistency",
+    "db",
+    "org",
+    "orgID",
+    "p",
+    "rp",
+    "u",
+];
 /// Seconds after which a client that was refused as one too many may come again.
 const RETRY_AFTER: &str = "1";
 
@@ -48,7 +55,10 @@ pub async fn line_protocol(
     Extension(client): Extension<Client>,
     request: Request,
 ) -> Response {
-    let known: Vec<&str> = PASSED_OVER.into_iter().chain([READERS, PRECISION]).collect();
+    let known: Vec<&str> = PASSED_OVER
+        .into_iter()
+        .chain([READERS, PRECISION])
+        .collect();
     let read = |params: &Params| {
         let name = params.one(PRECISION)?.unwrap_or_default();
         let precision = Precision::parse(name).ok_or_else(|| {
@@ -74,7 +84,8 @@ fn partly_written(ingested: &Ingested) -> Response {
     let told = told.map(|refusal| format!("line {}: {}", refusal.place, refusal.reason));
     let reasons = told.collect::<Vec<_>>().join("; ");
     let (taken, dropped) = (ingested.taken, ingested.refused);
-    let message = format!("partial write: {reasons}; values taken={taken}, lines dropped={dropped}");
+    let message =
+        format!("partial write: {reasons}; values taken={taken}, lines dropped={dropped}");
     let line = ingested.refusals.first().map(|refusal| refusal.place);
     let body = json!({
         "code": "invalid",
@@ -286,16 +297,15 @@ async fn body(request: Request, bytes_max: usize) -> Result<Bytes, Fault> {
     }
     let body = to_bytes(request.into_body(), bytes_max).await;
     // It is cut off, or too large: which of them is not told apart here.
-    body.map_err(|e| Fault::usage(format!("the body cannot be read, or is larger than {bytes_max} bytes: {e}")))
+    body.map_err(|e| {
+        Fault::usage(format!(
+            "the body cannot be read, or is larger than {bytes_max} bytes: {e}"
+        ))
+    })
 }
 
 /// Hands over what was read; what was not is told with what the agent refuses.
-fn ingest(
-    to: &dyn Ingest,
-    uid: u32,
-    readers: Readers,
-    parsed: Parsed,
-) -> Result<Ingested, Fault> {
+fn ingest(to: &dyn Ingest, uid: u32, readers: Readers, parsed: Parsed) -> Result<Ingested, Fault> {
     let (refused, mut refusals) = (parsed.refused_count(), parsed.refusals);
     if parsed.points.is_empty() && refused == 0 {
         return Ok(Ingested::default());

@@ -339,11 +339,21 @@ mod tests {
             let Measured::Value(value) = &point.measured else {
                 unreachable!("line protocol has values alone")
             };
-            let (origin, ts) = (&point.origin, point.ts.map_or("now".into(), |t| t.to_string()));
-            let tags: Vec<String> = origin.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            let (origin, ts) = (
+                &point.origin,
+                point.ts.map_or("now".into(), |t| t.to_string()),
+            );
+            let tags: Vec<String> = origin
+                .labels
+                .iter()
+                .map(|(k, v)| format!("{k}={v}"))
+                .collect();
             let (source, name) = (&origin.source.name, &origin.name);
             let place = point.place;
-            format!("{place} {source}{{{}}}.{name}={value:?}@{ts}", tags.join(","))
+            format!(
+                "{place} {source}{{{}}}.{name}={value:?}@{ts}",
+                tags.join(",")
+            )
         });
         let refusals = parsed.refusals.iter();
         let refusals = refusals.map(|refusal| format!("!{} {}", refusal.place, refusal.reason));
@@ -373,8 +383,14 @@ mod tests {
         );
         check("# a comment\n\n  \nm v=1", "4 m{}.v=Float(1.0)@now");
         check("\\m\\ v=1", "!1 there are no fields");
-        check("größe,ort=köln wert=1i 1", "1 größe{ort=köln}.wert=Int(1)@1");
-        check("m v=\"a\nb\" 1\nn v=1 2", "1 m{}.v=Text(\"a\\nb\")@1; 2 n{}.v=Float(1.0)@2");
+        check(
+            "größe,ort=köln wert=1i 1",
+            "1 größe{ort=köln}.wert=Int(1)@1",
+        );
+        check(
+            "m v=\"a\nb\" 1\nn v=1 2",
+            "1 m{}.v=Text(\"a\\nb\")@1; 2 n{}.v=Float(1.0)@2",
+        );
         check("", "");
     }
 
@@ -384,7 +400,10 @@ mod tests {
             let text = format!("a v=1 1\n{line}\nb v=1 2");
             let found = read(&text);
             let expect = format!("a{{}}.v=Float(1.0)@1; 3 b{{}}.v=Float(1.0)@2; !2 {expect}");
-            assert!(found.starts_with(&format!("1 {expect}")), "{line:?}: {found}");
+            assert!(
+                found.starts_with(&format!("1 {expect}")),
+                "{line:?}: {found}"
+            );
         };
         check("m", "there are no fields");
         check(",a=1 v=1", "there is no measurement");
@@ -433,7 +452,10 @@ mod tests {
     fn a_request_is_bounded() {
         let text = "m v=1i\n".repeat(POINTS_MAX + 3);
         let parsed = read_line_protocol(&text, Precision::Ns);
-        assert_eq!((parsed.points.len(), parsed.refused_count()), (POINTS_MAX, 3));
+        assert_eq!(
+            (parsed.points.len(), parsed.refused_count()),
+            (POINTS_MAX, 3)
+        );
         let wrong = "m\n".repeat(100);
         let parsed = read_line_protocol(&wrong, Precision::Ns);
         assert_eq!(parsed.refused_count(), 100);

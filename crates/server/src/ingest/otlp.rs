@@ -25,7 +25,14 @@ const UNKNOWN_SERVICE: &str = "unknown_service";
 const SERVICE_NAME: &str = "service.name";
 /// Of a resource these describe where and by what it runs, not what is measured: they are no labels.
 const NO_LABELS: [&str; 8] = [
-    "telemetry.", "process.", "os.", "host.", "container.", "k8s.", "cloud.", SERVICE_NAME,
+    "telemetry.",
+    "process.",
+    "os.",
+    "host.",
+    "container.",
+    "k8s.",
+    "cloud.",
+    SERVICE_NAME,
 ];
 
 /// Reads a request in protobuf.
@@ -166,10 +173,15 @@ impl Reader<'_> {
                 Some(Number::AsDouble(v)) => (&of_floats, Value::Float(v)),
                 None => (&of_floats, Value::Float(f64::NAN)),
             };
-            self.point(point.flags, point.attributes, |point| {
-                point.add("", about, finite(value)?);
-                Ok(())
-            }, point.time_unix_nano);
+            self.point(
+                point.flags,
+                point.attributes,
+                |point| {
+                    point.add("", about, finite(value)?);
+                    Ok(())
+                },
+                point.time_unix_nano,
+            );
         }
     }
 
@@ -187,30 +199,35 @@ impl Reader<'_> {
                 min,
                 max,
             } = point;
-            self.point(flags, attributes, |point| {
-                let distribution = Distribution {
-                    bounds: explicit_bounds,
-                    counts: bucket_counts,
-                    min,
-                    max,
-                    is_delta: about.is_delta,
-                };
-                // Without buckets there is a count and a sum alone.
-                let has_buckets = !distribution.counts.is_empty();
-                if has_buckets {
-                    distribution.check()?;
-                }
-                let sum = sum.map(|sum| finite(Value::Float(sum))).transpose()?;
-                point.add(".count", &family.count, count_value(count)?);
-                if let Some(sum) = sum {
-                    point.add(".sum", &family.sum, sum);
-                }
-                if has_buckets {
-                    let measured = Measured::Distribution(Box::new(distribution));
-                    point.push("", &family.quantile, measured);
-                }
-                Ok(())
-            }, time_unix_nano);
+            self.point(
+                flags,
+                attributes,
+                |point| {
+                    let distribution = Distribution {
+                        bounds: explicit_bounds,
+                        counts: bucket_counts,
+                        min,
+                        max,
+                        is_delta: about.is_delta,
+                    };
+                    // Without buckets there is a count and a sum alone.
+                    let has_buckets = !distribution.counts.is_empty();
+                    if has_buckets {
+                        distribution.check()?;
+                    }
+                    let sum = sum.map(|sum| finite(Value::Float(sum))).transpose()?;
+                    point.add(".count", &family.count, count_value(count)?);
+                    if let Some(sum) = sum {
+                        point.add(".sum", &family.sum, sum);
+                    }
+                    if has_buckets {
+                        let measured = Measured::Distribution(Box::new(distribution));
+                        point.push("", &family.quantile, measured);
+                    }
+                    Ok(())
+                },
+                time_unix_nano,
+            );
         }
     }
 
@@ -226,21 +243,26 @@ impl Reader<'_> {
                 quantile_values,
                 flags,
             } = point;
-            self.point(flags, attributes, |point| {
-                if quantile_values.len() > QUANTILES_MAX {
-                    return Err(format!("a summary has at most {QUANTILES_MAX} quantiles"));
-                }
-                let sum = finite(Value::Float(sum))?;
-                point.add(".count", &family.count, count_value(count)?);
-                point.add(".sum", &family.sum, sum);
-                // Of nothing there are no quantiles: senders say NaN.
-                let told = quantile_values.iter().filter(|q| q.value.is_finite());
-                for quantile in told {
-                    let name = quantile_name(quantile.quantile)?;
-                    point.add(&name, &family.quantile, Value::Float(quantile.value));
-                }
-                Ok(())
-            }, time_unix_nano);
+            self.point(
+                flags,
+                attributes,
+                |point| {
+                    if quantile_values.len() > QUANTILES_MAX {
+                        return Err(format!("a summary has at most {QUANTILES_MAX} quantiles"));
+                    }
+                    let sum = finite(Value::Float(sum))?;
+                    point.add(".count", &family.count, count_value(count)?);
+                    point.add(".sum", &family.sum, sum);
+                    // Of nothing there are no quantiles: senders say NaN.
+                    let told = quantile_values.iter().filter(|q| q.value.is_finite());
+                    for quantile in told {
+                        let name = quantile_name(quantile.quantile)?;
+                        point.add(&name, &family.quantile, Value::Float(quantile.value));
+                    }
+                    Ok(())
+                },
+                time_unix_nano,
+            );
         }
     }
 
@@ -258,16 +280,18 @@ impl Reader<'_> {
             return;
         }
         let before = self.parsed.points.len();
-        let made = self.named(attributes, time_unix_nano).and_then(|(labels, ts)| {
-            make(&mut Made {
-                points: &mut self.parsed.points,
-                place,
-                source: self.source,
-                name: &self.name,
-                labels,
-                ts,
-            })
-        });
+        let made = self
+            .named(attributes, time_unix_nano)
+            .and_then(|(labels, ts)| {
+                make(&mut Made {
+                    points: &mut self.parsed.points,
+                    place,
+                    source: self.source,
+                    name: &self.name,
+                    labels,
+                    ts,
+                })
+            });
         let made = match made {
             Ok(()) if self.parsed.points.len() > POINTS_MAX => {
                 Err(format!("more than {POINTS_MAX} values in one request"))
@@ -469,7 +493,11 @@ mod tests {
         let points = parsed.points.iter().map(|point| {
             let (origin, about) = (&point.origin, &point.about);
             assert_eq!(origin.source.labels, [("rank".to_owned(), "3".to_owned())]);
-            let tags: Vec<String> = origin.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            let tags: Vec<String> = origin
+                .labels
+                .iter()
+                .map(|(k, v)| format!("{k}={v}"))
+                .collect();
             let value = match &point.measured {
                 Measured::Value(value) => format!("{value:?}"),
                 Measured::Distribution(d) => format!("{:?}", d.counts),
@@ -478,7 +506,10 @@ mod tests {
             let (kind, unit) = (about.kind.as_str(), &about.unit);
             let (service, name, ts) = (&origin.source.name, &origin.name, point.ts);
             let ts = ts.map_or("now".into(), |ts| ts.to_string());
-            format!("{service}.{name}{{{}}} {delta}{kind} {value}{unit}@{ts}", tags.join(","))
+            format!(
+                "{service}.{name}{{{}}} {delta}{kind} {value}{unit}@{ts}",
+                tags.join(",")
+            )
         });
         let refusals = parsed.refusals.iter();
         let refusals = refusals.map(|refusal| format!("!{} {}", refusal.place, refusal.reason));

@@ -6,8 +6,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-use serde::de::{Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
 use serde::Deserialize;
+use serde::de::{Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
 
 use crate::messages::{
     Any, AnyValue, Data, ExponentialHistogram, Gauge, Histogram, KeyValue, Metric, Number,
@@ -116,9 +116,7 @@ pub(crate) fn optional_integer<'de, D: Deserializer<'de>, T: Integer>(
 }
 
 /// Integers, also as texts.
-pub(crate) fn integers<'de, D: Deserializer<'de>, T: Integer>(
-    from: D,
-) -> Result<Vec<T>, D::Error> {
+pub(crate) fn integers<'de, D: Deserializer<'de>, T: Integer>(from: D) -> Result<Vec<T>, D::Error> {
     from.deserialize_seq(ListVisitor::<T>(PhantomData))
 }
 

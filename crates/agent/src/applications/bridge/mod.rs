@@ -101,7 +101,8 @@ impl Ingest for BridgeDoor {
             })?;
         let _ = self.bell.send_to(&[], &self.knock);
         let accepted = answer.recv_timeout(ANSWER_WAIT);
-        let accepted = accepted.map_err(|_| busy("the agent did not look in time: try again"))??;
+        let accepted =
+            accepted.map_err(|_| busy("the agent did not look in time: try again"))??;
         let is_safe = accepted
             .wait
             .is_none_or(|(journal, position)| journal.wait_durable(position, DISK_WAIT));
@@ -275,7 +276,10 @@ impl Taking<'_> {
     fn all(&mut self, mut request: IngestRequest, round: &mut Round<'_, '_>) {
         for (source, count) in request.refused {
             // What cannot be named is counted where what has no source is.
-            if self.with(&source, round, |bridged, _, _| bridged.refuse(count, "")).is_err() {
+            if self
+                .with(&source, round, |bridged, _, _| bridged.refuse(count, ""))
+                .is_err()
+            {
                 let _ = self.with(&source.protocol.nobody(), round, |bridged, _, _| {
                     bridged.refuse(count, "");
                 });

@@ -100,7 +100,9 @@ impl Series {
         }
         if (about.kind, about.is_delta) != (self.about.kind, self.about.is_delta) {
             let kind = self.about.kind.as_str();
-            return Err(format!("its series is another {kind}: one metric sends it as two"));
+            return Err(format!(
+                "its series is another {kind}: one metric sends it as two"
+            ));
         }
         let ts = self.order.time(ts, now_ns)?;
         if !self.order.is_news(ts, &sent)? {

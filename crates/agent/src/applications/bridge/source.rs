@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use barograph_model::{
-    Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, TEXT_BYTES_MAX, Unit, Value,
-    ValueType,
+    Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, TEXT_BYTES_MAX, Value, ValueType,
 };
 use barograph_server::ingest::{
     About, Distribution, Measured, Point, Protocol, QUANTILES, Source, label_name, stream_words,
@@ -232,7 +231,9 @@ impl Bridged {
         let Some(key) = scope.and_then(|scope| scope.declare(&descriptor)) else {
             *allowance.series += 1;
             self.counts.refused += 1;
-            return Err(format!("{descriptor}: there is no room, or it is declared twice"));
+            return Err(format!(
+                "{descriptor}: there is no room, or it is declared twice"
+            ));
         };
         allowance.taken.insert(place);
         let series = Series::new(key, Arc::clone(about), round.monotonic_ns);
