@@ -93,7 +93,7 @@ fn line_protocol_is_handed_over_and_answered() {
         let request = bench.last();
         let ours = rustix::process::getuid().as_raw();
         assert_eq!((request.uid, request.readers), (ours, Readers::Owner));
-        let factor = if path.contains("=s") {
+        let factor = if path.contains("precision=s") {
             1_000_000_000
         } else {
             1

@@ -132,8 +132,10 @@ impl<'a> Reader<'a> {
                 break;
             }
         }
-        self.skip_spaces();
-        let ts = self.time()?;
+        let ts = match self.skip_spaces() {
+            true => self.time()?,
+            false => None,
+        };
         self.skip_spaces();
         if !matches!(self.peek(), None | Some(b'\n')) {
             return Err("there is more after the time".into());
@@ -389,7 +391,7 @@ mod tests {
         );
         check(
             "m v=\"a\nb\" 1\nn v=1 2",
-            "1 m{}.v=Text(\"a\\nb\")@1; 2 n{}.v=Float(1.0)@2",
+            "1 m{}.v=Text(\"a\\nb\")@1; 3 n{}.v=Float(1.0)@2",
         );
         check("", "");
     }

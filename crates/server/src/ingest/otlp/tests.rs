@@ -101,7 +101,7 @@ fn what_is_not_taken_says_why() {
         read(r#"{"name": "a", "gauge": {"dataPoints": [{"flags": 1}]}}"#),
         ""
     );
-    for text in ["", "[]", "{\"resourceMetrics\": 1}", "{"] {
+    for text in ["", "[1]", "{\"resourceMetrics\": 1}", "{"] {
         assert!(read_otlp_json(text.as_bytes()).is_err(), "{text}");
     }
     assert!(read_otlp_protobuf(&[0xff; 9]).is_err());
