@@ -68,6 +68,9 @@ impl Protocol {
     }
 }
 
+/// Labels of a point, shared by all that came with it.
+pub type Tags = Arc<[(String, String)]>;
+
 /// Which series a point belongs to, by what was sent: two of them may have one name here, and are told
 /// apart by this.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -77,7 +80,7 @@ pub struct Origin {
     /// Name of the metric or field.
     pub name: Arc<str>,
     /// Labels beside the source's, sorted by the name that was sent.
-    pub labels: Arc<[(String, String)]>,
+    pub labels: Tags,
 }
 
 /// What the values of a series are.

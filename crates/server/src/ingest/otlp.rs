@@ -15,7 +15,7 @@ use prost::Message as _;
 
 use crate::ingest::distribution::Distribution;
 use crate::ingest::elements::{ELEMENTS_MAX, json_is_bounded, protobuf_is_bounded};
-use crate::ingest::{About, Measured, Origin, POINTS_MAX, Parsed, Point, Protocol, Source};
+use crate::ingest::{About, Measured, Origin, POINTS_MAX, Parsed, Point, Protocol, Source, Tags};
 use crate::messages::{
     Any, AnyValue, Data, ExportMetricsServiceRequest, Histogram, HistogramDataPoint, KeyValue,
     Metric, Number, NumberDataPoint, Resource, Summary, SummaryDataPoint, Temporality,
@@ -313,7 +313,7 @@ impl Reader<'_> {
         &self,
         attributes: Vec<KeyValue>,
         time_unix_nano: u64,
-    ) -> Result<(Arc<[(String, String)]>, Option<i64>), String> {
+    ) -> Result<(Tags, Option<i64>), String> {
         if self.name.is_empty() {
             return Err("a metric has no name".into());
         }
@@ -392,7 +392,7 @@ struct Made<'a> {
     place: u32,
     source: &'a Arc<Source>,
     name: &'a Arc<str>,
-    labels: Arc<[(String, String)]>,
+    labels: Tags,
     ts: Option<i64>,
 }
 

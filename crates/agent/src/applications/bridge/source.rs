@@ -7,7 +7,8 @@ use barograph_model::{
     Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, TEXT_BYTES_MAX, Value, ValueType,
 };
 use barograph_server::ingest::{
-    About, Distribution, Measured, Point, Protocol, QUANTILES, Source, label_name, stream_words,
+    About, Distribution, Measured, Point, Protocol, QUANTILES, Source, Tags, label_name,
+    stream_words,
 };
 use serde_json::{Value as Json, json};
 
@@ -21,7 +22,7 @@ use crate::applications::process::Round;
 pub type Taken = HashSet<(Reader, Name, Labels)>;
 
 /// By what was sent: name, labels.
-type SeriesKey = (Arc<str>, Arc<[(String, String)]>);
+type SeriesKey = (Arc<str>, Tags);
 
 /// What one request may still do.
 pub struct Allowance<'a> {
