@@ -10,6 +10,7 @@ use std::time::Duration;
 use barograph_insight::{Graph, Limits};
 use barograph_model::{Clock, Name, SqlLimits};
 use barograph_query::{PastReader, PoolConfig, QueryPool, Scopes};
+use barograph_server::ingest::Ingesting;
 use barograph_server::{
     ExportStatus, Exporter, Exports, Limits as ServerLimits, NodeInfo, Server, ServerConfig,
 };
@@ -87,10 +88,11 @@ impl Agent {
         agent.applications = Applications::start(&config, &agent.run_dir, &clock, abandoned);
         // Once before there are addresses: readers find the archive by it, the server's too.
         agent.publish_addresses(started_ns)?;
+        let ingest = agent.applications.as_ref().map(Applications::ingesting);
         let board = agent.applications.as_ref().map(|a| Arc::clone(a.board()));
         let control = LoopControl::new(events, Arc::clone(&agent.history), board);
         agent.server = Some(start_server(
-            &config, &clock, &run_dir, control, started_ns,
+            &config, &clock, &run_dir, control, started_ns, ingest,
         )?);
         if let Some(exports) = exports {
             agent.exporter = Some(exports.start(run_dir, Arc::clone(&clock))?);
@@ -262,6 +264,7 @@ fn start_server(
     run_dir: &RunDir,
     control: LoopControl,
     started_ns: i64,
+    ingest: Option<Ingesting>,
 ) -> Result<Server, AgentError> {
     let limits = SqlLimits {
         rows_max: config.query.rows_max,
@@ -286,7 +289,11 @@ fn start_server(
         sql: limits,
         ..ServerLimits::default()
     };
-    let server = ServerConfig { http, limits };
+    let server = ServerConfig {
+        http,
+        limits,
+        ingest,
+    };
     let info = NodeInfo {
         version: env!("CARGO_PKG_VERSION").into(),
         started_ns,

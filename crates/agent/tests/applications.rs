@@ -13,11 +13,11 @@ use barograph_stream::{RunDir, SystemClock};
 
 use crate::config;
 
-fn run_dir(dir: &Path) -> RunDir {
+pub fn run_dir(dir: &Path) -> RunDir {
     RunDir::new(dir.join("run"))
 }
 
-fn our_scope(dir: &Path) -> RunDir {
+pub fn our_scope(dir: &Path) -> RunDir {
     let uid = rustix::process::getuid().as_raw();
     run_dir(dir).scope(&format!("u{uid}"))
 }
@@ -82,7 +82,7 @@ impl Application {
 }
 
 /// The first number of the answer; `None` when there is no answer yet, or no number.
-fn number(scope: &RunDir, sql: &str) -> Option<i64> {
+pub fn number(scope: &RunDir, sql: &str) -> Option<i64> {
     let mut database = Database::open(scope, Scopes::None, Arc::new(SystemClock::new())).ok()?;
     let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
     match rows.ok()?.get(0, 0)? {
@@ -91,7 +91,7 @@ fn number(scope: &RunDir, sql: &str) -> Option<i64> {
     }
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     const LOOKS_MAX: usize = 1_500;
     for _ in 0..LOOKS_MAX {
         if holds() {

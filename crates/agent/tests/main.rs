@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod applications;
+mod bridges;
 mod calls;
 
 use std::path::Path;

@@ -18,6 +18,7 @@ use tokio::sync::{Semaphore, mpsc, watch as signal};
 use crate::blocking::{self, HeldBody, MessageBody};
 use crate::counts::Counters;
 use crate::fault::Fault;
+use crate::ingest::Ingesting;
 use crate::json::{LatestJson, StreamJson};
 use crate::params::Params;
 use crate::rights::{Token, Way, check_control};
@@ -49,6 +50,7 @@ pub struct App {
     pub sql: Arc<dyn SqlEngine>,
     pub past: Arc<dyn Past>,
     pub control: Arc<dyn Control>,
+    pub ingest: Option<Ingesting>,
     pub info: NodeInfo,
     pub http: Option<String>,
     pub token: Token,
@@ -66,6 +68,7 @@ pub struct Room {
     pub tests: Arc<Semaphore>,
     pub fires: Arc<Semaphore>,
     pub watchers: Arc<Semaphore>,
+    pub ingest: Arc<Places>,
 }
 
 /// What the handlers share, as axum hands it to them.

@@ -9,6 +9,8 @@ use barograph_model::SqlLimits;
 use barograph_stream::StreamError;
 use thiserror::Error;
 
+use crate::ingest::Ingesting;
+
 /// Where to listen, and how much to give away.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
@@ -16,6 +18,8 @@ pub struct ServerConfig {
     pub http: Option<SocketAddr>,
     /// Bounds.
     pub limits: Limits,
+    /// Who takes what other protocols write; `None` refuses all of it.
+    pub ingest: Option<Ingesting>,
 }
 
 /// Every bound of the server.
@@ -29,6 +33,8 @@ pub struct Limits {
     pub watch_streams_max: usize,
     /// Most bytes of a request body.
     pub body_bytes_max: usize,
+    /// Most bytes of the body of a write, before and after it is unpacked.
+    pub ingest_bytes_max: usize,
     /// Most answers of SQL and history that are made or delivered at once.
     pub large_answers_max: usize,
     /// Most samples in one answer of history.
@@ -55,6 +61,7 @@ impl Default for Limits {
             watchers_max: 32,
             watch_streams_max: 4_096,
             body_bytes_max: 1 << 20,
+            ingest_bytes_max: 4 << 20,
             large_answers_max: 8,
             history_samples_max: 1_000_000,
             head_time_max: Duration::from_secs(10),

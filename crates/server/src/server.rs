@@ -22,6 +22,7 @@ use crate::counts::{Counters, Counts};
 use crate::fault::Fault;
 use crate::fire::{self, FIRES_MAX};
 use crate::history;
+use crate::ingest::{self, INGESTS_MAX};
 use crate::listen::{self, Listeners};
 use crate::prometheus::api as prometheus;
 use crate::rights::{PeerPid, Token, Way, check_asker};
@@ -74,6 +75,7 @@ impl Server {
             sql,
             past,
             control,
+            ingest: config.ingest,
             info,
             http: http.map(|address| format!("http://{address}")),
             room: Room::new(&limits),
@@ -189,7 +191,11 @@ fn start_threads(limits: &Limits) -> Result<Runtime, ServerError> {
     Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(
-            limits.large_answers_max + SMALL_ANSWERS_MAX + 2 * STATEMENTS_MAX + FIRES_MAX,
+            limits.large_answers_max
+                + SMALL_ANSWERS_MAX
+                + 2 * STATEMENTS_MAX
+                + FIRES_MAX
+                + INGESTS_MAX,
         )
         .thread_name("baro-server")
         .enable_io()
@@ -208,6 +214,7 @@ impl Room {
             tests: of(STATEMENTS_MAX),
             fires: of(FIRES_MAX),
             watchers: of(limits.watchers_max),
+            ingest: Arc::new(Places::new(INGESTS_MAX)),
         }
     }
 }
@@ -265,6 +272,9 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         ("/api/v1/label/{name}/values", get(prometheus::label_values)),
         ("/api/v1/metadata", get(prometheus::metadata)),
         ("/api/v1/status/buildinfo", get(prometheus::buildinfo)),
+        ("/v1/metrics", post(ingest::otlp_metrics)),
+        ("/write", post(ingest::line_protocol)),
+        ("/api/v2/write", post(ingest::line_protocol)),
     ]
 }
 

@@ -9,6 +9,7 @@ use barograph_model::{
     Descriptor, Kind, Labels, ManualClock, Name, Past, SqlEngine, SqlFault, SqlFaultKind, SqlReply,
     SqlRequest, Unit, ValueType,
 };
+use barograph_server::ingest::Ingesting;
 use barograph_server::{
     ArchiveVerb, Asker, Control, ControlFault, ControlFaultKind, Limits, NodeInfo, Server,
     ServerConfig, ServerError,
@@ -150,6 +151,19 @@ impl Fixture {
     }
 
     pub fn made(change: impl FnOnce(&mut Limits), past: Option<Arc<dyn Past>>) -> Self {
+        Self::made_of(change, past, None)
+    }
+
+    /// A server that gives what is written to this.
+    pub fn with_ingest(change: impl FnOnce(&mut Limits), ingest: Ingesting) -> Self {
+        Self::made_of(change, None, Some(ingest))
+    }
+
+    fn made_of(
+        change: impl FnOnce(&mut Limits),
+        past: Option<Arc<dyn Past>>,
+        ingest: Option<Ingesting>,
+    ) -> Self {
         let mut limits = Limits::default();
         change(&mut limits);
         let dir = tempfile::tempdir().unwrap();
@@ -158,7 +172,11 @@ impl Fixture {
         let clock = Arc::new(ManualClock::at(T0));
         let sql = Arc::new(FakeSql::default());
         let http = Some("127.0.0.1:0".parse().unwrap());
-        let config = ServerConfig { http, limits };
+        let config = ServerConfig {
+            http,
+            limits,
+            ingest,
+        };
         let past = past.unwrap_or_else(|| Arc::new(RingPast::new(run_dir.clone())));
         let server = Some(start_over(config, &run_dir, &clock, &sql, past).unwrap());
         Self {

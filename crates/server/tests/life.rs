@@ -18,6 +18,7 @@ fn start_at(run_dir: &RunDir, http: Option<&str>) -> Result<Server, ServerError>
     let config = ServerConfig {
         http: http.map(|a| a.parse().unwrap()),
         limits: Limits::default(),
+        ingest: None,
     };
     start(
         config,

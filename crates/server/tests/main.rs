@@ -19,3 +19,4 @@ mod ring_past;
 mod scopes;
 mod sql;
 mod watch;
+mod writes;

@@ -22,6 +22,12 @@ pub struct ApplicationsConfig {
     pub streams_max: u32,
     /// Most values per second of one user; what is beyond waits in its rings.
     pub rate_max: f64,
+    /// Most series of one user at a time that come by OTLP or line protocol, 1 to 65536; further ones are
+    /// refused and counted.
+    pub bridged_max: usize,
+    /// Whether OTLP and line protocol are taken over TCP too, of whom the kernel names; over `read.sock`
+    /// they always are.
+    pub http_ingest: bool,
     /// Between two looks at processes that publish, in milliseconds, 0.1 to 1000; sleeping ones knock.
     pub round_ms: f64,
 }
@@ -35,6 +41,8 @@ impl Default for ApplicationsConfig {
             values_max: 4_096,
             streams_max: 2_048,
             rate_max: 4e6,
+            bridged_max: 1_024,
+            http_ingest: false,
             round_ms: 1.0,
         }
     }
@@ -72,6 +80,7 @@ impl ApplicationsConfig {
         for (key, value) in [
             ("applications.processes_max", self.processes_max),
             ("applications.values_max", self.values_max),
+            ("applications.bridged_max", self.bridged_max),
         ] {
             if !(1..=65_536).contains(&value) {
                 return refused(key, &value, "it must be 1 to 65536");

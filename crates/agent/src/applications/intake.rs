@@ -18,6 +18,7 @@ use serde_json::Value as Json;
 use tracing::{debug, warn};
 
 use super::access::Reader;
+use super::bridge::Bridge;
 use super::calls::{Board, CallStreams};
 use super::config::ApplicationsConfig;
 use super::identity::Instances;
@@ -72,7 +73,7 @@ pub fn open_door(run_dir: &RunDir, to_all: bool) -> Result<UnixDatagram, AgentEr
 }
 
 /// How many values each user has left, as buckets that fill at a steady rate and hold a second's worth.
-struct Rates {
+pub(super) struct Rates {
     rate_max: f64,
     left: HashMap<u32, (f64, i64)>,
 }
@@ -83,7 +84,7 @@ impl Rates {
         Self { rate_max, left }
     }
 
-    fn allowed(&mut self, uid: u32, now_ns: i64) -> u64 {
+    pub(super) fn allowed(&mut self, uid: u32, now_ns: i64) -> u64 {
         let (left, since_ns) = self.left.entry(uid).or_insert((self.rate_max, now_ns));
         let seconds = now_ns.saturating_sub(*since_ns).max(0) as f64 / NS_PER_S as f64;
         *left = (*left + seconds * self.rate_max).min(self.rate_max);
@@ -91,7 +92,7 @@ impl Rates {
         left.max(0.0) as u64
     }
 
-    fn used(&mut self, uid: u32, values: u64) {
+    pub(super) fn used(&mut self, uid: u32, values: u64) {
         if let Some((left, _)) = self.left.get_mut(&uid) {
             *left -= values as f64;
         }
@@ -113,6 +114,7 @@ pub struct Intake<'c> {
     /// Files that are none of ours; looked at once.
     unusable: BTreeSet<PathBuf>,
     rates: Rates,
+    bridge: Bridge,
     next_scan_ns: i64,
     /// Whether a document has to be written at the next beat.
     changed: BTreeSet<Reader>,
@@ -128,6 +130,7 @@ impl<'c> Intake<'c> {
         door: UnixDatagram,
         abandoned: Arc<AtomicU64>,
         board: Arc<Board>,
+        bridge: Bridge,
     ) -> Self {
         let run_dir = places.run_dir.clone();
         let mut scopes = Scopes::new(places, clock);
@@ -142,6 +145,7 @@ impl<'c> Intake<'c> {
             door,
             board,
             call_streams: CallStreams::default(),
+            bridge,
             scopes,
             instances: Instances::default(),
             processes: Vec::new(),
@@ -156,6 +160,7 @@ impl<'c> Intake<'c> {
     pub fn run(mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             self.beat();
+            self.attend_bridge();
             let has_news = self.round(false);
             self.wait(has_news);
         }
@@ -248,6 +253,19 @@ impl<'c> Intake<'c> {
             self.unusable.pop_first();
         }
         self.unusable.insert(path);
+    }
+
+    /// Takes what other protocols have written.
+    fn attend_bridge(&mut self) {
+        let mut round = Round {
+            scopes: &mut self.scopes,
+            instances: &mut self.instances,
+            timing: &self.timing,
+            now_ns: self.clock.now_ns(),
+            monotonic_ns: self.clock.monotonic_ns(),
+        };
+        let changed = self.bridge.attend(&mut round, &mut self.rates);
+        self.changed.extend(changed);
     }
 
     /// Takes in what the busy ones have; whether there was anything. The last round takes of all.
@@ -348,6 +366,10 @@ impl<'c> Intake<'c> {
             let Ok(length) = self.door.recv(&mut knock) else {
                 return;
             };
+            if length == 0 {
+                // A bridge's: it is attended next.
+                continue;
+            }
             let incarnation = &knock[..length.min(INCARNATION_BYTES)];
             let is_it = |p: &&mut Process| p.file().incarnation().0 == incarnation;
             match self.processes.iter_mut().find(is_it) {
@@ -361,7 +383,8 @@ impl<'c> Intake<'c> {
     fn write_documents(&mut self) {
         for reader in std::mem::take(&mut self.changed) {
             let all = self.processes.iter();
-            let publications: Json = all.clone().flat_map(|p| p.rows(reader)).collect();
+            let publications = all.clone().flat_map(|p| p.rows(reader));
+            let publications: Json = publications.chain(self.bridge.rows(reader)).collect();
             let knobs: Json = all.clone().flat_map(|p| p.knob_rows(reader)).collect();
             let handlers: Json = all.flat_map(|p| p.trigger_rows(reader)).collect();
             if let Some(scope) = self.scopes.of(reader) {

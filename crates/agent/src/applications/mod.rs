@@ -5,6 +5,7 @@
 //! sampler waits for none of them.
 
 mod access;
+mod bridge;
 mod calls;
 mod config;
 mod counts;
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use barograph_model::Clock;
+use barograph_server::ingest::Ingesting;
 use barograph_stream::RunDir;
 use tracing::warn;
 
@@ -40,6 +42,7 @@ pub struct Applications {
     stop: Arc<AtomicBool>,
     knock: std::path::PathBuf,
     board: Arc<Board>,
+    ingesting: Ingesting,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -64,6 +67,11 @@ impl Applications {
         }
     }
 
+    /// The way for what other protocols write.
+    pub fn ingesting(&self) -> Ingesting {
+        self.ingesting.clone()
+    }
+
     fn try_start(
         config: &Config,
         run_dir: &RunDir,
@@ -75,16 +83,29 @@ impl Applications {
         let door = intake::open_door(run_dir, config.applications.is_open_to_all())?;
         let state_dir = places.state_dir().to_owned();
         let board = Arc::new(Board::new(run_dir.clone(), state_dir, Arc::clone(clock)));
+        let (bridge_door, bridge) = bridge::bridge(
+            run_dir.ingest_socket(),
+            config.applications.is_open_to_all(),
+            config.applications.bridged_max,
+        )
+        .map_err(AgentError::Thread)?;
         let (ours, clock, shared) = (Arc::clone(&stop), Arc::clone(clock), Arc::clone(&board));
         let limits = config.applications.clone();
+        let intake = move || {
+            Intake::new(&clock, places, limits, door, abandoned, shared, bridge).run(&ours);
+        };
         let thread = std::thread::Builder::new()
             .name("baro-intake".into())
-            .spawn(move || Intake::new(&clock, places, limits, door, abandoned, shared).run(&ours))
+            .spawn(intake)
             .map_err(AgentError::Thread)?;
         Ok(Self {
             stop,
             knock: run_dir.ingest_socket(),
             board,
+            ingesting: Ingesting {
+                to: Arc::new(bridge_door),
+                over_tcp: config.applications.http_ingest,
+            },
             thread: Some(thread),
         })
     }

@@ -171,6 +171,11 @@ impl<'c> Scope<'c> {
         self.streams.finish()
     }
 
+    /// What is waited for, where there is an archive.
+    pub fn journal(&self) -> Option<Journal> {
+        self.journal.clone()
+    }
+
     /// Whether everything up to a position is as safe as it gets: on disk, or, where there is no archive,
     /// in the rings.
     pub fn is_safe(&self, position: Position) -> bool {

@@ -6,7 +6,6 @@
 //! delivered waits in the rings; what leaves them first is lost, and counted.
 
 mod line;
-mod messages;
 mod otlp;
 mod receiver;
 mod remote_write;

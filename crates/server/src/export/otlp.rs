@@ -10,13 +10,13 @@ use barograph_model::{Descriptor, Kind, Selector, Value};
 use barograph_stream::Latest;
 use prost::Message as _;
 
-use crate::export::messages::{
+use crate::export::sender::Protocol;
+use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
+use crate::messages::{
     Data, ExportMetricsServiceRequest, ExportMetricsServiceResponse, Gauge, InstrumentationScope,
     KeyValue, Metric, Number, NumberDataPoint, Resource, ResourceMetrics, ScopeMetrics, Sum,
     Temporality,
 };
-use crate::export::sender::Protocol;
-use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
 use crate::prometheus::exposition::is_old;
 use crate::view::{Stream, StreamId, View};
 
@@ -127,6 +127,7 @@ fn point(stream: &Stream, now_ns: i64) -> Option<(NumberDataPoint, usize)> {
         attributes: pairs().map(|(n, v)| KeyValue::new(n, v)).collect(),
         start_time_unix_nano: 0,
         time_unix_nano: u64::try_from(looked_ns).unwrap_or(0),
+        flags: 0,
         value: Some(value),
     };
     Some((point, size))
@@ -145,7 +146,8 @@ fn add(metrics: &mut Vec<Metric>, descriptor: &Descriptor, point: NumberDataPoin
         match &mut metric.data {
             Some(Data::Sum(sum)) => sum.data_points.push(point),
             Some(Data::Gauge(gauge)) => gauge.data_points.push(point),
-            None => {}
+            // Never of ours.
+            _ => {}
         }
         return;
     }
@@ -235,7 +237,7 @@ mod tests {
     fn a_partial_success_is_read() {
         let answer = |points: i64| {
             ExportMetricsServiceResponse {
-                partial_success: Some(crate::export::messages::ExportMetricsPartialSuccess {
+                partial_success: Some(crate::messages::ExportMetricsPartialSuccess {
                     rejected_data_points: points,
                     error_message: "too many".into(),
                 }),

@@ -12,10 +12,10 @@ use barograph_model::{Sample, Selector, ValueType};
 use barograph_stream::StreamReader;
 use prost::Message as _;
 
-use crate::export::messages::{Label, PromSample, TimeSeries, WriteRequest};
 use crate::export::sender::Protocol;
 use crate::export::status::Counters;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
+use crate::messages::{Label, PromSample, TimeSeries, WriteRequest};
 use crate::prometheus::names::{Exposed, exposed};
 use crate::view::{Stream, StreamId, View};
 

@@ -12,11 +12,11 @@ use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
 use prost::Message as _;
 
 use crate::export::line::Line;
-use crate::export::messages::{Data, ExportMetricsServiceRequest, Label, Number, WriteRequest};
 use crate::export::otlp::Otlp;
 use crate::export::remote_write::RemoteWrite;
 use crate::export::status::Counters;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch, ExportHeaders, Receiver};
+use crate::messages::{Any, Data, ExportMetricsServiceRequest, Label, Number, WriteRequest};
 use crate::view::{View, Views};
 
 const T0: i64 = 1_700_000_000 * NS_PER_S;
@@ -382,15 +382,13 @@ fn otlp_lines(batch: &Batch) -> Vec<String> {
                 assert!(sum.is_monotonic && sum.aggregation_temporality == 2);
                 ("sum", &sum.data_points)
             }
+            other => unreachable!("{other:?}"),
         };
         let points = points.iter().map(|point| {
-            let device = point.attributes[0]
-                .value
-                .as_ref()
-                .unwrap()
-                .string_value
-                .as_ref()
-                .unwrap();
+            let value = point.attributes[0].value.as_ref().unwrap();
+            let Some(Any::Text(device)) = &value.value else {
+                unreachable!("attributes are texts")
+            };
             let value = match point.value.unwrap() {
                 Number::AsDouble(v) => v.to_string(),
                 Number::AsInt(v) => v.to_string(),

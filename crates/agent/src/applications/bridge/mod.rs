@@ -1,0 +1,350 @@
+//! Bridges: what other protocols write (OTLP, line protocol), given to the intake thread, which owns the
+//! scopes, and answered when it is safe.
+//!
+//! The server parses ([`barograph_server::ingest`]); here is what is taken, into which scope, under which
+//! bounds. The asker's thread waits for the disk, the intake thread for nobody.
+
+mod series;
+mod source;
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use barograph_archive::{Journal, Position};
+use barograph_model::NS_PER_S;
+use barograph_server::ingest::{
+    Ingest, IngestFault, IngestRequest, Ingested, REFUSALS_MAX, Refusal, Source,
+};
+use barograph_stream::ingest::Readers;
+use serde_json::Value as Json;
+
+use super::access::Reader;
+use super::intake::Rates;
+use super::process::Round;
+use super::who::user_name;
+use source::{Allowance, Bridged, Taken, Whose};
+
+/// Requests that wait for the intake thread; one more is told to come again.
+const WAITING_MAX: usize = 32;
+/// How long the intake thread may take to look at a request…
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+/// …and the disk, beyond its group commit, to have what was taken.
+const DISK_WAIT: Duration = Duration::from_secs(5);
+/// A series, or a source, that nobody has written to for so long has ended.
+const IDLE_NS: i64 = 600 * NS_PER_S;
+const SWEEP_EVERY_NS: i64 = 10 * NS_PER_S;
+/// Sources of one user.
+const SOURCES_MAX: usize = 256;
+/// Users; as many as there may be scopes.
+const USERS_MAX: usize = barograph_stream::SCOPES_MAX;
+
+/// A request on its way to the intake thread.
+struct Job {
+    request: IngestRequest,
+    reply: SyncSender<Result<Accepted, IngestFault>>,
+}
+
+/// What was taken, and where it lies in a journal.
+struct Accepted {
+    ingested: Ingested,
+    wait: Option<(Journal, Position)>,
+}
+
+/// The server's side.
+#[derive(Debug)]
+pub struct BridgeDoor {
+    jobs: SyncSender<Job>,
+    bell: UnixDatagram,
+    knock: PathBuf,
+    is_open_to_all: bool,
+}
+
+/// Both sides; `knock` wakes the intake thread.
+pub fn bridge(
+    knock: PathBuf,
+    is_open_to_all: bool,
+    series_max: usize,
+) -> std::io::Result<(BridgeDoor, Bridge)> {
+    let (sender, jobs) = sync_channel(WAITING_MAX);
+    let bell = UnixDatagram::unbound()?;
+    // A knock that is not heard is no harm: the thread looks up by itself.
+    bell.set_nonblocking(true)?;
+    let door = BridgeDoor {
+        jobs: sender,
+        bell,
+        knock,
+        is_open_to_all,
+    };
+    Ok((door, Bridge::new(jobs, series_max)))
+}
+
+impl Ingest for BridgeDoor {
+    fn ingest(&self, request: IngestRequest) -> Result<Ingested, IngestFault> {
+        let ours = rustix::process::getuid().as_raw();
+        if !self.is_open_to_all && request.uid != ours {
+            return Err(IngestFault::Refused(
+                "this agent takes what its own user writes: [applications] users says whose".into(),
+            ));
+        }
+        let (reply, answer) = sync_channel(1);
+        let busy = |message: &str| IngestFault::Busy(message.into());
+        self.jobs
+            .try_send(Job { request, reply })
+            .map_err(|e| match e {
+                TrySendError::Full(_) => busy("too many writes wait: try again"),
+                TrySendError::Disconnected(_) => busy("the agent is stopping"),
+            })?;
+        let _ = self.bell.send_to(&[], &self.knock);
+        let accepted = answer.recv_timeout(ANSWER_WAIT);
+        let accepted =
+            accepted.map_err(|_| busy("the agent did not look in time: try again"))??;
+        let is_safe = accepted
+            .wait
+            .is_none_or(|(journal, position)| journal.wait_durable(position, DISK_WAIT));
+        match is_safe {
+            true => Ok(accepted.ingested),
+            false => Err(busy(
+                "it is taken in, but not known to be on disk: the archive is behind, or has no room",
+            )),
+        }
+    }
+}
+
+/// One user who writes.
+#[derive(Default)]
+struct User {
+    name: String,
+    sources: HashMap<(Reader, Arc<Source>), Bridged>,
+    /// Series of all of them.
+    series: usize,
+}
+
+/// The intake thread's side.
+pub struct Bridge {
+    jobs: Receiver<Job>,
+    series_max: usize,
+    users: HashMap<u32, User>,
+    taken: Taken,
+    /// Sources so far: each has a number.
+    sources: u64,
+    /// Whose documents have to be written.
+    changed: BTreeSet<Reader>,
+    next_sweep_ns: i64,
+}
+
+impl Bridge {
+    fn new(jobs: Receiver<Job>, series_max: usize) -> Self {
+        Self {
+            jobs,
+            series_max,
+            users: HashMap::new(),
+            taken: Taken::new(),
+            sources: 0,
+            changed: BTreeSet::new(),
+            next_sweep_ns: i64::MIN,
+        }
+    }
+
+    /// Takes what waits; gives whose publications have changed.
+    pub fn attend(&mut self, round: &mut Round<'_, '_>, rates: &mut Rates) -> BTreeSet<Reader> {
+        for _ in 0..WAITING_MAX {
+            let Ok(Job { request, reply }) = self.jobs.try_recv() else {
+                break;
+            };
+            let uid = request.uid;
+            let points = request.points.len() as u64;
+            // A request is taken whole where something is left; what is too much of it is made up for.
+            let answer = if rates.allowed(uid, round.monotonic_ns) > 0 {
+                rates.used(uid, points);
+                self.take(request, round)
+            } else {
+                Err(IngestFault::Busy(
+                    "more values than [applications] rate_max: try again".into(),
+                ))
+            };
+            // Who asked may have gone.
+            let _ = reply.try_send(answer);
+        }
+        if round.monotonic_ns >= self.next_sweep_ns {
+            self.next_sweep_ns = round.monotonic_ns.saturating_add(SWEEP_EVERY_NS);
+            self.sweep(round);
+        }
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The rows of publications for these readers.
+    pub fn rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+        let sources = self.users.values().flat_map(|user| user.sources.values());
+        let of_reader = sources.filter(move |source| source.reader() == reader);
+        of_reader.map(Bridged::row)
+    }
+
+    fn take(
+        &mut self,
+        request: IngestRequest,
+        round: &mut Round<'_, '_>,
+    ) -> Result<Accepted, IngestFault> {
+        let owner = Reader::User(request.uid);
+        let reader = match request.readers {
+            Readers::All => Reader::All,
+            Readers::Owner | Readers::Group => owner,
+        };
+        if round.scopes.of(reader).is_none() {
+            let message = "there is no place for what this user writes: see the agent's log";
+            return Err(IngestFault::Refused(message.into()));
+        }
+        let is_known = self.users.contains_key(&request.uid);
+        if !is_known && self.users.len() >= USERS_MAX {
+            return Err(IngestFault::Busy(format!(
+                "more than {USERS_MAX} users write: try again"
+            )));
+        }
+        let user = self.users.entry(request.uid).or_insert_with(|| User {
+            name: user_name(request.uid),
+            ..User::default()
+        });
+        let mut left = self.series_max.saturating_sub(user.series);
+        let before = left;
+        let mut taking = Taking {
+            sources: &mut user.sources,
+            whose: Whose {
+                user: &user.name,
+                reader,
+                owner,
+            },
+            allowance: Allowance {
+                taken: &mut self.taken,
+                series: &mut left,
+            },
+            made: &mut self.sources,
+            ingested: Ingested::default(),
+            refused: HashSet::new(),
+        };
+        taking.all(request, round);
+        let ingested = taking.finish(round);
+        user.series = user.series + before - left;
+        self.changed.insert(reader);
+        // What is said of losses lies elsewhere, and is not waited for.
+        let scope = round.scopes.of(reader);
+        let wait = scope.and_then(|scope| {
+            let position = scope.finish()?;
+            Some((scope.journal()?, position))
+        });
+        Ok(Accepted { ingested, wait })
+    }
+
+    /// Ends what has long been idle.
+    fn sweep(&mut self, round: &mut Round<'_, '_>) {
+        for user in self.users.values_mut() {
+            for source in user.sources.values_mut() {
+                let ended = source.retire_idle(IDLE_NS, round, &mut self.taken);
+                user.series = user.series.saturating_sub(ended);
+                if ended > 0 {
+                    self.changed.insert(source.reader());
+                }
+            }
+            let over: Vec<_> = user
+                .sources
+                .extract_if(|_, source| source.is_over(IDLE_NS, round.monotonic_ns))
+                .collect();
+            for ((reader, _), source) in over {
+                self.changed.insert(reader);
+                source.end(round);
+            }
+        }
+        self.users.retain(|_, user| !user.sources.is_empty());
+    }
+}
+
+/// One request on its way into a user's sources.
+struct Taking<'a> {
+    sources: &'a mut HashMap<(Reader, Arc<Source>), Bridged>,
+    whose: Whose<'a>,
+    allowance: Allowance<'a>,
+    made: &'a mut u64,
+    ingested: Ingested,
+    /// Places of which something was refused.
+    refused: HashSet<u32>,
+}
+
+impl Taking<'_> {
+    fn all(&mut self, mut request: IngestRequest, round: &mut Round<'_, '_>) {
+        for (source, count) in request.refused {
+            // What cannot be named is counted where what has no source is.
+            if self
+                .with(&source, round, |bridged, _, _| bridged.refuse(count, ""))
+                .is_err()
+            {
+                let _ = self.with(&source.protocol.nobody(), round, |bridged, _, _| {
+                    bridged.refuse(count, "");
+                });
+            }
+        }
+        // Lines of one request may stand in any order.
+        let now_ns = round.now_ns;
+        request
+            .points
+            .sort_by_key(|point| point.ts.unwrap_or(now_ns));
+        for point in request.points {
+            let (place, source) = (point.place, Arc::clone(&point.origin.source));
+            let taken = self.with(&source, round, |bridged, round, allowance| {
+                bridged.take(point, round, allowance)
+            });
+            let reason = match taken {
+                Ok(Ok(())) => {
+                    self.ingested.taken += 1;
+                    continue;
+                }
+                Ok(Err(reason)) => reason,
+                Err(reason) => {
+                    let _ = self.with(&source.protocol.nobody(), round, |bridged, _, _| {
+                        bridged.refuse(1, &reason);
+                    });
+                    reason
+                }
+            };
+            if self.refused.insert(place) && self.ingested.refusals.len() < REFUSALS_MAX {
+                let reason = format!("{}: {reason}", source.name);
+                self.ingested.refusals.push(Refusal { place, reason });
+            }
+        }
+    }
+
+    /// Does something with a source, which is made if need be.
+    fn with<T>(
+        &mut self,
+        source: &Arc<Source>,
+        round: &mut Round<'_, '_>,
+        act: impl FnOnce(&mut Bridged, &mut Round<'_, '_>, &mut Allowance<'_>) -> T,
+    ) -> Result<T, String> {
+        let is_full = self.sources.len() >= SOURCES_MAX;
+        let bridged = match self.sources.entry((self.whose.reader, Arc::clone(source))) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if is_full && *source != source.protocol.nobody() => {
+                return Err(format!("its user has {SOURCES_MAX} sources already"));
+            }
+            Entry::Vacant(place) => {
+                let id = format!("bridge-{}", *self.made);
+                let made = Bridged::new(id, source, &self.whose, round)?;
+                *self.made += 1;
+                place.insert(made)
+            }
+        };
+        Ok(act(bridged, round, &mut self.allowance))
+    }
+
+    fn finish(self, round: &mut Round<'_, '_>) -> Ingested {
+        for source in self.sources.values_mut() {
+            source.tell_loss(round);
+        }
+        Ingested {
+            refused: self.refused.len() as u64,
+            ..self.ingested
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The requests that write, and their answers in the words of their protocols.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::{Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use barograph_stream::ingest::Readers;
+use hyper::body::Body as _;
+use prost::Message as _;
+use serde_json::json;
+
+use crate::api::{App, JSON, Shared};
+use crate::blocking;
+use crate::fault::Fault;
+use crate::ingest::body::{Packing, too_large, unpacked};
+use crate::ingest::otlp::{read_otlp_json, read_otlp_protobuf};
+use crate::ingest::{
+    Ingest, IngestFault, IngestRequest, Ingested, Parsed, Precision, REFUSALS_MAX, Refusal,
+    read_line_protocol,
+};
+use crate::messages::{ExportMetricsPartialSuccess, ExportMetricsServiceResponse, Status};
+use crate::params::Params;
+use crate::rights::Way;
+use crate::share::Client;
+
+/// Writes that are read and taken at once; more are refused as busy.
+pub const INGESTS_MAX: usize = 8;
+
+const PROTOBUF: &str = "application/x-protobuf";
+/// Says who may read what is written, where the parameter `readers` does not.
+const READERS_HEADER: &str = "x-barograph-readers";
+const READERS: &str = "readers";
+const PRECISION: &str = "precision";
+/// What InfluxDB's clients say and a node has no use for.
+const PASSED_OVER: [&str; 8] = [
+    "bucket",
+    "consistency",
+    "db",
+    "org",
+    "orgID",
+    "p",
+    "rp",
+    "u",
+];
+/// Seconds after which a client that was refused as one too many may come again.
+const RETRY_AFTER: &str = "1";
+
+/// `POST /write` and `POST /api/v2/write`
+pub async fn line_protocol(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    Extension(client): Extension<Client>,
+    request: Request,
+) -> Response {
+    let known: Vec<&str> = PASSED_OVER
+        .into_iter()
+        .chain([READERS, PRECISION])
+        .collect();
+    let read = |params: &Params| {
+        let name = params.one(PRECISION)?.unwrap_or_default();
+        let precision = Precision::parse(name).ok_or_else(|| {
+            Fault::usage(format!("precision={name} is not ns, us, ms, s, m or h"))
+        })?;
+        Ok(move |body: &[u8]| {
+            let text = std::str::from_utf8(body);
+            let text = text.map_err(|e| format!("the body is not UTF-8: {e}"))?;
+            Ok(read_line_protocol(text, precision))
+        })
+    };
+    let asked = (way, client, request);
+    match take(&app, asked, &known, read).await {
+        Ok(ingested) if ingested.refused == 0 => StatusCode::NO_CONTENT.into_response(),
+        Ok(ingested) => partly_written(&ingested),
+        Err(fault) => line_fault(&fault),
+    }
+}
+
+/// Both versions' clients find the reason: one looks for `error`, the other for `message`.
+fn partly_written(ingested: &Ingested) -> Response {
+    let told = ingested.refusals.iter();
+    let told = told.map(|refusal| format!("line {}: {}", refusal.place, refusal.reason));
+    let reasons = told.collect::<Vec<_>>().join("; ");
+    let (taken, dropped) = (ingested.taken, ingested.refused);
+    let message =
+        format!("partial write: {reasons}; values taken={taken}, lines dropped={dropped}");
+    let line = ingested.refusals.first().map(|refusal| refusal.place);
+    let body = json!({
+        "code": "invalid",
+        "message": message,
+        "error": message,
+        "line": line,
+    });
+    (StatusCode::BAD_REQUEST, axum::Json(body)).into_response()
+}
+
+fn line_fault(fault: &Fault) -> Response {
+    let code = match fault.status {
+        StatusCode::FORBIDDEN => "forbidden",
+        StatusCode::PAYLOAD_TOO_LARGE => "request too large",
+        StatusCode::SERVICE_UNAVAILABLE => "unavailable",
+        status if status.is_client_error() => "invalid",
+        _ => "internal error",
+    };
+    let message = &fault.message;
+    let body = json!({ "code": code, "message": message, "error": message });
+    retried((fault.status, axum::Json(body)).into_response())
+}
+
+/// `POST /v1/metrics`
+pub async fn otlp_metrics(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    Extension(client): Extension<Client>,
+    request: Request,
+) -> Response {
+    let Some(form) = Form::of(request.headers()) else {
+        return Fault::usage(format!("content-type is not {PROTOBUF} or {JSON}"))
+            .with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
+            .into_response();
+    };
+    let read = |_: &Params| {
+        Ok(move |body: &[u8]| match form {
+            Form::Protobuf => read_otlp_protobuf(body),
+            Form::Json => read_otlp_json(body),
+        })
+    };
+    let asked = (way, client, request);
+    match take(&app, asked, &[READERS], read).await {
+        Ok(ingested) => form.taken(&ingested),
+        Err(fault) => form.fault(&fault),
+    }
+}
+
+/// How an OTLP request is written; its answer is written likewise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Protobuf,
+    Json,
+}
+
+impl Form {
+    fn of(headers: &HeaderMap) -> Option<Self> {
+        let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+        let plain = content_type.split(';').next().unwrap_or_default().trim();
+        if plain.eq_ignore_ascii_case(PROTOBUF) {
+            Some(Self::Protobuf)
+        } else {
+            plain.eq_ignore_ascii_case(JSON).then_some(Self::Json)
+        }
+    }
+
+    fn taken(self, ingested: &Ingested) -> Response {
+        let told = ingested.refusals.iter().map(|refusal| &*refusal.reason);
+        let reasons = told.collect::<Vec<_>>().join("; ");
+        let refused = i64::try_from(ingested.refused).unwrap_or(i64::MAX);
+        match self {
+            Self::Protobuf => {
+                let partial = ExportMetricsPartialSuccess {
+                    rejected_data_points: refused,
+                    error_message: reasons,
+                };
+                let answer = ExportMetricsServiceResponse {
+                    partial_success: (refused > 0).then_some(partial),
+                };
+                protobuf(StatusCode::OK, answer.encode_to_vec())
+            }
+            Self::Json if refused == 0 => axum::Json(json!({})).into_response(),
+            Self::Json => axum::Json(json!({
+                "partialSuccess": {
+                    // As protobuf's JSON has numbers of 64 bits.
+                    "rejectedDataPoints": refused.to_string(),
+                    "errorMessage": reasons,
+                }
+            }))
+            .into_response(),
+        }
+    }
+
+    /// As `google.rpc.Status`, which the specification wants of refusals.
+    fn fault(self, fault: &Fault) -> Response {
+        const INVALID_ARGUMENT: i32 = 3;
+        const PERMISSION_DENIED: i32 = 7;
+        const INTERNAL: i32 = 13;
+        const UNAVAILABLE: i32 = 14;
+        let code = match fault.status {
+            StatusCode::FORBIDDEN => PERMISSION_DENIED,
+            StatusCode::SERVICE_UNAVAILABLE => UNAVAILABLE,
+            status if status.is_client_error() => INVALID_ARGUMENT,
+            _ => INTERNAL,
+        };
+        let message = fault.message.clone();
+        retried(match self {
+            Self::Protobuf => protobuf(fault.status, Status { code, message }.encode_to_vec()),
+            Self::Json => {
+                let body = json!({ "code": code, "message": message });
+                (fault.status, axum::Json(body)).into_response()
+            }
+        })
+    }
+}
+
+fn protobuf(status: StatusCode, body: Vec<u8>) -> Response {
+    (status, [(header::CONTENT_TYPE, PROTOBUF)], body).into_response()
+}
+
+/// Whoever is one too many is told when to come again.
+fn retried(mut response: Response) -> Response {
+    if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+        let headers = response.headers_mut();
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+    }
+    response
+}
+
+/// Takes a write: who asks, what is in it, and what becomes of it. `read` makes of the parameters what
+/// reads the body.
+async fn take<R>(
+    app: &Arc<App>,
+    (way, client, request): (Way, Client, Request),
+    known: &[&str],
+    read: impl FnOnce(&Params) -> Result<R, Fault>,
+) -> Result<Ingested, Fault>
+where
+    R: FnOnce(&[u8]) -> Result<Parsed, String> + Send + 'static,
+{
+    let (to, uid) = writer(app, way, client, request.headers())?;
+    let params = Params::parse(request.uri().query(), known)?;
+    let readers = readers(&params, request.headers())?;
+    let packing = Packing::of(request.headers())?;
+    let read = read(&params)?;
+    let bytes_max = app.limits.ingest_bytes_max;
+    // Before the body: so many bodies are in memory, and no more. It is given back after the answer of
+    // the agent.
+    let held = app.room.ingest.take(client, "writes")?;
+    let body = body(request, bytes_max).await?;
+    let work = move || {
+        let body = unpacked(body, packing, bytes_max)?;
+        let parsed = read(&body).map_err(Fault::usage)?;
+        ingest(&*to, uid, readers, parsed)
+    };
+    // The parsing is bounded, the rest is a wait.
+    let (ingested, _) = blocking::wait(held, work).await?;
+    Ok(ingested)
+}
+
+/// Who writes, if he may.
+fn writer(
+    app: &App,
+    way: Way,
+    client: Client,
+    headers: &HeaderMap,
+) -> Result<(Arc<dyn Ingest>, u32), Fault> {
+    let Some(ingest) = &app.ingest else {
+        return Err(Fault::refused(
+            "nothing of applications is taken in: [applications] enabled = false",
+        ));
+    };
+    if way == Way::Tcp {
+        if !ingest.over_tcp {
+            return Err(Fault::refused(
+                "writing over TCP is off: write to read.sock in the run directory, or have \
+                 [applications] http_ingest = true",
+            ));
+        }
+        // No page writes, ours neither.
+        if headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site") {
+            return Err(Fault::refused("pages do not write"));
+        }
+    }
+    match client {
+        Client(Some(uid)) => Ok((Arc::clone(&ingest.to), uid)),
+        Client(None) => Err(Fault::refused(
+            "whose connection this is cannot be told: write to read.sock in the run directory",
+        )),
+    }
+}
+
+fn readers(params: &Params, headers: &HeaderMap) -> Result<Readers, Fault> {
+    let header = headers.get(READERS_HEADER);
+    let header = header.map(|value| value.to_str().unwrap_or("?"));
+    match params.one(READERS)?.or(header) {
+        None | Some("owner") => Ok(Readers::Owner),
+        Some("all") => Ok(Readers::All),
+        Some(other) => Err(Fault::usage(format!(
+            "{READERS}={other} is not owner or all"
+        ))),
+    }
+}
+
+async fn body(request: Request, bytes_max: usize) -> Result<Bytes, Fault> {
+    // What is announced as too large is not waited for.
+    if request.body().size_hint().lower() > bytes_max as u64 {
+        return Err(too_large(bytes_max));
+    }
+    let body = to_bytes(request.into_body(), bytes_max).await;
+    // It is cut off, or too large: which of them is not told apart here.
+    body.map_err(|e| {
+        Fault::usage(format!(
+            "the body cannot be read, or is larger than {bytes_max} bytes: {e}"
+        ))
+    })
+}
+
+/// Hands over what was read; what was not is told with what the agent refuses.
+fn ingest(to: &dyn Ingest, uid: u32, readers: Readers, parsed: Parsed) -> Result<Ingested, Fault> {
+    let (refused, mut refusals) = (parsed.refused_count(), parsed.refusals);
+    if parsed.points.is_empty() && refused == 0 {
+        return Ok(Ingested::default());
+    }
+    let request = IngestRequest {
+        uid,
+        readers,
+        points: parsed.points,
+        refused: parsed.refused,
+    };
+    let ingested = to.ingest(request).map_err(|fault| match fault {
+        IngestFault::Refused(message) => Fault::refused(message),
+        IngestFault::Busy(message) => Fault::busy(message),
+    })?;
+    refusals.extend(ingested.refusals);
+    refusals.sort_by_key(|refusal: &Refusal| refusal.place);
+    refusals.truncate(REFUSALS_MAX);
+    Ok(Ingested {
+        taken: ingested.taken,
+        refusals,
+        refused: refused + ingested.refused,
+    })
+}
