@@ -16,6 +16,7 @@ use serde_json::Value as Json;
 use crate::AgentError;
 use crate::event_loop::Event;
 use crate::history::History;
+use crate::triggers::DeclaredTriggers;
 
 /// How long a control statement may wait for the loop.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
@@ -44,12 +45,21 @@ pub type Answer = Result<Json, Refusal>;
 pub struct LoopControl {
     events: SyncSender<Event>,
     history: Arc<History>,
+    triggers: DeclaredTriggers,
 }
 
 impl LoopControl {
-    /// Over the loop's channel; what concerns the archive alone passes the loop by.
-    pub fn new(events: SyncSender<Event>, history: Arc<History>) -> Self {
-        Self { events, history }
+    /// Over the loop's channel; what concerns the archive or triggers alone passes the loop by.
+    pub fn new(
+        events: SyncSender<Event>,
+        history: Arc<History>,
+        triggers: DeclaredTriggers,
+    ) -> Self {
+        Self {
+            events,
+            history,
+            triggers,
+        }
     }
 
     fn ask(&self, event: impl FnOnce(SyncSender<Answer>) -> Event) -> Result<Json, ControlFault> {
@@ -69,20 +79,21 @@ impl LoopControl {
         })?;
         match answer.recv_timeout(ANSWER_WAIT) {
             Ok(Ok(json)) => Ok(json),
-            Ok(Err(Refusal::Statement(message))) => Err(ControlFault {
-                kind: ControlFaultKind::Statement,
-                message,
-            }),
-            Ok(Err(Refusal::Internal(message))) => Err(ControlFault {
-                kind: ControlFaultKind::Internal,
-                message,
-            }),
+            Ok(Err(refusal)) => Err(fault_of(refusal)),
             Err(_) => Err(fault(
                 ControlFaultKind::Busy,
                 "the agent did not answer in time: look before you try again",
             )),
         }
     }
+}
+
+fn fault_of(refusal: Refusal) -> ControlFault {
+    let (kind, message) = match refusal {
+        Refusal::Statement(message) => (ControlFaultKind::Statement, message),
+        Refusal::Internal(message) => (ControlFaultKind::Internal, message),
+    };
+    ControlFault { kind, message }
 }
 
 impl Control for LoopControl {
@@ -97,6 +108,10 @@ impl Control for LoopControl {
     fn archive(&self, verb: ArchiveVerb) -> Result<Json, ControlFault> {
         self.history.command(verb)
     }
+
+    fn declare_trigger(&self, sql: &str) -> Result<Json, ControlFault> {
+        self.triggers.execute(sql).map_err(fault_of)
+    }
 }
 
 /// The insights that people made at run time; they come back after a restart.
@@ -108,7 +123,12 @@ pub struct Insights {
 impl Insights {
     /// Reads what an earlier agent kept in `state_dir`, which is made if needed.
     pub fn open(state_dir: &Path) -> Result<Self, AgentError> {
-        let path = state_dir.join(INSIGHTS_FILE);
+        Self::open_file(state_dir, INSIGHTS_FILE)
+    }
+
+    /// The same for statements of another kind, in a file of their own.
+    pub fn open_file(state_dir: &Path, file: &str) -> Result<Self, AgentError> {
+        let path = state_dir.join(file);
         let state = |what| {
             let path = path.clone();
             move |source| AgentError::State { what, path, source }

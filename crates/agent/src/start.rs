@@ -21,6 +21,7 @@ use crate::applications::Applications;
 use crate::control::{Insights, LoopControl};
 use crate::event_loop::{EVENTS_MAX, Event, EventLoop, Parts};
 use crate::history::History;
+use crate::triggers::{DeclaredTriggers, LogFire};
 use crate::{AGENT_DOCUMENT, AgentError, Config};
 
 /// How long a start waits for the first round of sources.
@@ -35,6 +36,7 @@ pub struct Agent {
     server: Option<Server>,
     exporter: Option<Exporter>,
     applications: Option<Applications>,
+    triggers: Option<DeclaredTriggers>,
     history: Arc<History>,
     _lock: AgentLock,
 }
@@ -64,6 +66,7 @@ impl Agent {
             server: None,
             exporter: None,
             applications: None,
+            triggers: None,
             history,
             _lock: lock,
         };
@@ -82,9 +85,11 @@ impl Agent {
         // A source that hangs must not keep the others from being served.
         let _ = first_round.recv_timeout(FIRST_ROUND_WAIT);
         agent.applications = Applications::start(&config, &agent.run_dir, &clock);
+        let triggers = DeclaredTriggers::start(&config, &run_dir, &clock, Arc::new(LogFire))?;
+        agent.triggers = Some(triggers.clone());
         // Once before there are addresses: readers find the archive by it, the server's too.
         agent.publish_addresses(started_ns)?;
-        let control = LoopControl::new(events, Arc::clone(&agent.history));
+        let control = LoopControl::new(events, Arc::clone(&agent.history), triggers);
         agent.server = Some(start_server(
             &config, &clock, &run_dir, control, started_ns,
         )?);
@@ -136,6 +141,9 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
+        if let Some(triggers) = self.triggers.take() {
+            triggers.stop();
+        }
         // Blocking: the loop empties its channel until it sees this one.
         let _ = self.events.send(Event::Stop);
         if let Some(sampler) = self.sampler.take()

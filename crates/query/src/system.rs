@@ -23,7 +23,7 @@ const SILENT_AFTER_NS: i64 = 5 * NS_PER_S;
 const PUBLICATIONS: &str = "publications.json";
 
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 9] = [
+pub(crate) static SYSTEM: [Listing; 10] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -194,6 +194,31 @@ pub(crate) static SYSTEM: [Listing; 9] = [
         ],
         arguments: &[],
         produce: publications,
+    },
+    Listing {
+        name: "declared_triggers",
+        kind: "system",
+        help: "the triggers made by CREATE TRIGGER: their SQL, what they call and how they are",
+        columns: &[
+            ("name", "TEXT"),
+            ("call", "TEXT"),
+            ("sql", "TEXT"),
+            ("help", "TEXT"),
+            ("state", "TEXT"),
+            ("reason", "TEXT"),
+            ("subjects", "INTEGER"),
+            ("holding", "INTEGER"),
+            ("beyond", "INTEGER"),
+            ("left_out", "INTEGER"),
+            ("fired", "INTEGER"),
+            ("suppressed", "INTEGER"),
+            ("failed", "INTEGER"),
+            ("evaluations", "INTEGER"),
+            ("made_ts", "INTEGER"),
+            ("last_fired_ts", "INTEGER"),
+        ],
+        arguments: &[],
+        produce: |live, _| document(live, "declared_triggers.json", SYSTEM[9].columns),
     },
 ];
 

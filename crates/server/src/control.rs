@@ -11,6 +11,8 @@ pub trait Control: Send + Sync {
     fn test(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
     /// Works on the archive and waits for it, for minutes if need be; says what was done.
     fn archive(&self, verb: ArchiveVerb) -> Result<serde_json::Value, ControlFault>;
+    /// Carries out `CREATE TRIGGER …` or `DROP TRIGGER …` and says what it made.
+    fn declare_trigger(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
 }
 
 /// What the archive can be told.

@@ -3,12 +3,15 @@
 //! It reads no clock, file or socket. What a sample costs is what the subjects that read its stream
 //! cost, and that is bounded; a subject is evaluated at most once per [`Triggers::evaluate`].
 
+mod members;
+mod tell;
+
 use std::collections::{BTreeSet, HashMap};
 
-use barograph_model::{Descriptor, Labels, Sample, StreamKey};
+use barograph_model::{Descriptor, Sample, StreamKey};
 
 use super::leaf::{Leaf, Of, Wakes};
-use super::report::{Firing, TriggerReport, TriggerState};
+use super::report::{Firing, TriggerReport};
 use super::statement::{self, Statement};
 use super::stream::{Reader, Streams};
 use super::subject::{Definition, Subject};
@@ -25,6 +28,8 @@ pub struct Triggers {
     /// Subjects, and pairs of a subject and a stream, of all triggers.
     subjects: usize,
     bindings: usize,
+    /// Moves when other streams are read than before.
+    version: u64,
     ignored: u64,
     set_backs: u64,
     values: Vec<Known>,
@@ -70,6 +75,7 @@ impl Triggers {
             now_ns: i64::MIN,
             subjects: 0,
             bindings: 0,
+            version: 0,
             ignored: 0,
             set_backs: 0,
             values: Vec::new(),
@@ -206,6 +212,21 @@ impl Triggers {
         self.streams.take_young()
     }
 
+    /// Moves whenever [`Triggers::is_read`] may say otherwise than before.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether some trigger reads the stream: the samples of others need not be told.
+    pub fn is_read(&self, key: StreamKey) -> bool {
+        self.streams.get(key).is_some_and(|s| !s.readers.is_empty())
+    }
+
+    /// Whether a sample of the stream is known.
+    pub fn has_sample(&self, key: StreamKey) -> bool {
+        self.streams.get(key).is_some_and(|s| s.newest.is_some())
+    }
+
     /// Evaluates what has news or is due, and hands over each firing.
     pub fn evaluate(&mut self, now_ns: i64, fire: &mut dyn FnMut(Firing)) {
         if now_ns < self.now_ns {
@@ -309,291 +330,6 @@ impl Triggers {
                 near.join(" or ")
             ),
         }))
-    }
-
-    fn install(&mut self, definition: Definition, now_ns: i64) {
-        let leaves = definition.leaves.len();
-        let trigger = Trigger {
-            first: definition.first(),
-            matching: vec![Vec::new(); leaves],
-            definition,
-            subjects: Vec::new(),
-            free: Vec::new(),
-            of_key: HashMap::new(),
-            was_met: false,
-            made_ns: now_ns,
-            fired: 0,
-            suppressed: 0,
-            failed: 0,
-            evaluations: 0,
-            last_fired_ns: None,
-            reason: String::new(),
-        };
-        let at = match self.triggers.iter().position(Option::is_none) {
-            Some(free) => free,
-            None => {
-                self.triggers.push(None);
-                self.triggers.len() - 1
-            }
-        };
-        let first = trigger.first;
-        let mut matching = vec![Vec::new(); leaves];
-        for (key, stream) in self.streams.iter() {
-            for (leaf, keys) in trigger.definition.leaves.iter().zip(&mut matching) {
-                if matches(leaf, &stream.descriptor) {
-                    keys.push(key);
-                }
-            }
-        }
-        let tells_absence = trigger.definition.tells_absence();
-        let labels = spelt_out(&trigger.definition.leaves[first]);
-        self.triggers[at] = Some(Trigger {
-            matching,
-            ..trigger
-        });
-        if self.matching(at, first).is_empty() {
-            if tells_absence {
-                let subject = Subject::new(None, None, labels, leaves, now_ns);
-                self.add_subject(at, subject);
-            }
-        } else {
-            self.take_in(at);
-        }
-    }
-
-    fn matching(&self, trigger: usize, leaf: usize) -> &[StreamKey] {
-        self.triggers[trigger]
-            .as_ref()
-            .map_or(&[], |t| t.matching[leaf].as_slice())
-    }
-
-    fn remove(&mut self, at: usize) {
-        let count = self.triggers[at].as_ref().map_or(0, |t| t.subjects.len());
-        for subject in 0..count {
-            self.remove_subject(at, subject as u32);
-        }
-        self.triggers[at] = None;
-    }
-
-    /// A new stream and one trigger.
-    fn meet(&mut self, at: usize, key: StreamKey, descriptor: &Descriptor) {
-        let Some(trigger) = &mut self.triggers[at] else {
-            return;
-        };
-        let first = trigger.first;
-        let mut met = Vec::new();
-        for (leaf, keys) in trigger.matching.iter_mut().enumerate() {
-            if matches(&trigger.definition.leaves[leaf], descriptor) {
-                keys.push(key);
-                met.push(leaf);
-            }
-        }
-        for &leaf in &met {
-            let Some(trigger) = &self.triggers[at] else {
-                return;
-            };
-            if trigger.definition.leaves[leaf].is_own {
-                continue;
-            }
-            let all = trigger.subjects.iter().enumerate();
-            let agreeing = all.filter_map(|(subject, state)| {
-                let agrees = state.as_ref()?.agrees(&descriptor.labels);
-                agrees.then_some(subject as u32)
-            });
-            let agreeing: Vec<u32> = agreeing.collect();
-            for subject in agreeing {
-                self.bind(at, subject, leaf, key);
-            }
-        }
-        if met.contains(&first) {
-            self.make_subject(at, key);
-        }
-    }
-
-    /// Makes subjects of streams that had no room, where there is room again.
-    fn take_in(&mut self, at: usize) {
-        let Some(trigger) = &self.triggers[at] else {
-            return;
-        };
-        let keys = &trigger.matching[trigger.first];
-        let room = self.limits.subjects_max.saturating_sub(trigger.count());
-        if keys.len() == trigger.of_key.len() || room == 0 {
-            return;
-        }
-        let left = keys.iter().filter(|key| !trigger.of_key.contains_key(key));
-        let left: Vec<StreamKey> = left.take(room).copied().collect();
-        for key in left {
-            self.make_subject(at, key);
-        }
-    }
-
-    fn make_subject(&mut self, at: usize, key: StreamKey) {
-        let (Some(trigger), Some(stream)) = (&mut self.triggers[at], self.streams.get(key)) else {
-            return;
-        };
-        let descriptor = stream.descriptor.clone();
-        if !trigger.was_met {
-            trigger.was_met = true;
-            // The one that stood for no stream.
-            self.remove_subject(at, 0);
-        }
-        let Some(trigger) = &mut self.triggers[at] else {
-            return;
-        };
-        let has_come_back = |s: &Option<Subject>| {
-            s.as_ref().is_some_and(|s| {
-                let same = |d: &std::sync::Arc<Descriptor>| {
-                    d.name == descriptor.name && d.labels == descriptor.labels
-                };
-                s.key.is_none() && s.descriptor.as_ref().is_some_and(same)
-            })
-        };
-        if let Some(back) = trigger.subjects.iter().position(has_come_back) {
-            if let Some(subject) = &mut trigger.subjects[back] {
-                subject.key = Some(key);
-            }
-            trigger.of_key.insert(key, back as u32);
-            self.bind_own(at, back as u32, key);
-            return;
-        }
-        let is_full = |t: &Trigger| t.count() >= self.limits.subjects_max;
-        if is_full(trigger) || self.subjects >= self.limits.subjects_all_max {
-            // One that is gone makes room for one that is there.
-            let is_gone = |s: &Option<Subject>| s.as_ref().is_some_and(|s| s.key.is_none());
-            match trigger.subjects.iter().position(is_gone) {
-                Some(gone) => self.remove_subject(at, gone as u32),
-                None => return,
-            }
-        }
-        let labels = descriptor.labels.clone();
-        let leaves = self.leaves(at);
-        let subject = Subject::new(Some(key), Some(descriptor), labels, leaves, self.now_ns);
-        let subject = self.add_subject(at, subject);
-        if let Some(trigger) = &mut self.triggers[at] {
-            trigger.of_key.insert(key, subject);
-        }
-        self.bind_own(at, subject, key);
-    }
-
-    fn leaves(&self, at: usize) -> usize {
-        let trigger = self.triggers[at].as_ref();
-        trigger.map_or(0, |t| t.definition.leaves.len())
-    }
-
-    /// Puts a subject in its place, with the streams of others that it reads.
-    fn add_subject(&mut self, at: usize, subject: Subject) -> u32 {
-        let Some(trigger) = &mut self.triggers[at] else {
-            return 0;
-        };
-        let mut wanted: Vec<(usize, StreamKey)> = Vec::new();
-        for (leaf, keys) in trigger.matching.iter().enumerate() {
-            if trigger.definition.leaves[leaf].is_own {
-                continue;
-            }
-            let agrees = |key: &&StreamKey| {
-                let stream = self.streams.get(**key);
-                stream.is_some_and(|s| subject.agrees(&s.descriptor.labels))
-            };
-            // One more than there is room for, so that it is told.
-            let room = self.limits.candidates_max + 1;
-            wanted.extend(keys.iter().filter(agrees).take(room).map(|key| (leaf, *key)));
-        }
-        let place = match trigger.free.pop() {
-            Some(free) => {
-                trigger.subjects[free as usize] = Some(subject);
-                free
-            }
-            None => {
-                trigger.subjects.push(Some(subject));
-                trigger.subjects.len() as u32 - 1
-            }
-        };
-        self.subjects += 1;
-        for (leaf, key) in wanted {
-            self.bind(at, place, leaf, key);
-        }
-        mark_subject(&mut self.triggers, &mut self.work, at as u32, place);
-        place
-    }
-
-    /// Gives a subject its own stream.
-    fn bind_own(&mut self, at: usize, subject: u32, key: StreamKey) {
-        for leaf in 0..self.leaves(at) {
-            let own = |t: &Trigger| t.definition.leaves[leaf].is_own;
-            if self.triggers[at].as_ref().is_some_and(own) {
-                self.bind(at, subject, leaf, key);
-            }
-        }
-        mark_subject(&mut self.triggers, &mut self.work, at as u32, subject);
-    }
-
-    fn bind(&mut self, at: usize, subject: u32, leaf: usize, key: StreamKey) {
-        let Some(trigger) = &mut self.triggers[at] else {
-            return;
-        };
-        let definition = &trigger.definition;
-        let Some(Some(state)) = trigger.subjects.get_mut(subject as usize) else {
-            return;
-        };
-        let is_full = state.bound[leaf].len() >= self.limits.candidates_max;
-        if is_full || self.bindings >= self.limits.bindings_all_max {
-            state.left_out += 1;
-            return;
-        }
-        let Some(stream) = self.streams.get_mut(key) else {
-            return;
-        };
-        let reads = &definition.leaves[leaf];
-        let reader = Reader {
-            trigger: at as u32,
-            subject,
-            leaf: leaf as u32,
-            wakes: match leaf < definition.condition_leaves {
-                true => reads.wakes(),
-                false => Wakes::Never,
-            },
-        };
-        stream.readers.push(reader);
-        state.bound[leaf].push(key);
-        self.bindings += 1;
-        if reads.of.is_windowed() {
-            self.streams.keep(key, reads.ns);
-        }
-        mark(&mut self.triggers, &mut self.work, reader);
-    }
-
-    fn remove_subject(&mut self, at: usize, subject: u32) {
-        let Some(trigger) = &mut self.triggers[at] else {
-            return;
-        };
-        let place = trigger.subjects.get_mut(subject as usize);
-        let Some(state) = place.and_then(Option::take) else {
-            return;
-        };
-        trigger.free.push(subject);
-        if let Some(key) = state.key {
-            trigger.of_key.remove(&key);
-        }
-        if let Some(deadline_ns) = state.deadline_ns {
-            let entry = (deadline_ns, at as u32, subject);
-            self.work.deadlines.remove(&entry);
-        }
-        self.subjects -= 1;
-        for (leaf, keys) in state.bound.iter().enumerate() {
-            let reads = &trigger.definition.leaves[leaf];
-            for &key in keys {
-                self.bindings -= 1;
-                if let Some(stream) = self.streams.get_mut(key) {
-                    let is_it = |r: &Reader| {
-                        (r.trigger, r.subject, r.leaf) == (at as u32, subject, leaf as u32)
-                    };
-                    stream.readers.retain(|r| !is_it(r));
-                }
-                if reads.of.is_windowed() {
-                    self.streams.release(key, reads.ns);
-                }
-            }
-        }
     }
 
     /// Marks those who read a stream, if what has come concerns them.
@@ -700,63 +436,11 @@ impl Triggers {
     }
 }
 
-impl Trigger {
-    /// How many subjects there are.
-    fn count(&self) -> usize {
-        self.subjects.len() - self.free.len()
-    }
-
-    fn report(&self) -> TriggerReport {
-        let subjects = || self.subjects.iter().flatten();
-        let holding = subjects().filter(|s| s.was_true).count();
-        let beyond = self.matching[self.first].len() - self.of_key.len();
-        let left_out: u64 = subjects().map(|s| s.left_out).sum();
-        let fault = subjects().find_map(|s| Some((s.fault?, s.name())));
-        let count = self.count();
-        let state = match (&fault, count) {
-            (Some(_), _) => TriggerState::Failed,
-            (None, _) if !self.reason.is_empty() => TriggerState::Failed,
-            (None, 0) => TriggerState::Waiting,
-            _ if holding > 0 => TriggerState::Holding,
-            _ => TriggerState::Armed,
-        };
-        let mut reasons = Vec::new();
-        reasons.extend(fault.map(|(fault, name)| format!("{name}: {fault}")));
-        if !self.reason.is_empty() {
-            reasons.push(self.reason.clone());
-        }
-        if state == TriggerState::Waiting {
-            let first = &self.definition.leaves[self.first];
-            reasons.push(format!("no stream is {}", first.selector));
-        }
-        if beyond > 0 {
-            reasons.push(format!("{beyond} streams are beyond the bound of subjects"));
-        }
-        if left_out > 0 {
-            reasons.push(format!("{left_out} streams that it could read are left out"));
-        }
-        TriggerReport {
-            name: self.definition.name.to_string(),
-            sql: self.definition.sql.clone(),
-            help: self.definition.help.clone(),
-            call: self.definition.call.clone(),
-            state,
-            reason: reasons.join("; "),
-            subjects: count,
-            holding,
-            beyond,
-            left_out,
-            fired: self.fired,
-            suppressed: self.suppressed,
-            failed: self.failed,
-            evaluations: self.evaluations,
-            made_ns: self.made_ns,
-            last_fired_ns: self.last_fired_ns,
-        }
-    }
-}
-
-fn subject_of(triggers: &mut [Option<Trigger>], trigger: u32, subject: u32) -> Option<&mut Subject> {
+fn subject_of(
+    triggers: &mut [Option<Trigger>],
+    trigger: u32,
+    subject: u32,
+) -> Option<&mut Subject> {
     let trigger = triggers.get_mut(trigger as usize)?.as_mut()?;
     trigger.subjects.get_mut(subject as usize)?.as_mut()
 }
@@ -794,13 +478,6 @@ fn matches(leaf: &Leaf, descriptor: &Descriptor) -> bool {
         && leaf
             .selector
             .matches(descriptor.name.as_str(), &descriptor.labels)
-}
-
-/// The labels that a selector leaves no choice of.
-fn spelt_out(leaf: &Leaf) -> Labels {
-    let literal = leaf.selector.labels.iter().filter(|(_, p)| p.is_literal());
-    let pairs = literal.map(|(name, pattern)| (name.as_str(), pattern.as_str()));
-    Labels::new(pairs).unwrap_or_default()
 }
 
 fn firing(

@@ -55,22 +55,6 @@ impl Of {
         })
     }
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Latest => "latest",
-            Self::Age => "age",
-            Self::Absent => "absent",
-            Self::Rate => "rate",
-            Self::Delta => "delta",
-            Self::Avg => "avg_over",
-            Self::Min => "min_over",
-            Self::Max => "max_over",
-            Self::Count => "count_over",
-            Self::Ago => "ago",
-            Self::Label => "label",
-        }
-    }
-
     /// Whether it takes a length of time.
     fn is_timed(self) -> bool {
         !matches!(self, Self::Latest | Self::Age | Self::Label)

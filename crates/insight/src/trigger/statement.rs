@@ -137,7 +137,11 @@ fn payload_of(e: &ast::Expr, leaves: &mut Leaves) -> Result<Payload, InsightErro
     let ast::Expr::Function(function) = e else {
         return Ok(Payload::Value(compile(e, leaves)?));
     };
-    if !function.name.to_string().eq_ignore_ascii_case("json_object") {
+    if !function
+        .name
+        .to_string()
+        .eq_ignore_ascii_case("json_object")
+    {
         return Ok(Payload::Value(compile(e, leaves)?));
     }
     let ast::FunctionArguments::List(list) = &function.args else {

@@ -196,7 +196,10 @@ impl Streams {
         self.points += window.len();
         self.windows += 1;
         stream.windows.push((window, 1));
-        self.young.push((key, length_ns));
+        // Whoever never asks does not make it grow.
+        if self.young.len() < self.limits.windows_max {
+            self.young.push((key, length_ns));
+        }
     }
 
     /// One leaf less uses the window.

@@ -165,10 +165,7 @@ impl Subject {
                     last_ns
                 };
                 let is_absent = now_ns.saturating_sub(from_ns) >= leaf.ns;
-                return (
-                    Val::truth(is_absent),
-                    Some(from_ns.saturating_add(leaf.ns)),
-                );
+                return (Val::truth(is_absent), Some(from_ns.saturating_add(leaf.ns)));
             }
             _ => {}
         }
@@ -226,7 +223,10 @@ impl Subject {
                 value += match piece {
                     Piece::Text(text) => text,
                     Piece::Label(label) => self.labels.get(label).ok_or_else(|| {
-                        format!("{} has no label {label} for TO: it did not fire", self.name())
+                        format!(
+                            "{} has no label {label} for TO: it did not fire",
+                            self.name()
+                        )
                     })?,
                 };
             }

@@ -70,11 +70,6 @@ impl Window {
         self.points.len()
     }
 
-    /// The time of the oldest point.
-    pub fn oldest_ns(&self) -> Option<i64> {
-        self.points.front().map(|p| p.ts)
-    }
-
     /// Takes in the next sample. What was later than it is of a clock that was wrong, and forgotten.
     pub fn push(&mut self, sight: &Sight, points_max: usize) {
         self.forget_after(sight.ts);
@@ -262,8 +257,7 @@ impl Window {
     /// The value that held at the start of the window that ends now.
     pub fn ago(&self, now_ns: i64) -> Val {
         let start_ns = now_ns.saturating_sub(self.length_ns);
-        self.held_at(start_ns)
-            .map_or(Val::Null, |p| p.val.clone())
+        self.held_at(start_ns).map_or(Val::Null, |p| p.val.clone())
     }
 
     /// When the next point leaves the window that ends now.
@@ -275,7 +269,10 @@ impl Window {
 
     /// The points after `start_ns`, newest first.
     fn after(&self, start_ns: i64) -> impl Iterator<Item = &Point> {
-        self.points.iter().rev().take_while(move |p| p.ts > start_ns)
+        self.points
+            .iter()
+            .rev()
+            .take_while(move |p| p.ts > start_ns)
     }
 
     fn held_at(&self, start_ns: i64) -> Option<&Point> {
