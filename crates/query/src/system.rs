@@ -213,6 +213,7 @@ pub(crate) static SYSTEM: [Listing; 10] = [
             ("fired", "INTEGER"),
             ("suppressed", "INTEGER"),
             ("failed", "INTEGER"),
+            ("missed", "INTEGER"),
             ("evaluations", "INTEGER"),
             ("made_ts", "INTEGER"),
             ("last_fired_ts", "INTEGER"),

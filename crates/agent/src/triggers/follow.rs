@@ -24,8 +24,6 @@ pub(super) struct Follow {
     /// What the triggers' version was when `is_read` was asked for each stream.
     version: Option<u64>,
     samples: Vec<Sample>,
-    /// Samples that were overwritten before they were read.
-    missed: u64,
 }
 
 /// One segment.
@@ -57,14 +55,15 @@ impl Follow {
             next_key: 0,
             version: None,
             samples: Vec::new(),
-            missed: 0,
         }
     }
 
     /// Segments with what their ticks are now, to sleep on after a look.
     pub fn ticks(&self) -> Vec<(SegmentReader, u32)> {
         let parts = self.parts.iter();
-        parts.map(|p| (p.segment.clone(), p.segment.tick())).collect()
+        parts
+            .map(|p| (p.segment.clone(), p.segment.tick()))
+            .collect()
     }
 
     /// Sleeps until one of the ticks is another, at most so long.
@@ -95,7 +94,7 @@ impl Follow {
         }
         for part in &mut self.parts {
             for stream in part.streams.values_mut().filter(|s| s.is_read) {
-                self.missed += stream.feed(triggers, &mut self.samples);
+                stream.feed(triggers, &mut self.samples);
             }
         }
     }
@@ -103,7 +102,8 @@ impl Follow {
     /// Opens the segments that have come, and forgets those that have gone.
     fn look(&mut self, triggers: &mut Triggers) {
         let own = (String::new(), self.run_dir.clone());
-        let there: Vec<(String, RunDir)> = std::iter::once(own).chain(self.run_dir.scopes()).collect();
+        let there: Vec<(String, RunDir)> =
+            std::iter::once(own).chain(self.run_dir.scopes()).collect();
         let mut at = 0;
         while at < self.parts.len() {
             let part = &mut self.parts[at];
@@ -147,7 +147,8 @@ impl Follow {
         let directory = part.segment.directory();
         part.version = Some(directory.version);
         let entries = directory.entries.iter();
-        let there: HashMap<(usize, u16), _> = entries.map(|e| ((e.slot, e.generation), e)).collect();
+        let there: HashMap<(usize, u16), _> =
+            entries.map(|e| ((e.slot, e.generation), e)).collect();
         let gone = part.streams.keys().filter(|id| !there.contains_key(id));
         let gone: Vec<(usize, u16)> = gone.copied().collect();
         let gone = gone.iter().filter_map(|id| part.streams.remove(id));
@@ -217,21 +218,25 @@ impl Followed {
         self.look(triggers);
     }
 
-    /// What is new; how many samples were missed.
-    fn feed(&mut self, triggers: &mut Triggers, samples: &mut Vec<Sample>) -> u64 {
-        let mut lost = 0;
-        if self.handle.count().is_some_and(|count| count != self.cursor) {
+    /// What is new.
+    fn feed(&mut self, triggers: &mut Triggers, samples: &mut Vec<Sample>) {
+        if self
+            .handle
+            .count()
+            .is_some_and(|count| count != self.cursor)
+        {
             samples.clear();
             if let Some(scan) = self.handle.scan(self.cursor, samples) {
                 self.cursor = scan.cursor;
-                lost = scan.lost;
+                if scan.lost > 0 {
+                    triggers.missed(self.key, scan.lost);
+                }
                 for sample in samples.iter() {
                     triggers.sample(self.key, sample);
                 }
             }
         }
         self.look(triggers);
-        lost
     }
 
     fn look(&mut self, triggers: &mut Triggers) {

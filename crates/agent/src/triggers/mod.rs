@@ -67,9 +67,6 @@ struct State {
     is_running: bool,
     /// The agent is stopping.
     is_over: bool,
-    /// Firings that came to nothing, and why the last did.
-    lost: u64,
-    trouble: String,
 }
 
 impl Shared {
@@ -79,7 +76,10 @@ impl Shared {
 
     fn publish(&self, document: &Json) {
         let bytes = document.to_string();
-        if let Err(error) = self.run_dir.publish(TRIGGERS_DOCUMENT, bytes.as_bytes(), 0o644) {
+        if let Err(error) = self
+            .run_dir
+            .publish(TRIGGERS_DOCUMENT, bytes.as_bytes(), 0o644)
+        {
             warn!(%error, "the document of triggers is not up to date");
         }
     }
@@ -100,8 +100,6 @@ impl DeclaredTriggers {
             thread: None,
             is_running: false,
             is_over: false,
-            lost: 0,
-            trouble: String::new(),
         };
         let triggers = Self {
             shared: Arc::new(Shared {
@@ -113,7 +111,11 @@ impl DeclaredTriggers {
         };
         let mut state = triggers.shared.lock();
         let now_ns = clock.now_ns();
-        let State { triggers: all, kept, .. } = &mut *state;
+        let State {
+            triggers: all,
+            kept,
+            ..
+        } = &mut *state;
         for (name, sql) in kept.iter() {
             if let Err(error) = all.execute(sql, now_ns) {
                 warn!(%error, name, sql, "a trigger is left out");
@@ -194,7 +196,10 @@ fn document(state: &State) -> Json {
 /// One trigger; null when there is none of this name.
 fn trigger(state: &State, name: &str) -> Json {
     let reports = state.triggers.reports();
-    reports.iter().find(|r| r.name == name).map_or(Json::Null, json)
+    reports
+        .iter()
+        .find(|r| r.name == name)
+        .map_or(Json::Null, json)
 }
 
 fn json(report: &TriggerReport) -> Json {
@@ -212,6 +217,7 @@ fn json(report: &TriggerReport) -> Json {
         "fired": report.fired,
         "suppressed": report.suppressed,
         "failed": report.failed,
+        "missed": report.missed,
         "evaluations": report.evaluations,
         "made_ts": report.made_ns,
         "last_fired_ts": report.last_fired_ns,

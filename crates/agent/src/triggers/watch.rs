@@ -91,10 +91,14 @@ impl<'a> Watch<'a> {
     fn call(&mut self) {
         for (firing, scope) in self.fired.drain(..) {
             if let Err(reason) = self.shared.fire.fire(&firing, &scope) {
-                warn!(trigger = firing.trigger, call = firing.call, reason, "a call came to nothing");
+                warn!(
+                    trigger = firing.trigger,
+                    call = firing.call,
+                    reason,
+                    "a call came to nothing"
+                );
                 let mut state = self.shared.lock();
-                state.lost += 1;
-                state.trouble = reason;
+                state.triggers.call_failed(&firing.trigger, reason);
             }
         }
     }

@@ -14,6 +14,8 @@ mod sql;
 mod status;
 mod streams;
 mod top;
+mod trigger;
+mod trigger_declared;
 mod up;
 mod watch;
 
@@ -57,6 +59,8 @@ enum Command {
     Sql(sql::Sql),
     /// Make, drop, list and explain insights
     Insight(insight::Insight),
+    /// Make, drop and list triggers: conditions that call running programs
+    Trigger(trigger::Trigger),
     /// Look after history: what is kept, whether it is whole, and ways to have it otherwise
     Archive(archive::ArchiveCommand),
     /// Say what every source sees, what is missing and what would help
@@ -162,6 +166,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Watch(watch) => watch.run(),
         Command::Sql(sql) => sql.run(),
         Command::Insight(insight) => insight.run(),
+        Command::Trigger(trigger) => trigger.run(),
         Command::Archive(archive) => archive.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Probe(probe) => probe.run(),

@@ -58,6 +58,7 @@ struct Trigger {
     fired: u64,
     suppressed: u64,
     failed: u64,
+    missed: u64,
     evaluations: u64,
     last_fired_ns: Option<i64>,
     /// Why it last failed to make its call.
@@ -186,6 +187,8 @@ impl Triggers {
             return;
         };
         let before_ns = stream.newest.as_ref().map(|n| n.seen_ns);
+        // One from before the last sign of life moves that back.
+        let before_ns = before_ns.filter(|ns| *ns <= sample.ts);
         self.streams.sample(key, sample, self.now_ns);
         self.wake(key, before_ns, Wakes::Sample);
     }
@@ -204,7 +207,29 @@ impl Triggers {
     /// out. For windows that reach further back than whoever watches the stream.
     pub fn seed(&mut self, key: StreamKey, past: &[Sample]) {
         self.streams.seed(key, past, self.now_ns);
-        self.wake(key, None, Wakes::Look);
+        self.wake(key, None, Wakes::Sample);
+    }
+
+    /// So many samples of a stream were lost before they could be told: counted by who reads it.
+    pub fn missed(&mut self, key: StreamKey, samples: u64) {
+        let readers = self.streams.get(key).map(|s| s.readers.as_slice());
+        let mut readers: Vec<u32> = readers.into_iter().flatten().map(|r| r.trigger).collect();
+        readers.dedup();
+        for at in readers {
+            if let Some(Some(trigger)) = self.triggers.get_mut(at as usize) {
+                trigger.missed += samples;
+            }
+        }
+    }
+
+    /// The call of a trigger that has fired came to nothing.
+    pub fn call_failed(&mut self, trigger: &str, reason: String) {
+        if let Some(at) = self.find(trigger)
+            && let Some(trigger) = &mut self.triggers[at]
+        {
+            trigger.failed += 1;
+            trigger.reason = reason;
+        }
     }
 
     /// Streams whose past is wanted, each with how far back, in ns. Each is told once.

@@ -80,6 +80,8 @@ pub struct TriggerReport {
     pub suppressed: u64,
     /// How often its condition became true and the call could not be made.
     pub failed: u64,
+    /// Samples of its streams that were lost before it saw them.
+    pub missed: u64,
     /// How often its condition was evaluated.
     pub evaluations: u64,
     /// When it was made, in ns since the epoch.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Kind, Sample, StreamKey, ValueType};
 
 use super::leaf::Wakes;
-use super::window::{POINTS_MIN, Sight, Window};
+use super::window::{Sight, WINDOW_POINTS_MIN, Window};
 use crate::TriggerLimits;
 use crate::value::Val;
 
@@ -249,7 +249,7 @@ impl Streams {
         if self.points < self.limits.points_all_max {
             self.limits.points_max
         } else {
-            POINTS_MIN
+            WINDOW_POINTS_MIN
         }
     }
 

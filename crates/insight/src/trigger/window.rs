@@ -6,12 +6,17 @@
 
 use std::collections::VecDeque;
 
+use barograph_model::NS_PER_S;
+
 use crate::value::{Arith, Known, Val, arith};
 
 /// Largest whole number that a float holds exactly, and all below it.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 /// Fewest points that a window is thinned to.
-pub(crate) const POINTS_MIN: usize = 8;
+pub const WINDOW_POINTS_MIN: usize = 8;
+/// Points are kept so much longer than their window, in ns: the next sample may be older than the
+/// newest by so much and still be counted right.
+pub const WINDOW_DISORDER_NS_MAX: i64 = NS_PER_S;
 
 /// One sample, or several that follow each other and were made one to save room.
 #[derive(Clone, Debug)]
@@ -72,15 +77,20 @@ impl Window {
 
     /// Takes in the next sample. What was later than it is of a clock that was wrong, and forgotten.
     pub fn push(&mut self, sight: &Sight, points_max: usize) {
-        self.forget_after(sight.ts);
-        let point = next(self.points.back(), sight);
+        let mut sight = sight.clone();
+        if let Some(held_ns) = self.forget_after(sight.ts) {
+            sight.held_ns = held_ns;
+        }
+        let point = next(self.points.back(), &sight);
         self.points.push_back(point);
         let horizon_ns = sight.ts.min(sight.horizon_ns);
-        let start_ns = horizon_ns.saturating_sub(self.length_ns);
+        let start_ns = horizon_ns
+            .saturating_sub(self.length_ns)
+            .saturating_sub(WINDOW_DISORDER_NS_MAX);
         while self.points.get(1).is_some_and(|p| p.ts <= start_ns) {
             self.points.pop_front();
         }
-        if self.points.len() > points_max.max(POINTS_MIN) {
+        if self.points.len() > points_max.max(WINDOW_POINTS_MIN) {
             self.thin();
         }
     }
@@ -108,16 +118,18 @@ impl Window {
             *first = next(Some(last), &sight);
         }
         self.points.append(&mut known);
-        if self.points.len() > points_max.max(POINTS_MIN) {
+        if self.points.len() > points_max.max(WINDOW_POINTS_MIN) {
             self.thin();
         }
     }
 
-    /// Forgets the points later than this.
-    pub fn forget_after(&mut self, ts: i64) {
+    /// Forgets the points later than this; gives until when the one before them was known to hold.
+    pub fn forget_after(&mut self, ts: i64) -> Option<i64> {
+        let mut held_ns = None;
         while self.points.back().is_some_and(|p| p.ts > ts) {
-            self.points.pop_back();
+            held_ns = self.points.pop_back().map(|p| p.from);
         }
+        held_ns
     }
 
     /// Makes neighbours one, so that half of the points remain at most, evenly over the time.

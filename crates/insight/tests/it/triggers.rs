@@ -266,7 +266,7 @@ fn statements_that_are_wrong_say_what_is_right() {
             "expected the end of the condition, found )",
         ),
         ("latest('a') IN (SELECT 1)", "a trigger cannot compute"),
-        ("latest('a') || 'x' = 'y'", "a trigger cannot compute"),
+        ("(latest('a') || 'x') = 'y'", "a trigger cannot compute"),
         ("EXISTS (SELECT 1)", "a trigger cannot compute"),
         ("min(latest('a')) > 1", "no function min with 1 arguments"),
     ] {

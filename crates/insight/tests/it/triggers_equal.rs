@@ -197,7 +197,7 @@ impl Pair {
             f64::from(value)
         };
         told.sample(ts, number);
-        let value = if is_whole {
+        let value: barograph_model::Value = if is_whole {
             i64::from(value).into()
         } else {
             number.into()
@@ -427,10 +427,13 @@ const CONDITIONS: [Condition; 9] = [
         },
     ),
     (
-        "age('b.level') + latest('g.level') > 6",
+        "age('b.level') BETWEEN 0.75 AND 2 AND latest('g.level') >= 0",
         "b.level",
         false,
-        |p, s, _| Some(p.told.get(s)?.age(p.rig.now)? + other(p, s, "g.level")?.latest()? > 6.0),
+        |p, s, _| {
+            let age = p.told.get(s)?.age(p.rig.now)?;
+            Some((0.75..=2.0).contains(&age) && other(p, s, "g.level")?.latest()? >= 0.0)
+        },
     ),
 ];
 

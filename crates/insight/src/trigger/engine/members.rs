@@ -27,6 +27,7 @@ impl Triggers {
             fired: 0,
             suppressed: 0,
             failed: 0,
+            missed: 0,
             evaluations: 0,
             last_fired_ns: None,
             reason: String::new(),

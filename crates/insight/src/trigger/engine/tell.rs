@@ -54,6 +54,7 @@ impl Trigger {
             fired: self.fired,
             suppressed: self.suppressed,
             failed: self.failed,
+            missed: self.missed,
             evaluations: self.evaluations,
             made_ns: self.made_ns,
             last_fired_ns: self.last_fired_ns,
