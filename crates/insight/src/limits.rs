@@ -43,7 +43,7 @@ pub const TRIGGER_CANDIDATES_MAX: usize = 64;
 pub const TRIGGER_BINDINGS_ALL_MAX: usize = 1 << 20;
 /// Most points of one window; with more, neighbours are made one: a window's edge is then known to a
 /// hundredth of its length.
-pub const TRIGGER_POINTS_MAX: usize = 256;
+pub const TRIGGER_POINTS_MAX: usize = 512;
 /// Most points of all windows together: beyond it every window is thinned as it grows.
 pub const TRIGGER_POINTS_ALL_MAX: usize = 1 << 19;
 /// Most windows (of one length over one stream); a function beyond is NULL.

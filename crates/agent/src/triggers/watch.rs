@@ -15,6 +15,8 @@ use super::{Shared, document};
 /// The thread looks at least so often: for scopes that have come, for looks that changed nothing, and
 /// whether it is to stop.
 const SLEEP_MAX: Duration = Duration::from_millis(250);
+/// …and sleeps at least so long, unless there is news: times that follow each other closely are one look.
+const SLEEP_MIN: Duration = Duration::from_micros(100);
 /// The document is written at most so often, in ns.
 const DOCUMENT_NS: i64 = NS_PER_S;
 
@@ -84,7 +86,7 @@ impl<'a> Watch<'a> {
         }
         let left_ns = due_ns.map_or(i64::MAX, |at_ns| at_ns.saturating_sub(now_ns));
         let left = Duration::from_nanos(left_ns.max(0).unsigned_abs());
-        Some(left.min(SLEEP_MAX))
+        Some(left.clamp(SLEEP_MIN, SLEEP_MAX))
     }
 
     /// Hands over what has fired, without the lock.

@@ -515,7 +515,7 @@ fn firing(
     let explanation = subject.explanation(definition, values);
     let payload = subject
         .payload(definition, streams, now_ns, values)
-        .map_err(|fault| format!("{}: PAYLOAD: {fault}: it did not fire", subject.name()))?;
+        .map_err(|fault| format!("PAYLOAD: {fault}: it did not fire"))?;
     Ok(Firing {
         trigger: definition.name.to_string(),
         call: definition.call.clone(),

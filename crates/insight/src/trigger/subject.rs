@@ -223,10 +223,7 @@ impl Subject {
                 value += match piece {
                     Piece::Text(text) => text,
                     Piece::Label(label) => self.labels.get(label).ok_or_else(|| {
-                        format!(
-                            "{} has no label {label} for TO: it did not fire",
-                            self.name()
-                        )
+                        format!("a subject has no label {label} for TO: it did not fire")
                     })?,
                 };
             }

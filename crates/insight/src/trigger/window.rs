@@ -138,16 +138,13 @@ impl Window {
             return;
         };
         let span_ns = last.ts.saturating_sub(first.ts);
-        let limit_ns = span_ns / (self.points.len() as i64 / 2).max(1);
+        let limit_ns = span_ns / (self.points.len() as i64 / 4).max(1);
         let mut thinned: VecDeque<Point> = VecDeque::with_capacity(self.points.len());
-        let mut begun_ns = 0;
         for point in self.points.drain(..) {
             match thinned.back_mut() {
-                Some(open) if point.ts.saturating_sub(begun_ns) <= limit_ns => merge(open, point),
-                _ => {
-                    begun_ns = point.ts;
-                    thinned.push_back(point);
-                }
+                // From the sample before the first of them: what was made one before counts whole.
+                Some(open) if point.ts.saturating_sub(open.since) <= limit_ns => merge(open, point),
+                _ => thinned.push_back(point),
             }
         }
         self.points = thinned;

@@ -423,7 +423,7 @@ const CONDITIONS: [Condition; 9] = [
         true,
         |p, s, since| {
             let seen = p.told.get(s).and_then(Told::seen);
-            Some(p.rig.now - seen.unwrap_or(since) >= 3 * S)
+            Some(p.rig.now - seen.unwrap_or(since).max(since) >= 3 * S)
         },
     ),
     (
@@ -447,8 +447,9 @@ struct Slow {
 struct Watched {
     was_true: bool,
     fired: Option<i64>,
-    /// The last sign of life.
+    /// The last sign of life, and that of a stream that is gone.
     last: i64,
+    gone: i64,
 }
 
 impl Slow {
@@ -463,6 +464,8 @@ impl Slow {
     fn forget(&mut self, text: &str) {
         if !self.condition.2 {
             self.subjects.remove(text);
+        } else if let Some(watched) = self.subjects.get_mut(text) {
+            watched.gone = watched.gone.max(watched.last);
         }
     }
 
@@ -477,7 +480,7 @@ impl Slow {
             if let Some(seen) = pair.told.get(text).and_then(Told::seen) {
                 watched.last = seen;
             }
-            let is_true = truth(pair, text, watched.last) == Some(true);
+            let is_true = truth(pair, text, watched.gone) == Some(true);
             let rests = watched.fired.is_some_and(|at| pair.rig.now - at < cooldown);
             if is_true && !watched.was_true && !rests {
                 watched.fired = Some(pair.rig.now);

@@ -14,7 +14,7 @@ impl Trigger {
         let holding = subjects().filter(|s| s.was_true).count();
         let beyond = self.matching[self.first].len() - self.of_key.len();
         let left_out: u64 = subjects().map(|s| s.left_out).sum();
-        let fault = subjects().find_map(|s| Some((s.fault?, s.name())));
+        let fault = subjects().find_map(|s| s.fault);
         let count = self.count();
         let state = match (&fault, count) {
             (Some(_), _) => TriggerState::Failed,
@@ -24,7 +24,8 @@ impl Trigger {
             _ => TriggerState::Armed,
         };
         let mut reasons = Vec::new();
-        reasons.extend(fault.map(|(fault, name)| format!("{name}: {fault}")));
+        // Without the names of streams: not all who read this may read them.
+        reasons.extend(fault.map(|fault| format!("the condition: {fault}")));
         if !self.reason.is_empty() {
             reasons.push(self.reason.clone());
         }
