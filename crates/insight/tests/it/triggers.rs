@@ -193,17 +193,17 @@ fn the_clock_may_go_back() {
     assert_eq!(rig.fired.last().unwrap().trigger, "many");
 }
 
+/// What a statement comes to, where there is a trigger called known.
+fn check(sql: &str, expect: &str) {
+    let mut rig = TriggerRig::default();
+    rig.create("known WHEN latest('a') > 1 FIRE 'x'");
+    let refused = rig.execute(sql);
+    let seen = refused.map_or_else(|e| e.to_string(), |done| format!("{done:?}"));
+    assert!(seen.contains(expect), "{sql}\n  {seen}\n  {expect}");
+}
+
 #[test]
-fn statements_that_are_wrong_say_what_is_right() {
-    let check = |sql: &str, expect: &str| {
-        let mut rig = TriggerRig::default();
-        rig.create("known WHEN latest('a') > 1 FIRE 'x'");
-        let refused = rig.execute(sql);
-        let seen = refused
-            .map(|done| format!("{done:?}"))
-            .unwrap_or_else(|e| e.to_string());
-        assert!(seen.contains(expect), "{sql}\n  {seen}\n  {expect}");
-    };
+fn clauses_that_are_wrong_say_what_is_right() {
     let when = "CREATE TRIGGER t WHEN latest('a') > 1 FIRE 'x'";
     for (rest, expect) in [
         ("", "Created(\"t\")"),
@@ -234,6 +234,10 @@ fn statements_that_are_wrong_say_what_is_right() {
     ] {
         check(&format!("{when}{rest}"), expect);
     }
+}
+
+#[test]
+fn conditions_that_are_wrong_say_what_is_right() {
     for (condition, expect) in [
         ("", "expected the condition"),
         ("1 = 1", "reads no stream"),
@@ -275,6 +279,10 @@ fn statements_that_are_wrong_say_what_is_right() {
             expect,
         );
     }
+}
+
+#[test]
+fn statements_that_are_wrong_say_what_is_right() {
     check(
         "CREATE TRIGGER t WHEN latest('a') > 1",
         "expected FIRE, found the end",

@@ -65,7 +65,8 @@ impl Told {
                 slopes.push((t0, held, 0.0));
             }
             let change = v1 - v0;
-            if !change.is_nan() && !(self.is_counter && change < 0.0) && t1 > held {
+            let is_known = !change.is_nan() && (!self.is_counter || change >= 0.0);
+            if is_known && t1 > held {
                 slopes.push((held, t1, change / (t1 - held) as f64));
             }
         }
@@ -89,7 +90,7 @@ impl Told {
         if !self.is_counter {
             let held = self.samples.iter().rev().find(|s| s.0 <= from);
             let before = held.or(self.samples.first())?.1;
-            return (!before.is_nan()).then(|| latest - before);
+            return (!before.is_nan()).then_some(latest - before);
         }
         let pairs = self.samples.windows(2).filter(|p| p[1].0 > from);
         let steps = pairs.filter(|p| p[1].0 > p[0].0).map(|p| p[1].1 - p[0].1);
@@ -357,10 +358,8 @@ const CONDITIONS: [Condition; 9] = [
         false,
         |p, s, _| {
             let old = p.told.get(s)?.age(p.rig.now)? > 1.25;
-            match other(p, s, "b.level").and_then(Told::latest) {
-                Some(level) => Some(old && level >= 3.0),
-                None => None,
-            }
+            let level = other(p, s, "b.level").and_then(Told::latest)?;
+            Some(old && level >= 3.0)
         },
     ),
     (
