@@ -17,6 +17,7 @@ use crate::AgentError;
 use crate::applications::{Board, FireRequest};
 use crate::event_loop::Event;
 use crate::history::History;
+use crate::triggers::DeclaredTriggers;
 
 /// How long a control statement may wait for the loop.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
@@ -46,20 +47,23 @@ pub struct LoopControl {
     events: SyncSender<Event>,
     history: Arc<History>,
     board: Option<Arc<Board>>,
+    triggers: DeclaredTriggers,
 }
 
 impl LoopControl {
-    /// Over the loop's channel; what concerns the archive or programs alone passes the loop by. Without
-    /// applications there is no board.
+    /// Over the loop's channel; what concerns the archive, programs or triggers alone passes the loop by.
+    /// Without applications there is no board.
     pub fn new(
         events: SyncSender<Event>,
         history: Arc<History>,
         board: Option<Arc<Board>>,
+        triggers: DeclaredTriggers,
     ) -> Self {
         Self {
             events,
             history,
             board,
+            triggers,
         }
     }
 
@@ -80,20 +84,21 @@ impl LoopControl {
         })?;
         match answer.recv_timeout(ANSWER_WAIT) {
             Ok(Ok(json)) => Ok(json),
-            Ok(Err(Refusal::Statement(message))) => Err(ControlFault {
-                kind: ControlFaultKind::Statement,
-                message,
-            }),
-            Ok(Err(Refusal::Internal(message))) => Err(ControlFault {
-                kind: ControlFaultKind::Internal,
-                message,
-            }),
+            Ok(Err(refusal)) => Err(fault_of(refusal)),
             Err(_) => Err(fault(
                 ControlFaultKind::Busy,
                 "the agent did not answer in time: look before you try again",
             )),
         }
     }
+}
+
+fn fault_of(refusal: Refusal) -> ControlFault {
+    let (kind, message) = match refusal {
+        Refusal::Statement(message) => (ControlFaultKind::Statement, message),
+        Refusal::Internal(message) => (ControlFaultKind::Internal, message),
+    };
+    ControlFault { kind, message }
 }
 
 impl Control for LoopControl {
@@ -122,6 +127,10 @@ impl Control for LoopControl {
         };
         Ok(fired.json(outcome))
     }
+
+    fn declare_trigger(&self, sql: &str) -> Result<Json, ControlFault> {
+        self.triggers.execute(sql).map_err(fault_of)
+    }
 }
 
 /// The insights that people made at run time; they come back after a restart.
@@ -133,7 +142,12 @@ pub struct Insights {
 impl Insights {
     /// Reads what an earlier agent kept in `state_dir`, which is made if needed.
     pub fn open(state_dir: &Path) -> Result<Self, AgentError> {
-        let path = state_dir.join(INSIGHTS_FILE);
+        Self::open_file(state_dir, INSIGHTS_FILE)
+    }
+
+    /// The same for statements of another kind, in a file of their own.
+    pub fn open_file(state_dir: &Path, file: &str) -> Result<Self, AgentError> {
+        let path = state_dir.join(file);
         let state = |what| {
             let path = path.clone();
             move |source| AgentError::State { what, path, source }

@@ -21,6 +21,7 @@ mod saturation;
 mod self_watch;
 mod start;
 mod streams;
+mod triggers;
 
 pub use applications::{
     ApplicationsConfig, Board, By, CALLS_DOCUMENT, FireError, FireRequest, Fired,
@@ -35,3 +36,4 @@ pub use export::{ExportConfig, ReceiverConfig};
 pub use look::{Look, look};
 pub use reference::{config_file, config_markdown, sources_markdown};
 pub use start::Agent;
+pub use triggers::TRIGGERS_DOCUMENT;

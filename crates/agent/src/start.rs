@@ -23,6 +23,7 @@ use crate::applications::Applications;
 use crate::control::{Insights, LoopControl};
 use crate::event_loop::{EVENTS_MAX, Event, EventLoop, Parts};
 use crate::history::History;
+use crate::triggers::{DeclaredTriggers, ToPrograms};
 use crate::{AGENT_DOCUMENT, AgentError, Config};
 
 /// How long a start waits for the first round of sources.
@@ -37,6 +38,7 @@ pub struct Agent {
     server: Option<Server>,
     exporter: Option<Exporter>,
     applications: Option<Applications>,
+    triggers: Option<DeclaredTriggers>,
     history: Arc<History>,
     _lock: AgentLock,
 }
@@ -66,6 +68,7 @@ impl Agent {
             server: None,
             exporter: None,
             applications: None,
+            triggers: None,
             history,
             _lock: lock,
         };
@@ -90,7 +93,10 @@ impl Agent {
         agent.publish_addresses(started_ns)?;
         let ingest = agent.applications.as_ref().map(Applications::ingesting);
         let board = agent.applications.as_ref().map(|a| Arc::clone(a.board()));
-        let control = LoopControl::new(events, Arc::clone(&agent.history), board);
+        let fire = Arc::new(ToPrograms::new(board.clone()));
+        let triggers = DeclaredTriggers::start(&config, &run_dir, &clock, fire)?;
+        agent.triggers = Some(triggers.clone());
+        let control = LoopControl::new(events, Arc::clone(&agent.history), board, triggers);
         agent.server = Some(start_server(
             &config, &clock, &run_dir, control, started_ns, ingest,
         )?);
@@ -142,6 +148,9 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
+        if let Some(triggers) = self.triggers.take() {
+            triggers.stop();
+        }
         // Blocking: the loop empties its channel until it sees this one.
         let _ = self.events.send(Event::Stop);
         if let Some(sampler) = self.sampler.take()

@@ -45,14 +45,14 @@ fn declare(producer: &Producer, name: &str, values: &[(&str, ValueType)], reader
 }
 
 /// A process with one value, as far as the agent can tell.
-struct Application {
+pub(crate) struct Application {
     producer: Producer,
     ring: ThreadRing,
     frame: u64,
 }
 
 impl Application {
-    fn new(dir: &Path, name: &str, readers: Readers) -> Self {
+    pub(crate) fn new(dir: &Path, name: &str, readers: Readers) -> Self {
         let clock = SystemClock::new();
         let ingest = run_dir(dir).ingest_dir();
         let producer = Producer::create(&ingest, ProducerConfig::default(), &clock).unwrap();
@@ -66,7 +66,7 @@ impl Application {
     }
 
     /// Frames of ten values, counting on.
-    fn frames(&mut self, count: u64) {
+    pub(crate) fn frames(&mut self, count: u64) {
         let clock = SystemClock::new();
         for _ in 0..count {
             for i in 0..10 {

@@ -4,6 +4,7 @@
 mod applications;
 mod bridges;
 mod calls;
+mod triggers;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,12 +37,18 @@ fn latest(observer: &Observer, name: &str) -> Vec<LatestValue> {
     observer.latest(&Selector::parse(name).unwrap())
 }
 
-/// Posts a statement to the control socket, as any HTTP client would.
+/// Posts a statement about insights to the control socket, as any HTTP client would.
 fn control(dir: &Path, sql: &str) -> String {
+    post(dir, "/api/v1/insights", sql)
+}
+
+fn post(dir: &Path, path: &str, sql: &str) -> String {
     use std::io::{Read as _, Write as _};
     let mut stream = std::os::unix::net::UnixStream::connect(dir.join("run/control.sock")).unwrap();
     let body = format!("{{\"sql\":\"{sql}\"}}");
-    let head = "POST /api/v1/insights HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json";
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json"
+    );
     write!(
         stream,
         "{head}\r\nContent-Length: {}\r\n\r\n{body}",

@@ -16,6 +16,7 @@ use crate::expr::{Column, Expr, Field, Function};
 use crate::plan::From;
 use crate::slot::Store;
 use crate::text::{self, Wild};
+use crate::trigger::leaf::{FUNCTIONS, Leaves};
 use crate::value::{Arith, Cmp, Convert, Val};
 
 /// Deepest expression; each level takes stack at every evaluation.
@@ -43,6 +44,8 @@ pub(crate) struct Compiler<'a> {
     node: &'a Arc<str>,
     from: &'a [From],
     aggregates: Vec<Aggregate>,
+    /// In a trigger: the functions of streams, which stand where an insight has aggregates.
+    leaves: Option<&'a mut Leaves>,
     depth: usize,
     operations: usize,
 }
@@ -58,8 +61,17 @@ impl<'a> Compiler<'a> {
             node,
             from,
             aggregates: Vec::new(),
+            leaves: None,
             depth: 0,
             operations: 0,
+        }
+    }
+
+    /// For the expressions of a trigger: over functions of streams, without tables.
+    pub fn of_trigger(store: &'a Store, node: &'a Arc<str>, leaves: &'a mut Leaves) -> Self {
+        Self {
+            leaves: Some(leaves),
+            ..Self::new(store, node, &[])
         }
     }
 
@@ -140,7 +152,14 @@ impl<'a> Compiler<'a> {
                 place,
             ),
             ast::Expr::Function(function) => self.function(function, place),
-            _ => refuse(format!("an insight cannot compute {e}")),
+            _ => refuse(format!("{} cannot compute {e}", self.whose())),
+        }
+    }
+
+    fn whose(&self) -> &'static str {
+        match self.leaves {
+            None => "an insight",
+            Some(_) => "a trigger",
         }
     }
 
@@ -159,7 +178,7 @@ impl<'a> Compiler<'a> {
             },
             UnaryOperator::Plus => self.expr(e, place),
             UnaryOperator::Not => Ok(Expr::Not(self.boxed(e, place)?)),
-            _ => refuse(format!("an insight cannot compute {op}")),
+            _ => refuse(format!("{} cannot compute {op}", self.whose())),
         }
     }
 
@@ -202,7 +221,7 @@ impl<'a> Compiler<'a> {
             BinaryOperator::Gt => self.comparison(Cmp::Gt, left, right, place),
             BinaryOperator::GtEq => self.comparison(Cmp::Ge, left, right, place),
             BinaryOperator::Glob => self.like(Wild::Glob, left, right, place),
-            _ => refuse(format!("an insight cannot compute {op}")),
+            _ => refuse(format!("{} cannot compute {op}", self.whose())),
         }
     }
 
@@ -307,7 +326,8 @@ impl<'a> Compiler<'a> {
             && list.clauses.is_empty();
         if !plain {
             return refuse(format!(
-                "{function}: no DISTINCT, FILTER, OVER or ORDER BY in an insight"
+                "{function}: no DISTINCT, FILTER, OVER or ORDER BY in {}",
+                self.whose()
             ));
         }
         let name = name.value.to_ascii_lowercase();
@@ -318,6 +338,12 @@ impl<'a> Compiler<'a> {
                 FunctionArg::Unnamed(FunctionArgExpr::Wildcard) if name == "count" => {}
                 _ => return refuse(format!("{function}: arguments are expressions")),
             }
+        }
+        if let Some(leaves) = &mut self.leaves {
+            return match leaves.call(&name, &args)? {
+                Some(leaf) => Ok(Expr::Aggregate(leaf)),
+                None => self.scalar(&name, &args, place),
+            };
         }
         match aggregate_kind(&name, args.len()) {
             Some(kind) => self.aggregate(kind, &args, place),
@@ -364,9 +390,13 @@ impl<'a> Compiler<'a> {
                 });
             }
             _ => {
+                let others = match self.leaves {
+                    None => "sum, total, avg, min, max, count",
+                    Some(_) => FUNCTIONS,
+                };
                 return refuse(format!(
-                    "no function {name} with {} arguments: there are sum, total, avg, min, max, \
-                     count, abs, round, coalesce, ifnull, nullif and iif",
+                    "no function {name} with {} arguments: there are {others}, abs, round, \
+                     coalesce, ifnull, nullif and iif",
                     args.len()
                 ));
             }
@@ -375,6 +405,12 @@ impl<'a> Compiler<'a> {
     }
 
     fn column(&self, table: Option<&Ident>, column: &Ident) -> Compiled {
+        if self.leaves.is_some() {
+            return refuse(format!(
+                "{column}: a trigger reads a stream as latest('{column}'), and a label of its \
+                 subject as label('{column}')"
+            ));
+        }
         let from = match table {
             Some(table) => self
                 .from

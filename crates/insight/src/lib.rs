@@ -1,4 +1,5 @@
-//! Insights: streams computed from other streams, written in SQL, kept up to date by increments.
+//! Insights: streams computed from other streams, written in SQL, kept up to date by increments; and
+//! triggers, which tell when a condition over streams becomes true (`trigger`).
 //!
 //! An insight is a SELECT over the newest sample of each input stream, with one output stream per
 //! group: `CREATE INSIGHT tier.free.bytes AS SELECT tier, sum(value) FROM filesystem_free_bytes
@@ -42,10 +43,12 @@ mod rows;
 mod slot;
 mod statement;
 mod text;
+mod trigger;
 mod value;
 
 pub use curated::{FIFTEEN, curated, curated_inputs};
 pub use error::InsightError;
 pub use graph::{Executed, Graph};
-pub use limits::Limits;
+pub use limits::{Limits, TriggerLimits};
 pub use report::{InsightReport, InsightState, Lack, TestRow};
+pub use trigger::{Firing, TriggerReport, TriggerState, Triggers};

@@ -4,7 +4,7 @@
 //! the SELECT itself is left to `sqlparser`. Bounds come first: text from anyone is parsed here.
 
 use barograph_model::{Name, Unit};
-use sqlparser::ast::Query;
+use sqlparser::ast::{self, Query};
 use sqlparser::dialect::SQLiteDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::Parser;
@@ -36,7 +36,7 @@ pub(crate) struct Create {
 
 /// Reads a CREATE or DROP statement.
 pub(crate) fn parse(sql: &str, limits: &Limits) -> Result<Statement, InsightError> {
-    let mut words = Words::new(sql, limits)?;
+    let mut words = Words::new(sql, limits.sql_bytes_max)?;
     if words.keyword("CREATE") {
         let or_replace = words.keyword("OR");
         if or_replace {
@@ -62,7 +62,7 @@ pub(crate) fn parse(sql: &str, limits: &Limits) -> Result<Statement, InsightErro
 
 /// Reads the SELECT of a CREATE statement, or a SELECT alone.
 pub(crate) fn parse_select(sql: &str, limits: &Limits) -> Result<Query, InsightError> {
-    let mut words = Words::new(sql, limits)?;
+    let mut words = Words::new(sql, limits.sql_bytes_max)?;
     if words.at_keyword("SELECT") {
         return words.query();
     }
@@ -97,16 +97,16 @@ fn create(mut words: Words, or_replace: bool) -> Result<Create, InsightError> {
 }
 
 /// The tokens of a statement, read from the front.
-struct Words {
+pub(crate) struct Words {
     tokens: std::iter::Peekable<std::vec::IntoIter<Token>>,
 }
 
 impl Words {
-    fn new(sql: &str, limits: &Limits) -> Result<Self, InsightError> {
-        if sql.len() > limits.sql_bytes_max {
+    pub fn new(sql: &str, bytes_max: usize) -> Result<Self, InsightError> {
+        if sql.len() > bytes_max {
             return Err(InsightError::Limit {
                 what: format!("a statement of {} bytes", sql.len()),
-                max: limits.sql_bytes_max,
+                max: bytes_max,
                 limit: "sql_bytes_max",
             });
         }
@@ -136,13 +136,13 @@ impl Words {
         self.tokens.peek().is_some_and(|t| is_keyword(t, keyword))
     }
 
-    fn keyword(&mut self, keyword: &str) -> bool {
+    pub fn keyword(&mut self, keyword: &str) -> bool {
         let found = self.tokens.next_if(|t| is_keyword(t, keyword)).is_some();
         self.skip_space();
         found
     }
 
-    fn expect(&mut self, keyword: &str) -> Result<(), InsightError> {
+    pub fn expect(&mut self, keyword: &str) -> Result<(), InsightError> {
         if self.keyword(keyword) {
             Ok(())
         } else {
@@ -150,7 +150,7 @@ impl Words {
         }
     }
 
-    fn unexpected(&mut self, wanted: &str) -> InsightError {
+    pub fn unexpected(&mut self, wanted: &str) -> InsightError {
         let found = self
             .tokens
             .peek()
@@ -160,7 +160,7 @@ impl Words {
 
     /// A dotted name: whatever stands before the next white space, since the tokenizer sees a
     /// number in `.2x`; or one quoted name.
-    fn dotted_name(&mut self) -> String {
+    pub fn dotted_name(&mut self) -> String {
         let mut name = String::new();
         let more = |t: &Token| !is_space(t) && *t != Token::SemiColon && *t != Token::EOF;
         while let Some(token) = self.tokens.next_if(more) {
@@ -173,7 +173,7 @@ impl Words {
         name
     }
 
-    fn text(&mut self, example: &str) -> Result<String, InsightError> {
+    pub fn text(&mut self, example: &str) -> Result<String, InsightError> {
         match self
             .tokens
             .next_if(|t| matches!(t, Token::SingleQuotedString(_)))
@@ -186,13 +186,45 @@ impl Words {
         }
     }
 
-    fn end(mut self) -> Result<(), InsightError> {
+    pub fn end(mut self) -> Result<(), InsightError> {
         if self.tokens.next_if_eq(&Token::SemiColon).is_some() {
             self.skip_space();
         }
         match self.tokens.peek() {
             None | Some(Token::EOF) => Ok(()),
             Some(_) => Err(self.unexpected("the end of the statement")),
+        }
+    }
+
+    /// The expression up to the next of these words outside of parentheses, or to the end.
+    pub fn expression(&mut self, until: &[&str], what: &str) -> Result<ast::Expr, InsightError> {
+        let mut depth = 0_i32;
+        let mut tokens = Vec::new();
+        let ends = |t: &Token| until.iter().any(|word| is_keyword(t, word));
+        while let Some(token) = self.tokens.next_if(|t| {
+            let over = depth <= 0 && (ends(t) || *t == Token::SemiColon);
+            !over && *t != Token::EOF
+        }) {
+            match token {
+                Token::LParen => depth += 1,
+                Token::RParen => depth -= 1,
+                _ => {}
+            }
+            tokens.push(token);
+        }
+        if tokens.iter().all(is_space) {
+            return Err(self.unexpected(what));
+        }
+        let mut parser = Parser::new(&SQLiteDialect {})
+            .with_recursion_limit(NESTING_MAX)
+            .with_tokens(tokens);
+        let fault = |e| InsightError::statement(format!("cannot read {what}: {e}"));
+        let expression = parser.parse_expr().map_err(fault)?;
+        match &parser.peek_token_ref().token {
+            Token::EOF => Ok(expression),
+            other => Err(InsightError::statement(format!(
+                "expected the end of {what}, found {other}"
+            ))),
         }
     }
 

@@ -25,7 +25,7 @@ const CALLS: &str = "calls.json";
 const KNOBS: &str = "knobs.json";
 
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 11] = [
+pub(crate) static SYSTEM: [Listing; 12] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -249,6 +249,32 @@ pub(crate) static SYSTEM: [Listing; 11] = [
         ],
         arguments: &[],
         produce: |live, _| per_scope(live, KNOBS, SYSTEM[10].columns),
+    },
+    Listing {
+        name: "declared_triggers",
+        kind: "system",
+        help: "the triggers made by CREATE TRIGGER: their SQL, what they call and how they are",
+        columns: &[
+            ("name", "TEXT"),
+            ("call", "TEXT"),
+            ("sql", "TEXT"),
+            ("help", "TEXT"),
+            ("state", "TEXT"),
+            ("reason", "TEXT"),
+            ("subjects", "INTEGER"),
+            ("holding", "INTEGER"),
+            ("beyond", "INTEGER"),
+            ("left_out", "INTEGER"),
+            ("fired", "INTEGER"),
+            ("suppressed", "INTEGER"),
+            ("failed", "INTEGER"),
+            ("missed", "INTEGER"),
+            ("evaluations", "INTEGER"),
+            ("made_ts", "INTEGER"),
+            ("last_fired_ts", "INTEGER"),
+        ],
+        arguments: &[],
+        produce: |live, _| document(live, "declared_triggers.json", SYSTEM[11].columns),
     },
 ];
 

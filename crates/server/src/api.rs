@@ -98,7 +98,7 @@ impl App {
     }
 
     /// A document that is a list; an agent that has not written it yet has nothing to list.
-    fn list_document(&self, name: &str) -> Result<Vec<u8>, Fault> {
+    pub fn list_document(&self, name: &str) -> Result<Vec<u8>, Fault> {
         Ok(self
             .views
             .run_dir()
@@ -342,7 +342,7 @@ struct StatementJson {
 }
 
 /// The statement in a body: the text itself, or `{"sql": …}`.
-async fn statement(request: Request, limits: &Limits) -> Result<String, Fault> {
+pub async fn statement(request: Request, limits: &Limits) -> Result<String, Fault> {
     let is_json = says_json(request.headers());
     let body = body_of(request, limits).await?;
     let text = std::str::from_utf8(&body).map_err(|_| Fault::usage("the body is not UTF-8"))?;

@@ -10,6 +10,7 @@ mod blocking;
 mod config;
 mod control;
 mod counts;
+mod declared;
 mod export;
 mod fault;
 mod fire;

@@ -19,6 +19,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::api::{self, App, Room, SMALL_ANSWERS_MAX, STATEMENTS_MAX};
 use crate::counts::{Counters, Counts};
+use crate::declared;
 use crate::fault::Fault;
 use crate::fire::{self, FIRES_MAX};
 use crate::history;
@@ -251,6 +252,10 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
             get(api::insights).post(api::change_insight),
         ),
         ("/api/v1/insights/test", post(api::test_insight)),
+        (
+            "/api/v1/triggers",
+            get(declared::triggers).post(declared::change_trigger),
+        ),
         (
             "/api/v1/archive/seal",
             post(async |app, way, request| {

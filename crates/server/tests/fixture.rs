@@ -95,6 +95,10 @@ impl Control for FakeControl {
             .map(|_| json!({ "rows": [{ "value": 7 }] }))
     }
 
+    fn declare_trigger(&self, sql: &str) -> Result<Value, ControlFault> {
+        self.execute(sql)
+    }
+
     fn archive(&self, verb: ArchiveVerb) -> Result<Value, ControlFault> {
         match verb {
             ArchiveVerb::Seal => Ok(json!({ "sealed": true })),

@@ -38,7 +38,10 @@ impl Io {
         };
         let mut command = Command::new(program);
         command.args(arguments);
-        command.env("LD_PRELOAD", preload(&library, std::env::var_os("LD_PRELOAD")));
+        command.env(
+            "LD_PRELOAD",
+            preload(&library, std::env::var_os("LD_PRELOAD")),
+        );
         command.env("BAROGRAPH_IO_INTERVAL_MS", self.interval.to_string());
         if self.each {
             command.env("BAROGRAPH_IO_EACH", "1");
@@ -65,7 +68,11 @@ fn preload(library: &Path, before: Option<OsString>) -> OsString {
 fn library() -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os(VARIABLE) {
         let path = PathBuf::from(path);
-        anyhow::ensure!(path.is_file(), "{VARIABLE}: there is no file {}", path.display());
+        anyhow::ensure!(
+            path.is_file(),
+            "{VARIABLE}: there is no file {}",
+            path.display()
+        );
         return Ok(std::path::absolute(path)?);
     }
     let program = std::env::current_exe()?;
@@ -75,7 +82,9 @@ fn library() -> anyhow::Result<PathBuf> {
     let found = found.map(|place| place.canonicalize().unwrap_or_else(|_| place.clone()));
     found.ok_or_else(|| {
         let dir = places[0].display();
-        anyhow::anyhow!("there is no {LIBRARY} at {dir}: `make install` puts it there, or set {VARIABLE}")
+        anyhow::anyhow!(
+            "there is no {LIBRARY} at {dir}: `make install` puts it there, or set {VARIABLE}"
+        )
     })
 }
 

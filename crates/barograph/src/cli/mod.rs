@@ -18,6 +18,7 @@ mod status;
 mod streams;
 mod top;
 mod trigger;
+mod trigger_declared;
 mod up;
 mod watch;
 
@@ -61,7 +62,7 @@ enum Command {
     Sql(sql::Sql),
     /// Make, drop, list and explain insights
     Insight(insight::Insight),
-    /// Fire triggers of running programs, and list them
+    /// Fire triggers of running programs, list them, and declare conditions that fire them
     Trigger(trigger::Trigger),
     /// Set knobs of running programs, and list them
     Knob(knob::Knob),

@@ -1,4 +1,5 @@
-//! `baro trigger`: fire triggers of running programs, list them and the newest calls.
+//! `baro trigger`: fire triggers of running programs, list them and the newest calls; declare conditions
+//! that fire them.
 
 use anyhow::Context as _;
 use barograph_agent::{CALLS_DOCUMENT, HANDLERS_DOCUMENT};
@@ -6,6 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value as Json, json};
 
 use super::call::{Meant, cell, rows};
+use super::trigger_declared::Declared;
 use super::{Target, Usage, output};
 
 /// Calls that a list for people shows.
@@ -27,6 +29,8 @@ enum Verb {
         #[command(flatten)]
         target: Target,
     },
+    #[command(flatten)]
+    Declared(Declared),
 }
 
 #[derive(Args)]
@@ -72,6 +76,7 @@ impl Trigger {
         match self.verb {
             Verb::Fire(fire) => fire.run(),
             Verb::List { target } => list(&target),
+            Verb::Declared(declared) => declared.run(),
         }
     }
 }

@@ -8,3 +8,6 @@ mod graph;
 mod hostile;
 mod looks;
 mod rig;
+mod trigger_rig;
+mod triggers;
+mod triggers_equal;

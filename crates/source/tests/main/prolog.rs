@@ -90,7 +90,10 @@ fn the_prolog_writes_what_the_source_reads_and_the_epilog_removes_it() {
     let known = reader.streams("job=4712");
     assert_eq!(
         known,
-        ["job.start.time.seconds{job=4712}", "job.state.name{job=4712}"]
+        [
+            "job.start.time.seconds{job=4712}",
+            "job.state.name{job=4712}"
+        ]
     );
 }
 

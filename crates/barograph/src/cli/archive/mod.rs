@@ -155,8 +155,14 @@ pub fn lines(document: &Json, now_ns: i64) -> Vec<(&'static str, String)> {
         ),
     )];
     for (key, what) in [
-        ("waiting_copies", "files wait to be copied to archive.target"),
-        ("stale_copies", "copies of merged files wait to be removed from archive.target"),
+        (
+            "waiting_copies",
+            "files wait to be copied to archive.target",
+        ),
+        (
+            "stale_copies",
+            "copies of merged files wait to be removed from archive.target",
+        ),
     ] {
         let waiting = count(key);
         if waiting > 0 {

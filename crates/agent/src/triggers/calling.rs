@@ -1,0 +1,85 @@
+//! From a trigger that has fired to a call into programs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barograph_insight::Firing;
+use barograph_stream::calls::{CallPayload, Target};
+use serde_json::Value as Json;
+use tracing::info;
+
+use super::Fire;
+use crate::applications::{Board, FireError, FireRequest};
+
+/// Calls programs by the board. Values that only some may read are told to their programs alone.
+pub struct ToPrograms {
+    board: Option<Arc<Board>>,
+}
+
+impl ToPrograms {
+    /// Without a board (no applications) every call fails, and says so.
+    pub fn new(board: Option<Arc<Board>>) -> Self {
+        Self { board }
+    }
+}
+
+impl Fire for ToPrograms {
+    fn fire(&self, firing: &Firing, scope: &str) -> Result<(), String> {
+        let board = self.board.as_ref();
+        let board = board.ok_or("this agent takes in no applications (applications.enabled)")?;
+        let request = FireRequest {
+            target: Target {
+                incarnation: None,
+                labels: firing.target.clone(),
+            },
+            payload: payload(&firing.payload),
+            expires: Duration::from_nanos(firing.expires_ns.unsigned_abs()),
+            only_user: only_user(scope)?,
+            ..FireRequest::trigger(&*firing.call, format!("trigger {}", firing.trigger))
+        };
+        let (trigger, call, why) = (&firing.trigger, &firing.call, &firing.explanation);
+        info!(trigger, call, scope, why, "a trigger has fired");
+        let fired: Result<_, FireError> = board.fire(&request);
+        fired.map(drop).map_err(|error| error.to_string())
+    }
+}
+
+/// Whose programs may be told of a stream of this scope; `None`: everyone's.
+fn only_user(scope: &str) -> Result<Option<u32>, String> {
+    if scope.is_empty() || scope == "all" {
+        return Ok(None);
+    }
+    let uid = scope.strip_prefix('u').and_then(|uid| uid.parse().ok());
+    // Programs are called by user: whether one is of the group would have to be asked for each.
+    let refused =
+        || format!("what only {scope} may read calls nobody: publish it for all, or for its owner");
+    uid.map(Some).ok_or_else(refused)
+}
+
+fn payload(payload: &Json) -> CallPayload {
+    match payload {
+        Json::Null => CallPayload::None,
+        Json::Bool(value) => CallPayload::Bool(*value),
+        Json::String(text) => CallPayload::Text(text.clone()),
+        Json::Number(number) => match number.as_i64() {
+            Some(value) => CallPayload::Int(value),
+            None => CallPayload::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::Array(_) | Json::Object(_) => CallPayload::Json(payload.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_values_are_told_to_their_user_alone() {
+        assert_eq!(only_user(""), Ok(None));
+        assert_eq!(only_user("all"), Ok(None));
+        assert_eq!(only_user("u1000"), Ok(Some(1000)));
+        for scope in ["g100", "u", "u-1", "x"] {
+            assert!(only_user(scope).is_err(), "{scope}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Declared triggers in whole agents: over the node's own streams and those of a program.
+
+use std::path::Path;
+use std::time::Duration;
+
+use barograph_agent::{Agent, TRIGGERS_DOCUMENT};
+use barograph_stream::RunDir;
+use barograph_stream::ingest::Readers;
+use serde_json::Value as Json;
+
+use crate::applications::Application;
+use crate::{config, post};
+
+fn declared(dir: &Path) -> Vec<Json> {
+    let document = RunDir::new(dir.join("run")).document(TRIGGERS_DOCUMENT);
+    serde_json::from_slice(&document.unwrap().unwrap()).unwrap()
+}
+
+/// Waits until a trigger is as it should be.
+fn until(dir: &Path, what: &str, done: impl Fn(&Json) -> bool) {
+    for _ in 0..3_000 {
+        if declared(dir).iter().any(&done) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{what}: {:?}", declared(dir));
+}
+
+fn has_fired(name: &'static str) -> impl Fn(&Json) -> bool {
+    move |t| t["name"] == name && t["fired"].as_u64() > Some(0)
+}
+
+#[test]
+fn triggers_fire_on_streams_of_the_node_and_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(config(dir.path())).unwrap();
+    assert!(declared(dir.path()).is_empty());
+    let make = |sql: &str| post(dir.path(), "/api/v1/triggers", sql);
+    let made = make("CREATE TRIGGER big WHEN latest('memory.total.bytes') > 0 FIRE 'x'");
+    assert!(made.starts_with("HTTP/1.1 200"), "{made}");
+    until(dir.path(), "a stream of the node", has_fired("big"));
+    let refused = make("CREATE TRIGGER bad WHEN latest('memory.total.bytes') FIRE");
+    assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
+    let made = make("CREATE TRIGGER none WHEN absent('app.nobody.frame', '50 ms') FIRE 'y'");
+    assert!(made.starts_with("HTTP/1.1 200"), "{made}");
+    until(dir.path(), "time alone", has_fired("none"));
+    let dropped = make("DROP TRIGGER none");
+    assert!(dropped.starts_with("HTTP/1.1 200"), "{dropped}");
+    agent.stop();
+
+    let agent = Agent::start(config(dir.path())).unwrap();
+    until(dir.path(), "after a restart", has_fired("big"));
+    assert_eq!(declared(dir.path()).len(), 1);
+    // The thread ends with the last trigger, and the next one has another.
+    assert!(make("DROP TRIGGER big").starts_with("HTTP/1.1 200"));
+    assert!(declared(dir.path()).is_empty());
+    let made =
+        make("CREATE TRIGGER again WHEN count_over('memory.total.bytes', '1 d') > 0 FIRE 'x'");
+    assert!(made.starts_with("HTTP/1.1 200"), "{made}");
+    until(
+        dir.path(),
+        "anew, with what the rings hold",
+        has_fired("again"),
+    );
+    agent.stop();
+}
+
+#[test]
+fn a_program_s_values_fire_and_so_does_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    let make = |sql: &str| post(dir.path(), "/api/v1/triggers", sql);
+    for sql in [
+        "CREATE TRIGGER far WHEN latest('app.solver.residual') >= 90 AND latest('memory.total.bytes') \
+         > 0 FIRE 'x' TO 'rank={rank}'",
+        "CREATE TRIGGER many WHEN count_over('app.solver.frame', '1 h') >= 10 FIRE 'x'",
+        "CREATE TRIGGER over WHEN absent('app.solver.frame', '200 ms') AND label('rank') = '0' FIRE 'x'",
+    ] {
+        let made = make(sql);
+        assert!(made.starts_with("HTTP/1.1 200"), "{made}");
+    }
+    let mut application = Application::new(dir.path(), "solver", Readers::Owner);
+    application.frames(10);
+    until(dir.path(), "a value", has_fired("far"));
+    until(dir.path(), "samples of the past", has_fired("many"));
+    drop(application);
+    until(dir.path(), "its end", has_fired("over"));
+    let is_gone = |t: &Json| t["name"] == "over" && t["subjects"] == 0;
+    until(dir.path(), "its absence has been told", is_gone);
+}

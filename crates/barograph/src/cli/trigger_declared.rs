@@ -1,0 +1,109 @@
+//! `baro trigger create|drop|declared`: conditions that the agent watches, and calls that they fire.
+//! Making and dropping need the control right.
+
+use barograph_agent::TRIGGERS_DOCUMENT;
+use clap::Subcommand;
+use serde_json::{Value as Json, json};
+
+use super::{Target, http, output};
+
+/// What can be done with declared triggers.
+#[derive(Subcommand)]
+pub enum Declared {
+    /// Make a trigger: baro trigger create "CREATE TRIGGER calm WHEN max_over('disk.busy.ratio', '10 s') > 0.9 FIRE 'slow.down' COOLDOWN '1 min'"
+    Create {
+        /// The statement
+        statement: String,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Drop a trigger, by name or with a DROP TRIGGER statement
+    Drop {
+        /// Name or statement
+        name: String,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// List the triggers that were made, and how they are
+    Declared {
+        #[command(flatten)]
+        target: Target,
+    },
+}
+
+impl Declared {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::Create { statement, target } => {
+                let made = control(&target, &statement)?;
+                done(&target, &made, &format!("created {}", text(&made, "name")))
+            }
+            Self::Drop { name, target } => {
+                let first = name.split_whitespace().next();
+                let statement = match first.is_some_and(|w| w.eq_ignore_ascii_case("drop")) {
+                    true => name.clone(),
+                    false => format!("DROP TRIGGER {name}"),
+                };
+                let dropped = control(&target, &statement)?;
+                done(&target, &dropped, &format!("dropped {}", name.trim()))
+            }
+            Self::Declared { target } => list(&target),
+        }
+    }
+}
+
+fn control(target: &Target, statement: &str) -> anyhow::Result<Json> {
+    http::post(
+        &target.run_dir().control_socket(),
+        "/api/v1/triggers",
+        &json!({ "sql": statement }),
+        http::ANSWER_WAIT,
+    )
+}
+
+fn done(target: &Target, answer: &Json, words: &str) -> anyhow::Result<()> {
+    if target.json {
+        output::print_json(answer)
+    } else {
+        output::print(&format!("{words}\n"))
+    }
+}
+
+fn text(json: &Json, key: &str) -> String {
+    json[key].as_str().unwrap_or_default().to_owned()
+}
+
+fn list(target: &Target) -> anyhow::Result<()> {
+    let document = target.run_dir().document(TRIGGERS_DOCUMENT)?;
+    let triggers: Vec<Json> = match document {
+        Some(bytes) => serde_json::from_slice(&bytes)?,
+        None => Vec::new(),
+    };
+    if target.json {
+        return output::print_json(&Json::from(triggers));
+    }
+    let row = |t: &Json| {
+        let reason = match (text(t, "reason"), text(t, "help")) {
+            (reason, help) if reason.is_empty() => help,
+            (reason, _) => reason,
+        };
+        vec![
+            text(t, "name"),
+            text(t, "state"),
+            t["subjects"].to_string(),
+            t["holding"].to_string(),
+            t["fired"].to_string(),
+            text(t, "call"),
+            reason,
+        ]
+    };
+    let rows: Vec<Vec<String>> = triggers.iter().map(row).collect();
+    output::print_table(
+        &[
+            "TRIGGER", "STATE", "SUBJECTS", "HOLDING", "FIRED", "CALL", "WHAT",
+        ],
+        &[2, 3, 4],
+        &rows,
+    )
+}

@@ -1,0 +1,530 @@
+//! All triggers of a node: statements change them, samples and time run through them.
+//!
+//! It reads no clock, file or socket. What a sample costs is what the subjects that read its stream
+//! cost, and that is bounded; a subject is evaluated at most once per [`Triggers::evaluate`].
+
+mod members;
+mod tell;
+
+use std::collections::{BTreeSet, HashMap};
+
+use barograph_model::{Descriptor, Sample, StreamKey};
+
+use super::leaf::{Leaf, Of, Wakes};
+use super::report::{Firing, TriggerReport};
+use super::statement::{self, Statement};
+use super::stream::{Reader, Streams};
+use super::subject::{Definition, Subject};
+use crate::value::Known;
+use crate::{Executed, InsightError, TriggerLimits, names};
+
+/// All triggers of a node.
+pub struct Triggers {
+    limits: TriggerLimits,
+    streams: Streams,
+    triggers: Vec<Option<Trigger>>,
+    work: Work,
+    now_ns: i64,
+    /// Subjects, and pairs of a subject and a stream, of all triggers.
+    subjects: usize,
+    bindings: usize,
+    /// Moves when other streams are read than before.
+    version: u64,
+    ignored: u64,
+    set_backs: u64,
+    values: Vec<Known>,
+}
+
+/// What is to be evaluated, and when.
+#[derive(Debug, Default)]
+struct Work {
+    dirty: Vec<(u32, u32)>,
+    deadlines: BTreeSet<(i64, u32, u32)>,
+}
+
+/// One trigger.
+#[derive(Debug)]
+struct Trigger {
+    definition: Definition,
+    first: usize,
+    /// The streams that each leaf's selector matches.
+    matching: Vec<Vec<StreamKey>>,
+    subjects: Vec<Option<Subject>>,
+    free: Vec<u32>,
+    of_key: HashMap<StreamKey, u32>,
+    /// Whether a stream has ever matched the first leaf.
+    was_met: bool,
+    made_ns: i64,
+    fired: u64,
+    suppressed: u64,
+    failed: u64,
+    missed: u64,
+    evaluations: u64,
+    last_fired_ns: Option<i64>,
+    /// Why it last failed to make its call.
+    reason: String,
+}
+
+impl Triggers {
+    /// None yet.
+    pub fn new(limits: TriggerLimits) -> Self {
+        Self {
+            streams: Streams::new(limits.clone()),
+            limits,
+            triggers: Vec::new(),
+            work: Work::default(),
+            now_ns: i64::MIN,
+            subjects: 0,
+            bindings: 0,
+            version: 0,
+            ignored: 0,
+            set_backs: 0,
+            values: Vec::new(),
+        }
+    }
+
+    /// Carries out `CREATE TRIGGER …` or `DROP TRIGGER …`. A trigger is evaluated first at the next
+    /// [`Triggers::evaluate`]; one that is replaced begins anew.
+    pub fn execute(&mut self, sql: &str, now_ns: i64) -> Result<Executed, InsightError> {
+        self.now_ns = self.now_ns.max(now_ns);
+        match statement::parse(sql, self.limits.sql_bytes_max)? {
+            Statement::Create {
+                or_replace,
+                definition,
+            } => {
+                let name = definition.name.to_string();
+                self.admit(&name, or_replace)?;
+                if let Some(at) = self.find(&name) {
+                    self.remove(at);
+                }
+                self.install(*definition, now_ns);
+                Ok(Executed::Created(name))
+            }
+            Statement::Drop { name, if_exists } => {
+                self.droppable(&name, if_exists)?;
+                if let Some(at) = self.find(&name) {
+                    self.remove(at);
+                }
+                Ok(Executed::Dropped(name))
+            }
+        }
+    }
+
+    /// What [`Triggers::execute`] would do now; changes nothing.
+    pub fn intent(&self, sql: &str) -> Result<Executed, InsightError> {
+        match statement::parse(sql, self.limits.sql_bytes_max)? {
+            Statement::Create {
+                or_replace,
+                definition,
+            } => {
+                let name = definition.name.to_string();
+                self.admit(&name, or_replace)?;
+                Ok(Executed::Created(name))
+            }
+            Statement::Drop { name, if_exists } => {
+                self.droppable(&name, if_exists)?;
+                Ok(Executed::Dropped(name))
+            }
+        }
+    }
+
+    /// A stream appeared. One beyond the bounds is ignored; [`Triggers::ignored`] counts them.
+    pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
+        self.stream_removed(key);
+        if !self.streams.add(key, descriptor) {
+            self.ignored += 1;
+            return;
+        }
+        for trigger in 0..self.triggers.len() {
+            self.meet(trigger, key, descriptor);
+        }
+    }
+
+    /// A stream is gone.
+    pub fn stream_removed(&mut self, key: StreamKey) {
+        let Some(stream) = self.streams.remove(key) else {
+            return;
+        };
+        for reader in &stream.readers {
+            let Some(subject) = subject_of(&mut self.triggers, reader.trigger, reader.subject)
+            else {
+                continue;
+            };
+            let leaf = reader.leaf as usize;
+            subject.bound[leaf].retain(|bound| *bound != key);
+            if let Some(newest) = &stream.newest {
+                subject.last_ns[leaf] = subject.last_ns[leaf].max(newest.seen_ns);
+            }
+            self.bindings -= 1;
+            mark(&mut self.triggers, &mut self.work, *reader);
+        }
+        for at in 0..self.triggers.len() {
+            let Some(trigger) = &mut self.triggers[at] else {
+                continue;
+            };
+            for (leaf, keys) in trigger.definition.leaves.iter().zip(&mut trigger.matching) {
+                if matches(leaf, &stream.descriptor) {
+                    keys.retain(|known| *known != key);
+                }
+            }
+            let Some(subject) = trigger.of_key.remove(&key) else {
+                continue;
+            };
+            if trigger.definition.tells_absence() {
+                if let Some(Some(gone)) = trigger.subjects.get_mut(subject as usize) {
+                    gone.key = None;
+                }
+            } else {
+                self.remove_subject(at, subject);
+            }
+            self.take_in(at);
+        }
+    }
+
+    /// The newest sample of a stream. The streams' readers alone decide what that costs.
+    pub fn sample(&mut self, key: StreamKey, sample: &Sample) {
+        let Some(stream) = self.streams.get(key) else {
+            return;
+        };
+        let before_ns = stream.newest.as_ref().map(|n| n.seen_ns);
+        // One from before the last sign of life moves that back.
+        let before_ns = before_ns.filter(|ns| *ns <= sample.ts);
+        self.streams.sample(key, sample, self.now_ns);
+        self.wake(key, before_ns, Wakes::Sample);
+    }
+
+    /// The resource of a stream was looked at, and its newest sample still holds.
+    pub fn looked(&mut self, key: StreamKey, looked_ns: i64) {
+        let newest = self.streams.get_mut(key).and_then(|s| s.newest.as_mut());
+        let Some(newest) = newest.filter(|n| n.seen_ns < looked_ns) else {
+            return;
+        };
+        let before_ns = std::mem::replace(&mut newest.seen_ns, looked_ns);
+        self.wake(key, Some(before_ns), Wakes::Look);
+    }
+
+    /// Samples of a stream from before the oldest that it was given, oldest first; later ones are left
+    /// out. For windows that reach further back than whoever watches the stream.
+    pub fn seed(&mut self, key: StreamKey, past: &[Sample]) {
+        self.streams.seed(key, past, self.now_ns);
+        self.wake(key, None, Wakes::Sample);
+    }
+
+    /// So many samples of a stream were lost before they could be told: counted by who reads it.
+    pub fn missed(&mut self, key: StreamKey, samples: u64) {
+        let readers = self.streams.get(key).map(|s| s.readers.as_slice());
+        let mut readers: Vec<u32> = readers.into_iter().flatten().map(|r| r.trigger).collect();
+        readers.dedup();
+        for at in readers {
+            if let Some(Some(trigger)) = self.triggers.get_mut(at as usize) {
+                trigger.missed += samples;
+            }
+        }
+    }
+
+    /// The call of a trigger that has fired came to nothing.
+    pub fn call_failed(&mut self, trigger: &str, reason: String) {
+        if let Some(at) = self.find(trigger)
+            && let Some(trigger) = &mut self.triggers[at]
+        {
+            trigger.failed += 1;
+            trigger.reason = reason;
+        }
+    }
+
+    /// Streams whose past is wanted, each with how far back, in ns. Each is told once.
+    pub fn take_wanted(&mut self) -> Vec<(StreamKey, i64)> {
+        self.streams.take_young()
+    }
+
+    /// Moves whenever [`Triggers::is_read`] may say otherwise than before.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether some trigger reads the stream: the samples of others need not be told.
+    pub fn is_read(&self, key: StreamKey) -> bool {
+        self.streams.get(key).is_some_and(|s| !s.readers.is_empty())
+    }
+
+    /// Whether a sample of the stream is known.
+    pub fn has_sample(&self, key: StreamKey) -> bool {
+        self.streams.get(key).is_some_and(|s| s.newest.is_some())
+    }
+
+    /// Evaluates what has news or is due, and hands over each firing.
+    pub fn evaluate(&mut self, now_ns: i64, fire: &mut dyn FnMut(Firing)) {
+        if now_ns < self.now_ns {
+            self.set_back(now_ns);
+        }
+        self.now_ns = now_ns;
+        while let Some(&(at_ns, trigger, subject)) = self.work.deadlines.first()
+            && at_ns <= now_ns
+        {
+            self.work.deadlines.pop_first();
+            if let Some(due) = subject_of(&mut self.triggers, trigger, subject) {
+                due.deadline_ns = None;
+            }
+            mark_subject(&mut self.triggers, &mut self.work, trigger, subject);
+        }
+        let mut dirty = std::mem::take(&mut self.work.dirty);
+        for (trigger, subject) in dirty.drain(..) {
+            self.evaluate_one(trigger, subject, fire);
+        }
+        // Its room is used again. Evaluating marks nothing.
+        if self.work.dirty.is_empty() {
+            self.work.dirty = dirty;
+        }
+    }
+
+    /// When time alone could change something next; `None`: never. What has news is due at once.
+    pub fn next_deadline_ns(&self) -> Option<i64> {
+        if !self.work.dirty.is_empty() {
+            return Some(self.now_ns);
+        }
+        self.work.deadlines.first().map(|(at_ns, ..)| *at_ns)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.triggers.iter().flatten().count()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Streams that were ignored because of the bounds.
+    pub fn ignored(&self) -> u64 {
+        self.ignored
+    }
+
+    /// How often the clock was found set back.
+    pub fn set_backs(&self) -> u64 {
+        self.set_backs
+    }
+
+    /// Points and windows that are held, and windows that were refused for lack of room.
+    pub fn windows(&self) -> (usize, usize, u64) {
+        let (points, windows) = self.streams.held();
+        (points, windows, self.streams.windows_refused)
+    }
+
+    /// How each trigger is doing, by name.
+    pub fn reports(&self) -> Vec<TriggerReport> {
+        let all = self.triggers.iter().flatten();
+        let mut reports: Vec<TriggerReport> = all.map(Trigger::report).collect();
+        reports.sort_by(|a, b| a.name.cmp(&b.name));
+        reports
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        let is_it = |t: &Option<Trigger>| {
+            t.as_ref()
+                .is_some_and(|t| t.definition.name.as_str() == name)
+        };
+        self.triggers.iter().position(is_it)
+    }
+
+    fn admit(&self, name: &str, or_replace: bool) -> Result<(), InsightError> {
+        match self.find(name) {
+            Some(_) if or_replace => Ok(()),
+            Some(_) => Err(InsightError::statement(format!(
+                "{name} is the name of a trigger: CREATE OR REPLACE it, or drop it first"
+            ))),
+            None if self.len() >= self.limits.triggers_max => Err(InsightError::Limit {
+                what: "triggers".into(),
+                max: self.limits.triggers_max,
+                limit: "triggers_max",
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn droppable(&self, name: &str, if_exists: bool) -> Result<(), InsightError> {
+        if if_exists || self.find(name).is_some() {
+            return Ok(());
+        }
+        let known = self.triggers.iter().flatten();
+        let near = names::near(name, known.map(|t| t.definition.name.as_str()));
+        Err(InsightError::statement(match near.as_slice() {
+            [] => format!("there is no trigger {name}: see the table declared_triggers"),
+            near => format!(
+                "there is no trigger {name}: did you mean {}?",
+                near.join(" or ")
+            ),
+        }))
+    }
+
+    /// Marks those who read a stream, if what has come concerns them.
+    fn wake(&mut self, key: StreamKey, before_ns: Option<i64>, news: Wakes) {
+        let Some(stream) = self.streams.get(key) else {
+            return;
+        };
+        // How old the last sign of life was when conditions were evaluated last.
+        let old_ns = before_ns.map(|ns| self.now_ns.saturating_sub(ns));
+        for reader in &stream.readers {
+            let concerned = match reader.wakes {
+                Wakes::Never => false,
+                Wakes::Sample => news == Wakes::Sample,
+                Wakes::Look => true,
+            };
+            let Some(trigger) = self.triggers.get(reader.trigger as usize) else {
+                continue;
+            };
+            let leaf = trigger
+                .as_ref()
+                .map(|t| &t.definition.leaves[reader.leaf as usize]);
+            if concerned && !leaf.is_some_and(|leaf| stays(leaf, old_ns)) {
+                mark(&mut self.triggers, &mut self.work, *reader);
+            }
+        }
+    }
+
+    fn evaluate_one(&mut self, at: u32, place: u32, fire: &mut dyn FnMut(Firing)) {
+        let now_ns = self.now_ns;
+        let Some(Some(trigger)) = self.triggers.get_mut(at as usize) else {
+            return;
+        };
+        let Some(Some(subject)) = trigger.subjects.get_mut(place as usize) else {
+            return;
+        };
+        if !std::mem::take(&mut subject.dirty) {
+            return;
+        }
+        trigger.evaluations += 1;
+        let definition = &trigger.definition;
+        let (truth, deadline_ns) =
+            subject.look(definition, &self.streams, now_ns, &mut self.values);
+        subject.fault = truth.err();
+        let is_true = truth.unwrap_or(false);
+        let rises = is_true && !subject.was_true;
+        subject.was_true = is_true;
+        let over_ns = |fired_ns: i64| fired_ns.saturating_add(definition.cooldown_ns);
+        let rest_ns = subject.fired_ns.map(over_ns).filter(|ns| *ns > now_ns);
+        if rises && rest_ns.is_some() {
+            trigger.suppressed += 1;
+        } else if rises {
+            match firing(definition, subject, &self.streams, now_ns, &mut self.values) {
+                Ok(firing) => {
+                    subject.fired_ns = Some(now_ns);
+                    trigger.fired += 1;
+                    trigger.last_fired_ns = Some(now_ns);
+                    trigger.reason.clear();
+                    fire(firing);
+                }
+                Err(reason) => {
+                    trigger.failed += 1;
+                    trigger.reason = reason;
+                }
+            }
+        }
+        let is_gone = subject.key.is_none() && subject.descriptor.is_some();
+        let deadline_ns = match deadline_ns {
+            None if is_gone => subject.fired_ns.map(over_ns).filter(|ns| *ns > now_ns),
+            deadline_ns => deadline_ns,
+        };
+        if let Some(before_ns) = subject.deadline_ns.take() {
+            self.work.deadlines.remove(&(before_ns, at, place));
+        }
+        if let Some(deadline_ns) = deadline_ns {
+            subject.deadline_ns = Some(deadline_ns);
+            self.work.deadlines.insert((deadline_ns, at, place));
+        } else if is_gone {
+            // Its absence has been told.
+            self.remove_subject(at as usize, place);
+            self.take_in(at as usize);
+        }
+    }
+
+    /// Time goes on from earlier than it was: nothing is later than now.
+    fn set_back(&mut self, now_ns: i64) {
+        self.set_backs += 1;
+        self.streams.set_back(now_ns);
+        for at in 0..self.triggers.len() {
+            let Some(trigger) = &mut self.triggers[at] else {
+                continue;
+            };
+            let count = trigger.subjects.len();
+            for subject in trigger.subjects.iter_mut().flatten() {
+                subject.since_ns = subject.since_ns.min(now_ns);
+                subject.fired_ns = subject.fired_ns.map(|ns| ns.min(now_ns));
+                for last_ns in &mut subject.last_ns {
+                    *last_ns = (*last_ns).min(now_ns);
+                }
+            }
+            for place in 0..count {
+                mark_subject(&mut self.triggers, &mut self.work, at as u32, place as u32);
+            }
+        }
+    }
+}
+
+fn subject_of(
+    triggers: &mut [Option<Trigger>],
+    trigger: u32,
+    subject: u32,
+) -> Option<&mut Subject> {
+    let trigger = triggers.get_mut(trigger as usize)?.as_mut()?;
+    trigger.subjects.get_mut(subject as usize)?.as_mut()
+}
+
+fn mark(triggers: &mut [Option<Trigger>], work: &mut Work, reader: Reader) {
+    if reader.wakes != Wakes::Never {
+        mark_subject(triggers, work, reader.trigger, reader.subject);
+    }
+}
+
+fn mark_subject(triggers: &mut [Option<Trigger>], work: &mut Work, trigger: u32, subject: u32) {
+    if let Some(state) = subject_of(triggers, trigger, subject)
+        && !state.dirty
+    {
+        state.dirty = true;
+        work.dirty.push((trigger, subject));
+    }
+}
+
+/// Whether a sign of life cannot change what a leaf says, since the one before it was young enough when
+/// it was looked at last. Its deadline stands, and is moved when it is reached.
+fn stays(leaf: &Leaf, old_ns: Option<i64>) -> bool {
+    match (leaf.of, old_ns) {
+        (Of::Absent, Some(old_ns)) => old_ns < leaf.ns,
+        (Of::Age, Some(old_ns)) => {
+            let at = leaf.crossings.as_ref();
+            at.is_some_and(|at| at.iter().all(|ns| old_ns < *ns))
+        }
+        _ => false,
+    }
+}
+
+fn matches(leaf: &Leaf, descriptor: &Descriptor) -> bool {
+    leaf.of != Of::Label
+        && leaf
+            .selector
+            .matches(descriptor.name.as_str(), &descriptor.labels)
+}
+
+fn firing(
+    definition: &Definition,
+    subject: &Subject,
+    streams: &Streams,
+    now_ns: i64,
+    values: &mut Vec<Known>,
+) -> Result<Firing, String> {
+    let explanation = subject.explanation(definition, values);
+    let payload = subject
+        .payload(definition, streams, now_ns, values)
+        .map_err(|fault| format!("PAYLOAD: {fault}: it did not fire"))?;
+    Ok(Firing {
+        trigger: definition.name.to_string(),
+        call: definition.call.clone(),
+        payload,
+        target: subject.target(definition)?,
+        subject: subject.labels.clone(),
+        stream: subject.key,
+        fired_ns: now_ns,
+        expires_ns: definition.expires_ns,
+        explanation,
+    })
+}

@@ -1,0 +1,64 @@
+//! How a trigger is doing, in words and numbers.
+
+use super::Trigger;
+use crate::trigger::report::{TriggerReport, TriggerState};
+
+impl Trigger {
+    /// How many subjects there are.
+    pub(super) fn count(&self) -> usize {
+        self.subjects.len() - self.free.len()
+    }
+
+    pub(super) fn report(&self) -> TriggerReport {
+        let subjects = || self.subjects.iter().flatten();
+        let holding = subjects().filter(|s| s.was_true).count();
+        let beyond = self.matching[self.first].len() - self.of_key.len();
+        let left_out: u64 = subjects().map(|s| s.left_out).sum();
+        let fault = subjects().find_map(|s| s.fault);
+        let count = self.count();
+        let state = match (&fault, count) {
+            (Some(_), _) => TriggerState::Failed,
+            (None, _) if !self.reason.is_empty() => TriggerState::Failed,
+            (None, 0) => TriggerState::Waiting,
+            _ if holding > 0 => TriggerState::Holding,
+            _ => TriggerState::Armed,
+        };
+        let mut reasons = Vec::new();
+        // Without the names of streams: not all who read this may read them.
+        reasons.extend(fault.map(|fault| format!("the condition: {fault}")));
+        if !self.reason.is_empty() {
+            reasons.push(self.reason.clone());
+        }
+        if state == TriggerState::Waiting {
+            let first = &self.definition.leaves[self.first];
+            reasons.push(format!("no stream is {}", first.selector));
+        }
+        if beyond > 0 {
+            reasons.push(format!("{beyond} streams are beyond the bound of subjects"));
+        }
+        if left_out > 0 {
+            reasons.push(format!(
+                "{left_out} streams that it could read are left out"
+            ));
+        }
+        TriggerReport {
+            name: self.definition.name.to_string(),
+            sql: self.definition.sql.clone(),
+            help: self.definition.help.clone(),
+            call: self.definition.call.clone(),
+            state,
+            reason: reasons.join("; "),
+            subjects: count,
+            holding,
+            beyond,
+            left_out,
+            fired: self.fired,
+            suppressed: self.suppressed,
+            failed: self.failed,
+            missed: self.missed,
+            evaluations: self.evaluations,
+            made_ns: self.made_ns,
+            last_fired_ns: self.last_fired_ns,
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The functions of streams that stand in a trigger's condition: `rate('disk.read.bytes', '10 s')`.
+//!
+//! Apart from the expressions around them, which are those of insights.
+
+use std::fmt;
+
+use barograph_model::{NS_PER_S, Selector, duration_ns};
+use sqlparser::ast;
+
+use crate::InsightError;
+use crate::expr::Expr;
+use crate::value::Val;
+
+/// Most different functions of streams in one trigger.
+pub const TRIGGER_FUNCTIONS_MAX: usize = 16;
+/// Longest window, in ns: 30 days.
+pub const WINDOW_NS_MAX: i64 = 30 * 86_400 * NS_PER_S;
+
+/// What there is, for messages.
+pub(crate) const FUNCTIONS: &str = "latest, age, absent, rate, delta, avg_over, min_over, max_over, \
+     count_over, ago, label";
+
+/// What a leaf computes of its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    Latest,
+    Age,
+    Absent,
+    Rate,
+    Delta,
+    Avg,
+    Min,
+    Max,
+    Count,
+    Ago,
+    /// No stream: a label of the subject.
+    Label,
+}
+
+impl Of {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "latest" => Self::Latest,
+            "age" => Self::Age,
+            "absent" => Self::Absent,
+            "rate" => Self::Rate,
+            "delta" => Self::Delta,
+            "avg_over" => Self::Avg,
+            "min_over" => Self::Min,
+            "max_over" => Self::Max,
+            "count_over" => Self::Count,
+            "ago" => Self::Ago,
+            "label" => Self::Label,
+            _ => return None,
+        })
+    }
+
+    /// Whether it takes a length of time.
+    fn is_timed(self) -> bool {
+        !matches!(self, Self::Latest | Self::Age | Self::Label)
+    }
+
+    /// Whether it needs points of the past.
+    pub fn is_windowed(self) -> bool {
+        self.is_timed() && self != Self::Absent
+    }
+}
+
+/// When the condition must be computed again because of a stream that a leaf reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wakes {
+    /// The leaf stands in the payload only.
+    Never,
+    /// At a new sample.
+    Sample,
+    /// Also when the stream was looked at and had not changed.
+    Look,
+}
+
+/// One function of a stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Leaf {
+    pub of: Of,
+    /// As written.
+    pub text: String,
+    /// Which streams; of a label, its name.
+    pub selector: Selector,
+    /// The length of time; 0 where it takes none.
+    pub ns: i64,
+    /// Whether its streams are the subjects themselves.
+    pub is_own: bool,
+    /// Of an age: what it is compared with, in ns, where it is compared with numbers alone.
+    pub crossings: Option<Vec<i64>>,
+}
+
+impl Leaf {
+    pub fn wakes(&self) -> Wakes {
+        match self.of {
+            Of::Latest | Of::Count | Of::Ago | Of::Label => Wakes::Sample,
+            _ => Wakes::Look,
+        }
+    }
+}
+
+impl fmt::Display for Leaf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The leaves of a trigger, each once, in the order in which they are written.
+#[derive(Debug, Default)]
+pub(crate) struct Leaves {
+    pub all: Vec<Leaf>,
+}
+
+impl Leaves {
+    /// The number of the leaf that a call is; `None` when it is no function of streams.
+    pub fn call(&mut self, name: &str, args: &[&ast::Expr]) -> Result<Option<usize>, InsightError> {
+        let Some(of) = Of::named(name) else {
+            return Ok(None);
+        };
+        let example = match (of, of.is_timed()) {
+            (Of::Label, _) => format!("{name}('device')"),
+            (_, true) => format!("{name}('disk.read.bytes{{device=vda}}', '10 s')"),
+            (_, false) => format!("{name}('disk.read.bytes{{device=vda}}')"),
+        };
+        let wrong = || InsightError::statement(format!("write {example}"));
+        let (stream, length) = match (args, of.is_timed()) {
+            ([stream], false) => (text(stream).ok_or_else(wrong)?, None),
+            ([stream, length], true) => {
+                let length = text(length).ok_or_else(wrong)?;
+                (text(stream).ok_or_else(wrong)?, Some(length))
+            }
+            _ => return Err(wrong()),
+        };
+        let ns = match length {
+            None => 0,
+            Some(length) => length_ns(length)?,
+        };
+        let selector = Selector::parse(stream)?;
+        let text = match length {
+            None => format!("{name}('{stream}')"),
+            Some(length) => format!("{name}('{stream}', '{length}')"),
+        };
+        let same = |l: &Leaf| l.of == of && l.ns == ns && l.selector == selector;
+        if let Some(at) = self.all.iter().position(same) {
+            return Ok(Some(at));
+        }
+        if self.all.len() >= TRIGGER_FUNCTIONS_MAX {
+            return Err(InsightError::Limit {
+                what: "functions of streams in a trigger".into(),
+                max: TRIGGER_FUNCTIONS_MAX,
+                limit: "TRIGGER_FUNCTIONS_MAX",
+            });
+        }
+        self.all.push(Leaf {
+            of,
+            text,
+            selector,
+            ns,
+            is_own: false,
+            crossings: None,
+        });
+        Ok(Some(self.all.len() - 1))
+    }
+
+    /// Notes which leaves read the subjects themselves, and when ages become what they are compared with.
+    pub fn settle(&mut self, condition: &Expr) {
+        let first = self.all.iter().find(|l| l.of != Of::Label);
+        let first = first.map(|l| l.selector.clone());
+        for (at, leaf) in self.all.iter_mut().enumerate() {
+            leaf.is_own = leaf.of != Of::Label && Some(&leaf.selector) == first.as_ref();
+            if leaf.of == Of::Age {
+                leaf.crossings = crossings(condition, at);
+            }
+        }
+    }
+}
+
+/// A length of time with its unit: `10 s`, `1min`.
+pub(crate) fn length_ns(text: &str) -> Result<i64, InsightError> {
+    let packed: String = text.split_whitespace().collect();
+    let bare = packed.bytes().all(|b| b.is_ascii_digit());
+    let fits = |ns: &i64| (1..=WINDOW_NS_MAX).contains(ns);
+    match duration_ns(&packed) {
+        Ok(ns) if fits(&ns) && !bare => Ok(ns),
+        _ => Err(InsightError::statement(format!(
+            "'{text}' is not a length of time of at most 30 days: write a number and ns, us, ms, \
+             s, min, h or d, like '10 s'"
+        ))),
+    }
+}
+
+fn text(e: &ast::Expr) -> Option<&str> {
+    match e {
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::SingleQuotedString(text) => Some(text),
+            _ => None,
+        },
+        ast::Expr::Nested(inner) => text(inner),
+        _ => None,
+    }
+}
+
+/// What an age is compared with, in ns; `None` when it is used otherwise too, so that its every
+/// moment may count.
+fn crossings(condition: &Expr, age: usize) -> Option<Vec<i64>> {
+    let is_it = |e: &Expr| matches!(e, Expr::Aggregate(n) if *n == age);
+    let (mut used, mut compared) = (0, Vec::new());
+    condition.visit(&mut |e| {
+        used += usize::from(is_it(e));
+        let Expr::Compare(_, _, a, b) = e else {
+            return;
+        };
+        for (side, other) in [(a, b), (b, a)] {
+            if let Expr::Literal(val @ (Val::Int(_) | Val::Real(_))) = &**other
+                && is_it(side)
+            {
+                let seconds = val.as_f64().unwrap_or(0.0);
+                compared.push((seconds * 1e9).ceil() as i64);
+            }
+        }
+    });
+    (used == compared.len()).then_some(compared)
+}

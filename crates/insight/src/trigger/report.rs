@@ -1,0 +1,91 @@
+//! What triggers tell: each firing, and how each trigger is doing.
+
+use barograph_model::{Labels, StreamKey};
+use serde_json::Value as Json;
+
+/// A condition became true: what is to be called.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Firing {
+    /// The trigger's name.
+    pub trigger: String,
+    /// The name of the call.
+    pub call: String,
+    /// What it carries; null without PAYLOAD.
+    pub payload: Json,
+    /// Labels that the called must have; none: whoever listens to the call.
+    pub target: Vec<(String, String)>,
+    /// The labels of the subject.
+    pub subject: Labels,
+    /// The subject's stream; `None` when it is not there.
+    pub stream: Option<StreamKey>,
+    /// When it fired, in ns since the epoch.
+    pub fired_ns: i64,
+    /// How long the call may wait for its program, in ns.
+    pub expires_ns: i64,
+    /// The values that made the condition true.
+    pub explanation: String,
+}
+
+/// How a trigger is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TriggerState {
+    /// No stream matches its first function.
+    Waiting,
+    /// Its condition is true of no subject.
+    Armed,
+    /// Its condition is true of some subject.
+    Holding,
+    /// Its condition cannot be computed, or its call cannot be addressed, for some subject.
+    Failed,
+}
+
+impl TriggerState {
+    /// `waiting`, `armed`, `holding` or `failed`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Armed => "armed",
+            Self::Holding => "holding",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// All about one trigger.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TriggerReport {
+    /// Its name.
+    pub name: String,
+    /// The statement that made it.
+    pub sql: String,
+    /// What it is for; may be empty.
+    pub help: String,
+    /// The name of the call that it fires.
+    pub call: String,
+    /// How it is doing.
+    pub state: TriggerState,
+    /// What is wrong or left out; empty when nothing is.
+    pub reason: String,
+    /// Streams that its condition is evaluated for.
+    pub subjects: usize,
+    /// Those of which it is true now.
+    pub holding: usize,
+    /// Streams that its first function matches and that are beyond the bounds.
+    pub beyond: usize,
+    /// Streams that other functions could read and that are beyond the bounds.
+    pub left_out: u64,
+    /// How often it fired.
+    pub fired: u64,
+    /// How often its condition became true during a cooldown, and it did not fire.
+    pub suppressed: u64,
+    /// How often its condition became true and the call could not be made.
+    pub failed: u64,
+    /// Samples of its streams that were lost before it saw them.
+    pub missed: u64,
+    /// How often its condition was evaluated.
+    pub evaluations: u64,
+    /// When it was made, in ns since the epoch.
+    pub made_ns: i64,
+    /// When it fired last, in ns since the epoch.
+    pub last_fired_ns: Option<i64>,
+}

@@ -1,0 +1,231 @@
+//! `CREATE TRIGGER …` and `DROP TRIGGER …`, from text to what the engine works with.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use barograph_model::{Labels, NS_PER_S, Name};
+use sqlparser::ast;
+
+use super::leaf::{Leaves, Of, length_ns};
+use super::subject::{Definition, Payload, Piece};
+use crate::InsightError;
+use crate::compile::{Compiler, Place};
+use crate::slot::Store;
+use crate::statement::Words;
+
+/// Longest name of a call, in bytes.
+pub const CALL_NAME_BYTES_MAX: usize = 127;
+/// Most members of a payload that is an object.
+pub const PAYLOAD_MEMBERS_MAX: usize = 32;
+/// How long a call waits for its program unless its trigger says otherwise, in ns.
+pub const EXPIRES_NS_DEFAULT: i64 = 60 * NS_PER_S;
+/// Shortest time that a call waits for its program, in ns.
+pub const EXPIRES_NS_MIN: i64 = NS_PER_S;
+/// Longest time that a call waits for its program, in ns.
+pub const EXPIRES_NS_MAX: i64 = 86_400 * NS_PER_S;
+
+/// The words that end an expression.
+const CLAUSES: [&str; 5] = ["FIRE", "PAYLOAD", "TO", "COOLDOWN", "EXPIRES"];
+
+#[derive(Debug)]
+pub(crate) enum Statement {
+    Create {
+        or_replace: bool,
+        definition: Box<Definition>,
+    },
+    Drop {
+        name: String,
+        if_exists: bool,
+    },
+}
+
+/// Reads a statement.
+pub(crate) fn parse(sql: &str, bytes_max: usize) -> Result<Statement, InsightError> {
+    let mut words = Words::new(sql, bytes_max)?;
+    if words.keyword("CREATE") {
+        let or_replace = words.keyword("OR");
+        if or_replace {
+            words.expect("REPLACE")?;
+        }
+        words.expect("TRIGGER")?;
+        return Ok(Statement::Create {
+            or_replace,
+            definition: Box::new(create(words, sql)?),
+        });
+    }
+    if words.keyword("DROP") {
+        words.expect("TRIGGER")?;
+        let if_exists = words.keyword("IF");
+        if if_exists {
+            words.expect("EXISTS")?;
+        }
+        let name = words.dotted_name();
+        words.end()?;
+        return Ok(Statement::Drop { name, if_exists });
+    }
+    Err(InsightError::statement(
+        "write CREATE TRIGGER name WHEN condition FIRE 'call' or DROP TRIGGER name",
+    ))
+}
+
+fn create(mut words: Words, sql: &str) -> Result<Definition, InsightError> {
+    let name = Name::new(words.dotted_name())?;
+    let help = match words.keyword("HELP") {
+        true => words.text("HELP 'what it is for'")?,
+        false => String::new(),
+    };
+    words.expect("WHEN")?;
+    let condition = words.expression(&CLAUSES, "the condition")?;
+    words.expect("FIRE")?;
+    let call = words.text("FIRE 'name of the call'")?;
+    if call.is_empty() || call.len() > CALL_NAME_BYTES_MAX {
+        return Err(InsightError::statement(format!(
+            "the name of a call has 1 to {CALL_NAME_BYTES_MAX} bytes"
+        )));
+    }
+    let (mut payload, mut target) = (None, None);
+    let (mut cooldown_ns, mut expires_ns) = (None, None);
+    loop {
+        if payload.is_none() && words.keyword("PAYLOAD") {
+            payload = Some(words.expression(&CLAUSES, "the payload")?);
+        } else if target.is_none() && words.keyword("TO") {
+            target = Some(pairs(&words.text("TO 'rank=0'")?)?);
+        } else if cooldown_ns.is_none() && words.keyword("COOLDOWN") {
+            cooldown_ns = Some(length_ns(&words.text("COOLDOWN '10 s'")?)?);
+        } else if expires_ns.is_none() && words.keyword("EXPIRES") {
+            expires_ns = Some(expires(&words.text("EXPIRES '60 s'")?)?);
+        } else {
+            break;
+        }
+    }
+    words.end()?;
+    let mut leaves = Leaves::default();
+    let condition = compile(&condition, &mut leaves)?;
+    leaves.settle(&condition);
+    if leaves.all.iter().all(|l| l.of == Of::Label) {
+        return Err(InsightError::statement(
+            "the condition reads no stream: write something like latest('disk.busy.ratio') > 0.9",
+        ));
+    }
+    let condition_leaves = leaves.all.len();
+    let payload = payload.map(|e| payload_of(&e, &mut leaves)).transpose()?;
+    leaves.settle(&condition);
+    Ok(Definition {
+        name,
+        sql: sql.to_owned(),
+        help,
+        condition,
+        condition_leaves,
+        leaves: leaves.all,
+        call,
+        payload: payload.unwrap_or(Payload::None),
+        target: target.unwrap_or_default(),
+        cooldown_ns: cooldown_ns.unwrap_or(0),
+        expires_ns: expires_ns.unwrap_or(EXPIRES_NS_DEFAULT),
+    })
+}
+
+fn compile(e: &ast::Expr, leaves: &mut Leaves) -> Result<crate::expr::Expr, InsightError> {
+    let (store, node) = (Store::default(), Arc::from(""));
+    Compiler::of_trigger(&store, &node, leaves).expr(e, Place::Group)
+}
+
+/// A value, or `json_object('name', value, …)`.
+fn payload_of(e: &ast::Expr, leaves: &mut Leaves) -> Result<Payload, InsightError> {
+    let wrong =
+        || InsightError::statement("write PAYLOAD value or PAYLOAD json_object('name', value, …)");
+    let ast::Expr::Function(function) = e else {
+        return Ok(Payload::Value(compile(e, leaves)?));
+    };
+    if !function
+        .name
+        .to_string()
+        .eq_ignore_ascii_case("json_object")
+    {
+        return Ok(Payload::Value(compile(e, leaves)?));
+    }
+    let ast::FunctionArguments::List(list) = &function.args else {
+        return Err(wrong());
+    };
+    let arg = |arg: &ast::FunctionArg| match arg {
+        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e)) => Ok(e.clone()),
+        _ => Err(wrong()),
+    };
+    let args: Vec<ast::Expr> = list.args.iter().map(arg).collect::<Result<_, _>>()?;
+    if !args.len().is_multiple_of(2) || !list.clauses.is_empty() {
+        return Err(wrong());
+    }
+    if args.len() / 2 > PAYLOAD_MEMBERS_MAX {
+        return Err(InsightError::Limit {
+            what: "members of a payload".into(),
+            max: PAYLOAD_MEMBERS_MAX,
+            limit: "PAYLOAD_MEMBERS_MAX",
+        });
+    }
+    let mut members = Vec::new();
+    for pair in args.chunks_exact(2) {
+        let ast::Expr::Value(key) = &pair[0] else {
+            return Err(wrong());
+        };
+        let ast::Value::SingleQuotedString(key) = &key.value else {
+            return Err(wrong());
+        };
+        members.push((key.clone(), compile(&pair[1], leaves)?));
+    }
+    Ok(Payload::Object(members))
+}
+
+fn expires(text: &str) -> Result<i64, InsightError> {
+    let ns = length_ns(text)?;
+    if (EXPIRES_NS_MIN..=EXPIRES_NS_MAX).contains(&ns) {
+        Ok(ns)
+    } else {
+        Err(InsightError::statement(format!(
+            "EXPIRES '{text}': a call waits for its program between 1 s and 24 h"
+        )))
+    }
+}
+
+/// `label=value,…`, where a value may hold `{label}` of the subject.
+fn pairs(text: &str) -> Result<Vec<(String, Vec<Piece>)>, InsightError> {
+    let wrong = |what: &str| {
+        InsightError::statement(format!(
+            "TO '{text}': {what}; write label=value,… like 'rank=0,job={{job}}'"
+        ))
+    };
+    let mut seen = HashMap::new();
+    let mut pairs = Vec::new();
+    for pair in text.split(',').filter(|p| !p.trim().is_empty()) {
+        let (name, value) = pair.split_once('=').ok_or_else(|| wrong("no ="))?;
+        let (name, value) = (name.trim(), value.trim());
+        if seen.insert(name, value).is_some() {
+            return Err(wrong("a label twice"));
+        }
+        pairs.push((name.to_owned(), pieces(value).map_err(|e| wrong(&e))?));
+    }
+    // The rules of labels, and their bounds.
+    Labels::new(seen)?;
+    Ok(pairs)
+}
+
+fn pieces(mut value: &str) -> Result<Vec<Piece>, String> {
+    let mut pieces = Vec::new();
+    while let Some((before, rest)) = value.split_once('{') {
+        let (label, after) = rest.split_once('}').ok_or("a { is not closed")?;
+        if label.trim().is_empty() {
+            return Err("{} names no label".into());
+        }
+        if !before.is_empty() {
+            pieces.push(Piece::Text(before.to_owned()));
+        }
+        pieces.push(Piece::Label(label.trim().to_owned()));
+        value = after;
+    }
+    if value.contains('}') {
+        return Err("a } was not opened".into());
+    }
+    if !value.is_empty() {
+        pieces.push(Piece::Text(value.to_owned()));
+    }
+    Ok(pieces)
+}

@@ -1,0 +1,260 @@
+//! The streams as triggers see them: the newest sample, the last sign of life, and the windows that
+//! functions ask for.
+
+use std::sync::Arc;
+
+use barograph_model::{Descriptor, Kind, Sample, StreamKey, ValueType};
+
+use super::leaf::Wakes;
+use super::window::{Sight, WINDOW_POINTS_MIN, Window};
+use crate::TriggerLimits;
+use crate::value::Val;
+
+/// Who reads a stream: a leaf of a subject of a trigger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reader {
+    pub trigger: u32,
+    pub subject: u32,
+    pub leaf: u32,
+    pub wakes: Wakes,
+}
+
+/// One stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub descriptor: Arc<Descriptor>,
+    pub newest: Option<Newest>,
+    pub readers: Vec<Reader>,
+    /// Windows, each with how many leaves of subjects use it.
+    windows: Vec<(Window, u32)>,
+}
+
+/// Its newest sample.
+#[derive(Clone, Debug)]
+pub(crate) struct Newest {
+    pub ts: i64,
+    pub val: Val,
+    /// The last sign of life: the sample, or a look that found it unchanged.
+    pub seen_ns: i64,
+}
+
+impl Stream {
+    pub fn is_counter(&self) -> bool {
+        self.descriptor.kind == Kind::Counter
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.descriptor.value_type != ValueType::Float
+    }
+
+    pub fn window(&self, length_ns: i64) -> Option<&Window> {
+        let mut all = self.windows.iter().map(|(w, _)| w);
+        all.find(|w| w.length_ns == length_ns)
+    }
+}
+
+/// All streams, by key.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    all: Vec<Option<Box<Stream>>>,
+    limits: TriggerLimits,
+    points: usize,
+    windows: usize,
+    /// Windows that were not made for lack of room.
+    pub windows_refused: u64,
+    /// Streams with a window that is younger than its length.
+    young: Vec<(StreamKey, i64)>,
+}
+
+impl Streams {
+    pub fn new(limits: TriggerLimits) -> Self {
+        Self {
+            all: Vec::new(),
+            limits,
+            points: 0,
+            windows: 0,
+            windows_refused: 0,
+            young: Vec::new(),
+        }
+    }
+
+    pub fn get(&self, key: StreamKey) -> Option<&Stream> {
+        self.all.get(key.0 as usize)?.as_deref()
+    }
+
+    pub fn get_mut(&mut self, key: StreamKey) -> Option<&mut Stream> {
+        self.all.get_mut(key.0 as usize)?.as_deref_mut()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (StreamKey, &Stream)> {
+        let known = self.all.iter().enumerate();
+        known.filter_map(|(at, s)| Some((StreamKey(at as u32), s.as_deref()?)))
+    }
+
+    /// Whether there was room.
+    pub fn add(&mut self, key: StreamKey, descriptor: &Descriptor) -> bool {
+        let at = key.0 as usize;
+        if at >= self.limits.streams_max {
+            return false;
+        }
+        if at >= self.all.len() {
+            self.all.resize_with(at + 1, || None);
+        }
+        self.all[at] = Some(Box::new(Stream {
+            descriptor: Arc::new(descriptor.clone()),
+            newest: None,
+            readers: Vec::new(),
+            windows: Vec::new(),
+        }));
+        true
+    }
+
+    pub fn remove(&mut self, key: StreamKey) -> Option<Box<Stream>> {
+        let stream = self.all.get_mut(key.0 as usize)?.take()?;
+        self.windows -= stream.windows.len();
+        self.points -= stream.windows.iter().map(|(w, _)| w.len()).sum::<usize>();
+        Some(stream)
+    }
+
+    /// A new sample; whom it concerns is in the stream's readers.
+    pub fn sample(&mut self, key: StreamKey, sample: &Sample, horizon_ns: i64) {
+        let (points_max, points) = (self.points_max(), self.points);
+        let Some(stream) = self.get_mut(key) else {
+            return;
+        };
+        let sight = Sight {
+            ts: sample.ts,
+            val: Val::from(&sample.value),
+            held_ns: stream.newest.as_ref().map_or(i64::MIN, |n| n.seen_ns),
+            is_counter: stream.is_counter(),
+            horizon_ns,
+        };
+        let mut now = points;
+        for (window, _) in &mut stream.windows {
+            now -= window.len();
+            window.push(&sight, points_max);
+            now += window.len();
+        }
+        stream.newest = Some(Newest {
+            ts: sample.ts,
+            val: sight.val,
+            seen_ns: sample.ts,
+        });
+        self.points = now;
+    }
+
+    /// Samples from before the oldest that is known here, oldest first.
+    pub fn seed(&mut self, key: StreamKey, past: &[Sample], horizon_ns: i64) {
+        let (points_max, points) = (self.points_max(), self.points);
+        let Some(stream) = self.get_mut(key) else {
+            return;
+        };
+        let is_counter = stream.is_counter();
+        let mut now = points;
+        for (window, _) in &mut stream.windows {
+            let sights = past.iter().map(|sample| Sight {
+                ts: sample.ts,
+                val: Val::from(&sample.value),
+                held_ns: i64::MIN,
+                is_counter,
+                horizon_ns,
+            });
+            now -= window.len();
+            window.prepend(sights, points_max);
+            now += window.len();
+        }
+        self.points = now;
+    }
+
+    /// Has the stream keep a window of this length, for one leaf more.
+    pub fn keep(&mut self, key: StreamKey, length_ns: i64) {
+        let room = self.windows < self.limits.windows_max;
+        let points_max = self.points_max();
+        let Some(stream) = self.all.get_mut(key.0 as usize).and_then(|s| s.as_mut()) else {
+            return;
+        };
+        let known = stream.windows.iter_mut();
+        if let Some((_, users)) = known.into_iter().find(|(w, _)| w.length_ns == length_ns) {
+            *users += 1;
+            return;
+        }
+        if !room {
+            self.windows_refused += 1;
+            return;
+        }
+        let mut window = Window::new(length_ns);
+        if let Some(newest) = &stream.newest {
+            let sight = Sight {
+                ts: newest.ts,
+                val: newest.val.clone(),
+                held_ns: i64::MIN,
+                is_counter: stream.is_counter(),
+                horizon_ns: i64::MIN,
+            };
+            window.push(&sight, points_max);
+        }
+        self.points += window.len();
+        self.windows += 1;
+        stream.windows.push((window, 1));
+        // Whoever never asks does not make it grow.
+        if self.young.len() < self.limits.windows_max {
+            self.young.push((key, length_ns));
+        }
+    }
+
+    /// One leaf less uses the window.
+    pub fn release(&mut self, key: StreamKey, length_ns: i64) {
+        let Some(stream) = self.all.get_mut(key.0 as usize).and_then(|s| s.as_mut()) else {
+            return;
+        };
+        let mut known = stream.windows.iter();
+        let Some(at) = known.position(|(w, _)| w.length_ns == length_ns) else {
+            return;
+        };
+        stream.windows[at].1 -= 1;
+        if stream.windows[at].1 == 0 {
+            self.points -= stream.windows[at].0.len();
+            self.windows -= 1;
+            stream.windows.swap_remove(at);
+        }
+    }
+
+    /// Streams whose past is wanted, each with how much of it, in ns; each is told once.
+    pub fn take_young(&mut self) -> Vec<(StreamKey, i64)> {
+        let mut young = std::mem::take(&mut self.young);
+        // The longest window's is enough for all.
+        young.sort_by_key(|&(key, ns)| (key, std::cmp::Reverse(ns)));
+        young.dedup_by_key(|(key, _)| *key);
+        young.retain(|&(key, _)| self.get(key).is_some());
+        young
+    }
+
+    /// The clock was set back: nothing is of a time that has not been.
+    pub fn set_back(&mut self, now_ns: i64) {
+        let mut points = 0;
+        for stream in self.all.iter_mut().flatten() {
+            if let Some(newest) = &mut stream.newest {
+                newest.seen_ns = newest.seen_ns.min(now_ns);
+            }
+            for (window, _) in &mut stream.windows {
+                window.forget_after(now_ns);
+                points += window.len();
+            }
+        }
+        self.points = points;
+    }
+
+    /// How many points a window may have now.
+    fn points_max(&self) -> usize {
+        if self.points < self.limits.points_all_max {
+            self.limits.points_max
+        } else {
+            WINDOW_POINTS_MIN
+        }
+    }
+
+    /// How many points and windows there are.
+    pub fn held(&self) -> (usize, usize) {
+        (self.points, self.windows)
+    }
+}

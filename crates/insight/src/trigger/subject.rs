@@ -1,0 +1,325 @@
+//! What a trigger is made of, and one subject of it: the values of its functions at one moment, and what
+//! the condition makes of them.
+//!
+//! Apart from the engine, which decides when a subject is looked at; here is what is seen then.
+
+use std::sync::Arc;
+
+use barograph_model::{Descriptor, Labels, NS_PER_S, Name, StreamKey};
+use serde_json::{Map, Value as Json};
+
+use super::leaf::{Leaf, Of};
+use super::stream::{Stream, Streams};
+use crate::expr::{Expr, Fault, Row};
+use crate::value::{Known, Val};
+
+/// How often a condition is computed anew while it uses an age otherwise than in comparisons with
+/// numbers, in ns.
+pub const AGE_STEP_NS_MIN: i64 = NS_PER_S / 10;
+/// Longest account of why a trigger fired, in bytes; what is longer is cut.
+pub const EXPLANATION_BYTES_MAX: usize = 1_024;
+/// Longest text in a payload that a label or a stream gives, in bytes of JSON all together.
+pub const PAYLOAD_BYTES_MAX: usize = 3_072;
+
+/// What a fired call carries.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    None,
+    Value(Expr),
+    Object(Vec<(String, Expr)>),
+}
+
+/// A part of a target's value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Text(String),
+    /// The value of the subject's label.
+    Label(String),
+}
+
+/// A trigger as it was written.
+#[derive(Debug)]
+pub(crate) struct Definition {
+    pub name: Name,
+    pub sql: String,
+    pub help: String,
+    pub condition: Expr,
+    /// The first of the leaves stand in the condition, the others in the payload alone.
+    pub condition_leaves: usize,
+    pub leaves: Vec<Leaf>,
+    pub call: String,
+    pub payload: Payload,
+    pub target: Vec<(String, Vec<Piece>)>,
+    pub cooldown_ns: i64,
+    pub expires_ns: i64,
+}
+
+impl Definition {
+    /// The leaf whose streams are the subjects.
+    pub fn first(&self) -> usize {
+        let first = self.leaves.iter().position(|l| l.of != Of::Label);
+        first.unwrap_or(0)
+    }
+
+    /// Whether the condition may be true of what is not there.
+    pub fn tells_absence(&self) -> bool {
+        let condition = &self.leaves[..self.condition_leaves];
+        condition.iter().any(|l| l.of == Of::Absent)
+    }
+}
+
+/// What the condition is evaluated for: a stream that the first leaf matches.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    /// Its stream; `None` when that is gone, or when there never was one.
+    pub key: Option<StreamKey>,
+    pub descriptor: Option<Arc<Descriptor>>,
+    pub labels: Labels,
+    pub since_ns: i64,
+    /// The streams that each leaf may read.
+    pub bound: Vec<Vec<StreamKey>>,
+    /// The last sign of life of those streams of each leaf that are gone.
+    pub last_ns: Vec<i64>,
+    /// Streams that were left out for lack of room.
+    pub left_out: u64,
+    pub was_true: bool,
+    pub fired_ns: Option<i64>,
+    pub fault: Option<Fault>,
+    /// Whether it waits to be evaluated.
+    pub dirty: bool,
+    pub deadline_ns: Option<i64>,
+}
+
+impl Subject {
+    pub fn new(
+        key: Option<StreamKey>,
+        descriptor: Option<Arc<Descriptor>>,
+        labels: Labels,
+        leaves: usize,
+        now_ns: i64,
+    ) -> Self {
+        Self {
+            key,
+            descriptor,
+            labels,
+            since_ns: now_ns,
+            bound: vec![Vec::new(); leaves],
+            last_ns: vec![i64::MIN; leaves],
+            left_out: 0,
+            was_true: false,
+            fired_ns: None,
+            fault: None,
+            dirty: false,
+            deadline_ns: None,
+        }
+    }
+
+    /// Whether the labels that both have are the same.
+    pub fn agrees(&self, labels: &Labels) -> bool {
+        self.labels
+            .iter()
+            .all(|(name, value)| labels.get(name).is_none_or(|other| other == value))
+    }
+
+    /// Whether the condition is true now, and when time alone may change that. `values` become those of
+    /// the leaves of the condition.
+    pub fn look(
+        &self,
+        definition: &Definition,
+        streams: &Streams,
+        now_ns: i64,
+        values: &mut Vec<Known>,
+    ) -> (Result<bool, Fault>, Option<i64>) {
+        values.clear();
+        let mut deadline_ns: Option<i64> = None;
+        for at in 0..definition.condition_leaves {
+            let (val, change_ns) = self.value(&definition.leaves[at], at, streams, now_ns);
+            values.push(Known::exact(val));
+            let change_ns = change_ns.filter(|&ns| ns > now_ns);
+            deadline_ns = deadline_ns.into_iter().chain(change_ns).min();
+        }
+        let row = Row {
+            slots: &[],
+            inputs: &[],
+            aggregates: values,
+        };
+        let truth = definition.condition.holds(row).map(|(truth, _)| truth);
+        (truth, deadline_ns)
+    }
+
+    /// A leaf's value, and when it changes if nothing happens.
+    fn value(&self, leaf: &Leaf, at: usize, streams: &Streams, now_ns: i64) -> (Val, Option<i64>) {
+        let bound = &self.bound[at];
+        match leaf.of {
+            Of::Label => {
+                let label = self.labels.get(leaf.selector.name.as_str());
+                return (label.map_or(Val::Null, |l| Val::Text(l.into())), None);
+            }
+            Of::Absent => {
+                let seen_ns = |key: &StreamKey| Some(streams.get(*key)?.newest.as_ref()?.seen_ns);
+                let seen_ns = bound.iter().filter_map(seen_ns).max();
+                let last_ns = seen_ns.unwrap_or(i64::MIN).max(self.last_ns[at]);
+                let from_ns = if last_ns == i64::MIN {
+                    self.since_ns
+                } else {
+                    last_ns
+                };
+                let is_absent = now_ns.saturating_sub(from_ns) >= leaf.ns;
+                return (Val::truth(is_absent), Some(from_ns.saturating_add(leaf.ns)));
+            }
+            _ => {}
+        }
+        let newest = |key: &StreamKey| {
+            let stream = streams.get(*key)?;
+            Some((stream.newest.as_ref()?.ts, key.0, stream))
+        };
+        let newest = bound.iter().filter_map(newest);
+        let Some((_, _, stream)) = newest.max_by_key(|(ts, key, _)| (*ts, *key)) else {
+            return (Val::Null, None);
+        };
+        of_stream(leaf, stream, now_ns)
+    }
+
+    /// All that a firing says.
+    pub fn payload(
+        &self,
+        definition: &Definition,
+        streams: &Streams,
+        now_ns: i64,
+        values: &mut Vec<Known>,
+    ) -> Result<Json, Fault> {
+        for at in values.len()..definition.leaves.len() {
+            let (val, _) = self.value(&definition.leaves[at], at, streams, now_ns);
+            values.push(Known::exact(val));
+        }
+        let row = Row {
+            slots: &[],
+            inputs: &[],
+            aggregates: values,
+        };
+        let payload = match &definition.payload {
+            Payload::None => Json::Null,
+            Payload::Value(e) => json(&e.eval(row)?.val),
+            Payload::Object(members) => {
+                let mut object = Map::new();
+                for (name, e) in members {
+                    object.insert(name.clone(), json(&e.eval(row)?.val));
+                }
+                Json::Object(object)
+            }
+        };
+        if payload.to_string().len() > PAYLOAD_BYTES_MAX {
+            return Err("the payload is larger than a call may carry");
+        }
+        Ok(payload)
+    }
+
+    /// Whom the call is for; `Err` names a label that the subject has not got, or what is too long.
+    pub fn target(&self, definition: &Definition) -> Result<Vec<(String, String)>, String> {
+        let mut target = Vec::with_capacity(definition.target.len());
+        for (name, pieces) in &definition.target {
+            let mut value = String::new();
+            for piece in pieces {
+                value += match piece {
+                    Piece::Text(text) => text,
+                    Piece::Label(label) => self.labels.get(label).ok_or_else(|| {
+                        format!("a subject has no label {label} for TO: it did not fire")
+                    })?,
+                };
+            }
+            target.push((name.clone(), value));
+        }
+        let pairs = target.iter().map(|(n, v)| (n.as_str(), v.as_str()));
+        Labels::new(pairs).map_err(|e| format!("TO: {e}: it did not fire"))?;
+        Ok(target)
+    }
+
+    /// The subject as people write it.
+    pub fn name(&self) -> String {
+        match &self.descriptor {
+            Some(descriptor) => descriptor.to_string(),
+            None => "no stream".into(),
+        }
+    }
+
+    /// What made the condition true.
+    pub fn explanation(&self, definition: &Definition, values: &[Known]) -> String {
+        let mut text = self.name() + ": ";
+        for (at, (leaf, known)) in definition.leaves.iter().zip(values).enumerate() {
+            if at > 0 {
+                text += ", ";
+            }
+            let value = match &known.val {
+                Val::Null => "NULL".to_owned(),
+                Val::Text(t) => format!("'{t}'"),
+                Val::Int(v) if leaf.of == Of::Absent => (*v != 0).to_string(),
+                Val::Int(v) => v.to_string(),
+                Val::Real(v) => v.to_string(),
+            };
+            text += &format!("{leaf} = {value}");
+        }
+        let mut end = text.len().min(EXPLANATION_BYTES_MAX);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text
+    }
+}
+
+/// What a leaf makes of a stream that has a sample.
+fn of_stream(leaf: &Leaf, stream: &Stream, now_ns: i64) -> (Val, Option<i64>) {
+    let Some(newest) = &stream.newest else {
+        return (Val::Null, None);
+    };
+    let seen_ns = newest.seen_ns;
+    match leaf.of {
+        Of::Latest => return (newest.val.clone(), None),
+        Of::Age => {
+            let age_ns = now_ns.saturating_sub(seen_ns).max(0);
+            let change_ns = match &leaf.crossings {
+                None => Some(now_ns.saturating_add(AGE_STEP_NS_MIN)),
+                // One nanosecond later too: for those who ask for more, not for at least so much.
+                Some(at) => {
+                    let at = at.iter().map(|ns| seen_ns.saturating_add(*ns));
+                    let at = at.flat_map(|ns| [ns, ns.saturating_add(1)]);
+                    at.filter(|ns| *ns > now_ns).min()
+                }
+            };
+            return (Val::Real(age_ns as f64 / 1e9), change_ns);
+        }
+        _ => {}
+    }
+    let Some(window) = stream.window(leaf.ns) else {
+        return (Val::Null, None);
+    };
+    match leaf.of {
+        Of::Count => return (window.count(now_ns), window.leaves_ns(now_ns)),
+        Of::Ago => return (window.ago(now_ns), window.leaves_ns(now_ns)),
+        _ => {}
+    }
+    // The others are of the time up to the last sign of life, until that is so old that nothing of the
+    // window is left.
+    let over_ns = seen_ns.saturating_add(leaf.ns);
+    if over_ns <= now_ns {
+        return (Val::Null, None);
+    }
+    let is_whole = stream.is_whole();
+    let val = match leaf.of {
+        Of::Rate => window.rate(seen_ns),
+        Of::Delta => window.delta(seen_ns, stream.is_counter(), is_whole),
+        Of::Avg => window.avg(seen_ns),
+        Of::Min => window.min(seen_ns, is_whole),
+        _ => window.max(seen_ns, is_whole),
+    };
+    (val, Some(over_ns))
+}
+
+fn json(val: &Val) -> Json {
+    match val {
+        Val::Null => Json::Null,
+        Val::Int(v) => (*v).into(),
+        Val::Real(v) => serde_json::Number::from_f64(*v).map_or(Json::Null, Json::Number),
+        Val::Text(t) => (&**t).into(),
+    }
+}

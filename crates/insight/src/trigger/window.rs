@@ -1,0 +1,377 @@
+//! The recent past of one stream, as far as a window reaches: a ring of points that is kept up to date
+//! sample by sample, in bounded memory.
+//!
+//! It stands alone because it knows neither triggers nor streams, and a test compares it with the same
+//! questions asked of all samples.
+
+use std::collections::VecDeque;
+
+use barograph_model::NS_PER_S;
+
+use crate::value::{Arith, Known, Val, arith};
+
+/// Largest whole number that a float holds exactly, and all below it.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+/// Fewest points that a window is thinned to.
+pub const WINDOW_POINTS_MIN: usize = 8;
+/// Points are kept so much longer than their window, in ns: the next sample may be older than the
+/// newest by so much and still be counted right.
+pub const WINDOW_DISORDER_NS_MAX: i64 = NS_PER_S;
+
+/// One sample, or several that follow each other and were made one to save room.
+#[derive(Clone, Debug)]
+struct Point {
+    /// The time of the sample before; its own when there is none.
+    since: i64,
+    /// Until when the value before was known to hold: what has changed, has changed since then.
+    from: i64,
+    /// The time of the (newest) sample.
+    ts: i64,
+    /// Its value.
+    val: Val,
+    /// The least and the greatest number; the wrong way round when there is none.
+    low: f64,
+    high: f64,
+    /// How many samples it is.
+    count: u64,
+    /// The value before, times the nanoseconds from `since` to `ts` (where it was a number)…
+    area: f64,
+    /// …and those nanoseconds.
+    area_ns: i64,
+    /// How far the value has moved; a counter that falls has begun anew, and has not moved.
+    change: f64,
+    /// In how many nanoseconds of `from` to `ts`; 0 when that is not known.
+    known_ns: i64,
+}
+
+/// What a sample is to a window.
+#[derive(Clone, Debug)]
+pub(crate) struct Sight {
+    pub ts: i64,
+    pub val: Val,
+    /// Until when the value before it was seen to hold.
+    pub held_ns: i64,
+    pub is_counter: bool,
+    /// No question will be asked about windows that end before this.
+    pub horizon_ns: i64,
+}
+
+/// The points of the newest `length_ns` of a stream, and the one before them.
+#[derive(Debug)]
+pub(crate) struct Window {
+    pub length_ns: i64,
+    points: VecDeque<Point>,
+}
+
+impl Window {
+    pub fn new(length_ns: i64) -> Self {
+        Self {
+            length_ns,
+            points: VecDeque::new(),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.points.len()
+    }
+
+    /// Takes in the next sample. What was later than it is of a clock that was wrong, and forgotten.
+    pub fn push(&mut self, sight: &Sight, points_max: usize) {
+        let mut sight = sight.clone();
+        if let Some(held_ns) = self.forget_after(sight.ts) {
+            sight.held_ns = held_ns;
+        }
+        let point = next(self.points.back(), &sight);
+        self.points.push_back(point);
+        let horizon_ns = sight.ts.min(sight.horizon_ns);
+        let start_ns = horizon_ns
+            .saturating_sub(self.length_ns)
+            .saturating_sub(WINDOW_DISORDER_NS_MAX);
+        while self.points.get(1).is_some_and(|p| p.ts <= start_ns) {
+            self.points.pop_front();
+        }
+        if self.points.len() > points_max.max(WINDOW_POINTS_MIN) {
+            self.thin();
+        }
+    }
+
+    /// Puts samples before the oldest point; those that are not older are left out.
+    pub fn prepend(&mut self, past: impl Iterator<Item = Sight>, points_max: usize) {
+        let mut known = std::mem::take(&mut self.points);
+        let before_ns = known.front().map_or(i64::MAX, |p| p.ts);
+        let mut is_counter = false;
+        for sight in past.filter(|s| s.ts < before_ns) {
+            is_counter = sight.is_counter;
+            self.push(&sight, points_max);
+        }
+        if let Some(first) = known.front_mut()
+            && let Some(last) = self.points.back()
+            && first.count == 1
+        {
+            let sight = Sight {
+                ts: first.ts,
+                val: first.val.clone(),
+                held_ns: last.ts,
+                is_counter,
+                horizon_ns: i64::MIN,
+            };
+            *first = next(Some(last), &sight);
+        }
+        self.points.append(&mut known);
+        if self.points.len() > points_max.max(WINDOW_POINTS_MIN) {
+            self.thin();
+        }
+    }
+
+    /// Forgets the points later than this; gives until when the one before them was known to hold.
+    pub fn forget_after(&mut self, ts: i64) -> Option<i64> {
+        let mut held_ns = None;
+        while self.points.back().is_some_and(|p| p.ts > ts) {
+            held_ns = self.points.pop_back().map(|p| p.from);
+        }
+        held_ns
+    }
+
+    /// Makes neighbours one, so that half of the points remain at most, evenly over the time.
+    pub fn thin(&mut self) {
+        let (Some(first), Some(last)) = (self.points.front(), self.points.back()) else {
+            return;
+        };
+        let span_ns = last.ts.saturating_sub(first.ts);
+        let limit_ns = span_ns / (self.points.len() as i64 / 4).max(1);
+        let mut thinned: VecDeque<Point> = VecDeque::with_capacity(self.points.len());
+        for point in self.points.drain(..) {
+            match thinned.back_mut() {
+                // From the sample before the first of them: what was made one before counts whole.
+                Some(open) if point.ts.saturating_sub(open.since) <= limit_ns => merge(open, point),
+                _ => thinned.push_back(point),
+            }
+        }
+        self.points = thinned;
+    }
+
+    /// How fast the value moved in the window that ends at `end_ns`, per second: the mean over the time
+    /// of what SQL's `rate()` gives from sample to sample.
+    pub fn rate(&self, end_ns: i64) -> Val {
+        let start_ns = end_ns.saturating_sub(self.length_ns);
+        let (mut change, mut known_ns) = (0.0, 0.0);
+        for point in self.after(start_ns) {
+            if point.area_ns > 0 {
+                known_ns += between(start_ns.max(point.since), point.from);
+            }
+            if point.known_ns > 0 {
+                let part = between(start_ns.max(point.from), point.ts);
+                let share = part / between(point.from, point.ts);
+                change += point.change * share;
+                known_ns += point.known_ns as f64 * share;
+            }
+        }
+        if let Some(last) = self.points.back()
+            && number(&last.val).is_some()
+        {
+            known_ns += between(start_ns.max(last.ts), end_ns);
+        }
+        if known_ns > 0.0 {
+            Val::real(change / known_ns * 1e9)
+        } else {
+            Val::Null
+        }
+    }
+
+    /// How far the value moved in the window: of a counter all that it grew, of others the newest less
+    /// the one that held at the window's start.
+    pub fn delta(&self, end_ns: i64, is_counter: bool, is_whole: bool) -> Val {
+        let start_ns = end_ns.saturating_sub(self.length_ns);
+        let Some(last) = self.points.back() else {
+            return Val::Null;
+        };
+        if is_counter {
+            if number(&last.val).is_none() {
+                return Val::Null;
+            }
+            let grown = self.after(start_ns).map(|p| p.change).sum();
+            return whole(grown, is_whole);
+        }
+        let before = self.held_at(start_ns).or_else(|| self.points.front());
+        let Some(before) = before.filter(|p| number(&p.val).is_some()) else {
+            return Val::Null;
+        };
+        if number(&last.val).is_none() {
+            return Val::Null;
+        }
+        let known = |val: &Val| Known::exact(val.clone());
+        arith(Arith::Sub, &known(&last.val), &known(&before.val)).val
+    }
+
+    /// The mean over the time of the window that ends at `end_ns`: each value holds until the next.
+    pub fn avg(&self, end_ns: i64) -> Val {
+        let start_ns = end_ns.saturating_sub(self.length_ns);
+        let (mut area, mut time_ns) = (0.0, 0.0);
+        for point in self.after(start_ns).filter(|p| p.area_ns > 0) {
+            let part = between(start_ns.max(point.since), point.ts);
+            let share = part / between(point.since, point.ts);
+            area += point.area * share;
+            time_ns += point.area_ns as f64 * share;
+        }
+        let Some(last) = self.points.back() else {
+            return Val::Null;
+        };
+        let newest = number(&last.val);
+        if let Some(newest) = newest {
+            let part = between(start_ns.max(last.ts), end_ns);
+            if part > 0.0 {
+                area += newest * part;
+                time_ns += part;
+            }
+        }
+        if time_ns > 0.0 {
+            return Val::real(area / time_ns);
+        }
+        newest.map_or(Val::Null, Val::real)
+    }
+
+    /// The least value that held in the window.
+    pub fn min(&self, end_ns: i64, is_whole: bool) -> Val {
+        let lows = self.after(end_ns.saturating_sub(self.length_ns));
+        let low = lows.map(|p| p.low).fold(f64::INFINITY, f64::min);
+        self.extreme(end_ns, low, f64::min, is_whole)
+    }
+
+    /// The greatest value that held in the window.
+    pub fn max(&self, end_ns: i64, is_whole: bool) -> Val {
+        let highs = self.after(end_ns.saturating_sub(self.length_ns));
+        let high = highs.map(|p| p.high).fold(f64::NEG_INFINITY, f64::max);
+        self.extreme(end_ns, high, f64::max, is_whole)
+    }
+
+    fn extreme(&self, end_ns: i64, found: f64, of: fn(f64, f64) -> f64, is_whole: bool) -> Val {
+        let start_ns = end_ns.saturating_sub(self.length_ns);
+        let held = self.held_at(start_ns).and_then(|p| number(&p.val));
+        let any = self.after(start_ns).any(|p| p.low <= p.high);
+        match (held, any) {
+            (None, false) => Val::Null,
+            (None, true) => whole(found, is_whole),
+            (Some(held), false) => whole(held, is_whole),
+            (Some(held), true) => whole(of(held, found), is_whole),
+        }
+    }
+
+    /// How many samples there were in the window that ends now.
+    pub fn count(&self, now_ns: i64) -> Val {
+        let start_ns = now_ns.saturating_sub(self.length_ns);
+        let count: u64 = self.after(start_ns).map(|p| p.count).sum();
+        Val::Int(i64::try_from(count).unwrap_or(i64::MAX))
+    }
+
+    /// The value that held at the start of the window that ends now.
+    pub fn ago(&self, now_ns: i64) -> Val {
+        let start_ns = now_ns.saturating_sub(self.length_ns);
+        self.held_at(start_ns).map_or(Val::Null, |p| p.val.clone())
+    }
+
+    /// When the next point leaves the window that ends now.
+    pub fn leaves_ns(&self, now_ns: i64) -> Option<i64> {
+        let start_ns = now_ns.saturating_sub(self.length_ns);
+        let next = self.after(start_ns).last()?;
+        Some(next.ts.saturating_add(self.length_ns))
+    }
+
+    /// The points after `start_ns`, newest first.
+    fn after(&self, start_ns: i64) -> impl Iterator<Item = &Point> {
+        self.points
+            .iter()
+            .rev()
+            .take_while(move |p| p.ts > start_ns)
+    }
+
+    fn held_at(&self, start_ns: i64) -> Option<&Point> {
+        self.points.iter().rev().find(|p| p.ts <= start_ns)
+    }
+}
+
+/// The value as a number; text is none, and neither is what is not a number.
+pub(crate) fn number(val: &Val) -> Option<f64> {
+    match val {
+        Val::Text(_) => None,
+        other => other.as_f64(),
+    }
+}
+
+/// Nanoseconds between two times, 0 when the second is not later.
+fn between(from: i64, to: i64) -> f64 {
+    if to > from {
+        to.saturating_sub(from) as f64
+    } else {
+        0.0
+    }
+}
+
+/// A whole number where all that it was made of were.
+fn whole(v: f64, is_whole: bool) -> Val {
+    if is_whole && v.fract() == 0.0 && v.abs() <= EXACT {
+        Val::Int(v as i64)
+    } else {
+        Val::real(v)
+    }
+}
+
+fn next(before: Option<&Point>, sight: &Sight) -> Point {
+    let value = number(&sight.val);
+    let mut point = Point {
+        since: sight.ts,
+        from: sight.ts,
+        ts: sight.ts,
+        val: sight.val.clone(),
+        low: value.unwrap_or(f64::INFINITY),
+        high: value.unwrap_or(f64::NEG_INFINITY),
+        count: 1,
+        area: 0.0,
+        area_ns: 0,
+        change: 0.0,
+        known_ns: 0,
+    };
+    let Some(before) = before else {
+        return point;
+    };
+    point.since = before.ts;
+    point.from = match sight.held_ns.clamp(before.ts, sight.ts) {
+        held if held == sight.ts => before.ts,
+        held => held,
+    };
+    let Some(old) = number(&before.val) else {
+        return point;
+    };
+    point.area_ns = sight.ts.saturating_sub(before.ts);
+    if point.area_ns > 0 {
+        point.area = old * point.area_ns as f64;
+    }
+    if let Some(new) = value {
+        // In integers as far as they reach, as in SQL's `rate()`.
+        let change = match (&before.val, &sight.val) {
+            (Val::Int(a), Val::Int(b)) => b.checked_sub(*a).map_or(new - old, |d| d as f64),
+            _ => new - old,
+        };
+        let fits = !sight.is_counter || change >= 0.0;
+        if point.area_ns > 0 && fits && !change.is_nan() {
+            point.change = change;
+            point.known_ns = sight.ts.saturating_sub(point.from);
+        }
+    }
+    point
+}
+
+fn merge(older: &mut Point, newer: Point) {
+    if newer.area_ns > 0 {
+        let held_ns = newer.from.saturating_sub(newer.since);
+        older.known_ns = older.known_ns.saturating_add(held_ns);
+    }
+    older.known_ns = older.known_ns.saturating_add(newer.known_ns);
+    older.ts = newer.ts;
+    older.val = newer.val;
+    older.low = older.low.min(newer.low);
+    older.high = older.high.max(newer.high);
+    older.count += newer.count;
+    older.area += newer.area;
+    older.area_ns = older.area_ns.saturating_add(newer.area_ns);
+    older.change += newer.change;
+}

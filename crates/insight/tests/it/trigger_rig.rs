@@ -1,0 +1,125 @@
+//! Triggers with streams that are named, and the firings that came of them.
+
+use std::collections::BTreeMap;
+
+use barograph_insight::{Executed, Firing, InsightError, TriggerLimits, TriggerReport, Triggers};
+use barograph_model::{Descriptor, Kind, Sample, StreamKey, Value};
+
+use crate::rig::descriptor;
+
+pub const S: i64 = 1_000_000_000;
+
+pub struct TriggerRig {
+    pub triggers: Triggers,
+    pub now: i64,
+    pub keys: BTreeMap<String, StreamKey>,
+    pub fired: Vec<Firing>,
+    next_key: u32,
+}
+
+impl Default for TriggerRig {
+    fn default() -> Self {
+        Self::with(TriggerLimits::default())
+    }
+}
+
+/// A stream that is called so: a counter when its name ends with `bytes`, whole when with `bytes` or
+/// `count`.
+pub fn described(text: &str) -> Descriptor {
+    let name = text.split('{').next().unwrap();
+    let is_whole = name.ends_with("bytes") || name.ends_with("count");
+    let value_type = match is_whole {
+        true => barograph_model::ValueType::Int,
+        false if name.ends_with("phase") => barograph_model::ValueType::Text,
+        false => barograph_model::ValueType::Float,
+    };
+    let mut descriptor = descriptor(text, value_type);
+    if name.ends_with("bytes") {
+        descriptor.kind = Kind::Counter;
+    }
+    descriptor
+}
+
+impl TriggerRig {
+    pub fn with(limits: TriggerLimits) -> Self {
+        Self {
+            triggers: Triggers::new(limits),
+            now: 1_000 * S,
+            keys: BTreeMap::new(),
+            fired: Vec::new(),
+            next_key: 0,
+        }
+    }
+
+    pub fn execute(&mut self, sql: &str) -> Result<Executed, InsightError> {
+        self.triggers.execute(sql, self.now)
+    }
+
+    pub fn create(&mut self, sql: &str) {
+        self.execute(&format!("CREATE TRIGGER {sql}")).unwrap();
+    }
+
+    pub fn add(&mut self, text: &str) -> StreamKey {
+        let key = StreamKey(self.next_key);
+        self.next_key += 1;
+        self.triggers.stream_added(key, &described(text));
+        self.keys.insert(text.to_owned(), key);
+        key
+    }
+
+    pub fn remove(&mut self, text: &str) {
+        let key = self.keys.remove(text).unwrap();
+        self.triggers.stream_removed(key);
+    }
+
+    /// A sample of now, of a stream that is made if needed.
+    pub fn set(&mut self, text: &str, value: impl Into<Value>) {
+        let key = match self.keys.get(text) {
+            Some(key) => *key,
+            None => self.add(text),
+        };
+        self.triggers
+            .sample(key, &Sample::measured(self.now, value.into()));
+    }
+
+    pub fn look(&mut self, text: &str) {
+        self.triggers.looked(self.keys[text], self.now);
+    }
+
+    /// Evaluates now; gives what fired, as `trigger{subject}`.
+    pub fn run(&mut self) -> Vec<String> {
+        let mut fired = Vec::new();
+        self.triggers.evaluate(self.now, &mut |f| fired.push(f));
+        let mut names: Vec<String> = fired
+            .iter()
+            .map(|f| format!("{}{}", f.trigger, f.subject))
+            .collect();
+        names.sort();
+        self.fired.append(&mut fired);
+        names
+    }
+
+    /// Goes on by so many seconds, evaluating at each deadline.
+    pub fn pass(&mut self, seconds: f64) -> Vec<String> {
+        let until = self.now + (seconds * 1e9) as i64;
+        let mut fired = Vec::new();
+        while let Some(at) = self.triggers.next_deadline_ns()
+            && at <= until
+        {
+            self.now = self.now.max(at);
+            fired.extend(self.run());
+        }
+        self.now = until;
+        fired.extend(self.run());
+        fired
+    }
+
+    pub fn report(&self, name: &str) -> TriggerReport {
+        let mut reports = self.triggers.reports().into_iter();
+        reports.find(|r| r.name == name).unwrap()
+    }
+
+    pub fn evaluations(&self) -> u64 {
+        self.triggers.reports().iter().map(|r| r.evaluations).sum()
+    }
+}
