@@ -258,6 +258,7 @@ impl<'c> Intake<'c> {
     /// Takes what other protocols have written.
     fn attend_bridge(&mut self) {
         let mut round = Round {
+            board: &self.board,
             scopes: &mut self.scopes,
             instances: &mut self.instances,
             timing: &self.timing,

@@ -15,7 +15,7 @@ use barograph_insight::{Executed, Firing, TriggerLimits, TriggerReport, Triggers
 use barograph_model::Clock;
 use barograph_stream::RunDir;
 use serde_json::{Value as Json, json};
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::AgentError;
 use crate::Config;

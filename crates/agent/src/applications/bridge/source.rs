@@ -168,7 +168,7 @@ impl Bridged {
             error: half.unwrap_or(0.0),
         };
         if let Some(scope) = round.scopes.of(self.reader) {
-            scope.append(series.key, &sample);
+            scope.append(series.key, &sample, None);
         }
         Ok(())
     }
@@ -304,7 +304,7 @@ impl Bridged {
                 quality: Quality::Measured,
                 error: 0.0,
             };
-            scope.append(*key, &sample);
+            scope.append(*key, &sample, None);
         }
     }
 

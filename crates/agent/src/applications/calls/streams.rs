@@ -66,6 +66,7 @@ impl CallStreams {
                 quality: Quality::Measured,
                 error: 0.0,
             },
+            None,
         );
     }
 }
