@@ -72,6 +72,8 @@ pub enum Declaration {
         unit: String,
         /// One sentence for people.
         help: String,
+        /// The longest text, bytes, JSON or array, in bytes; 0: 4,096. Numbers have none.
+        bytes_max: u32,
     },
 }
 
@@ -105,12 +107,17 @@ impl Declaration {
                 kind,
                 unit,
                 help,
+                bytes_max,
             } => {
                 out.0.extend(publication.to_le_bytes());
                 out.0.extend([*value_type as u8, *kind as u8]);
                 out.text(name)?;
                 out.text(unit)?;
                 out.text(help)?;
+                // Since 1.1, and where it says something: the padding says 0 as well.
+                if *bytes_max > 0 {
+                    out.0.extend(bytes_max.to_le_bytes());
+                }
                 VALUE
             }
         };
@@ -154,6 +161,7 @@ impl Declaration {
                 kind: Kind::Gauge,
                 unit: String::new(),
                 help: String::new(),
+                bytes_max: 0,
             }),
             _ => None,
         }
@@ -182,6 +190,7 @@ impl Declaration {
                 name: input.text()?,
                 unit: input.text()?,
                 help: input.text()?,
+                bytes_max: input.u32().unwrap_or(0),
             }),
             _ => None,
         }
@@ -270,6 +279,16 @@ mod tests {
                 kind: Kind::Gauge,
                 unit: "1".into(),
                 help: "how far from the solution é".into(),
+                bytes_max: 0,
+            },
+            Declaration::Value {
+                publication: 7,
+                name: "mesh".into(),
+                value_type: ValueType::Floats,
+                kind: Kind::State,
+                unit: "m".into(),
+                help: "seven".into(),
+                bytes_max: 65_536,
             },
         ]
     }
@@ -326,7 +345,7 @@ mod tests {
         }
 
         #[test]
-        fn damaged_declarations_never_panic(at in 0usize..60, value: u8, which in 0usize..3) {
+        fn damaged_declarations_never_panic(at in 0usize..60, value: u8, which in 0usize..4) {
             let mut bytes = examples()[which].encode().unwrap();
             if let Some(byte) = bytes.get_mut(at) {
                 *byte = value;
