@@ -49,7 +49,7 @@ impl ValueType {
         matches!(self, Self::Int | Self::Float | Self::Bool)
     }
 
-    /// `int64`, `float64`, `bool`, `string`, `bytes`, `json` or `float64[]`.
+    /// `int64`, `float64`, `bool`, `string`, `bytes`, `json` or `floats`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Int => "int64",
@@ -58,7 +58,7 @@ impl ValueType {
             Self::Text => "string",
             Self::Bytes => "bytes",
             Self::Json => "json",
-            Self::Floats => "float64[]",
+            Self::Floats => "floats",
         }
     }
 }
