@@ -13,8 +13,9 @@ use crate::Losses;
 
 /// The first bytes of every log segment.
 pub(crate) const MAGIC: [u8; 8] = *b"BAROLOG\0";
-/// What this version writes, and the newest that it reads.
-pub(crate) const VERSION: u32 = 1;
+/// What this version writes, and the newest that it reads. Segments of version 1 have texts of at most 126
+/// bytes, and no bytes, JSON or arrays.
+pub(crate) const VERSION: u32 = 2;
 /// Bytes of the file's header.
 pub(crate) const HEADER_BYTES: usize = 128;
 /// Bytes of a frame's header.
@@ -24,7 +25,7 @@ pub(crate) const RECORD_BYTES: usize = 32;
 /// Most samples of one frame: small enough that a reader skips finely, large enough that the
 /// header is nothing.
 pub(crate) const FRAME_RECORDS_MAX: usize = 2_048;
-/// Longest payload: a frame of samples that are all texts of the greatest length fits.
+/// Longest payload: a frame of as many short texts as it may have fits, or some of the longest values.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 512 << 10;
 /// The highest number of a sample within its life, as in the segment.
 pub(crate) const NUMBER_MAX: u64 = (1 << 48) - 1;
@@ -202,7 +203,7 @@ pub(crate) struct Record {
     pub stream: u32,
     pub error: f32,
     pub ts: i64,
-    /// The value: an integer, the bits of a float, 0 or 1, or where its text is (see [`Text`]).
+    /// The value: an integer, the bits of a float, 0 or 1, or where its bytes are (see [`Text`]).
     pub bits: u64,
     /// Number within the life, and above it the quality.
     pub meta: u64,
@@ -250,7 +251,7 @@ impl Record {
     }
 }
 
-/// The records of a frame of samples and the texts behind them.
+/// The records of a frame of samples and the bytes of their texts, JSON, bytes and arrays behind them.
 pub(crate) fn samples(count: u32, payload: &[u8]) -> Option<(&[[u8; RECORD_BYTES]], &[u8])> {
     let count = usize::try_from(count).ok()?;
     (count <= FRAME_RECORDS_MAX).then_some(())?;
@@ -258,7 +259,7 @@ pub(crate) fn samples(count: u32, payload: &[u8]) -> Option<(&[[u8; RECORD_BYTES
     Some((records.as_chunks().0, texts))
 }
 
-/// Where a text is: its place in the texts of its frame, and its length above it.
+/// Where a text, JSON, bytes or an array is: its place behind the records of its frame, and its length above it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Text {
     pub at: u32,
