@@ -40,6 +40,7 @@ fn declare(producer: &Producer, name: &str, values: &[(&str, ValueType)], reader
             kind: Kind::Gauge,
             unit: "1".into(),
             help: String::new(),
+            bytes_max: 0,
         }));
     }
 }

@@ -139,6 +139,21 @@ pub fn text_start(text: &str, bytes_max: usize) -> &str {
     &text[..end]
 }
 
+/// Bytes as base64 (RFC 4648, section 4), padded: how JSON has them.
+pub fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for at in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * at)) as usize & 63];
+            text.push(if at <= group.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
 /// An array of numbers as JSON: `[1.0,2.5,null]`. All digits that tell the numbers apart; `null` for what JSON
 /// cannot say (NaN and the infinities).
 pub fn floats_json(floats: &[f64]) -> String {
@@ -287,6 +302,16 @@ mod tests {
         ] {
             assert_eq!(floats_json(floats), expect);
         }
+        for (bytes, expect) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), expect);
+        }
+        assert_eq!(base64(&[0xfb, 0xff]), "+/8=");
         let bytes = Value::Bytes(Arc::from([0u8, 255]));
         assert_eq!((bytes.to_string().as_str(), bytes.bytes()), ("00ff", 2));
     }

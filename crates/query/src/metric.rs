@@ -9,7 +9,7 @@ use std::ffi::{CString, c_int};
 use std::mem;
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, Sample, Span, Value};
+use barograph_model::{Descriptor, Sample, Span, Value, floats_json};
 use rusqlite::Result;
 use rusqlite::types::Null;
 use rusqlite::vtab::{Context, Filters, IndexInfo};
@@ -186,7 +186,9 @@ impl Cursor for MetricCursor {
                 Value::Int(v) => context.set_result(*v),
                 Value::Float(v) => context.set_result(*v),
                 Value::Bool(v) => context.set_result(*v),
-                Value::Text(v) => context.set_result(&**v),
+                Value::Text(v) | Value::Json(v) => context.set_result(&**v),
+                Value::Bytes(v) => context.set_result(&**v),
+                Value::Floats(v) => context.set_result(floats_json(v)),
             },
             Column::Quality => context.set_result(row.sample.quality.as_str()),
             Column::Error => context.set_result(f64::from(row.sample.error)),

@@ -121,6 +121,16 @@ impl ValueSlots {
     }
 }
 
+/// The longest value, in bytes, of a stream of this type for which an application declares `bytes_max` (0: nothing):
+/// what [`Segment::register_sized`](crate::Segment::register_sized) makes of it. Numbers: 0.
+pub fn value_bytes_max(value_type: ValueType, bytes_max: u32) -> u32 {
+    let declared = match bytes_max {
+        0 => layout::VALUE_BYTES_DEFAULT,
+        bytes => bytes,
+    };
+    ValueSlots::of(value_type, Some(declared)).value_bytes_max()
+}
+
 /// What an entry is checked against.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {

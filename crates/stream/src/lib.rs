@@ -25,7 +25,7 @@ mod slots;
 mod writer;
 
 pub use clock::SystemClock;
-pub use entry::{Directory, Entry};
+pub use entry::{Directory, Entry, value_bytes_max};
 pub use error::StreamError;
 pub use handle::{Latest, Scan, StreamReader, Waited};
 pub use layout::{

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use barograph_archive::Position;
 use barograph_model::{
-    Descriptor, Kind, NS_PER_S, Quality, Sample, StreamKey, TEXT_BYTES_MAX, Value, ValueType,
+    Descriptor, Kind, NS_PER_S, Quality, Sample, StreamKey, Value, ValueType,
 };
-use barograph_stream::StreamError;
+use barograph_stream::{StreamError, value_bytes_max};
 use barograph_stream::ingest::{Declaration, IngestFile, Payload, Readers, Record};
+use serde::de::IgnoredAny;
 use serde_json::{Value as Json, json};
 use tracing::debug;
 
@@ -45,6 +46,8 @@ struct Publication {
 struct Target {
     publication: usize,
     value_type: ValueType,
+    /// Of what is no number: the longest that its stream holds.
+    bytes_max: u32,
     key: Option<StreamKey>,
 }
 
@@ -212,8 +215,8 @@ impl Process {
                 }
                 _ => counts.values += 1,
             }
-            if let Value::Text(text) = &value {
-                counts.cut += u64::from(text.len() > TEXT_BYTES_MAX);
+            if let (Value::Text(text), Some(of)) = (&value, targets.get(record.series as usize)) {
+                counts.cut += u64::from(text.len() > of.bytes_max as usize);
             }
             *newest_ns = (*newest_ns).max(ts);
             let sample = Sample {
@@ -298,9 +301,11 @@ impl Process {
                 kind,
                 unit,
                 help,
+                bytes_max,
             } => {
                 let publication = publication as usize;
-                let key = self.declare_value(publication, round, |identity| {
+                let bytes_max = value_bytes_max(value_type, bytes_max);
+                let key = self.declare_value(publication, round, bytes_max, |identity| {
                     if name == super::identity::FRAME {
                         return Err("frame is the name of the frames themselves".to_owned());
                     }
@@ -310,6 +315,7 @@ impl Process {
                 self.targets.push(Target {
                     publication,
                     value_type,
+                    bytes_max,
                     key,
                 });
             }
@@ -360,7 +366,7 @@ impl Process {
         });
         let at = self.publications.len() - 1;
         let frames = |identity: &Identity| identity.frames().map_err(|e| e.to_string());
-        self.publications[at].frames = self.declare_value(at, round, frames);
+        self.publications[at].frames = self.declare_value(at, round, 0, frames);
         self.publications[at].values = 0;
     }
 
@@ -368,6 +374,7 @@ impl Process {
         &mut self,
         publication: usize,
         round: &mut Round<'_, '_>,
+        bytes_max: u32,
         descriptor: impl FnOnce(&Identity) -> Result<Descriptor, String>,
     ) -> Option<StreamKey> {
         let is_full = self.targets.len() >= self.values_max;
@@ -386,7 +393,7 @@ impl Process {
             }
         };
         let scope = round.scopes.of(found.reader);
-        let key = scope.and_then(|scope| scope.declare(&descriptor));
+        let key = scope.and_then(|scope| scope.declare(&descriptor, bytes_max));
         found.values += 1;
         if key.is_none() {
             self.refuse(format!(
@@ -452,7 +459,7 @@ impl Process {
         let scope = round.scopes.of(self.owner)?;
         let mut declare = |name, kind, unit, help| {
             let stream = identity.stream(name, ValueType::Int, kind, unit, help);
-            scope.declare(&stream.ok()?)
+            scope.declare(&stream.ok()?, 0)
         };
         let received = "Time of the newest put that the agent had at this time.";
         let stored = "Time of the newest put that was safe at this time.";
@@ -574,8 +581,23 @@ fn place(
         (Payload::Text(v) | Payload::Json(v), ValueType::Text) => {
             Value::Text(Arc::from(String::from_utf8_lossy(v)))
         }
-        // Bytes and arrays are not kept yet: they count as lost.
+        (Payload::Bytes(v) | Payload::Text(v) | Payload::Json(v), ValueType::Bytes) => {
+            Value::Bytes(Arc::from(v))
+        }
+        (Payload::Json(v) | Payload::Text(v), ValueType::Json) => {
+            serde_json::from_slice::<IgnoredAny>(v).ok()?;
+            Value::Json(Arc::from(std::str::from_utf8(v).ok()?))
+        }
+        (Payload::Floats(v), ValueType::Floats) => {
+            let (floats, []) = v.as_chunks() else {
+                return None;
+            };
+            Value::Floats(floats.iter().map(|v| f64::from_le_bytes(*v)).collect())
+        }
         _ => return None,
     };
-    Some((target.publication, target.key?, value))
+    // A text is cut by its stream; anything else that is cut is another thing.
+    let is_whole = value.bytes() <= target.bytes_max as usize || matches!(value, Value::Text(_));
+    let key = target.key.filter(|_| is_whole)?;
+    Some((target.publication, key, value))
 }

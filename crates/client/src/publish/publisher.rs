@@ -201,7 +201,30 @@ impl Publication {
         kind: Kind,
         help: &str,
     ) -> Result<ValueHandle, PublishError> {
-        declare_value(self.handle, &self.name, name, value_type, unit, kind, help)
+        self.value_of(name, value_type, unit, kind, help, 0)
+    }
+
+    /// As [`Self::value`], of texts, bytes, JSON or arrays of at most `bytes_max` bytes; 0: 4,096. The agent rounds
+    /// it up to a power of two, of at most 65,536. A longer text is cut there, what else is longer is lost, and
+    /// both are counted. Numbers have no such size.
+    pub fn value_of(
+        &self,
+        name: &str,
+        value_type: ValueType,
+        unit: &str,
+        kind: Kind,
+        help: &str,
+        bytes_max: u32,
+    ) -> Result<ValueHandle, PublishError> {
+        let of = Wanted {
+            name,
+            value_type,
+            unit,
+            kind,
+            help,
+            bytes_max,
+        };
+        declare_value(self.handle, &self.name, of)
     }
 
     /// Ends a frame: its number and all that this thread has put since its last one appear at once.
@@ -249,17 +272,18 @@ impl ValueHandle {
         thread::put_bytes(self.0, kind::TEXT, value.as_bytes());
     }
 
-    /// Puts bytes, of a value that is declared as text.
+    /// Puts bytes, of a value that is declared as bytes.
     pub fn put_bytes(self, value: &[u8]) {
         thread::put_bytes(self.0, kind::BYTES, value);
     }
 
-    /// Puts JSON, of a value that is declared as text; nobody checks here that it is.
+    /// Puts JSON, of a value that is declared as JSON (or as text); nobody checks here that it is, but the agent
+    /// does.
     pub fn put_json(self, value: &str) {
         thread::put_bytes(self.0, kind::JSON, value.as_bytes());
     }
 
-    /// Puts an array, of a value that is declared as text.
+    /// Puts an array, of a value that is declared as floats.
     pub fn put_floats(self, values: &[f64]) {
         if self.is_enabled() {
             self.put_floats_le(&le_bytes(values));
@@ -287,7 +311,7 @@ impl ValueHandle {
     }
 }
 
-/// As [`Publication::value`], of a publication's number ([`Publication::to_raw`]).
+/// As [`Publication::value_of`], of a publication's number ([`Publication::to_raw`]).
 pub fn value(
     publication: u64,
     name: &str,
@@ -295,6 +319,7 @@ pub fn value(
     unit: &str,
     kind: Kind,
     help: &str,
+    bytes_max: u32,
 ) -> Result<ValueHandle, PublishError> {
     let named = if publication == 0 {
         // Disabled; what is said of its values is checked as far as it can be.
@@ -306,18 +331,40 @@ pub fn value(
         );
         state::lock().publication_name(generation, index)?
     };
-    declare_value(publication, &named, name, value_type, unit, kind, help)
+    let of = Wanted {
+        name,
+        value_type,
+        unit,
+        kind,
+        help,
+        bytes_max,
+    };
+    declare_value(publication, &named, of)
+}
+
+/// A value as it is declared.
+struct Wanted<'a> {
+    name: &'a str,
+    value_type: ValueType,
+    unit: &'a str,
+    kind: Kind,
+    help: &'a str,
+    bytes_max: u32,
 }
 
 fn declare_value(
     publication: u64,
     named: &str,
-    name: &str,
-    value_type: ValueType,
-    unit: &str,
-    kind: Kind,
-    help: &str,
+    wanted: Wanted<'_>,
 ) -> Result<ValueHandle, PublishError> {
+    let Wanted {
+        name,
+        value_type,
+        unit,
+        kind,
+        help,
+        bytes_max,
+    } = wanted;
     stream_name(named, name)?;
     Unit::new(unit)?;
     if name == "frame" {
@@ -337,6 +384,7 @@ fn declare_value(
         kind,
         unit: unit.to_owned(),
         help: cut(help, HELP_BYTES_MAX).to_owned(),
+        bytes_max: if value_type.is_number() { 0 } else { bytes_max },
     };
     let value = state::lock().value(generation, declaration)?;
     let handle = thread::handle(generation, value_type as u8, value);

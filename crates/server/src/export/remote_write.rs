@@ -158,7 +158,7 @@ impl RemoteWrite {
         let mut taken = HashSet::new();
         for at in view.select(&self.select) {
             let stream = &view.streams[at];
-            if stream.entry.descriptor.value_type == ValueType::Text {
+            if !stream.entry.descriptor.value_type.is_number() {
                 continue;
             }
             let series = before
