@@ -12,6 +12,7 @@ mod intake;
 mod process;
 mod scope;
 mod timing;
+mod value;
 mod who;
 
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! One process that publishes: its file, what it declared, and where its values go.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use barograph_archive::Position;
 use barograph_model::{
@@ -9,7 +8,6 @@ use barograph_model::{
 };
 use barograph_stream::{StreamError, value_bytes_max};
 use barograph_stream::ingest::{Declaration, IngestFile, Payload, Readers, Record};
-use serde::de::IgnoredAny;
 use serde_json::{Value as Json, json};
 use tracing::debug;
 
@@ -18,6 +16,7 @@ use super::counts::Counts;
 use super::identity::{Identity, Instances, PROCESS};
 use super::scope::Scopes;
 use super::timing::Timing;
+use super::value::value_of;
 use super::who::{group_of, user_name};
 
 /// Records of one process that one round takes, so that none keeps the others waiting.
@@ -574,30 +573,6 @@ fn place(
         return Some((at, key, Value::Int(number as i64)));
     }
     let target = targets.get(record.series as usize)?;
-    let value = match (record.payload, target.value_type) {
-        (Payload::Int(v), ValueType::Int) => Value::Int(v),
-        (Payload::Float(v), ValueType::Float) => Value::Float(v),
-        (Payload::Bool(v), ValueType::Bool) => Value::Bool(v),
-        (Payload::Text(v) | Payload::Json(v), ValueType::Text) => {
-            Value::Text(Arc::from(String::from_utf8_lossy(v)))
-        }
-        (Payload::Bytes(v) | Payload::Text(v) | Payload::Json(v), ValueType::Bytes) => {
-            Value::Bytes(Arc::from(v))
-        }
-        (Payload::Json(v) | Payload::Text(v), ValueType::Json) => {
-            serde_json::from_slice::<IgnoredAny>(v).ok()?;
-            Value::Json(Arc::from(std::str::from_utf8(v).ok()?))
-        }
-        (Payload::Floats(v), ValueType::Floats) => {
-            let (floats, []) = v.as_chunks() else {
-                return None;
-            };
-            Value::Floats(floats.iter().map(|v| f64::from_le_bytes(*v)).collect())
-        }
-        _ => return None,
-    };
-    // A text is cut by its stream; anything else that is cut is another thing.
-    let is_whole = value.bytes() <= target.bytes_max as usize || matches!(value, Value::Text(_));
-    let key = target.key.filter(|_| is_whole)?;
-    Some((target.publication, key, value))
+    let value = value_of(record.payload, target.value_type, target.bytes_max)?;
+    Some((target.publication, target.key?, value))
 }
