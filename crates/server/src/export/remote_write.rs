@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use barograph_model::{Sample, Selector, ValueType};
+use barograph_model::{Sample, Selector};
 use barograph_stream::StreamReader;
 use prost::Message as _;
 
