@@ -199,25 +199,52 @@ fn values_of_any_length_are_kept_whole_up_to_what_is_declared() {
         for (sql, expect) in [
             ("SELECT count(*) FROM app_long_frame", 1),
             ("SELECT length(value) FROM app_long_text", 32_768),
-            ("SELECT value = hex(zeroblob(0)) || replace(hex(zeroblob(16384)), '00', 'éé') FROM app_long_text", 1),
-            ("SELECT (typeof(value) = 'blob') + length(value) FROM app_long_blob", 65_537),
-            ("SELECT hex(substr(value, 65536)) = 'A5' FROM app_long_blob", 1),
-            ("SELECT length(value ->> '$.a[1]') FROM app_long_document", 60_000),
+            (
+                "SELECT value = hex(zeroblob(0)) || replace(hex(zeroblob(16384)), '00', 'éé') FROM app_long_text",
+                1,
+            ),
+            (
+                "SELECT (typeof(value) = 'blob') + length(value) FROM app_long_blob",
+                65_537,
+            ),
+            (
+                "SELECT hex(substr(value, 65536)) = 'A5' FROM app_long_blob",
+                1,
+            ),
+            (
+                "SELECT length(value ->> '$.a[1]') FROM app_long_document",
+                60_000,
+            ),
             ("SELECT json_array_length(value) FROM app_long_mesh", 8_192),
-            ("SELECT CAST(sum(e.value) AS INTEGER) FROM app_long_mesh m, json_each(m.value) e", 8_191 * 8_192 / 4),
+            (
+                "SELECT CAST(sum(e.value) AS INTEGER) FROM app_long_mesh m, json_each(m.value) e",
+                8_191 * 8_192 / 4,
+            ),
             ("SELECT length(value) FROM app_long_usual", 4_096),
             ("SELECT length(value) FROM app_long_note", 4_096),
-            ("SELECT length(blob) + json_array_length(mesh) + length(note) FROM frames('long')", 65_536 + 8_192 + 4_096),
-            ("SELECT length(last) FROM history('app.long.blob', 0, now_ns(), 3600000000000)", 65_536),
+            (
+                "SELECT length(blob) + json_array_length(mesh) + length(note) FROM frames('long')",
+                65_536 + 8_192 + 4_096,
+            ),
+            (
+                "SELECT length(last) FROM history('app.long.blob', 0, now_ns(), 3600000000000)",
+                65_536,
+            ),
         ] {
-            until(&format!("{when}: {sql}"), || number(&scope, sql) == Some(expect));
+            until(&format!("{when}: {sql}"), || {
+                number(&scope, sql) == Some(expect)
+            });
         }
     };
     check("live");
     let newest = "SELECT length(value) FROM latest WHERE name = 'app.long.blob'";
     until(newest, || number(&scope, newest) == Some(65_536));
     let types = "SELECT count(DISTINCT type) FROM streams WHERE name LIKE 'app.long.%'";
-    assert_eq!(number(&scope, types), Some(5), "four types of values, and frames");
+    assert_eq!(
+        number(&scope, types),
+        Some(5),
+        "four types of values, and frames"
+    );
     let lost = "SELECT lost * 10 + damaged FROM publications WHERE name = 'long'";
     until(lost, || number(&scope, lost) == Some(44));
     drop(ring);

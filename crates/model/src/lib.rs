@@ -26,7 +26,8 @@ pub use near::{NEAR_MAX, near};
 pub use past::{Past, PastRequest, PastSeries, Span};
 pub use pattern::{Pattern, Selector};
 pub use sample::{
-    Quality, Sample, TEXT_BYTES_MAX, VALUE_BYTES_MAX, Value, ValueType, base64, floats_json, text_start,
+    Quality, Sample, TEXT_BYTES_MAX, VALUE_BYTES_MAX, Value, ValueType, base64, floats_json,
+    text_start,
 };
 pub use sink::{Sink, StreamKey};
 pub use sql::{ResultFormat, SqlEngine, SqlFault, SqlFaultKind, SqlLimits, SqlReply, SqlRequest};

@@ -148,7 +148,11 @@ pub fn base64(bytes: &[u8]) -> String {
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         for at in 0..4 {
             let digit = DIGITS[(bits >> (18 - 6 * at)) as usize & 63];
-            text.push(if at <= group.len() { char::from(digit) } else { '=' });
+            text.push(if at <= group.len() {
+                char::from(digit)
+            } else {
+                '='
+            });
         }
     }
     text

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use arrow_array::builder::{Float64Builder, ListBuilder};
 use arrow_array::types::Int32Type;
 use arrow_array::{
-    ArrayRef, BinaryArray, DictionaryArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
+    ArrayRef, BinaryArray, DictionaryArray, Float64Array, Int32Array, Int64Array, RecordBatch,
+    StringArray,
 };
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, Field as ArrowField, Schema};
@@ -253,7 +254,9 @@ impl Data {
         Ok(match self {
             Self::Int(rows) => Arc::new(Int64Array::from_iter(rows.iter().copied())),
             Self::Real(rows) => Arc::new(Float64Array::from_iter(rows.iter().copied())),
-            Self::Bytes(rows) => Arc::new(BinaryArray::from_iter(rows.iter().map(Option::as_deref))),
+            Self::Bytes(rows) => {
+                Arc::new(BinaryArray::from_iter(rows.iter().map(Option::as_deref)))
+            }
             Self::Floats(rows) => {
                 let mut lists = ListBuilder::new(Float64Builder::new());
                 for row in rows {

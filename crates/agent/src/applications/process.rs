@@ -3,11 +3,9 @@
 use std::collections::VecDeque;
 
 use barograph_archive::Position;
-use barograph_model::{
-    Descriptor, Kind, NS_PER_S, Quality, Sample, StreamKey, Value, ValueType,
-};
-use barograph_stream::{StreamError, value_bytes_max};
+use barograph_model::{Descriptor, Kind, NS_PER_S, Quality, Sample, StreamKey, Value, ValueType};
 use barograph_stream::ingest::{Declaration, IngestFile, Payload, Readers, Record};
+use barograph_stream::{StreamError, value_bytes_max};
 use serde_json::{Value as Json, json};
 use tracing::debug;
 

@@ -8,7 +8,10 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-use barograph_model::{Columns, Descriptor, NS_PER_S, Past, PastRequest, PastSeries, Span, TEXT_BYTES_MAX, ValueType, Values, text_start};
+use barograph_model::{
+    Columns, Descriptor, NS_PER_S, Past, PastRequest, PastSeries, Span, TEXT_BYTES_MAX, ValueType,
+    Values, text_start,
+};
 use promql_parser::label::{MatchOp, Matcher};
 
 use super::{Context, LabelSet, NAME, PromFault};
