@@ -362,9 +362,7 @@ fn declare(
 ) -> PyResult<(String, ValueHandle)> {
     let (value_type, kind) = (type_of(&value_type)?, kind_of(&kind)?);
     let declared = match publication {
-        Some(publication) => {
-            publication.value_of(&name, value_type, &unit, kind, &help, bytes_max)
-        }
+        Some(publication) => publication.value_of(&name, value_type, &unit, kind, &help, bytes_max),
         None => Ok(Handle::default()),
     };
     let handle = faults.of(declared)?.unwrap_or_default();

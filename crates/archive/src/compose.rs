@@ -202,9 +202,9 @@ fn lives<S: Source>(sources: &[S]) -> Vec<Life> {
 fn passes(lives: &[Life]) -> impl Iterator<Item = &[Life]> {
     let mut left = lives;
     std::iter::from_fn(move || {
-        let mut sum = 0;
+        let mut sum = 0_u64;
         let fits = |life: &&Life| {
-            sum += life.weight();
+            sum = sum.saturating_add(life.weight());
             sum <= PASS_ROWS_MAX
         };
         let count = left.iter().take_while(fits).count().max(1).min(left.len());

@@ -45,7 +45,7 @@ impl Tier {
     }
 
     /// Whether series of this type have buckets in files: bytes, JSON and arrays are in raw files only.
-    pub(crate) fn holds(self, value_type: ValueType) -> bool {
+    pub fn holds(self, value_type: ValueType) -> bool {
         self == Self::Raw || value_type.is_number() || value_type == ValueType::Text
     }
 

@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use crate::{Quality, Sample, Value, ValueType};
 
+/// So many bytes of a text, bytes, JSON or an array count for a sample; a short text for none beside its own.
+const WEIGHT_BYTES: usize = 128;
+
 /// The values of a column; all of one type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
@@ -151,6 +154,20 @@ impl Columns {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.ts.is_empty()
+    }
+
+    /// What the sample at `row` counts for where samples are bounded: one, and of a long value as many as have
+    /// its bytes.
+    pub fn weight_of(&self, row: usize) -> usize {
+        1 + self.values.bytes(row) / WEIGHT_BYTES
+    }
+
+    /// What all of them count for.
+    pub fn weight(&self) -> usize {
+        match self.values.value_type().is_number() {
+            true => self.len(),
+            false => (0..self.len()).map(|row| self.weight_of(row)).sum(),
+        }
     }
 
     /// The sample at `row`, if there is one.
