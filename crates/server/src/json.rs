@@ -244,3 +244,28 @@ pub struct TickJson {
 fn is_zero(n: &u64) -> bool {
     *n == 0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_every_type() {
+        for (value, expect) in [
+            (Value::Int(i64::MAX), "9223372036854775807"),
+            (Value::Float(f64::NAN), "null"),
+            (Value::Bool(true), "true"),
+            (Value::text("a\"b"), r#""a\"b""#),
+            (Value::Bytes([0xfb, 0xff].into()), r#""+/8=""#),
+            (Value::Json("[1]".into()), r#""[1]""#),
+            (Value::Floats([0.5, f64::INFINITY].into()), "[0.5,null]"),
+        ] {
+            let mut column = Values::new(value.value_type());
+            assert!(column.push(&value));
+            let found = serde_json::to_string(&ColumnJson(&column)).unwrap();
+            assert_eq!(found, format!("[{expect}]"));
+            let found = serde_json::to_string(&ValueJson(value)).unwrap();
+            assert_eq!(found, expect);
+        }
+    }
+}
