@@ -207,7 +207,9 @@ def _spec(name: str, given: object) -> ValueSpec:
         return gauge(given)
     if given is float or given is int:
         return gauge(type=given)
-    if given in (bool, str, bytes, dict, list):
+    if given is bool or given is str or given is bytes:
+        return state(given)
+    if given is dict or given is list:
         return state(given)
     raise TypeError(
         f"{name} is declared as {given!r}: give a unit, float, int, bool, str, bytes, dict or list, "
