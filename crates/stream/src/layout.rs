@@ -130,6 +130,6 @@ pub const SLOT_BYTES_MIN: u32 = 64;
 /// Most bytes of all slots of one stream of long values: what a reader copies at most.
 pub const SLOTS_BYTES_MAX: usize = 16 << 20;
 /// What a ring of long values takes unless a depth is asked for; but it holds [`LONG_DEPTH_MIN`] samples at least.
-pub const LONG_RING_BYTES: usize = 1 << 20;
+pub const LONG_RING_BYTES: usize = 256 << 10;
 /// Samples that a ring of long values holds at least, unless a depth is asked for.
 pub const LONG_DEPTH_MIN: u32 = 16;
