@@ -200,17 +200,14 @@ fn values_of_any_length_are_kept_whole_up_to_what_is_declared() {
             ("SELECT count(*) FROM app_long_frame", 1),
             ("SELECT length(value) FROM app_long_text", 32_768),
             (
-                "SELECT value = hex(zeroblob(0)) || replace(hex(zeroblob(16384)), '00', 'éé') FROM app_long_text",
+                "SELECT length(replace(value, 'é', '')) + 1 FROM app_long_text",
                 1,
             ),
             (
                 "SELECT (typeof(value) = 'blob') + length(value) FROM app_long_blob",
                 65_537,
             ),
-            (
-                "SELECT hex(substr(value, 65536)) = 'A5' FROM app_long_blob",
-                1,
-            ),
+            ("SELECT substr(value, 65536) = x'A5' FROM app_long_blob", 1),
             (
                 "SELECT length(value ->> '$.a[1]') FROM app_long_document",
                 60_000,
