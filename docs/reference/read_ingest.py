@@ -18,7 +18,15 @@ HEADER_BYTES, HEAD_BYTES, RECORD_BYTES, PIECE_BYTES = 4096, 256, 24, 16
 DECLARATIONS_BYTES, DECLARATION_BYTES_MAX, BLOB_BYTES_MAX = 1 << 20, 16 << 10, 64 << 10
 RINGS_MAX, RING_RECORDS_MIN, RING_RECORDS_MAX = 1024, 256, 1 << 26
 READERS = ["owner", "group", "all"]
-TYPES = {1: "int64", 2: "float64", 3: "bool", 4: "string"}
+TYPES = {
+    1: "int64",
+    2: "float64",
+    3: "bool",
+    4: "string",
+    6: "bytes",
+    7: "json",
+    8: "floats",
+}
 KINDS = {1: "gauge", 2: "counter", 3: "state"}
 INT, FLOAT, BOOL, TEXT, FRAME, BYTES, JSON, FLOATS, ACK, PIECE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 15
 LONG = {TEXT: "text", BYTES: "bytes", JSON: "json", FLOATS: "floats"}
@@ -220,6 +228,7 @@ def _declaration(kind, number, body):
             "kind": KINDS[meaning],
             "unit": body.text(),
             "help": body.text(),
+            "bytes_max": body.number(4) if len(body.rest) >= 4 else 0,
         }
     if kind == 4:
         publication = body.number(4)

@@ -28,13 +28,18 @@ enum {
     CELL_BYTES = 24,
     TEXT_SLOT_BYTES = 128,
     TEXT_BYTES_MAX = 126,
+    SLOT_BYTES_MIN = 64,
+    VALUE_BYTES_MAX = 1 << 16,
+    SLOTS_BYTES_MAX = 1 << 24,
     LIMIT = 1 << 20, /* of streams, and of samples in a ring */
     ATTEMPTS_MAX = 10000,
 };
-enum { INT = 1, FLOAT, BOOL, STRING };
+/* A string has slots of 128 bytes, a long string such as its descriptor says. */
+enum { INT = 1, FLOAT, BOOL, STRING, LONG_STRING, BYTES, JSON, FLOATS };
 
 static const uint64_t COUNT_MASK = (UINT64_C(1) << 48) - 1;
-static const char *const TYPES[] = {"", "int64", "float64", "bool", "string"};
+static const char *const TYPES[] = {"",       "int64", "float64", "bool",     "string",
+                                    "string", "bytes", "json",    "floats"};
 static const char *const KINDS[] = {"", "gauge", "counter", "state"};
 static const char *const QUALITIES[] = {"measured", "derived", "predicted", "reconciled"};
 
@@ -45,14 +50,14 @@ typedef struct {
 
 typedef struct {
     uint64_t line_at, ring_at, text_at, generation;
-    uint32_t depth;
+    uint32_t depth, slot_bytes; /* of a slot; 0 of numbers */
     uint8_t type, kind;
     uint8_t copy[DESCRIPTOR_BYTES];
 } Stream;
 
 typedef struct {
     uint64_t number, cell[3], looked;
-    uint64_t text[TEXT_SLOT_BYTES / 8];
+    uint64_t *text; /* a slot */
 } Sample;
 
 static uint64_t acquire(const Segment *segment, uint64_t at) {
@@ -172,15 +177,21 @@ static bool read_descriptor(const Segment *segment, uint64_t slot, Stream *strea
     stream->depth = low(copy[6]);
     stream->type = bytes[52];
     stream->kind = bytes[53];
+    bool is_long = stream->type > STRING;
+    stream->slot_bytes = is_long ? high(copy[7]) : stream->type == STRING ? TEXT_SLOT_BYTES : 0;
+    if (is_long && (stream->slot_bytes < SLOT_BYTES_MIN || stream->slot_bytes > VALUE_BYTES_MAX ||
+                    stream->slot_bytes % 8 != 0 ||
+                    (uint64_t)stream->slot_bytes * stream->depth > SLOTS_BYTES_MAX))
+        return false;
     return stream->generation >= 1 && stream->generation <= 0xffff && stream->type >= INT &&
-           stream->type <= STRING && stream->kind >= 1 && stream->kind <= 3 &&
+           stream->type <= FLOATS && stream->kind >= 1 && stream->kind <= 3 &&
            stream->depth >= 2 && stream->depth <= LIMIT && bytes[54] <= 120 && bytes[55] <= 30 &&
            bytes[59] <= 222 && labels_bytes(stream) <= 510 && is_utf8(bytes + 96, bytes[54]) &&
            is_utf8(bytes + 216, bytes[55]) && is_utf8(bytes + 248, bytes[59]) &&
            labels_are_whole(bytes + 512, labels_bytes(stream)) &&
            inside(segment, segment->rings_at, stream->ring_at, stream->depth, CELL_BYTES) &&
-           (stream->type != STRING ||
-            inside(segment, segment->rings_at, stream->text_at, stream->depth, TEXT_SLOT_BYTES));
+           (stream->slot_bytes == 0 || inside(segment, segment->rings_at, stream->text_at,
+                                              stream->depth, stream->slot_bytes));
 }
 
 /* The number of samples so far; false when the stream has ended. */
@@ -190,22 +201,22 @@ static bool read_count(const Segment *segment, const Stream *stream, uint64_t *c
     return sequence >> 48 == stream->generation;
 }
 
-/* Copies sample `number` from the cell at `at`, and its text. */
+/* Copies sample `number` from the cell at `at`, and its slot. */
 static void copy_sample(const Segment *segment, const Stream *stream, uint64_t at, uint64_t number,
                         Sample *sample) {
     sample->number = number;
     copy_words(segment, at, sample->cell, 3);
     sample->looked = sample->cell[0];
-    if (stream->type == STRING)
-        copy_words(segment, stream->text_at + (number - 1) % stream->depth * TEXT_SLOT_BYTES,
-                   sample->text, TEXT_SLOT_BYTES / 8);
+    if (stream->slot_bytes > 0)
+        copy_words(segment, stream->text_at + (number - 1) % stream->depth * stream->slot_bytes,
+                   sample->text, stream->slot_bytes / 8);
 }
 
 static uint64_t oldest(const Stream *stream, uint64_t count) {
     return count + 2 > stream->depth + UINT64_C(1) ? count + 2 - stream->depth : 1;
 }
 
-/* The newest sample; false when there is none. */
+/* The newest sample; false when there is none. `sample->text` has room for a slot. */
 static bool read_latest(const Segment *segment, const Stream *stream, Sample *sample) {
     for (int attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
         uint64_t count, now;
@@ -228,7 +239,7 @@ static bool read_latest(const Segment *segment, const Stream *stream, Sample *sa
 }
 
 /* The samples after number `cursor` that the ring still holds: how many, from `*samples`, to be
- * freed. Sets `*lost`, and `*cursor` for the next call. Negative when the stream has ended. */
+ * freed: one allocation, with their slots behind them. Sets `*lost`, and `*cursor` for the next call. Negative when the stream has ended. */
 static int64_t read_ring(const Segment *segment, const Stream *stream, uint64_t *cursor,
                          uint64_t *lost, Sample **samples) {
     uint64_t count, now;
@@ -243,12 +254,16 @@ static int64_t read_ring(const Segment *segment, const Stream *stream, uint64_t 
     uint64_t from = oldest(stream, count);
     if (from < before + 1)
         from = before + 1;
-    Sample *copies = calloc(count - from + 1, sizeof *copies);
+    uint64_t length = count - from + 1, words = stream->slot_bytes / 8;
+    Sample *copies = calloc(length, sizeof *copies + words * 8);
     if (copies == NULL)
         abort();
-    for (uint64_t number = from; number <= count; number++)
+    uint64_t *slots = (uint64_t *)(copies + length);
+    for (uint64_t number = from; number <= count; number++) {
+        copies[number - from].text = slots + (number - from) * words;
         copy_sample(segment, stream, stream->ring_at + (number - 1) % stream->depth * CELL_BYTES,
                     number, &copies[number - from]);
+    }
     atomic_thread_fence(memory_order_acquire);
     if (!read_count(segment, stream, &now)) {
         free(copies);
@@ -291,6 +306,10 @@ static void print_number(double value, int digits) {
 static void print_value(const Stream *stream, const Sample *sample) {
     uint64_t bits = sample->cell[1];
     size_t length = sample->cell[2] >> 40 & 0xff;
+    length = length > TEXT_BYTES_MAX ? TEXT_BYTES_MAX : length;
+    if (stream->type > STRING)
+        length = bits > stream->slot_bytes ? stream->slot_bytes : bits;
+    const uint8_t *text = (const uint8_t *)sample->text;
     double number;
     switch (stream->type) {
     case INT:
@@ -303,10 +322,25 @@ static void print_value(const Stream *stream, const Sample *sample) {
     case BOOL:
         printf("%s", bits != 0 ? "true" : "false");
         break;
+    case BYTES:
+        putchar('"');
+        for (size_t i = 0; i < length; i++)
+            printf("%02x", text[i]);
+        putchar('"');
+        break;
+    case FLOATS:
+        putchar('[');
+        for (size_t i = 0; i < length / 8; i++) {
+            memcpy(&number, text + i * 8, sizeof number);
+            if (i > 0)
+                putchar(',');
+            print_number(number, 17);
+        }
+        putchar(']');
+        break;
     default:
-        length = length > TEXT_BYTES_MAX ? TEXT_BYTES_MAX : length;
-        if (is_utf8((const uint8_t *)sample->text, length))
-            print_text((const uint8_t *)sample->text, length);
+        if (is_utf8(text, length))
+            print_text(text, length);
         else
             printf("null");
     }
@@ -344,6 +378,7 @@ static void print_line(const Stream *stream, const Sample *sample) {
 
 int main(int argc, char **argv) {
     static Stream stream;
+    static uint64_t slot_words[VALUE_BYTES_MAX / 8];
     Segment segment;
     if (argc != 2 && argc != 3) {
         fprintf(stderr, "usage: read_segment SEGMENT [NAME]\n");
@@ -356,7 +391,7 @@ int main(int argc, char **argv) {
     }
     uint64_t used = acquire(&segment, 88);
     for (uint64_t slot = 0; slot < used && slot < segment.slots_max; slot++) {
-        Sample newest, *samples;
+        Sample newest = {.text = slot_words}, *samples;
         uint64_t cursor = 0, lost;
         if (!read_descriptor(&segment, slot, &stream))
             continue;

@@ -20,7 +20,19 @@ HEADER_BYTES, LINE_BYTES, DESCRIPTOR_BYTES = 4096, 64, 1024
 CELL_BYTES, TEXT_SLOT_BYTES, TEXT_BYTES_MAX = 24, 128, 126
 STREAMS_MAX = DEPTH_MAX = 1 << 20
 COUNT_MASK = (1 << 48) - 1
-TYPES = {1: "int64", 2: "float64", 3: "bool", 4: "string"}
+# A string's slots have 128 bytes (4), or the size that its descriptor says (5).
+STRING, LONG_STRING = 4, 5
+TYPES = {
+    1: "int64",
+    2: "float64",
+    3: "bool",
+    STRING: "string",
+    LONG_STRING: "string",
+    6: "bytes",
+    7: "json",
+    8: "floats",
+}
+SLOT_BYTES_MIN, VALUE_BYTES_MAX, SLOTS_BYTES_MAX = 64, 1 << 16, 1 << 24
 KINDS = {1: "gauge", 2: "counter", 3: "state"}
 QUALITIES = ["measured", "derived", "predicted", "reconciled"]
 ATTEMPTS_MAX = 10_000
@@ -48,6 +60,8 @@ class Stream:
     depth: int
     ring_at: int
     text_at: int
+    slot_bytes: int  # 0 of numbers
+    is_long: bool  # the length of a value is in its cell's value word
 
 
 @dataclass(frozen=True)
@@ -132,12 +146,21 @@ class Segment:
             return None
         ring_at, text_at, depth = struct.unpack_from("<QQI", copy, 32)
         type_code, kind, name_bytes, unit_bytes = copy[52:56]
-        labels_bytes, _, help_bytes = struct.unpack_from("<HBB", copy, 56)
+        labels_bytes, _, help_bytes, slot_bytes = struct.unpack_from("<HBBI", copy, 56)
+        is_long = type_code > STRING
+        if not is_long:
+            slot_bytes = TEXT_SLOT_BYTES if type_code == STRING else 0
         if type_code not in TYPES or kind not in KINDS or not 2 <= depth <= DEPTH_MAX:
             return None
         if name_bytes > 120 or unit_bytes > 30 or labels_bytes > 510 or help_bytes > 222:
             return None
-        areas = [(ring_at, CELL_BYTES)] + [(text_at, TEXT_SLOT_BYTES)] * (type_code == 4)
+        if is_long and not (
+            SLOT_BYTES_MIN <= slot_bytes <= VALUE_BYTES_MAX
+            and slot_bytes % 8 == 0
+            and slot_bytes * depth <= SLOTS_BYTES_MAX
+        ):
+            return None
+        areas = [(ring_at, CELL_BYTES)] + [(text_at, slot_bytes)] * (slot_bytes > 0)
         for area_at, each in areas:
             end = area_at + depth * each
             if area_at < self.rings_at or area_at % 8 or end > len(self.memory):
@@ -156,6 +179,8 @@ class Segment:
                 depth=depth,
                 ring_at=ring_at,
                 text_at=text_at,
+                slot_bytes=slot_bytes,
+                is_long=is_long,
             )
         except ValueError:  # Not UTF-8, or labels that do not add up.
             return None
@@ -167,13 +192,15 @@ class Segment:
         return sequence & COUNT_MASK
 
     def _cell(self, stream, at, number):
-        """Copies the cell at `at`, which is sample `number`, with its text."""
+        """Copies the cell at `at`, which is sample `number`, with what is in its slot."""
         cell = self.words[at // 8 : at // 8 + 3].tolist()
         text = None
-        if stream.type == "string":
+        if stream.slot_bytes:
             length = min(cell[2] >> 40 & 0xFF, TEXT_BYTES_MAX)
+            if stream.is_long:
+                length = min(cell[1], stream.slot_bytes)
             slot = (number - 1) % stream.depth
-            text = self._bytes(stream.text_at + slot * TEXT_SLOT_BYTES, length)
+            text = self._bytes(stream.text_at + slot * stream.slot_bytes, length)
         return number, cell, text
 
     def latest(self, stream):
@@ -234,6 +261,10 @@ def _sample(stream, copy, looked):
         (value,) = struct.unpack_from("<d", raw, 8)
     elif stream.type == "bool":
         value = bits != 0
+    elif stream.type == "bytes":
+        value = text
+    elif stream.type == "floats":
+        value = struct.unpack("<%dd" % (len(text) // 8), text[: len(text) // 8 * 8])
     else:
         value = _text(text)
     (looked,) = struct.unpack("<q", struct.pack("<Q", looked))
@@ -258,7 +289,14 @@ def line(stream, sample):
         return json.dumps(value, ensure_ascii=False)
 
     labels = ",".join(text(name) + ":" + text(value) for name, value in stream.labels.items())
-    value = _number(sample.value, 17) if stream.type == "float64" else text(sample.value)
+    if stream.type == "float64":
+        value = _number(sample.value, 17)
+    elif stream.type == "floats":
+        value = "[" + ",".join(_number(each, 17) for each in sample.value) + "]"
+    elif stream.type == "bytes":
+        value = text(sample.value.hex())
+    else:
+        value = text(sample.value)
     return (
         f'{{"name":{text(stream.name)},"labels":{{{labels}}},"type":"{stream.type}",'
         f'"unit":{text(stream.unit)},"kind":"{stream.kind}","series":"{stream.series}",'

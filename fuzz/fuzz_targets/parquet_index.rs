@@ -64,6 +64,9 @@ fn write(path: &std::path::Path) {
         ("b", ValueType::Float),
         ("c", ValueType::Bool),
         ("d", ValueType::Text),
+        ("e", ValueType::Bytes),
+        ("f", ValueType::Json),
+        ("g", ValueType::Floats),
     ];
     for (name, value_type) in types {
         let descriptor = Arc::new(Descriptor {
@@ -81,6 +84,9 @@ fn write(path: &std::path::Path) {
                 ValueType::Float => Value::Float(1.0 / row as f64),
                 ValueType::Bool => Value::Bool(row % 3 == 0),
                 ValueType::Text => Value::text(["up", "down"][row as usize % 2]),
+                ValueType::Bytes => Value::Bytes(vec![row as u8; 300].into()),
+                ValueType::Json => Value::Json(format!("[{row}]").into()),
+                ValueType::Floats => Value::Floats(vec![row as f64; 5].into()),
             };
             columns.push((row * row) as u64, &Sample::measured(row, value));
         }

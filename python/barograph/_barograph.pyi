@@ -155,7 +155,7 @@ class Watch(Iterator[Sample]):
 class ValueHandle:
     """A value of a publication. May be put from any thread, and after a fork."""
 
-    def put(self, value: SupportsFloat | SupportsIndex | str | bytes, /) -> None:
+    def put(self, value: SupportsFloat | SupportsIndex | str | bytes | object, /) -> None:
         """Puts a value with the time of the call; of a value of texts, bytes too.
 
         TypeError when it is of another type, ValueError when it does not fit into 64 bits. Texts longer
@@ -216,7 +216,7 @@ class Publication:
     def __new__(
         cls,
         name: str,
-        values: list[tuple[str, str, str, str, str]],
+        values: list[tuple[str, str, str, str, str, int]],
         labels: list[tuple[str, str]],
         readers: str,
         application: str,

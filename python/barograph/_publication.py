@@ -19,9 +19,19 @@ if TYPE_CHECKING:
 
     from barograph._barograph import ValueHandle
 
-    ValueType = type[float | int | bool | str]
+    ValueType = type[float | int | bool | str | bytes | dict[str, Any] | list[float]]
 
-_TYPES: dict[object, str] = {float: "float", int: "int", bool: "bool", str: "str"}
+_TYPES: dict[object, str] = {
+    float: "float",
+    int: "int",
+    bool: "bool",
+    str: "str",
+    bytes: "bytes",
+    dict: "json",
+    list: "floats",
+}
+# The longest text, bytes, JSON or array.
+_VALUE_BYTES_MAX = 65_536
 # Of a name that the program has not chosen.
 _APPLICATION_CHARACTERS_MAX = 64
 
@@ -34,15 +44,18 @@ class ValueSpec:
     type: ValueType
     unit: str = ""
     help: str = ""
+    bytes_max: int = 0
 
     def __post_init__(self) -> None:
         if self.type not in _TYPES:
-            raise TypeError(f"type is {self.type!r}: there are float, int, bool and str")
+            raise TypeError(f"type is {self.type!r}: there are float, int, bool and str, bytes, dict and list")
         if self.kind != "state" and self.type not in (float, int):
             raise TypeError(f"a {self.kind} is float or int, not {_TYPES[self.type]}: use state()")
         for what, text in (("unit", self.unit), ("help", self.help)):
             if not isinstance(text, str):
                 raise TypeError(f"{what} is {text!r}: give a str")
+        if not isinstance(self.bytes_max, int) or not 0 <= self.bytes_max <= _VALUE_BYTES_MAX:
+            raise ValueError(f"bytes_max is {self.bytes_max!r}: give at most {_VALUE_BYTES_MAX}")
 
 
 def gauge(unit: str = "", type: ValueType = float, *, help: str = "") -> ValueSpec:
@@ -55,9 +68,16 @@ def counter(unit: str = "", type: ValueType = int, *, help: str = "") -> ValueSp
     return ValueSpec("counter", type, unit, help)
 
 
-def state(type: ValueType = str, unit: str = "", *, help: str = "") -> ValueSpec:
-    """One of a few states, like ``state(bool)`` or the name of a phase."""
-    return ValueSpec("state", type, unit, help)
+def state(
+    type: ValueType = str, unit: str = "", *, help: str = "", bytes_max: int = 0
+) -> ValueSpec:
+    """One of a few states, like ``state(bool)`` or the name of a phase; also ``bytes``, ``dict`` (JSON: of
+    anything that :func:`json.dumps` takes, or a str that is JSON) and ``list`` (of floats, or an array).
+
+    ``bytes_max`` is the longest text, bytes, JSON or array (8 bytes a float): 4,096 unless given, at most 65,536.
+    The agent cuts a longer text and counts it, and counts anything else that is longer as lost.
+    """
+    return ValueSpec("state", type, unit, help, bytes_max)
 
 
 class Publication(_barograph.Publication):
@@ -168,15 +188,15 @@ def publication(
     )
 
 
-def _declared(values: Mapping[str, Any]) -> list[tuple[str, str, str, str, str]]:
+def _declared(values: Mapping[str, Any]) -> list[tuple[str, str, str, str, str, int]]:
     if not isinstance(values, Mapping):
         raise TypeError(f'values is {values!r}: give a dict like {{"residual": "1", "phase": str}}')
-    declared: list[tuple[str, str, str, str, str]] = []
+    declared: list[tuple[str, str, str, str, str, int]] = []
     for name, given in values.items():
         if not isinstance(name, str):
             raise TypeError(f"a value is named {name!r}: give a str")
         spec = _spec(name, given)
-        declared.append((name, _TYPES[spec.type], spec.unit, spec.kind, spec.help))
+        declared.append((name, _TYPES[spec.type], spec.unit, spec.kind, spec.help, spec.bytes_max))
     return declared
 
 
@@ -187,10 +207,12 @@ def _spec(name: str, given: object) -> ValueSpec:
         return gauge(given)
     if given is float or given is int:
         return gauge(type=given)
-    if given is bool or given is str:
+    if given is bool or given is str or given is bytes:
+        return state(given)
+    if given is dict or given is list:
         return state(given)
     raise TypeError(
-        f"{name} is declared as {given!r}: give a unit, float, int, bool or str, "
+        f"{name} is declared as {given!r}: give a unit, float, int, bool, str, bytes, dict or list, "
         "or gauge(), counter() or state()"
     )
 

@@ -13,7 +13,7 @@ use barograph_client::{
 use barograph_model::{Clock as _, Selector, SqlFault, duration_ns, instant_ns};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::errors;
 use crate::wait::SIGNAL_CHECK_INTERVAL;
@@ -189,6 +189,7 @@ fn object<'py>(py: Python<'py>, field: Field<'_>) -> PyResult<Bound<'py, PyAny>>
         Field::Real(v) => v.into_pyobject(py)?.into_any(),
         Field::Text(v) => v.into_pyobject(py)?.into_any(),
         Field::Blob(v) => PyBytes::new(py, v).into_any(),
+        Field::Floats(v) => PyList::new(py, v)?.into_any(),
     })
 }
 

@@ -71,8 +71,8 @@ pub(crate) struct Step {
     number: Option<u64>,
 }
 
-/// A value as it is asked for: name, type, unit, kind, help.
-type Wanted = (String, String, String, String, String);
+/// A value as it is asked for: name, type, unit, kind, help, bytes at most.
+type Wanted = (String, String, String, String, String, u32);
 
 #[pymethods]
 impl Publication {
@@ -443,12 +443,12 @@ fn is_mistake(error: &PublishError) -> bool {
 fn declare(
     publication: Option<&Declared>,
     life: &Arc<Life>,
-    (name, value_type, unit, kind, help): Wanted,
+    (name, value_type, unit, kind, help, bytes_max): Wanted,
     faults: &mut Faults,
 ) -> PyResult<(String, ValueHandle)> {
     let (value_type, kind) = (type_of(&value_type)?, kind_of(&kind)?);
     let declared = match publication {
-        Some(publication) => publication.value(&name, value_type, &unit, kind, &help),
+        Some(publication) => publication.value_of(&name, value_type, &unit, kind, &help, bytes_max),
         None => Ok(Handle::default()),
     };
     let handle = faults.of(declared)?.unwrap_or_default();
@@ -497,7 +497,14 @@ fn type_of(word: &str) -> PyResult<ValueType> {
         "float" => Ok(ValueType::Float),
         "bool" => Ok(ValueType::Bool),
         "str" => Ok(ValueType::Text),
-        _ => Err(no_such("type", word, "int, float, bool and str")),
+        "bytes" => Ok(ValueType::Bytes),
+        "json" => Ok(ValueType::Json),
+        "floats" => Ok(ValueType::Floats),
+        _ => Err(no_such(
+            "type",
+            word,
+            "int, float, bool, str, bytes, json and floats",
+        )),
     }
 }
 

@@ -3,7 +3,7 @@
 use barograph_client::LatestValue;
 use barograph_model::{Labels, Value};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict, PyList};
 
 /// What was known of one stream at one instant.
 #[pyclass(frozen, module = "barograph")]
@@ -132,6 +132,8 @@ fn value_object<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAn
         Value::Int(v) => v.into_pyobject(py)?.into_any(),
         Value::Float(v) => v.into_pyobject(py)?.into_any(),
         Value::Bool(v) => v.into_pyobject(py)?.to_owned().into_any(),
-        Value::Text(v) => (&**v).into_pyobject(py)?.into_any(),
+        Value::Text(v) | Value::Json(v) => (&**v).into_pyobject(py)?.into_any(),
+        Value::Bytes(v) => PyBytes::new(py, v).into_any(),
+        Value::Floats(v) => PyList::new(py, v.iter())?.into_any(),
     })
 }

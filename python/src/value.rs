@@ -50,6 +50,8 @@ pub(crate) enum Checked<'py> {
     Word(u64),
     Text(Bound<'py, PyString>),
     Bytes(Bound<'py, PyBytes>),
+    Json(Bound<'py, PyString>),
+    Floats(Vec<f64>),
 }
 
 impl ValueHandle {
@@ -65,7 +67,39 @@ impl ValueHandle {
     pub(crate) fn check<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Checked<'py>> {
         match self.meaning.value_type {
             ValueType::Text => self.check_text(value),
+            ValueType::Bytes | ValueType::Json | ValueType::Floats => self.check_long(value),
             _ => self.word(value).map(Checked::Word),
+        }
+    }
+
+    fn check_long<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Checked<'py>> {
+        let py = value.py();
+        match self.meaning.value_type {
+            ValueType::Bytes => {
+                let bytes = value.cast::<PyBytes>();
+                let bytes = bytes.map_err(|_| PyTypeError::new_err("not bytes"));
+                bytes
+                    .cloned()
+                    .map(Checked::Bytes)
+                    .map_err(|error| self.refusal(value, error))
+            }
+            ValueType::Json => {
+                if let Ok(text) = value.cast::<PyString>() {
+                    text.to_str()?;
+                    return Ok(Checked::Json(text.clone()));
+                }
+                let text = py.import("json")?.call_method1("dumps", (value,))?;
+                Ok(Checked::Json(text.cast_into::<PyString>()?))
+            }
+            _ => {
+                let floats = match PyBuffer::<f64>::get(value) {
+                    Ok(buffer) => buffer.to_vec(py),
+                    Err(_) => value.extract::<Vec<f64>>(),
+                };
+                floats
+                    .map(Checked::Floats)
+                    .map_err(|error| self.refusal(value, error))
+            }
         }
     }
 
@@ -76,7 +110,9 @@ impl ValueHandle {
             ValueType::Float => value.extract::<f64>().map(f64::to_bits),
             ValueType::Int => value.extract::<i64>().map(i64::cast_unsigned),
             ValueType::Bool => value.extract::<bool>().map(u64::from),
-            ValueType::Text => Err(PyTypeError::new_err("not eight bytes")),
+            ValueType::Text | ValueType::Bytes | ValueType::Json | ValueType::Floats => {
+                Err(PyTypeError::new_err("not eight bytes"))
+            }
         };
         word.map_err(|error| self.refusal(value, error))
     }
@@ -105,6 +141,11 @@ impl ValueHandle {
                 let bytes = bytes.as_bytes();
                 unhurried(py, || handle.put_bytes(bytes))
             }
+            Checked::Json(text) => {
+                let text = text.to_str()?;
+                unhurried(py, || handle.put_json(text))
+            }
+            Checked::Floats(floats) => unhurried(py, || handle.put_floats(floats)),
         }
     }
 
@@ -125,7 +166,7 @@ impl ValueHandle {
             ValueType::Float => unhurried(py, || handle.put_f64(f64::from_bits(word))),
             ValueType::Int => unhurried(py, || handle.put_i64(word.cast_signed())),
             ValueType::Bool => unhurried(py, || handle.put_bool(word != 0)),
-            ValueType::Text => Ok(()),
+            ValueType::Text | ValueType::Bytes | ValueType::Json | ValueType::Floats => Ok(()),
         }
     }
 
@@ -138,6 +179,9 @@ impl ValueHandle {
             ValueType::Float => "a float",
             ValueType::Bool => "a bool",
             ValueType::Text => "a str or bytes",
+            ValueType::Bytes => "bytes",
+            ValueType::Json => "a str of JSON, or what json.dumps() takes",
+            ValueType::Floats => "a list or an array of floats",
         };
         let refusal = if error.is_instance_of::<PyOverflowError>(py) {
             PyValueError::new_err(format!(
@@ -225,8 +269,8 @@ impl ValueHandle {
     /// Puts a value with the time of the call.
     #[pyo3(signature = (value, /))]
     fn put(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        if self.meaning.value_type == ValueType::Text {
-            let checked = self.check_text(value)?;
+        if !self.meaning.value_type.is_number() {
+            let checked = self.check(value)?;
             return self.put_checked(py, &checked);
         }
         let word = self.word(value)?;
@@ -266,7 +310,7 @@ impl ValueHandle {
         &self.meaning.unit
     }
 
-    /// int64, float64, bool or string.
+    /// int64, float64, bool, string, bytes, json or floats.
     #[getter]
     fn r#type(&self) -> &'static str {
         self.meaning.value_type.as_str()

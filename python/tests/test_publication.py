@@ -313,7 +313,7 @@ def test_wrong_specifications() -> None:
     with pytest.raises(TypeError, match="unit is 3"):
         barograph.gauge(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="float, int, bool and str"):
-        barograph.state(bytes)  # type: ignore[arg-type]
+        barograph.state(complex)  # type: ignore[arg-type]
     assert barograph.gauge("1") == barograph.ValueSpec("gauge", float, "1")
 
 

@@ -2,7 +2,7 @@
 //! `docs/design/0001-one-node.md` calls `GET /api/v1/sources` and `GET /api/v1/insights`.
 
 use barograph_insight::{Graph, InsightReport, TestRow};
-use barograph_model::Value;
+use barograph_model::{Value, base64};
 use barograph_source::SourceReport;
 use serde_json::{Value as Json, json};
 
@@ -68,7 +68,9 @@ pub fn test_row(row: &TestRow) -> Json {
         Some(Value::Int(v)) => json!(v),
         Some(Value::Float(v)) => json!(v),
         Some(Value::Bool(v)) => json!(v),
-        Some(Value::Text(v)) => json!(&**v),
+        Some(Value::Text(v) | Value::Json(v)) => json!(&**v),
+        Some(Value::Bytes(v)) => json!(base64(v)),
+        Some(Value::Floats(v)) => json!(&**v),
     };
     object.insert("value".into(), value);
     Json::Object(object)

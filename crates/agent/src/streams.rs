@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use barograph_archive::{Declared, Entry, Journal, Mark, Position};
 use barograph_insight::Graph;
-use barograph_model::{Clock, Descriptor, Sample, Sink, StreamKey, TEXT_BYTES_MAX, Value};
+use barograph_model::{Clock, Descriptor, Sample, Sink, StreamKey, Value, text_start};
 use barograph_stream::{Incarnation, Segment, StreamError, StreamWriter};
 use tracing::warn;
 
@@ -123,10 +123,11 @@ impl<'c> Streams<'c> {
             return;
         };
         if let Value::Text(text) = &sample.value
-            && text.len() > TEXT_BYTES_MAX
+            && text.len() > live.writer.value_bytes_max()
         {
             // As the ring has it.
-            sample.value = Value::text(text);
+            let text = text_start(text, live.writer.value_bytes_max());
+            sample.value = Value::Text(text.into());
         }
         self.wake_mask |= live.writer.wake_bit();
         if let Some(archive) = &mut self.archive {
@@ -161,14 +162,37 @@ impl<'c> Streams<'c> {
         &self.segment
     }
 
+    /// Makes a stream whose texts, bytes, JSON or arrays have at most so many bytes (`None`: as is usual).
+    pub fn declare_sized(
+        &mut self,
+        descriptor: &Descriptor,
+        depth: Option<u32>,
+        value_bytes_max: Option<u32>,
+    ) -> Option<StreamKey> {
+        match self.register(descriptor, depth, value_bytes_max) {
+            Ok(key) => Some(key),
+            Err(error) => {
+                // Once, not per stream: the count is in the segment's header and a stream.
+                if !self.refused_logged {
+                    self.refused_logged = true;
+                    warn!(%error, "a stream is refused; more will be counted in agent.refused.streams.count");
+                }
+                None
+            }
+        }
+    }
+
     fn register(
         &mut self,
         descriptor: &Descriptor,
         depth: Option<u32>,
+        value_bytes_max: Option<u32>,
     ) -> Result<StreamKey, StreamError> {
         // Lives are told apart and ordered by this time, also when the clock was set back.
         let life = self.clock.now_ns().max(self.newest_life.saturating_add(1));
-        let writer = self.segment.register(descriptor, depth, life)?;
+        let writer = self
+            .segment
+            .register_sized(descriptor, depth, value_bytes_max, life)?;
         self.newest_life = life;
         let key = self.free.pop().unwrap_or_else(|| {
             self.live.push(None);
@@ -199,17 +223,7 @@ fn defect(error: &StreamError) -> bool {
 
 impl Sink for Streams<'_> {
     fn declare(&mut self, descriptor: &Descriptor, depth: Option<u32>) -> Option<StreamKey> {
-        match self.register(descriptor, depth) {
-            Ok(key) => Some(key),
-            Err(error) => {
-                // Once, not per stream: the count is in the segment's header and a stream.
-                if !self.refused_logged {
-                    self.refused_logged = true;
-                    warn!(%error, "a stream is refused; more will be counted in agent.refused.streams.count");
-                }
-                None
-            }
-        }
+        self.declare_sized(descriptor, depth, None)
     }
 
     fn retire(&mut self, key: StreamKey) {

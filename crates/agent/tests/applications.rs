@@ -40,6 +40,7 @@ fn declare(producer: &Producer, name: &str, values: &[(&str, ValueType)], reader
             kind: Kind::Gauge,
             unit: "1".into(),
             help: String::new(),
+            bytes_max: 0,
         }));
     }
 }
@@ -139,6 +140,116 @@ fn an_agent_that_was_away_misses_nothing_and_repeats_nothing() {
     until("3500 values", || number(&scope, COUNT) == Some(3_500));
     let distinct = "SELECT count(DISTINCT value) FROM app_solver_residual";
     assert_eq!(number(&scope, distinct), Some(3_500));
+}
+
+/// Long values by declared size: what is put, and whether it is kept whole.
+#[test]
+fn values_of_any_length_are_kept_whole_up_to_what_is_declared() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(config(dir.path())).unwrap();
+    let clock = SystemClock::new();
+    let ingest = run_dir(dir.path()).ingest_dir();
+    let producer = Producer::create(&ingest, ProducerConfig::default(), &clock).unwrap();
+    declare(&producer, "long", &[], Readers::Owner);
+    let most = 65_536;
+    for (name, value_type, bytes_max) in [
+        ("text", ValueType::Text, most),
+        ("blob", ValueType::Bytes, most),
+        ("document", ValueType::Json, most),
+        ("mesh", ValueType::Floats, most),
+        ("usual", ValueType::Bytes, 0),
+        ("note", ValueType::Text, 0),
+    ] {
+        assert!(producer.declare(&Declaration::Value {
+            publication: 0,
+            name: name.into(),
+            value_type,
+            kind: Kind::State,
+            unit: String::new(),
+            help: String::new(),
+            bytes_max,
+        }));
+    }
+    let mut ring = producer.thread(&clock).unwrap();
+    let text = "é".repeat(32_768);
+    let document = format!("{{\"a\":[1,{:?}]}}", "x".repeat(60_000));
+    let mesh: Vec<f64> = (0..8_192).map(|n| f64::from(n) * 0.5).collect();
+    let mesh: Vec<u8> = mesh.iter().flat_map(|v| v.to_le_bytes()).collect();
+    for (kind, series, bytes) in [
+        (kind::TEXT, 0, text.as_bytes()),
+        (kind::BYTES, 1, &[0xa5; 65_536]),
+        (kind::JSON, 2, document.as_bytes()),
+        (kind::FLOATS, 3, &mesh),
+        (kind::BYTES, 4, &[1; 4_096]),
+        // Lost: too long, no JSON, no array, another type.
+        (kind::BYTES, 4, &[2; 4_097]),
+        (kind::JSON, 2, b"{\"a\":"),
+        (kind::FLOATS, 3, &[0; 9]),
+        (kind::FLOATS, 1, &[0; 8]),
+        // Cut.
+        (kind::TEXT, 5, &[b'n'; 5_000]),
+    ] {
+        let time = producer.time_source().now(&clock);
+        assert!(ring.put_bytes(kind, series, time, bytes));
+    }
+    let time = producer.time_source().now(&clock);
+    assert!(ring.frame(0, time, 1));
+    let scope = our_scope(dir.path());
+    let check = |when: &str| {
+        for (sql, expect) in [
+            ("SELECT count(*) FROM app_long_frame", 1),
+            ("SELECT length(value) FROM app_long_text", 32_768),
+            (
+                "SELECT length(replace(value, 'é', '')) + 1 FROM app_long_text",
+                1,
+            ),
+            (
+                "SELECT (typeof(value) = 'blob') + length(value) FROM app_long_blob",
+                65_537,
+            ),
+            ("SELECT substr(value, 65536) = x'A5' FROM app_long_blob", 1),
+            (
+                "SELECT length(value ->> '$.a[1]') FROM app_long_document",
+                60_000,
+            ),
+            ("SELECT json_array_length(value) FROM app_long_mesh", 8_192),
+            (
+                "SELECT CAST(sum(e.value) AS INTEGER) FROM app_long_mesh m, json_each(m.value) e",
+                8_191 * 8_192 / 4,
+            ),
+            ("SELECT length(value) FROM app_long_usual", 4_096),
+            ("SELECT length(value) FROM app_long_note", 4_096),
+            (
+                "SELECT length(blob) + json_array_length(mesh) + length(note) FROM frames('long')",
+                65_536 + 8_192 + 4_096,
+            ),
+            (
+                "SELECT length(last) FROM history('app.long.blob', 0, now_ns(), 3600000000000)",
+                65_536,
+            ),
+        ] {
+            until(&format!("{when}: {sql}"), || {
+                number(&scope, sql) == Some(expect)
+            });
+        }
+    };
+    check("live");
+    let newest = "SELECT length(value) FROM latest WHERE name = 'app.long.blob'";
+    until(newest, || number(&scope, newest) == Some(65_536));
+    let types = "SELECT count(DISTINCT type) FROM streams WHERE name LIKE 'app.long.%'";
+    assert_eq!(
+        number(&scope, types),
+        Some(5),
+        "four types of values, and frames"
+    );
+    let lost = "SELECT lost * 10 + damaged FROM publications WHERE name = 'long'";
+    until(lost, || number(&scope, lost) == Some(44));
+    drop(ring);
+    drop(producer);
+    agent.stop();
+    // From the archive alone: the rings of a new agent are empty.
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    check("archived");
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod parallel;
 
 use std::sync::Arc;
 
-use barograph_model::{Buckets, Columns, Span, ValueType, Values};
+use barograph_model::{Buckets, Columns, Span, TEXT_BYTES_MAX, ValueType, Values, text_start};
 
 pub use budget::{BUCKET_BYTES, Budget};
 use number::{Cell, Number};
@@ -29,6 +29,9 @@ enum Cells {
     /// Bools are here too, as 0 and 1.
     Int(Run<i64>),
     Text(Run<Arc<str>>),
+    Bytes(Run<Arc<[u8]>>),
+    Json(Run<Arc<str>>),
+    Floats(Run<Arc<[f64]>>),
 }
 
 /// Buckets in the order in which their samples came.
@@ -37,6 +40,8 @@ struct Run<T: Number> {
     cells: Vec<Cell<T>>,
     /// Some bucket is not after the one before: the clock was set back.
     mixed: bool,
+    /// Bytes of the last values; of numbers none.
+    bytes: usize,
 }
 
 impl Fold {
@@ -46,6 +51,9 @@ impl Fold {
             ValueType::Float => Cells::Float(Run::new()),
             ValueType::Int | ValueType::Bool => Cells::Int(Run::new()),
             ValueType::Text => Cells::Text(Run::new()),
+            ValueType::Bytes => Cells::Bytes(Run::new()),
+            ValueType::Json => Cells::Json(Run::new()),
+            ValueType::Floats => Cells::Floats(Run::new()),
         };
         Self {
             value_type,
@@ -59,8 +67,22 @@ impl Fold {
         match &self.cells {
             Cells::Float(run) => run.cells.len(),
             Cells::Int(run) => run.cells.len(),
-            Cells::Text(run) => run.cells.len(),
+            Cells::Text(run) | Cells::Json(run) => run.cells.len(),
+            Cells::Bytes(run) => run.cells.len(),
+            Cells::Floats(run) => run.cells.len(),
         }
+    }
+
+    /// What it counts for: its buckets, and as many as have the bytes of its long values.
+    pub fn weight(&self) -> usize {
+        let bytes = match &self.cells {
+            // Texts are short here.
+            Cells::Float(_) | Cells::Int(_) | Cells::Text(_) => 0,
+            Cells::Json(run) => run.bytes,
+            Cells::Bytes(run) => run.bytes,
+            Cells::Floats(run) => run.bytes,
+        };
+        self.len() + bytes / BUCKET_BYTES
     }
 
     /// Whether there are none.
@@ -79,7 +101,10 @@ impl Fold {
                 let v: Vec<i64> = v.iter().map(|v| i64::from(*v)).collect();
                 run.add(ts, &v, step, span);
             }
-            (Cells::Text(run), Values::Text(v)) => run.add(ts, v, step, span),
+            (Cells::Text(run), Values::Text(v)) => run.add_texts(ts, v, step, span),
+            (Cells::Bytes(run), Values::Bytes(v)) => run.add(ts, v, step, span),
+            (Cells::Json(run), Values::Json(v)) => run.add(ts, v, step, span),
+            (Cells::Floats(run), Values::Floats(v)) => run.add(ts, v, step, span),
             _ => {}
         }
     }
@@ -93,14 +118,19 @@ impl Fold {
                 ints.extend(values.iter().map(|v| *v as i64));
                 run.add(ts, ints, self.step_ns, span);
             }
-            Cells::Text(_) => {}
+            Cells::Text(_) | Cells::Bytes(_) | Cells::Json(_) | Cells::Floats(_) => {}
         }
     }
 
-    /// Adds samples of texts.
-    fn add_texts(&mut self, ts: &[i64], values: &[Arc<str>], span: Span) {
-        if let Cells::Text(run) = &mut self.cells {
-            run.add(ts, values, self.step_ns, span);
+    /// Adds samples of what is no number.
+    fn add_long(&mut self, ts: &[i64], values: &Values, span: Span) {
+        let step = self.step_ns;
+        match (&mut self.cells, values) {
+            (Cells::Text(run), Values::Text(v)) => run.add_texts(ts, v, step, span),
+            (Cells::Bytes(run), Values::Bytes(v)) => run.add(ts, v, step, span),
+            (Cells::Json(run), Values::Json(v)) => run.add(ts, v, step, span),
+            (Cells::Floats(run), Values::Floats(v)) => run.add(ts, v, step, span),
+            _ => {}
         }
     }
 
@@ -139,12 +169,17 @@ impl Fold {
         match (&mut self.cells, later.cells) {
             (Cells::Float(run), Cells::Float(later)) => run.merge(later),
             (Cells::Int(run), Cells::Int(later)) => run.merge(later),
-            (Cells::Text(run), Cells::Text(later)) => run.merge(later),
+            (Cells::Text(run), Cells::Text(later)) | (Cells::Json(run), Cells::Json(later)) => {
+                run.merge(later);
+            }
+            (Cells::Bytes(run), Cells::Bytes(later)) => run.merge(later),
+            (Cells::Floats(run), Cells::Floats(later)) => run.merge(later),
             _ => {}
         }
     }
 
-    /// The buckets in order of time. Of texts the least and the greatest are the last.
+    /// The buckets in order of time. Of what is no number the least and the greatest are the last; of a text
+    /// its first [`TEXT_BYTES_MAX`] bytes.
     pub fn finish(self) -> Buckets {
         match self.cells {
             Cells::Float(run) => run.finish(Values::Float),
@@ -153,6 +188,9 @@ impl Fold {
             }
             Cells::Int(run) => run.finish(Values::Int),
             Cells::Text(run) => run.finish(Values::Text),
+            Cells::Bytes(run) => run.finish(Values::Bytes),
+            Cells::Json(run) => run.finish(Values::Json),
+            Cells::Floats(run) => run.finish(Values::Floats),
         }
     }
 }
@@ -162,6 +200,7 @@ impl<T: Number> Run<T> {
         Self {
             cells: Vec::new(),
             mixed: false,
+            bytes: 0,
         }
     }
 
@@ -218,8 +257,12 @@ impl<T: Number> Run<T> {
     }
 
     fn push(&mut self, cell: Cell<T>) {
+        self.bytes += cell.last.bytes();
         match self.cells.last_mut() {
-            Some(newest) if newest.start == cell.start => newest.merge(cell),
+            Some(newest) if newest.start == cell.start => {
+                self.bytes -= newest.last.bytes();
+                newest.merge(cell);
+            }
             newest => {
                 self.mixed |= newest.is_some_and(|newest| newest.start > cell.start);
                 self.cells.push(cell);
@@ -229,8 +272,10 @@ impl<T: Number> Run<T> {
 
     fn merge(&mut self, later: Self) {
         self.mixed |= later.mixed;
+        self.bytes += later.bytes;
         let mut cells = later.cells.into_iter();
         if let Some(first) = cells.next() {
+            self.bytes -= first.last.bytes();
             self.push(first);
             self.cells.extend(cells);
         }
@@ -256,6 +301,23 @@ impl<T: Number> Run<T> {
             min: wrap(cells.iter().map(|cell| cell.min.clone()).collect()),
             max: wrap(cells.iter().map(|cell| cell.max.clone()).collect()),
             last: wrap(cells.iter().map(|cell| cell.last.clone()).collect()),
+        }
+    }
+}
+
+impl Run<Arc<str>> {
+    /// As [`Self::add`]; of a bucket only the beginning of its text is kept, as in the tiers.
+    fn add_texts(&mut self, ts: &[i64], values: &[Arc<str>], step_ns: i64, span: Span) {
+        let known = self.cells.len().saturating_sub(1);
+        self.add(ts, values, step_ns, span);
+        for cell in &mut self.cells[known..] {
+            if cell.last.len() > TEXT_BYTES_MAX {
+                let start: Arc<str> = text_start(&cell.last, TEXT_BYTES_MAX).into();
+                self.bytes = self.bytes - cell.last.len() + start.len();
+                cell.min = Arc::clone(&start);
+                cell.max = Arc::clone(&start);
+                cell.last = start;
+            }
         }
     }
 }

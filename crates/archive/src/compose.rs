@@ -20,6 +20,8 @@ use crate::seal::Context;
 pub(crate) const HOUR_NS: i64 = 3_600 * NS_PER_S;
 /// Most samples that are sorted in memory at once, of about 32 bytes each.
 const PASS_ROWS_MAX: u64 = 256 << 10;
+/// Bytes of such a sample.
+const ROW_BYTES: u64 = 32;
 /// A text takes so many times the memory of a number.
 const TEXT_WEIGHT: u64 = 6;
 /// Hours whose files are written at once: a segment seldom crosses more than one full hour.
@@ -36,6 +38,8 @@ pub(crate) struct Unit {
     pub(crate) life: i64,
     /// Samples.
     pub(crate) rows: u64,
+    /// Bytes of their texts, JSON, bytes and arrays, at most; where that was not counted, 0.
+    pub(crate) bytes: u64,
     /// Their times.
     pub(crate) span: Span,
 }
@@ -171,11 +175,13 @@ fn lives<S: Source>(sources: &[S]) -> Vec<Life> {
             let life = lives.entry((unit.id, unit.life)).or_insert_with(|| Life {
                 unit: Unit {
                     rows: 0,
+                    bytes: 0,
                     ..unit.clone()
                 },
                 places: Vec::new(),
             });
             life.unit.rows += unit.rows;
+            life.unit.bytes = life.unit.bytes.saturating_add(unit.bytes);
             life.unit.span = union(life.unit.span, unit.span);
             life.places.push(place);
         }
@@ -196,9 +202,9 @@ fn lives<S: Source>(sources: &[S]) -> Vec<Life> {
 fn passes(lives: &[Life]) -> impl Iterator<Item = &[Life]> {
     let mut left = lives;
     std::iter::from_fn(move || {
-        let mut sum = 0;
+        let mut sum = 0_u64;
         let fits = |life: &&Life| {
-            sum += life.weight();
+            sum = sum.saturating_add(life.weight());
             sum <= PASS_ROWS_MAX
         };
         let count = left.iter().take_while(fits).count().max(1).min(left.len());
@@ -210,10 +216,12 @@ fn passes(lives: &[Life]) -> impl Iterator<Item = &[Life]> {
 
 impl Life {
     fn weight(&self) -> u64 {
-        match self.unit.descriptor.value_type {
-            barograph_model::ValueType::Text => self.unit.rows.saturating_mul(TEXT_WEIGHT),
-            _ => self.unit.rows,
+        let rows = self.unit.rows;
+        if self.unit.descriptor.value_type.is_number() {
+            return rows;
         }
+        let short = rows.saturating_mul(TEXT_WEIGHT);
+        short.max(rows.saturating_add(self.unit.bytes / ROW_BYTES))
     }
 }
 
@@ -387,12 +395,14 @@ impl HourSet {
 
 /// Appends samples of the same type.
 pub(crate) fn append(to: &mut Columns, from: &Columns) {
-    use barograph_model::Values::{Bool, Float, Int, Text};
+    use barograph_model::Values::{Bool, Bytes, Float, Floats, Int, Json, Text};
     match (&mut to.values, &from.values) {
         (Int(to), Int(from)) => to.extend_from_slice(from),
         (Float(to), Float(from)) => to.extend_from_slice(from),
         (Bool(to), Bool(from)) => to.extend_from_slice(from),
-        (Text(to), Text(from)) => to.extend_from_slice(from),
+        (Text(to), Text(from)) | (Json(to), Json(from)) => to.extend_from_slice(from),
+        (Bytes(to), Bytes(from)) => to.extend_from_slice(from),
+        (Floats(to), Floats(from)) => to.extend_from_slice(from),
         _ => return,
     }
     to.numbers.extend_from_slice(&from.numbers);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use barograph_model::{Descriptor, Sample, Span, Value};
+use barograph_model::{Descriptor, Sample, Span, Value, base64};
 
 use crate::compose::{self, Place, Source, Unit};
 use crate::manifest::Manifest;
@@ -88,8 +88,8 @@ fn export_text(
 fn csv_line(out: &mut dyn Write, series: &Series, sample: &Sample) -> io::Result<()> {
     let of = &series.descriptor;
     let value = match &sample.value {
-        Value::Text(text) => quoted(text),
-        value => value.to_string(),
+        Value::Bytes(v) => base64(v),
+        value => quoted(&value.to_string()),
     };
     writeln!(
         out,
@@ -123,7 +123,9 @@ fn json_line(out: &mut dyn Write, series: &Series, sample: &Sample) -> io::Resul
             serde_json::Number::from_f64(*v).map_or(serde_json::Value::Null, Into::into)
         }
         Value::Bool(v) => (*v).into(),
-        Value::Text(v) => serde_json::Value::from(&**v),
+        Value::Text(v) | Value::Json(v) => serde_json::Value::from(&**v),
+        Value::Bytes(v) => base64(v).into(),
+        Value::Floats(v) => serde_json::Value::from(&**v),
     };
     let labels: serde_json::Map<_, _> = of
         .labels

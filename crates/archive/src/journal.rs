@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use barograph_model::{Descriptor, Sample, Selector, StreamKey};
+use barograph_model::{Descriptor, Sample, Selector, StreamKey, VALUE_BYTES_MAX, Value};
 use barograph_stream::Incarnation;
 
 use crate::log::{Batch, MARKS_MAX, Mark, NUMBER_MAX, Stream};
@@ -298,7 +298,9 @@ impl State {
             slot.waits = 0;
         }
         let declared = &slot.stream.declared;
+        let is_text = matches!(sample.value, Value::Text(_));
         let fits = sample.value.value_type() == declared.descriptor.value_type
+            && (is_text || sample.value.bytes() <= VALUE_BYTES_MAX)
             && (slot.last + 1..=NUMBER_MAX).contains(&number);
         let room =
             !self.ended && self.pending.bytes() + Batch::cost(sample, from) <= shared.bytes_max;

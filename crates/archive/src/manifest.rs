@@ -16,7 +16,7 @@ use crate::log::LogPart;
 use crate::{ArchiveError, Archived, Layout, Storage, Tier, open};
 
 /// The format that this version writes, and the newest that it reads.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Largest manifest that is read: some millions of series and files.
 const BYTES_MAX: u64 = 512 << 20;
 /// Most copies that wait to be removed: beyond it the first are forgotten, and stay.
@@ -237,9 +237,16 @@ impl Manifest {
         }
     }
 
+    /// The least that has all that it says: 2 where a series is of bytes, JSON or arrays.
+    fn format(&self) -> u32 {
+        let mut series = self.series.values();
+        let is_new = series.any(|known| known.descriptor.value_type as u8 > ValueType::Text as u8);
+        if is_new { FORMAT } else { 1 }
+    }
+
     fn encode(&self) -> Vec<u8> {
         let wire = Wire {
-            format: FORMAT,
+            format: self.format(),
             node: self.node.clone(),
             sealed_through: self.sealed_through,
             losses: self.losses.clone(),
@@ -490,7 +497,7 @@ impl From<&Known> for WireSeries {
 
 impl WireSeries {
     fn check(self) -> Result<Known, String> {
-        let (types, kinds) = (1..=4, 1..=3);
+        let (types, kinds) = (1..=8, 1..=3);
         let value_type = types
             .filter_map(ValueType::from_u8)
             .find(|t| t.as_str() == self.value_type)

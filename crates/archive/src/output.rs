@@ -76,8 +76,11 @@ impl<'a> Output<'a> {
         }
         if let Some((_, folds, rows)) = &mut self.now {
             *rows += columns.len();
-            for fold in folds {
-                fold.add(columns, Span::ALL);
+            // The three have the same types.
+            if Tier::Hour.holds(unit.descriptor.value_type) {
+                for fold in folds {
+                    fold.add(columns, Span::ALL);
+                }
             }
         }
         let raw = match &mut self.raw {
@@ -121,6 +124,9 @@ impl<'a> Output<'a> {
         };
         for ((tier, fold), writer) in TIERS.into_iter().zip(folds).zip(&mut self.tiers) {
             let buckets: Buckets = fold.finish();
+            if !tier.holds(unit.descriptor.value_type) {
+                continue;
+            }
             if tier == Tier::Second && rows <= SAMPLES_A_SECOND * buckets.len() {
                 continue;
             }

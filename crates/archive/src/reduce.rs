@@ -53,7 +53,14 @@ pub(crate) fn buckets(
         if wanted.is_empty() {
             continue;
         }
-        sealed(view, node, &wanted, ask, &mut folds)?;
+        // What has no buckets in the tiers is made of samples.
+        let in_tiers = |place: usize| Tier::Hour.holds(view.series()[place].descriptor.value_type);
+        let (tiered, raw): (HashMap<_, _>, HashMap<_, _>) = wanted
+            .iter()
+            .map(|(id, place)| (*id, *place))
+            .partition(|(_, place)| in_tiers(*place));
+        sealed(view, node, &tiered, ask, ask.step_ns, &mut folds)?;
+        sealed(view, node, &raw, ask, 1, &mut folds)?;
         logs(node, &wanted, ask, &mut folds)?;
     }
     let buckets = folds
@@ -67,13 +74,17 @@ fn sealed(
     node: &Node,
     wanted: &HashMap<SeriesId, usize>,
     ask: &Request<'_>,
+    tiers_step_ns: i64,
     folds: &mut Folds,
 ) -> Result<(), ArchiveError> {
+    if wanted.is_empty() {
+        return Ok(());
+    }
     let parts = node.sealed.manifest.parts.values();
     let Some(known) = parts.map(|part| part.span).reduce(union) else {
         return Ok(());
     };
-    for (span, level) in sections(ask.span, known, ask.step_ns) {
+    for (span, level) in sections(ask.span, known, tiers_step_ns) {
         let hours = Sets::of(&node.sealed.manifest, &|sets| sets.meets(span));
         for hours in hours.chunks(HOURS_AT_ONCE) {
             let mut open = Vec::new();

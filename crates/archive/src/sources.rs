@@ -23,6 +23,7 @@ impl Source for LogPart {
             descriptor: Arc::clone(&series.descriptor),
             life: series.life,
             rows: series.rows,
+            bytes: series.bytes,
             span: series.span,
         };
         self.series().iter().map(unit).collect()
@@ -76,6 +77,8 @@ impl Source for RawSource {
                 descriptor: Arc::clone(&series.descriptor),
                 life: life.life,
                 rows: life.rows,
+                // Of all lives: each may have most of it.
+                bytes: series.bytes,
                 span: series.span,
             })
         });

@@ -1,6 +1,6 @@
 //! The tiers: raw samples, and buckets of a second, a minute and an hour.
 
-use barograph_model::NS_PER_S;
+use barograph_model::{NS_PER_S, ValueType};
 
 /// Up to so many samples a second, raw is as small as buckets of seconds.
 const SAMPLES_PER_SECOND_MAX: u64 = 2;
@@ -42,6 +42,11 @@ impl Tier {
     pub fn takes(self, samples: u64, ns: i64) -> bool {
         let seconds = (ns.max(0) / NS_PER_S).max(1) as u64;
         self != Self::Second || samples > seconds.saturating_mul(SAMPLES_PER_SECOND_MAX)
+    }
+
+    /// Whether series of this type have buckets in files: bytes, JSON and arrays are in raw files only.
+    pub fn holds(self, value_type: ValueType) -> bool {
+        self == Self::Raw || value_type.is_number() || value_type == ValueType::Text
     }
 
     /// The length of a bucket in ns; raw samples have none.

@@ -29,6 +29,9 @@ fn entries() -> Vec<Entry> {
         (ValueType::Float, Value::Float(0.5)),
         (ValueType::Bool, Value::Bool(true)),
         (ValueType::Text, Value::text("some text")),
+        (ValueType::Bytes, Value::Bytes([0, 255].into())),
+        (ValueType::Json, Value::Json("[1]".into())),
+        (ValueType::Floats, Value::Floats([0.5, -1.0].into())),
     ];
     let mut entries = Vec::new();
     for (key, (value_type, value)) in (0..).zip(values) {

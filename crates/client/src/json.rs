@@ -1,6 +1,6 @@
 //! The JSON of the contract (`docs/design/0001-one-node.md`, HTTP), shared by all who print it.
 
-use barograph_model::{Labels, Value};
+use barograph_model::{Labels, Value, base64};
 use serde_json::{Map, Value as Json, json};
 
 use crate::{LatestValue, NodeStatus, StreamInfo};
@@ -62,13 +62,15 @@ pub fn status_json(status: &NodeStatus) -> Json {
     })
 }
 
-/// A value; JSON knows no NaN and no infinity, so these are null.
+/// A value; JSON knows no NaN and no infinity, so these are null. Bytes are base64; JSON is the text that it is.
 pub fn value_json(value: &Value) -> Json {
     match value {
         Value::Int(v) => Json::from(*v),
         Value::Float(v) => float_json(*v),
         Value::Bool(v) => Json::from(*v),
-        Value::Text(v) => Json::from(&**v),
+        Value::Text(v) | Value::Json(v) => Json::from(&**v),
+        Value::Bytes(v) => Json::from(base64(v)),
+        Value::Floats(v) => Json::Array(v.iter().copied().map(float_json).collect()),
     }
 }
 

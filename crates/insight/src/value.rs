@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use barograph_model::Value;
+use barograph_model::{Value, floats_json};
 
 use crate::text;
 
@@ -157,7 +157,10 @@ impl From<&Value> for Val {
             Value::Int(v) => Self::Int(*v),
             Value::Float(v) => Self::real(*v),
             Value::Bool(v) => Self::truth(*v),
-            Value::Text(v) => Self::Text(v.clone()),
+            Value::Text(v) | Value::Json(v) => Self::Text(v.clone()),
+            Value::Floats(v) => Self::Text(floats_json(v).into()),
+            // Insights have no use for bytes, and no class for them.
+            Value::Bytes(_) => Self::Null,
         }
     }
 }

@@ -29,6 +29,7 @@ module baro
 
   ! Types of values.
   integer(c_int), parameter, public :: BARO_INT = 1, BARO_FLOAT = 2, BARO_BOOL = 3, BARO_TEXT = 4
+  integer(c_int), parameter, public :: BARO_BYTES = 6, BARO_JSON = 7, BARO_FLOATS = 8
   ! What a value's numbers mean over time.
   integer(c_int), parameter, public :: BARO_GAUGE = 1, BARO_COUNTER = 2, BARO_STATE = 3
   ! Who may read a publication.
@@ -233,11 +234,13 @@ module baro
       integer(c_int64_t) :: handle
     end function
 
-    function c_baro_value(publication, name, type, unit, kind, help) bind(C, name='baro_value') result(handle)
-      import :: c_char, c_int, c_int64_t
+    function c_baro_value(publication, name, type, unit, kind, help, bytes_max) &
+        bind(C, name='baro_value_sized') result(handle)
+      import :: c_char, c_int, c_int32_t, c_int64_t
       integer(c_int64_t), value :: publication
       character(kind=c_char), intent(in) :: name(*), unit(*), help(*)
       integer(c_int), value :: type, kind
+      integer(c_int32_t), value :: bytes_max
       integer(c_int64_t) :: handle
     end function
 
@@ -358,22 +361,27 @@ contains
     handle = c_baro_publication(publisher%pointer, c_text(name), who)
   end function
 
-  function baro_value(publication, name, type, unit, kind, help) result(handle)
+  ! bytes_max is the longest text, JSON or array, in bytes: 4,096 unless given, 65,536 at most.
+  function baro_value(publication, name, type, unit, kind, help, bytes_max) result(handle)
     integer(baro_handle), intent(in) :: publication
     character(len=*), intent(in) :: name
     integer(c_int), intent(in) :: type
     character(len=*), intent(in), optional :: unit, help
-    integer(c_int), intent(in), optional :: kind
+    integer(c_int), intent(in), optional :: kind, bytes_max
     integer(baro_handle) :: handle
     character(len=:), allocatable :: said_unit, said_help
     integer(c_int) :: said_kind
+    integer(c_int32_t) :: said_bytes_max
     said_unit = ''
     said_help = ''
     said_kind = BARO_GAUGE
     if (present(unit)) said_unit = unit
     if (present(help)) said_help = help
     if (present(kind)) said_kind = kind
-    handle = c_baro_value(publication, c_text(name), type, c_text(said_unit), said_kind, c_text(said_help))
+    said_bytes_max = 0
+    if (present(bytes_max)) said_bytes_max = int(bytes_max, c_int32_t)
+    handle = c_baro_value(publication, c_text(name), type, c_text(said_unit), said_kind, c_text(said_help), &
+        said_bytes_max)
   end function
 
   subroutine put_real64(handle, x)
@@ -417,7 +425,7 @@ contains
     code = c_baro_put_text(handle, c_text(x))
   end subroutine
 
-  ! An array, to a value of type text.
+  ! An array, to a value of type BARO_FLOATS.
   subroutine put_reals(handle, x)
     integer(baro_handle), intent(in) :: handle
     real(c_double), intent(in) :: x(:)
@@ -426,7 +434,7 @@ contains
     code = c_baro_put_floats(handle, x, size(x, kind=c_size_t))
   end subroutine
 
-  ! JSON, to a value of type text.
+  ! JSON, to a value of type BARO_JSON or BARO_TEXT.
   subroutine baro_put_json(handle, json)
     integer(baro_handle), intent(in) :: handle
     character(len=*), intent(in) :: json

@@ -58,12 +58,14 @@ typedef struct baro_publisher baro_t;
 typedef uint64_t baro_publication_t;
 typedef uint64_t baro_value_t;
 
-/* Types of values. Bytes, JSON and arrays are put to a value of type text. Agents of this version keep the first 126
- * bytes of a text or JSON, and count bytes and arrays as lost. */
+/* Types of values. A value takes the puts of its own type; a text takes JSON too, and JSON texts. */
 #define BARO_INT 1
 #define BARO_FLOAT 2
 #define BARO_BOOL 3
 #define BARO_TEXT 4
+#define BARO_BYTES 6
+#define BARO_JSON 7
+#define BARO_FLOATS 8 /* an array of doubles */
 
 /* What a value's numbers mean over time. */
 #define BARO_GAUGE 1   /* goes up and down */
@@ -115,8 +117,14 @@ baro_publication_t baro_publication(baro_t *baro, const char *name, int readers)
 baro_value_t baro_value(baro_publication_t publication, const char *name, int type, const char *unit,
                         int kind, const char *help);
 
-/* Puts by any length: a text, JSON (nobody checks here that it is), bytes, floats; at most 64 KiB and a quarter of
- * the ring, longer ones are given up and counted. For errors of the arguments alone a code. */
+/* As baro_value, of texts, bytes, JSON or arrays of at most bytes_max bytes (65,536 at most; 0: 4,096; the agent rounds
+ * it up to a power of two). It keeps those whole; a longer text is cut at a character, what else is longer is lost; both
+ * are counted. */
+baro_value_t baro_value_sized(baro_publication_t publication, const char *name, int type, const char *unit,
+                              int kind, const char *help, uint32_t bytes_max);
+
+/* Puts by any length: a text, JSON (the agent checks that it is, and counts what is not as lost), bytes, floats; at most
+ * 64 KiB and a quarter of the ring, longer ones are given up and counted. For errors of the arguments alone a code. */
 int baro_put_text(baro_value_t value, const char *text);
 int baro_put_json(baro_value_t value, const char *json);
 int baro_put_bytes(baro_value_t value, const uint8_t *bytes, size_t count);
@@ -416,14 +424,15 @@ int baro_latest(const baro_node_t *node, const char *selector, int64_t *ts, doub
 /* Finds a stream once, to be read in nanoseconds for ever: it goes on when the agent restarts. */
 baro_stream_t *baro_stream_open(const baro_node_t *node, const char *selector);
 void baro_stream_close(baro_stream_t *stream);
-/* As baro_latest, without a system call. Not for texts (BARO_NOTHING). */
+/* As baro_latest, without a system call. Numbers only (BARO_NOTHING): of others the newest is
+ * asked for in SQL, "SELECT value FROM app_lulesh_mesh WHERE newest". */
 int baro_stream_latest_f64(baro_stream_t *stream, int64_t *ts, double *value);
 /* Sleeps until there is a sample that no earlier wait has shown (BARO_OK), or the time is over (BARO_NOTHING). */
 int baro_wait(baro_stream_t *stream, int64_t timeout_ns);
 
-/* Types of cells: BARO_INT (bools too), BARO_FLOAT, BARO_TEXT, and these. */
+/* Types of cells: BARO_INT (bools too), BARO_FLOAT, BARO_TEXT (JSON and arrays too: arrays as JSON), BARO_BYTES, and
+ * this. */
 #define BARO_NULL 0
-#define BARO_BYTES 6
 
 typedef struct {
     int type;

@@ -49,14 +49,29 @@ struct about {
     const char *unit = "";
     baro::kind kind = baro::kind::gauge;
     const char *help = "";
+    /// The longest text, bytes, JSON or array, in bytes: 0 is 4,096; at most 65,536.
+    std::uint32_t bytes_max = 0;
 };
+
+/// Types of values that are put by put_bytes, put_json and put_floats: publication.value<baro::floats>("mesh").
+struct bytes {};
+struct json {};
+struct floats {};
 
 namespace detail {
 template <class T> constexpr int type_of()
 {
-    static_assert(std::is_arithmetic_v<T> || std::is_convertible_v<T, std::string_view>,
-                  "a value is a number, a bool or a text");
-    if constexpr (std::is_same_v<T, bool>)
+    constexpr bool is_long =
+        std::is_same_v<T, bytes> || std::is_same_v<T, json> || std::is_same_v<T, floats>;
+    static_assert(is_long || std::is_arithmetic_v<T> || std::is_convertible_v<T, std::string_view>,
+                  "a value is a number, a bool, a text, or baro::bytes, baro::json or baro::floats");
+    if constexpr (std::is_same_v<T, bytes>)
+        return BARO_BYTES;
+    else if constexpr (std::is_same_v<T, json>)
+        return BARO_JSON;
+    else if constexpr (std::is_same_v<T, floats>)
+        return BARO_FLOATS;
+    else if constexpr (std::is_same_v<T, bool>)
         return BARO_BOOL;
     else if constexpr (std::is_integral_v<T>)
         return BARO_INT;
@@ -92,7 +107,7 @@ public:
         return *this;
     }
 
-    /// Of a text value: bytes, JSON, an array.
+    /// Of a value of baro::bytes, baro::json (or a text) or baro::floats.
     void put_bytes(const void *bytes, std::size_t count) const noexcept
     {
         baro_put_bytes(handle_, static_cast<const std::uint8_t *>(bytes), count);
@@ -182,8 +197,9 @@ public:
     /// Declares a value, or finds it again; one that is refused does nothing.
     template <class T> baro::value<T> value(const char *name, const about &what = {}) const noexcept
     {
-        return baro::value<T>(baro_value(handle_, name, detail::type_of<T>(), what.unit,
-                                         static_cast<int>(what.kind), what.help));
+        return baro::value<T>(baro_value_sized(handle_, name, detail::type_of<T>(), what.unit,
+                                               static_cast<int>(what.kind), what.help,
+                                               what.bytes_max));
     }
     /// Declares a value that others may set within bounds, or finds it again.
     template <class T>

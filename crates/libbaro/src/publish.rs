@@ -210,6 +210,24 @@ pub unsafe extern "C" fn baro_value(
     kind: c_int,
     help: *const c_char,
 ) -> u64 {
+    // SAFETY: as this function's.
+    unsafe { baro_value_sized(publication, name, value_type, unit, kind, help, 0) }
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `name`, `unit` and `help` are null or texts.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_value_sized(
+    publication: u64,
+    name: *const c_char,
+    value_type: c_int,
+    unit: *const c_char,
+    kind: c_int,
+    help: *const c_char,
+    bytes_max: u32,
+) -> u64 {
     guarded(
         |_| 0,
         || {
@@ -227,7 +245,7 @@ pub unsafe extern "C" fn baro_value(
                 value_type.ok_or_else(|| Failure::new(E_ARGUMENT, "there is no such type"))?;
             let kind = Kind::from_u8(number(kind));
             let kind = kind.ok_or_else(|| Failure::new(E_ARGUMENT, "there is no such kind"))?;
-            let value = raw::value(publication, name, value_type, unit, kind, help)?;
+            let value = raw::value(publication, name, value_type, unit, kind, help, bytes_max)?;
             Ok(value.to_raw())
         },
     )

@@ -145,7 +145,7 @@ pub unsafe extern "C" fn baro_latest(
             };
             let number = sample.value.as_f64();
             let number =
-                number.ok_or_else(|| Failure::new(E_TYPE, "it is a text: ask for it in SQL"))?;
+                number.ok_or_else(|| Failure::new(E_TYPE, "it is no number: ask for it in SQL"))?;
             // SAFETY: as this function's.
             unsafe {
                 set(ts, sample.ts);

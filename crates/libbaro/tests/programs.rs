@@ -127,6 +127,7 @@ fn check_example(program: &Path) {
         kind: Kind::Gauge,
         unit: "1".into(),
         help: help.into(),
+        bytes_max: 0,
     };
     assert_eq!(left.declared[2], expect);
 }
@@ -413,6 +414,7 @@ fn check_kinds(left: &[Left], bytes: &[Put]) {
         kind: Kind::Counter,
         unit: "1".into(),
         help: "a number".into(),
+        bytes_max: 0,
     };
     assert_eq!(left.declared[2], first);
 }

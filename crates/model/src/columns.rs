@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use crate::{Quality, Sample, Value, ValueType};
 
+/// So many bytes of a text, bytes, JSON or an array count for a sample; a short text for none beside its own.
+const WEIGHT_BYTES: usize = 128;
+
 /// The values of a column; all of one type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
@@ -15,6 +18,12 @@ pub enum Values {
     Bool(Vec<bool>),
     /// Texts.
     Text(Vec<Arc<str>>),
+    /// Bytes.
+    Bytes(Vec<Arc<[u8]>>),
+    /// JSON documents.
+    Json(Vec<Arc<str>>),
+    /// Arrays of numbers.
+    Floats(Vec<Arc<[f64]>>),
 }
 
 impl Values {
@@ -25,6 +34,9 @@ impl Values {
             ValueType::Float => Self::Float(Vec::new()),
             ValueType::Bool => Self::Bool(Vec::new()),
             ValueType::Text => Self::Text(Vec::new()),
+            ValueType::Bytes => Self::Bytes(Vec::new()),
+            ValueType::Json => Self::Json(Vec::new()),
+            ValueType::Floats => Self::Floats(Vec::new()),
         }
     }
 
@@ -35,6 +47,9 @@ impl Values {
             Self::Float(_) => ValueType::Float,
             Self::Bool(_) => ValueType::Bool,
             Self::Text(_) => ValueType::Text,
+            Self::Bytes(_) => ValueType::Bytes,
+            Self::Json(_) => ValueType::Json,
+            Self::Floats(_) => ValueType::Floats,
         }
     }
 
@@ -44,7 +59,9 @@ impl Values {
             Self::Int(v) => v.len(),
             Self::Float(v) => v.len(),
             Self::Bool(v) => v.len(),
-            Self::Text(v) => v.len(),
+            Self::Text(v) | Self::Json(v) => v.len(),
+            Self::Bytes(v) => v.len(),
+            Self::Floats(v) => v.len(),
         }
     }
 
@@ -60,16 +77,29 @@ impl Values {
             Self::Float(v) => Value::Float(*v.get(row)?),
             Self::Bool(v) => Value::Bool(*v.get(row)?),
             Self::Text(v) => Value::Text(Arc::clone(v.get(row)?)),
+            Self::Bytes(v) => Value::Bytes(Arc::clone(v.get(row)?)),
+            Self::Json(v) => Value::Json(Arc::clone(v.get(row)?)),
+            Self::Floats(v) => Value::Floats(Arc::clone(v.get(row)?)),
         })
     }
 
-    /// The number at `row`: bools are 0 and 1; texts and what is beyond the end have none.
+    /// The number at `row`: bools are 0 and 1; what is no single number and what is beyond the end have none.
     pub fn number(&self, row: usize) -> Option<f64> {
         match self {
             Self::Int(v) => v.get(row).map(|v| *v as f64),
             Self::Float(v) => v.get(row).copied(),
             Self::Bool(v) => v.get(row).map(|v| f64::from(u8::from(*v))),
-            Self::Text(_) => None,
+            Self::Text(_) | Self::Bytes(_) | Self::Json(_) | Self::Floats(_) => None,
+        }
+    }
+
+    /// Bytes that the value at `row` takes beside its column: 0 for numbers, and beyond the end.
+    pub fn bytes(&self, row: usize) -> usize {
+        match self {
+            Self::Int(_) | Self::Float(_) | Self::Bool(_) => 0,
+            Self::Text(v) | Self::Json(v) => v.get(row).map_or(0, |v| v.len()),
+            Self::Bytes(v) => v.get(row).map_or(0, |v| v.len()),
+            Self::Floats(v) => v.get(row).map_or(0, |v| size_of_val(&**v)),
         }
     }
 
@@ -80,6 +110,9 @@ impl Values {
             (Self::Float(column), Value::Float(v)) => column.push(*v),
             (Self::Bool(column), Value::Bool(v)) => column.push(*v),
             (Self::Text(column), Value::Text(v)) => column.push(Arc::clone(v)),
+            (Self::Bytes(column), Value::Bytes(v)) => column.push(Arc::clone(v)),
+            (Self::Json(column), Value::Json(v)) => column.push(Arc::clone(v)),
+            (Self::Floats(column), Value::Floats(v)) => column.push(Arc::clone(v)),
             _ => return false,
         }
         true
@@ -121,6 +154,20 @@ impl Columns {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.ts.is_empty()
+    }
+
+    /// What the sample at `row` counts for where samples are bounded: one, and of a long value as many as have
+    /// its bytes.
+    pub fn weight_of(&self, row: usize) -> usize {
+        1 + self.values.bytes(row) / WEIGHT_BYTES
+    }
+
+    /// What all of them count for.
+    pub fn weight(&self) -> usize {
+        match self.values.value_type().is_number() {
+            true => self.len(),
+            false => (0..self.len()).map(|row| self.weight_of(row)).sum(),
+        }
     }
 
     /// The sample at `row`, if there is one.

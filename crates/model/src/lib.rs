@@ -25,7 +25,10 @@ pub use descriptor::{
 pub use near::{NEAR_MAX, near};
 pub use past::{Past, PastRequest, PastSeries, Span};
 pub use pattern::{Pattern, Selector};
-pub use sample::{Quality, Sample, TEXT_BYTES_MAX, Value, ValueType};
+pub use sample::{
+    Quality, Sample, TEXT_BYTES_MAX, VALUE_BYTES_MAX, Value, ValueType, base64, floats_json,
+    text_start,
+};
 pub use sink::{Sink, StreamKey};
 pub use sql::{ResultFormat, SqlEngine, SqlFault, SqlFaultKind, SqlLimits, SqlReply, SqlRequest};
 pub use time_text::{duration_ns, instant_ns};

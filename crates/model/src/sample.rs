@@ -3,8 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest text value, in bytes of UTF-8; a longer one is cut at a character boundary.
+/// The longest text of a stream that declares no longer ones, in bytes of UTF-8; a longer one is cut at a
+/// character boundary.
 pub const TEXT_BYTES_MAX: usize = 126;
+/// The longest text, JSON, bytes or array of any stream, in bytes.
+pub const VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// The type of a stream's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,8 +19,14 @@ pub enum ValueType {
     Float = 2,
     /// True or false.
     Bool = 3,
-    /// UTF-8 of at most [`TEXT_BYTES_MAX`] bytes.
+    /// UTF-8 of at most [`TEXT_BYTES_MAX`] bytes, or as many as its stream declares.
     Text = 4,
+    /// Bytes that nobody here reads.
+    Bytes = 6,
+    /// A JSON document.
+    Json = 7,
+    /// An array of 64-bit IEEE 754 numbers.
+    Floats = 8,
 }
 
 impl ValueType {
@@ -28,17 +37,28 @@ impl ValueType {
             2 => Self::Float,
             3 => Self::Bool,
             4 => Self::Text,
+            6 => Self::Bytes,
+            7 => Self::Json,
+            8 => Self::Floats,
             _ => return None,
         })
     }
 
-    /// `int64`, `float64`, `bool` or `string`.
+    /// Whether its values are single numbers: integers, floats and bools.
+    pub fn is_number(self) -> bool {
+        matches!(self, Self::Int | Self::Float | Self::Bool)
+    }
+
+    /// `int64`, `float64`, `bool`, `string`, `bytes`, `json` or `floats`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Int => "int64",
             Self::Float => "float64",
             Self::Bool => "bool",
             Self::Text => "string",
+            Self::Bytes => "bytes",
+            Self::Json => "json",
+            Self::Floats => "floats",
         }
     }
 }
@@ -54,6 +74,12 @@ pub enum Value {
     Bool(bool),
     /// UTF-8 text.
     Text(Arc<str>),
+    /// Bytes that nobody here reads.
+    Bytes(Arc<[u8]>),
+    /// A JSON document.
+    Json(Arc<str>),
+    /// An array of numbers.
+    Floats(Arc<[f64]>),
 }
 
 impl Value {
@@ -64,36 +90,104 @@ impl Value {
             Self::Float(_) => ValueType::Float,
             Self::Bool(_) => ValueType::Bool,
             Self::Text(_) => ValueType::Text,
+            Self::Bytes(_) => ValueType::Bytes,
+            Self::Json(_) => ValueType::Json,
+            Self::Floats(_) => ValueType::Floats,
         }
     }
 
-    /// The value as a number: bools are 0 and 1, text is `None`.
+    /// The value as a number: bools are 0 and 1; what is no single number is `None`.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             Self::Int(v) => Some(*v as f64),
             Self::Float(v) => Some(*v),
             Self::Bool(v) => Some(f64::from(u8::from(*v))),
-            Self::Text(_) => None,
+            Self::Text(_) | Self::Bytes(_) | Self::Json(_) | Self::Floats(_) => None,
+        }
+    }
+
+    /// The text of a text or of JSON.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::Text(v) | Self::Json(v) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// Bytes that the value takes beside its sample: 0 for numbers.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Int(_) | Self::Float(_) | Self::Bool(_) => 0,
+            Self::Text(v) | Self::Json(v) => v.len(),
+            Self::Bytes(v) => v.len(),
+            Self::Floats(v) => size_of_val(&**v),
         }
     }
 
     /// Text cut to [`TEXT_BYTES_MAX`] bytes at a character boundary.
     pub fn text(text: &str) -> Self {
-        let mut end = text.len().min(TEXT_BYTES_MAX);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        Self::Text(Arc::from(&text[..end]))
+        Self::Text(Arc::from(text_start(text, TEXT_BYTES_MAX)))
     }
 }
 
+/// The longest start of `text` of at most `bytes_max` bytes and whole characters.
+pub fn text_start(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// Bytes as base64 (RFC 4648, section 4), padded: how JSON has them.
+pub fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for at in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * at)) as usize & 63];
+            text.push(if at <= group.len() {
+                char::from(digit)
+            } else {
+                '='
+            });
+        }
+    }
+    text
+}
+
+/// An array of numbers as JSON: `[1.0,2.5,null]`. All digits that tell the numbers apart; `null` for what JSON
+/// cannot say (NaN and the infinities).
+pub fn floats_json(floats: &[f64]) -> String {
+    use fmt::Write as _;
+    let mut text = String::with_capacity(2 + 8 * floats.len());
+    text.push('[');
+    for (at, float) in floats.iter().enumerate() {
+        if at > 0 {
+            text.push(',');
+        }
+        if float.is_finite() {
+            write!(text, "{float:?}").expect("strings take everything");
+        } else {
+            text.push_str("null");
+        }
+    }
+    text.push(']');
+    text
+}
+
+/// Bytes as hexadecimal digits, arrays as JSON.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Int(v) => write!(f, "{v}"),
             Self::Float(v) => write!(f, "{v}"),
             Self::Bool(v) => write!(f, "{v}"),
-            Self::Text(v) => f.write_str(v),
+            Self::Text(v) | Self::Json(v) => f.write_str(v),
+            Self::Bytes(v) => v.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
+            Self::Floats(v) => f.write_str(&floats_json(v)),
         }
     }
 }
@@ -201,6 +295,29 @@ mod tests {
         };
         assert_eq!(cut.len(), 126);
         assert!(long.starts_with(&*cut));
+    }
+
+    #[test]
+    fn arrays_are_json() {
+        for (floats, expect) in [
+            (&[][..], "[]"),
+            (&[1.0, -0.5, 1e300, 5e-324], "[1.0,-0.5,1e300,5e-324]"),
+            (&[f64::NAN, f64::INFINITY], "[null,null]"),
+        ] {
+            assert_eq!(floats_json(floats), expect);
+        }
+        for (bytes, expect) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), expect);
+        }
+        assert_eq!(base64(&[0xfb, 0xff]), "+/8=");
+        let bytes = Value::Bytes(Arc::from([0u8, 255]));
+        assert_eq!((bytes.to_string().as_str(), bytes.bytes()), ("00ff", 2));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use barograph_archive::Chunk;
-use barograph_model::{Columns, Span, Values};
+use barograph_model::{Columns, Span, TEXT_BYTES_MAX, Values};
 use rusqlite::Result;
 
 use crate::QueryError;
@@ -307,7 +307,16 @@ pub(crate) fn bytes(columns: &Columns) -> usize {
         Values::Int(_) | Values::Float(_) => 8,
         Values::Bool(_) => 1,
         // The texts themselves are shared by those that are equal.
-        Values::Text(_) => size_of::<Arc<str>>() + 8,
+        Values::Text(_) | Values::Bytes(_) | Values::Json(_) | Values::Floats(_) => {
+            size_of::<Arc<str>>() + 8
+        }
     };
-    columns.len() * (size_of::<u64>() + size_of::<i64>() + value + 1 + size_of::<f32>())
+    let long = match columns.values.value_type().is_number() {
+        true => 0,
+        false => {
+            let bytes = (0..columns.len()).map(|row| columns.values.bytes(row));
+            bytes.filter(|bytes| *bytes > TEXT_BYTES_MAX).sum()
+        }
+    };
+    columns.len() * (size_of::<u64>() + size_of::<i64>() + value + 1 + size_of::<f32>()) + long
 }

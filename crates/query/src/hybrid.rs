@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use barograph_archive::Chunk;
-use barograph_model::{Span, Values};
+use barograph_model::{Span, Values, floats_json};
 use rusqlite::Result;
 use rusqlite::types::Null;
 use rusqlite::vtab::Context;
@@ -131,7 +131,9 @@ impl Hybrid {
                 Values::Int(values) => context.set_result(values[row]),
                 Values::Float(values) => context.set_result(values[row]),
                 Values::Bool(values) => context.set_result(values[row]),
-                Values::Text(values) => context.set_result(&*values[row]),
+                Values::Text(values) | Values::Json(values) => context.set_result(&*values[row]),
+                Values::Bytes(values) => context.set_result(&*values[row]),
+                Values::Floats(values) => context.set_result(floats_json(&values[row])),
             },
             Column::Quality => context.set_result(columns.quality[row].as_str()),
             Column::Error => context.set_result(f64::from(columns.error[row])),

@@ -7,7 +7,7 @@ use std::ffi::{CString, c_int};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use barograph_model::Value;
+use barograph_model::{TEXT_BYTES_MAX, Value, floats_json};
 use rusqlite::Result;
 use rusqlite::types::{Null, ValueRef};
 use rusqlite::vtab::{Context, Filters, IndexConstraintOp, IndexInfo};
@@ -24,6 +24,19 @@ pub(crate) enum Cell {
     Int(i64),
     Real(f64),
     Text(Arc<str>),
+    Blob(Arc<[u8]>),
+}
+
+impl Cell {
+    /// Bytes of a value that is longer than others: those are shared, or as good as nothing.
+    fn long_bytes(&self) -> usize {
+        let bytes = match self {
+            Self::Text(v) => v.len(),
+            Self::Blob(v) => v.len(),
+            Self::Null | Self::Int(_) | Self::Real(_) => 0,
+        };
+        if bytes > TEXT_BYTES_MAX { bytes } else { 0 }
+    }
 }
 
 impl From<i64> for Cell {
@@ -68,7 +81,9 @@ impl From<&Value> for Cell {
             Value::Int(v) => Self::Int(*v),
             Value::Float(v) => Self::Real(*v),
             Value::Bool(v) => Self::Int(i64::from(*v)),
-            Value::Text(v) => Self::Text(Arc::clone(v)),
+            Value::Text(v) | Value::Json(v) => Self::Text(Arc::clone(v)),
+            Value::Bytes(v) => Self::Blob(Arc::clone(v)),
+            Value::Floats(v) => Self::Text(floats_json(v).into()),
         }
     }
 }
@@ -310,6 +325,7 @@ impl Cursor for ListingCursor {
             Some(Cell::Int(v)) => context.set_result(*v),
             Some(Cell::Real(v)) => context.set_result(*v),
             Some(Cell::Text(v)) => context.set_result(&**v),
+            Some(Cell::Blob(v)) => context.set_result(&**v),
         }
     }
 
@@ -328,7 +344,9 @@ impl ListingCursor {
             self.rows = batch?;
             self.at = 0;
             let cells = self.rows.len() * self.listing.columns.len();
-            self.claim.set(cells * size_of::<Cell>())?;
+            let long = self.rows.iter().flatten().map(Cell::long_bytes);
+            self.claim
+                .set(cells * size_of::<Cell>() + long.sum::<usize>())?;
         }
         Ok(())
     }
@@ -339,6 +357,7 @@ fn cell(value: ValueRef<'_>) -> Cell {
         ValueRef::Null => Cell::Null,
         ValueRef::Integer(v) => Cell::Int(v),
         ValueRef::Real(v) => Cell::Real(v),
-        ValueRef::Text(v) | ValueRef::Blob(v) => String::from_utf8_lossy(v).into_owned().into(),
+        ValueRef::Text(v) => String::from_utf8_lossy(v).into_owned().into(),
+        ValueRef::Blob(v) => Cell::Blob(v.into()),
     }
 }

@@ -9,7 +9,7 @@ use std::ffi::{CString, c_int};
 use std::mem;
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, Sample, Span, Value};
+use barograph_model::{Descriptor, Sample, Span, TEXT_BYTES_MAX, Value, floats_json};
 use rusqlite::Result;
 use rusqlite::types::Null;
 use rusqlite::vtab::{Context, Filters, IndexInfo};
@@ -85,6 +85,7 @@ impl Table for MetricTable {
             past: None,
             scratch: Vec::new(),
             claim: self.0.aux.live.memory.claim(),
+            long_bytes: 0,
         }
     }
 }
@@ -104,6 +105,8 @@ pub(crate) struct MetricCursor {
     past: Option<Box<Hybrid>>,
     scratch: Vec<Sample>,
     claim: Claim,
+    /// Of the values of the rows, those that are long.
+    long_bytes: usize,
 }
 
 struct Row {
@@ -186,7 +189,9 @@ impl Cursor for MetricCursor {
                 Value::Int(v) => context.set_result(*v),
                 Value::Float(v) => context.set_result(*v),
                 Value::Bool(v) => context.set_result(*v),
-                Value::Text(v) => context.set_result(&**v),
+                Value::Text(v) | Value::Json(v) => context.set_result(&**v),
+                Value::Bytes(v) => context.set_result(&**v),
+                Value::Floats(v) => context.set_result(floats_json(v)),
             },
             Column::Quality => context.set_result(row.sample.quality.as_str()),
             Column::Error => context.set_result(f64::from(row.sample.error)),
@@ -274,9 +279,13 @@ impl MetricCursor {
                 }
             }
         }
+        if self.at == 0 {
+            let bytes = self.rows.iter().map(|row| row.sample.value.bytes());
+            self.long_bytes = bytes.filter(|bytes| *bytes > TEXT_BYTES_MAX).sum();
+        }
         let bytes =
             self.rows.capacity() * size_of::<Row>() + self.scratch.capacity() * size_of::<Sample>();
-        self.claim.set(bytes)
+        self.claim.set(bytes + self.long_bytes)
     }
 
     /// Whether the archive may have rows that the rings do not.

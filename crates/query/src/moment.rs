@@ -68,7 +68,7 @@ impl PastReader {
         let mut parts: Vec<Chunk> = Vec::new();
         let mut count = 0;
         let is_whole = reading.each_unsealed(request.span, request.cancel, &mut |chunk| {
-            count += chunk.columns.len();
+            count += chunk.columns.weight();
             parts.push(chunk);
             Ok(count <= request.samples_max)
         });
@@ -155,7 +155,12 @@ fn table_of<'a>(reading: &'a Reading, chunks: &'a [Chunk]) -> Table {
 fn buckets_of(reading: &Reading, chunks: &[Chunk], step_ns: i64) -> Table {
     let fold = |known: &Known| Fold::new(known.descriptor.value_type, step_ns);
     let mut all: Vec<Fold> = reading.series.iter().map(fold).collect();
-    for chunk in chunks {
+    // As in the files: what has no buckets there has none here.
+    let has_buckets = |chunk: &&Chunk| {
+        let known: &Known = &reading.series[chunk.series];
+        Tier::Hour.holds(known.descriptor.value_type)
+    };
+    for chunk in chunks.iter().filter(has_buckets) {
         all[chunk.series].add(&chunk.columns, Span::ALL);
     }
     let buckets: Vec<Buckets> = all.into_iter().map(Fold::finish).collect();

@@ -108,12 +108,12 @@ impl PastReader {
         for series in order {
             let known = &reading.series[series];
             let all = sorted(std::mem::replace(&mut columns[series], empty(known)));
-            let fits = all.len().min(room);
+            let (fits, weight) = fitting(&all, room);
             if seen[series] == 0 && known.stream.is_none() {
                 continue;
             }
             let first = all.len() - fits;
-            room -= fits;
+            room -= weight;
             found.push(Newest {
                 series: past_series(known, &reading, &snapshot),
                 is_living: known.stream.is_some(),
@@ -149,7 +149,7 @@ impl Past for PastReader {
         let mut all: Vec<Columns> = reading.series.iter().map(empty).collect();
         let mut count = 0;
         let is_whole = reading.each(request.span, request.cancel, &mut |chunk| {
-            count += chunk.columns.len();
+            count += chunk.columns.weight();
             append(&mut all[chunk.series], &chunk.columns);
             Ok(count <= request.samples_max)
         });
@@ -229,7 +229,7 @@ impl Kept {
         const SLACK: usize = 100_000;
         append(&mut self.columns[chunk.series], &chunk.columns);
         self.seen[chunk.series] += chunk.columns.len();
-        self.count += chunk.columns.len();
+        self.count += chunk.columns.weight();
         if self.count <= self.samples_max.saturating_mul(2).saturating_add(SLACK) {
             return;
         }
@@ -238,19 +238,34 @@ impl Kept {
         self.count = 0;
         for &series in order {
             let all = &mut self.columns[series];
-            let fits = all.len().min(room);
-            room -= fits;
-            if fits < all.len() {
+            let before = all.weight();
+            if before > room {
                 let ordered = sorted(std::mem::replace(
                     all,
                     Columns::new(all.values.value_type()),
                 ));
+                let (fits, _) = fitting(&ordered, room);
                 let first = ordered.len() - fits;
                 *all = select(&ordered, |row| row >= first);
             }
-            self.count += fits;
+            let weight = all.weight();
+            room -= weight;
+            self.count += weight;
         }
     }
+}
+
+/// How many of the newest samples fit, and what they count for.
+fn fitting(ordered: &Columns, room: usize) -> (usize, usize) {
+    let (mut fits, mut weight) = (0, 0);
+    for row in (0..ordered.len()).rev() {
+        let more = ordered.weight_of(row);
+        if weight + more > room {
+            break;
+        }
+        (fits, weight) = (fits + 1, weight + more);
+    }
+    (fits, weight)
 }
 
 fn empty(known: &Known) -> Columns {

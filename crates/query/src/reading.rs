@@ -349,7 +349,7 @@ impl Reading {
             let mut fold = Fold::new(tail.columns.values.value_type(), step_ns);
             fold.add_buckets(&all[tail.series], Span::ALL);
             fold.add(&tail.columns, span);
-            budget.settle(all[tail.series].len(), fold.len())?;
+            budget.settle(all[tail.series].len(), fold.weight())?;
             all[tail.series] = fold.finish();
         }
         Ok(all)

@@ -1,6 +1,6 @@
 //! An answer, column by column, and its JSON forms.
 
-use barograph_model::{SqlFault, SqlFaultKind, SqlLimits};
+use barograph_model::{SqlFault, SqlFaultKind, SqlLimits, floats_json};
 use rusqlite::types::ValueRef;
 use serde_json::{Map, Number, Value as Json};
 
@@ -30,6 +30,8 @@ pub enum Field<'a> {
     Text(&'a str),
     /// Bytes.
     Blob(&'a [u8]),
+    /// An array of numbers; of tables only, SQL has them as JSON.
+    Floats(&'a [f64]),
 }
 
 impl<'a> From<ValueRef<'a>> for Field<'a> {
@@ -89,6 +91,7 @@ impl From<Field<'_>> for Cell {
             Field::Real(v) => Self::Real(v),
             Field::Text(v) => Self::Text(v.into()),
             Field::Blob(v) => Self::Blob(v.into()),
+            Field::Floats(v) => Self::Text(floats_json(v).into()),
         }
     }
 }

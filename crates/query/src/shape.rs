@@ -171,7 +171,8 @@ impl Shape {
                 Some(ValueType::Int) => "INTEGER",
                 Some(ValueType::Float) => "REAL",
                 Some(ValueType::Bool) => "BOOLEAN",
-                Some(ValueType::Text) => "TEXT",
+                Some(ValueType::Text | ValueType::Json | ValueType::Floats) => "TEXT",
+                Some(ValueType::Bytes) => "BLOB",
                 None => "",
             },
         }

@@ -6,9 +6,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow_array::builder::{Float64Builder, ListBuilder};
 use arrow_array::types::Int32Type;
 use arrow_array::{
-    ArrayRef, DictionaryArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
+    ArrayRef, BinaryArray, DictionaryArray, Float64Array, Int32Array, Int64Array, RecordBatch,
+    StringArray,
 };
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, Field as ArrowField, Schema};
@@ -34,6 +36,8 @@ enum Data {
     Int(Vec<Option<i64>>),
     Real(Vec<Option<f64>>),
     Text(Texts),
+    Bytes(Vec<Option<Arc<[u8]>>>),
+    Floats(Vec<Option<Arc<[f64]>>>),
 }
 
 /// Texts, each kept once.
@@ -54,12 +58,14 @@ pub(crate) struct Part<'a> {
 }
 
 impl Table {
-    /// Samples: `ts` (ns since the epoch), `name`, `labels` (a JSON object), `value` (NULL for texts;
-    /// bools are 0 and 1), `exact` (where an integer is beyond 2^53 and `value` is rounded), `text`, `unit`,
-    /// `quality`, `error`, `node`, and with lives `life` and `number`.
+    /// Samples: `ts` (ns since the epoch), `name`, `labels` (a JSON object), `value` (NULL for what is no
+    /// number; bools are 0 and 1), `exact` (where an integer is beyond 2^53 and `value` is rounded), `text`
+    /// (texts and JSON), `unit`, `quality`, `error`, `node`, with lives `life` and `number`, and where there
+    /// are such values `bytes` and `floats` (lists of doubles).
     pub(crate) fn of_samples(parts: &[Part<'_>]) -> Self {
         let (mut ts, mut value, mut exact) = (Vec::new(), Vec::new(), Vec::new());
         let (mut error, mut life, mut number) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut bytes, mut floats) = (Vec::new(), Vec::new());
         let [
             mut name,
             mut labels,
@@ -77,6 +83,14 @@ impl Table {
             unit.repeat(d.unit.as_str(), rows);
             node.repeat(part.node, rows);
             push_values(&columns.values, rows, &mut value, &mut exact, &mut text);
+            match &columns.values {
+                Values::Bytes(v) => bytes.extend(v.iter().cloned().map(Some)),
+                _ => bytes.extend(std::iter::repeat_n(None, rows)),
+            }
+            match &columns.values {
+                Values::Floats(v) => floats.extend(v.iter().cloned().map(Some)),
+                _ => floats.extend(std::iter::repeat_n(None, rows)),
+            }
             for kind in &columns.quality {
                 quality.push(Some(kind.as_str()));
             }
@@ -103,6 +117,12 @@ impl Table {
         if parts.iter().all(|part| part.life.is_some()) {
             columns.push(("life", Data::Int(life)));
             columns.push(("number", Data::Int(number)));
+        }
+        if bytes.iter().any(Option::is_some) {
+            columns.push(("bytes", Data::Bytes(bytes)));
+        }
+        if floats.iter().any(Option::is_some) {
+            columns.push(("floats", Data::Floats(floats)));
         }
         Self { columns, rows }
     }
@@ -176,6 +196,11 @@ impl Table {
             Some(Data::Int(rows)) => rows.get(row).copied().flatten().map(Field::Int),
             Some(Data::Real(rows)) => rows.get(row).copied().flatten().map(Field::Real),
             Some(Data::Text(texts)) => texts.get(row).map(Field::Text),
+            Some(Data::Bytes(rows)) => rows.get(row).and_then(Option::as_deref).map(Field::Blob),
+            Some(Data::Floats(rows)) => {
+                let floats = rows.get(row).and_then(Option::as_deref);
+                floats.map(Field::Floats)
+            }
             None => None,
         };
         field.unwrap_or(Field::Null)
@@ -209,7 +234,9 @@ fn push_values(
     texts: &mut Texts,
 ) {
     match values {
-        Values::Text(column) => column.iter().for_each(|text| texts.push(Some(text))),
+        Values::Text(column) | Values::Json(column) => {
+            column.iter().for_each(|text| texts.push(Some(text)));
+        }
         _ => texts.rows.extend(std::iter::repeat_n(None, rows)),
     }
     match values {
@@ -227,6 +254,19 @@ impl Data {
         Ok(match self {
             Self::Int(rows) => Arc::new(Int64Array::from_iter(rows.iter().copied())),
             Self::Real(rows) => Arc::new(Float64Array::from_iter(rows.iter().copied())),
+            Self::Bytes(rows) => {
+                Arc::new(BinaryArray::from_iter(rows.iter().map(Option::as_deref)))
+            }
+            Self::Floats(rows) => {
+                let mut lists = ListBuilder::new(Float64Builder::new());
+                for row in rows {
+                    match row {
+                        Some(floats) => lists.append_value(floats.iter().copied().map(Some)),
+                        None => lists.append_null(),
+                    }
+                }
+                Arc::new(lists.finish())
+            }
             Self::Text(texts) => {
                 let keys = Int32Array::from_iter(texts.rows.iter().copied());
                 let known = texts.known.iter().map(|text| &**text);

@@ -1,7 +1,7 @@
 //! How streams and samples look in JSON. Integers stay integers; a float that is not finite (NaN,
 //! infinities) is `null`, since JSON has no word for it.
 
-use barograph_model::{Buckets, Columns, Labels, PastSeries, Value, Values};
+use barograph_model::{Buckets, Columns, Labels, PastSeries, Value, Values, base64};
 use barograph_stream::Latest;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
@@ -22,7 +22,7 @@ impl Serialize for LabelsJson<'_> {
     }
 }
 
-/// A value as number, bool, string or null.
+/// A value as number, bool, string (bytes as base64, JSON as the text that it is), list of numbers, or null.
 #[derive(Debug, Clone)]
 pub struct ValueJson(pub Value);
 
@@ -32,7 +32,9 @@ impl Serialize for ValueJson {
             Value::Int(v) => serializer.serialize_i64(*v),
             Value::Float(v) => serializer.serialize_f64(*v),
             Value::Bool(v) => serializer.serialize_bool(*v),
-            Value::Text(v) => serializer.serialize_str(v),
+            Value::Text(v) | Value::Json(v) => serializer.serialize_str(v),
+            Value::Bytes(v) => serializer.serialize_str(&base64(v)),
+            Value::Floats(v) => serializer.collect_seq(&**v),
         }
     }
 }
@@ -113,7 +115,7 @@ impl<'a> LatestJson<'a> {
     }
 }
 
-/// A column as a list of numbers, bools, strings and nulls.
+/// A column as a list of what [`ValueJson`] has.
 #[derive(Debug, Clone, Copy)]
 struct ColumnJson<'a>(&'a Values);
 
@@ -123,7 +125,11 @@ impl Serialize for ColumnJson<'_> {
             Values::Int(column) => serializer.collect_seq(column),
             Values::Float(column) => serializer.collect_seq(column),
             Values::Bool(column) => serializer.collect_seq(column),
-            Values::Text(column) => serializer.collect_seq(column.iter().map(|text| &**text)),
+            Values::Text(column) | Values::Json(column) => {
+                serializer.collect_seq(column.iter().map(|text| &**text))
+            }
+            Values::Bytes(column) => serializer.collect_seq(column.iter().map(|v| base64(v))),
+            Values::Floats(column) => serializer.collect_seq(column.iter().map(|v| &**v)),
         }
     }
 }
@@ -237,4 +243,29 @@ pub struct TickJson {
 )]
 fn is_zero(n: &u64) -> bool {
     *n == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_every_type() {
+        for (value, expect) in [
+            (Value::Int(i64::MAX), "9223372036854775807"),
+            (Value::Float(f64::NAN), "null"),
+            (Value::Bool(true), "true"),
+            (Value::text("a\"b"), r#""a\"b""#),
+            (Value::Bytes([0xfb, 0xff].into()), r#""+/8=""#),
+            (Value::Json("[1]".into()), r#""[1]""#),
+            (Value::Floats([0.5, f64::INFINITY].into()), "[0.5,null]"),
+        ] {
+            let mut column = Values::new(value.value_type());
+            assert!(column.push(&value));
+            let found = serde_json::to_string(&ColumnJson(&column)).unwrap();
+            assert_eq!(found, format!("[{expect}]"));
+            let found = serde_json::to_string(&ValueJson(value)).unwrap();
+            assert_eq!(found, expect);
+        }
+    }
 }

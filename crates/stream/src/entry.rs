@@ -3,7 +3,9 @@
 //! Everything here was written by another process: a descriptor that breaks a rule of the format is
 //! an absent stream.
 
-use barograph_model::{Descriptor, Kind, Labels, Name, SeriesId, Unit, ValueType};
+use barograph_model::{
+    Descriptor, Kind, Labels, Name, SeriesId, TEXT_BYTES_MAX, Unit, VALUE_BYTES_MAX, ValueType,
+};
 
 use crate::layout::{self, CELL_BYTES, DESCRIPTOR_BYTES, TEXT_SLOT_BYTES, descriptor as d};
 use crate::reader::Incarnation;
@@ -30,12 +32,103 @@ pub struct Entry {
     pub series: SeriesId,
     /// Samples that its ring holds.
     pub depth: u32,
+    /// The longest text, JSON, bytes or array that it holds, in bytes; 0: its values are numbers.
+    pub value_bytes_max: u32,
     /// When it was registered.
     pub created_ns: i64,
     /// The segment it was found in: it means nothing in another.
     pub(crate) incarnation: Incarnation,
     pub(crate) ring_at: usize,
     pub(crate) text_at: usize,
+    pub(crate) slots: ValueSlots,
+}
+
+/// Where values lie that do not fit a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ValueSlots {
+    /// They all fit.
+    None,
+    /// Texts of at most [`TEXT_BYTES_MAX`] bytes, their length in the meta word.
+    Short,
+    /// Values of at most so many bytes, their length in the value word.
+    Long(u32),
+}
+
+impl ValueSlots {
+    /// Those of a stream of this type whose values have at most `bytes_max` bytes (`None`: as is usual).
+    pub fn of(value_type: ValueType, bytes_max: Option<u32>) -> Self {
+        let most = VALUE_BYTES_MAX as u32;
+        match (value_type, bytes_max) {
+            (ValueType::Int | ValueType::Float | ValueType::Bool, _) => Self::None,
+            (ValueType::Text, None) => Self::Short,
+            (ValueType::Text, Some(bytes)) if bytes as usize <= TEXT_BYTES_MAX => Self::Short,
+            (_, bytes) => {
+                let bytes = bytes.unwrap_or(layout::VALUE_BYTES_DEFAULT);
+                Self::Long(
+                    bytes
+                        .clamp(layout::SLOT_BYTES_MIN, most)
+                        .next_power_of_two(),
+                )
+            }
+        }
+    }
+
+    /// Bytes of each slot.
+    pub fn slot_bytes(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Short => TEXT_SLOT_BYTES as u32,
+            Self::Long(bytes) => bytes,
+        }
+    }
+
+    /// Bytes of the longest value.
+    pub fn value_bytes_max(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Short => TEXT_BYTES_MAX as u32,
+            Self::Long(bytes) => bytes,
+        }
+    }
+
+    /// What a descriptor says: its type and the size of its slots.
+    pub fn encode(self, value_type: ValueType) -> (u8, u32) {
+        match (self, value_type) {
+            (Self::Long(bytes), ValueType::Text) => (layout::LONG_STRING, bytes),
+            (Self::Long(bytes), _) => (value_type as u8, bytes),
+            (Self::None | Self::Short, _) => (value_type as u8, 0),
+        }
+    }
+
+    /// What a descriptor that says this means, if it keeps to the format.
+    fn decode(code: u8, slot_bytes: u32, depth: u32) -> Option<(ValueType, Self)> {
+        let value_type = match code {
+            layout::LONG_STRING => ValueType::Text,
+            code => ValueType::from_u8(code)?,
+        };
+        if value_type.is_number() {
+            return Some((value_type, Self::None));
+        }
+        if code == ValueType::Text as u8 {
+            return Some((value_type, Self::Short));
+        }
+        let sizes = layout::SLOT_BYTES_MIN..=VALUE_BYTES_MAX as u32;
+        let all = (slot_bytes as usize).checked_mul(depth as usize)?;
+        let right = sizes.contains(&slot_bytes)
+            && slot_bytes.is_multiple_of(8)
+            && all <= layout::SLOTS_BYTES_MAX;
+        right.then_some((value_type, Self::Long(slot_bytes)))
+    }
+}
+
+/// The longest value, in bytes, of a stream of this type for which an application declares `bytes_max` (0: nothing):
+/// what [`Segment::register_sized`](crate::Segment::register_sized) makes of it. Numbers: 0.
+pub fn value_bytes_max(value_type: ValueType, bytes_max: u32) -> u32 {
+    let declared = match bytes_max {
+        0 => layout::VALUE_BYTES_DEFAULT,
+        bytes => bytes,
+    };
+    ValueSlots::of(value_type, Some(declared)).value_bytes_max()
 }
 
 /// What an entry is checked against.
@@ -72,7 +165,8 @@ impl Entry {
             bytes[d::LENGTHS + 1],
         ]));
         let help_bytes = usize::from(bytes[d::LENGTHS + 3]);
-        let value_type = ValueType::from_u8(value_type)?;
+        let slot_bytes = (u64_at(d::LENGTHS) >> 32) as u32;
+        let (value_type, slots) = ValueSlots::decode(value_type, slot_bytes, depth)?;
         let (ring_at, text_at) = (u64_at(d::RING_AT), u64_at(d::TEXT_AT));
         let fits = |at: u64, each: usize| {
             let end = usize::try_from(at)
@@ -82,8 +176,8 @@ impl Entry {
             (inside && at.is_multiple_of(8)).then_some(())
         };
         fits(ring_at, CELL_BYTES)?;
-        if value_type == ValueType::Text {
-            fits(text_at, TEXT_SLOT_BYTES)?;
+        if slots != ValueSlots::None {
+            fits(text_at, slots.slot_bytes() as usize)?;
         }
         if !(2..=layout::DEPTH_MAX).contains(&depth) || d::HELP + help_bytes > d::LABELS {
             return None;
@@ -104,10 +198,12 @@ impl Entry {
             descriptor,
             series: SeriesId(series),
             depth,
+            value_bytes_max: slots.value_bytes_max(),
             created_ns: u64_at(d::CREATED_NS) as i64,
             incarnation: bounds.incarnation,
             ring_at: ring_at as usize,
             text_at: text_at as usize,
+            slots,
         })
     }
 }

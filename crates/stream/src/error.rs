@@ -128,6 +128,18 @@ pub enum StreamError {
         /// The value's type.
         found: &'static str,
     },
+    /// Bytes, JSON or an array that are longer than the stream's values may be.
+    #[error(
+        "{declared} of {bytes} bytes do not fit a stream of at most {bytes_max} bytes a value (declare a larger size)"
+    )]
+    TooLong {
+        /// The stream's type.
+        declared: &'static str,
+        /// Bytes of the value.
+        bytes: usize,
+        /// What the stream takes.
+        bytes_max: usize,
+    },
 }
 
 fn advice(source: &io::Error) -> &'static str {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use barograph_model::{Quality, Sample, TEXT_BYTES_MAX, Value, ValueType};
+use barograph_model::{Quality, Sample, Value, ValueType, text_start};
 use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use crate::entry::Entry;
+use crate::entry::{Entry, ValueSlots};
 use crate::layout::{CELL_BYTES, LINE_BYTES, TEXT_SLOT_BYTES, WAKE_BITS, header, state};
 use crate::line::{self, Attempt, CELL_WORDS, GENERATION_NEVER, LINE_WORDS, Newest, RawCell};
 use crate::map::Map;
@@ -67,6 +67,7 @@ pub struct StreamReader {
     text_at: usize,
     depth: u64,
     value_type: ValueType,
+    slots: ValueSlots,
 }
 
 /// Lost races for the line's cells after which the ring is read instead: a writer would have to go
@@ -92,6 +93,7 @@ impl StreamReader {
             text_at: entry.text_at,
             depth: u64::from(entry.depth),
             value_type: entry.descriptor.value_type,
+            slots: entry.slots,
         };
         // What all accesses below rely on.
         let depth = entry.depth as usize;
@@ -99,7 +101,7 @@ impl StreamReader {
         if !here
             || !inside(handle.line_at, LINE_BYTES)
             || !inside(handle.ring_at, depth * CELL_BYTES)
-            || !inside(handle.text_at, handle.text_bytes())
+            || !inside(handle.text_at, handle.slots_bytes())
         {
             handle.generation = GENERATION_NEVER;
             handle.line_at = 0; // Any words will do: none are of this generation.
@@ -115,7 +117,7 @@ impl StreamReader {
                 Attempt::Empty => return Latest::Empty,
                 Attempt::Raced => {}
                 Attempt::Sample(newest) => {
-                    // A text lies in the ring, and can be overtaken between the line and the copy.
+                    // A long value lies in the ring, and can be overtaken between the line and the copy.
                     if let Some(sample) = self.decode(&newest) {
                         return Latest::Sample {
                             looked_ns: (newest.looked as i64).max(sample.ts),
@@ -140,7 +142,7 @@ impl StreamReader {
             ValueType::Float => f64::from_bits(cell[1]),
             ValueType::Int => cell[1] as i64 as f64,
             ValueType::Bool => f64::from(u8::from(cell[1] != 0)),
-            ValueType::Text => return None,
+            _ => return None,
         };
         Some((cell[0] as i64, value))
     }
@@ -293,7 +295,7 @@ impl StreamReader {
     }
 
     fn decode(&self, newest: &Newest) -> Option<Sample> {
-        if self.value_type != ValueType::Text {
+        if self.slots == ValueSlots::None {
             return Some(self.sample_of(newest.cell, newest.count));
         }
         let sample = self.sample_of(newest.cell, newest.count);
@@ -301,7 +303,7 @@ impl StreamReader {
         (whole <= newest.count).then_some(sample)
     }
 
-    /// The sample of a cell. Of a text, the bytes in the ring now: the caller checks afterwards that
+    /// The sample of a cell. Of a value that fits no cell, the bytes in the ring now: the caller checks afterwards that
     /// they were whole.
     fn sample_of(&self, cell: RawCell, number: u64) -> Sample {
         let [ts, bits, meta] = cell;
@@ -309,7 +311,13 @@ impl StreamReader {
             ValueType::Int => Value::Int(bits as i64),
             ValueType::Float => Value::Float(f64::from_bits(bits)),
             ValueType::Bool => Value::Bool(bits != 0),
-            ValueType::Text => self.text_of(usize::from((meta >> 40) as u8), number),
+            ValueType::Text | ValueType::Bytes | ValueType::Json | ValueType::Floats => {
+                let length = match self.slots {
+                    ValueSlots::Long(_) => usize::try_from(bits).unwrap_or(usize::MAX),
+                    ValueSlots::Short | ValueSlots::None => usize::from((meta >> 40) as u8),
+                };
+                self.value_of(length, number)
+            }
         };
         // A quality that a later version may add is at least no measurement.
         let quality = Quality::from_u8((meta >> 32) as u8).unwrap_or(Quality::Reconciled);
@@ -321,22 +329,41 @@ impl StreamReader {
         }
     }
 
-    fn text_of(&self, length: usize, number: u64) -> Value {
-        let mut bytes = [0u8; TEXT_SLOT_BYTES];
+    /// The value in the slot of a sample, of so many bytes; never more than the slot has.
+    fn value_of(&self, length: usize, number: u64) -> Value {
+        let bytes_max = self.slots.value_bytes_max() as usize;
+        let length = length.min(bytes_max);
         let index = ((number - 1) % self.depth) as usize;
+        let at = self.text_at + index * self.slots.slot_bytes() as usize;
+        if self.value_type == ValueType::Floats {
+            let words = self.map.words_out(at, length / 8);
+            return Value::Floats(words.map(f64::from_bits).collect());
+        }
+        let mut short = [0u8; TEXT_SLOT_BYTES];
+        let mut long = Vec::new();
+        let bytes = match self.slots {
+            ValueSlots::Long(_) => {
+                long.resize(length, 0);
+                &mut long[..]
+            }
+            ValueSlots::Short | ValueSlots::None => &mut short[..length],
+        };
         self.map
-            .copy_out(self.text_at + index * TEXT_SLOT_BYTES, &mut bytes)
+            .copy_out(at, bytes)
             .expect("checked when the handle was made");
-        Value::text(&String::from_utf8_lossy(
-            &bytes[..length.min(TEXT_BYTES_MAX)],
-        ))
+        if self.value_type == ValueType::Bytes {
+            return Value::Bytes(Arc::from(&*bytes));
+        }
+        let text = String::from_utf8_lossy(bytes);
+        let text = Arc::from(text_start(&text, bytes_max));
+        match self.value_type {
+            ValueType::Json => Value::Json(text),
+            _ => Value::Text(text),
+        }
     }
 
-    fn text_bytes(&self) -> usize {
-        match self.value_type {
-            ValueType::Text => self.depth as usize * TEXT_SLOT_BYTES,
-            _ => 0,
-        }
+    fn slots_bytes(&self) -> usize {
+        self.depth as usize * self.slots.slot_bytes() as usize
     }
 }
 

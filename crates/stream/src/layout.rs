@@ -8,7 +8,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"BAROSEG\0");
 /// Changes when an older reader would misread.
 pub const VERSION_MAJOR: u32 = 1;
 /// Changes when something is added that an older reader may ignore.
-pub const VERSION_MINOR: u32 = 0;
+pub const VERSION_MINOR: u32 = 1;
 /// Reads back as this number on a machine of the same byte order.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
@@ -94,7 +94,7 @@ pub mod descriptor {
     pub const TEXT_AT: usize = 40;
     /// u32 depth, u8 type, u8 kind, u8 name bytes, u8 unit bytes.
     pub const DEPTH: usize = 48;
-    /// u16 labels bytes, u8 labels, u8 help bytes.
+    /// u16 labels bytes, u8 labels, u8 help bytes, u32 bytes of a long value's slot.
     pub const LENGTHS: usize = 56;
     /// i64 ns.
     pub const CREATED_NS: usize = 64;
@@ -120,3 +120,16 @@ pub const LINE_BYTES: usize = 64;
 pub const CELL_BYTES: usize = 24;
 /// Bytes of one text slot.
 pub const TEXT_SLOT_BYTES: usize = 128;
+/// The type, in a descriptor, of a string whose slots have the size that the descriptor says: readers that know
+/// but slots of [`TEXT_SLOT_BYTES`] pass over it, as over any type that they do not know.
+pub const LONG_STRING: u8 = 5;
+/// Bytes of the slots of a stream of bytes, JSON or arrays that declares no other size.
+pub const VALUE_BYTES_DEFAULT: u32 = 4 << 10;
+/// Smallest slot of long values, in bytes.
+pub const SLOT_BYTES_MIN: u32 = 64;
+/// Most bytes of all slots of one stream of long values: what a reader copies at most.
+pub const SLOTS_BYTES_MAX: usize = 16 << 20;
+/// What a ring of long values takes unless a depth is asked for; but it holds [`LONG_DEPTH_MIN`] samples at least.
+pub const LONG_RING_BYTES: usize = 256 << 10;
+/// Samples that a ring of long values holds at least, unless a depth is asked for.
+pub const LONG_DEPTH_MIN: u32 = 16;

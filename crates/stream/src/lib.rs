@@ -26,12 +26,12 @@ mod slots;
 mod writer;
 
 pub use clock::SystemClock;
-pub use entry::{Directory, Entry};
+pub use entry::{Directory, Entry, value_bytes_max};
 pub use error::StreamError;
 pub use handle::{Latest, Scan, StreamReader, Waited};
 pub use layout::{
-    CELL_BYTES, DEPTH_DEFAULT, DEPTH_MAX, DESCRIPTOR_BYTES, NODE_BYTES_MAX, STREAMS_DEFAULT,
-    STREAMS_MAX, VERSION_MAJOR, VERSION_MINOR, WAKE_BITS,
+    CELL_BYTES, DEPTH_DEFAULT, DEPTH_MAX, DESCRIPTOR_BYTES, NODE_BYTES_MAX, SLOTS_BYTES_MAX,
+    STREAMS_DEFAULT, STREAMS_MAX, VALUE_BYTES_DEFAULT, VERSION_MAJOR, VERSION_MINOR, WAKE_BITS,
 };
 pub use reader::{Incarnation, SegmentReader, SegmentState};
 pub use run_dir::{AgentLock, DOCUMENT_BYTES_MAX, RunDir, SCOPES_MAX};

@@ -115,6 +115,23 @@ impl Map {
         Some(())
     }
 
+    /// Copies words out. What is beyond the end is not there.
+    pub fn words_out(&self, at: usize, count: usize) -> impl Iterator<Item = u64> {
+        let words = self.words(at, count).unwrap_or_default();
+        words.iter().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    /// Copies words in.
+    pub fn words_in(&self, at: usize, from: impl ExactSizeIterator<Item = u64>) {
+        assert_eq!(self.access, Access::Write, "only the writer stores");
+        let words = self
+            .words(at, from.len())
+            .expect("the writer knows its layout");
+        for (word, value) in words.iter().zip(from) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
     /// Copies bytes in, word by word, the last word filled with zeros.
     pub fn copy_in(&self, at: usize, bytes: &[u8]) {
         assert_eq!(self.access, Access::Write, "only the writer stores");

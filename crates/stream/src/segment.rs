@@ -9,19 +9,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use barograph_model::{Descriptor, SeriesId, ValueType};
+use barograph_model::{Descriptor, SeriesId, text_start};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::thread::futex;
 
+use crate::entry::ValueSlots;
 use crate::layout::{
-    self, CELL_BYTES, DEPTH_DEFAULT, DEPTH_MAX, DESCRIPTOR_BYTES, LINE_BYTES, NODE_BYTES_MAX,
-    RING_BYTES_MAX, STREAMS_DEFAULT, STREAMS_MAX, TEXT_SLOT_BYTES, header, state,
+    self, CELL_BYTES, DEPTH_DEFAULT, DEPTH_MAX, DESCRIPTOR_BYTES, LINE_BYTES, LONG_DEPTH_MIN,
+    LONG_RING_BYTES, NODE_BYTES_MAX, RING_BYTES_MAX, SLOTS_BYTES_MAX, STREAMS_DEFAULT, STREAMS_MAX,
+    TEXT_SLOT_BYTES, header, state,
 };
 use crate::line::{self, LINE_WORDS};
 use crate::map::{Access, Map};
 use crate::slots::{Grant, RingShape, Slots};
-use crate::writer::{StreamWriter, cut};
+use crate::writer::StreamWriter;
 use crate::{SegmentReader, StreamError};
 
 /// What a segment is made for.
@@ -165,7 +167,7 @@ impl Segment {
             header::CELL,
             pair(CELL_BYTES as u32, TEXT_SLOT_BYTES as u32),
         );
-        let name = cut(&self.config.node, NODE_BYTES_MAX);
+        let name = text_start(&self.config.node, NODE_BYTES_MAX);
         let mut node = vec![name.len() as u8];
         node.extend(name.as_bytes());
         self.map.copy_in(header::NODE, &node);
@@ -181,13 +183,29 @@ impl Segment {
         depth: Option<u32>,
         now_ns: i64,
     ) -> Result<StreamWriter, StreamError> {
+        self.register_sized(stream, depth, None, now_ns)
+    }
+
+    /// The same of a stream whose texts, JSON, bytes or arrays have at most `value_bytes_max` bytes, rounded up
+    /// to a power of two (`None`: 126 for texts, [`VALUE_BYTES_DEFAULT`](crate::VALUE_BYTES_DEFAULT) for others). Numbers have no such size.
+    ///
+    /// Rings of long values hold fewer samples than others unless a depth is asked for; and never more than
+    /// fit [`SLOTS_BYTES_MAX`].
+    pub fn register_sized(
+        &mut self,
+        stream: &Descriptor,
+        depth: Option<u32>,
+        value_bytes_max: Option<u32>,
+        now_ns: i64,
+    ) -> Result<StreamWriter, StreamError> {
         let series = stream.series_id();
         if self.live.contains(&series) {
             return Err(StreamError::Duplicate {
                 stream: stream.to_string(),
             });
         }
-        let depth = depth.unwrap_or(self.config.depth_default);
+        let slots = ValueSlots::of(stream.value_type, value_bytes_max);
+        let depth = self.depth_of(depth, slots);
         if !(2..=DEPTH_MAX).contains(&depth) {
             return Err(StreamError::Depth {
                 stream: stream.to_string(),
@@ -196,11 +214,11 @@ impl Segment {
         }
         let shape = RingShape {
             depth,
-            text: stream.value_type == ValueType::Text,
+            slot_bytes: slots.slot_bytes(),
         };
         let grant = self.grant(stream, shape)?;
         let ring_at = self.rings_at + grant.ring_at;
-        let text_at = if shape.text {
+        let text_at = if slots != ValueSlots::None {
             ring_at + shape.cells_bytes()
         } else {
             0
@@ -208,11 +226,17 @@ impl Segment {
         let line_at = self.lines_at + grant.slot as usize * LINE_BYTES;
         let line = self.map.words(line_at, LINE_WORDS);
         line::reset(line.expect("lines are inside"), grant.generation);
-        self.write_descriptor(stream, series, grant, (ring_at, text_at, depth), now_ns);
+        let ring = Ring {
+            ring_at,
+            text_at,
+            depth,
+            slots,
+        };
+        self.write_descriptor(stream, series, grant, ring, now_ns);
         self.live.insert(series);
         Ok(StreamWriter::new(
             Arc::clone(&self.map),
-            stream.value_type,
+            (stream.value_type, slots),
             series,
             grant,
             shape,
@@ -220,6 +244,18 @@ impl Segment {
             ring_at,
             text_at,
         ))
+    }
+
+    fn depth_of(&self, depth: Option<u32>, slots: ValueSlots) -> u32 {
+        let ValueSlots::Long(slot_bytes) = slots else {
+            return depth.unwrap_or(self.config.depth_default);
+        };
+        let slot_bytes = slot_bytes as usize;
+        let usual = (LONG_RING_BYTES / (slot_bytes + CELL_BYTES)) as u32;
+        let usual = usual.min(self.config.depth_default).max(LONG_DEPTH_MIN);
+        depth
+            .unwrap_or(usual)
+            .min((SLOTS_BYTES_MAX / slot_bytes) as u32)
     }
 
     fn grant(&mut self, stream: &Descriptor, shape: RingShape) -> Result<Grant, StreamError> {
@@ -271,14 +307,20 @@ impl Segment {
         stream: &Descriptor,
         series: SeriesId,
         grant: Grant,
-        ring: (usize, usize, u32),
+        ring: Ring,
         now_ns: i64,
     ) {
         use layout::descriptor as d;
-        let (ring_at, text_at, depth) = ring;
+        let Ring {
+            ring_at,
+            text_at,
+            depth,
+            slots,
+        } = ring;
+        let (type_code, slot_bytes) = slots.encode(stream.value_type);
         let mut bytes = [0u8; DESCRIPTOR_BYTES];
         let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
-        let help = cut(&stream.help, barograph_model::HELP_BYTES_MAX);
+        let help = text_start(&stream.help, barograph_model::HELP_BYTES_MAX);
         let mut labels = Vec::new();
         for (name, value) in stream.labels.iter() {
             labels.extend([name.len() as u8, value.len() as u8]);
@@ -293,7 +335,7 @@ impl Segment {
         put(
             d::DEPTH + 4,
             &[
-                stream.value_type as u8,
+                type_code,
                 stream.kind as u8,
                 name.len() as u8,
                 unit.len() as u8,
@@ -304,6 +346,7 @@ impl Segment {
             d::LENGTHS + 2,
             &[stream.labels.iter().len() as u8, help.len() as u8],
         );
+        put(d::LENGTHS + 4, &slot_bytes.to_le_bytes());
         put(d::CREATED_NS, &now_ns.to_le_bytes());
         put(d::NAME, name.as_bytes());
         put(d::UNIT, unit.as_bytes());
@@ -401,6 +444,15 @@ impl Segment {
     pub fn close(&self) {
         close(&self.map);
     }
+}
+
+/// Where a stream's samples and values lie, and how many.
+#[derive(Clone, Copy)]
+struct Ring {
+    ring_at: usize,
+    text_at: usize,
+    depth: u32,
+    slots: ValueSlots,
 }
 
 impl Drop for Segment {

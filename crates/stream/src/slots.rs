@@ -2,15 +2,15 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::layout::{CELL_BYTES, TEXT_SLOT_BYTES};
+use crate::layout::CELL_BYTES;
 
 /// A piece of the ring area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RingShape {
     /// Samples.
     pub depth: u32,
-    /// Whether text slots follow the cells.
-    pub text: bool,
+    /// Bytes of each of the slots that follow the cells; 0: there are none.
+    pub slot_bytes: u32,
 }
 
 impl RingShape {
@@ -19,14 +19,9 @@ impl RingShape {
         (self.depth as usize * CELL_BYTES).next_multiple_of(64)
     }
 
-    /// Bytes of cells and text.
+    /// Bytes of cells and slots.
     pub fn bytes(self) -> usize {
-        let text = if self.text {
-            self.depth as usize * TEXT_SLOT_BYTES
-        } else {
-            0
-        };
-        self.cells_bytes() + text
+        self.cells_bytes() + self.depth as usize * self.slot_bytes as usize
     }
 }
 
@@ -129,11 +124,11 @@ mod tests {
 
     const SMALL: RingShape = RingShape {
         depth: 4,
-        text: false,
+        slot_bytes: 0,
     };
     const TEXT: RingShape = RingShape {
         depth: 4,
-        text: true,
+        slot_bytes: 128,
     };
 
     #[test]

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use barograph_model::{Sample, SeriesId, TEXT_BYTES_MAX, Value, ValueType};
+use barograph_model::{Sample, SeriesId, Value, ValueType, text_start};
 
 use crate::StreamError;
-use crate::layout::{CELL_BYTES, LINE_BYTES, TEXT_SLOT_BYTES, WAKE_BITS};
+use crate::entry::ValueSlots;
+use crate::layout::{CELL_BYTES, LINE_BYTES, WAKE_BITS};
 use crate::line::{self, CELL_WORDS, COUNT_MAX, LOOKED, RawCell};
 use crate::map::Map;
 use crate::slots::{Grant, RingShape};
@@ -16,6 +17,7 @@ use crate::slots::{Grant, RingShape};
 pub struct StreamWriter {
     map: Arc<Map>,
     value_type: ValueType,
+    slots: ValueSlots,
     series: SeriesId,
     grant: Grant,
     shape: RingShape,
@@ -25,7 +27,8 @@ pub struct StreamWriter {
     count: u64,
     ring_index: usize,
     newest: RawCell,
-    newest_text: Option<Arc<str>>,
+    /// Of values that are no numbers.
+    newest_value: Option<Value>,
 }
 
 impl StreamWriter {
@@ -35,7 +38,7 @@ impl StreamWriter {
     )]
     pub(crate) fn new(
         map: Arc<Map>,
-        value_type: ValueType,
+        (value_type, slots): (ValueType, ValueSlots),
         series: SeriesId,
         grant: Grant,
         shape: RingShape,
@@ -46,6 +49,7 @@ impl StreamWriter {
         Self {
             map,
             value_type,
+            slots,
             series,
             grant,
             shape,
@@ -55,7 +59,7 @@ impl StreamWriter {
             count: 0,
             ring_index: 0,
             newest: [0; CELL_WORDS],
-            newest_text: None,
+            newest_value: None,
         }
     }
 
@@ -63,11 +67,12 @@ impl StreamWriter {
     /// from the newest. Returns whether it was appended.
     pub fn look(&mut self, sample: &Sample) -> Result<bool, StreamError> {
         let cell = self.encode(sample)?;
-        let same_text = match &sample.value {
-            Value::Text(text) => self.newest_text.as_ref() == Some(text),
-            _ => true,
-        };
-        let changed = self.count == 0 || cell[1..] != self.newest[1..] || !same_text;
+        let same_value = self.slots == ValueSlots::None
+            || self
+                .newest_value
+                .as_ref()
+                .is_some_and(|newest| is_same(newest, &sample.value));
+        let changed = self.count == 0 || cell[1..] != self.newest[1..] || !same_value;
         if changed {
             self.publish(cell, &sample.value);
         }
@@ -114,6 +119,12 @@ impl StreamWriter {
         self.shape.depth
     }
 
+    /// The longest text, JSON, bytes or array that it takes, in bytes; 0: its values are numbers. A longer
+    /// text is cut at a character, any other value is refused.
+    pub fn value_bytes_max(&self) -> usize {
+        self.slots.value_bytes_max() as usize
+    }
+
     /// Samples appended so far.
     pub fn count(&self) -> u64 {
         self.count
@@ -127,11 +138,21 @@ impl StreamWriter {
                 found: found.as_str(),
             });
         }
-        let (bits, text_bytes) = match &sample.value {
-            Value::Int(v) => (*v as u64, 0),
-            Value::Float(v) => (v.to_bits(), 0),
-            Value::Bool(v) => (u64::from(*v), 0),
-            Value::Text(v) => (0, cut(v, TEXT_BYTES_MAX).len() as u64),
+        let bytes_max = self.value_bytes_max();
+        let (bits, text_bytes) = match (&sample.value, self.slots) {
+            (Value::Int(v), _) => (*v as u64, 0),
+            (Value::Float(v), _) => (v.to_bits(), 0),
+            (Value::Bool(v), _) => (u64::from(*v), 0),
+            (Value::Text(v), ValueSlots::Short) => (0, text_start(v, bytes_max).len() as u64),
+            (Value::Text(v), _) => (text_start(v, bytes_max).len() as u64, 0),
+            (value, _) if value.bytes() > bytes_max => {
+                return Err(StreamError::TooLong {
+                    declared: self.value_type.as_str(),
+                    bytes: value.bytes(),
+                    bytes_max,
+                });
+            }
+            (value, _) => (value.bytes() as u64, 0),
         };
         let meta = u64::from(sample.error.to_bits())
             | (u64::from(sample.quality as u8) << 32)
@@ -143,13 +164,21 @@ impl StreamWriter {
         if self.count == COUNT_MAX {
             return; // As in `publish_cell`.
         }
-        if let Value::Text(text) = value {
-            let slot_at = self.text_at + self.ring_index * TEXT_SLOT_BYTES;
-            // As in `line::append`: readers that see this text also see that the sequence moved on.
+        if self.slots != ValueSlots::None {
+            let slot_at = self.text_at + self.ring_index * self.slots.slot_bytes() as usize;
+            // As in `line::append`: readers that see this value also see that the sequence moved on.
             std::sync::atomic::fence(Ordering::Release);
-            self.map
-                .copy_in(slot_at, cut(text, TEXT_BYTES_MAX).as_bytes());
-            self.newest_text = Some(Arc::clone(text));
+            match value {
+                Value::Text(v) => {
+                    let text = text_start(v, self.value_bytes_max());
+                    self.map.copy_in(slot_at, text.as_bytes());
+                }
+                Value::Json(v) => self.map.copy_in(slot_at, v.as_bytes()),
+                Value::Bytes(v) => self.map.copy_in(slot_at, v),
+                Value::Floats(v) => self.map.words_in(slot_at, v.iter().map(|v| v.to_bits())),
+                Value::Int(_) | Value::Float(_) | Value::Bool(_) => {}
+            }
+            self.newest_value = Some(value.clone());
         }
         self.publish_cell(cell);
     }
@@ -213,11 +242,13 @@ impl StreamWriter {
     }
 }
 
-/// The longest start of `text` of at most `bytes_max` bytes and whole characters.
-pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
-    let mut end = text.len().min(bytes_max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
+/// Whether two values are the same to the bit: NaN is what it was.
+fn is_same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Floats(a), Value::Floats(b)) => {
+            let bits = |v: &f64| v.to_bits();
+            a.iter().map(bits).eq(b.iter().map(bits))
+        }
+        _ => a == b,
     }
-    &text[..end]
 }

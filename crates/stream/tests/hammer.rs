@@ -42,6 +42,11 @@ pub fn with_writer(path: &Path, body: impl FnOnce()) {
             writers.push((value_type, writer));
         }
     }
+    let stream = descriptor("d5.long.string", ValueType::Text);
+    let writer = segment.register_sized(&stream, Some(5), Some(200), 1);
+    let mut writer = writer.unwrap();
+    writer.append(&sample(ValueType::Text, 1)).unwrap();
+    writers.push((ValueType::Text, writer));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -74,7 +79,7 @@ impl Drop for StopOnDrop<'_> {
 pub fn read_for_a_while(path: &Path) {
     let reader = SegmentReader::open(path).unwrap();
     let directory = reader.directory();
-    assert_eq!(directory.entries.len(), TYPES.len() * 3);
+    assert_eq!(directory.entries.len(), TYPES.len() * 3 + 1);
     let mut followers: Vec<_> = directory
         .entries
         .iter()

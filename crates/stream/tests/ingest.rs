@@ -223,7 +223,7 @@ fn declarations_come_once_and_in_order() {
     assert_eq!(all(&mut both.file), []);
     declare(both.producer());
     let found = all(&mut both.file);
-    assert_eq!(found.len(), 6);
+    assert_eq!(found.len(), 9);
     assert!(
         matches!(&found[0], Declaration::Process { application, .. } if application == "specimen")
     );
@@ -242,6 +242,7 @@ fn declarations_come_once_and_in_order() {
         kind: Kind::Counter,
         unit: String::new(),
         help: "x".repeat(9_000),
+        bytes_max: 0,
     };
     let mut put = 0;
     while both.producer().declare(&one) {

@@ -94,6 +94,7 @@ fn no_record_comes_before_the_declaration_of_its_value() {
                     kind: Kind::Gauge,
                     unit: String::new(),
                     help: String::new(),
+                    bytes_max: 0,
                 };
                 assert!(producer.declare(&value));
                 // A ring of its own each: they come and go too.

@@ -91,16 +91,16 @@ fn declarations_and_every_kind_of_value() {
     assert_eq!(
         found[5],
         json!({"value": 3, "publication": 0, "name": "text", "type": "string", "kind": "gauge",
-            "unit": "bytes", "help": "what it is"})
+            "unit": "bytes", "help": "what it is", "bytes_max": 8_192})
     );
-    assert_eq!(found[6..], records(&path));
+    assert_eq!(found[9..], records(&path));
     // From positions of one's own.
     let late = lines(&[path.to_str().unwrap(), "20", "1000"]);
     assert_eq!(
-        late[6]["text"],
+        late[9]["text"],
         hex("a text of more than one piece é".as_bytes())
     );
-    assert_eq!(late.len(), 6 + 3 + 2);
+    assert_eq!(late.len(), 9 + 3 + 2);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn lapped_rings_of_long_values() {
     }
     let found = lines(&[producer.path().to_str().unwrap()]);
     let expect = records(producer.path());
-    assert_eq!(found[6..], expect);
+    assert_eq!(found[9..], expect);
     assert!(expect.iter().any(|line| line["lost"].as_u64() > Some(0)));
     assert!(expect.iter().any(|line| line["bytes"].is_string()));
 }
@@ -178,7 +178,7 @@ fn a_writer_at_full_speed_tears_nothing() {
     let path = entries.find(is_whole).unwrap();
     let mut seen = 0;
     for _ in 0..rounds(10, 300) {
-        for line in lines(&[path.to_str().unwrap()]).split_off(6) {
+        for line in lines(&[path.to_str().unwrap()]).split_off(9) {
             assert!(
                 line.get("damaged").is_none_or(|damaged| damaged == 0),
                 "{line}"

@@ -21,6 +21,7 @@ pub fn declare(producer: &Producer) {
         kind: Kind::Gauge,
         unit: "bytes".into(),
         help: "what it is".into(),
+        bytes_max: if value_type.is_number() { 0 } else { 8_192 },
     };
     let declarations = [
         Declaration::Process {
@@ -36,6 +37,9 @@ pub fn declare(producer: &Producer) {
         value("size", ValueType::Float),
         value("flag", ValueType::Bool),
         value("text", ValueType::Text),
+        value("blob", ValueType::Bytes),
+        value("document", ValueType::Json),
+        value("mesh", ValueType::Floats),
     ];
     for declaration in &declarations {
         assert!(producer.declare(declaration));

@@ -5,11 +5,14 @@ use barograph_model::{
 };
 
 /// The types that a segment holds.
-pub const TYPES: [ValueType; 4] = [
+pub const TYPES: [ValueType; 7] = [
     ValueType::Int,
     ValueType::Float,
     ValueType::Bool,
     ValueType::Text,
+    ValueType::Bytes,
+    ValueType::Json,
+    ValueType::Floats,
 ];
 
 /// Well mixed bits of `n` (SplitMix64).
@@ -31,6 +34,24 @@ pub fn sample(value_type: ValueType, n: u64) -> Sample {
             let word = format!("{bits:016x}");
             let length = bits as usize % (TEXT_BYTES_MAX + 1);
             Value::text(&word.repeat(8)[..length])
+        }
+        ValueType::Bytes => {
+            let words = (0..bits % 200).map(|at| mix(n ^ at << 32));
+            Value::Bytes(
+                words
+                    .flat_map(u64::to_le_bytes)
+                    .skip(bits as usize % 8)
+                    .collect(),
+            )
+        }
+        ValueType::Json => {
+            let document = format!("[{n},{:?}]", format!("{bits:x}").repeat(bits as usize % 90));
+            Value::Json(document.into())
+        }
+        ValueType::Floats => {
+            let words = (0..bits % 300).map(|at| mix(n ^ at << 32));
+            // Integers: the same in JSON, and never NaN.
+            Value::Floats(words.map(|word| (word >> 11) as f64).collect())
         }
     };
     Sample {

@@ -101,7 +101,14 @@ impl Line {
         match &sample.value {
             Value::Int(v) => assert_eq!(json["value"], *v),
             Value::Bool(v) => assert_eq!(json["value"], *v),
-            Value::Text(v) => assert_eq!(json["value"], **v),
+            Value::Text(v) | Value::Json(v) => assert_eq!(json["value"], **v),
+            Value::Bytes(_) => assert_eq!(json["value"], sample.value.to_string()),
+            Value::Floats(v) => {
+                let found = json["value"].as_array().unwrap();
+                let found: Vec<_> = found.iter().map(Json::as_f64).collect();
+                let expect = v.iter().map(|v| Some(*v).filter(|v| v.is_finite()));
+                assert_eq!(found, expect.collect::<Vec<_>>());
+            }
             Value::Float(v) if !v.is_finite() => assert!(json["value"].is_null()),
             Value::Float(v) => {
                 let found = self.number::<f64>("value").unwrap();
@@ -135,6 +142,10 @@ fn values() -> Vec<Value> {
         .chain(floats.map(Value::Float))
         .chain([true, false].map(Value::Bool))
         .chain(texts.map(Value::text))
+        .chain([Value::Text("long é".repeat(40).into())])
+        .chain([0, 1, 4_096].map(|length| Value::Bytes(vec![0xa5; length].into())))
+        .chain([Value::Json("{\"a\":[1,\"é\"]}".into())])
+        .chain([&[][..], &[0.5, -1e300, f64::NAN]].map(|v| Value::Floats(v.into())))
         .collect()
 }
 
@@ -163,13 +174,13 @@ fn stream(i: usize, value_type: ValueType) -> Descriptor {
 fn segment(path: &Path) -> (Segment, Vec<StreamWriter>) {
     let config = SegmentConfig {
         streams_max: SLOTS as u32,
-        ring_bytes_max: 1 << 20,
+        ring_bytes_max: 1 << 22,
         ..SegmentConfig::new("n1")
     };
     let mut segment = Segment::create(path, config, 5).unwrap();
     let mut retired = Vec::new();
     for i in 900..906 {
-        let value_type = TYPES[i % 4];
+        let value_type = TYPES[i % TYPES.len()];
         let mut writer = segment.register(&stream(i, value_type), None, 6).unwrap();
         writer.append(&sample(value_type, 1)).unwrap();
         retired.push(writer);
@@ -181,10 +192,15 @@ fn segment(path: &Path) -> (Segment, Vec<StreamWriter>) {
     for (i, value) in values().into_iter().enumerate() {
         let depth = Some(2 + i as u32 % 7);
         let mut writer = segment
-            .register(&stream(i, value.value_type()), depth, 6)
+            .register_sized(
+                &stream(i, value.value_type()),
+                depth,
+                (value.bytes() > 126).then_some(value.bytes() as u32),
+                6,
+            )
             .unwrap();
         // Sometimes a ring that is not full, sometimes one that has gone round.
-        for n in 0..i % 11 {
+        for n in (0..i % 11).filter(|_| value.bytes() < 127) {
             writer
                 .append(&sample(value.value_type(), n as u64))
                 .unwrap();
@@ -260,8 +276,8 @@ fn a_writer_at_full_speed_tears_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("segment");
     with_writer(&path, || {
-        for round in 0..rounds(6, 200) {
-            let name = format!("d256.{}", TYPES[round as usize % 4].as_str());
+        for round in 0..rounds(8, 200) {
+            let name = format!("d256.{}", TYPES[round as usize % TYPES.len()].as_str());
             let segment = path.to_str().unwrap();
             for arguments in [vec![segment], vec![segment, name.as_str()]] {
                 for output in [run_c(&arguments), run_python(&arguments)] {

@@ -6,7 +6,7 @@ use barograph_model::{Descriptor, Kind, Labels, Name, Sample, Unit, Value, Value
 use barograph_stream::{Segment, SegmentConfig};
 
 /// Slots of the small segment.
-pub const SLOTS: u32 = 6;
+pub const SLOTS: u32 = 9;
 
 /// Makes the segment in `dir`: whole, and its writer gone.
 pub fn small(dir: &Path) -> PathBuf {
@@ -23,8 +23,11 @@ pub fn small(dir: &Path) -> PathBuf {
         ValueType::Float => Value::Float(n as f64),
         ValueType::Bool => Value::Bool(n % 2 == 0),
         ValueType::Text => Value::text(&format!("text {n}")),
+        ValueType::Bytes => Value::Bytes(vec![n as u8; 60].into()),
+        ValueType::Json => Value::Json(format!("[{n}]").into()),
+        ValueType::Floats => Value::Floats([n as f64; 8].into()),
     };
-    let mut register = |name: &str, value_type| {
+    let mut register = |name: &str, value_type, bytes_max| {
         let stream = Descriptor {
             name: Name::new(name).expect("a good name"),
             labels: Labels::new([("device", "vda")]).expect("good labels"),
@@ -33,18 +36,23 @@ pub fn small(dir: &Path) -> PathBuf {
             kind: Kind::Gauge,
             help: "what it is".into(),
         };
-        let mut writer = segment.register(&stream, None, 1).expect("there is room");
+        let writer = segment.register_sized(&stream, Some(8), bytes_max, 1);
+        let mut writer = writer.expect("there is room");
         for n in 1..=20 {
             let sample = Sample::measured(n, value(value_type, n));
             writer.append(&sample).expect("of the declared type");
         }
         writer
     };
-    let gone = register("gone.bytes", ValueType::Int);
-    register("here.int64", ValueType::Int);
-    register("here.float64", ValueType::Float);
-    register("here.bool", ValueType::Bool);
-    register("here.string", ValueType::Text);
+    let gone = register("gone.bytes", ValueType::Int, None);
+    register("here.int64", ValueType::Int, None);
+    register("here.float64", ValueType::Float, None);
+    register("here.bool", ValueType::Bool, None);
+    register("here.string", ValueType::Text, None);
+    register("long.string", ValueType::Text, Some(127));
+    register("long.bytes", ValueType::Bytes, Some(1));
+    register("long.json", ValueType::Json, Some(64));
+    register("long.floats", ValueType::Floats, Some(65));
     segment.retire(gone);
     path
 }

@@ -136,6 +136,80 @@ fn texts_change_by_their_content_and_are_cut_at_a_character() {
 }
 
 #[test]
+fn long_values_are_kept_whole_up_to_what_is_declared() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut segment = segment(&dir);
+    let text = |length: usize| Value::Text("é".repeat(length / 2).into());
+    let bytes = |length: usize| Value::Bytes(vec![7; length].into());
+    let json = |length: usize| Value::Json(format!("[{}]", " ".repeat(length - 2)).into());
+    let floats = |length: usize| Value::Floats(vec![f64::NAN; length / 8].into());
+    let most = Some(u32::MAX);
+    for (at, (value, bytes_max, holds, depth)) in [
+        (text(65_536), most, true, 16),
+        (text(130), Some(129), true, 128),
+        (bytes(4_096), None, true, 128),
+        (bytes(4_097), None, false, 128),
+        (bytes(0), Some(1), true, 128),
+        (bytes(65_536), most, true, 16),
+        (bytes(65_537), most, false, 16),
+        (json(8_192), Some(8_000), true, 31),
+        (json(8_193), Some(8_000), false, 31),
+        (floats(65_536), most, true, 16),
+        (floats(65_544), most, false, 16),
+        (floats(0), most, true, 16),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let stream = descriptor(&format!("a{at}.value"), value.value_type());
+        let writer = segment.register_sized(&stream, None, bytes_max, 1);
+        let mut writer = writer.unwrap();
+        assert!(
+            writer.depth() == depth || depth == 128,
+            "{at}: {}",
+            writer.depth()
+        );
+        let sample = Sample::measured(1, 0).with(value);
+        assert_eq!(writer.append(&sample).is_ok(), holds, "{at}");
+        if !holds {
+            continue;
+        }
+        // The same again, NaN by NaN, is no news.
+        assert!(!writer.look(&sample).unwrap(), "{at}");
+        let reader = segment.reader().unwrap();
+        let entry = reader.directory().entries.pop().unwrap();
+        assert_eq!(entry.value_bytes_max as usize, writer.value_bytes_max());
+        let Latest::Sample { sample: found, .. } = reader.stream(&entry).latest() else {
+            panic!("it was written");
+        };
+        assert_eq!(found.value.to_string(), sample.value.to_string());
+        assert_eq!(found.value.bytes(), sample.value.bytes());
+    }
+    // A text is cut at a character, not refused.
+    let stream = descriptor("long.text", ValueType::Text);
+    let mut writer = segment.register_sized(&stream, None, Some(200), 1).unwrap();
+    let long = Sample::measured(1, 0).with(Value::Text("€".repeat(100).into()));
+    writer.append(&long).unwrap();
+    let reader = segment.reader().unwrap();
+    let entry = reader.directory().entries.pop().unwrap();
+    let Latest::Sample { sample, .. } = reader.stream(&entry).latest() else {
+        panic!("it was written");
+    };
+    assert_eq!(sample.value, Value::Text("€".repeat(85).into()));
+}
+
+/// A sample with another value.
+trait With {
+    fn with(self, value: Value) -> Self;
+}
+
+impl With for Sample {
+    fn with(self, value: Value) -> Self {
+        Self { value, ..self }
+    }
+}
+
+#[test]
 fn one_word_tells_of_every_stream_and_of_the_directory() {
     let dir = tempfile::tempdir().unwrap();
     let mut segment = segment(&dir);

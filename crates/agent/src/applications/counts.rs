@@ -13,7 +13,8 @@ pub struct Counts {
     pub missed: u64,
     /// Values that the process gave up itself.
     pub dropped: u64,
-    /// Records that make no sense, or are of a value that was refused or of another type.
+    /// Records that make no sense, or are of a value that was refused, of another type, longer than was declared
+    /// (but texts), or JSON that is none.
     pub damaged: u64,
     /// Declarations that were refused.
     pub refused: u64,

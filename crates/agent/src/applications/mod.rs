@@ -17,6 +17,7 @@ mod process;
 mod scope;
 mod taken;
 mod timing;
+mod value;
 mod who;
 
 use std::sync::Arc;

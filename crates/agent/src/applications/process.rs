@@ -7,11 +7,9 @@ mod rows;
 use std::collections::VecDeque;
 
 use barograph_archive::{Mark, Position};
-use barograph_model::{
-    Descriptor, Kind, NS_PER_S, Quality, Sample, StreamKey, TEXT_BYTES_MAX, Value, ValueType,
-};
-use barograph_stream::StreamError;
+use barograph_model::{Descriptor, Kind, NS_PER_S, Quality, Sample, StreamKey, Value, ValueType};
 use barograph_stream::ingest::{Declaration, IngestFile, Payload, Readers, Record};
+use barograph_stream::{StreamError, value_bytes_max};
 use tracing::debug;
 
 use super::access::Reader;
@@ -53,6 +51,8 @@ struct Publication {
 struct Target {
     publication: usize,
     value_type: ValueType,
+    /// Of what is no number: the longest that its stream holds.
+    bytes_max: u32,
     key: Option<StreamKey>,
     /// Name, unit and help, for it may be declared a knob.
     texts: [Box<str>; 3],
@@ -242,8 +242,8 @@ impl Process {
                     offers.note(record.series, ts, &value);
                 }
             }
-            if let Value::Text(text) = &value {
-                counts.cut += u64::from(text.len() > TEXT_BYTES_MAX);
+            if let (Value::Text(text), Some(of)) = (&value, targets.get(record.series as usize)) {
+                counts.cut += u64::from(text.len() > of.bytes_max as usize);
             }
             *newest_ns = (*newest_ns).max(ts);
             let sample = Sample::measured(ts, value);
@@ -330,9 +330,11 @@ impl Process {
                 kind,
                 unit,
                 help,
+                bytes_max,
             } => {
                 let publication = publication as usize;
-                let key = self.declare_value(publication, round, |identity| {
+                let bytes_max = value_bytes_max(value_type, bytes_max);
+                let key = self.declare_value(publication, round, bytes_max, |identity| {
                     if name == super::identity::FRAME {
                         return Err("frame is the name of the frames themselves".to_owned());
                     }
@@ -342,6 +344,7 @@ impl Process {
                 self.targets.push(Target {
                     publication,
                     value_type,
+                    bytes_max,
                     key,
                     texts: [name, unit, help].map(String::into_boxed_str),
                 });
@@ -411,7 +414,7 @@ impl Process {
         });
         let at = self.publications.len() - 1;
         let frames = |identity: &Identity| identity.frames().map_err(|e| e.to_string());
-        self.publications[at].frames = self.declare_value(at, round, frames);
+        self.publications[at].frames = self.declare_value(at, round, 0, frames);
         self.publications[at].values = 0;
     }
 
@@ -419,6 +422,7 @@ impl Process {
         &mut self,
         publication: usize,
         round: &mut Round<'_, '_>,
+        bytes_max: u32,
         descriptor: impl FnOnce(&Identity) -> Result<Descriptor, String>,
     ) -> Option<StreamKey> {
         let is_full = self.targets.len() >= self.values_max;
@@ -437,7 +441,7 @@ impl Process {
             }
         };
         let scope = round.scopes.of(found.reader);
-        let key = scope.and_then(|scope| scope.declare(&descriptor));
+        let key = scope.and_then(|scope| scope.declare(&descriptor, bytes_max));
         found.values += 1;
         if key.is_none() {
             self.refuse(format!(
@@ -504,7 +508,7 @@ impl Process {
         let scope = round.scopes.of(self.owner)?;
         let mut declare = |name, kind, unit, help| {
             let stream = identity.stream(name, ValueType::Int, kind, unit, help);
-            scope.declare(&stream.ok()?)
+            scope.declare(&stream.ok()?, 0)
         };
         let received = "Time of the newest put that the agent had at this time.";
         let stored = "Time of the newest put that was safe at this time.";

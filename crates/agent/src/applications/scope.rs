@@ -147,8 +147,10 @@ impl<'c> Scope<'c> {
         Ok(scope)
     }
 
-    pub fn declare(&mut self, descriptor: &Descriptor) -> Option<StreamKey> {
-        self.streams.declare(descriptor, None)
+    /// Makes a stream; `value_bytes_max` is of what is no number.
+    pub fn declare(&mut self, descriptor: &Descriptor, value_bytes_max: u32) -> Option<StreamKey> {
+        self.streams
+            .declare_sized(descriptor, None, Some(value_bytes_max))
     }
 
     pub fn retire(&mut self, key: StreamKey) {

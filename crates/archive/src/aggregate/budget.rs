@@ -69,16 +69,16 @@ impl Budget {
         fold: &mut Fold,
         add: impl FnOnce(&mut Fold),
     ) -> Result<(), ArchiveError> {
-        let before = fold.len();
+        let before = fold.weight();
         add(fold);
-        self.settle(before, fold.len())
+        self.settle(before, fold.weight())
     }
 
     /// Adds to a fold what came after it.
     pub(crate) fn merge(&self, fold: &mut Fold, later: Fold) -> Result<(), ArchiveError> {
-        let before = fold.len() + later.len();
+        let before = fold.weight() + later.weight();
         fold.merge(later);
-        self.settle(before, fold.len())
+        self.settle(before, fold.weight())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The samples of one bucket, by type: the innermost loops.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 /// One bucket.
@@ -28,6 +29,10 @@ pub(super) trait Number: Clone + std::fmt::Debug {
     fn mean(sum: Self::Sum, known: u64) -> f64;
     /// The sum that has this mean.
     fn sum(mean: f64, known: u64) -> Self::Sum;
+    /// Bytes that it holds beside itself.
+    fn bytes(&self) -> usize {
+        0
+    }
 }
 
 impl<T: Number> Cell<T> {
@@ -137,7 +142,8 @@ impl Number for i64 {
     }
 }
 
-impl Number for Arc<str> {
+/// Texts, bytes, JSON and arrays.
+impl<T: ?Sized + Debug> Number for Arc<T> {
     type Sum = ();
     const ZERO: () = ();
 
@@ -156,7 +162,7 @@ impl Number for Arc<str> {
 
     fn add((): (), (): ()) {}
 
-    /// The later: a text is neither small nor large.
+    /// The later: a text is neither small nor large, nor is any of these.
     fn lesser(_: Self, later: Self) -> Self {
         later
     }
@@ -170,4 +176,8 @@ impl Number for Arc<str> {
     }
 
     fn sum(_: f64, _: u64) {}
+
+    fn bytes(&self) -> usize {
+        size_of_val(&**self)
+    }
 }

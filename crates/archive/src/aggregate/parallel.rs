@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use barograph_model::{Span, ValueType};
+use barograph_model::Span;
 
 use super::{Budget, Fold};
 use crate::parquet::{
@@ -160,10 +160,11 @@ impl Unit<'_> {
             let fold = self.fold(&mut done, piece, *key, ask)?;
             ts.clear();
             group.times(piece, &mut ts)?;
-            if self.index.series[piece.series].descriptor.value_type == ValueType::Text {
-                let texts = group.texts(piece)?;
+            let value_type = self.index.series[piece.series].descriptor.value_type;
+            if !value_type.is_number() {
+                let values = group.long(piece, value_type)?;
                 let budget = ask.budget;
-                budget.grow(fold, |fold| fold.add_texts(&ts, &texts, ask.span))?;
+                budget.grow(fold, |fold| fold.add_long(&ts, &values, ask.span))?;
                 continue;
             }
             let numbers = group.numbers(piece, &mut numbered)?;

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use barograph_model::{Sample, SeriesId, TEXT_BYTES_MAX, Value};
+use barograph_model::{Sample, SeriesId, VALUE_BYTES_MAX, Value};
 use barograph_stream::Incarnation;
 
 use super::format::{RECORD_BYTES, Record, Text, cut};
@@ -84,24 +84,28 @@ impl Batch {
     /// Bytes that a sample will take, read from a ring or not.
     pub fn cost(sample: &Sample, from: Option<Mark>) -> usize {
         let origin = from.map_or(0, |_| ORIGIN_BYTES);
-        origin
-            + match &sample.value {
-                Value::Text(text) => RECORD_BYTES + text.len().min(TEXT_BYTES_MAX),
-                _ => RECORD_BYTES,
-            }
+        origin + RECORD_BYTES + sample.value.bytes().min(VALUE_BYTES_MAX)
     }
 
-    /// Adds a sample. A text that is too long for a sample is cut, as everywhere.
+    /// Adds a sample. A text that is too long for any stream is cut; other values are not that long.
     pub fn push(&mut self, stream: u32, number: u64, sample: &Sample) {
         let bits = match &sample.value {
             Value::Int(v) => *v as u64,
             Value::Float(v) => v.to_bits(),
             Value::Bool(v) => u64::from(*v),
-            Value::Text(v) => {
-                let text = cut(v, TEXT_BYTES_MAX).as_bytes();
-                let at = self.texts.len() as u32;
-                self.texts.extend_from_slice(text);
-                let length = text.len() as u32;
+            long => {
+                let at = self.texts.len();
+                match long {
+                    Value::Text(v) => self
+                        .texts
+                        .extend_from_slice(cut(v, VALUE_BYTES_MAX).as_bytes()),
+                    Value::Json(v) => self.texts.extend_from_slice(v.as_bytes()),
+                    Value::Bytes(v) => self.texts.extend_from_slice(v),
+                    Value::Floats(v) => self.texts.extend(v.iter().flat_map(|v| v.to_le_bytes())),
+                    Value::Int(_) | Value::Float(_) | Value::Bool(_) => {}
+                }
+                let length = (self.texts.len() - at) as u32;
+                let at = at as u32;
                 Text { at, length }.bits()
             }
         };
@@ -155,7 +159,7 @@ impl Batch {
         }
     }
 
-    /// The text that a record means.
+    /// The bytes that a record of no number means.
     pub fn text(&self, record: &Record) -> &[u8] {
         Text::from_bits(record.bits)
             .of(&self.texts)

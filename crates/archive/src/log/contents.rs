@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, SeriesId, Span, TEXT_BYTES_MAX, ValueType};
+use barograph_model::{Descriptor, SeriesId, Span, VALUE_BYTES_MAX, ValueType};
 
 use super::format::{
     Declaration, Frame, HEADER_BYTES, NO_SPAN, Record, Samples, Text, kind, only_marks, union,
@@ -32,6 +32,8 @@ pub struct LogSeries {
     pub archived: u64,
     /// Its samples in this segment.
     pub rows: u64,
+    /// Bytes of their texts, JSON, bytes and arrays.
+    pub bytes: u64,
     /// Their times; `from > to` when there are none.
     pub span: Span,
 }
@@ -136,6 +138,7 @@ impl Contents {
                 before: new.before,
                 archived: new.before,
                 rows: 0,
+                bytes: 0,
                 span: NO_SPAN,
             });
             left = rest;
@@ -173,6 +176,9 @@ impl Contents {
             let record = Record::read(bytes);
             let series = &mut self.series[record.stream as usize];
             series.rows += 1;
+            if !series.descriptor.value_type.is_number() {
+                series.bytes += u64::from(Text::from_bits(record.bits).length);
+            }
             series.span.from = series.span.from.min(record.ts);
             series.span.to = series.span.to.max(record.ts);
         }
@@ -209,9 +215,17 @@ fn keeps_to(record: &Record, value_type: ValueType, texts: &[u8]) -> bool {
     let value = match value_type {
         ValueType::Int | ValueType::Float => true,
         ValueType::Bool => record.bits <= 1,
-        ValueType::Text => Text::from_bits(record.bits)
-            .of(texts)
-            .is_some_and(|text| text.len() <= TEXT_BYTES_MAX && std::str::from_utf8(text).is_ok()),
+        long => {
+            let bytes = Text::from_bits(record.bits).of(texts);
+            bytes.is_some_and(|bytes| {
+                let right = match long {
+                    ValueType::Text | ValueType::Json => std::str::from_utf8(bytes).is_ok(),
+                    ValueType::Floats => bytes.len().is_multiple_of(8),
+                    _ => true,
+                };
+                bytes.len() <= VALUE_BYTES_MAX && right
+            })
+        }
     };
     value && record.quality().is_some()
 }

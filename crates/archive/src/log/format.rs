@@ -14,8 +14,9 @@ use crate::Losses;
 
 /// The first bytes of every log segment.
 pub(crate) const MAGIC: [u8; 8] = *b"BAROLOG\0";
-/// What this version writes, and the newest that it reads.
-pub(crate) const VERSION: u32 = 1;
+/// What this version writes, and the newest that it reads. Segments of version 1 have texts of at most 126
+/// bytes, and no bytes, JSON or arrays.
+pub(crate) const VERSION: u32 = 2;
 /// What a reader of the version may pass over: 1 has marks.
 const VERSION_MINOR: u32 = 1;
 /// Bytes of the file's header.
@@ -27,8 +28,11 @@ pub(crate) const RECORD_BYTES: usize = 32;
 /// Most samples, and most marks, of one frame: small enough that a reader skips finely, large enough that the
 /// header is nothing.
 pub(crate) const FRAME_RECORDS_MAX: usize = 2_048;
-/// Longest payload: a frame of samples that are all texts of the greatest length, each with a mark, fits.
+/// Longest payload: a frame of as many short texts as it may have fits, or some of the longest values, and a mark
+/// for each of them.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 512 << 10;
+/// What the samples of a payload may take: the rest is for marks.
+pub(crate) const SAMPLES_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - FRAME_RECORDS_MAX * MARK_BYTES;
 /// The highest number of a sample within its life, as in the segment.
 pub(crate) const NUMBER_MAX: u64 = (1 << 48) - 1;
 
@@ -213,7 +217,7 @@ pub(crate) struct Record {
     pub stream: u32,
     pub error: f32,
     pub ts: i64,
-    /// The value: an integer, the bits of a float, 0 or 1, or where its text is (see [`Text`]).
+    /// The value: an integer, the bits of a float, 0 or 1, or where its bytes are (see [`Text`]).
     pub bits: u64,
     /// Number within the life, and above it the quality.
     pub meta: u64,
@@ -290,7 +294,7 @@ pub(crate) fn only_marks(frame: Frame, payload: &[u8]) -> Option<&[[u8; MARK_BYT
     Some(payload.get(..count * MARK_BYTES)?.as_chunks().0)
 }
 
-/// Where a text is: its place in the texts of its frame, and its length above it.
+/// Where a text, JSON, bytes or an array is: its place behind the records of its frame, and its length above it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Text {
     pub at: u32,

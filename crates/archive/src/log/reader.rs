@@ -24,6 +24,8 @@ use crate::{ArchiveError, Losses, open};
 
 /// Most samples of one series that are handed on at once.
 const CHUNK_SAMPLES_MAX: usize = 64 << 10;
+/// So many bytes of a text, bytes or an array weigh as much as a sample; a short text weighs nothing beside it.
+const LONG_BYTES: usize = 128;
 /// Most samples, of all series together, that are held before some are handed on.
 const HELD_SAMPLES_MAX: usize = 512 << 10;
 
@@ -287,8 +289,11 @@ impl LogPart {
 struct Held {
     wanted: Vec<bool>,
     columns: Vec<Option<Columns>>,
+    /// Samples of each, and what their texts, bytes and arrays weigh: as many samples as have so many bytes.
+    weights: Vec<usize>,
+    /// Of all.
     samples: usize,
-    /// The longest column is not longer than this.
+    /// The heaviest column is not heavier than this.
     longest: usize,
     /// Room that a column begins with: its share of what is held.
     each: usize,
@@ -301,6 +306,7 @@ impl Held {
         Self {
             each: (HELD_SAMPLES_MAX / count.max(1)).min(CHUNK_SAMPLES_MAX),
             columns: wanted.iter().map(|_| None).collect(),
+            weights: vec![0; wanted.len()],
             wanted,
             samples: 0,
             longest: 0,
@@ -321,8 +327,10 @@ impl Held {
             let columns = self.columns[stream]
                 .get_or_insert_with(|| with_capacity(&series[stream], self.each));
             if push(columns, &record, texts) {
-                self.samples += 1;
-                self.longest = self.longest.max(columns.ts.len());
+                let weight = 1 + columns.values.bytes(columns.len() - 1) / LONG_BYTES;
+                self.samples += weight;
+                self.weights[stream] += weight;
+                self.longest = self.longest.max(self.weights[stream]);
             }
         }
     }
@@ -333,7 +341,7 @@ impl Held {
         &mut self,
         each: &mut dyn FnMut(usize, Columns) -> Result<(), ArchiveError>,
     ) -> Result<(), ArchiveError> {
-        // A block may add this much before the next look.
+        // A block may add this much before the next look; of long values, some times as much.
         let slack = BLOCK_BYTES as usize / RECORD_BYTES;
         let long = if self.samples > HELD_SAMPLES_MAX - slack {
             let used = self.columns.iter().flatten().count();
@@ -345,11 +353,12 @@ impl Held {
         };
         self.longest = 0;
         for (stream, slot) in self.columns.iter_mut().enumerate() {
-            let length = slot.as_ref().map_or(0, Columns::len);
-            if length < long {
-                self.longest = self.longest.max(length);
+            let weight = self.weights[stream];
+            if weight < long {
+                self.longest = self.longest.max(weight);
             } else if let Some(columns) = slot.take() {
-                self.samples -= length;
+                self.samples -= weight;
+                self.weights[stream] = 0;
                 each(stream, columns)?;
             }
         }
@@ -381,6 +390,8 @@ fn with_capacity(series: &LogSeries, samples_max: usize) -> Columns {
         Values::Float(values) => values.reserve_exact(samples),
         Values::Bool(values) => values.reserve_exact(samples),
         Values::Text(values) => values.reserve_exact(samples),
+        // As they come: few fit.
+        Values::Bytes(_) | Values::Json(_) | Values::Floats(_) => {}
     }
     columns
 }
@@ -395,7 +406,20 @@ fn push(columns: &mut Columns, record: &Record, texts: &[u8]) -> bool {
         Values::Int(values) => values.push(record.bits as i64),
         Values::Float(values) => values.push(f64::from_bits(record.bits)),
         Values::Bool(values) => values.push(record.bits != 0),
-        Values::Text(values) => {
+        Values::Bytes(values) => {
+            let Some(bytes) = Text::from_bits(record.bits).of(texts) else {
+                return false;
+            };
+            values.push(Arc::from(bytes));
+        }
+        Values::Floats(values) => {
+            let Some(bytes) = Text::from_bits(record.bits).of(texts) else {
+                return false;
+            };
+            let floats = bytes.as_chunks().0.iter();
+            values.push(floats.map(|float| f64::from_le_bytes(*float)).collect());
+        }
+        Values::Text(values) | Values::Json(values) => {
             let text = Text::from_bits(record.bits).of(texts);
             let Some(text) = text.and_then(|text| std::str::from_utf8(text).ok()) else {
                 return false;

@@ -11,12 +11,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use barograph_model::{Clock, Span, ValueType};
+use barograph_model::{Clock, Span};
 
 use super::batch::{Batch, Stream};
 use super::format::{
-    Declaration, FRAME_RECORDS_MAX, Frame, HEADER_BYTES, Header, NO_SPAN, RECORD_BYTES, Text, kind,
-    union,
+    Declaration, FRAME_RECORDS_MAX, Frame, HEADER_BYTES, Header, NO_SPAN, RECORD_BYTES, Record,
+    SAMPLES_BYTES_MAX, Text, kind, union,
 };
 use super::marks::{Mark, Marks};
 use crate::storage::OutFile;
@@ -329,7 +329,7 @@ impl LogWriter {
         let new: Vec<u32> = new.collect();
         self.declare(&new)?;
         while batch.written < batch.records.len() {
-            let end = batch.records.len().min(batch.written + FRAME_RECORDS_MAX);
+            let end = self.frame_end(batch);
             let span = self.encode_samples(batch, end);
             self.write()?;
             for record in &batch.records[batch.written..end] {
@@ -359,6 +359,19 @@ impl LogWriter {
         Ok(())
     }
 
+    /// Where the frame ends whose first record is `batch.written`: it has one at least.
+    fn frame_end(&self, batch: &Batch) -> usize {
+        let most = batch.records.len().min(batch.written + FRAME_RECORDS_MAX);
+        let mut bytes = 0;
+        let fits = |record: &&Record| {
+            let long = self.known(record.stream).filter(|known| known.is_long());
+            bytes += RECORD_BYTES + long.map_or(0, |_| batch.text(record).len());
+            bytes <= SAMPLES_BYTES_MAX
+        };
+        let records = &batch.records[batch.written..most];
+        batch.written + records.iter().take_while(fits).count().max(1)
+    }
+
     /// One frame of the records from `batch.written` to `end`, and of how far rings were read with them.
     fn encode_samples(&mut self, batch: &Batch, end: usize) -> Span {
         let records = &batch.records[batch.written..end];
@@ -372,7 +385,7 @@ impl LogWriter {
             let known = self.streams[record.stream as usize].as_ref();
             let known = known.expect("a stream is known for as long as a sample of it waits");
             let mut record = *record;
-            if known.stream.declared.descriptor.value_type == ValueType::Text {
+            if known.is_long() {
                 let text = batch.text(&record);
                 record.bits = Text {
                     at: (self.encoded.len() - texts) as u32,
@@ -499,6 +512,13 @@ impl LogWriter {
         for known in self.streams.iter_mut().flatten() {
             known.index = None;
         }
+    }
+}
+
+impl Known {
+    /// Whether its values lie behind the records.
+    fn is_long(&self) -> bool {
+        !self.stream.declared.descriptor.value_type.is_number()
     }
 }
 

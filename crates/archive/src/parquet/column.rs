@@ -58,7 +58,7 @@ pub(crate) struct Numbered {
     exact: Vec<i64>,
 }
 
-/// A column of texts.
+/// A column of texts, bytes or arrays.
 pub(super) struct TextColumn {
     column: Column<ByteArrayType>,
     bytes: Vec<ByteArray>,
@@ -67,7 +67,12 @@ pub(super) struct TextColumn {
 impl Chunks<'_> {
     fn open<T: DataType>(&self, place: usize) -> Result<ColumnReaderImpl<T>, ArchiveError> {
         let group = &self.index.groups[self.group];
-        let bytes = self.part.chunk(&group.chunks[place])?;
+        // Files of version 1 end before the columns of bytes and arrays.
+        let Some(chunk) = group.chunks.get(place) else {
+            let reason = "it has no column of this type of values";
+            return Err(corrupt(self.part.path(), reason, 0));
+        };
+        let bytes = self.part.chunk(chunk)?;
         let pages = Pages::new(bytes, group.rows)
             .map_err(|e| self.bad(place, &format!("cannot be unpacked: {e}")))?;
         let column = schema::schema(self.index.about.tier).column(place);
@@ -76,7 +81,8 @@ impl Chunks<'_> {
 
     pub fn bad(&self, place: usize, reason: &str) -> ArchiveError {
         let column = schema::schema(self.index.about.tier).column(place);
-        let at = self.index.groups[self.group].chunks[place].offset;
+        let chunk = self.index.groups[self.group].chunks.get(place);
+        let at = chunk.map_or(0, |chunk| chunk.offset);
         let reason = format!("the column {} {reason}", column.name());
         corrupt(self.part.path(), reason, at)
     }
@@ -212,18 +218,54 @@ impl TextColumn {
         chunks: &Chunks<'_>,
         piece: &Piece,
     ) -> Result<Vec<Arc<str>>, ArchiveError> {
+        self.read_as(chunks, piece, |bytes| {
+            let text = std::str::from_utf8(bytes);
+            text.map(Arc::from).map_err(|_| "is not UTF-8")
+        })
+    }
+
+    pub fn read_bytes(
+        &mut self,
+        chunks: &Chunks<'_>,
+        piece: &Piece,
+    ) -> Result<Vec<Arc<[u8]>>, ArchiveError> {
+        self.read_as(chunks, piece, |bytes| Ok(Arc::from(bytes)))
+    }
+
+    pub fn read_floats(
+        &mut self,
+        chunks: &Chunks<'_>,
+        piece: &Piece,
+    ) -> Result<Vec<Arc<[f64]>>, ArchiveError> {
+        self.read_as(chunks, piece, |bytes| {
+            let (floats, rest) = bytes.as_chunks();
+            let floats = floats.iter().map(|float| f64::from_le_bytes(*float));
+            rest.is_empty()
+                .then(|| floats.collect())
+                .ok_or("has a broken array")
+        })
+    }
+
+    /// What repeats shares its memory.
+    fn read_as<T: ?Sized>(
+        &mut self,
+        chunks: &Chunks<'_>,
+        piece: &Piece,
+        value: impl Fn(&[u8]) -> Result<Arc<T>, &'static str>,
+    ) -> Result<Vec<Arc<T>>, ArchiveError> {
         self.bytes.clear();
         self.column.read(chunks, piece, &mut self.bytes)?;
-        let mut texts: Vec<Arc<str>> = Vec::with_capacity(self.bytes.len());
+        let mut values: Vec<Arc<T>> = Vec::with_capacity(self.bytes.len());
+        let mut before: &[u8] = &[];
         for bytes in &self.bytes {
-            match texts.last() {
-                Some(last) if last.as_bytes() == bytes.data() => texts.push(Arc::clone(last)),
-                _ => match bytes.as_utf8() {
-                    Ok(text) => texts.push(text.into()),
-                    Err(_) => return Err(chunks.bad(self.column.place, "is not UTF-8")),
-                },
-            }
+            let same = values.last().filter(|_| before == bytes.data());
+            let next = match same {
+                Some(last) => Arc::clone(last),
+                None => value(bytes.data()).map_err(|e| chunks.bad(self.column.place, e))?,
+            };
+            values.push(next);
+            before = bytes.data();
         }
-        Ok(texts)
+        Ok(values)
     }
 }

@@ -1,7 +1,5 @@
 //! Row groups being read: piece by piece, of each only the columns that are needed.
 
-use std::sync::Arc;
-
 use ::parquet::data_type::{ByteArrayType, DoubleType, FloatType, Int64Type};
 use barograph_model::{Buckets, Columns, Quality, ValueType, Values};
 
@@ -18,6 +16,8 @@ pub(crate) struct SampleGroup<'a> {
     ts: Column<Int64Type>,
     value: NumberColumn,
     text: TextColumn,
+    bytes: TextColumn,
+    floats: TextColumn,
     quality: Column<ByteArrayType>,
     error: Column<FloatType>,
     number: Column<Int64Type>,
@@ -43,6 +43,8 @@ impl<'a> SampleGroup<'a> {
             ts: Column::new(raw::TS),
             value: NumberColumn::new(raw::VALUE, raw::EXACT),
             text: TextColumn::new(raw::TEXT),
+            bytes: TextColumn::new(raw::BYTES),
+            floats: TextColumn::new(raw::FLOATS),
             quality: Column::new(raw::QUALITY),
             error: Column::new(raw::ERROR),
             number: Column::new(raw::NUMBER),
@@ -63,9 +65,14 @@ impl<'a> SampleGroup<'a> {
         self.value.read(&self.chunks, piece, numbered)
     }
 
-    /// The texts of a piece of a series of texts.
-    pub fn texts(&mut self, piece: &Piece) -> Result<Vec<Arc<str>>, ArchiveError> {
-        self.text.read(&self.chunks, piece)
+    /// The values of a piece of a series that has no numbers.
+    pub fn long(&mut self, piece: &Piece, value_type: ValueType) -> Result<Values, ArchiveError> {
+        Ok(match value_type {
+            ValueType::Bytes => Values::Bytes(self.bytes.read_bytes(&self.chunks, piece)?),
+            ValueType::Floats => Values::Floats(self.floats.read_floats(&self.chunks, piece)?),
+            ValueType::Json => Values::Json(self.text.read(&self.chunks, piece)?),
+            _ => Values::Text(self.text.read(&self.chunks, piece)?),
+        })
     }
 
     /// A piece with all that samples have.
@@ -79,8 +86,10 @@ impl<'a> SampleGroup<'a> {
         let mut ts = Vec::with_capacity(rows);
         self.times(piece, &mut ts)?;
         let values = match series.descriptor.value_type {
-            ValueType::Text => Values::Text(self.texts(piece)?),
-            value_type => self.numbers(piece, numbered)?.values(value_type),
+            value_type if value_type.is_number() => {
+                self.numbers(piece, numbered)?.values(value_type)
+            }
+            value_type => self.long(piece, value_type)?,
         };
         let mut error = vec![0.0; rows];
         if series.errors {
@@ -166,6 +175,11 @@ impl<'a> TierGroup<'a> {
             return Err(self.chunks.bad(tier::COUNT, "has an empty bucket"));
         }
         buckets.count = count.into_iter().map(|count| count as u64).collect();
+        if !self.chunks.index.about.tier.holds(value_type) {
+            return Err(self
+                .chunks
+                .bad(tier::LAST_TEXT, "cannot have values of this type"));
+        }
         if value_type == ValueType::Text {
             let last = Values::Text(self.text.read(&self.chunks, piece)?);
             buckets.min = last.clone();

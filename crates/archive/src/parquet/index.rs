@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use barograph_model::{Descriptor, Kind, Labels, Name, Quality, SeriesId, Span, Unit, ValueType};
 
-use super::{About, FORMAT, GROUP_ROWS_MAX, NOWHEN, corrupt, io_error, schema, widen};
+use super::{About, FORMAT, GROUP_ROWS_MAX, NOWHEN, corrupt, format_of, io_error, schema, widen};
 use crate::ArchiveError;
 use crate::Tier;
 use crate::bytes::{Cut, put_bytes, put_i64, put_u64};
@@ -51,6 +51,8 @@ pub struct IndexSeries {
     pub span: Span,
     /// Its lives in order; none in tiers.
     pub lives: Vec<Life>,
+    /// Bytes of its texts, JSON, bytes and arrays; 0 in tiers, and where that was not counted.
+    pub(crate) bytes: u64,
     /// Some integers are rounded in the columns of doubles.
     pub(super) exact: bool,
     /// Some errors are not 0.
@@ -104,6 +106,7 @@ pub(super) struct Tail {
     pub bytes: usize,
     plain_bytes: usize,
     crc32: u32,
+    version: u32,
 }
 
 impl IndexSeries {
@@ -116,6 +119,7 @@ impl IndexSeries {
             rows: 0,
             span: NOWHEN,
             lives: Vec::new(),
+            bytes: 0,
             exact: false,
             errors: false,
             quality: None,
@@ -157,7 +161,8 @@ impl Index {
             return Err(corrupt(path, "there are too many series for one file", 0));
         };
         let mut tail = Vec::with_capacity(TAIL_BYTES);
-        for word in [packed_bytes, plain_bytes, crc32, FORMAT] {
+        let version = format_of(self.about.tier);
+        for word in [packed_bytes, plain_bytes, crc32, version] {
             tail.extend_from_slice(&word.to_le_bytes());
         }
         tail.extend_from_slice(&crc32fast::hash(&tail).to_le_bytes());
@@ -183,6 +188,9 @@ impl Index {
         put_u64(out, self.series.len() as u64);
         for series in &self.series {
             put_series(out, series);
+            if self.about.tier == Tier::Raw {
+                put_u64(out, series.bytes);
+            }
         }
     }
 
@@ -201,7 +209,8 @@ impl Index {
         let plain = zstd::bulk::decompress(bytes, tail.plain_bytes)
             .map_err(|e| bad(&format!("cannot be unpacked: {e}")))?;
         let mut cut = Cut::new(&plain);
-        let index = Self::cut(&mut cut).ok_or_else(|| bad("is cut short or lists nonsense"))?;
+        let index = Self::cut(&mut cut, tail.version)
+            .ok_or_else(|| bad("is cut short or lists nonsense"))?;
         if !cut.is_empty() {
             return Err(bad("is followed by more"));
         }
@@ -209,13 +218,13 @@ impl Index {
         Ok(index)
     }
 
-    fn cut(cut: &mut Cut<'_>) -> Option<Self> {
+    fn cut(cut: &mut Cut<'_>, version: u32) -> Option<Self> {
         let about = About {
             node: cut.text()?.to_owned(),
             tier: Tier::from_name(cut.text()?)?,
             sequences: (cut.u64()?, cut.u64()?),
         };
-        let columns = schema::schema(about.tier).num_columns();
+        let columns = schema::columns(about.tier, version);
         let count = cut.count(columns)?;
         let mut groups = Vec::with_capacity(count);
         for _ in 0..count {
@@ -225,7 +234,10 @@ impl Index {
         let mut series = Vec::with_capacity(count);
         let mut first_row = 0;
         for _ in 0..count {
-            let next = cut_series(cut, first_row, about.tier)?;
+            let mut next = cut_series(cut, first_row, about.tier)?;
+            if about.tier == Tier::Raw && version > 1 {
+                next.bytes = cut.u64()?;
+            }
             first_row = next.first_row.checked_add(next.rows)?;
             series.push(next);
         }
@@ -288,6 +300,7 @@ impl Tail {
             bytes,
             plain_bytes,
             crc32: word(8),
+            version: word(12),
         })
     }
 }
@@ -364,6 +377,7 @@ fn cut_series(cut: &mut Cut<'_>, first_row: u64, tier: Tier) -> Option<IndexSeri
         rows,
         span,
         lives,
+        bytes: 0,
         exact: flags & EXACT != 0,
         errors: flags & ERRORS != 0,
         quality,

@@ -34,12 +34,15 @@ pub(crate) use column::{Numbered, Numbers};
 pub(crate) use group::{SampleGroup, TierGroup};
 pub(crate) use plan::{Piece, plan};
 
-/// The newest version of the index that is understood, and the one that is written.
-const FORMAT: u32 = 1;
+/// The newest version of the index that is understood, and that of the raw files that are written. The first
+/// knows neither bytes nor arrays nor how many bytes the texts of a series have.
+const FORMAT: u32 = 2;
+/// The version of the tiers that are written: these are as they were.
+const FORMAT_OF_TIERS: u32 = 1;
 
 /// Most rows of a row group, here and in a file that is read.
 const GROUP_ROWS_MAX: usize = 256 << 10;
-/// Most bytes of texts in a row group that is written: bounds the writer's memory.
+/// Most bytes of texts, JSON, bytes and arrays in a row group that is written: bounds the writer's memory.
 const GROUP_TEXT_BYTES_MAX: usize = 4 << 20;
 /// Rows of a page. The more rows, the more of what series share is found by zstd: a third of the bytes of
 /// times lies between this and pages of 8 Ki. One series is then found by unpacking some megabytes.
@@ -72,6 +75,14 @@ pub struct Summary {
     pub span: Span,
     /// CRC-32 of the whole file.
     pub crc32: u32,
+}
+
+/// The version that is written of a tier's files.
+fn format_of(tier: Tier) -> u32 {
+    match tier {
+        Tier::Raw => FORMAT,
+        _ => FORMAT_OF_TIERS,
+    }
 }
 
 /// Times of nothing: whatever it is widened by.

@@ -8,7 +8,7 @@ use ::parquet::column::page::{Page, PageMetadata, PageReader};
 use ::parquet::errors::{ParquetError, Result};
 use bytes::Bytes;
 
-/// Most bytes of a page, unpacked: rows are at most a text and some bytes long.
+/// Most bytes of a page, unpacked: a row group is written with fewer.
 const PAGE_BYTES_MAX: usize = 32 << 20;
 /// How deep what is skipped in a header may nest.
 const NEST_MAX: u32 = 8;

@@ -20,7 +20,7 @@ use crate::{ArchiveError, Tier, open};
 const MAGIC: &[u8; 4] = b"PAR1";
 /// Parquet's end: the footer's length and the magic.
 const END_BYTES: u64 = 8;
-/// Most bytes of a column chunk: its rows are bounded, and a text is at most a few hundred bytes.
+/// Most bytes of a column chunk: its rows are bounded, and so is what is written of long values.
 const CHUNK_BYTES_MAX: u32 = 64 << 20;
 
 /// A Parquet file of the archive. It is held open: when it is unlinked, reading goes on.
@@ -259,5 +259,8 @@ fn kept_values(values: &Values, keep: &[bool]) -> Values {
         Values::Float(v) => Values::Float(kept(v, keep)),
         Values::Bool(v) => Values::Bool(kept(v, keep)),
         Values::Text(v) => Values::Text(kept(v, keep)),
+        Values::Bytes(v) => Values::Bytes(kept(v, keep)),
+        Values::Json(v) => Values::Json(kept(v, keep)),
+        Values::Floats(v) => Values::Floats(kept(v, keep)),
     }
 }

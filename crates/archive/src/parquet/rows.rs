@@ -3,11 +3,12 @@
 //! It stands alone because raw files and tiers share what is hard about it: numbers that a double
 //! rounds, and values that are not there.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
 use ::parquet::data_type::ByteArray;
-use barograph_model::{Descriptor, Labels, Values};
+use barograph_model::{Descriptor, Labels, TEXT_BYTES_MAX, ValueType, Values};
 
 /// Whether a double rounds this integer: then its column has the nearest, and `exact` the truth.
 fn rounded(v: i64) -> bool {
@@ -23,7 +24,7 @@ pub(super) struct NumberColumn {
 }
 
 impl NumberColumn {
-    /// Appends numbers, the first of them for row `row`; texts have none. Whether all fit a double.
+    /// Appends numbers, the first of them for row `row`; what is no number has none. Whether all fit a double.
     pub fn extend(&mut self, row: usize, values: &Values, range: Range<usize>) -> bool {
         let before = self.exact.len();
         match values {
@@ -38,7 +39,7 @@ impl NumberColumn {
             Values::Bool(v) => self
                 .values
                 .extend(v[range].iter().map(|v| f64::from(u8::from(*v)))),
-            Values::Text(_) => {}
+            Values::Text(_) | Values::Bytes(_) | Values::Json(_) | Values::Floats(_) => {}
         }
         self.exact.len() == before
     }
@@ -58,25 +59,34 @@ impl NumberColumn {
     }
 }
 
-/// A column of texts.
+/// A column of texts, bytes or arrays.
 #[derive(Default)]
 pub(super) struct TextColumn {
     pub values: Vec<ByteArray>,
-    /// Bytes of texts that are kept, each once while it repeats.
+    /// Bytes of what is kept: short texts once while they repeat, long ones as often as they may be written.
     pub bytes: usize,
 }
 
 impl TextColumn {
-    pub fn extend(&mut self, texts: &[Arc<str>]) {
-        for text in texts {
+    pub fn extend<'v>(&mut self, values: impl Iterator<Item = Cow<'v, [u8]>>) {
+        for value in values {
             match self.values.last() {
-                Some(last) if last.data() == text.as_bytes() => self.values.push(last.clone()),
+                Some(last) if last.data() == &*value => {
+                    if value.len() > TEXT_BYTES_MAX {
+                        self.bytes += value.len();
+                    }
+                    self.values.push(last.clone());
+                }
                 _ => {
-                    self.bytes += text.len();
-                    self.values.push(ByteArray::from(text.as_bytes().to_vec()));
+                    self.bytes += value.len();
+                    self.values.push(ByteArray::from(value.into_owned()));
                 }
             }
         }
+    }
+
+    pub fn extend_texts(&mut self, texts: &[Arc<str>]) {
+        self.extend(texts.iter().map(|text| Cow::Borrowed(text.as_bytes())));
     }
 
     pub fn clear(&mut self) {
@@ -88,11 +98,31 @@ impl TextColumn {
 /// Name, labels and unit of a series as columns have them.
 pub(super) type Words = Arc<[ByteArray; 3]>;
 
+/// In which column values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Number,
+    Text,
+    Bytes,
+    Floats,
+}
+
+impl Place {
+    pub fn of(value_type: ValueType) -> Self {
+        match value_type {
+            ValueType::Int | ValueType::Float | ValueType::Bool => Self::Number,
+            ValueType::Text | ValueType::Json => Self::Text,
+            ValueType::Bytes => Self::Bytes,
+            ValueType::Floats => Self::Floats,
+        }
+    }
+}
+
 /// Rows one after another of one series and life.
 #[derive(Clone)]
 pub(super) struct Run {
     pub words: Words,
-    pub text: bool,
+    pub column: Place,
     pub life: i64,
     pub rows: usize,
 }
@@ -119,14 +149,13 @@ pub(super) fn word_runs(runs: &[Run], word: usize) -> impl Iterator<Item = (usiz
         .map(move |run| (run.rows, run.words[word].clone()))
 }
 
-/// For each row whether it is a number (1) or a text (0), and the contrary.
-pub(super) fn numbers_and_texts(runs: &[Run]) -> (Vec<i16>, Vec<i16>) {
-    let (mut numbers, mut texts) = (Vec::new(), Vec::new());
+/// For each row whether its value is in this column (1) or not (0).
+pub(super) fn is_in(runs: &[Run], column: Place) -> Vec<i16> {
+    let mut there = Vec::new();
     for run in runs {
-        numbers.resize(numbers.len() + run.rows, i16::from(!run.text));
-        texts.resize(texts.len() + run.rows, i16::from(run.text));
+        there.resize(there.len() + run.rows, i16::from(run.column == column));
     }
-    (numbers, texts)
+    there
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use ::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPro
 use ::parquet::schema::parser::parse_message_type;
 use ::parquet::schema::types::{ColumnPath, SchemaDescriptor, TypePtr};
 
-use super::{About, FORMAT, GROUP_ROWS_MAX, PAGE_BYTES, PAGE_ROWS};
+use super::{About, GROUP_ROWS_MAX, PAGE_BYTES, PAGE_ROWS, format_of};
 use crate::Tier;
 
 /// Level 3 is within a few per cent of 9 at a third of the time.
@@ -28,6 +28,9 @@ pub(super) mod raw {
     pub const ERROR: usize = 8;
     pub const LIFE: usize = 9;
     pub const NUMBER: usize = 10;
+    /// Since version 2 of the index.
+    pub const BYTES: usize = 11;
+    pub const FLOATS: usize = 12;
 }
 
 /// Places of the columns of tiers.
@@ -59,6 +62,8 @@ const RAW: &str = "message samples {
     required float error;
     required int64 life;
     required int64 number;
+    optional binary bytes;
+    optional binary floats;
 }";
 
 const TIER: &str = "message buckets {
@@ -84,7 +89,15 @@ static SCHEMAS: LazyLock<[Arc<SchemaDescriptor>; 2]> = LazyLock::new(|| {
     })
 });
 
-/// The columns of a tier's files.
+/// How many columns a tier's files have, by the version of their index.
+pub(super) fn columns(tier: Tier, version: u32) -> usize {
+    match (tier, version) {
+        (Tier::Raw, 1) => raw::BYTES,
+        _ => schema(tier).num_columns(),
+    }
+}
+
+/// The columns of a tier's files, of the newest version: those of older ones are the first of them.
 pub(super) fn schema(tier: Tier) -> &'static Arc<SchemaDescriptor> {
     &SCHEMAS[usize::from(tier != Tier::Raw)]
 }
@@ -117,7 +130,7 @@ pub(super) fn properties(about: &About) -> WriterPropertiesPtr {
     // deltas packed to odd numbers of bits. Values seldom repeat. BYTE_STREAM_SPLIT would take 6 % less of
     // them, but Spark cannot read it with its vectorised reader (SPARK-56894).
     let plain = match about.tier {
-        Tier::Raw => &["ts", "value", "exact"][..],
+        Tier::Raw => &["ts", "value", "exact", "bytes", "floats"][..],
         _ => &[
             "ts",
             "min",
@@ -144,7 +157,7 @@ fn key_values(about: &About) -> Vec<KeyValue> {
     let (first, last) = about.sequences;
     let pair = |key: &str, value: String| KeyValue::new(format!("barograph.{key}"), value);
     vec![
-        pair("format", FORMAT.to_string()),
+        pair("format", format_of(about.tier).to_string()),
         pair("node", about.node.clone()),
         pair("tier", about.tier.as_str().into()),
         pair("sequences", format!("{first}-{last}")),
@@ -164,7 +177,9 @@ mod tests {
         let of_raw = names(Tier::Raw);
         assert_eq!(of_raw[raw::VALUE], "value");
         assert_eq!(of_raw[raw::NUMBER], "number");
-        assert_eq!(of_raw.len(), raw::NUMBER + 1);
+        assert_eq!(of_raw[raw::FLOATS], "floats");
+        assert_eq!(of_raw.len(), raw::FLOATS + 1);
+        assert_eq!(columns(Tier::Raw, 1), raw::NUMBER + 1);
         let of_tier = names(Tier::Hour);
         assert_eq!(of_tier[tier::LAST], "last");
         assert_eq!(of_tier[tier::LAST_TEXT], "last_text");

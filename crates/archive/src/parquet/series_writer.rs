@@ -61,18 +61,26 @@ impl<R: Rows> SeriesWriter<R> {
         all.last_mut().expect("it was pushed just now")
     }
 
-    /// Takes so many rows of the series. `extend` appends a range of them to those that wait, and tells whether
+    /// Takes so many rows of the series; `bytes_of` tells the bytes of the texts, bytes or arrays of each. `extend` appends a range of them to those that wait, and tells whether
     /// doubles hold their values.
     pub fn write(
         &mut self,
         descriptor: &Descriptor,
         count: usize,
+        bytes_of: impl Fn(usize) -> usize,
         extend: impl Fn(&mut R, &Words, Range<usize>) -> bool,
     ) -> Result<(), ArchiveError> {
         let mut from = 0;
         while from < count {
             let room = GROUP_ROWS_MAX - self.rows.count();
-            let to = count.min(from + room.min(STEP_ROWS));
+            let most = count.min(from + room.min(STEP_ROWS));
+            let mut bytes = self.rows.text_bytes();
+            let fits = |row: &usize| {
+                bytes += bytes_of(*row);
+                bytes < GROUP_TEXT_BYTES_MAX
+            };
+            // The row that reaches the bound too: there is always one.
+            let to = most.min(from + (from..most).take_while(fits).count() + 1);
             let words = self.words.get_or_insert_with(|| words(descriptor));
             if !extend(&mut self.rows, words, from..to) {
                 let series = self.sink.index.series.last_mut();

@@ -1,5 +1,6 @@
 //! The writer of raw files.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use ::parquet::data_type::ByteArray;
 use barograph_model::{Columns, Descriptor, Quality, SeriesId, Span, Values};
 
 use super::index::Life;
-use super::rows::{NumberColumn, Run, TextColumn, Words, numbers_and_texts, word_runs};
+use super::rows::{NumberColumn, Place, Run, TextColumn, Words, is_in, word_runs};
 use super::series_writer::{Rows, SeriesWriter};
 use super::sink::{Column, FileSink};
 use super::{About, Summary, corrupt, widen};
@@ -28,6 +29,8 @@ struct SampleRows {
     ts: Vec<i64>,
     value: NumberColumn,
     text: TextColumn,
+    bytes: TextColumn,
+    floats: TextColumn,
     quality: Vec<Quality>,
     error: Vec<f32>,
     number: Vec<i64>,
@@ -61,7 +64,9 @@ impl RawWriter {
         self.note(id, descriptor, life, columns)?;
         let extend =
             |rows: &mut SampleRows, words: &Words, range| rows.extend(words, life, columns, range);
-        self.writer.write(descriptor, columns.len(), extend)
+        let bytes_of = |row| columns.values.bytes(row);
+        self.writer
+            .write(descriptor, columns.len(), bytes_of, extend)
     }
 
     /// Keeps the index, and refuses what is out of order.
@@ -88,6 +93,8 @@ impl RawWriter {
         series.backwards |= before || columns.ts.windows(2).any(|w| w[1] < w[0]);
         self.newest = columns.ts[columns.len() - 1];
         series.rows += columns.len() as u64;
+        let bytes = (0..columns.len()).map(|row| columns.values.bytes(row) as u64);
+        series.bytes += bytes.sum::<u64>();
         let bounds = columns.ts.iter().min().zip(columns.ts.iter().max());
         let (from, to) = bounds.expect("there are samples");
         series.span = widen(
@@ -116,12 +123,13 @@ impl Rows for SampleRows {
     }
 
     fn text_bytes(&self) -> usize {
-        self.text.bytes
+        self.text.bytes + self.bytes.bytes + self.floats.bytes
     }
 
     fn write(&self, sink: &mut FileSink) -> Result<(), ArchiveError> {
         let count = self.count();
-        let (numbers, texts) = numbers_and_texts(&self.runs);
+        let columns = [Place::Number, Place::Text, Place::Bytes, Place::Floats];
+        let [numbers, texts, bytes, floats] = columns.map(|column| is_in(&self.runs, column));
         let (exact, rounded) = self.value.exact_column(count);
         let quality = self.quality.chunk_by(|a, b| a == b);
         let quality = quality.map(|run| (run.len(), ByteArray::from(run[0].as_str())));
@@ -138,6 +146,8 @@ impl Rows for SampleRows {
             Column::Float32(&self.error),
             Column::IntRuns(Box::new(lives)),
             Column::Int(&self.number),
+            Column::Texts(&self.bytes.values, &bytes),
+            Column::Texts(&self.floats.values, &floats),
         ];
         sink.group(count, columns)
     }
@@ -146,6 +156,8 @@ impl Rows for SampleRows {
         self.ts.clear();
         self.value.clear();
         self.text.clear();
+        self.bytes.clear();
+        self.floats.clear();
         self.quality.clear();
         self.error.clear();
         self.number.clear();
@@ -165,12 +177,24 @@ impl SampleRows {
         self.number.extend(numbers.map(|number| *number as i64));
         self.runs.push(Run {
             words: Arc::clone(words),
-            text: matches!(columns.values, Values::Text(_)),
+            column: Place::of(columns.values.value_type()),
             life,
             rows: range.len(),
         });
-        if let Values::Text(texts) = &columns.values {
-            self.text.extend(&texts[range.clone()]);
+        match &columns.values {
+            Values::Text(texts) | Values::Json(texts) => {
+                self.text.extend_texts(&texts[range.clone()]);
+            }
+            Values::Bytes(v) => {
+                let v = v[range.clone()].iter();
+                self.bytes.extend(v.map(|v| Cow::Borrowed(&**v)));
+            }
+            Values::Floats(v) => {
+                let v = v[range.clone()].iter();
+                let bytes = |v: &Arc<[f64]>| v.iter().flat_map(|v| v.to_le_bytes()).collect();
+                self.floats.extend(v.map(|v| Cow::Owned(bytes(v))));
+            }
+            Values::Int(_) | Values::Float(_) | Values::Bool(_) => {}
         }
         self.value.extend(row, &columns.values, range)
     }

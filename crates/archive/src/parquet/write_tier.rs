@@ -6,16 +6,17 @@ use std::sync::Arc;
 
 use barograph_model::{Buckets, Descriptor, SeriesId, Span, ValueType, Values};
 
-use super::rows::{NumberColumn, Run, TextColumn, Words, numbers_and_texts, word_runs};
+use super::rows::{NumberColumn, Place, Run, TextColumn, Words, is_in, word_runs};
 use super::series_writer::{Rows, SeriesWriter};
 use super::sink::{Column, FileSink};
 use super::{About, Summary, corrupt, widen};
-use crate::ArchiveError;
 use crate::storage::OutFile;
+use crate::{ArchiveError, Tier};
 
 /// Writes buckets: series by series in the order of name and labels, each in order of time.
 pub struct TierWriter {
     writer: SeriesWriter<BucketRows>,
+    tier: Tier,
     step_ns: i64,
 }
 
@@ -39,6 +40,7 @@ impl TierWriter {
             return Err(corrupt(path, "raw files hold no buckets", 0));
         };
         Ok(Self {
+            tier: about.tier,
             writer: SeriesWriter::create(out, path, about)?,
             step_ns,
         })
@@ -51,7 +53,8 @@ impl TierWriter {
         descriptor: &Arc<Descriptor>,
         buckets: &Buckets,
     ) -> Result<(), ArchiveError> {
-        if buckets.last.value_type() != descriptor.value_type || !is_even(buckets) {
+        let held = self.tier.holds(descriptor.value_type);
+        if !held || buckets.last.value_type() != descriptor.value_type || !is_even(buckets) {
             let reason = format!("{descriptor} is handed buckets that are not its own");
             return Err(corrupt(&self.writer.path, reason, 0));
         }
@@ -61,7 +64,9 @@ impl TierWriter {
         self.note(id, descriptor, buckets)?;
         let extend =
             |rows: &mut BucketRows, words: &Words, range| rows.extend(words, buckets, range);
-        self.writer.write(descriptor, buckets.len(), extend)
+        let bytes_of = |row| buckets.last.bytes(row);
+        self.writer
+            .write(descriptor, buckets.len(), bytes_of, extend)
     }
 
     /// Keeps the index, and refuses what is out of order.
@@ -102,7 +107,7 @@ impl Rows for BucketRows {
 
     fn write(&self, sink: &mut FileSink) -> Result<(), ArchiveError> {
         let count = self.count();
-        let (numbers, texts) = numbers_and_texts(&self.runs);
+        let [numbers, texts] = [Place::Number, Place::Text].map(|column| is_in(&self.runs, column));
         let exact = [&self.min, &self.max, &self.last].map(|column| column.exact_column(count));
         let columns = vec![
             Column::Int(&self.ts),
@@ -141,19 +146,14 @@ impl BucketRows {
         self.ts.extend_from_slice(&buckets.ts[range.clone()]);
         let counts = buckets.count[range.clone()].iter();
         self.count.extend(counts.map(|count| *count as i64));
-        let text = match &buckets.last {
-            Values::Text(texts) => {
-                self.text.extend(&texts[range.clone()]);
-                true
-            }
-            _ => {
-                self.mean.extend_from_slice(&buckets.mean[range.clone()]);
-                false
-            }
-        };
+        if let Values::Text(texts) = &buckets.last {
+            self.text.extend_texts(&texts[range.clone()]);
+        } else {
+            self.mean.extend_from_slice(&buckets.mean[range.clone()]);
+        }
         self.runs.push(Run {
             words: Arc::clone(words),
-            text,
+            column: Place::of(buckets.last.value_type()),
             life: 0,
             rows: range.len(),
         });

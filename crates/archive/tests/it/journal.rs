@@ -45,7 +45,7 @@ fn what_is_acknowledged_is_there_while_the_writer_lives() {
         expect.push((number, told(&awkward)));
         entries.push(Entry::Sample(StreamKey(0), number, awkward));
     }
-    let long = Value::Text(Arc::from("é".repeat(100)));
+    let long = Value::Text(Arc::from("é".repeat(40_000)));
     entries.push(sample(1, 1, 5, Value::text("")));
     entries.push(sample(1, 7, 5, long));
     entries.push(sample(2, 1, 5, true));
@@ -55,7 +55,7 @@ fn what_is_acknowledged_is_there_while_the_writer_lives() {
     let found = everything(dir.path());
     let of = |name: &str| found[&(name.to_owned(), 1)].clone();
     assert_eq!(of("durable.float"), expect);
-    let cut = Sample::measured(5, Value::text(&"é".repeat(100)));
+    let cut = Sample::measured(5, Value::Text("é".repeat(32 << 10).into()));
     let empty = Sample::measured(5, Value::text(""));
     assert_eq!(of("durable.text"), [(1, told(&empty)), (7, told(&cut))]);
     assert_eq!(of("durable.bool").len(), 2);

@@ -11,11 +11,14 @@ use proptest::prelude::*;
 
 use crate::support::{SOON, TwoClocks, assert_sound, config, declare, everything_of};
 
-const TYPES: [ValueType; 4] = [
+const TYPES: [ValueType; 7] = [
     ValueType::Int,
     ValueType::Float,
     ValueType::Bool,
     ValueType::Text,
+    ValueType::Bytes,
+    ValueType::Json,
+    ValueType::Floats,
 ];
 const BEGIN: i64 = 1_700_000_000 * NS_PER_S;
 const HOUR_NS: i64 = 3_600 * NS_PER_S;
@@ -69,6 +72,9 @@ fn value(value_type: ValueType, number: u64) -> Value {
         ValueType::Float => Value::Float(number as f64 * 0.1),
         ValueType::Bool => Value::Bool(number.is_multiple_of(3)),
         ValueType::Text => Value::text(&"é".repeat(number as usize % 9)),
+        ValueType::Bytes => Value::Bytes(vec![number as u8; number as usize % 500].into()),
+        ValueType::Json => Value::Json(format!("[{number}]").into()),
+        ValueType::Floats => Value::Floats(vec![number as f64; number as usize % 9].into()),
     }
 }
 
@@ -135,7 +141,7 @@ fn told(buckets: &Buckets, with_last: bool) -> Vec<String> {
             String::new()
         };
         let (min, max) = match &buckets.last {
-            Values::Text(_) => (String::new(), String::new()),
+            values if !values.value_type().is_number() => (String::new(), String::new()),
             _ => (of(&buckets.min, row), of(&buckets.max, row)),
         };
         format!(

@@ -5,7 +5,10 @@ use barograph_model::Value;
 /// A value with its unit.
 pub fn value(value: &Value, unit: &str) -> String {
     match (value, unit) {
-        (Value::Text(text), _) => text.to_string(),
+        (Value::Text(text) | Value::Json(text), _) => text.to_string(),
+        // For people: what is in them is for programs.
+        (Value::Bytes(v), _) => format!("{} bytes", v.len()),
+        (Value::Floats(v), _) => format!("{} floats", v.len()),
         (Value::Bool(flag), _) => if *flag { "yes" } else { "no" }.into(),
         (other, unit) => number(other.as_f64().unwrap_or(f64::NAN), unit),
     }

@@ -271,7 +271,30 @@ impl Publication {
         kind: Kind,
         help: &str,
     ) -> Result<ValueHandle, PublishError> {
-        declare_value(self.handle, &self.name, name, value_type, unit, kind, help)
+        self.value_of(name, value_type, unit, kind, help, 0)
+    }
+
+    /// As [`Self::value`], of texts, bytes, JSON or arrays of at most `bytes_max` bytes; 0: 4,096. The agent rounds
+    /// it up to a power of two, of at most 65,536. A longer text is cut there, what else is longer is lost, and
+    /// both are counted. Numbers have no such size.
+    pub fn value_of(
+        &self,
+        name: &str,
+        value_type: ValueType,
+        unit: &str,
+        kind: Kind,
+        help: &str,
+        bytes_max: u32,
+    ) -> Result<ValueHandle, PublishError> {
+        let of = Wanted {
+            name,
+            value_type,
+            unit,
+            kind,
+            help,
+            bytes_max,
+        };
+        declare_value(self.handle, &self.name, of)
     }
 
     /// Declares a value that others may set, or finds it again: the stream is as a value's, and so are the
@@ -327,17 +350,18 @@ impl ValueHandle {
         thread::put_bytes(self.0, kind::TEXT, value.as_bytes());
     }
 
-    /// Puts bytes, of a value that is declared as text.
+    /// Puts bytes, of a value that is declared as bytes.
     pub fn put_bytes(self, value: &[u8]) {
         thread::put_bytes(self.0, kind::BYTES, value);
     }
 
-    /// Puts JSON, of a value that is declared as text; nobody checks here that it is.
+    /// Puts JSON, of a value that is declared as JSON (or as text); nobody checks here that it is, but the agent
+    /// does.
     pub fn put_json(self, value: &str) {
         thread::put_bytes(self.0, kind::JSON, value.as_bytes());
     }
 
-    /// Puts an array, of a value that is declared as text.
+    /// Puts an array, of a value that is declared as floats.
     pub fn put_floats(self, values: &[f64]) {
         if self.is_enabled() {
             self.put_floats_le(&le_bytes(values));
@@ -365,7 +389,7 @@ impl ValueHandle {
     }
 }
 
-/// As [`Publication::value`], of a publication's number ([`Publication::to_raw`]).
+/// As [`Publication::value_of`], of a publication's number ([`Publication::to_raw`]).
 pub fn value(
     publication: u64,
     name: &str,
@@ -373,9 +397,28 @@ pub fn value(
     unit: &str,
     kind: Kind,
     help: &str,
+    bytes_max: u32,
 ) -> Result<ValueHandle, PublishError> {
     let named = name_of(publication)?;
-    declare_value(publication, &named, name, value_type, unit, kind, help)
+    let of = Wanted {
+        name,
+        value_type,
+        unit,
+        kind,
+        help,
+        bytes_max,
+    };
+    declare_value(publication, &named, of)
+}
+
+/// A value as it is declared.
+struct Wanted<'a> {
+    name: &'a str,
+    value_type: ValueType,
+    unit: &'a str,
+    kind: Kind,
+    help: &'a str,
+    bytes_max: u32,
 }
 
 /// As [`Publication::knob`], of a publication's number.
@@ -419,6 +462,7 @@ fn declare_knob(
         },
         unit: config.unit.clone(),
         help: cut(&config.help, HELP_BYTES_MAX).to_owned(),
+        bytes_max: 0,
     };
     let generation = thread::generation_of(publication);
     thread::look_anew();
@@ -440,12 +484,16 @@ fn check_value(publication: &str, name: &str, unit: &str) -> Result<(), PublishE
 fn declare_value(
     publication: u64,
     named: &str,
-    name: &str,
-    value_type: ValueType,
-    unit: &str,
-    kind: Kind,
-    help: &str,
+    wanted: Wanted<'_>,
 ) -> Result<ValueHandle, PublishError> {
+    let Wanted {
+        name,
+        value_type,
+        unit,
+        kind,
+        help,
+        bytes_max,
+    } = wanted;
     check_value(named, name, unit)?;
     if publication == 0 {
         return Ok(ValueHandle::default());
@@ -458,6 +506,7 @@ fn declare_value(
         kind,
         unit: unit.to_owned(),
         help: cut(help, HELP_BYTES_MAX).to_owned(),
+        bytes_max: if value_type.is_number() { 0 } else { bytes_max },
     };
     let value = state::lock().value(generation, declaration)?;
     let handle = thread::handle(generation, value_type as u8, value);

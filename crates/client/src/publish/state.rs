@@ -411,8 +411,9 @@ fn is_same_value(one: &Declaration, other: &Declaration) -> bool {
             value_type,
             kind,
             unit,
+            bytes_max,
             ..
-        } => Some((*value_type, *kind, unit.clone())),
+        } => Some((*value_type, *kind, unit.clone(), *bytes_max)),
         _ => None,
     };
     essence(one) == essence(other)

@@ -93,7 +93,7 @@ pub fn try_put(handle: u64, kind: u8, word: u64) -> bool {
     matches!(done, Ok(Some(())))
 }
 
-/// Puts a text, bytes, JSON or an array: all of a value that is declared as text.
+/// Puts a text, bytes, JSON or an array.
 pub(super) fn put_bytes(handle: u64, kind: u8, bytes: &[u8]) {
     if handle != 0 {
         put_slowly(handle, kind, Content::Bytes(bytes));
@@ -445,6 +445,12 @@ impl Drop for Seat {
 fn is_of_type(declared: u8, kind: u8, content: Content<'_>) -> bool {
     match content {
         Content::Word(_) => declared == kind,
-        Content::Bytes(_) => declared == kind::TEXT,
+        // What was declared as text took all of these before they had types of their own.
+        Content::Bytes(_) => match declared {
+            kind::TEXT => true,
+            kind::BYTES => kind != kind::FLOATS,
+            kind::JSON => matches!(kind, kind::JSON | kind::TEXT),
+            _ => declared == kind,
+        },
     }
 }

@@ -517,7 +517,7 @@ fn make_table(sqlite: &Connection, metric: &str, given: &[(String, Value)]) {
             Value::Int(v) => Sql::Integer(*v),
             Value::Float(v) => Sql::Real(*v),
             Value::Bool(v) => Sql::Integer(i64::from(*v)),
-            Value::Text(v) => Sql::Text(v.to_string()),
+            other => Sql::Text(other.to_string()),
         });
         let holes = vec!["?"; row.len()].join(", ");
         let insert = format!("INSERT INTO {table} VALUES ({holes})");

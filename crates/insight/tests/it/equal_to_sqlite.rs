@@ -231,7 +231,7 @@ impl World {
                     Value::Float(v) if v.is_nan() => Sql::Null,
                     Value::Float(v) => (*v).into(),
                     Value::Bool(v) => i64::from(*v).into(),
-                    Value::Text(v) => v.to_string().into(),
+                    other => other.to_string().into(),
                 };
                 let (a, b) = (
                     label_text(0, known.labels[0]),
@@ -254,7 +254,7 @@ fn fit(value: &Value, value_type: ValueType) -> Value {
         (ValueType::Int, v) => Value::Int(v.as_f64().unwrap_or(3.0) as i64 % 1_000),
         (ValueType::Float, v) => Value::Float(v.as_f64().unwrap_or(0.25)),
         (ValueType::Bool, v) => Value::Bool(v.as_f64().is_some_and(|v| v > 0.0)),
-        (ValueType::Text, v) => Value::text(&v.to_string()),
+        (_, v) => Value::text(&v.to_string()),
     }
 }
 
@@ -404,7 +404,7 @@ proptest! {
                     Value::Int(v) => (*v).into(),
                     Value::Float(v) => (*v).into(),
                     Value::Bool(v) => i64::from(*v).into(),
-                    Value::Text(v) => v.to_string().into(),
+                    other => other.to_string().into(),
                 };
                 sqlite.execute("INSERT INTO i VALUES (?1)", [value]).unwrap();
             }

@@ -115,7 +115,7 @@ fn point(stream: &Stream, now_ns: i64) -> Option<(NumberDataPoint, usize)> {
         Value::Int(v) => Number::AsInt(v),
         Value::Float(v) => Number::AsDouble(v),
         Value::Bool(v) => Number::AsInt(v.into()),
-        Value::Text(_) => return None,
+        Value::Text(_) | Value::Bytes(_) | Value::Json(_) | Value::Floats(_) => return None,
     };
     let descriptor = &stream.entry.descriptor;
     let pairs = || descriptor.labels.iter().filter(|(_, v)| !v.is_empty());

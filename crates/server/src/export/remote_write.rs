@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use barograph_model::{Sample, Selector, ValueType};
+use barograph_model::{Sample, Selector};
 use barograph_stream::StreamReader;
 use prost::Message as _;
 
@@ -158,7 +158,7 @@ impl RemoteWrite {
         let mut taken = HashSet::new();
         for at in view.select(&self.select) {
             let stream = &view.streams[at];
-            if stream.entry.descriptor.value_type == ValueType::Text {
+            if !stream.entry.descriptor.value_type.is_number() {
                 continue;
             }
             let series = before

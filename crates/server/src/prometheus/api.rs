@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
-use barograph_model::{NS_PER_S, PastSeries, Span};
+use barograph_model::{Descriptor, NS_PER_S, PastSeries, Span};
 use serde::Serialize;
 
 use super::answer::{DataJson, LabelsJson, success};
@@ -129,7 +129,8 @@ pub async fn metadata(State(app): Shared, request: Request) -> Answer {
     let metric = form.get("metric").map(str::to_owned);
     about(app, form, move |found, limit| {
         let mut metrics: BTreeMap<String, [MetadataJson; 1]> = BTreeMap::new();
-        for (_, series) in found {
+        let has_place = |of: &Descriptor| names::has_place(of.value_type);
+        for (_, series) in found.into_iter().filter(|(_, s)| has_place(&s.descriptor)) {
             let exposed = names::exposed(&series.node, &series.descriptor);
             if metric.as_ref().is_none_or(|m| *m == exposed.name) {
                 metrics.entry(exposed.name).or_insert_with(|| {

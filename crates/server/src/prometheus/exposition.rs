@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 
-use barograph_model::{NS_PER_S, Value};
+use barograph_model::{NS_PER_S, TEXT_BYTES_MAX, Value, text_start};
 use barograph_stream::Latest;
 
 use super::names::{self, Exposed, Type};
@@ -96,6 +96,9 @@ pub fn exposition(view: &View, now_ns: i64, counts: Counts, format: Format) -> S
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let (mut old, mut conflicting) = (0u64, 0u64);
     for stream in &view.streams {
+        if !names::has_place(stream.entry.descriptor.value_type) {
+            continue;
+        }
         let Latest::Sample {
             sample, looked_ns, ..
         } = stream.handle.latest()
@@ -167,13 +170,15 @@ fn write_label(out: &mut String, name: &str, value: &str) {
 
 fn write_sample(out: &mut String, exposed: &Exposed, mut labels: String, value: &Value) {
     if let (Value::Text(text), Some(label)) = (value, &exposed.text_label) {
-        write_label(&mut labels, label, text);
+        // A label is no place for long texts.
+        write_label(&mut labels, label, text_start(text, TEXT_BYTES_MAX));
     }
     let _ = write!(out, "{}{{{labels}}} ", exposed.name);
     // Writing to a String cannot fail.
     let _ = match value {
         Value::Int(v) if exposed.is_as_measured() => writeln!(out, "{v}"),
         Value::Text(_) => writeln!(out, "1"),
+        Value::Bytes(_) | Value::Json(_) | Value::Floats(_) => return,
         Value::Int(_) | Value::Bool(_) | Value::Float(_) => {
             let number = exposed.scaled(value.as_f64().unwrap_or(f64::NAN));
             writeln!(

@@ -74,8 +74,16 @@ impl Exposed {
     }
 }
 
+/// Whether Prometheus has a place for values of this type: for numbers, and for texts in a label.
+pub fn has_place(value_type: ValueType) -> bool {
+    value_type.is_number() || value_type == ValueType::Text
+}
+
 /// The name in the exposition first, then the one that is understood as well.
 pub fn both(node: &str, descriptor: &Descriptor) -> Vec<Exposed> {
+    if !has_place(descriptor.value_type) {
+        return Vec::new();
+    }
     let shared = shared(node, descriptor).into_iter();
     shared.chain([own(node, descriptor)]).collect()
 }
@@ -133,7 +141,7 @@ fn shared(node: &str, descriptor: &Descriptor) -> Option<Exposed> {
     let row = ROWS.iter().find(|row| row.stream == stream)?;
     let is_counter = descriptor.kind == Kind::Counter;
     let kind_fits = row.kind == Type::Untyped || is_counter == (row.kind == Type::Counter);
-    if descriptor.value_type == ValueType::Text || !kind_fits {
+    if !descriptor.value_type.is_number() || !kind_fits {
         return None;
     }
     let mut labels = Vec::new();

@@ -74,6 +74,8 @@ pub enum Declaration {
         unit: String,
         /// One sentence for people.
         help: String,
+        /// The longest text, bytes, JSON or array, in bytes; 0: 4,096. Numbers have none.
+        bytes_max: u32,
     },
     /// A trigger that the process handles from now on.
     Trigger {
@@ -125,12 +127,17 @@ impl Declaration {
                 kind,
                 unit,
                 help,
+                bytes_max,
             } => {
                 out.0.extend(publication.to_le_bytes());
                 out.0.extend([*value_type as u8, *kind as u8]);
                 out.text(name)?;
                 out.text(unit)?;
                 out.text(help)?;
+                // Since 1.1, and where it says something: the padding says 0 as well.
+                if *bytes_max > 0 {
+                    out.0.extend(bytes_max.to_le_bytes());
+                }
                 VALUE
             }
             Self::Trigger {
@@ -190,6 +197,7 @@ impl Declaration {
                 kind: Kind::Gauge,
                 unit: String::new(),
                 help: String::new(),
+                bytes_max: 0,
             }),
             _ => None,
         }
@@ -218,6 +226,7 @@ impl Declaration {
                 name: input.text()?,
                 unit: input.text()?,
                 help: input.text()?,
+                bytes_max: input.u32().unwrap_or(0),
             }),
             TRIGGER => Some(Self::Trigger {
                 publication: input.u32()?,
@@ -320,6 +329,16 @@ mod tests {
                 kind: Kind::Gauge,
                 unit: "1".into(),
                 help: "how far from the solution é".into(),
+                bytes_max: 0,
+            },
+            Declaration::Value {
+                publication: 7,
+                name: "mesh".into(),
+                value_type: ValueType::Floats,
+                kind: Kind::State,
+                unit: "m".into(),
+                help: "seven".into(),
+                bytes_max: 65_536,
             },
             Declaration::Trigger {
                 publication: u32::MAX,
@@ -386,7 +405,7 @@ mod tests {
         }
 
         #[test]
-        fn damaged_declarations_never_panic(at in 0usize..60, value: u8, which in 0usize..5) {
+        fn damaged_declarations_never_panic(at in 0usize..60, value: u8, which in 0usize..6) {
             let mut bytes = examples()[which].encode().unwrap();
             if let Some(byte) = bytes.get_mut(at) {
                 *byte = value;

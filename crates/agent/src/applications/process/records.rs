@@ -1,10 +1,9 @@
 //! From records to samples: their order, their streams, their values.
 
-use std::sync::Arc;
-
-use barograph_model::{StreamKey, Value, ValueType};
+use barograph_model::{StreamKey, Value};
 use barograph_stream::ingest::{Payload, Record};
 
+use super::super::value::value_of;
 use super::{Publication, Target};
 
 /// A ring's records are in order, whatever the clocks say; and what follows a frame is later than it.
@@ -29,15 +28,6 @@ pub fn place(
         return Some((at, key, Value::Int(number as i64)));
     }
     let target = targets.get(record.series as usize)?;
-    let value = match (record.payload, target.value_type) {
-        (Payload::Int(v), ValueType::Int) => Value::Int(v),
-        (Payload::Float(v), ValueType::Float) => Value::Float(v),
-        (Payload::Bool(v), ValueType::Bool) => Value::Bool(v),
-        (Payload::Text(v) | Payload::Json(v), ValueType::Text) => {
-            Value::Text(Arc::from(String::from_utf8_lossy(v)))
-        }
-        // Bytes and arrays are not kept yet: they count as lost.
-        _ => return None,
-    };
+    let value = value_of(record.payload, target.value_type, target.bytes_max)?;
     Some((target.publication, target.key?, value))
 }

@@ -164,7 +164,7 @@ fn typed(at: i64) -> Vec<Part> {
         ValueType::Int if row % 1_000 == 0 => Value::Int(i64::MAX - row),
         ValueType::Int => Value::Int(row * row),
         ValueType::Bool => Value::Bool(row % 3 == 0),
-        ValueType::Text => Value::text(&format!("t{}", row / 100)),
+        _ => Value::text(&format!("t{}", row / 100)),
     };
     let part = |(name, value_type): (&str, ValueType)| {
         let rows = at * 40_000..(at + 1) * 40_000;

@@ -8,6 +8,8 @@ fn specimen() -> Vec<Part> {
     let ints = (1..20).map(|n| (n * n, n as i64 * 1_000, Value::Int(i64::MAX - n as i64)));
     let floats = (1..20).map(|n| (n, n as i64 * 1_000 + 7, Value::Float(1.0 / n as f64)));
     let texts = (1..9).map(|n| (n, n as i64, Value::text(["up", "down"][n as usize % 2])));
+    let bytes = (1..9).map(|n| (n, n as i64, Value::Bytes(vec![n as u8; 9].into())));
+    let arrays = (1..9).map(|n| (n, n as i64, Value::Floats([n as f64; 3].into())));
     let part = |name: &str, value_type, columns| Part {
         descriptor: descriptor(name, "d", value_type),
         life: 9,
@@ -17,6 +19,8 @@ fn specimen() -> Vec<Part> {
         part("a", ValueType::Int, columns(ValueType::Int, ints)),
         part("b", ValueType::Float, columns(ValueType::Float, floats)),
         part("c", ValueType::Text, columns(ValueType::Text, texts)),
+        part("d", ValueType::Bytes, columns(ValueType::Bytes, bytes)),
+        part("e", ValueType::Floats, columns(ValueType::Floats, arrays)),
     ]
 }
 
@@ -69,6 +73,27 @@ fn other_files_are_refused() {
     insta::assert_snapshot!(said(b""), @"FILE: it is too short for a Parquet file (at byte 0); baro archive verify tells what is affected");
     insta::assert_snapshot!(said(b"PAR1PAR1 and then something else"), @"FILE: it does not end as Parquet does: it is cut short or something else (at byte 24); baro archive verify tells what is affected");
     insta::assert_snapshot!(said(&foreign), @"FILE: it has no index of barograph: another program wrote it, or it is cut short (at byte 64); baro archive verify tells what is affected");
+}
+
+#[test]
+fn files_of_the_version_before_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = place(&dir);
+    let known = &specimen()[..3];
+    write(&path, known);
+    let older = forge::older(&std::fs::read(&path).unwrap());
+    std::fs::write(&path, &older).unwrap();
+    let part = ParquetPart::open(&path).unwrap();
+    assert_eq!(part.check().unwrap(), 46);
+    assert_eq!(read(&path, Span::ALL).unwrap(), known);
+    // They have no column for what came later, whatever their index says.
+    let path = dir.path().join("later.parquet");
+    write(&path, &specimen());
+    let older = forge::older(&std::fs::read(&path).unwrap());
+    std::fs::write(&path, &older).unwrap();
+    let error = read(&path, Span::ALL).unwrap_err().to_string();
+    assert!(error.contains("no column of this type"), "{error}");
+    exercise::read_everything(&path);
 }
 
 #[test]

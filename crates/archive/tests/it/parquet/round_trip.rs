@@ -52,7 +52,18 @@ fn value(value_type: ValueType) -> BoxedStrategy<Value> {
         .prop_map(Value::Float)
         .boxed(),
         ValueType::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
-        ValueType::Text => any::<String>().prop_map(|text| Value::text(&text)).boxed(),
+        ValueType::Text => any::<String>()
+            .prop_map(|text| Value::Text(text.repeat(5).into()))
+            .boxed(),
+        ValueType::Json => any::<String>()
+            .prop_map(|text| Value::Json(text.into()))
+            .boxed(),
+        ValueType::Bytes => prop::collection::vec(any::<u8>(), 0..300)
+            .prop_map(|bytes| Value::Bytes(bytes.into()))
+            .boxed(),
+        ValueType::Floats => prop::collection::vec(0.0..1.0, 0..40)
+            .prop_map(|floats: Vec<f64>| Value::Floats(floats.into()))
+            .boxed(),
     }
 }
 
@@ -84,7 +95,10 @@ fn series(at: usize) -> impl Strategy<Value = Vec<Part>> {
         Just(ValueType::Int),
         Just(ValueType::Float),
         Just(ValueType::Bool),
-        Just(ValueType::Text)
+        Just(ValueType::Text),
+        Just(ValueType::Bytes),
+        Just(ValueType::Json),
+        Just(ValueType::Floats)
     ];
     (types, ".{0,20}").prop_flat_map(move |(value_type, device)| {
         let descriptor = descriptor(&format!("a{at}.x"), &device, value_type);
@@ -150,6 +164,40 @@ fn cut(part: &Part, span: Span) -> Option<Part> {
         columns,
         ..*part
     })
+}
+
+/// The longest values, again and again: row groups stay small, and other series lie between.
+#[test]
+fn the_longest_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = place(&dir);
+    let types = [
+        ValueType::Text,
+        ValueType::Bytes,
+        ValueType::Int,
+        ValueType::Json,
+        ValueType::Floats,
+    ];
+    let long = |value_type, row: u64| match value_type {
+        ValueType::Text => Value::Text("x".repeat(65_536).into()),
+        ValueType::Bytes => Value::Bytes(vec![row as u8 / 4; 65_536].into()),
+        ValueType::Json => Value::Json(format!("[{row:>9000}]").into()),
+        ValueType::Floats => Value::Floats(vec![row as f64; 8_192].into()),
+        _ => Value::Int(row as i64),
+    };
+    let part = |(at, value_type): (usize, ValueType)| Part {
+        descriptor: descriptor(&format!("s{at}"), "d", value_type),
+        life: 1,
+        columns: columns(
+            value_type,
+            (0..200).map(|row| (row + 1, row as i64, long(value_type, row))),
+        ),
+    };
+    let parts: Vec<Part> = types.into_iter().enumerate().map(part).collect();
+    let summary = write(&path, &parts);
+    assert_eq!(summary.rows, 1_000);
+    same(&read(&path, Span::ALL).unwrap(), &parts);
+    assert_eq!(ParquetPart::open(&path).unwrap().check().unwrap(), 1_000);
 }
 
 /// Two row groups, whose bound is inside of a series; only some series are read.

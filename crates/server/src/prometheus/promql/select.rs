@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use barograph_model::{
-    Columns, Descriptor, NS_PER_S, Past, PastRequest, PastSeries, Span, ValueType, Values,
+    Columns, Descriptor, NS_PER_S, Past, PastRequest, PastSeries, Span, TEXT_BYTES_MAX, ValueType,
+    Values, text_start,
 };
 use promql_parser::label::{MatchOp, Matcher};
 
@@ -239,6 +240,8 @@ fn runs_of_texts(columns: &Columns) -> Vec<Run<'_>> {
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut before: Option<usize> = None;
     for (text, ts) in texts.iter().zip(&columns.ts) {
+        // As in the exposition.
+        let text = text_start(text, TEXT_BYTES_MAX);
         let at = *places.entry(text).or_insert_with(|| {
             runs.push((text, Vec::new(), Vec::new()));
             runs.len() - 1
