@@ -175,7 +175,8 @@ impl Offers {
                 Value::Int(v) => json!(v),
                 Value::Float(v) => json!(v),
                 Value::Bool(v) => json!(v),
-                Value::Text(v) => json!(**v),
+                // No knob is anything else.
+                _ => Json::Null,
             });
             let row = json!({
                 "publication": publication,

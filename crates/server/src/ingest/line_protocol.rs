@@ -319,7 +319,7 @@ fn value(raw: &str) -> Option<Value> {
 fn about(value_type: ValueType) -> Arc<About> {
     let kind = match value_type {
         ValueType::Int | ValueType::Float => Kind::Gauge,
-        ValueType::Bool | ValueType::Text => Kind::State,
+        _ => Kind::State,
     };
     Arc::new(About {
         kind,

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use barograph_model::{
-    Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, TEXT_BYTES_MAX, Value, ValueType,
+    Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, Value, ValueType,
 };
 use barograph_server::ingest::{
     About, Distribution, Measured, Point, Protocol, QUANTILES, Source, Tags, label_name,
     stream_words,
 };
+use barograph_stream::value_bytes_max;
 use serde_json::{Value as Json, json};
 
 use super::series::{Histogram, Series};
@@ -158,7 +159,7 @@ impl Bridged {
             return Ok(());
         };
         if let Value::Text(text) = &value {
-            self.counts.cut += u64::from(text.len() > TEXT_BYTES_MAX);
+            self.counts.cut += u64::from(text.len() > value_bytes_max(ValueType::Text, 0) as usize);
         }
         self.newest_ns = self.newest_ns.max(ts);
         let sample = Sample {
@@ -228,8 +229,9 @@ impl Bridged {
             self.counts.refused += 1;
         }
         spend(allowance.series)?;
+        let bytes_max = value_bytes_max(descriptor.value_type, 0);
         let scope = round.scopes.of(self.reader);
-        let Some(key) = scope.and_then(|scope| scope.declare(&descriptor)) else {
+        let Some(key) = scope.and_then(|scope| scope.declare(&descriptor, bytes_max)) else {
             *allowance.series += 1;
             self.counts.refused += 1;
             return Err(format!(
@@ -290,7 +292,7 @@ impl Bridged {
                     "Values that were put and are not there.",
                 );
                 let scope = round.scopes.of(self.owner);
-                let key = scope.and_then(|scope| scope.declare(&stream.ok()?));
+                let key = scope.and_then(|scope| scope.declare(&stream.ok()?, 0));
                 (identity, key)
             });
         }

@@ -49,7 +49,7 @@ impl CallStreams {
                 return;
             }
             let descriptor = descriptor(key.0, key.1, &key.2);
-            let declared = descriptor.and_then(|descriptor| scope.declare(&descriptor));
+            let declared = descriptor.and_then(|descriptor| scope.declare(&descriptor, 0));
             self.keys.insert(key.clone(), declared);
         }
         let Some(Some(stream)) = self.keys.get(&key) else {

@@ -34,11 +34,11 @@ impl Bounds {
             _ if min.is_nan() || max.is_nan() || min > max => {
                 Err(format!("{min} to {max} are no bounds"))
             }
-            ValueType::Text => Err("a text is no knob".into()),
             ValueType::Int if !is_whole(min) || !is_whole(max) => {
                 Err(format!("{min} to {max}: bounds of an integer are whole"))
             }
             ValueType::Bool | ValueType::Float | ValueType::Int => Ok(self),
+            _ => Err("only numbers and bools are knobs".into()),
         }
     }
 
