@@ -62,6 +62,7 @@ impl Application {
                 kind: Kind::State,
                 unit: "s".into(),
                 help: "length of a step".into(),
+                bytes_max: 0,
             },
             Declaration::Knob {
                 value: 0,

@@ -74,6 +74,7 @@ impl Program {
                 kind: Kind::Counter,
                 unit: "count".into(),
                 help: String::new(),
+                bytes_max: 0,
             }));
         }
         let ring = producer.thread(&clock).unwrap();

@@ -221,7 +221,7 @@ fn dumped(text: &str) -> Vec<Series> {
             ValueType::Int => Value::Int(fields[2].parse().unwrap()),
             ValueType::Float => Value::Float(fields[2].parse().unwrap()),
             ValueType::Bool => Value::Bool(fields[2] == "True"),
-            ValueType::Text => Value::text(fields[2]),
+            _ => Value::text(fields[2]),
         };
         let quality = (0..4).filter_map(Quality::from_u8);
         let sample = Sample {
