@@ -290,7 +290,7 @@ def test_wrong_puts(
         (("process", {"x": "1"}), {}, ValueError, "choose another name"),
         (("wrong", {"x": "u" * 300}), {}, ValueError, "unit"),
         (("wrong", {"x": 1.0}), {}, TypeError, "x is declared as 1.0: give a unit"),
-        (("wrong", {"x": list}), {}, TypeError, "give a unit"),
+        (("wrong", {"x": set}), {}, TypeError, "give a unit"),
         (("wrong", {1: "1"}), {}, TypeError, "give a str"),
         (("wrong", ["x"]), {}, TypeError, "give a dict"),
         (("wrong", {}), {"labels": {"rank": 3}}, TypeError, "label 'rank' is 3: give a str"),

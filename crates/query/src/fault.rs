@@ -5,9 +5,9 @@ use rusqlite::{Error, ErrorCode};
 
 use crate::QueryError;
 use crate::catalogue::Names;
+use crate::documents::insight_without_streams;
 use crate::guard::{FUNCTIONS_ALLOWED, Guard};
 use crate::live::Live;
-use crate::system::insight_without_streams;
 use crate::text::tokens;
 
 /// Most columns that a message lists.

@@ -23,6 +23,7 @@
 
 mod asof;
 mod catalogue;
+mod documents;
 mod error;
 mod feed;
 mod functions;

@@ -86,12 +86,13 @@ impl Marks {
         let middle = batches.len() / 2;
         let (_, middle_batch, _) = batches.select_nth_unstable(middle);
         let middle_batch = *middle_batch;
-        let mut left = MARKS_MAX / 2;
-        // Of those that moved in one batch, as many as there is room for.
+        let newer = batches[middle..].iter().filter(|b| **b > middle_batch);
+        let mut left = (MARKS_MAX / 2).saturating_sub(newer.count());
+        // Of those that moved in the middle's batch, as many as there is room for.
         self.of.retain(|_, place| {
-            let stays = place.moved.0 >= middle_batch && left > 0;
-            left -= usize::from(stays);
-            stays
+            let is_middle = place.moved.0 == middle_batch && left > 0;
+            left -= usize::from(is_middle);
+            is_middle || place.moved.0 > middle_batch
         });
         tracing::warn!(
             "programs have more rings than the log keeps marks: values of some may be there twice when the agent is killed"

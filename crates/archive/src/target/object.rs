@@ -399,6 +399,7 @@ mod tests {
     fn a_store_that_does_not_answer_is_given_up_at_a_stop() {
         let dir = tempfile::tempdir().unwrap();
         let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let endpoint = format!("http://{}", server.local_addr().unwrap());
         let store = AmazonS3Builder::new()
             .with_bucket_name("b")

@@ -161,7 +161,10 @@ fn an_agent_names_no_archive_but_its_own() {
         }
     };
     for tier in ["raw", "1s", "1min", "1h"] {
-        give(&dir.path().join(tier).join("node=n1"), owner);
+        let part = dir.path().join(tier).join("node=n1");
+        if part.exists() {
+            give(&part, owner);
+        }
     }
     dirs.iter().for_each(|path| give(path, owner));
     let rows = |archive: Archive| archive.view().map(|view| view.parts().len());

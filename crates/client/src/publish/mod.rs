@@ -29,6 +29,7 @@
 mod agent;
 mod calls;
 mod config;
+mod declare;
 mod error;
 mod fork;
 mod knob;
@@ -49,8 +50,8 @@ pub use publisher::{Publication, Publisher, ValueHandle};
 pub mod raw {
     pub use barograph_stream::ingest::{CallsSeen, Cursor};
 
+    pub use super::declare::{knob, value};
     pub use super::knob::Cell;
-    pub use super::publisher::{knob, value};
     pub use super::thread::{
         apply, apply_now, calls_seen, commit, frame, is_frame_due, is_poll_due, is_resting,
         on_cursor, poll_now, tell_agent, try_frame, try_put,

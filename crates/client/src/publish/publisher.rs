@@ -4,22 +4,17 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use barograph_model::{HELP_BYTES_MAX, Kind, Labels, Name, Unit, ValueType};
+use barograph_model::{Kind, ValueType};
 use barograph_stream::calls::Call;
 use barograph_stream::ingest::{Declaration, kind};
 use barograph_stream::{Incarnation, RunDir};
 
 use super::calls::{self, Declarer};
+use super::declare::{Wanted, declare_knob, declare_value, labels_of, stream_name};
 use super::state::{self, LOST_WITHOUT_FILE, Pairs};
 use super::{
     Knob, KnobConfig, PublicationConfig, PublishConfig, PublishError, config, knob, thread,
 };
-
-/// Labels that the agent adds itself.
-const LABELS_OF_AGENT: &[&str] = &["user", "instance"];
-/// What the agent may add to a stream's labels, at most: room is left for it.
-const USER_EXAMPLE: &str = "4294967295";
-const INSTANCE_EXAMPLE: &str = "65535";
 
 /// The way in which this process publishes. Cheap to clone, for use from any thread; the file says goodbye
 /// when the last publisher of the process is dropped.
@@ -389,137 +384,6 @@ impl ValueHandle {
     }
 }
 
-/// As [`Publication::value_of`], of a publication's number ([`Publication::to_raw`]).
-pub fn value(
-    publication: u64,
-    name: &str,
-    value_type: ValueType,
-    unit: &str,
-    kind: Kind,
-    help: &str,
-    bytes_max: u32,
-) -> Result<ValueHandle, PublishError> {
-    let named = name_of(publication)?;
-    let of = Wanted {
-        name,
-        value_type,
-        unit,
-        kind,
-        help,
-        bytes_max,
-    };
-    declare_value(publication, &named, of)
-}
-
-/// A value as it is declared.
-struct Wanted<'a> {
-    name: &'a str,
-    value_type: ValueType,
-    unit: &'a str,
-    kind: Kind,
-    help: &'a str,
-    bytes_max: u32,
-}
-
-/// As [`Publication::knob`], of a publication's number.
-pub fn knob(publication: u64, name: &str, config: &KnobConfig) -> Result<Knob, PublishError> {
-    declare_knob(publication, &name_of(publication)?, name, config)
-}
-
-fn name_of(publication: u64) -> Result<String, PublishError> {
-    if publication == 0 {
-        // Disabled; what is said of its values is checked as far as it can be.
-        return Ok("any".to_owned());
-    }
-    let (generation, index) = (
-        thread::generation_of(publication),
-        thread::series_of(publication),
-    );
-    state::lock().publication_name(generation, index)
-}
-
-fn declare_knob(
-    publication: u64,
-    named: &str,
-    name: &str,
-    config: &KnobConfig,
-) -> Result<Knob, PublishError> {
-    check_value(named, name, &config.unit)?;
-    let full = format!("{named}.{name}");
-    let wanted = config.wanted(&full)?;
-    if publication == 0 {
-        // Under the lock that forks wait for.
-        let _hub = calls::lock();
-        return knob::cell_of_nobody(&full, &wanted).map(Knob::new);
-    }
-    let declaration = Declaration::Value {
-        publication: thread::series_of(publication),
-        name: name.to_owned(),
-        value_type: wanted.value_type(),
-        kind: match wanted.value_type() {
-            ValueType::Bool => Kind::State,
-            _ => Kind::Gauge,
-        },
-        unit: config.unit.clone(),
-        help: cut(&config.help, HELP_BYTES_MAX).to_owned(),
-        bytes_max: 0,
-    };
-    let generation = thread::generation_of(publication);
-    thread::look_anew();
-    calls::knob(generation, declaration, &full, &wanted).map(Knob::new)
-}
-
-fn check_value(publication: &str, name: &str, unit: &str) -> Result<(), PublishError> {
-    stream_name(publication, name)?;
-    Unit::new(unit)?;
-    if name == "frame" {
-        return Err(PublishError::Taken {
-            name: format!("app.{publication}.frame"),
-            taken: "the stream of the publication's frames",
-        });
-    }
-    Ok(())
-}
-
-fn declare_value(
-    publication: u64,
-    named: &str,
-    wanted: Wanted<'_>,
-) -> Result<ValueHandle, PublishError> {
-    let Wanted {
-        name,
-        value_type,
-        unit,
-        kind,
-        help,
-        bytes_max,
-    } = wanted;
-    check_value(named, name, unit)?;
-    if publication == 0 {
-        return Ok(ValueHandle::default());
-    }
-    let generation = thread::generation_of(publication);
-    let declaration = Declaration::Value {
-        publication: thread::series_of(publication),
-        name: name.to_owned(),
-        value_type,
-        kind,
-        unit: unit.to_owned(),
-        help: cut(help, HELP_BYTES_MAX).to_owned(),
-        bytes_max: if value_type.is_number() { 0 } else { bytes_max },
-    };
-    let value = state::lock().value(generation, declaration)?;
-    let handle = thread::handle(generation, value_type as u8, value);
-    Ok(ValueHandle(handle))
-}
-
-/// The beginning of a text, of whole characters.
-pub(super) fn cut(text: &str, bytes_max: usize) -> &str {
-    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
-    let end = ends.take_while(|end| *end <= bytes_max).last();
-    &text[..end.unwrap_or(0)]
-}
-
 fn le_bytes(values: &[f64]) -> Vec<u8> {
     values
         .iter()
@@ -527,88 +391,11 @@ fn le_bytes(values: &[f64]) -> Vec<u8> {
         .collect()
 }
 
-/// The stream that a value becomes.
-fn stream_name(publication: &str, value: &str) -> Result<Name, PublishError> {
-    // Each by itself first: a refused name is shown as it was given.
-    Name::new(publication)?;
-    let full = format!("app.{publication}.{value}");
-    Name::new(full).map_err(|error| match Name::new(value) {
-        Err(of_value) if !value.starts_with(|c: char| c.is_ascii_digit()) => of_value.into(),
-        _ => error.into(),
-    })
-}
-
-/// All labels that a stream will have, with room for the agent's.
-fn labels_of(
-    application: &str,
-    labels: &[(String, String)],
-    own: &[(String, String)],
-) -> Result<Labels, PublishError> {
-    let is_given = |name: &str| own.iter().any(|(n, _)| n == name);
-    let beside = labels.iter().filter(|(name, _)| !is_given(name));
-    let mut all: Pairs = beside.chain(own).cloned().collect();
-    if let Some((name, _)) = all
-        .iter()
-        .find(|(n, _)| LABELS_OF_AGENT.contains(&n.as_str()))
-    {
-        return Err(PublishError::Taken {
-            name: name.clone(),
-            taken: "a label that the agent adds",
-        });
-    }
-    if !all.iter().any(|(name, _)| name == "application") {
-        all.push(("application".into(), application.into()));
-    }
-    all.push(("user".into(), USER_EXAMPLE.into()));
-    all.push(("instance".into(), INSTANCE_EXAMPLE.into()));
-    Ok(Labels::new(all)?)
-}
-
 #[cfg(test)]
 mod tests {
+    use barograph_stream::ingest::kind;
+
     use super::*;
-
-    fn pairs(pairs: &[(&str, &str)]) -> Pairs {
-        pairs
-            .iter()
-            .map(|(n, v)| ((*n).into(), (*v).into()))
-            .collect()
-    }
-
-    #[test]
-    fn labels_are_checked_with_those_of_the_agent() {
-        let fits = |labels: &[(&str, &str)], own: &[(&str, &str)]| {
-            labels_of("app", &pairs(labels), &pairs(own)).is_ok()
-        };
-        let long = "x".repeat(240);
-        let many: Vec<String> = (0..14).map(|n| format!("l{n}")).collect();
-        let many: Vec<(&str, &str)> = many.iter().map(|n| (n.as_str(), "")).collect();
-        assert!(fits(&[("rank", "1")], &[("phase", "solve")]));
-        assert!(fits(&[("rank", "1")], &[("rank", "2")]));
-        assert!(fits(&many[..13], &[]));
-        assert!(!fits(&many, &[]));
-        assert!(!fits(&[("a", &long), ("b", &long)], &[]));
-        assert!(!fits(&[("user", "me")], &[]));
-        assert!(!fits(&[], &[("instance", "1")]));
-        assert!(!fits(&[("no good", "1")], &[]));
-        assert!(!fits(&[("rank", "1"), ("rank", "2")], &[]));
-    }
-
-    #[test]
-    fn names_are_those_of_streams() {
-        for (publication, value, expect) in [
-            ("lulesh", "residual", true),
-            ("lulesh.step", "a.b_2", true),
-            ("Lulesh", "residual", false),
-            ("lulesh", "", false),
-            ("", "residual", false),
-            ("lulesh", "Residual", false),
-            ("l", &"x".repeat(120), false),
-        ] {
-            let name = stream_name(publication, value);
-            assert_eq!(name.is_ok(), expect, "{publication} {value}");
-        }
-    }
 
     #[test]
     fn handles_hold_what_they_are_made_of() {

@@ -15,8 +15,8 @@ use super::outbox::Outbox;
 use super::who::{self, Who};
 use super::{DECLARED_MAX, Declarer, EPOCH, Handler, clock, new_number};
 use crate::publish::PublishError;
+use crate::publish::declare::cut;
 use crate::publish::knob::{self, Cell, Wanted};
-use crate::publish::publisher::cut;
 use crate::publish::state::{self, Pairs};
 use crate::publish::thread;
 

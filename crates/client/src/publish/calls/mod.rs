@@ -26,8 +26,8 @@ use barograph_stream::ingest::{CallsSeen, Declaration};
 
 use self::hub::{Looked, Trigger};
 use super::PublishError;
+use super::declare::cut;
 use super::knob::{Cell, Wanted};
-use super::publisher::cut;
 use super::state;
 
 pub(super) use hub::Hub;

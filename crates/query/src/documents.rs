@@ -1,0 +1,93 @@
+//! System tables that are documents of the agent: JSON lists in a run directory, and in those of its scopes.
+
+use std::sync::Arc;
+
+use barograph_stream::RunDir;
+use rusqlite::Result;
+use serde_json::Value as Json;
+
+use crate::error::{failed, internal};
+use crate::listing::{Batches, Cell, Row};
+use crate::live::Live;
+use crate::system::one;
+
+/// The objects of a JSON list in the run directory; what is not a scalar in them stays JSON text.
+pub(crate) fn document(
+    live: &Arc<Live>,
+    name: &'static str,
+    columns: &'static [(&'static str, &'static str)],
+) -> Result<Batches> {
+    let Some(run_dir) = live.run_dir() else {
+        return Ok(one(Vec::new()));
+    };
+    let list = objects(&run_dir, name)?;
+    Ok(one(list.iter().map(|o| cells(o, columns)).collect()))
+}
+
+fn cells(object: &Object, columns: &[(&'static str, &'static str)]) -> Row {
+    let cell = |(column, _): &(&str, &str)| json_cell(object.get(*column));
+    columns.iter().map(cell).collect()
+}
+
+/// The rows of a document of each scope.
+pub(crate) fn per_scope(
+    live: &Arc<Live>,
+    name: &'static str,
+    columns: &'static [(&'static str, &'static str)],
+) -> Result<Batches> {
+    live.attend().map_err(failed)?;
+    let mut rows = Vec::new();
+    for (scope, run_dir) in live.scopes() {
+        let list = objects(&run_dir, name)?;
+        rows.extend(list.iter().map(|object| {
+            // Its own name is the directory's, not the document's.
+            let mut row = cells(object, columns);
+            row[0] = Arc::clone(&scope).into();
+            row
+        }));
+    }
+    Ok(one(rows))
+}
+
+pub(crate) type Object = serde_json::Map<String, Json>;
+
+pub(crate) fn objects(run_dir: &RunDir, name: &'static str) -> Result<Vec<Object>> {
+    let Some(bytes) = run_dir.document(name).map_err(internal)? else {
+        return Ok(Vec::new()); // The agent has not written it yet.
+    };
+    serde_json::from_slice(&bytes)
+        .map_err(|e| internal(format!("the agent's {name} is damaged: {e}")))
+}
+
+/// Why the insight of this table has no streams, and so no table: what an unknown table may be.
+#[cfg(feature = "bundled")]
+pub(crate) fn insight_without_streams(live: &Live, table: &str) -> Option<String> {
+    let insights = objects(&live.run_dir()?, "insights.json").ok()?;
+    let text = |object: &Object, key: &str| Some(object.get(key)?.as_str()?.to_owned());
+    let insight = insights.iter().find(|i| {
+        i.get("table")
+            .and_then(Json::as_str)
+            .is_some_and(|t| t.eq_ignore_ascii_case(table))
+    })?;
+    let (name, state) = (text(insight, "name")?, text(insight, "state")?);
+    let mut why = format!("the insight {name} is {state}");
+    for (joint, key) in [(": ", "reason"), ("; what helps: ", "remedy")] {
+        if let Some(words) = text(insight, key).filter(|words| !words.is_empty()) {
+            why = why + joint + &words;
+        }
+    }
+    Some(why)
+}
+
+fn json_cell(value: Option<&Json>) -> Cell {
+    match value {
+        None | Some(Json::Null) => Cell::Null,
+        Some(Json::Bool(v)) => i64::from(*v).into(),
+        Some(Json::Number(v)) => match v.as_i64() {
+            Some(int) => int.into(),
+            None => v.as_f64().into(),
+        },
+        Some(Json::String(v)) => v.as_str().into(),
+        Some(nested) => nested.to_string().into(),
+    }
+}
