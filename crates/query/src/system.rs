@@ -10,7 +10,7 @@ use rusqlite::Result;
 use serde_json::Value as Json;
 
 use crate::documents::{Object, document, objects, per_scope};
-use crate::error::{failed, internal};
+use crate::error::failed;
 use crate::functions::{FUNCTIONS, Form, Wide, families, publications as publications_of};
 use crate::listing::{Arguments, Batches, Cell, Listing, Row};
 use crate::live::Live;

@@ -140,7 +140,10 @@ fn triggers_knobs_and_answers() {
         ]
     );
     let answer = |id: u64, status: u32| json!({"ring": 0, "series": status, "time": 7, "ack": id});
-    assert_eq!(found[first + 3..first + 5], [answer(1, 0), answer(u64::MAX, 3)]);
+    assert_eq!(
+        found[first + 3..first + 5],
+        [answer(1, 0), answer(u64::MAX, 3)]
+    );
     assert_eq!(found[first + 3..], records(producer.path()));
 }
 

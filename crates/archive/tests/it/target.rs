@@ -228,10 +228,20 @@ impl Fixture {
 
     #[track_caller]
     fn assert_settled(&self, lives: u64) {
-        self.until(|| self.keeper().status().stale_copies == 0);
-        self.until(|| self.store.files() == relative(&self.root()));
+        // What was refused a moment ago is tried again when its time has come.
+        let until = |what: &dyn Fn() -> bool| {
+            self.until(|| {
+                let is_so = what();
+                if !is_so {
+                    self.later();
+                }
+                is_so
+            });
+        };
+        until(&|| self.keeper().status().stale_copies == 0);
+        until(&|| self.store.files() == relative(&self.root()));
         self.store.assert_once(lives as usize * 3 * 20);
-        self.until(|| self.keeper().status().waiting_copies == 0);
+        until(&|| self.keeper().status().waiting_copies == 0);
         assert_eq!(self.keeper().status().trouble, "");
         assert_sound(&self.root());
     }

@@ -4,17 +4,15 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use barograph_model::{Kind, ValueType};
+use barograph_model::{Kind, Name, ValueType};
 use barograph_stream::calls::Call;
-use barograph_stream::ingest::{Declaration, kind};
+use barograph_stream::ingest::kind;
 use barograph_stream::{Incarnation, RunDir};
 
 use super::calls::{self, Declarer};
 use super::declare::{Wanted, declare_knob, declare_value, labels_of, stream_name};
 use super::state::{self, LOST_WITHOUT_FILE, Pairs};
-use super::{
-    Knob, KnobConfig, PublicationConfig, PublishConfig, PublishError, config, knob, thread,
-};
+use super::{Knob, KnobConfig, PublicationConfig, PublishConfig, PublishError, config, thread};
 
 /// The way in which this process publishes. Cheap to clone, for use from any thread; the file says goodbye
 /// when the last publisher of the process is dropped.
