@@ -166,7 +166,7 @@ def test_http_by_rights(start: Start, called: Path) -> None:
         body = {"name": "checkpoint", "payload": 3, "wait_s": 10}
         for way in ("read.sock", "control.sock"):
             answer = agent.request("POST", "/api/v1/fire", body, way)
-            assert answer.status == 200 and answer.json()["state"] == "acknowledged", answer.text()
+            assert answer.status == 200 and answer.json["state"] == "acknowledged", answer.text
         assert agent.request("POST", "/api/v1/fire", body).status == 401
         bearer = {"authorization": f"Bearer {agent.token()}"}
         assert agent.request("POST", "/api/v1/fire", body, headers=bearer).status == 200

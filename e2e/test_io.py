@@ -88,7 +88,15 @@ except OSError: pass
                   WHERE application = '{name}' GROUP BY instance"""
         return agent.rows(sql)
 
-    rows = eventually(lambda: sorted(row["bytes"] for row in frames()) == [100_000, 400_000] and frames(), "both processes")
+    def both() -> list[dict[str, float]]:
+        seen[:] = frames()
+        return seen if sorted(row["bytes"] for row in seen) == [100_000, 400_000] else []
+
+    seen: list[dict[str, float]] = []
+    try:
+        rows = eventually(both, "both processes")
+    except AssertionError as late:
+        raise AssertionError(f"{late}: {seen}") from None
     parent = max(rows, key=lambda row: row["bytes"])
     assert parent["errors"] == 1 and parent["read"] >= 200_000
 

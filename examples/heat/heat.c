@@ -33,7 +33,7 @@ typedef struct {
     baro_value_t residual;
     baro_value_t step_seconds;
     baro_value_t row[ROWS_MAX];
-    baro_knob_t dt;
+    const baro_knob_t *dt;
 } published_t;
 
 static double number(int argc, char **argv, const char *name, double otherwise)
