@@ -56,8 +56,8 @@ static published_t publish(baro_t *baro, const options_t *options, double dt, do
         snprintf(name, sizeof name, "row%d.mean", i);
         p.row[i] = baro_value(p.frames, name, BARO_FLOAT, "K", BARO_GAUGE, "mean temperature of a row");
     }
-    /* Beyond four times the limit of stability there is nothing to be learnt. */
-    p.dt = baro_knob_f64(p.frames, "dt", dt, dt_max * 1e-3, dt_max * 4.0, "s", "time step");
+    /* Beyond the limit of stability there is nothing to be had: it is refused to who asks for it. */
+    p.dt = baro_knob_f64(p.frames, "dt", dt, dt_max * 1e-3, dt_max, "s", "time step");
     return p;
 }
 

@@ -2,8 +2,8 @@
 
     python steer.py [--seconds 20]
 
-The residual of a stable run falls. While it does, the step grows by a third at a time; where it rises, the step goes back
-to the last one that was good, and half of the way is left for the next try. Each decision is printed as a line of JSON.
+The residual of a good run falls. While it does, the step grows by a third at a time; where it rises, or the program's bounds
+refuse the step, it goes on from the last one that was good, by half as much. Each decision is printed as a line of JSON.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import barograph
 
 LOOK_S = 0.5
 GROWTH = 4 / 3
+SMALLEST_GROWTH = 1.02
 WORSE = 1.05
 """A residual that grows by this factor within a look is not on its way down."""
 
@@ -32,11 +33,11 @@ def steer(seconds: float, target: dict[str, str]) -> int:
     growth, turned, before = GROWTH, 0, residual(stream)
     now_dt = good
     while time.monotonic() < end:
-        # Nothing new for a look: the program is over.
-        if not stream.wait(LOOK_S):
-            break
         time.sleep(LOOK_S)
-        now = residual(stream)
+        try:
+            now = residual(stream)
+        except barograph.UnknownStreamError:
+            break  # The program is over, and its streams with it.
         is_falling = now <= before * WORSE
         if is_falling:
             good, wanted = now_dt, now_dt * growth
@@ -47,13 +48,15 @@ def steer(seconds: float, target: dict[str, str]) -> int:
             answer = barograph.set_knob("heat.dt", wanted, target=target, wait=2.0)
         except barograph.Error as refused:
             print(json.dumps({"refused": str(refused), "dt": wanted}), flush=True)
-            growth = 1.0
+            growth = 1 + (growth - 1) / 2
+            if growth < SMALLEST_GROWTH:
+                break
             continue
         turned += 1
-        told = {"ts": time.time_ns(), "residual": now, "dt": wanted, "falling": is_falling, "state": answer["state"]}
+        told = {"ts": time.time_ns(), "residual": now, "dt": wanted, "falling": is_falling, "state": answer.state}
         print(json.dumps(told), flush=True)
         now_dt = wanted
-        if growth < 1.02:
+        if growth < SMALLEST_GROWTH:
             break
     return turned
 

@@ -343,10 +343,13 @@ impl Publication {
         self.next.store(number + 1, Ordering::Relaxed);
         if self.life.is_open() {
             match raw::try_frame(self.handle, number) {
-                Some(false) => raw::apply(),
-                Some(true) => {
-                    raw::tell_agent();
-                    raw::apply();
+                Some((is_agent_asleep, is_due)) => {
+                    if is_agent_asleep {
+                        raw::tell_agent();
+                    }
+                    if is_due {
+                        raw::apply_now();
+                    }
                 }
                 None => unhurried(py, || raw::frame(self.handle, number))?,
             }

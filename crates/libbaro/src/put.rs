@@ -120,10 +120,10 @@ pub unsafe extern "C" fn baro_frame_slowly(
     number: u64,
     here: *mut *const *const Cursor,
 ) {
-    let mut is_asleep = false;
+    let (mut is_asleep, mut is_due) = (false, false);
     let has_ended = tried(|| match raw::try_frame(publication, number) {
-        Some(wants_waking) => {
-            is_asleep = wants_waking;
+        Some(told) => {
+            (is_asleep, is_due) = told;
             true
         }
         None => false,
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn baro_frame_slowly(
             baro_wake_agent();
         }
         // Who does not look inline has it done here.
-        if tried(raw::is_frame_due) {
+        if is_due {
             guarded(
                 |_| (),
                 || {

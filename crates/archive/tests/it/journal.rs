@@ -330,16 +330,23 @@ fn a_disk_that_stays_full_blocks_nobody() {
         declare(0, "durable", ValueType::Int, 1),
         sample(0, 1, 1, 1),
     ]);
-    // What else cannot be done on that disk is said too, and may be said first.
+    // A start does not do as much as a start and a stop: it goes on until something fails. What else cannot be
+    // done on that disk is said too, and may be said first.
+    let number = std::cell::Cell::new(1);
+    let next = || {
+        number.set(number.get() + 1);
+        number.get()
+    };
     until(|| {
+        journal.submit(&mut vec![sample(0, next(), 1, 1)]);
         let trouble = keeper.status().trouble;
         trouble.contains("samples wait in memory")
     });
     assert!(keeper.seal().is_err());
-    for number in 2..=1_000 {
-        let mut entries = vec![sample(0, number, 1, 1)];
+    for life in 2..=1_000 {
+        let mut entries = vec![sample(0, next(), 1, 1)];
         // Streams that come and go meanwhile do not pile up: their keys are those before.
-        entries.push(declare(1, "durable.too", ValueType::Int, number as i64));
+        entries.push(declare(1, "durable.too", ValueType::Int, life));
         entries.push(sample(1, 1, 1, 1));
         journal.submit(&mut entries);
     }

@@ -53,7 +53,7 @@ pub mod raw {
     pub use super::declare::{knob, value};
     pub use super::knob::Cell;
     pub use super::thread::{
-        apply, apply_now, calls_seen, commit, frame, is_frame_due, is_poll_due, is_resting,
-        on_cursor, poll_now, tell_agent, try_frame, try_put,
+        apply_now, calls_seen, commit, frame, is_poll_due, is_resting, on_cursor, poll_now,
+        tell_agent, try_frame, try_put,
     };
 }

@@ -107,7 +107,7 @@ pub fn frame(handle: u64, number: u64) {
     if handle == 0 {
         return;
     }
-    match end_frame(handle, number) {
+    match try_frame(handle, number) {
         Some((false, false)) => {}
         Some((is_agent_asleep, has_calls)) => {
             if is_agent_asleep {
@@ -126,23 +126,19 @@ pub fn frame(handle: u64, number: u64) {
 }
 
 /// Ends a frame if that takes no system call and no lock: `None` when it has not ended. Gives whether the agent wants to be
-/// woken.
+/// woken, and whether [`apply_now`] is due, which is said once.
 #[inline(always)]
-pub fn try_frame(handle: u64, number: u64) -> Option<bool> {
-    end_frame(handle, number).map(|(is_agent_asleep, _)| is_agent_asleep)
-}
-
-/// As [`try_frame`]; gives besides whether knobs may be to be set.
-#[inline(always)]
-fn end_frame(handle: u64, number: u64) -> Option<(bool, bool)> {
+pub fn try_frame(handle: u64, number: u64) -> Option<(bool, bool)> {
     let ended = SEAT.try_with(|seat| {
         let mut seat = seat.try_borrow_mut().ok()?;
         let now = seat.now();
         let ring = seat.ring_of(handle, kind::FRAME)?;
         let is_whole = ring.frame(series_of(handle), now, number);
-        let calls = &mut ring.cursor().calls;
-        let has_calls = calls.is_frame_due();
-        is_whole.then(|| (ring.is_agent_asleep(), has_calls))
+        // Counted once a frame: what is not whole comes again.
+        is_whole.then(|| {
+            let is_due = ring.cursor().calls.is_frame_due();
+            (ring.is_agent_asleep(), is_due)
+        })
     });
     ended.ok().flatten()
 }
@@ -226,7 +222,7 @@ pub fn calls_seen() -> CallsSeen {
 
 /// Applies settings, if there are any, as a frame does.
 #[inline(always)]
-pub fn apply() {
+pub(super) fn apply() {
     if is_frame_due() {
         apply_now();
     }
@@ -234,7 +230,7 @@ pub fn apply() {
 
 /// Whether there is anything to do for [`apply_now`], or to look for.
 #[inline(always)]
-pub fn is_frame_due() -> bool {
+fn is_frame_due() -> bool {
     let is_due = SEAT.try_with(|seat| {
         let mut seat = seat.try_borrow_mut().ok()?;
         Some(seat.calls().is_frame_due())

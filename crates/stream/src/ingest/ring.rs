@@ -106,7 +106,8 @@ impl CallsSeen {
     /// Whether a frame has something to do, or the clock is to be asked.
     #[inline(always)]
     pub fn is_frame_due(&mut self) -> bool {
-        self.left = self.left.wrapping_sub(1);
+        // Asked once too often, it stays due: nothing else ever asks the clock again.
+        self.left = self.left.saturating_sub(1);
         self.left == 0 || self.is_new(self.framed)
     }
 
