@@ -59,44 +59,8 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
     publisher.commit();
     let taken = taken(&mut database, put + 1)?;
     let after = resident_mb(agent.pid())?;
-    let ages = Spread::of(&mut { ages });
-    let case = |what: &str| format!("{what}, {OFFERED} values/s offered");
-    report.row(
-        "app.visible",
-        &case("age of the newest in SQL, p50"),
-        ages.p50 / 1e6,
-        "ms",
-        &[],
-    );
-    report.row(
-        "app.visible",
-        &case("age of the newest in SQL, p99"),
-        ages.p99 / 1e6,
-        "ms",
-        &[],
-    );
-    report.row(
-        "app.visible",
-        &case("values put"),
-        put as f64,
-        "values",
-        &[],
-    );
-    report.row(
-        "app.visible",
-        &case("values lost, counted"),
-        taken.lost as f64,
-        "values",
-        &[],
-    );
     let missing = (put + 1).saturating_sub(taken.values + taken.lost);
-    report.row(
-        "app.visible",
-        &case("values missing, not counted"),
-        missing as f64,
-        "values",
-        &[],
-    );
+    tell(report, &mut { ages }, put, &taken, missing);
     report.row(
         "app.memory",
         "the agent before them, resident",
@@ -112,6 +76,20 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
         &[],
     );
     Ok(())
+}
+
+fn tell(report: &mut Report, ages: &mut [f64], put: u64, taken: &Taken, missing: u64) {
+    let ages = Spread::of(ages);
+    for (what, number, unit) in [
+        ("age of the newest in SQL, p50", ages.p50 / 1e6, "ms"),
+        ("age of the newest in SQL, p99", ages.p99 / 1e6, "ms"),
+        ("values put", put as f64, "values"),
+        ("values lost, counted", taken.lost as f64, "values"),
+        ("values missing, not counted", missing as f64, "values"),
+    ] {
+        let case = format!("{what}, {OFFERED} values/s offered");
+        report.row("app.visible", &case, number, unit, &[]);
+    }
 }
 
 /// Puts the time, frame by frame, as many as are due; how many in all.

@@ -142,15 +142,7 @@ fn an_agent_that_was_away_misses_nothing_and_repeats_nothing() {
     assert_eq!(number(&scope, distinct), Some(3_500));
 }
 
-/// Long values by declared size: what is put, and whether it is kept whole.
-#[test]
-fn values_of_any_length_are_kept_whole_up_to_what_is_declared() {
-    let dir = tempfile::tempdir().unwrap();
-    let agent = Agent::start(config(dir.path())).unwrap();
-    let clock = SystemClock::new();
-    let ingest = run_dir(dir.path()).ingest_dir();
-    let producer = Producer::create(&ingest, ProducerConfig::default(), &clock).unwrap();
-    declare(&producer, "long", &[], Readers::Owner);
+fn declare_long(producer: &Producer) {
     let most = 65_536;
     for (name, value_type, bytes_max) in [
         ("text", ValueType::Text, most),
@@ -170,6 +162,58 @@ fn values_of_any_length_are_kept_whole_up_to_what_is_declared() {
             bytes_max,
         }));
     }
+}
+
+/// All that is whole is there.
+fn check_long(when: &str, scope: &RunDir) {
+    for (sql, expect) in [
+        ("SELECT count(*) FROM app_long_frame", 1),
+        ("SELECT length(value) FROM app_long_text", 32_768),
+        (
+            "SELECT length(replace(value, 'é', '')) + 1 FROM app_long_text",
+            1,
+        ),
+        (
+            "SELECT (typeof(value) = 'blob') + length(value) FROM app_long_blob",
+            65_537,
+        ),
+        ("SELECT substr(value, 65536) = x'A5' FROM app_long_blob", 1),
+        (
+            "SELECT length(value ->> '$.a[1]') FROM app_long_document",
+            60_000,
+        ),
+        ("SELECT json_array_length(value) FROM app_long_mesh", 8_192),
+        (
+            "SELECT CAST(sum(e.value) AS INTEGER) FROM app_long_mesh m, json_each(m.value) e",
+            8_191 * 8_192 / 4,
+        ),
+        ("SELECT length(value) FROM app_long_usual", 4_096),
+        ("SELECT length(value) FROM app_long_note", 4_096),
+        (
+            "SELECT length(blob) + json_array_length(mesh) + length(note) FROM frames('long')",
+            65_536 + 8_192 + 4_096,
+        ),
+        (
+            "SELECT length(last) FROM history('app.long.blob', 0, now_ns(), 3600000000000)",
+            65_536,
+        ),
+    ] {
+        until(&format!("{when}: {sql}"), || {
+            number(scope, sql) == Some(expect)
+        });
+    }
+}
+
+/// Long values by declared size: what is put, and whether it is kept whole.
+#[test]
+fn values_of_any_length_are_kept_whole_up_to_what_is_declared() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(config(dir.path())).unwrap();
+    let clock = SystemClock::new();
+    let ingest = run_dir(dir.path()).ingest_dir();
+    let producer = Producer::create(&ingest, ProducerConfig::default(), &clock).unwrap();
+    declare(&producer, "long", &[], Readers::Owner);
+    declare_long(&producer);
     let mut ring = producer.thread(&clock).unwrap();
     let text = "é".repeat(32_768);
     let document = format!("{{\"a\":[1,{:?}]}}", "x".repeat(60_000));
@@ -195,45 +239,7 @@ fn values_of_any_length_are_kept_whole_up_to_what_is_declared() {
     let time = producer.time_source().now(&clock);
     assert!(ring.frame(0, time, 1));
     let scope = our_scope(dir.path());
-    let check = |when: &str| {
-        for (sql, expect) in [
-            ("SELECT count(*) FROM app_long_frame", 1),
-            ("SELECT length(value) FROM app_long_text", 32_768),
-            (
-                "SELECT length(replace(value, 'é', '')) + 1 FROM app_long_text",
-                1,
-            ),
-            (
-                "SELECT (typeof(value) = 'blob') + length(value) FROM app_long_blob",
-                65_537,
-            ),
-            ("SELECT substr(value, 65536) = x'A5' FROM app_long_blob", 1),
-            (
-                "SELECT length(value ->> '$.a[1]') FROM app_long_document",
-                60_000,
-            ),
-            ("SELECT json_array_length(value) FROM app_long_mesh", 8_192),
-            (
-                "SELECT CAST(sum(e.value) AS INTEGER) FROM app_long_mesh m, json_each(m.value) e",
-                8_191 * 8_192 / 4,
-            ),
-            ("SELECT length(value) FROM app_long_usual", 4_096),
-            ("SELECT length(value) FROM app_long_note", 4_096),
-            (
-                "SELECT length(blob) + json_array_length(mesh) + length(note) FROM frames('long')",
-                65_536 + 8_192 + 4_096,
-            ),
-            (
-                "SELECT length(last) FROM history('app.long.blob', 0, now_ns(), 3600000000000)",
-                65_536,
-            ),
-        ] {
-            until(&format!("{when}: {sql}"), || {
-                number(&scope, sql) == Some(expect)
-            });
-        }
-    };
-    check("live");
+    check_long("live", &scope);
     let newest = "SELECT length(value) FROM latest WHERE name = 'app.long.blob'";
     until(newest, || number(&scope, newest) == Some(65_536));
     let types = "SELECT count(DISTINCT type) FROM streams WHERE name LIKE 'app.long.%'";
@@ -249,7 +255,7 @@ fn values_of_any_length_are_kept_whole_up_to_what_is_declared() {
     agent.stop();
     // From the archive alone: the rings of a new agent are empty.
     let _agent = Agent::start(config(dir.path())).unwrap();
-    check("archived");
+    check_long("archived", &scope);
 }
 
 #[test]

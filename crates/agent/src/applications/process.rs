@@ -6,7 +6,7 @@ mod rows;
 
 use std::collections::VecDeque;
 
-use barograph_archive::{Mark, Position};
+use barograph_archive::Position;
 use barograph_model::{Descriptor, Kind, NS_PER_S, Quality, Sample, StreamKey, Value, ValueType};
 use barograph_stream::ingest::{Declaration, IngestFile, Payload, Readers, Record};
 use barograph_stream::{StreamError, value_bytes_max};
@@ -21,7 +21,7 @@ use super::scope::Scopes;
 use super::taken::Taken;
 use super::timing::Timing;
 use super::who::{group_of, user_name};
-use records::{in_order, place};
+use records::{in_order, mark_of, place};
 
 /// Records of one process that one round takes, so that none keeps the others waiting.
 const RECORDS_MAX: u64 = 1 << 16;
@@ -247,12 +247,7 @@ impl Process {
             }
             *newest_ns = (*newest_ns).max(ts);
             let sample = Sample::measured(ts, value);
-            let mark = Mark {
-                incarnation,
-                ring: record.ring,
-                position: record.next,
-            };
-            scope.append(key, &sample, Some(mark));
+            scope.append(key, &sample, Some(mark_of(&record, incarnation)));
         })?;
         counts.missed += drained.missed;
         counts.damaged += drained.damaged;

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value as Json, json};
 
 use super::call::{Meant, cell, rows};
-use super::trigger_declared::Declared;
+use super::trigger_declared::Declaring;
 use super::{Target, Usage, output};
 
 /// Calls that a list for people shows.
@@ -30,7 +30,7 @@ enum Verb {
         target: Target,
     },
     #[command(flatten)]
-    Declared(Declared),
+    Declared(Declaring),
 }
 
 #[derive(Args)]

@@ -9,7 +9,7 @@ use super::{Target, http, output};
 
 /// What can be done with declared triggers.
 #[derive(Subcommand)]
-pub enum Declared {
+pub enum Declaring {
     /// Make a trigger: baro trigger create "CREATE TRIGGER calm WHEN max_over('disk.busy.ratio', '10 s') > 0.9 FIRE 'slow.down' COOLDOWN '1 min'"
     Create {
         /// The statement
@@ -31,7 +31,7 @@ pub enum Declared {
     },
 }
 
-impl Declared {
+impl Declaring {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<()> {
         match self {

@@ -1,6 +1,8 @@
 //! From records to samples: their order, their streams, their values.
 
+use barograph_archive::Mark;
 use barograph_model::{StreamKey, Value};
+use barograph_stream::Incarnation;
 use barograph_stream::ingest::{Payload, Record};
 
 use super::super::value::value_of;
@@ -30,4 +32,13 @@ pub fn place(
     let target = targets.get(record.series as usize)?;
     let value = value_of(record.payload, target.value_type, target.bytes_max)?;
     Some((target.publication, target.key?, value))
+}
+
+/// How far the ring was read with a record.
+pub fn mark_of(record: &Record<'_>, incarnation: Incarnation) -> Mark {
+    Mark {
+        incarnation,
+        ring: record.ring,
+        position: record.next,
+    }
 }
