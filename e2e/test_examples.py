@@ -64,8 +64,8 @@ def test_a_heat_equation_is_watched_and_steered(start: Callable[..., Agent], lib
     # The knob was turned, by calls that were acknowledged, and the program took its steps with it.
     done = [decision for decision in decisions if decision.get("state") == "acknowledged"]
     assert len(done) >= 3, [decision.get("state") for decision in decisions]
-    calls = agent.sql("SELECT name, kind, state, acknowledged FROM triggers WHERE kind = 'knob'")
-    assert sum(call["state"] == "acknowledged" for call in calls) >= len(done)
+    known = "SELECT count(*) AS n FROM triggers WHERE kind = 'knob' AND state = 'acknowledged'"
+    eventually(lambda: agent.sql(known)[0]["n"] >= len(done), "the audit of the calls")
     # Every step of every rank is a row, with its residual.
     frames = "SELECT rank, count(*) AS n, max(frame) AS last, count(residual) AS r FROM frames('heat') GROUP BY rank ORDER BY rank"
     rows = eventually(lambda: len(r := agent.rows(frames)) == RANKS and r, "the frames of all ranks")
@@ -74,7 +74,9 @@ def test_a_heat_equation_is_watched_and_steered(start: Callable[..., Agent], lib
         assert row["n"] == row["r"] == row["last"] + 1 == summary["steps"]
 
     steps = agent.sql("SELECT DISTINCT value FROM app_heat_dt WHERE rank = '0'")
-    assert {decision["dt"] for decision in done} <= {row["value"] for row in steps}
+    # JSON on the way may cost the last place.
+    taken = {f"{row['value']:.12g}" for row in steps}
+    assert {f"{decision['dt']:.12g}" for decision in done} <= taken
 
     plot = [sys.executable, str(EXAMPLES / "heat" / "plot.py"), str(tmp_path / "heat.png")]
     subprocess.run(plot, env=beside, check=True, timeout=120)

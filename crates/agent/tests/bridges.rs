@@ -20,7 +20,8 @@ fn post(dir: &Path, path: &str, content_type: &str, body: &str) -> (u16, String)
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: {content_type}"
     );
     let length = body.len();
-    write!(stream, "{head}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+    // Who is refused may be answered before all of it is sent.
+    let _ = write!(stream, "{head}\r\nContent-Length: {length}\r\n\r\n{body}");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
