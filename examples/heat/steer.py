@@ -28,8 +28,7 @@ def residual(stream: barograph.Stream) -> float:
 def steer(seconds: float, target: dict[str, str]) -> int:
     """Turns the knob until the program ends or the time is over; how often it did."""
     end = time.monotonic() + seconds
-    stream = opened(end)
-    good = barograph.latest("app.heat.dt", rank="0").value
+    stream, good = opened(end)
     growth, turned, before = GROWTH, 0, residual(stream)
     now_dt = good
     while time.monotonic() < end:
@@ -61,12 +60,12 @@ def steer(seconds: float, target: dict[str, str]) -> int:
     return turned
 
 
-def opened(end: float) -> barograph.Stream:
-    """The residual of the first rank, when it is there."""
+def opened(end: float) -> tuple[barograph.Stream, float]:
+    """The residual of the first rank and its time step, when they are there."""
     while True:
         try:
-            return barograph.stream("app.heat.residual", rank="0")
-        except barograph.UnknownStreamError:
+            return barograph.stream("app.heat.residual", rank="0"), barograph.stream("app.heat.dt", rank="0").latest().value
+        except (barograph.UnknownStreamError, barograph.NoAgentError):
             if time.monotonic() > end:
                 raise
             time.sleep(0.1)
