@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use barograph_model::base64;
 use barograph_stream::calls::CallPayload;
 use barograph_stream::{Incarnation, RunDir};
 use serde_json::{Map, Value as Json, json};
@@ -221,25 +222,6 @@ fn json_of(payload: &CallPayload) -> Result<Option<(&'static str, Json)>, FireEr
     }))
 }
 
-/// RFC 4648, section 4, with padding.
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for at in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * at)) as usize & 63];
-            text.push(if at <= three.len() {
-                letter.into()
-            } else {
-                '='
-            });
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
@@ -247,20 +229,6 @@ mod tests {
     use std::thread::{self, JoinHandle};
 
     use super::*;
-
-    #[test]
-    fn bytes_become_letters() {
-        for (bytes, expect) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foobar", "Zm9vYmFy"),
-        ] {
-            assert_eq!(base64(bytes.as_bytes()), expect);
-        }
-        assert_eq!(base64(&[0xfb, 0xff]), "+/8=");
-    }
 
     #[test]
     fn what_is_asked_is_what_was_meant() {

@@ -5,7 +5,11 @@ use barograph_agent::INSIGHTS_DOCUMENT;
 use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
 
+use super::statement::{carry_out, done, drop_of};
 use super::{Target, format, http, output};
+
+/// Where statements go.
+const STATEMENTS: &str = "/api/v1/insights";
 
 /// Arguments of `baro insight`.
 #[derive(Args)]
@@ -61,42 +65,16 @@ impl Insight {
                 dry_run: false,
                 target,
             } => {
-                let made = control(&target, &statement)?;
+                let made = carry_out(&target, STATEMENTS, &statement)?;
                 done(&target, &made, &format!("created {}", text(&made, "name")))
             }
             Verb::Drop { name, target } => {
-                let is_statement = name
-                    .split_whitespace()
-                    .next()
-                    .is_some_and(|w| w.eq_ignore_ascii_case("drop"));
-                let statement = if is_statement {
-                    name.clone()
-                } else {
-                    format!("DROP INSIGHT {name}")
-                };
-                let dropped = control(&target, &statement)?;
+                let dropped = carry_out(&target, STATEMENTS, &drop_of("INSIGHT", &name))?;
                 done(&target, &dropped, &format!("dropped {}", name.trim()))
             }
             Verb::List { target } => list(&target),
             Verb::Explain { name, target } => explain(&target, &name),
         }
-    }
-}
-
-fn control(target: &Target, statement: &str) -> anyhow::Result<Json> {
-    http::post(
-        &target.run_dir().control_socket(),
-        "/api/v1/insights",
-        &json!({ "sql": statement }),
-        http::ANSWER_WAIT,
-    )
-}
-
-fn done(target: &Target, answer: &Json, words: &str) -> anyhow::Result<()> {
-    if target.json {
-        output::print_json(answer)
-    } else {
-        output::print(&format!("{words}\n"))
     }
 }
 

@@ -14,6 +14,7 @@ mod latest;
 mod output;
 mod probe;
 mod sql;
+mod statement;
 mod status;
 mod streams;
 mod top;

@@ -3,9 +3,13 @@
 
 use barograph_agent::TRIGGERS_DOCUMENT;
 use clap::Subcommand;
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
-use super::{Target, http, output};
+use super::statement::{carry_out, done, drop_of};
+use super::{Target, output};
+
+/// Where statements go.
+const STATEMENTS: &str = "/api/v1/triggers";
 
 /// What can be done with declared triggers.
 #[derive(Subcommand)]
@@ -36,37 +40,15 @@ impl Declaring {
     pub fn run(self) -> anyhow::Result<()> {
         match self {
             Self::Create { statement, target } => {
-                let made = control(&target, &statement)?;
+                let made = carry_out(&target, STATEMENTS, &statement)?;
                 done(&target, &made, &format!("created {}", text(&made, "name")))
             }
             Self::Drop { name, target } => {
-                let first = name.split_whitespace().next();
-                let statement = match first.is_some_and(|w| w.eq_ignore_ascii_case("drop")) {
-                    true => name.clone(),
-                    false => format!("DROP TRIGGER {name}"),
-                };
-                let dropped = control(&target, &statement)?;
+                let dropped = carry_out(&target, STATEMENTS, &drop_of("TRIGGER", &name))?;
                 done(&target, &dropped, &format!("dropped {}", name.trim()))
             }
             Self::Declared { target } => list(&target),
         }
-    }
-}
-
-fn control(target: &Target, statement: &str) -> anyhow::Result<Json> {
-    http::post(
-        &target.run_dir().control_socket(),
-        "/api/v1/triggers",
-        &json!({ "sql": statement }),
-        http::ANSWER_WAIT,
-    )
-}
-
-fn done(target: &Target, answer: &Json, words: &str) -> anyhow::Result<()> {
-    if target.json {
-        output::print_json(answer)
-    } else {
-        output::print(&format!("{words}\n"))
     }
 }
 

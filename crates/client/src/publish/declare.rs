@@ -1,6 +1,6 @@
 //! What is declared: values, knobs, their names and labels, checked before the agent sees them.
 
-use barograph_model::{HELP_BYTES_MAX, Kind, Labels, Name, Unit, ValueType};
+use barograph_model::{HELP_BYTES_MAX, Kind, Labels, Name, Unit, ValueType, text_start};
 use barograph_stream::ingest::Declaration;
 
 use super::state::{self, Pairs};
@@ -84,7 +84,7 @@ pub(super) fn declare_knob(
             _ => Kind::Gauge,
         },
         unit: config.unit.clone(),
-        help: cut(&config.help, HELP_BYTES_MAX).to_owned(),
+        help: text_start(&config.help, HELP_BYTES_MAX).to_owned(),
         bytes_max: 0,
     };
     let generation = thread::generation_of(publication);
@@ -128,19 +128,12 @@ pub(super) fn declare_value(
         value_type,
         kind,
         unit: unit.to_owned(),
-        help: cut(help, HELP_BYTES_MAX).to_owned(),
+        help: text_start(help, HELP_BYTES_MAX).to_owned(),
         bytes_max: if value_type.is_number() { 0 } else { bytes_max },
     };
     let value = state::lock().value(generation, declaration)?;
     let handle = thread::handle(generation, value_type as u8, value);
     Ok(ValueHandle::from_raw(handle))
-}
-
-/// The beginning of a text, of whole characters.
-pub(super) fn cut(text: &str, bytes_max: usize) -> &str {
-    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
-    let end = ends.take_while(|end| *end <= bytes_max).last();
-    &text[..end.unwrap_or(0)]
 }
 
 /// The stream that a value becomes.

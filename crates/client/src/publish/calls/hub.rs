@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use barograph_model::{Clock as _, HELP_BYTES_MAX};
+use barograph_model::{Clock as _, HELP_BYTES_MAX, text_start};
 use barograph_stream::calls::{AckStatus, Call, CallKind, Subject};
 use barograph_stream::ingest::{CallsSeen, Declaration};
 
@@ -15,7 +15,6 @@ use super::outbox::Outbox;
 use super::who::{self, Who};
 use super::{DECLARED_MAX, Declarer, EPOCH, Handler, clock, new_number};
 use crate::publish::PublishError;
-use crate::publish::declare::cut;
 use crate::publish::knob::{self, Cell, Wanted};
 use crate::publish::state::{self, Pairs};
 use crate::publish::thread;
@@ -170,7 +169,7 @@ impl Hub {
             if self.triggers.len() >= DECLARED_MAX {
                 return Err(full());
             }
-            let help = cut(help, HELP_BYTES_MAX);
+            let help = text_start(help, HELP_BYTES_MAX);
             state::lock().trigger(by.generation, by.application, by.labels, name, help)?;
         }
         self.know_ourselves()?;

@@ -19,14 +19,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use barograph_model::{Clock as _, Name};
+use barograph_model::{Clock as _, Name, text_start};
 use barograph_stream::SystemClock;
 use barograph_stream::calls::{AckStatus, Call, CallKind};
 use barograph_stream::ingest::{CallsSeen, Declaration};
 
 use self::hub::{Looked, Trigger};
 use super::PublishError;
-use super::declare::cut;
 use super::knob::{Cell, Wanted};
 use super::state;
 
@@ -266,7 +265,7 @@ fn handle(mut hub: MutexGuard<'static, Hub>, call: &Call, life: u32) -> MutexGua
         let is_failed = failure.is_some();
         if let Some(text) = failure {
             let text = format!("{}: {text}", call.name);
-            hub.failure = Some(cut(&text, FAILURE_BYTES_MAX).to_owned());
+            hub.failure = Some(text_start(&text, FAILURE_BYTES_MAX).to_owned());
         }
         hub.finish(
             call,
