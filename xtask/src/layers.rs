@@ -13,8 +13,12 @@ struct Row {
 const ROWS: &[Row] = &[
     row("model", &[]),
     row("stream", &["model"]),
-    row("source", &["model"]),
+    // Interval policies ask how far off a forecast may be.
+    row("forecast", &["model"]),
+    row("source", &["model", "forecast"]),
     row("insight", &["model"]),
+    // Traces, replay and plots: what forecasts and policies are judged by.
+    row("lab", &["model", "forecast"]),
     // Runs as root: it imports nothing of ours, and nothing of ours imports it.
     row("helper", &[]),
     row("archive", &["model", "stream"]),
@@ -27,16 +31,17 @@ const ROWS: &[Row] = &[
     row(
         "agent",
         &[
-            "model", "stream", "source", "insight", "archive", "query", "client", "server",
+            "model", "stream", "forecast", "source", "insight", "archive", "query", "client",
+            "server",
         ],
     ),
-    row("baro", &["model", "archive", "client", "agent"]),
+    row("baro", &["model", "archive", "client", "agent", "lab"]),
     row("python", &["model", "client"]),
     row("sqlite", &["query"]),
     row(
         "bench",
         &[
-            "model", "stream", "source", "insight", "archive", "query", "client",
+            "model", "stream", "forecast", "source", "insight", "archive", "query", "client",
         ],
     ),
     row("xtask", &[]),
