@@ -4,19 +4,23 @@
 //! looks at a stream, runs the predictors, follows the one that was best of late, and calibrates the error of what
 //! it says. Nothing here reads a clock or a file, and nothing is allocated for a sample.
 
+mod cascade;
 mod conformal;
 mod explain;
 mod forecaster;
 mod members;
 mod predictor;
+mod reach;
 mod said;
 mod select;
 mod shape;
 mod steps;
 
+pub use cascade::{COARSER, Cascade};
 pub use explain::{Explanation, LevelExplanation, MemberExplanation, Reason};
 pub use forecaster::{Forecast, Forecaster, ForecasterConfig, LEVELS, Taken};
 pub use predictor::Predictor;
+pub use reach::Reach;
 pub use select::WORST;
 pub use shape::Shape;
 pub use steps::GAP_STEPS_MAX;
