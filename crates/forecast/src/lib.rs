@@ -5,5 +5,8 @@
 //! it says. Nothing here reads a clock or a file, and nothing is allocated for a sample.
 
 mod predictor;
+pub mod predictors;
+mod random;
 
 pub use predictor::Predictor;
+pub use random::Random;
