@@ -80,7 +80,7 @@ pub struct Forecaster {
 impl Forecaster {
     /// With the default predictors.
     pub fn new(config: ForecasterConfig) -> Self {
-        Self::of(config, Members::new([]))
+        Self::of(config, Members::default_set())
     }
 
     /// With persistence and these, of which the first eleven names count.
