@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::archive_config::seconds;
-use crate::{AgentError, ApplicationsConfig, ArchiveConfig, ExportConfig};
+use crate::{AgentError, ApplicationsConfig, ArchiveConfig, ExportConfig, ForecastConfig};
 
 /// In the state directory: what `baro probe` measured.
 const PROBES_FILE: &str = "probes.toml";
@@ -41,6 +41,8 @@ pub struct Config {
     pub export: ExportConfig,
     /// What running programs publish.
     pub applications: ApplicationsConfig,
+    /// What is said of the near future.
+    pub forecast: ForecastConfig,
     /// What is observed, and how often.
     pub sources: SourcesConfig,
 }
@@ -58,6 +60,7 @@ impl Default for Config {
             query: QueryConfig::default(),
             export: ExportConfig::default(),
             applications: ApplicationsConfig::default(),
+            forecast: ForecastConfig::default(),
             sources: SourcesConfig::default(),
         }
     }
@@ -170,6 +173,7 @@ impl Config {
         }
         self.sources.validate()?;
         self.applications.check()?;
+        self.forecast.check()?;
         if self.node.is_empty() {
             self.node = host_name();
         }

@@ -14,6 +14,8 @@ pub const SOURCES_DOCUMENT: &str = "sources.json";
 pub const INSIGHTS_DOCUMENT: &str = "insights.json";
 /// How the archive is doing; null when history is off.
 pub const ARCHIVE_DOCUMENT: &str = "archive.json";
+/// Who predicts each stream that is forecast, and how well.
+pub const FORECASTS_DOCUMENT: &str = "forecasts.json";
 /// Addresses and version of the agent, and where its archive is.
 pub const AGENT_DOCUMENT: &str = "agent.json";
 

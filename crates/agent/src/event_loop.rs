@@ -18,6 +18,7 @@ use crate::archive_watch::ArchiveWatch;
 use crate::control::{Answer, Insights, Refusal};
 use crate::documents;
 use crate::export::ExportWatch;
+use crate::forecasts::Forecasts;
 use crate::history::History;
 use crate::outlook::Outlook;
 use crate::saturation::Saturation;
@@ -62,6 +63,8 @@ pub struct Parts {
     pub history: Arc<History>,
     /// When a value that holds is appended again, in ns.
     pub repeat_ns: i64,
+    /// What comes next, of no stream yet.
+    pub forecasts: Forecasts,
     /// Files removed that programs had begun to make.
     pub abandoned: Arc<AtomicU64>,
 }
@@ -76,6 +79,7 @@ pub struct EventLoop<'c> {
     graph: Graph,
     insights: Insights,
     outlook: Outlook,
+    forecasts: Forecasts,
     self_watch: SelfWatch,
     exports: Option<ExportWatch>,
     saturation: Saturation,
@@ -97,6 +101,7 @@ impl<'c> EventLoop<'c> {
             insights,
             history,
             repeat_ns,
+            forecasts,
             abandoned,
         } = parts;
         let mut streams = Streams::new(segment, clock, history.journal(), repeat_ns);
@@ -114,6 +119,7 @@ impl<'c> EventLoop<'c> {
             graph,
             insights,
             outlook: Outlook::default(),
+            forecasts,
             self_watch,
             exports: None,
             saturation: Saturation::new(BEAT_NS),
@@ -195,6 +201,7 @@ impl<'c> EventLoop<'c> {
             streams: &mut self.streams,
             graph: &mut self.graph,
             outlook: &mut self.outlook,
+            forecasts: &mut self.forecasts,
         };
         self.poller.run_due(&mut facts);
         let now_ns = self.clock.now_ns();
@@ -281,6 +288,7 @@ impl<'c> EventLoop<'c> {
             (documents::SOURCES_DOCUMENT, sources),
             (documents::INSIGHTS_DOCUMENT, insights),
             (documents::ARCHIVE_DOCUMENT, self.archive_document()),
+            (documents::FORECASTS_DOCUMENT, self.forecasts.document()),
         ] {
             self.publish(name, &document);
         }

@@ -13,6 +13,7 @@ mod documents;
 mod error;
 mod event_loop;
 mod export;
+mod forecasts;
 mod history;
 mod look;
 mod outlook;
@@ -30,9 +31,12 @@ pub use applications::{
 pub use archive_config::ArchiveConfig;
 pub use barograph_source::probe;
 pub use config::{Config, QueryConfig, StreamsConfig};
-pub use documents::{AGENT_DOCUMENT, ARCHIVE_DOCUMENT, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT};
+pub use documents::{
+    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, FORECASTS_DOCUMENT, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT,
+};
 pub use error::AgentError;
 pub use export::{ExportConfig, ReceiverConfig};
+pub use forecasts::ForecastConfig;
 pub use look::{Look, look};
 pub use reference::{config_file, config_markdown, sources_markdown};
 pub use start::Agent;

@@ -22,6 +22,7 @@ use tracing::{info, warn};
 use crate::applications::Applications;
 use crate::control::{Insights, LoopControl};
 use crate::event_loop::{EVENTS_MAX, Event, EventLoop, Parts};
+use crate::forecasts::Forecasts;
 use crate::history::History;
 use crate::triggers::{DeclaredTriggers, ToPrograms};
 use crate::{AGENT_DOCUMENT, AgentError, Config};
@@ -244,6 +245,7 @@ fn start_sampler(
     // A full channel means that the loop is about to run anyway.
     let wake = Arc::new(move || drop(events.try_send(Event::Wake)));
     let sources = config.sources.clone();
+    let forecasts = Forecasts::new(&config.forecast);
     let (clock, run_dir) = (Arc::clone(clock), run_dir.clone());
     std::thread::Builder::new()
         .name("baro-sampler".into())
@@ -257,6 +259,7 @@ fn start_sampler(
                 history: made.history,
                 abandoned: made.abandoned,
                 repeat_ns,
+                forecasts,
             };
             EventLoop::new(&*clock, receiver, parts)
                 .with_exports(made.exports)

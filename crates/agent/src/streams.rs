@@ -272,7 +272,7 @@ impl Sink for Streams<'_> {
     }
 }
 
-/// What sources write to: the streams, with the graph and the outlook looking on.
+/// What sources write to: the streams, with the graph, the outlook and the forecasts looking on.
 pub struct Facts<'a, 'c> {
     /// Where the samples go.
     pub streams: &'a mut Streams<'c>,
@@ -280,6 +280,8 @@ pub struct Facts<'a, 'c> {
     pub graph: &'a mut Graph,
     /// Who says how the node is.
     pub outlook: &'a mut crate::outlook::Outlook,
+    /// Who says what comes next.
+    pub forecasts: &'a mut crate::forecasts::Forecasts,
 }
 
 impl Sink for Facts<'_, '_> {
@@ -287,12 +289,14 @@ impl Sink for Facts<'_, '_> {
         let key = self.streams.declare(descriptor, depth)?;
         self.graph.stream_added(key, descriptor);
         self.outlook.stream_added(key, descriptor);
+        self.forecasts.stream_added(key, descriptor, self.streams);
         Some(key)
     }
 
     fn retire(&mut self, key: StreamKey) {
         self.graph.stream_removed(key);
         self.outlook.stream_removed(key);
+        self.forecasts.stream_removed(key, self.streams);
         self.streams.retire(key);
     }
 
@@ -303,10 +307,12 @@ impl Sink for Facts<'_, '_> {
         } else {
             self.graph.looked(key, sample.ts);
         }
+        self.forecasts.looked(key, sample, self.streams);
     }
 
     fn expect_interval(&mut self, key: StreamKey, interval_ns: i64) {
         self.graph.interval(key, interval_ns);
+        self.forecasts.interval(key, interval_ns);
         self.streams.expect_interval(key, interval_ns);
     }
 }

@@ -11,6 +11,7 @@ mod forecaster;
 mod members;
 mod predictor;
 pub mod predictors;
+mod project;
 mod random;
 mod reach;
 mod said;

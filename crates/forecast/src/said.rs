@@ -115,7 +115,7 @@ impl Forecaster {
         }
     }
 
-    fn half_width_after(&self, steps: f64) -> f64 {
+    pub(crate) fn half_width_after(&self, steps: f64) -> f64 {
         if steps <= 0.0 {
             return 0.0;
         }

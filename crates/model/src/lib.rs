@@ -10,6 +10,7 @@ mod descriptor;
 mod near;
 mod past;
 mod pattern;
+mod projection;
 mod sample;
 mod sink;
 mod sql;
@@ -25,6 +26,7 @@ pub use descriptor::{
 pub use near::{NEAR_MAX, near};
 pub use past::{Past, PastRequest, PastSeries, Span};
 pub use pattern::{Pattern, Selector};
+pub use projection::{FORECAST_PREFIX, KNOTS_MAX, Knot, Projection};
 pub use sample::{
     Quality, Sample, TEXT_BYTES_MAX, VALUE_BYTES_MAX, Value, ValueType, base64, floats_json,
     text_start,

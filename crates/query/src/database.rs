@@ -261,6 +261,9 @@ impl Database {
             return Ok(sql.into());
         }
         let tokens = text::tokens(sql);
+        let named = text::without_argument_names(sql, &tokens);
+        let sql = &*named;
+        let tokens = text::tokens(sql);
         if text::has_more_statements(&tokens) {
             let message = "one statement at a time: remove what follows the first ;";
             return Err(fault(SqlFaultKind::Refused, message));

@@ -26,7 +26,7 @@ const CALLS: &str = "calls.json";
 const KNOBS: &str = "knobs.json";
 
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 12] = [
+pub(crate) static SYSTEM: [Listing; 13] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -276,6 +276,29 @@ pub(crate) static SYSTEM: [Listing; 12] = [
         ],
         arguments: &[],
         produce: |live, _| document(live, "declared_triggers.json", SYSTEM[11].columns),
+    },
+    Listing {
+        name: "forecasts",
+        kind: "system",
+        help: "who predicts each stream that is forecast at each horizon, why, and how well of late",
+        columns: &[
+            ("name", "TEXT"),
+            ("labels", "TEXT"),
+            ("horizon_ns", "INTEGER"),
+            ("follows", "TEXT"),
+            ("reason", "TEXT"),
+            ("since_step", "INTEGER"),
+            ("steps", "INTEGER"),
+            ("switches", "INTEGER"),
+            ("compared", "INTEGER"),
+            ("confidence", "REAL"),
+            ("coverage", "REAL"),
+            ("error", "REAL"),
+            ("credit", "REAL"),
+            ("losses", "TEXT"),
+        ],
+        arguments: &[],
+        produce: |live, _| document(live, "forecasts.json", SYSTEM[12].columns),
     },
 ];
 

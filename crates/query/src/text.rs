@@ -38,7 +38,7 @@ impl Token<'_> {
     }
 }
 
-/// Whether a text has neither a `;` nor `newest`, `family` or `frames`: then there is nothing to look for among
+/// Whether a text has neither a `;` nor `=>`, `newest`, `family` or `frames`: then there is nothing to look for among
 /// its tokens.
 pub(crate) fn is_plain(sql: &str) -> bool {
     let bytes = sql.as_bytes();
@@ -48,6 +48,7 @@ pub(crate) fn is_plain(sql: &str) -> bool {
     };
     !bytes.iter().enumerate().any(|(at, byte)| match byte {
         b';' => true,
+        b'=' => is(at, b"=>"),
         b'n' | b'N' => is(at, b"newest"),
         b'f' | b'F' => is(at, b"family") || is(at, b"frames"),
         _ => false,
@@ -140,6 +141,29 @@ pub(crate) fn calls_by_name<'a>(tokens: &[Token<'a>]) -> Vec<(Range<usize>, Form
         Some((name.end - name.text.len()..end, form, literal))
     };
     tokens.windows(4).filter_map(call).collect()
+}
+
+/// Takes away the name of the named argument `horizon => '30s'`, which SQLite has not got. It is the last of its function:
+/// it stands where it would without its name.
+pub(crate) fn without_argument_names<'a>(sql: &'a str, tokens: &[Token<'_>]) -> Cow<'a, str> {
+    let is_named = |window: &&[Token<'_>]| {
+        let [before, name, equals, greater] = window else {
+            return false;
+        };
+        let is_arrow = equals.text == "=" && greater.text == ">" && equals.end + 1 == greater.end;
+        before.text == "," && name.is("horizon") && is_arrow
+    };
+    let mut out = String::new();
+    let mut copied = 0;
+    for window in tokens.windows(4).filter(is_named) {
+        out.push_str(&sql[copied..window[1].end - window[1].text.len()]);
+        copied = window[3].end;
+    }
+    if copied == 0 {
+        return Cow::Borrowed(sql);
+    }
+    out.push_str(&sql[copied..]);
+    Cow::Owned(out)
 }
 
 /// Gives each bare `newest` its twin.
@@ -261,6 +285,27 @@ mod tests {
         check("SELECT * FROM family(x)", &[]);
         check("SELECT * FROM family('a' || 'b')", &[]);
         check("SELECT 'family(''disk'')' FROM family_disk()", &[]);
+    }
+
+    #[test]
+    fn a_horizon_may_be_named() {
+        let check = |sql: &str, expect: &str| {
+            assert_eq!(without_argument_names(sql, &tokens(sql)), expect);
+        };
+        check(
+            "SELECT * FROM forecast('a.b', horizon => '30 s')",
+            "SELECT * FROM forecast('a.b',  '30 s')",
+        );
+        check("f(a, HORIZON=>1), f(b, horizon => 2)", "f(a, 1), f(b,  2)");
+        for same in [
+            "f(a, horizon = > 1)",
+            "f(horizon => 1)",
+            "f(a, step => 1)",
+            "'x, horizon => 1'",
+        ] {
+            check(same, same);
+        }
+        assert!(!is_plain("f(a, horizon=>1)"));
     }
 
     #[test]

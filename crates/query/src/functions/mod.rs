@@ -6,6 +6,7 @@
 //! sample, as is one that held for a second.
 
 mod family;
+mod forecast;
 mod frames;
 mod history;
 mod quantile;
@@ -37,7 +38,7 @@ pub(crate) use frames::publications;
 const ROWS_AT_ONCE: usize = 1_024;
 
 /// All table functions.
-pub(crate) static FUNCTIONS: [Listing; 7] = [
+pub(crate) static FUNCTIONS: [Listing; 8] = [
     Listing {
         name: "history",
         kind: "function",
@@ -131,6 +132,24 @@ pub(crate) static FUNCTIONS: [Listing; 7] = [
         columns: &[("ts", "INTEGER"), ("frame", "INTEGER"), ("node", "TEXT")],
         arguments: &["publication", "start", "stop"],
         produce: frames::without_columns,
+    },
+    Listing {
+        name: "forecast",
+        kind: "function",
+        help: "what is expected of the streams that match, at a horizon from now ('30s') or at all that are known, with its error",
+        columns: &[
+            ("ts", "INTEGER"),
+            ("value", "REAL"),
+            ("error", "REAL"),
+            ("quality", "TEXT"),
+            ("name", "TEXT"),
+            ("labels", "TEXT"),
+            ("unit", "TEXT"),
+            ("after_ns", "INTEGER"),
+            ("node", "TEXT"),
+        ],
+        arguments: &["pattern", "horizon"],
+        produce: forecast::forecast,
     },
 ];
 
