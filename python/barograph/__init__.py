@@ -87,6 +87,7 @@ __all__ = [
     "gauge",
     "history",
     "latest",
+    "expected",
     "latest_all",
     "publication",
     "set_knob",
@@ -218,6 +219,16 @@ def latest(name: str, /, **labels: str) -> Sample:
 def latest_all(pattern: str = "*", /, **labels: str) -> list[Sample]:
     """The newest sample of every stream that matches, by name and labels."""
     return _observer().latest_all(pattern, **labels)
+
+
+def expected(pattern: str = "*", horizon: float = 0.0, /, **labels: str) -> list[Sample]:
+    """What every stream that matches is ``horizon`` seconds from now (0: now, between two looks).
+
+    Samples of that time whose ``quality`` is ``predicted`` and whose ``error`` is the half width of the interval that
+    the true value is in as often as the agent's confidence says (infinite while that is not known). Streams that are
+    not forecast, or not so far, are left out.
+    """
+    return _observer().expected(pattern, horizon, **labels)
 
 
 def stream(name: str, /, **labels: str) -> Stream:

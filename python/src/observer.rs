@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use barograph_client::{Observer as Client, RunDir, Stream as Held, SystemClock};
 use barograph_model::{Labels, NS_PER_S, Selector, SqlLimits};
@@ -102,6 +103,23 @@ impl Observer {
             .into_iter()
             .map(|latest| Sample::new(latest, 0))
             .collect())
+    }
+
+    /// What every stream that matches is so many seconds from now.
+    #[pyo3(signature = (pattern="*", horizon=0.0, /, **labels))]
+    fn expected(
+        &self,
+        py: Python<'_>,
+        pattern: &str,
+        horizon: f64,
+        labels: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Vec<Sample>> {
+        let selector = selector_of(py, pattern, labels)?;
+        let horizon = Duration::try_from_secs_f64(horizon)
+            .map_err(|e| PyValueError::new_err(format!("horizon: {e}")))?;
+        let found = py.detach(|| self.client.expected(&selector, horizon));
+        let samples = found.into_iter().map(|expected| Sample::new(expected, 0));
+        Ok(samples.collect())
     }
 
     /// A held handle on the one stream that matches.

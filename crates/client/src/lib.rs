@@ -19,6 +19,7 @@
 
 mod archive;
 mod error;
+mod expected;
 mod fire;
 mod history;
 mod http;

@@ -4,6 +4,7 @@
 mod archive;
 mod call;
 mod doctor;
+mod forecast;
 mod format;
 mod generate;
 mod http;
@@ -61,6 +62,8 @@ enum Command {
     Watch(watch::Watch),
     /// Ask in SQL
     Sql(sql::Sql),
+    /// Show what streams will be, with its error, and explain who says so
+    Forecast(forecast::Forecast),
     /// Make, drop, list and explain insights
     Insight(insight::Insight),
     /// Fire triggers of running programs, list them, and declare conditions that fire them
@@ -176,6 +179,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Latest(latest) => latest.run(),
         Command::Watch(watch) => watch.run(),
         Command::Sql(sql) => sql.run(),
+        Command::Forecast(forecast) => forecast.run(),
         Command::Insight(insight) => insight.run(),
         Command::Trigger(trigger) => trigger.run(),
         Command::Knob(knob) => knob.run(),

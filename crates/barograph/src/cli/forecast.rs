@@ -1,0 +1,177 @@
+//! `baro forecast`: what streams will be, how far off that may be, and who says so.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use barograph_agent::FORECASTS_DOCUMENT;
+use barograph_model::{Selector, Value, duration_ns};
+use clap::{Args, Subcommand};
+use serde_json::Value as Json;
+
+use super::call::cell;
+use super::{Target, Usage, format, output, selector};
+
+/// Arguments of `baro forecast`.
+#[derive(Args)]
+pub struct Forecast {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Show what streams will be at a horizon from now: baro forecast show filesystem.available.bytes --horizon 1h
+    Show(Show),
+    /// Say which predictor is followed at each horizon, why, and how well it and the others did of late
+    Explain(Explain),
+}
+
+#[derive(Args)]
+struct Show {
+    #[command(flatten)]
+    which: Which,
+    /// How long from now: 30s, 5min, 6h; 0s is now, between two looks
+    #[arg(long, default_value = "0s")]
+    horizon: String,
+}
+
+#[derive(Args)]
+struct Explain {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Which streams are meant.
+#[derive(Args)]
+struct Which {
+    /// Name or glob: filesystem.available.bytes
+    #[arg(default_value = "*")]
+    name: String,
+    /// Labels that must match: mount=/
+    #[arg(value_name = "LABEL=VALUE")]
+    labels: Vec<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Forecast {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<()> {
+        match self.verb {
+            Verb::Show(show) => show.run(),
+            Verb::Explain(explain) => explain.run(),
+        }
+    }
+}
+
+impl Show {
+    fn run(&self) -> anyhow::Result<()> {
+        let horizon_ns = duration_ns(&self.horizon).map_err(|e| Usage(e.to_string()))?;
+        let horizon = Duration::from_nanos(u64::try_from(horizon_ns).unwrap_or(0));
+        let observer = self.which.target.observer()?;
+        let selector = self.which.selector()?;
+        let values = observer.expected(&selector, horizon);
+        if values.is_empty() {
+            if observer.streams(&selector).is_empty() {
+                return Err(observer.unknown(&selector).into());
+            }
+            anyhow::bail!(
+                "nothing is said of {selector} so far from now: a horizon is known once as much was seen, and only \
+                 streams that forecast.streams names are forecast"
+            );
+        }
+        if self.which.target.json {
+            return output::print_json(&barograph_client::latest_json(&values));
+        }
+        let rows = values.iter().filter_map(|v| {
+            let sample = v.sample.as_ref()?;
+            let unit = v.descriptor.unit.as_str();
+            let error = match sample.error {
+                error if error.is_finite() => format::value(&Value::Float(f64::from(error)), unit),
+                _ => "not known yet".into(),
+            };
+            Some(vec![
+                v.descriptor.to_string(),
+                format::value(&sample.value, unit),
+                error,
+                format::age(v.age_ns),
+            ])
+        });
+        let rows: Vec<Vec<String>> = rows.collect();
+        output::print_table(
+            &["STREAM", "EXPECTED", "WITHIN", "LOOKED AT"],
+            &[1, 2, 3],
+            &rows,
+        )
+    }
+}
+
+impl Explain {
+    fn run(&self) -> anyhow::Result<()> {
+        let selector = self.which.selector()?;
+        let bytes = self.which.target.run_dir().document(FORECASTS_DOCUMENT)?;
+        let bytes =
+            bytes.context("no agent has written forecasts here: start one with `baro up`")?;
+        let all: Vec<Json> =
+            serde_json::from_slice(&bytes).context("the agent's forecasts.json is damaged")?;
+        let rows: Vec<Json> = all
+            .into_iter()
+            .filter(|row| is_meant(&selector, row))
+            .collect();
+        if self.which.target.json {
+            return output::print_json(&Json::from(rows));
+        }
+        if rows.is_empty() {
+            anyhow::bail!(
+                "{selector} is not forecast: only streams that forecast.streams names are"
+            );
+        }
+        let rows: Vec<Vec<String>> = rows.iter().map(explained).collect();
+        output::print_table(
+            &[
+                "STREAM", "HORIZON", "FOLLOWS", "LOSS", "WITHIN", "COVERAGE", "SWITCHES", "WHY",
+            ],
+            &[1, 3, 4, 5, 6],
+            &rows,
+        )
+    }
+}
+
+impl Which {
+    fn selector(&self) -> anyhow::Result<Selector> {
+        selector(&self.name, &self.labels)
+    }
+}
+
+fn is_meant(selector: &Selector, row: &Json) -> bool {
+    let pairs = row["labels"].as_object().into_iter().flatten();
+    let pairs = pairs.filter_map(|(name, value)| Some((name.as_str(), value.as_str()?)));
+    let labels = barograph_model::Labels::new(pairs);
+    labels.is_ok_and(|labels| selector.matches(row["name"].as_str().unwrap_or_default(), &labels))
+}
+
+fn explained(row: &Json) -> Vec<String> {
+    let follows = cell(row, "follows");
+    let number = |value: &Json, decimals: usize| match value.as_f64() {
+        Some(number) => format!("{number:.decimals$}"),
+        None => "-".into(),
+    };
+    let labels = row["labels"].as_object().into_iter().flatten();
+    let labels: Vec<String> = labels
+        .map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()))
+        .collect();
+    let coverage = match row["coverage"].as_f64() {
+        Some(share) => format!("{:.1} %", share * 100.0),
+        None => "-".into(),
+    };
+    vec![
+        format!("{}{{{}}}", cell(row, "name"), labels.join(", ")),
+        format::age(row["horizon_ns"].as_i64().unwrap_or(0)),
+        follows.clone(),
+        number(&row["losses"][&follows], 3),
+        number(&row["error"], 1),
+        coverage,
+        cell(row, "switches"),
+        cell(row, "reason"),
+    ]
+}
