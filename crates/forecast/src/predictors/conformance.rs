@@ -30,7 +30,11 @@ fn relative_error(predictor: &mut dyn Predictor, values: &[f64], ahead: usize) -
             persistence += (value - truth).abs();
         }
     }
-    if persistence == 0.0 { error } else { error / persistence }
+    if persistence == 0.0 {
+        error
+    } else {
+        error / persistence
+    }
 }
 
 /// The most that each predictor's error may be, one step and eight steps ahead, in persistence's: `holt`, `kalman`,
@@ -65,7 +69,10 @@ fn errors_relative_to_persistence() {
                 let name = predictor.name();
                 let error = relative_error(&mut *predictor, &values, ahead);
                 print!("{name} {error:.4}  ");
-                assert!(error <= bound, "{series}, {ahead} ahead, {name}: {error} > {bound}");
+                assert!(
+                    error <= bound,
+                    "{series}, {ahead} ahead, {name}: {error} > {bound}"
+                );
             }
             println!();
         }
@@ -95,7 +102,8 @@ fn piece() -> impl Strategy<Value = Piece> {
     prop_oneof![
         prop::collection::vec(value(), 1..40).prop_map(Piece::Values),
         (value(), 1..300usize).prop_map(|(value, times)| Piece::Repeat(value, times)),
-        (value(), value(), 1..300usize).prop_map(|(from, step, times)| Piece::Ramp(from, step, times)),
+        (value(), value(), 1..300usize)
+            .prop_map(|(from, step, times)| Piece::Ramp(from, step, times)),
         (prop::collection::vec(value(), 1..12), 1..40usize)
             .prop_map(|(values, times)| Piece::Period(values, times)),
         Just(Piece::Gap),
@@ -127,10 +135,20 @@ fn check(predictor: &dyn Predictor) -> Result<(), TestCaseError> {
     predictor.path(&mut path);
     for (step, expected) in (1..).zip(path) {
         prop_assert!(expected.is_finite(), "{} {step}", predictor.name());
-        prop_assert_eq!(expected, predictor.predict(step), "{} {}", predictor.name(), step);
+        prop_assert_eq!(
+            expected,
+            predictor.predict(step),
+            "{} {}",
+            predictor.name(),
+            step
+        );
     }
     for step in [0, STEPS_MAX, STEPS_MAX + 1, u32::MAX] {
-        prop_assert!(predictor.predict(step).is_finite(), "{} {step}", predictor.name());
+        prop_assert!(
+            predictor.predict(step).is_finite(),
+            "{} {step}",
+            predictor.name()
+        );
     }
     Ok(())
 }
@@ -164,7 +182,12 @@ fn paths_longer_than_the_farthest_step() {
         let mut path = vec![0.0; STEPS_MAX as usize + 20];
         predictor.path(&mut path);
         for (step, expected) in (1..).zip(path) {
-            assert_eq!(expected, predictor.predict(step), "{} {step}", predictor.name());
+            assert_eq!(
+                expected,
+                predictor.predict(step),
+                "{} {step}",
+                predictor.name()
+            );
         }
     }
 }

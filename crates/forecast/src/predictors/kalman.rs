@@ -229,7 +229,10 @@ mod tests {
                     count += 1.0;
                 }
                 kalman.observe(value);
-                asked.push((kalman.predict(horizon as u32), kalman.variance(horizon as u32)));
+                asked.push((
+                    kalman.predict(horizon as u32),
+                    kalman.variance(horizon as u32),
+                ));
             }
             let ratio = said / made;
             assert!((0.7..1.6).contains(&ratio), "{horizon}: {ratio} of {count}");

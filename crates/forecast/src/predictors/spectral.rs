@@ -119,7 +119,9 @@ impl Spectral {
 
     fn repeat(&self, found: Found, steps: usize) -> f64 {
         let last = self.before(0);
-        let Found { period, periods, .. } = found;
+        let Found {
+            period, periods, ..
+        } = found;
         // Where in the next period, and how many more lie between.
         let (cycles, phase) = ((steps - 1) / period, (steps - 1) % period + 1);
         let mean = 1.0 / periods as f64;
@@ -214,7 +216,11 @@ impl Transform {
             .fold(0.0, |most: f64, line| most.max(line.norm_sqr()));
         for line in &mut lines {
             let power = line.norm_sqr();
-            let kept = if power >= POWER_MIN * largest { power } else { 0.0 };
+            let kept = if power >= POWER_MIN * largest {
+                power
+            } else {
+                0.0
+            };
             *line = Complex::new(kept, 0.0);
         }
         self.backward
@@ -387,7 +393,9 @@ mod tests {
             for _ in 0..WINDOW {
                 at = if round % 2 == 0 { at } else { 0.0 } + random.normal();
                 spectral.observe(at);
-                if spectral.until_analysis == EVERY || spectral.until_analysis as usize == spectral.count {
+                if spectral.until_analysis == EVERY
+                    || spectral.until_analysis as usize == spectral.count
+                {
                     looks += 1;
                     found += usize::from(spectral.period().is_some());
                 }
@@ -403,7 +411,10 @@ mod tests {
         spectral.path(&mut path);
         let truth = series::hacc_regular(900);
         for (step, expected) in path.iter().enumerate() {
-            assert!((expected - truth[400 + step]).abs() < 1.0, "{step}: {expected}");
+            assert!(
+                (expected - truth[400 + step]).abs() < 1.0,
+                "{step}: {expected}"
+            );
         }
         let spectral = fed(&series::sine(400));
         let truth = series::sine(600);

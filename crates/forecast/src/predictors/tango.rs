@@ -84,6 +84,9 @@ fn repetition_is_better_than_the_lines_of_a_window() {
     ] {
         let [paper, apart, ours, persistence] = errors(&values, 60);
         println!("{name}: {paper} {apart} {ours} {persistence}");
-        assert!(ours < apart && ours < paper, "{name}: {ours} {apart} {paper}");
+        assert!(
+            ours < apart && ours < paper,
+            "{name}: {ours} {apart} {paper}"
+        );
     }
 }
