@@ -63,10 +63,11 @@ fn errors(values: &[f64], window: usize) -> [f64; 4] {
     errors
 }
 
-/// Bandwidth of 500 that swings by 100, period 24: on a line of a window of 48, between two lines of one of 60.
+/// Bandwidth of 500 that swings by 100, period 24: on a line of a window of 48. Between two lines of one of
+/// 60, the swings are seen, but go on out of step.
 #[test]
 fn the_constant_term_hides_the_swings() {
-    for (window, apart_max) in [(48, 1e-6), (60, 60.0)] {
+    for (window, apart_max) in [(48, 1e-6), (60, 80.0)] {
         let [paper, apart, ours, _] = errors(&series::sine(800), window);
         // The mean alone is left: off by what a sine is off its mean.
         assert!((60.0..67.0).contains(&paper), "{window}: {paper}");
