@@ -4,6 +4,9 @@
 //! looks at a stream, runs the predictors, follows the one that was best of late, and calibrates the error of what
 //! it says. Nothing here reads a clock or a file, and nothing is allocated for a sample.
 
+pub mod delphi;
 mod predictor;
+mod random;
 
 pub use predictor::Predictor;
+pub use random::Random;
