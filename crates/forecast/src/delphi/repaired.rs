@@ -14,13 +14,15 @@ use super::weights::{
 use crate::Predictor;
 
 /// Steps and what is said of them are cut here, in mean steps of the window, whose differences are 16 at most.
-const CUT: f32 = 32.0;
+const CUT: f32 = 256.0;
 /// Losses are cut earlier: one jump must not decide for a hundred steps.
 const LOSS_CUT: f32 = 8.0;
 /// Of a new loss within the recent one.
-const LOSS_RATE: f32 = 1.0 / 12.0;
+const LOSS_RATE: f32 = 1.0 / 20.0;
 /// Of a new error of a period within its recent one.
 const LAG_RATE: f32 = 1.0 / 12.0;
+/// Steps are periodic where those a period ago are this much more like the new one than the newest was.
+const PERIODIC_BELOW: f32 = 0.5;
 /// What is added to losses, so that one which is 0 does not silence all others for a rounding error.
 const LOSS_FLOOR: f32 = 0.01;
 /// A difference that is noise to the spike feature.
@@ -54,8 +56,10 @@ pub struct Repaired {
     losses: [f32; EXPERTS],
     /// Recent mean difference of steps that are 1, 2, … apart.
     lags: [f32; WINDOW],
-    /// The lag that is followed.
+    /// The lag that steps repeat best at.
     period: usize,
+    /// Whether they do so far better than from one to the next: else a slow curve would have a period.
+    periodic: bool,
 }
 
 impl Default for Repaired {
@@ -83,7 +87,8 @@ impl Repaired {
             said: [0.0; EXPERTS],
             losses,
             lags: [1.0; WINDOW],
-            period: 1,
+            period: 2,
+            periodic: false,
         }
     }
 
@@ -95,16 +100,18 @@ impl Repaired {
     fn score(&mut self, value: f64) {
         let step = self.steps_to(value) as f32;
         for (loss, said) in self.losses.iter_mut().zip(&self.said) {
-            *loss += LOSS_RATE * ((said - step).abs().min(LOSS_CUT) - *loss);
+            *loss += LOSS_RATE * (cut((said - step).abs()) - *loss);
         }
-        let mut least = u32::MAX;
+        let mut keys = [0; WINDOW];
         for (at, lag) in self.lags.iter_mut().enumerate() {
             let then = self.differences[at] - self.differences[at + 1];
-            *lag += LAG_RATE * ((then - step).abs().min(LOSS_CUT) - *lag);
+            *lag += LAG_RATE * (cut((then - step).abs()) - *lag);
             // Floats that are not negative have the order of their bits; the lowest of these make room for the lag.
-            least = least.min((lag.to_bits() & !0xf) | at as u32);
+            keys[at] = (lag.to_bits() & !0xf) | at as u32;
         }
+        let least = keys[1..].iter().fold(u32::MAX, |least, key| least.min(*key));
         self.period = (least & 0xf) as usize + 1;
+        self.periodic = self.lags[self.period - 1] < PERIODIC_BELOW * self.lags[0];
     }
 
     fn push(&mut self, value: f64) {
@@ -144,14 +151,14 @@ impl Repaired {
     fn say(&self, head: usize) -> [f32; EXPERTS] {
         let filters = &self.weights.filters[head];
         let mut sums = [0.0f32; FILTERS];
+        let mut spike = 0.0;
         for at in 0..WINDOW {
-            let (difference, large) = (self.differences[at + 1], self.large[at + 1]);
-            let row = &filters[at];
-            for (lane, sum) in sums.iter_mut().enumerate() {
-                let input = if lane == SPIKE { large } else { difference };
-                *sum += input * row[lane];
+            for lane in 0..FILTERS {
+                sums[lane] += self.differences[at + 1] * filters[at][lane];
             }
+            spike += self.large[at + 1] * filters[at][SPIKE];
         }
+        sums[SPIKE] = spike;
         let mut said = [0.0; EXPERTS];
         for lane in 0..FILTERS {
             said[lane] = sums[lane].clamp(LOWEST[lane], HIGHEST[lane]);
@@ -167,12 +174,22 @@ impl Repaired {
         self.differences[ago] - periods as f32 * self.differences[self.period]
     }
 
+    /// How confident each feature is.
+    fn sure(&self) -> [f32; EXPERTS] {
+        let mut sure = self.losses.map(confidence);
+        if !self.periodic {
+            sure[PERIODIC] = 0.0;
+        }
+        sure
+    }
+
     /// The sum of what features say, by their confidence; in mean steps.
     fn combine(&self, head: usize, said: &[f32; EXPERTS]) -> f32 {
         let trust = &self.weights.trust[head];
+        let sure = self.sure();
         let (mut sum, mut whole) = (0.0, 0.0);
         for at in 0..EXPERTS {
-            let confidence = trust[at] * confidence(self.losses[at]);
+            let confidence = trust[at] * sure[at];
             sum += confidence * said[at];
             whole += confidence;
         }
@@ -186,7 +203,7 @@ impl Repaired {
 
     /// What training learns trust from: what features say, and their confidence without trust.
     pub(super) fn opinions(&self, head: usize) -> ([f32; EXPERTS], [f32; EXPERTS]) {
-        (self.say(head), self.losses.map(confidence))
+        (self.say(head), self.sure())
     }
 
     /// A value that came later, in mean steps from the newest.
@@ -208,11 +225,15 @@ impl Repaired {
     }
 }
 
-/// Of who was off by that much of late: who was half as wrong counts sixteen times as much.
+fn cut(loss: f32) -> f32 {
+    if loss > LOSS_CUT { LOSS_CUT } else { loss }
+}
+
+/// Of who was off by that much of late: who was half as wrong counts 256 times as much.
 fn confidence(loss: f32) -> f32 {
     let loss = loss + LOSS_FLOOR;
-    let squared = loss * loss;
-    1.0 / (squared * squared)
+    let fourth = (loss * loss) * (loss * loss);
+    1.0 / (fourth * fourth)
 }
 
 /// What the horizons say, and on the line between two of them; beyond the last, as there.
@@ -264,5 +285,6 @@ impl Predictor for Repaired {
         self.empty = true;
         self.scale = 0.0;
         self.lags = [1.0; WINDOW];
+        self.periodic = false;
     }
 }

@@ -327,10 +327,12 @@ fn opinions<'a>(
                 });
             }
         });
-        // Each series counts alike: by how much better than the last value it was predicted.
+        // Each series counts alike: by how much better than the last value it was predicted. One that comes back
+        // to where it was counts by its mean step instead.
+        let taken = (all.len() - first) as f64;
         let theirs: f64 = all[first..].iter().map(|opinion| opinion.truth.abs()).sum();
         for opinion in &mut all[first..] {
-            opinion.weight = 1.0 / theirs.max(1e-3);
+            opinion.weight = 1.0 / theirs.max(taken);
         }
     }
     all
