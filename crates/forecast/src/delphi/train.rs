@@ -154,8 +154,8 @@ fn windows<'a>(
                 return;
             };
             windows.push(Window {
-                differences: std::array::from_fn(|at| differences[at + 1]),
-                large: std::array::from_fn(|at| large[at + 1]),
+                differences,
+                large,
                 truth,
             });
         });
