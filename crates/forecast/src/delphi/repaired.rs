@@ -8,9 +8,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::repaired_weights::WEIGHTS;
-use super::weights::{
-    EXPERTS, FILTERS, HEADS, HORIZONS, PERIODIC, PERSISTENCE, SPIKE, WINDOW, Weights,
-};
+use super::weights::{EXPERTS, FILTERS, HEADS, HORIZONS, PERIODIC, PERSISTENCE, WINDOW, Weights};
 use crate::Predictor;
 
 /// Steps and what is said of them are cut here, in mean steps of the window, whose differences are 16 at most.
@@ -25,8 +23,6 @@ const LAG_RATE: f32 = 1.0 / 12.0;
 const PERIODIC_BELOW: f32 = 0.5;
 /// What is added to losses, so that one which is 0 does not silence all others for a rounding error.
 const LOSS_FLOOR: f32 = 0.01;
-/// A difference that is noise to the spike feature.
-const SPIKE_FROM: f32 = 2.0;
 /// Mean steps that are taken for none, or for too large to divide by.
 const SCALE_MIN: f64 = 1e-290;
 const SCALE_MAX: f64 = 1e290;
@@ -151,29 +147,24 @@ impl Repaired {
     #[inline(always)]
     fn say(&self, head: usize) -> [f32; FILTERS] {
         let filters = &self.weights.filters[head];
-        let larges = self.larges();
         // Two sums, so that one does not wait for the other.
         let (mut near, mut far) = ([0.0f32; FILTERS], [0.0f32; FILTERS]);
         for at in 0..WINDOW / 2 {
             let after = at + WINDOW / 2;
             for lane in 0..FILTERS {
-                let (one, other) = if lane == SPIKE {
-                    (larges[at], larges[after])
-                } else {
-                    (self.differences[at], self.differences[after])
-                };
-                near[lane] += one * filters[at][lane];
-                far[lane] += other * filters[after][lane];
+                near[lane] += self.differences[at] * filters[at][lane];
+                far[lane] += self.differences[after] * filters[after][lane];
             }
         }
-        std::array::from_fn(|lane| (near[lane] + far[lane]).clamp(LOWEST[lane], HIGHEST[lane]))
-    }
-
-    /// Differences without what is noise to the spike feature.
-    #[inline(always)]
-    fn larges(&self) -> [f32; WINDOW] {
-        self.differences
-            .map(|difference| difference - difference.clamp(-SPIKE_FROM, SPIKE_FROM))
+        std::array::from_fn(|lane| {
+            let sum = near[lane] + far[lane];
+            let sum = if sum.abs() < SILENT_BELOW[lane] {
+                0.0
+            } else {
+                sum
+            };
+            sum.clamp(LOWEST[lane], HIGHEST[lane])
+        })
     }
 
     /// What was a period ago, moved by what a period changes.
@@ -216,9 +207,9 @@ impl Repaired {
             / (sum_in_fours(sure) + (sure_periodic + sure_persistence))
     }
 
-    /// What training learns filters from: differences to the newest, and the large ones; none without a scale.
-    pub(super) fn inputs(&self) -> Option<([f32; WINDOW], [f32; WINDOW])> {
-        (self.scale > 0.0).then(|| (self.differences, self.larges()))
+    /// What training learns filters from: differences to the newest; none without a scale.
+    pub(super) fn inputs(&self) -> Option<&[f32; WINDOW]> {
+        (self.scale > 0.0).then_some(&self.differences)
     }
 
     /// What training learns trust from: what features say, and their confidence without trust.
@@ -333,6 +324,8 @@ fn along(steps: u32, head: impl Fn(usize) -> f64) -> f64 {
 
 /// Features that know one direction say nothing of the other.
 const LOWEST: [f32; FILTERS] = [0.0, -CUT, -CUT, -CUT, 0.0, -CUT, -CUT, -CUT];
+/// The spike feature knows returns, not drifts.
+pub(super) const SILENT_BELOW: [f32; FILTERS] = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0];
 const HIGHEST: [f32; FILTERS] = [CUT, 0.0, CUT, CUT, CUT, 0.0, CUT, CUT];
 
 impl Predictor for Repaired {
