@@ -145,7 +145,11 @@ fn main() {
         }
         predictable += f64::from(family.predictable);
         let coverage = sums.map(|sum| format!("{:5.1}", sum.coverage())).join(" ");
-        let (observe, both) = nanoseconds(&letters, family);
+        let (observe, both) = if std::env::var_os("FAST").is_some() {
+            (0.0, 0.0)
+        } else {
+            nanoseconds(&letters, family)
+        };
         println!(
             "{:<20} {}  {coverage} {} {observe:4.0} {both:4.0}  {by}",
             family.name,

@@ -10,7 +10,7 @@ use crate::steps::{Advance, GAP_STEPS_MAX, Steps};
 pub const LEVELS: [u32; 4] = [1, 4, 16, 64];
 
 /// How many scores a level remembers, about.
-const MEMORIES: [f64; 4] = [48.0, 32.0, 24.0, 16.0];
+const MEMORIES: [f64; 4] = [64.0, 48.0, 32.0, 24.0];
 
 const PATH_MAX: usize = GAP_STEPS_MAX as usize;
 
@@ -151,8 +151,8 @@ impl Forecaster {
             }
             Advance::Steps(steps) => {
                 match (steps, reset) {
-                    (1, false) => self.step(value),
-                    _ => self.steps(steps, value, reset),
+                    (1, false) => self.next_step(value),
+                    _ => self.later_step(steps, value, reset),
                 }
                 Taken::Fed
             }
@@ -177,7 +177,7 @@ impl Forecaster {
     }
 
     /// The next step is `value`.
-    fn step(&mut self, value: Raw) {
+    fn next_step(&mut self, value: Raw) {
         let before = self.last;
         self.last = self.track.see(value);
         self.score(before, 1);
@@ -186,7 +186,7 @@ impl Forecaster {
 
     /// So many steps on, it is `value`.
     #[inline(never)]
-    fn steps(&mut self, steps: u32, value: Raw, reset: bool) {
+    fn later_step(&mut self, steps: u32, value: Raw, reset: bool) {
         let mut path = [0.0; PATH_MAX];
         let path = &mut path[..steps as usize];
         self.path(path);

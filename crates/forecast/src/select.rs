@@ -193,12 +193,12 @@ impl Level {
     }
 }
 
-/// `off`, not farther than `reach`; what is not a number goes nowhere.
+/// `off`, not farther than `reach`; what is not finite goes nowhere.
 pub(crate) fn bounded(off: f64, reach: f64) -> f64 {
-    if off.is_nan() {
-        0.0
-    } else {
+    if off.is_finite() {
         off.clamp(-reach, reach)
+    } else {
+        0.0
     }
 }
 

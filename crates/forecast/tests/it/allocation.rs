@@ -1,11 +1,11 @@
-//! No sample allocates: counted by an allocator that counts, on this thread.
+//! A sample allocates nothing: counted by an allocator that counts, on this thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::hint::black_box;
 
-use barograph_forecast::predictors::{Holt, Kalman, Nlms, Persistence, Rls, Spectral};
-use barograph_forecast::{Predictor, Random};
+use barograph_forecast::{Cascade, Forecaster, ForecasterConfig, Shape};
+
+use crate::families::FAMILIES;
 
 struct Counting;
 
@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-pub(crate) fn allocations(mut of: impl FnMut()) -> u64 {
+fn allocations(mut of: impl FnMut()) -> u64 {
     let before = COUNT.with(Cell::get);
     of();
     COUNT.with(Cell::get) - before
@@ -50,37 +50,48 @@ pub(crate) fn allocations(mut of: impl FnMut()) -> u64 {
 
 #[test]
 fn the_counter_counts() {
-    assert!(allocations(|| drop(black_box(vec![1u8; 100]))) > 0);
+    assert!(allocations(|| drop(std::hint::black_box(vec![1u8; 100]))) > 0);
 }
 
-/// From the very first sample, over analyses of periods that are there and that are not, and gaps.
 #[test]
-fn predictors_allocate_nothing() {
-    let mut all: Vec<Box<dyn Predictor>> = vec![
-        Box::new(Persistence::default()),
-        Box::new(Holt::default()),
-        Box::new(Kalman::default()),
-        Box::new(Nlms::<8>::default()),
-        Box::new(Rls::<8>::default()),
-        Box::new(Spectral::default()),
-    ];
-    for predictor in &mut all {
-        let mut random = Random::new(1);
-        let made = allocations(|| {
-            let mut path = [0.0; 64];
-            for step in 0..3000 {
-                let period = [0.0, 0.0, 5.0, 1.0][step % 4];
-                predictor.observe(if step < 1000 { period } else { random.normal() });
-                black_box(predictor.predict(1) + predictor.predict(64));
-                if step % 100 == 0 {
-                    predictor.path(&mut path);
-                    black_box(&path);
-                }
-                if step % 700 == 0 {
-                    predictor.forget();
-                }
+fn a_sample_and_what_is_asked_after_it_allocate_nothing() {
+    for family in FAMILIES {
+        let mut forecaster = Forecaster::new(ForecasterConfig::default());
+        let values = family.values(1, 3000);
+        forecaster.observe(0, values[0]);
+        let allocated = allocations(|| {
+            let mut ts_ns = 0;
+            for (at, value) in values.iter().enumerate() {
+                // Steps, gaps that are filled, gaps that are not, the same step.
+                ts_ns += [1_000_000_000, 7_000_000_000, 100_000_000][at % 3];
+                ts_ns += i64::from(at % 500 == 0) * 1_000_000_000_000;
+                forecaster.observe(ts_ns, *value);
+                std::hint::black_box(forecaster.at(ts_ns + 40_000_000_000));
+                std::hint::black_box(forecaster.levels());
+                std::hint::black_box(forecaster.half_width(5_000_000_000));
+                std::hint::black_box(forecaster.coverage());
             }
         });
-        assert_eq!(made, 0, "{}", predictor.name());
+        assert_eq!(allocated, 0, "{}", family.name);
     }
+}
+
+#[test]
+fn a_cascade_allocates_when_it_makes_a_coarser_forecaster_alone() {
+    let mut cascade = Cascade::new(ForecasterConfig {
+        shape: Shape::Counter,
+        step_ns: 1000,
+        ..ForecasterConfig::default()
+    });
+    let mut made = Vec::new();
+    for at in 0..10_000i64 {
+        let allocated = allocations(|| {
+            cascade.observe_int(at * 1000, at * at);
+            std::hint::black_box(cascade.at(at * 1000 + 1_000_000));
+        });
+        if allocated > 0 {
+            made.push(at);
+        }
+    }
+    assert_eq!(made.len(), 2, "{made:?}");
 }
