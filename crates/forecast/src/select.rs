@@ -165,12 +165,12 @@ impl Level {
         }
         let followed = self.losses[self.followed];
         // Nobody is followed who is not better than persistence.
-        if self.losses[best] < BETTER * followed || (best == 0 && persistence <= followed) {
-            if best != self.followed {
-                self.followed = best;
-                self.since = now;
-                self.switches += 1;
-            }
+        let is_better =
+            self.losses[best] < BETTER * followed || (best == 0 && persistence <= followed);
+        if is_better && best != self.followed {
+            self.followed = best;
+            self.since = now;
+            self.switches += 1;
         }
     }
 
