@@ -102,7 +102,11 @@ fn main() {
         .map(|n| 500.0 + 100.0 * (n as f64 / 4.0).sin() + random.normal())
         .collect();
     let constant = vec![250e9; SAMPLES];
-    for (series, values) in [("walk", &walk), ("periodic", &periodic), ("constant", &constant)] {
+    for (series, values) in [
+        ("walk", &walk),
+        ("periodic", &periodic),
+        ("constant", &constant),
+    ] {
         measure::<Persistence>(series, values);
         measure::<Holt>(series, values);
         measure::<Kalman>(series, values);

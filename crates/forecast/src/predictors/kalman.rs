@@ -59,7 +59,7 @@ impl Default for Kalman {
 
 impl Kalman {
     /// The variance of the error of [`Predictor::predict`], by the model: of what will be seen, its noise included.
-    /// 0 before there is a second innovation. For a Gaussian error, and as right as the model is.
+    /// 0 before there is a third value. As right as the model is.
     pub fn variance(&self, steps: u32) -> f64 {
         let at = self.followed;
         let h = f64::from(steps.max(1));
@@ -229,7 +229,10 @@ mod tests {
                     count += 1.0;
                 }
                 kalman.observe(value);
-                asked.push((kalman.predict(horizon as u32), kalman.variance(horizon as u32)));
+                asked.push((
+                    kalman.predict(horizon as u32),
+                    kalman.variance(horizon as u32),
+                ));
             }
             let ratio = said / made;
             assert!((0.7..1.6).contains(&ratio), "{horizon}: {ratio} of {count}");

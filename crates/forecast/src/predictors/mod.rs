@@ -51,7 +51,11 @@ fn without_dust(value: f64) -> f64 {
 /// Moves an exponentially weighted mean, and lets it be 0 before it is a denormal.
 fn moved(mean: f64, towards: f64, share: f64) -> f64 {
     let mean = mean + share * (towards - mean);
-    if mean < ERROR_MIN * ERROR_MIN { 0.0 } else { mean }
+    if mean < ERROR_MIN * ERROR_MIN {
+        0.0
+    } else {
+        mean
+    }
 }
 
 /// Where the least is; the first of equals.

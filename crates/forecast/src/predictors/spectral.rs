@@ -1,5 +1,6 @@
 //! Periods: found in a thresholded spectrum, proved by repetition, extrapolated by repeating.
 
+use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use realfft::num_complex::Complex;
@@ -24,8 +25,10 @@ const CANDIDATES: usize = 3;
 const TRIED: usize = 96;
 /// The first analysis comes after so many values, the next ones after twice as many, as long as the window grows.
 const FIRST: usize = 32;
-/// Then after so many each.
-const EVERY: u32 = 128;
+/// Then after so many each, and up to [`SPREAD`] more, by the bits of the newest value: streams that began together
+/// are not analysed together for ever.
+const EVERY: u32 = 112;
+const SPREAD: u32 = 32;
 /// What repetition has to save, more than chance saves.
 const CONFIDENCE_MIN: f64 = 0.05;
 
@@ -35,7 +38,7 @@ pub struct Period {
     /// After so many steps.
     pub steps: usize,
     /// The share of the error that repetition saves, within what was seen, against the best of: the last value, the
-    /// mean, the mean change. 1 for a series without noise, above 0.
+    /// mean, the mean of as many values right before, the mean change. 1 for a series without noise, above 0.
     pub confidence: f64,
 }
 
@@ -50,7 +53,7 @@ pub struct Period {
 /// The extrapolation is the seasonal naïve method (Hyndman and Athanasopoulos, Forecasting: Principles and Practice,
 /// 3rd edition, 5.2) with the mean of up to four periods: of values where the level is steady, of changes where it is
 /// not, whichever had the lesser error.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Spectral {
     /// Where the next value goes is `next`.
     ring: [f64; WINDOW],
@@ -76,7 +79,8 @@ enum Repeats {
     Changes,
 }
 
-/// What is planned once, for all streams.
+/// What is planned once, for all streams. It takes what vector instructions the machine has, so that the last bits
+/// of a spectrum are not the same on all: they decide between candidates that are equal, and nothing else.
 struct Transform {
     forward: Arc<dyn RealToComplex<f64>>,
     backward: Arc<dyn ComplexToReal<f64>>,
@@ -119,7 +123,9 @@ impl Spectral {
 
     fn repeat(&self, found: Found, steps: usize) -> f64 {
         let last = self.before(0);
-        let Found { period, periods, .. } = found;
+        let Found {
+            period, periods, ..
+        } = found;
         // Where in the next period, and how many more lie between.
         let (cycles, phase) = ((steps - 1) / period, (steps - 1) % period + 1);
         let mean = 1.0 / periods as f64;
@@ -177,7 +183,8 @@ impl Predictor for Spectral {
             self.until_analysis = if self.count < WINDOW {
                 self.count as u32
             } else {
-                EVERY
+                let mixed = value.to_bits().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+                EVERY + mixed as u32 % SPREAD
             };
         }
     }
@@ -198,6 +205,12 @@ impl Predictor for Spectral {
     }
 }
 
+impl fmt::Debug for Transform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transform").finish_non_exhaustive()
+    }
+}
+
 impl Transform {
     /// What recurs, by distance: the power of the lines above the threshold, transformed back (Wiener and Khinchin).
     fn correlation(&self, values: &[f64]) -> Option<[f64; PADDED]> {
@@ -214,7 +227,11 @@ impl Transform {
             .fold(0.0, |most: f64, line| most.max(line.norm_sqr()));
         for line in &mut lines {
             let power = line.norm_sqr();
-            let kept = if power >= POWER_MIN * largest { power } else { 0.0 };
+            let kept = if power >= POWER_MIN * largest {
+                power
+            } else {
+                0.0
+            };
             *line = Complex::new(kept, 0.0);
         }
         self.backward
@@ -295,7 +312,7 @@ fn trial(values: &[f64], period: usize) -> Option<Found> {
     };
     let mut seasonal_before = seasonal(first - 1);
     let mut repetition = [0.0; 2];
-    let mut without = [0.0; 3];
+    let mut without = [0.0; 4];
     for at in first..values.len() {
         let (value, change) = (values[at], values[at] - values[at - 1]);
         let seasonal = seasonal(at);
@@ -305,6 +322,8 @@ fn trial(values: &[f64], period: usize) -> Option<Found> {
         without[0] += change.abs();
         without[1] += (value - mean).abs();
         without[2] += (change - drift).abs();
+        let nearest = values[at - periods..at].iter().sum::<f64>() / periods as f64;
+        without[3] += (value - nearest).abs();
     }
     let repeats = if repetition[0] <= repetition[1] {
         Repeats::Values
@@ -387,7 +406,7 @@ mod tests {
             for _ in 0..WINDOW {
                 at = if round % 2 == 0 { at } else { 0.0 } + random.normal();
                 spectral.observe(at);
-                if spectral.until_analysis == EVERY || spectral.until_analysis as usize == spectral.count {
+                if [FIRST, 2 * FIRST, 4 * FIRST, WINDOW].contains(&spectral.count) {
                     looks += 1;
                     found += usize::from(spectral.period().is_some());
                 }
@@ -403,7 +422,10 @@ mod tests {
         spectral.path(&mut path);
         let truth = series::hacc_regular(900);
         for (step, expected) in path.iter().enumerate() {
-            assert!((expected - truth[400 + step]).abs() < 1.0, "{step}: {expected}");
+            assert!(
+                (expected - truth[400 + step]).abs() < 1.0,
+                "{step}: {expected}"
+            );
         }
         let spectral = fed(&series::sine(400));
         let truth = series::sine(600);
