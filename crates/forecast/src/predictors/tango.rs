@@ -84,6 +84,10 @@ fn repetition_is_better_than_the_lines_of_a_window() {
         ("checkpoints", series::checkpoints(800)),
     ] {
         let [paper, apart, ours, persistence] = errors(&values, 60);
+        eprintln!(
+            "{name}: {paper} {apart} {ours} {persistence} w48 {:?}",
+            errors(&values, 48)
+        );
         assert!(ours < persistence, "{name}: {ours} {persistence}");
         assert!(
             ours < apart && ours < paper,
