@@ -22,16 +22,16 @@ const PADDED: usize = 2 * WINDOW;
 const POWER_MIN: f64 = 0.25;
 /// A period has to be in the window at least this often.
 const PERIODS_MIN: usize = 3;
-/// Earlier periods that the next one is the mean of, while candidates are compared.
+/// Earlier periods that the next one is the mean of, at most.
 const PERIODS_MEAN: usize = 4;
-/// And as many otherwise as this is better: few where a period is not quite like the one before, many against noise.
-const PERIODS_OTHER: [usize; 2] = [1, 8];
 /// Periods that are tried by repetition.
 const CANDIDATES: usize = 3;
 /// Newest values that they are tried on.
 const TRIED: usize = 96;
 /// What repetition has to save, more than chance saves.
 const CONFIDENCE_MIN: f64 = 0.05;
+/// What a longer period has to save more than a shorter one: multiples of a period repeat as well.
+const MULTIPLE_MIN: f64 = 0.03;
 
 /// A period, and how it repeats.
 #[derive(Clone, Copy, Debug)]
@@ -69,23 +69,17 @@ pub(super) static TRANSFORM: LazyLock<Transform> = LazyLock::new(|| {
 pub(super) fn detect(values: &mut [f64], transform: &Transform) -> Option<Found> {
     let rounding = normalise(values)?;
     let correlation = transform.correlation(values)?;
+    let mut periods = candidates(&correlation[..=values.len() / PERIODS_MIN]);
+    periods.sort_unstable();
     let mut best: Option<Found> = None;
-    for period in candidates(&correlation[..=values.len() / PERIODS_MIN])
-        .into_iter()
-        .flatten()
-    {
-        let periods = (values.len() / period - 1).min(PERIODS_MEAN);
-        best = better(best, trial(values, period, periods, rounding));
-    }
-    for periods in PERIODS_OTHER {
-        best = better(best, trial(values, best?.period, periods, rounding));
+    for period in periods.into_iter().flatten() {
+        if let Some(found) = trial(values, period, rounding)
+            && best.is_none_or(|best| found.confidence > best.confidence + MULTIPLE_MIN)
+        {
+            best = Some(found);
+        }
     }
     best
-}
-
-fn better(best: Option<Found>, other: Option<Found>) -> Option<Found> {
-    let is_better = |other: &Found| best.is_none_or(|best| other.confidence > best.confidence);
-    other.filter(is_better).or(best)
 }
 
 impl fmt::Debug for Transform {
@@ -181,7 +175,8 @@ fn candidates(correlation: &[f64]) -> [Option<usize>; CANDIDATES] {
 }
 
 /// Repeats a period over the newest values, as the predictor would have done one step before each.
-fn trial(values: &[f64], period: usize, periods: usize, rounding: f64) -> Option<Found> {
+fn trial(values: &[f64], period: usize, rounding: f64) -> Option<Found> {
+    let periods = (values.len() / period - 1).min(PERIODS_MEAN);
     let first = (periods * period + 1).max(values.len().saturating_sub(TRIED));
     let tried = values.len().saturating_sub(first);
     // Errors over less than a period say nothing of the rest of it.

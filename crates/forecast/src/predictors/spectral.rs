@@ -27,7 +27,7 @@ pub struct Period {
 /// four times) every so often, see `periods`.
 ///
 /// The extrapolation is the seasonal naïve method (Hyndman and Athanasopoulos, Forecasting: Principles and Practice,
-/// 3rd edition, 5.2) with the mean of up to eight periods: of values where the level is steady, of changes where it is
+/// 3rd edition, 5.2) with the mean of up to four periods: of values where the level is steady, of changes where it is
 /// not, whichever had the lesser error.
 #[derive(Clone, Debug)]
 pub struct Spectral {
