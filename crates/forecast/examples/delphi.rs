@@ -49,18 +49,35 @@ fn train_all() -> std::io::Result<()> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/delphi");
     let head = "//! Made by `cargo run --release -p barograph-forecast --example delphi -- train`: do not edit.\n";
     let (seed, training) = best_published();
+    let neurons: String = training
+        .weights
+        .neurons
+        .iter()
+        .map(|neuron| format!("        {neuron:?},\n"))
+        .collect();
     let text = format!(
         "{head}\nuse super::published::Weights;\n\n/// The best of {SEEDS}, by the error of the stack.\n\
          #[cfg(test)]\npub const SEED: u64 = {seed};\n\n/// What training with that seed gives.\n\
-         pub const WEIGHTS: Weights = Weights {{ neurons: {:?}, stack: {:?} }};\n",
-        training.weights.neurons, training.weights.stack
+         #[rustfmt::skip]\npub const WEIGHTS: Weights = Weights {{\n    neurons: [\n{neurons}    ],\n    stack: {:?},\n}};\n",
+        training.weights.stack
     );
     std::fs::write(format!("{folder}/published_weights.rs"), text)?;
     let weights = train_repaired();
+    let row = |row: &[f32]| format!("            {row:?},\n");
+    let filters: String = weights
+        .filters
+        .iter()
+        .map(|head| {
+            format!(
+                "        [\n{}        ],\n",
+                head.iter().map(|line| row(line)).collect::<String>()
+            )
+        })
+        .collect();
+    let trust: String = weights.trust.iter().map(|line| row(line)).collect();
     let text = format!(
         "{head}\nuse super::weights::Weights;\n\n/// What training with the default options and no series gives.\n\
-         pub const WEIGHTS: Weights = Weights {{ filters: {:?}, trust: {:?} }};\n",
-        weights.filters, weights.trust
+         #[rustfmt::skip]\npub const WEIGHTS: Weights = Weights {{\n    filters: [\n{filters}    ],\n    trust: [\n{trust}    ],\n}};\n"
     );
     std::fs::write(format!("{folder}/repaired_weights.rs"), text)
 }

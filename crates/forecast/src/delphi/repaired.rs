@@ -230,7 +230,7 @@ impl Repaired {
 
     /// The value that many mean steps from the newest.
     fn value(&self, steps: f32) -> f64 {
-        self.newest() + self.scale * f64::from(steps)
+        (self.newest() + self.scale * f64::from(steps)).clamp(f64::MIN, f64::MAX)
     }
 
     #[inline]
@@ -317,7 +317,8 @@ fn along(steps: u32, head: impl Fn(usize) -> f64) -> f64 {
         Some(at) => {
             let (low, high) = (HORIZONS[at - 1], HORIZONS[at]);
             let share = f64::from(steps - low) / f64::from(high - low);
-            head(at - 1) * (1.0 - share) + head(at) * share
+            let (low, high) = (head(at - 1), head(at));
+            low + (high - low) * share
         }
     }
 }
