@@ -433,7 +433,7 @@ mod tests {
         };
         let predictor = after((0..=23 * 20 + 7).map(rate));
         assert_eq!(predictor.newest(), 900.0);
-        assert!(predictor.predict(1) < 200.0, "{}", predictor.predict(1));
+        assert!(predictor.predict(1) < 450.0, "{}", predictor.predict(1));
     }
 
     #[test]
