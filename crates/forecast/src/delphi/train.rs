@@ -17,7 +17,7 @@ use crate::{Predictor, Random};
 pub struct TrainingOptions {
     /// Of synthetic series, and of which windows are taken.
     pub seed: u64,
-    /// Windows of each stage; ten times as many take ten times as long. Taken as 1,000 to 1,000,000.
+    /// Windows of each stage; ten times as many take ten times as long. Taken as 1,000 to 300,000.
     pub examples: usize,
 }
 
@@ -25,7 +25,7 @@ impl Default for TrainingOptions {
     fn default() -> Self {
         Self {
             seed: 1,
-            examples: 20_000,
+            examples: 60_000,
         }
     }
 }
@@ -60,7 +60,7 @@ pub fn train(
     options: TrainingOptions,
     mut progress: impl FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Weights, Stopped> {
-    let examples = options.examples.clamp(1_000, 1_000_000);
+    let examples = options.examples.clamp(1_000, 300_000);
     let mut random = Random::new(options.seed);
     let mut weights = Weights::zero();
     let mut done = 0;
@@ -84,21 +84,22 @@ pub fn train(
         tell(fit_lane(&mut weights, lane, &windows))?;
     }
     let mixture = mixture(&mut random, examples.div_ceil(SERIES_EXAMPLES));
-    let all = || {
-        mixture
-            .iter()
-            .map(Vec::as_slice)
-            .chain(series.iter().copied())
-    };
-    let windows = windows(mixture.iter().map(Vec::as_slice), examples, &mut random)
-        .into_iter()
-        .chain(self::windows(series.iter().copied(), examples, &mut random))
-        .collect::<Vec<_>>();
+    let mixture: Vec<&[f64]> = mixture.iter().map(Vec::as_slice).collect();
+    let mut windows = windows(mixture.iter().copied(), examples, &mut random);
+    windows.extend(self::windows(series.iter().copied(), examples, &mut random));
     tell(fit_lane(&mut weights, REST, &windows))?;
     let frozen = Arc::new(weights.clone());
     for head in 0..HEADS {
-        let opinions = opinions(&frozen, head, all(), &mut random);
-        tell(fit_trust(&mut weights.trust[head], &opinions))?;
+        let mut all = opinions(&frozen, head, &mixture, examples * 2, &mut random);
+        let half: f64 = all.iter().map(Opinion::stake).sum();
+        let first = all.len();
+        all.extend(opinions(&frozen, head, series, examples * 2, &mut random));
+        // What is archived counts as much as what is made up.
+        let other: f64 = all[first..].iter().map(Opinion::stake).sum();
+        for opinion in &mut all[first..] {
+            opinion.weight *= half / other.max(f64::MIN_POSITIVE);
+        }
+        tell(fit_trust(&mut weights.trust[head], &all))?;
     }
     Ok(weights)
 }
@@ -114,11 +115,11 @@ const OF_LANES: [Family; REST] = [
     Family::Spike,
 ];
 
-/// Every family, and random walks as often as four of them: what cannot be predicted is what most streams are.
+/// Every family, and random walks as often as nine of them: what cannot be predicted is what most streams are.
 fn mixture(random: &mut Random, count: usize) -> Vec<Vec<f64>> {
     (0..count)
         .map(|at| {
-            let family = Family::ALL.get(at % (Family::ALL.len() + 3)).copied();
+            let family = Family::ALL.get(at % (Family::ALL.len() + 8)).copied();
             family
                 .unwrap_or(Family::RandomWalk)
                 .series(random, SERIES_LEN)
@@ -297,16 +298,26 @@ struct Opinion {
     weight: f64,
 }
 
-fn opinions<'a>(
+impl Opinion {
+    /// What the last value would have been off by, weighted.
+    fn stake(&self) -> f64 {
+        self.weight * self.truth.abs()
+    }
+}
+
+/// As many of each series, `count` at most.
+fn opinions(
     weights: &Arc<Weights>,
     head: usize,
-    series: impl Iterator<Item = &'a [f64]>,
+    series: &[&[f64]],
+    count: usize,
     random: &mut Random,
 ) -> Vec<Opinion> {
-    let mut all = Vec::new();
+    let mut all: Vec<Opinion> = Vec::new();
+    let of_each = count as f64 / series.len().max(1) as f64;
     for values in series {
         let first = all.len();
-        let share = (SERIES_EXAMPLES * 2) as f64 / values.len().max(1) as f64;
+        let share = of_each / values.len().max(1) as f64;
         walk(values, weights, |at, predictor| {
             let later = values
                 .get(at + HORIZONS[head] as usize)
@@ -314,7 +325,7 @@ fn opinions<'a>(
             let (Some(value), Some(_)) = (later, predictor.inputs()) else {
                 return;
             };
-            if random.chance(share) {
+            if random.chance(share) && all.len() < count {
                 let (said, sure) = predictor.opinions(head);
                 all.push(Opinion {
                     said,
@@ -326,10 +337,10 @@ fn opinions<'a>(
         });
         // Each series counts alike: by how much better than the last value it was predicted. One that comes back
         // to where it was counts by its mean step instead.
-        let taken = (all.len() - first) as f64;
-        let theirs: f64 = all[first..].iter().map(|opinion| opinion.truth.abs()).sum();
+        let taken = all.len() - first;
+        let theirs: f64 = all[first..].iter().map(Opinion::stake).sum();
         for opinion in &mut all[first..] {
-            opinion.weight = 1.0 / theirs.max(taken);
+            opinion.weight = 1.0 / theirs.max(taken as f64);
         }
     }
     all
@@ -342,10 +353,7 @@ fn fit_trust(trust: &mut [f32; EXPERTS], opinions: &[Opinion]) -> f64 {
     const REACH: f64 = 8.0;
     let mut logarithms = [0.0f64; EXPERTS];
     let mut adam = Adam::<EXPERTS>::new(RATE);
-    let whole: f64 = opinions
-        .iter()
-        .map(|opinion| opinion.weight * opinion.truth.abs())
-        .sum();
+    let whole: f64 = opinions.iter().map(Opinion::stake).sum();
     let mut ratio = 1.0;
     for _ in 0..ROUNDS {
         let mut gradient = [0.0; EXPERTS];
@@ -387,4 +395,146 @@ fn trust_gradient(
         *gradient += slope * confidence[at] * (f64::from(opinion.said[at]) - out) / whole;
     }
     opinion.weight * off.abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delphi::repaired_weights::WEIGHTS;
+
+    const SHORT: TrainingOptions = TrainingOptions {
+        seed: 3,
+        examples: 2_000,
+    };
+
+    fn trained(series: &[&[f64]]) -> Weights {
+        train(series, SHORT, |_| ControlFlow::Continue(())).unwrap()
+    }
+
+    /// Absolute error one step ahead, by that of the last value.
+    fn error(weights: &Weights, series: &[f64]) -> f64 {
+        let mut predictor = Repaired::new(Arc::new(weights.clone()));
+        let (mut ours, mut theirs) = (0.0, 0.0);
+        for pair in series.windows(2) {
+            predictor.observe(pair[0]);
+            ours += (pair[1] - predictor.predict(1)).abs();
+            theirs += (pair[1] - pair[0]).abs();
+        }
+        ours / theirs
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_weights_and_another_gives_others() {
+        let weights = trained(&[]);
+        assert_eq!(weights, trained(&[]));
+        let other = TrainingOptions { seed: 4, ..SHORT };
+        assert_ne!(
+            Ok(weights),
+            train(&[], other, |_| ControlFlow::Continue(()))
+        );
+    }
+
+    /// The full training takes a minute here; a short one with another seed must come close to what it gave.
+    #[test]
+    fn the_committed_weights_are_those_of_such_a_training() {
+        let options = TrainingOptions {
+            seed: 3,
+            examples: 6_000,
+        };
+        let weights = train(&[], options, |_| ControlFlow::Continue(())).unwrap();
+        for family in Family::ALL {
+            let series: Vec<Vec<f64>> = (77..97)
+                .map(|seed| family.series(&mut Random::new(seed), 400))
+                .collect();
+            let mean = |weights: &Weights| {
+                series
+                    .iter()
+                    .map(|series| error(weights, series))
+                    .sum::<f64>()
+                    / series.len() as f64
+            };
+            let (short, committed) = (mean(&weights), mean(&WEIGHTS));
+            println!("{:15} {short:.3} {committed:.3}", family.name());
+            assert!(
+                (short - committed).abs() < 0.15,
+                "{} {short} {committed}",
+                family.name()
+            );
+        }
+    }
+
+    #[test]
+    fn progress_is_told_and_may_stop_it() {
+        let mut told = Vec::new();
+        train(&[], SHORT, |progress| {
+            told.push(progress);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(told.len(), STAGES as usize);
+        assert!(
+            told.iter()
+                .all(|one| one.of == STAGES && one.error.is_finite())
+        );
+        assert_eq!(told.last().map(|one| one.done), Some(STAGES));
+        assert_eq!(train(&[], SHORT, |_| ControlFlow::Break(())), Err(Stopped));
+    }
+
+    /// Each value is what the one three before it was, turned: no family has it.
+    #[test]
+    fn what_is_archived_is_learned() {
+        let mut random = Random::new(5);
+        let mut series = vec![0.0; 3];
+        for at in 3..6000 {
+            let before: f64 = series[at - 3];
+            series.push(-0.95 * before + random.normal());
+        }
+        let (seen, unseen) = series.split_at(4000);
+        let (without, with) = (
+            error(&trained(&[]), unseen),
+            error(&trained(&[seen]), unseen),
+        );
+        println!("{without:.3} {with:.3}");
+        assert!(with < without * 0.97, "{with} {without}");
+    }
+
+    #[test]
+    fn any_series_gives_weights_that_can_be_kept() {
+        let nan = [f64::NAN; 300];
+        let mut holes = Family::RandomWalk.series(&mut Random::new(1), 900);
+        for at in (0..900).step_by(90) {
+            holes[at] = f64::INFINITY;
+        }
+        let huge: Vec<f64> = (0..300)
+            .map(|at| if at % 2 == 0 { f64::MAX } else { f64::MIN })
+            .collect();
+        let weights = trained(&[
+            &[],
+            &[1.0],
+            &nan,
+            &[7.0; 300],
+            &holes,
+            &huge,
+            &[5e-324; 300],
+        ]);
+        assert_eq!(
+            Weights::from_bytes(weights.to_text().as_bytes()),
+            Ok(weights)
+        );
+    }
+
+    #[test]
+    fn equations_are_solved() {
+        let mut matrix = [[0.0; WINDOW]; WINDOW];
+        for (at, row) in matrix.iter_mut().enumerate() {
+            row[..=at].fill(1.0);
+            row[at] = 3.0;
+        }
+        // Each row of the whole matrix sums to 18.
+        let solution = solve(matrix, [36.0; WINDOW]);
+        assert!(
+            solution.iter().all(|value| (value - 2.0).abs() < 1e-9),
+            "{solution:?}"
+        );
+    }
 }
