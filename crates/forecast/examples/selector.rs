@@ -3,7 +3,9 @@
 
 use std::time::Instant;
 
-use barograph_forecast::{Forecaster, ForecasterConfig, LEVELS};
+use barograph_forecast::delphi::Repaired;
+use barograph_forecast::predictors::{Holt, Kalman, Nlms, Rls, Spectral};
+use barograph_forecast::{Forecaster, ForecasterConfig, LEVELS, Predictor};
 
 #[path = "../tests/it/families.rs"]
 mod families;
@@ -36,12 +38,35 @@ impl Sum {
     }
 }
 
-fn run(family: &Family) -> ([Sum; 4], String) {
+/// With the predictors of the command line: letters, see below. Without any: the default ones.
+fn made(letters: &str) -> Forecaster {
+    let config = ForecasterConfig::default();
+    if letters.is_empty() {
+        return Forecaster::new(config);
+    }
+    let predictors = letters
+        .chars()
+        .filter_map(|letter| -> Option<Box<dyn Predictor + Send>> {
+            Some(match letter {
+                'h' => Box::new(Holt::default()),
+                'k' => Box::new(Kalman::default()),
+                'n' => Box::new(Nlms::<8>::default()),
+                'r' => Box::new(Rls::<8>::default()),
+                'R' => Box::new(Rls::<4>::default()),
+                's' => Box::new(Spectral::default()),
+                'd' => Box::new(Repaired::default()),
+                _ => return None,
+            })
+        });
+    Forecaster::with_predictors(config, predictors.collect())
+}
+
+fn run(letters: &str, family: &Family) -> ([Sum; 4], String) {
     let mut sums = [Sum::default(); 4];
     let mut by = String::new();
     for seed in 0..SEEDS {
         let values = family.values(seed + 1, SAMPLES);
-        let mut forecaster = Forecaster::new(ForecasterConfig::default());
+        let mut forecaster = made(letters);
         for (at, value) in values.iter().enumerate() {
             forecaster.observe(at as i64 * STEP_NS, *value);
             for ((steps, forecast), sum) in LEVELS.iter().zip(forecaster.levels()).zip(&mut sums) {
@@ -70,18 +95,18 @@ fn run(family: &Family) -> ([Sum; 4], String) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "measures time")]
-fn nanoseconds(family: &Family) -> (f64, f64) {
+fn nanoseconds(letters: &str, family: &Family) -> (f64, f64) {
     let values = family.values(9, SAMPLES);
     let mut least = [f64::INFINITY; 2];
     for _ in 0..15 {
-        let mut forecaster = Forecaster::new(ForecasterConfig::default());
+        let mut forecaster = made(letters);
         let mut sum = 0.0;
         let start = Instant::now();
         for (at, value) in values.iter().enumerate() {
             forecaster.observe(at as i64 * STEP_NS, *value);
         }
         let observed = start.elapsed();
-        let mut forecaster = Forecaster::new(ForecasterConfig::default());
+        let mut forecaster = made(letters);
         let start = Instant::now();
         for (at, value) in values.iter().enumerate() {
             let ts_ns = at as i64 * STEP_NS;
@@ -100,6 +125,7 @@ fn nanoseconds(family: &Family) -> (f64, f64) {
 }
 
 fn main() {
+    let letters = std::env::args().nth(1).unwrap_or_default();
     println!(
         "error / persistence at 1, 4, 16, 64 steps; coverage of 90 % there; ns of observe, and with at"
     );
@@ -107,7 +133,7 @@ fn main() {
     let mut predictable = 0.0;
     let mut worst = [0.0f64; 4];
     for family in FAMILIES {
-        let (sums, by) = run(family);
+        let (sums, by) = run(&letters, family);
         let ratios = sums.map(|sum| sum.ratio());
         for level in 0..4 {
             worst[level] = worst[level].max(ratios[level]);
@@ -119,7 +145,11 @@ fn main() {
         }
         predictable += f64::from(family.predictable);
         let coverage = sums.map(|sum| format!("{:5.1}", sum.coverage())).join(" ");
-        let (observe, both) = nanoseconds(family);
+        let (observe, both) = if std::env::var_os("FAST").is_some() {
+            (0.0, 0.0)
+        } else {
+            nanoseconds(&letters, family)
+        };
         println!(
             "{:<20} {}  {coverage} {} {observe:4.0} {both:4.0}  {by}",
             family.name,

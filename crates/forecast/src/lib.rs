@@ -6,6 +6,7 @@
 
 mod cascade;
 mod conformal;
+pub mod delphi;
 mod explain;
 mod forecaster;
 mod members;

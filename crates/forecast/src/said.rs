@@ -98,8 +98,10 @@ impl Forecaster {
             self.last
         };
         let share = 1.0 - (count as f64 - steps);
-        // Two products, as a difference may overflow.
-        Some(before * (1.0 - share) + path[count - 1] * share)
+        let after = path[count - 1];
+        // Two products, as a difference may overflow; what rounding adds would leave the line.
+        let between = before * (1.0 - share) + after * share;
+        Some(between.clamp(before.min(after), before.max(after)))
     }
 
     fn forecast(&self, steps: f64, value: f64) -> Forecast {

@@ -165,12 +165,12 @@ impl Level {
         }
         let followed = self.losses[self.followed];
         // Nobody is followed who is not better than persistence.
-        if self.losses[best] < BETTER * followed || (best == 0 && persistence <= followed) {
-            if best != self.followed {
-                self.followed = best;
-                self.since = now;
-                self.switches += 1;
-            }
+        let is_better =
+            self.losses[best] < BETTER * followed || (best == 0 && persistence <= followed);
+        if is_better && best != self.followed {
+            self.followed = best;
+            self.since = now;
+            self.switches += 1;
         }
     }
 
@@ -193,12 +193,12 @@ impl Level {
     }
 }
 
-/// `off`, not farther than `reach`; what is not a number goes nowhere.
+/// `off`, not farther than `reach`; what is not finite goes nowhere.
 pub(crate) fn bounded(off: f64, reach: f64) -> f64 {
-    if off.is_nan() {
-        0.0
-    } else {
+    if off.is_finite() {
         off.clamp(-reach, reach)
+    } else {
+        0.0
     }
 }
 

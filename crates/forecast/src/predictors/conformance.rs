@@ -41,40 +41,48 @@ fn relative_error(predictor: &mut dyn Predictor, values: &[f64], ahead: usize) -
 /// `nlms-8`, `rls-8`, `spectral`. Generous: these are series of chance.
 #[test]
 fn errors_relative_to_persistence() {
-    type Bounds = [[f64; 5]; 2];
-    type Row = (&'static str, fn(usize) -> Vec<f64>, Bounds);
-    let table: [Row; 13] = [
-        ("hacc regular", series::hacc_regular, [[9.0; 5]; 2]),
-        ("hacc irregular", series::hacc_irregular, [[9.0; 5]; 2]),
-        ("ramp", series::ramp, [[9.0; 5]; 2]),
-        ("noisy ramp", series::noisy_ramp, [[9.0; 5]; 2]),
-        ("sine", series::sine, [[9.0; 5]; 2]),
-        ("noisy sine", series::noisy_sine, [[9.0; 5]; 2]),
-        ("checkpoints", series::checkpoints, [[9.0; 5]; 2]),
-        ("autoregression", series::autoregression, [[9.0; 5]; 2]),
-        ("swings", series::swings, [[9.0; 5]; 2]),
-        ("walk", series::walk, [[9.0; 5]; 2]),
-        ("noise", series::noise, [[9.0; 5]; 2]),
-        ("constant", series::constant, [[9.0; 5]; 2]),
-        ("spikes", series::spikes, [[9.0; 5]; 2]),
+    type Row = (fn(usize) -> Vec<f64>, usize, [f64; 5]);
+    let table: [Row; 28] = [
+        (series::hacc_regular, 1, [1.30, 1.55, 0.01, 0.01, 0.01]),
+        (series::hacc_regular, 8, [1.05, 0.25, 0.01, 0.01, 0.01]),
+        (series::hacc_writes, 1, [1.05, 1.05, 0.01, 0.01, 0.01]),
+        (series::hacc_writes, 8, [0.95, 0.95, 0.01, 0.01, 0.01]),
+        (series::hacc_irregular, 1, [1.35, 2.15, 1.45, 1.30, 1.20]),
+        (series::hacc_irregular, 8, [1.20, 0.90, 1.20, 1.20, 1.20]),
+        (series::ramp, 1, [0.10, 0.01, 0.01, 0.01, 1.20]),
+        (series::ramp, 8, [0.15, 0.01, 0.01, 0.01, 1.20]),
+        (series::noisy_ramp, 1, [0.40, 0.30, 0.35, 0.35, 1.20]),
+        (series::noisy_ramp, 8, [0.25, 0.10, 0.15, 0.10, 1.20]),
+        (series::sine, 1, [0.60, 0.65, 0.01, 0.01, 0.01]),
+        (series::sine, 8, [1.55, 1.65, 0.01, 0.01, 0.01]),
+        (series::noisy_sine, 1, [1.20, 1.20, 1.05, 1.00, 0.80]),
+        (series::noisy_sine, 8, [1.25, 1.70, 0.70, 0.75, 0.20]),
+        (series::checkpoints, 1, [1.20, 1.25, 1.85, 1.20, 0.30]),
+        (series::checkpoints, 8, [1.25, 1.25, 1.30, 1.20, 0.10]),
+        (series::autoregression, 1, [1.20, 1.20, 1.10, 1.10, 1.20]),
+        (series::autoregression, 8, [1.25, 1.15, 1.00, 1.00, 1.20]),
+        (series::swings, 1, [0.85, 1.00, 0.45, 0.40, 1.15]),
+        (series::swings, 8, [2.25, 2.50, 0.60, 0.55, 1.15]),
+        (series::walk, 1, [1.20, 1.20, 1.20, 1.20, 1.20]),
+        (series::walk, 8, [1.25, 1.25, 1.20, 1.20, 1.20]),
+        (series::noise, 1, [0.90, 0.90, 0.95, 0.90, 1.20]),
+        (series::noise, 8, [0.90, 0.90, 0.90, 0.90, 1.20]),
+        (series::constant, 1, [0.01, 0.01, 0.01, 0.01, 0.01]),
+        (series::constant, 8, [0.01, 0.01, 0.01, 0.01, 0.01]),
+        (series::spikes, 1, [1.55, 1.35, 1.30, 1.25, 1.25]),
+        (series::spikes, 8, [1.70, 1.60, 1.25, 1.20, 1.25]),
     ];
-    for (series, values, bounds) in table {
-        let values = values(3000);
-        for (ahead, bounds) in [1, 8].into_iter().zip(bounds) {
-            let named = all().into_iter().filter(|predictor| {
-                ["holt", "kalman", "nlms-8", "rls-8", "spectral"].contains(&predictor.name())
-            });
-            print!("{series:15} {ahead}: ");
-            for (mut predictor, bound) in named.zip(bounds) {
-                let name = predictor.name();
-                let error = relative_error(&mut *predictor, &values, ahead);
-                print!("{name} {error:.4}  ");
-                assert!(
-                    error <= bound,
-                    "{series}, {ahead} ahead, {name}: {error} > {bound}"
-                );
-            }
-            println!();
+    for (row, (values, ahead, bounds)) in table.into_iter().enumerate() {
+        let named = all().into_iter().filter(|predictor| {
+            ["holt", "kalman", "nlms-8", "rls-8", "spectral"].contains(&predictor.name())
+        });
+        for (mut predictor, bound) in named.zip(bounds) {
+            let name = predictor.name();
+            let error = relative_error(&mut *predictor, &values(3000), ahead);
+            assert!(
+                error <= bound,
+                "row {row}, {ahead} ahead, {name}: {error} > {bound}"
+            );
         }
     }
 }
@@ -169,6 +177,25 @@ proptest! {
             check(&*predictor)?;
             let expected = predictor.predict(4);
             prop_assert!((expected - 7.0).abs() < 0.01, "{}: {expected}", predictor.name());
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_said_beside_forecasts(pieces in prop::collection::vec(piece(), 1..6)) {
+        let (mut kalman, mut spectral) = (Kalman::default(), Spectral::default());
+        for piece in &pieces {
+            feed(&mut kalman, piece);
+            feed(&mut spectral, piece);
+            for steps in [0, 1, 64, u32::MAX] {
+                let variance = kalman.variance(steps);
+                prop_assert!(variance >= 0.0 && variance.is_finite(), "{steps}: {variance}");
+            }
+            if let Some(period) = spectral.period() {
+                prop_assert!(period.confidence > 0.0 && period.confidence <= 1.0, "{period:?}");
+                prop_assert!((2..=85).contains(&period.steps), "{period:?}");
+            }
         }
     }
 }

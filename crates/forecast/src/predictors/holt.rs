@@ -5,12 +5,12 @@ use crate::Predictor;
 
 /// Filters that run side by side; the one whose absolute error was least of late is followed.
 const FILTERS: usize = 4;
-/// Smoothing of the level, from a noisy level to one that is exact.
-const LEVEL: [f64; FILTERS] = [0.15, 0.4, 0.8, 1.0];
-/// Smoothing of the trend.
-const TREND: [f64; FILTERS] = [0.05, 0.15, 0.3, 0.6];
+/// Smoothing of the level: noisy levels, then exact ones.
+const LEVEL: [f64; FILTERS] = [0.15, 0.5, 1.0, 1.0];
+/// Smoothing of the trend: a drift that is hardly believed, a trend that is.
+const TREND: [f64; FILTERS] = [0.05, 0.2, 0.02, 0.5];
 /// The share of a trend that is left a step later: within 0.8 to 0.98, where the textbook keeps it.
-const DAMPING: [f64; FILTERS] = [0.98, 0.98, 0.95, 0.9];
+const DAMPING: [f64; FILTERS] = [0.98, 0.98, 0.9, 0.98];
 /// How much an error counts at once: some thirty steps are remembered.
 const RECENT: f64 = 1.0 / 32.0;
 /// A trend of which less than this share is left adds nothing any more.

@@ -59,7 +59,7 @@ impl Default for Kalman {
 
 impl Kalman {
     /// The variance of the error of [`Predictor::predict`], by the model: of what will be seen, its noise included.
-    /// 0 before there is a second innovation. For a Gaussian error, and as right as the model is.
+    /// 0 before there is a third value. As right as the model is.
     pub fn variance(&self, steps: u32) -> f64 {
         let at = self.followed;
         let h = f64::from(steps.max(1));

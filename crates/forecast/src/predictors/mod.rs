@@ -10,6 +10,7 @@ mod holt;
 mod kalman;
 mod lags;
 mod nlms;
+mod periods;
 mod persistence;
 mod rls;
 mod spectral;

@@ -41,14 +41,14 @@ impl<const LAGS: usize> Nlms<LAGS> {
         let power = dot(lags, lags);
         let norm = power.sqrt();
         let inverse = 1.0 / power;
-        for filter in 0..FILTERS {
-            let weights = &mut self.weights[filter];
+        let filters = self.weights.iter_mut().zip(&mut self.error);
+        for ((weights, mean), step_size) in filters.zip(STEP_SIZE) {
             let error = difference - dot(weights, lags);
-            let step = STEP_SIZE[filter] * error.clamp(-norm, norm) * inverse;
+            let step = step_size * error.clamp(-norm, norm) * inverse;
             for (weight, lag) in weights.iter_mut().zip(lags) {
                 *weight += step * lag;
             }
-            self.error[filter] = moved(self.error[filter], error.abs(), RECENT);
+            *mean = moved(*mean, error.abs(), RECENT);
         }
         self.followed = least(&self.error);
         if !self.error.iter().sum::<f64>().is_finite() {

@@ -77,8 +77,8 @@ impl<const LAGS: usize> Rls<LAGS> {
         self.power = moved(self.power, difference * difference, share);
         let error = difference - dot(&self.weights, &lags);
         let mut gain = [0.0; LAGS];
-        for lag in 0..LAGS {
-            gain[lag] = dot(&self.inverse[lag], &lags);
+        for (gain, row) in gain.iter_mut().zip(&self.inverse) {
+            *gain = dot(row, &lags);
         }
         let novelty = dot(&gain, &lags);
         if !(0.0..NOVELTY_MAX).contains(&novelty) || !error.is_finite() {

@@ -7,6 +7,12 @@ pub(super) fn hacc_regular(length: usize) -> Vec<f64> {
     (1..=length).map(|n| (n / 5) as f64 * 38_000.0).collect()
 }
 
+/// The same, as what was written in each step.
+pub(super) fn hacc_writes(length: usize) -> Vec<f64> {
+    let writes = |n: usize| if n.is_multiple_of(5) { 38_000.0 } else { 0.0 };
+    (1..=length).map(writes).collect()
+}
+
 /// Apollo's irregular HACC: 19000 to 38000 bytes, 5 to 20 steps apart.
 pub(super) fn hacc_irregular(length: usize) -> Vec<f64> {
     let mut random = Random::new(11);

@@ -16,7 +16,11 @@ impl Predictor for Linear {
     }
 
     fn observe(&mut self, value: f64) {
-        self.slope = if self.known > 0 { value - self.last } else { 0.0 };
+        self.slope = if self.known > 0 {
+            value - self.last
+        } else {
+            0.0
+        };
         self.last = value;
         self.known = 1;
     }
