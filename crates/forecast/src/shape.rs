@@ -81,6 +81,8 @@ pub(crate) struct Track {
     counter: bool,
     base: Raw,
     newest: Raw,
+    /// What predictors saw of the newest.
+    seen: f64,
     /// What predictors saw when the base was the value.
     shift: f64,
 }
@@ -91,6 +93,7 @@ impl Track {
             counter: shape == Shape::Counter,
             base: Raw::Int(0),
             newest: Raw::Int(0),
+            seen: 0.0,
             shift: 0.0,
         }
     }
@@ -110,17 +113,19 @@ impl Track {
     /// What predictors see of `value`.
     pub(crate) fn see(&mut self, value: Raw) -> f64 {
         self.newest = value;
-        if self.counter {
+        self.seen = if self.counter {
             (value.above(self.base) + self.shift).clamp(f64::MIN, f64::MAX)
         } else {
             value.float()
-        }
+        };
+        self.seen
     }
 
     /// The counter begins again at `value`, which predictors see as `seen`: as if it had gone on.
     pub(crate) fn reset(&mut self, value: Raw, seen: f64) {
         self.base = value;
         self.newest = value;
+        self.seen = seen;
         self.shift = seen;
     }
 
@@ -129,20 +134,20 @@ impl Track {
         if !self.counter {
             return seen;
         }
-        (self.base.float() + (seen - self.shift)).clamp(f64::MIN, f64::MAX)
+        (self.newest.float() + (seen - self.seen)).clamp(f64::MIN, f64::MAX)
     }
 
     /// The same, with all digits. None where the looks were not integers, or beyond them.
     pub(crate) fn int(&self, seen: f64) -> Option<i64> {
-        let (base, since) = match (self.counter, self.base) {
-            (true, Raw::Int(base)) => (base, seen - self.shift),
-            (false, _) if matches!(self.newest, Raw::Int(_)) => (0, seen),
+        let (from, since) = match (self.counter, self.newest) {
+            (true, Raw::Int(newest)) => (newest, seen - self.seen),
+            (false, Raw::Int(_)) => (0, seen),
             _ => return None,
         };
         // Truncated at the ends of i128, which the sum then finds beyond those of i64.
         #[expect(clippy::cast_possible_truncation, reason = "saturates")]
         let since = since.round() as i128;
-        i64::try_from(i128::from(base).saturating_add(since)).ok()
+        i64::try_from(i128::from(from).saturating_add(since)).ok()
     }
 }
 
@@ -162,6 +167,7 @@ mod tests {
         track.reset(Raw::Int(i64::MIN), 2.0);
         assert_eq!(track.see(Raw::Int(i64::MIN + 7)), 9.0);
         assert_eq!(track.int(9.0), Some(i64::MIN + 7));
+        assert_eq!(track.int(9.6), Some(i64::MIN + 8));
         assert_eq!(track.see(Raw::Int(i64::MAX)), 2.0f64.powi(64));
     }
 

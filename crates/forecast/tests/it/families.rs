@@ -88,7 +88,11 @@ const fn family(
 
 /// Ten times as much for 2,000 steps of 4,000.
 fn regime(at: usize) -> f64 {
-    if at / 2000 % 2 == 0 { 1.0 } else { 10.0 }
+    if (at / 2000).is_multiple_of(2) {
+        1.0
+    } else {
+        10.0
+    }
 }
 
 fn add(sum: &mut f64, more: f64) -> f64 {

@@ -19,7 +19,7 @@ fn measure(family: &Family, level: usize) -> (f64, f64) {
         if at % steps != level % steps || at + steps >= values.len() {
             continue;
         }
-        let forecast = forecaster.levels()[level].unwrap();
+        let forecast = forecaster.levels()[level].expect("it was looked at");
         let error = (values[at + steps] - forecast.value).abs();
         said += error;
         persistence += (values[at + steps] - value).abs();

@@ -26,8 +26,11 @@ fn ramp(shape: Shape) -> Forecaster {
 }
 
 fn value(forecaster: &Forecaster, after_ns: i64) -> f64 {
-    let newest_ns = forecaster.newest_ns().unwrap();
-    forecaster.at(newest_ns + after_ns).unwrap().value
+    let newest_ns = forecaster.newest_ns().expect("it was looked at");
+    forecaster
+        .at(newest_ns + after_ns)
+        .expect("within the last level")
+        .value
 }
 
 #[test]

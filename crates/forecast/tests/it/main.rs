@@ -2,7 +2,6 @@
 
 mod allocation;
 mod cascade;
-#[expect(dead_code, reason = "examples use more of it")]
 mod families;
 mod families_hold;
 mod life;

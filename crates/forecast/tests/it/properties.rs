@@ -77,7 +77,7 @@ fn check_worst(mut forecaster: Forecaster, values: &[f64]) {
             let Some(there) = values.get(at + steps) else {
                 break;
             };
-            sum += (there - said[level][at].unwrap()).abs();
+            sum += (there - said[level][at].expect("it was looked at")).abs();
             persistence += (there - values[at]).abs();
         }
         // Where numbers differ by much, what is added to the last value is rounded to its digits.
