@@ -4,6 +4,8 @@
 //! looks at a stream, runs the predictors, follows the one that was best of late, and calibrates the error of what
 //! it says. Nothing here reads a clock or a file, and nothing is allocated for a sample.
 
+pub mod interval;
+
 mod predictor;
 
 pub use predictor::Predictor;

@@ -1,0 +1,219 @@
+//! How long a stream stays within the bound after it left it: a renewal process, learned from looks.
+//!
+//! Of a change only that it was between two looks is known. Its place between them is weighed by the distribution
+//! learned so far (one step of Turnbull's estimator, 1976, for censored data), and that of the change before it
+//! likewise, so that looks that are far apart still sharpen what is known.
+//! While little was seen, a Pareto prior says what Lindy's law does: what lasted `t` lasts another `t` with even
+//! chances. It never quite goes away, so that nothing is ever certain.
+
+/// Gaps up to this many ticks have a bin each.
+const BINS: usize = 256;
+/// The longest wait that is weighed, and the longest stretch within which the place of a change is kept, in ticks.
+pub(super) const WAIT_TICKS_MAX: usize = 64;
+/// What the prior weighs, in changes.
+const PRIOR: f32 = 0.3;
+/// What is left of a change's weight after the next: some 60 count.
+const KEEP: f32 = 1.0 - 1.0 / 60.0;
+/// The histogram's tick may double this often.
+const SHIFT_MAX: u32 = 24;
+
+/// The distribution of gaps between changes, and when the last change was.
+#[derive(Clone, Debug)]
+pub(super) struct Gaps {
+    /// Weight of gaps of `index + 1` ticks.
+    bins: [f32; BINS],
+    /// Weight of longer ones.
+    beyond: f32,
+    /// `survivors[t]`: the share of gaps of more than `t` ticks.
+    survivors: [f32; BINS + 1],
+    /// Where the last change was: `places[j]` is the probability of `j` ticks before the look that found it.
+    places: [f32; WAIT_TICKS_MAX],
+    places_len: usize,
+    /// Ticks since the look that found it.
+    since: usize,
+    /// Ticks of the histogram are `2^shift` of the policy's.
+    shift: u32,
+    /// Policy ticks since the last look that make no whole tick here.
+    rest: u64,
+}
+
+impl Gaps {
+    pub(super) fn new() -> Self {
+        let mut gaps = Self {
+            bins: [0.0; BINS],
+            beyond: 0.0,
+            survivors: [1.0; BINS + 1],
+            places: [0.0; WAIT_TICKS_MAX],
+            places_len: 1,
+            since: 0,
+            shift: 0,
+            rest: 0,
+        };
+        gaps.places[0] = 1.0;
+        gaps.count_survivors();
+        gaps
+    }
+
+    /// Policy ticks per tick of the histogram.
+    pub(super) fn scale(&self) -> u64 {
+        1 << self.shift
+    }
+
+    /// After a look `ticks` of the policy after the one before.
+    pub(super) fn look(&mut self, ticks: u64, changed: bool) {
+        let ticks = ticks.saturating_add(self.rest);
+        let waited = (ticks >> self.shift).min(1 << 40) as usize;
+        self.rest = if changed {
+            0
+        } else {
+            ticks & (self.scale() - 1)
+        };
+        if changed {
+            self.change(waited.max(1));
+            self.fit();
+        } else {
+            self.since = self.since.saturating_add(waited);
+            if self.since > BINS && self.shift < SHIFT_MAX {
+                self.coarsen();
+            }
+        }
+    }
+
+    /// What was learned counts for a quarter from now on.
+    pub(super) fn doubt(&mut self) {
+        for weight in &mut self.bins {
+            *weight *= 0.25;
+        }
+        self.beyond *= 0.25;
+        self.count_survivors();
+    }
+
+    /// `probability[k]`: that the next change is `k + 1` ticks from now. No more than [`WAIT_TICKS_MAX`] are said.
+    pub(super) fn expect(&self, probability: &mut [f32]) {
+        probability.fill(0.0);
+        let mut alive = 0.0;
+        for (back, place) in self.places[..self.places_len].iter().enumerate() {
+            let age = self.since + back;
+            let mut left = self.survivor(age);
+            alive += place * left;
+            for (ahead, probability) in probability.iter_mut().enumerate() {
+                let then = self.survivor(age + ahead + 1);
+                *probability += place * (left - then);
+                left = then;
+            }
+        }
+        let alive = alive.max(f32::MIN_POSITIVE);
+        for probability in probability {
+            *probability = (*probability / alive).clamp(0.0, 1.0);
+        }
+    }
+
+    /// A change within the last `waited` ticks, none before them since the last one.
+    fn change(&mut self, waited: usize) {
+        // Those that are farther apart than can be kept are weighed at places of equal distance.
+        let stride = waited.div_ceil(WAIT_TICKS_MAX);
+        let len = waited.div_ceil(stride).min(WAIT_TICKS_MAX);
+        let mut places = [0.0_f32; WAIT_TICKS_MAX];
+        let mut sum = 0.0;
+        for (back, place) in places[..len].iter_mut().enumerate() {
+            for (before, weight) in self.places[..self.places_len].iter().enumerate() {
+                let gap = self.gap(waited, back * stride, before);
+                *place += weight * (self.survivor(gap - 1) - self.survivor(gap));
+            }
+            sum += *place;
+        }
+        if sum > 0.0 {
+            self.learn(&places[..len], waited, stride);
+            places[..len].iter_mut().for_each(|place| *place /= sum);
+        } else {
+            places[..len].fill(1.0 / len as f32);
+        }
+        self.places = places;
+        self.places_len = len;
+        self.since = 0;
+        self.count_survivors();
+    }
+
+    /// One more gap, spread by how likely each of its possible lengths is.
+    fn learn(&mut self, places: &[f32], waited: usize, stride: usize) {
+        let sum: f32 = places.iter().sum();
+        self.bins.iter_mut().for_each(|weight| *weight *= KEEP);
+        self.beyond *= KEEP;
+        for back in 0..places.len() {
+            for before in 0..self.places_len {
+                let gap = self.gap(waited, back * stride, before);
+                let likely = self.survivor(gap - 1) - self.survivor(gap);
+                let weight = self.places[before] * likely / sum;
+                match self.bins.get_mut(gap - 1) {
+                    Some(bin) => *bin += weight,
+                    None => self.beyond += weight,
+                }
+            }
+        }
+    }
+
+    /// Ticks between a change `back` before now and one `before` before the look that found it.
+    fn gap(&self, waited: usize, back: usize, before: usize) -> usize {
+        (self.since + waited + before).saturating_sub(back).max(1)
+    }
+
+    /// The share of gaps that are longer than `ticks`.
+    fn survivor(&self, ticks: usize) -> f32 {
+        match self.survivors.get(ticks) {
+            Some(share) => *share,
+            None => self.survivors[BINS] * (BINS + 1) as f32 / (ticks as f32 + 1.0),
+        }
+    }
+
+    fn count_survivors(&mut self) {
+        let total = self.bins.iter().sum::<f32>() + self.beyond + PRIOR;
+        let mut longer = self.beyond;
+        for ticks in (0..=BINS).rev() {
+            let prior = PRIOR / (ticks as f32 + 1.0);
+            self.survivors[ticks] = (longer + prior) / total;
+            if let Some(index) = ticks.checked_sub(1) {
+                longer += self.bins[index];
+            }
+        }
+    }
+
+    /// Ticks as long as the gaps ask for.
+    fn fit(&mut self) {
+        let seen = self.bins.iter().sum::<f32>() + self.beyond;
+        let short: f32 = self.bins[..BINS / 8].iter().sum();
+        if self.beyond > 0.5 * seen && self.shift < SHIFT_MAX {
+            self.coarsen();
+        } else if short > 0.5 * seen && self.shift > 0 {
+            self.refine();
+        }
+    }
+
+    fn coarsen(&mut self) {
+        for index in 0..BINS / 2 {
+            self.bins[index] = self.bins[2 * index] + self.bins[2 * index + 1];
+        }
+        self.bins[BINS / 2..].fill(0.0);
+        for index in 0..WAIT_TICKS_MAX / 2 {
+            self.places[index] = self.places[2 * index] + self.places[2 * index + 1];
+        }
+        self.places[WAIT_TICKS_MAX / 2..].fill(0.0);
+        self.places_len = self.places_len.div_ceil(2);
+        self.rest += (self.since as u64 & 1) << self.shift;
+        self.since /= 2;
+        self.shift += 1;
+        self.count_survivors();
+    }
+
+    fn refine(&mut self) {
+        for index in (0..BINS / 2).rev() {
+            let half = self.bins[index] / 2.0;
+            self.bins[2 * index] = half;
+            self.bins[2 * index + 1] = half;
+        }
+        // Where exactly the last change was is not known any better: it stays where it was.
+        self.since *= 2;
+        self.shift -= 1;
+        self.rest = 0;
+        self.count_survivors();
+    }
+}
