@@ -1,11 +1,24 @@
 //! What a stream will be, and how far off that may be: pure functions of what it was.
 //!
-//! A [`Predictor`] sees one value per step and says what the next ones will be. `Forecaster` makes steps of the
+//! A [`Predictor`] sees one value per step and says what the next ones will be. [`Forecaster`] makes steps of the
 //! looks at a stream, runs the predictors, follows the one that was best of late, and calibrates the error of what
 //! it says. Nothing here reads a clock or a file, and nothing is allocated for a sample.
 
 pub mod interval;
 
+mod conformal;
+mod explain;
+mod forecaster;
+mod members;
 mod predictor;
+mod said;
+mod select;
+mod shape;
+mod steps;
 
+pub use explain::{Explanation, LevelExplanation, MemberExplanation, Reason};
+pub use forecaster::{Forecast, Forecaster, ForecasterConfig, LEVELS, Taken};
 pub use predictor::Predictor;
+pub use select::WORST;
+pub use shape::Shape;
+pub use steps::GAP_STEPS_MAX;

@@ -1,0 +1,195 @@
+//! Errors that hold as often as they say, whatever the stream does.
+//!
+//! Adaptive conformal inference (Gibbs and Candès, 2021): the half width is a quantile of the newest errors, whose
+//! level is raised by each error that was beyond it and lowered by each that was not, so that in the long run as
+//! many are within it as was asked for. `examples/calibration.rs` has what it was measured against.
+
+/// Of how many errors, at most, the quantile is taken.
+const ERRORS_MAX: usize = 64;
+
+/// By how much an error moves the level of the quantile.
+const RATE: f64 = 0.02;
+
+/// The level stays so far from the confidence, at most: a stream that is covered more often than was asked for (as
+/// its errors are all alike) is not made to pay for it later.
+const LEVEL_OFF_MAX: f64 = 0.25;
+
+/// How wide it is beyond the greatest error: so many times as wide for each hundredth of the level.
+const BEYOND: f64 = 1.2;
+
+/// How many looks the coverage is the mean of, in the long run.
+const COVERAGE_LOOKS: f64 = 512.0;
+
+/// The errors of one level of what was said, and what width they ask for.
+#[derive(Debug, Clone)]
+pub(crate) struct Calibration {
+    confidence: f64,
+    /// Of the quantile.
+    level: f64,
+    half_width: f64,
+    /// The newest errors, as they came, from `oldest` on.
+    errors: [f64; ERRORS_MAX],
+    /// The same, ascending.
+    sorted: [f64; ERRORS_MAX],
+    count: usize,
+    oldest: usize,
+    covered: f64,
+    looks: f64,
+}
+
+impl Calibration {
+    /// `confidence`: which share of errors the width is to cover, of 0.5 to 0.99.
+    pub(crate) fn new(confidence: f64) -> Self {
+        let confidence = if confidence.is_nan() {
+            0.9
+        } else {
+            confidence.clamp(0.5, 0.99)
+        };
+        Self {
+            confidence,
+            level: confidence,
+            half_width: f64::INFINITY,
+            errors: [0.0; ERRORS_MAX],
+            sorted: [0.0; ERRORS_MAX],
+            count: 0,
+            oldest: 0,
+            covered: 0.0,
+            looks: 0.0,
+        }
+    }
+
+    /// What is said now. Infinite until there were errors enough.
+    pub(crate) fn half_width(&self) -> f64 {
+        self.half_width
+    }
+
+    /// Which share of the newest errors was within what had been said. None before any could be.
+    pub(crate) fn coverage(&self) -> Option<f64> {
+        (self.looks > 0.0).then_some(self.covered)
+    }
+
+    /// `error`, finite and not negative, is how far off a forecast was whose half width had been said to be `said`.
+    pub(crate) fn score(&mut self, error: f64, said: f64) {
+        if said.is_finite() {
+            self.looks = (self.looks + 1.0).min(COVERAGE_LOOKS);
+            let within = if error <= said { 1.0 } else { 0.0 };
+            self.covered += (within - self.covered) / self.looks;
+            // An error that is the width says nothing about which side of it errors are on.
+            if error < said {
+                self.level -= RATE * (1.0 - self.confidence);
+            } else if error > said {
+                self.level += RATE * self.confidence;
+            }
+            let off = self.level - self.confidence;
+            self.level = self.confidence + off.clamp(-LEVEL_OFF_MAX, LEVEL_OFF_MAX);
+        }
+        self.keep(error);
+        self.half_width = self.quantile();
+    }
+
+    fn keep(&mut self, error: f64) {
+        let mut room = self.count;
+        if self.count == ERRORS_MAX {
+            let old = self.errors[self.oldest];
+            room = self.sorted.partition_point(|kept| *kept < old);
+        } else {
+            self.count += 1;
+        }
+        self.errors[self.oldest] = error;
+        self.oldest = (self.oldest + 1) % ERRORS_MAX;
+        // The room of the old one goes to where the new one belongs.
+        while room > 0 && self.sorted[room - 1] > error {
+            self.sorted[room] = self.sorted[room - 1];
+            room -= 1;
+        }
+        while room + 1 < self.count && self.sorted[room + 1] < error {
+            self.sorted[room] = self.sorted[room + 1];
+            room += 1;
+        }
+        self.sorted[room] = error;
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "ranks of at most 64"
+    )]
+    fn quantile(&self) -> f64 {
+        let count = self.count as f64;
+        // As many as exchangeable errors need for a bound at this confidence (split conformal).
+        if self.count < ERRORS_MAX && (count + 1.0) * self.confidence > count {
+            return f64::INFINITY;
+        }
+        let rank = self.level * (count + 1.0) - 1.0;
+        let most = self.sorted[self.count - 1];
+        if rank >= count - 1.0 {
+            let over = (rank - (count - 1.0)) / (count + 1.0);
+            return (most * BEYOND.powf(over * 100.0)).min(f64::MAX);
+        }
+        let below = rank.max(0.0).floor();
+        let (low, high) = (self.sorted[below as usize], self.sorted[below as usize + 1]);
+        low + (high - low) * (rank.max(0.0) - below)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nine_errors_are_enough_for_nine_of_ten() {
+        let mut calibration = Calibration::new(0.9);
+        for at in 0..8 {
+            calibration.score(f64::from(at), calibration.half_width());
+            assert_eq!(calibration.half_width(), f64::INFINITY);
+            assert_eq!(calibration.coverage(), None);
+        }
+        calibration.score(3.5, calibration.half_width());
+        assert_eq!(calibration.half_width(), 7.0);
+        calibration.score(9.0, calibration.half_width());
+        assert_eq!(calibration.coverage(), Some(0.0));
+    }
+
+    #[test]
+    fn the_sorted_are_the_newest() {
+        let mut calibration = Calibration::new(0.9);
+        let mut all = Vec::new();
+        let mut state = 7u64;
+        for _ in 0..1000 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let error = ((state >> 60) as f64) * 0.5;
+            all.push(error);
+            calibration.score(error, calibration.half_width());
+            let mut newest = all[all.len().saturating_sub(ERRORS_MAX)..].to_vec();
+            newest.sort_by(f64::total_cmp);
+            assert_eq!(calibration.sorted[..calibration.count], newest[..]);
+        }
+    }
+
+    #[test]
+    fn what_never_errs_has_width_zero_and_does_not_pay_later() {
+        let mut calibration = Calibration::new(0.9);
+        for _ in 0..10_000 {
+            calibration.score(0.0, calibration.half_width());
+        }
+        assert_eq!(calibration.half_width(), 0.0);
+        assert_eq!(calibration.coverage(), Some(1.0));
+        assert_eq!(calibration.level, 0.9);
+    }
+
+    #[test]
+    fn any_confidence_and_any_error_is_defined() {
+        for confidence in [f64::NAN, -1.0, 0.0, 0.9, 1.0, f64::INFINITY] {
+            let mut calibration = Calibration::new(confidence);
+            for at in 0..300 {
+                let error = [0.0, 5e-324, 1.0, f64::MAX][at % 4];
+                calibration.score(error, calibration.half_width());
+                assert!(!calibration.half_width().is_nan());
+            }
+            assert!(calibration.half_width().is_finite());
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Who predicts for a forecaster: persistence, and the predictors beside it.
+
+use crate::predictor::Predictor;
+
+/// Persistence and others, at most.
+pub(crate) const MEMBERS_MAX: usize = 12;
+
+/// What persistence is called, which is member 0 of all.
+pub(crate) const PERSISTENCE: &str = "persistence";
+
+/// A predictor. A closed enum, as it is asked for each sample.
+pub(crate) enum Member {
+    /// The last value.
+    Persistence,
+    /// What a laboratory brings.
+    Other(Box<dyn Predictor + Send>),
+}
+
+impl Member {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Persistence => PERSISTENCE,
+            Self::Other(other) => other.name(),
+        }
+    }
+
+    fn observe(&mut self, value: f64) {
+        match self {
+            Self::Persistence => {}
+            Self::Other(other) => other.observe(value),
+        }
+    }
+
+    fn predict(&self, last: f64, steps: u32) -> f64 {
+        match self {
+            Self::Persistence => last,
+            Self::Other(other) => other.predict(steps),
+        }
+    }
+
+    fn path(&self, last: f64, expected: &mut [f64]) {
+        match self {
+            Self::Persistence => expected.fill(last),
+            Self::Other(other) => other.path(expected),
+        }
+    }
+
+    fn forget(&mut self) {
+        match self {
+            Self::Persistence => {}
+            Self::Other(other) => other.forget(),
+        }
+    }
+}
+
+/// Persistence first, then the others.
+pub(crate) struct Members {
+    all: Vec<Member>,
+    /// What they saw last.
+    last: f64,
+}
+
+impl Members {
+    /// What is not wanted twice is left out, as is what is one too many.
+    pub(crate) fn new(others: impl IntoIterator<Item = Member>) -> Self {
+        let mut all = vec![Member::Persistence];
+        for other in others {
+            if all.len() < MEMBERS_MAX && all.iter().all(|known| known.name() != other.name()) {
+                all.push(other);
+            }
+        }
+        Self { all, last: 0.0 }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(crate) fn name(&self, member: usize) -> &'static str {
+        self.all.get(member).map_or(PERSISTENCE, Member::name)
+    }
+
+    pub(crate) fn observe(&mut self, value: f64) {
+        self.last = value;
+        for member in &mut self.all {
+            member.observe(value);
+        }
+    }
+
+    /// What each says of the value `steps` after the last. What is not finite is the last.
+    #[inline]
+    pub(crate) fn predict(&self, steps: u32, said: &mut [f64; MEMBERS_MAX]) {
+        for (member, said) in self.all.iter().zip(said) {
+            let value = member.predict(self.last, steps);
+            *said = if value.is_finite() { value } else { self.last };
+        }
+    }
+
+    /// How far from the last value one of them says the next ones will be.
+    pub(crate) fn moves(&self, member: usize, path: &mut [f64]) {
+        match self.all.get(member) {
+            Some(member) => member.path(self.last, path),
+            None => path.fill(self.last),
+        }
+        for value in path {
+            *value -= self.last;
+            if !value.is_finite() {
+                *value = 0.0;
+            }
+        }
+    }
+
+    pub(crate) fn forget(&mut self) {
+        for member in &mut self.all {
+            member.forget();
+        }
+    }
+}

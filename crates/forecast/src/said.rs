@@ -1,0 +1,150 @@
+//! What a forecaster says: values, half widths, coverage, reasons.
+
+use crate::explain::{Explanation, LevelExplanation, MemberExplanation};
+use crate::forecaster::{Forecast, Forecaster, LEVELS, share_of_upper};
+use crate::steps::GAP_STEPS_MAX;
+
+impl Forecaster {
+    /// What the stream is at `ts_ns`: what was seen at the time of the newest look, what is expected after it.
+    ///
+    /// None before the newest look, and more than 64 steps after it.
+    pub fn at(&self, ts_ns: i64) -> Option<Forecast> {
+        let steps = self.steps.after(ts_ns)?;
+        let seen = self.seen_after(steps)?;
+        Some(self.forecast(steps, self.track.float(seen)))
+    }
+
+    /// The same for a stream of integers, with all digits of a counter. None, too, where the newest look was not an
+    /// integer, or what is expected is none of 64 bits.
+    pub fn at_int(&self, ts_ns: i64) -> Option<(i64, Forecast)> {
+        let steps = self.steps.after(ts_ns)?;
+        let seen = self.seen_after(steps)?;
+        let value = self.track.int(seen)?;
+        Some((value, self.forecast(steps, self.track.float(seen))))
+    }
+
+    /// What is said of 1, 4, 16 and 64 steps after the newest look. None before the first.
+    pub fn levels(&self) -> [Option<Forecast>; 4] {
+        if self.newest_ns().is_none() {
+            return [None; 4];
+        }
+        let mut path = [0.0; GAP_STEPS_MAX as usize];
+        self.path(&mut path);
+        LEVELS.map(|steps| {
+            let seen = path[steps as usize - 1];
+            Some(self.forecast(f64::from(steps), self.track.float(seen)))
+        })
+    }
+
+    /// How far off a forecast so long after the newest look may be. 0 at no horizon, infinite where that is not
+    /// known.
+    #[expect(clippy::cast_precision_loss, reason = "a horizon in steps")]
+    pub fn half_width(&self, horizon_ns: i64) -> f64 {
+        self.half_width_after(horizon_ns as f64 / self.step_ns() as f64)
+    }
+
+    /// Which share of the newest values at each level was within the half width said of it. None before any was
+    /// calibrated.
+    pub fn coverage(&self) -> [Option<f64>; 4] {
+        self.levels
+            .each_ref()
+            .map(|level| level.calibration.coverage())
+    }
+
+    /// Whom it follows at each level, since when, and why.
+    pub fn explain(&self) -> Explanation {
+        let levels = self.levels.each_ref().map(|level| {
+            let members = (0..self.members.count()).map(|member| MemberExplanation {
+                name: self.members.name(member),
+                relative_loss: level.relative_loss(member),
+            });
+            LevelExplanation {
+                steps: level.steps,
+                follows: self.members.name(level.followed),
+                reason: level.reason(self.members.count()),
+                since_step: level.since,
+                switches: level.switches,
+                scores: level.scores,
+                credit: level.reach(),
+                half_width: level.calibration.half_width(),
+                coverage: level.calibration.coverage(),
+                members: members.collect(),
+            }
+        });
+        Explanation {
+            step_ns: self.step_ns(),
+            steps: self.now,
+            levels,
+        }
+    }
+
+    /// `steps` after the newest look, as predictors see it.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "1 to 64"
+    )]
+    fn seen_after(&self, steps: f64) -> Option<f64> {
+        if steps > f64::from(GAP_STEPS_MAX) {
+            return None;
+        }
+        let mut path = [0.0; GAP_STEPS_MAX as usize];
+        let count = (steps.ceil() as usize).max(1);
+        let path = &mut path[..count];
+        self.path(path);
+        let before = if count > 1 {
+            path[count - 2]
+        } else {
+            self.last
+        };
+        let share = 1.0 - (count as f64 - steps);
+        // Two products, as a difference may overflow.
+        Some(before * (1.0 - share) + path[count - 1] * share)
+    }
+
+    fn forecast(&self, steps: f64, value: f64) -> Forecast {
+        // The level whose share is the greater: half way between two, in the logarithm, is at twice the lower.
+        let near = LEVELS
+            .iter()
+            .position(|level| steps <= f64::from(level * 2));
+        let followed = self.levels[near.unwrap_or(LEVELS.len() - 1)].followed;
+        Forecast {
+            value,
+            half_width: self.half_width_after(steps),
+            by: self.members.name(followed),
+        }
+    }
+
+    fn half_width_after(&self, steps: f64) -> f64 {
+        if steps <= 0.0 {
+            return 0.0;
+        }
+        if steps > f64::from(GAP_STEPS_MAX) || self.newest_ns().is_none() {
+            return f64::INFINITY;
+        }
+        let upper = LEVELS.iter().position(|level| steps <= f64::from(*level));
+        let upper = upper.unwrap_or(LEVELS.len() - 1);
+        let high = self.calibrated_from(upper);
+        if upper == 0 {
+            return high;
+        }
+        let share = share_of_upper(steps, upper - 1);
+        if share >= 1.0 || high.is_infinite() {
+            return high;
+        }
+        let low = self.calibrated_from(upper - 1);
+        low * (1.0 - share) + high * share
+    }
+
+    /// The half width at a level; where that was never scored (looks are too seldom for it), the next one's, which
+    /// is hardly less.
+    fn calibrated_from(&self, level: usize) -> f64 {
+        let widths = self.levels[level..]
+            .iter()
+            .map(|level| level.calibration.half_width());
+        widths
+            .into_iter()
+            .find(|width| width.is_finite())
+            .unwrap_or(f64::INFINITY)
+    }
+}

@@ -1,0 +1,201 @@
+//! What kind of number a stream has: what its forecasts may be, and in which numbers predictors see it.
+//!
+//! A counter is seen as what was added since a base, so that counters of 64 bits lose no digits, and a reset moves
+//! the base instead of what is seen.
+
+/// What values a stream can have.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Shape {
+    /// Any number.
+    #[default]
+    Gauge,
+    /// Never decreases, but for a reset.
+    Counter,
+    /// A gauge that stays within its bounds, such as what is free of a capacity. Bounds that are none (the lower
+    /// above the upper, NaN) are not applied.
+    Bounded {
+        /// The least it can be.
+        min: f64,
+        /// The most it can be.
+        max: f64,
+    },
+}
+
+impl Shape {
+    /// `said`, drawn into what is possible after `last`. As `last` is taken to be possible, this never goes farther
+    /// from it.
+    pub(crate) fn possible(self, last: f64, said: f64) -> f64 {
+        match self {
+            Self::Gauge => said,
+            Self::Counter => said.max(last),
+            Self::Bounded { min, max } if min <= max => said.clamp(min.min(last), max.max(last)),
+            Self::Bounded { .. } => said,
+        }
+        .clamp(f64::MIN, f64::MAX)
+    }
+}
+
+/// A value as it was looked at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Raw {
+    Float(f64),
+    Int(i64),
+}
+
+impl Raw {
+    fn float(self) -> f64 {
+        match self {
+            Self::Float(value) => value,
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "the base is subtracted first where digits count"
+            )]
+            Self::Int(value) => value as f64,
+        }
+    }
+
+    /// How much more than `base` this is; with all digits where both are integers.
+    fn above(self, base: Self) -> f64 {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "what is lost is below the 53rd bit of the difference"
+        )]
+        let above = match (self, base) {
+            (Self::Int(value), Self::Int(base)) => (i128::from(value) - i128::from(base)) as f64,
+            _ => self.float() - base.float(),
+        };
+        above.clamp(f64::MIN, f64::MAX)
+    }
+
+    fn is_below(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Int(value), Self::Int(other)) => value < other,
+            _ => self.float() < other.float(),
+        }
+    }
+}
+
+/// From what was looked at to what predictors see, and back.
+#[derive(Debug, Clone)]
+pub(crate) struct Track {
+    counter: bool,
+    base: Raw,
+    newest: Raw,
+    /// What predictors saw when the base was the value.
+    shift: f64,
+}
+
+impl Track {
+    pub(crate) fn new(shape: Shape) -> Self {
+        Self {
+            counter: shape == Shape::Counter,
+            base: Raw::Int(0),
+            newest: Raw::Int(0),
+            shift: 0.0,
+        }
+    }
+
+    /// The first value.
+    pub(crate) fn start(&mut self, value: Raw) -> f64 {
+        if self.counter {
+            self.base = value;
+        }
+        self.see(value)
+    }
+
+    pub(crate) fn is_reset(&self, value: Raw) -> bool {
+        self.counter && value.is_below(self.newest)
+    }
+
+    /// What predictors see of `value`.
+    pub(crate) fn see(&mut self, value: Raw) -> f64 {
+        self.newest = value;
+        if self.counter {
+            (value.above(self.base) + self.shift).clamp(f64::MIN, f64::MAX)
+        } else {
+            value.float()
+        }
+    }
+
+    /// The counter begins again at `value`, which predictors see as `seen`: as if it had gone on.
+    pub(crate) fn reset(&mut self, value: Raw, seen: f64) {
+        self.base = value;
+        self.newest = value;
+        self.shift = seen;
+    }
+
+    /// What the stream says where predictors say `seen`.
+    pub(crate) fn float(&self, seen: f64) -> f64 {
+        if !self.counter {
+            return seen;
+        }
+        (self.base.float() + (seen - self.shift)).clamp(f64::MIN, f64::MAX)
+    }
+
+    /// The same, with all digits. None where the looks were not integers, or beyond them.
+    pub(crate) fn int(&self, seen: f64) -> Option<i64> {
+        let (base, since) = match (self.counter, self.base) {
+            (true, Raw::Int(base)) => (base, seen - self.shift),
+            (false, _) if matches!(self.newest, Raw::Int(_)) => (0, seen),
+            _ => return None,
+        };
+        // Truncated at the ends of i128, which the sum then finds beyond those of i64.
+        #[expect(clippy::cast_possible_truncation, reason = "saturates")]
+        let since = since.round() as i128;
+        i64::try_from(i128::from(base).saturating_add(since)).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_at_the_end_of_its_bits_keeps_its_digits() {
+        let mut track = Track::new(Shape::Counter);
+        assert_eq!(track.start(Raw::Int(i64::MAX - 3)), 0.0);
+        assert_eq!(track.see(Raw::Int(i64::MAX - 2)), 1.0);
+        assert_eq!(track.int(2.0), Some(i64::MAX - 1));
+        assert_eq!(track.int(3.0), Some(i64::MAX));
+        assert_eq!(track.int(4.0), None);
+        assert!(track.is_reset(Raw::Int(i64::MIN)));
+        track.reset(Raw::Int(i64::MIN), 2.0);
+        assert_eq!(track.see(Raw::Int(i64::MIN + 7)), 9.0);
+        assert_eq!(track.int(9.0), Some(i64::MIN + 7));
+        assert_eq!(track.see(Raw::Int(i64::MAX)), 2.0f64.powi(64));
+    }
+
+    #[test]
+    fn a_gauge_is_seen_as_it_is() {
+        let mut track = Track::new(Shape::Gauge);
+        assert_eq!(track.start(Raw::Float(7.5)), 7.5);
+        assert_eq!(track.see(Raw::Float(-1.0)), -1.0);
+        assert!(!track.is_reset(Raw::Float(-2.0)));
+        assert_eq!((track.float(3.25), track.int(3.25)), (3.25, None));
+        assert_eq!(track.see(Raw::Int(4)), 4.0);
+        assert_eq!(track.int(3.75), Some(4));
+    }
+
+    #[test]
+    fn what_is_possible_is_never_farther_from_the_last() {
+        let bounded = Shape::Bounded {
+            min: 0.0,
+            max: 10.0,
+        };
+        let none = Shape::Bounded { min: 3.0, max: 1.0 };
+        for (shape, last, said, expect) in [
+            (Shape::Gauge, 5.0, -3.0, -3.0),
+            (Shape::Counter, 5.0, -3.0, 5.0),
+            (Shape::Counter, 5.0, 8.0, 8.0),
+            (bounded, 5.0, 12.0, 10.0),
+            (bounded, 5.0, -12.0, 0.0),
+            (bounded, 15.0, 14.0, 14.0),
+            (bounded, 15.0, 16.0, 15.0),
+            (none, 5.0, 99.0, 99.0),
+            (Shape::Gauge, 1.0, f64::INFINITY, f64::MAX),
+        ] {
+            let possible = shape.possible(last, said);
+            assert_eq!(possible, expect, "{shape:?} {last} {said}");
+        }
+    }
+}
