@@ -5,6 +5,9 @@
 //! it says. Nothing here reads a clock or a file, and nothing is allocated for a sample.
 
 pub mod interval;
+pub mod delphi;
+mod predictor;
+mod random;
 
 mod conformal;
 mod explain;
@@ -22,3 +25,4 @@ pub use predictor::Predictor;
 pub use select::WORST;
 pub use shape::Shape;
 pub use steps::GAP_STEPS_MAX;
+pub use random::Random;

@@ -1,0 +1,223 @@
+//! Delphi as published (Apollo, 3.4.2): what others are compared with, not what is to be used.
+//!
+//! Six frozen neurons, each trained on one feature, a seventh trained with the stack, one that adds them up. Values
+//! are taken as they are, whatever their unit; more steps are made of steps. `docs/evaluation/delphi.md` has what that does.
+
+use super::published_weights::WEIGHTS;
+use crate::Predictor;
+
+/// Values that a neuron sees.
+pub const WINDOW: usize = 5;
+/// Of all neurons.
+pub const PARAMETERS: usize = 50;
+/// Of the seventh neuron and the sum; the others are frozen when these are trained.
+pub const PARAMETERS_TRAINABLE: usize = 14;
+/// Where stepping ends; what is further away is taken as what is there.
+pub const STEPS_MAX: u32 = 4096;
+
+/// Five weights, of the oldest to the newest value, and the bias.
+pub type Neuron = [f64; WINDOW + 1];
+
+/// All 50 parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Weights {
+    /// In the order of [`super::Feature::ALL`], then the seventh.
+    pub neurons: [Neuron; 7],
+    /// A weight of each neuron, and the bias.
+    pub stack: [f64; 8],
+}
+
+impl Weights {
+    /// The next value, of the five before it, oldest first.
+    pub fn apply(&self, window: &[f64; WINDOW]) -> f64 {
+        let [weights @ .., bias] = &self.stack;
+        self.neurons
+            .iter()
+            .zip(weights)
+            .fold(*bias, |sum, (neuron, weight)| {
+                sum + weight * rectified(neuron, window)
+            })
+    }
+}
+
+/// What a neuron says before it is cut at 0.
+pub(super) fn linear(neuron: &Neuron, window: &[f64; WINDOW]) -> f64 {
+    let [weights @ .., bias] = neuron;
+    weights
+        .iter()
+        .zip(window)
+        .fold(*bias, |sum, (weight, value)| sum + weight * value)
+}
+
+/// What a neuron says. What is not a number stays so, which `max` alone would make 0.
+pub(super) fn rectified(neuron: &Neuron, window: &[f64; WINDOW]) -> f64 {
+    let linear = linear(neuron, window);
+    if linear < 0.0 { 0.0 } else { linear }
+}
+
+/// The predictor.
+#[derive(Clone, Debug)]
+pub struct Published {
+    weights: Weights,
+    /// Oldest first.
+    window: [f64; WINDOW],
+    seen: usize,
+}
+
+impl Default for Published {
+    /// With the weights that our training gives.
+    fn default() -> Self {
+        Self::new(WEIGHTS)
+    }
+}
+
+impl Published {
+    /// With weights of other training.
+    pub fn new(weights: Weights) -> Self {
+        Self {
+            weights,
+            window: [0.0; WINDOW],
+            seen: 0,
+        }
+    }
+
+    /// Calls `each` with one step after another. Until the window is full, each is the last value.
+    fn walk(&self, steps: u32, mut each: impl FnMut(f64)) {
+        let mut window = self.window;
+        for _ in 0..steps.min(STEPS_MAX) {
+            let next = if self.seen < WINDOW {
+                window[WINDOW - 1]
+            } else {
+                self.weights.apply(&window)
+            };
+            push(&mut window, next);
+            each(next);
+        }
+    }
+}
+
+fn push(window: &mut [f64; WINDOW], value: f64) {
+    window.rotate_left(1);
+    window[WINDOW - 1] = value;
+}
+
+impl Predictor for Published {
+    fn name(&self) -> &'static str {
+        "delphi-published"
+    }
+
+    fn observe(&mut self, value: f64) {
+        push(&mut self.window, value);
+        self.seen = (self.seen + 1).min(WINDOW);
+    }
+
+    fn predict(&self, steps: u32) -> f64 {
+        let mut last = self.window[WINDOW - 1];
+        self.walk(steps, |next| last = next);
+        last
+    }
+
+    fn path(&self, expected: &mut [f64]) {
+        let mut at = 0;
+        self.walk(u32::try_from(expected.len()).unwrap_or(u32::MAX), |next| {
+            expected[at] = next;
+            at += 1;
+        });
+        if let Some(last) = at.checked_sub(1).map(|last| expected[last]) {
+            expected[at..].fill(last);
+        }
+    }
+
+    fn forget(&mut self) {
+        self.seen = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delphi::Feature;
+    use proptest::prelude::*;
+
+    fn after(predictor: &mut impl Predictor, values: impl IntoIterator<Item = f64>) -> f64 {
+        for value in values {
+            predictor.observe(value);
+        }
+        predictor.predict(1)
+    }
+
+    #[test]
+    fn parameters_are_as_many_as_the_paper_says() {
+        let weights = WEIGHTS;
+        let frozen = Feature::ALL.len() * weights.neurons[0].len();
+        let trainable = weights.neurons[6].len() + weights.stack.len();
+        assert_eq!((frozen, trainable), (36, PARAMETERS_TRAINABLE));
+        assert_eq!(frozen + trainable, PARAMETERS);
+        assert_eq!(
+            8 * 6 + trainable,
+            62,
+            "eight features would not be 50, nor would eight and a sum of nine"
+        );
+    }
+
+    /// Where all values are large and positive the released model is one linear filter, since then each neuron is
+    /// either dead or linear. Its numbers were read from the released files.
+    #[test]
+    fn the_filter_of_the_released_weights_loses_a_constant_and_a_ramp() {
+        let mut weights = Weights {
+            neurons: [[0.0; 6]; 7],
+            stack: [0.0; 8],
+        };
+        weights.neurons[0] = [0.0839, 0.1091, -0.5117, -0.4949, 1.7783, 0.101];
+        weights.stack[0] = 1.0;
+        let constant = after(&mut Published::new(weights.clone()), [250e9; 8]);
+        assert!((constant / 241.2e9 - 1.0).abs() < 1e-3, "{constant}");
+        let ramp = after(
+            &mut Published::new(weights),
+            (0..5).map(|t| 1000.0 + f64::from(t)),
+        );
+        assert!((ramp - 969.0).abs() < 1.0, "{ramp}");
+    }
+
+    #[test]
+    fn a_constant_is_lost_more_with_each_step() {
+        let mut predictor = Published::default();
+        let one = after(&mut predictor, [250e9; 8]);
+        assert!((one / 250e9 - 1.0).abs() > 0.001, "{one}");
+        assert!((predictor.predict(16) / 250e9 - 1.0).abs() > (one / 250e9 - 1.0).abs());
+    }
+
+    #[test]
+    fn what_is_not_yet_known_is_the_last_value_and_a_gap_makes_it_so_again() {
+        let mut predictor = Published::default();
+        assert_eq!(predictor.predict(1), 0.0);
+        assert_eq!(after(&mut predictor, [1.0, 2.0, 3.0, 4.0]), 4.0);
+        assert_ne!(after(&mut predictor, [5.0]), 5.0);
+        predictor.forget();
+        assert_eq!(after(&mut predictor, [7.0]), 7.0);
+    }
+
+    proptest! {
+        #[test]
+        fn a_path_is_what_each_step_says(values in prop::collection::vec(-1e6..1e6f64, 0..12)) {
+            let mut predictor = Published::default();
+            after(&mut predictor, values);
+            let mut path = [0.0; 20];
+            predictor.path(&mut path);
+            for (step, value) in (1..).zip(path) {
+                prop_assert_eq!(value, predictor.predict(step));
+            }
+        }
+
+        #[test]
+        fn any_finite_input_and_any_horizon_end(
+            values in prop::collection::vec(any::<f64>().prop_filter("finite", |v| v.is_finite()), 0..12),
+            steps in any::<u32>(),
+        ) {
+            let mut predictor = Published::default();
+            after(&mut predictor, values);
+            let first = predictor.predict(steps);
+            prop_assert_eq!(first.to_bits(), predictor.predict(steps).to_bits());
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! Training of the repaired Delphi: features on the families that they are of, then what is added to them on
+//! everything, archived streams too. The same input and seed give the same weights.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::adam::Adam;
+use super::features::Family;
+use super::repaired::Repaired;
+use super::weights::{EXPERTS, FILTERS, HEADS, HORIZONS, REST, SPIKE, WINDOW, Weights};
+use crate::{Predictor, Random};
+
+/// What a training may use.
+#[derive(Clone, Copy, Debug)]
+pub struct TrainingOptions {
+    /// Of synthetic series, and of which windows are taken.
+    pub seed: u64,
+    /// Windows of each stage; ten times as many take ten times as long. Taken as 1,000 to 1,000,000.
+    pub examples: usize,
+}
+
+impl Default for TrainingOptions {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            examples: 20_000,
+        }
+    }
+}
+
+/// How far a training is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// Stages that are done.
+    pub done: u32,
+    /// Stages in all.
+    pub of: u32,
+    /// Mean absolute error of the stage by that of the last value, one step ahead or at the stage's horizon.
+    pub error: f64,
+}
+
+/// The callback did not want more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("training was stopped")]
+pub struct Stopped;
+
+/// Filters, then the trust of each horizon.
+pub const STAGES: u32 = (FILTERS + HEADS) as u32;
+/// Of a synthetic series.
+const SERIES_LEN: usize = 192;
+/// Windows of a synthetic series that are learned from.
+const SERIES_EXAMPLES: usize = 24;
+
+/// Trains with synthetic series and with `series` of one's own, in equal steps. What is not finite in them is a gap; those
+/// that are shorter than a window and its horizons teach nothing.
+pub fn train(
+    series: &[&[f64]],
+    options: TrainingOptions,
+    mut progress: impl FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Weights, Stopped> {
+    let examples = options.examples.clamp(1_000, 1_000_000);
+    let mut random = Random::new(options.seed);
+    let mut weights = Weights::zero();
+    let mut done = 0;
+    let mut tell = |error| {
+        done += 1;
+        match progress(Progress {
+            done,
+            of: STAGES,
+            error,
+        }) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Stopped),
+        }
+    };
+    for (lane, family) in OF_LANES.into_iter().enumerate() {
+        let count = examples.div_ceil(SERIES_EXAMPLES);
+        let set: Vec<_> = (0..count)
+            .map(|_| family.series(&mut random, SERIES_LEN))
+            .collect();
+        let windows = windows(set.iter().map(Vec::as_slice), examples, &mut random);
+        tell(fit_lane(&mut weights, lane, &windows))?;
+    }
+    let mixture = mixture(&mut random, examples.div_ceil(SERIES_EXAMPLES));
+    let all = || {
+        mixture
+            .iter()
+            .map(Vec::as_slice)
+            .chain(series.iter().copied())
+    };
+    let windows = windows(mixture.iter().map(Vec::as_slice), examples, &mut random)
+        .into_iter()
+        .chain(self::windows(series.iter().copied(), examples, &mut random))
+        .collect::<Vec<_>>();
+    tell(fit_lane(&mut weights, REST, &windows))?;
+    let frozen = Arc::new(weights.clone());
+    for head in 0..HEADS {
+        let opinions = opinions(&frozen, head, all(), &mut random);
+        tell(fit_trust(&mut weights.trust[head], &opinions))?;
+    }
+    Ok(weights)
+}
+
+/// The families of the filters that are frozen after they are fitted.
+const OF_LANES: [Family; REST] = [
+    Family::Concave,
+    Family::Convex,
+    Family::Sine,
+    Family::Level,
+    Family::TrendUp,
+    Family::TrendDown,
+    Family::Spike,
+];
+
+/// Every family, and random walks as often as four of them: what cannot be predicted is what most streams are.
+fn mixture(random: &mut Random, count: usize) -> Vec<Vec<f64>> {
+    (0..count)
+        .map(|at| {
+            let family = Family::ALL.get(at % (Family::ALL.len() + 3)).copied();
+            family
+                .unwrap_or(Family::RandomWalk)
+                .series(random, SERIES_LEN)
+        })
+        .collect()
+}
+
+/// A window and what came after it, in mean steps of the window.
+struct Window {
+    differences: [f32; WINDOW],
+    large: [f32; WINDOW],
+    truth: [f64; HEADS],
+}
+
+/// At most `count` windows, of all places alike.
+fn windows<'a>(
+    series: impl Iterator<Item = &'a [f64]> + Clone,
+    count: usize,
+    random: &mut Random,
+) -> Vec<Window> {
+    let places: usize = series.clone().map(<[f64]>::len).sum();
+    let share = count as f64 / places.max(1) as f64;
+    let mut windows = Vec::new();
+    let blank = Arc::new(Weights::zero());
+    for values in series {
+        walk(values, &blank, |at, predictor| {
+            if !random.chance(share) || windows.len() >= count {
+                return;
+            }
+            let (Some((differences, large)), Some(truth)) =
+                (predictor.inputs(), truth(values, at, predictor))
+            else {
+                return;
+            };
+            windows.push(Window {
+                differences: std::array::from_fn(|at| differences[at + 1]),
+                large: std::array::from_fn(|at| large[at + 1]),
+                truth,
+            });
+        });
+    }
+    windows
+}
+
+/// Lets a predictor see a series, and calls `each` after each value whose window is full.
+fn walk(values: &[f64], weights: &Arc<Weights>, mut each: impl FnMut(usize, &Repaired)) {
+    let mut predictor = Repaired::new(weights.clone());
+    let mut run = 0;
+    for (at, value) in values.iter().enumerate() {
+        if !value.is_finite() {
+            predictor.forget();
+            run = 0;
+            continue;
+        }
+        predictor.observe(*value);
+        run += 1;
+        if run > WINDOW {
+            each(at, &predictor);
+        }
+    }
+}
+
+/// What came at each horizon, unless the series ends before, or is not finite there.
+fn truth(values: &[f64], at: usize, predictor: &Repaired) -> Option<[f64; HEADS]> {
+    let mut truth = [0.0; HEADS];
+    for (truth, horizon) in truth.iter_mut().zip(HORIZONS) {
+        let value = values
+            .get(at + horizon as usize)
+            .filter(|value| value.is_finite())?;
+        *truth = predictor.steps_to(*value);
+    }
+    Some(truth)
+}
+
+/// Least absolute errors, by least squares that are weighted anew a few times.
+fn fit_lane(weights: &mut Weights, lane: usize, windows: &[Window]) -> f64 {
+    const ROUNDS: usize = 8;
+    let mut ratio = 1.0;
+    for head in (0..HEADS).rev() {
+        let mut filter = [0.0f64; WINDOW];
+        for _ in 0..ROUNDS {
+            filter = weighted_least_squares(windows, lane, head, &filter);
+        }
+        let (mut ours, mut theirs) = (0.0, 0.0);
+        for window in windows {
+            ours += (window.truth[head] - said(&filter, window, lane)).abs();
+            theirs += window.truth[head].abs();
+        }
+        ratio = if theirs > 0.0 { ours / theirs } else { 1.0 };
+        for (row, weight) in weights.filters[head].iter_mut().zip(filter) {
+            row[lane] = if weight.is_finite() {
+                weight.clamp(-60.0, 60.0) as f32
+            } else {
+                0.0
+            };
+        }
+    }
+    ratio
+}
+
+fn input(window: &Window, lane: usize) -> &[f32; WINDOW] {
+    if lane == SPIKE {
+        &window.large
+    } else {
+        &window.differences
+    }
+}
+
+fn said(filter: &[f64; WINDOW], window: &Window, lane: usize) -> f64 {
+    filter
+        .iter()
+        .zip(input(window, lane))
+        .map(|(weight, value)| weight * f64::from(*value))
+        .sum()
+}
+
+fn weighted_least_squares(
+    windows: &[Window],
+    lane: usize,
+    head: usize,
+    before: &[f64; WINDOW],
+) -> [f64; WINDOW] {
+    // An error below this counts as its square does: without it one window would decide.
+    const NEAR: f64 = 0.05;
+    const RIDGE: f64 = 1e-3;
+    let mut matrix = [[0.0; WINDOW]; WINDOW];
+    let mut right = [0.0; WINDOW];
+    let mut whole = 1.0;
+    for window in windows {
+        let truth = window.truth[head];
+        let weight = 1.0 / (truth - said(before, window, lane)).abs().max(NEAR);
+        let values = input(window, lane).map(f64::from);
+        for (row, value) in values.iter().enumerate() {
+            let weighted = weight * value;
+            right[row] += weighted * truth;
+            for column in 0..=row {
+                matrix[row][column] += weighted * values[column];
+            }
+        }
+        whole += weight;
+    }
+    for (at, row) in matrix.iter_mut().enumerate() {
+        row[at] += RIDGE * whole;
+    }
+    solve(matrix, right)
+}
+
+/// Of a matrix that is symmetric and positive definite (Cholesky); only its lower half is read.
+fn solve(mut matrix: [[f64; WINDOW]; WINDOW], mut right: [f64; WINDOW]) -> [f64; WINDOW] {
+    for row in 0..WINDOW {
+        for column in 0..=row {
+            let dot: f64 = (0..column)
+                .map(|at| matrix[row][at] * matrix[column][at])
+                .sum();
+            let rest = matrix[row][column] - dot;
+            matrix[row][column] = if row == column {
+                rest.max(f64::MIN_POSITIVE).sqrt()
+            } else {
+                rest / matrix[column][column]
+            };
+        }
+        let dot: f64 = (0..row).map(|at| matrix[row][at] * right[at]).sum();
+        right[row] = (right[row] - dot) / matrix[row][row];
+    }
+    for row in (0..WINDOW).rev() {
+        let dot: f64 = (row + 1..WINDOW)
+            .map(|at| matrix[at][row] * right[at])
+            .sum();
+        right[row] = (right[row] - dot) / matrix[row][row];
+    }
+    right
+}
+
+/// What features said, how sure each was, what came, and what that counts.
+struct Opinion {
+    said: [f32; EXPERTS],
+    sure: [f32; EXPERTS],
+    truth: f64,
+    weight: f64,
+}
+
+fn opinions<'a>(
+    weights: &Arc<Weights>,
+    head: usize,
+    series: impl Iterator<Item = &'a [f64]>,
+    random: &mut Random,
+) -> Vec<Opinion> {
+    let mut all = Vec::new();
+    for values in series {
+        let first = all.len();
+        let share = (SERIES_EXAMPLES * 2) as f64 / values.len().max(1) as f64;
+        walk(values, weights, |at, predictor| {
+            let later = values
+                .get(at + HORIZONS[head] as usize)
+                .filter(|value| value.is_finite());
+            let (Some(value), Some(_)) = (later, predictor.inputs()) else {
+                return;
+            };
+            if random.chance(share) {
+                let (said, sure) = predictor.opinions(head);
+                all.push(Opinion {
+                    said,
+                    sure,
+                    truth: predictor.steps_to(*value),
+                    weight: 1.0,
+                });
+            }
+        });
+        // Each series counts alike: by how much better than the last value it was predicted. One that comes back
+        // to where it was counts by its mean step instead.
+        let taken = (all.len() - first) as f64;
+        let theirs: f64 = all[first..].iter().map(|opinion| opinion.truth.abs()).sum();
+        for opinion in &mut all[first..] {
+            opinion.weight = 1.0 / theirs.max(taken);
+        }
+    }
+    all
+}
+
+/// Descends the absolute error, in the logarithm of trust. That of the first is what others are measured by.
+fn fit_trust(trust: &mut [f32; EXPERTS], opinions: &[Opinion]) -> f64 {
+    const ROUNDS: usize = 300;
+    const RATE: f64 = 0.03;
+    const REACH: f64 = 8.0;
+    let mut logarithms = [0.0f64; EXPERTS];
+    let mut adam = Adam::<EXPERTS>::new(RATE);
+    let whole: f64 = opinions
+        .iter()
+        .map(|opinion| opinion.weight * opinion.truth.abs())
+        .sum();
+    let mut ratio = 1.0;
+    for _ in 0..ROUNDS {
+        let mut gradient = [0.0; EXPERTS];
+        let mut error = 0.0;
+        let factors = logarithms.map(f64::exp);
+        for opinion in opinions {
+            error += trust_gradient(&factors, opinion, &mut gradient);
+        }
+        if whole > 0.0 {
+            ratio = error / whole;
+            let gradient = gradient.map(|slope| slope / whole);
+            adam.step(&mut logarithms, &gradient);
+        }
+        logarithms = logarithms.map(|value| value.clamp(-REACH, REACH));
+    }
+    *trust = logarithms.map(|value| value.exp() as f32);
+    ratio
+}
+
+/// Adds the slope of one error to the gradient; the error, weighted.
+fn trust_gradient(
+    factors: &[f64; EXPERTS],
+    opinion: &Opinion,
+    gradient: &mut [f64; EXPERTS],
+) -> f64 {
+    let confidence: [f64; EXPERTS] =
+        std::array::from_fn(|at| factors[at] * f64::from(opinion.sure[at]));
+    let whole: f64 = confidence.iter().sum();
+    let sum: f64 = confidence
+        .iter()
+        .zip(opinion.said)
+        .map(|(sure, said)| sure * f64::from(said))
+        .sum();
+    let out = sum / whole;
+    let off = out - opinion.truth;
+    // The slope of |off|, without its corner.
+    let slope = opinion.weight * (off / 0.02).clamp(-1.0, 1.0);
+    for (at, gradient) in gradient.iter_mut().enumerate() {
+        *gradient += slope * confidence[at] * (f64::from(opinion.said[at]) - out) / whole;
+    }
+    opinion.weight * off.abs()
+}

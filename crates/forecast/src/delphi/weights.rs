@@ -1,0 +1,265 @@
+//! The weights of the repaired Delphi, and the text that they are kept in.
+
+use thiserror::Error;
+
+/// Values before the newest that a feature sees.
+pub const WINDOW: usize = 16;
+/// Horizons with weights of their own.
+pub const HEADS: usize = 4;
+/// In steps.
+pub const HORIZONS: [u32; HEADS] = [1, 4, 16, 64];
+/// Features that are filters: concave, convex, sine, level, trend up, trend down, spike; and the one that is
+/// trained on all there is.
+pub const FILTERS: usize = 8;
+/// Filters, the periodic step (which has a period instead of weights), and "it stays as it is".
+pub const EXPERTS: usize = FILTERS + 2;
+pub(super) const SPIKE: usize = 6;
+pub(super) const REST: usize = 7;
+pub(super) const PERIODIC: usize = 8;
+pub(super) const PERSISTENCE: usize = 9;
+
+/// All that is trained.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Weights {
+    /// For each horizon and each older value, newest first: its weight in each filter.
+    pub filters: [[[f32; FILTERS]; WINDOW]; HEADS],
+    /// For each horizon: how much each feature counts, when all were equally right of late.
+    pub trust: [[f32; EXPERTS]; HEADS],
+}
+
+/// Numbers within.
+pub const PARAMETERS: usize = HEADS * (FILTERS * WINDOW + EXPERTS);
+
+const MAGIC: &str = "barograph-delphi 1";
+/// A text that is longer is not read.
+pub const TEXT_LEN_MAX: usize = 64 * 1024;
+/// A trained filter never weighs a value as much.
+const FILTER_MAX: f32 = 64.0;
+const TRUST_MIN: f32 = 1e-6;
+const TRUST_MAX: f32 = 1e6;
+
+/// Why a text was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum WeightsError {
+    /// Of another program, or of another version.
+    #[error("weights begin with another line than '{MAGIC}': train them again")]
+    Magic,
+    /// More than any weights are.
+    #[error("weights of {0} bytes are longer than {TEXT_LEN_MAX}: train them again")]
+    Long(usize),
+    /// Bytes that no text has.
+    #[error("weights are not text: train them again")]
+    Bytes,
+    /// Cut off or added to.
+    #[error("weights have another number of lines than {lines}: train them again")]
+    Lines {
+        /// That there should be.
+        lines: usize,
+    },
+    /// No number, or one that no training gives.
+    #[error("line {0} of the weights is not as training writes it: train them again")]
+    Line(usize),
+    /// A bit is not what it was.
+    #[error("the checksum of the weights is wrong: they are damaged, train them again")]
+    Checksum,
+}
+
+impl Weights {
+    /// Weights that say nothing but the last value.
+    pub fn zero() -> Self {
+        Self {
+            filters: [[[0.0; FILTERS]; WINDOW]; HEADS],
+            trust: [[1.0; EXPERTS]; HEADS],
+        }
+    }
+
+    /// One line for each older value and each horizon, then the trust, then a checksum of all before. Reading it
+    /// gives the same bits again.
+    pub fn to_text(&self) -> String {
+        let mut text = format!("{MAGIC}\n");
+        for head in 0..HEADS {
+            for row in &self.filters[head] {
+                push_line(&mut text, "filter", row);
+            }
+            push_line(&mut text, "trust", &self.trust[head]);
+        }
+        let checksum = fnv1a(text.as_bytes());
+        text.push_str(&format!("checksum {checksum:016x}\n"));
+        text
+    }
+
+    /// Of a file that may be anything.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, WeightsError> {
+        const LINES: usize = 1 + HEADS * (WINDOW + 1) + 1;
+        if bytes.len() > TEXT_LEN_MAX {
+            return Err(WeightsError::Long(bytes.len()));
+        }
+        let text = std::str::from_utf8(bytes).map_err(|_| WeightsError::Bytes)?;
+        if text.split('\n').next() != Some(MAGIC) {
+            return Err(WeightsError::Magic);
+        }
+        let body = text
+            .strip_suffix('\n')
+            .ok_or(WeightsError::Lines { lines: LINES })?;
+        if body.split('\n').count() != LINES {
+            return Err(WeightsError::Lines { lines: LINES });
+        }
+        let (checked, last) = body
+            .rsplit_once('\n')
+            .ok_or(WeightsError::Lines { lines: LINES })?;
+        // The line's end is part of what was summed.
+        if last != format!("checksum {:016x}", fnv1a(&bytes[..=checked.len()])) {
+            return Err(WeightsError::Checksum);
+        }
+        let mut lines = checked.split('\n').enumerate().skip(1);
+        let mut weights = Self::zero();
+        for head in 0..HEADS {
+            for row in &mut weights.filters[head] {
+                read_line(lines.next(), "filter", row, |weight| {
+                    weight.abs() <= FILTER_MAX
+                })?;
+            }
+            let trust = &mut weights.trust[head];
+            read_line(lines.next(), "trust", trust, |trust| {
+                (TRUST_MIN..=TRUST_MAX).contains(&trust)
+            })?;
+        }
+        Ok(weights)
+    }
+}
+
+fn push_line(text: &mut String, key: &str, numbers: &[f32]) {
+    text.push_str(key);
+    for number in numbers {
+        text.push_str(&format!(" {number:e}"));
+    }
+    text.push('\n');
+}
+
+fn read_line(
+    line: Option<(usize, &str)>,
+    key: &str,
+    numbers: &mut [f32],
+    sane: impl Fn(f32) -> bool,
+) -> Result<(), WeightsError> {
+    let (at, line) = line.unwrap_or((0, ""));
+    let wrong = WeightsError::Line(at + 1);
+    let mut words = line.split(' ');
+    if words.next() != Some(key) {
+        return Err(wrong);
+    }
+    for number in numbers {
+        let word = words.next().ok_or(wrong.clone())?;
+        *number = word
+            .parse()
+            .ok()
+            .filter(|number| sane(*number))
+            .ok_or(wrong.clone())?;
+    }
+    if words.next().is_some() {
+        Err(wrong)
+    } else {
+        Ok(())
+    }
+}
+
+/// Fowler, Noll and Vo: against damage, not against an enemy.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::repaired_weights::WEIGHTS;
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn parameters_are_few() {
+        assert_eq!(PARAMETERS, 552);
+        assert_eq!(fnv1a(b"foobar"), 0x85944171f73967e8);
+    }
+
+    #[test]
+    fn text_gives_the_same_bits_again() {
+        let text = WEIGHTS.to_text();
+        assert_eq!(Weights::from_bytes(text.as_bytes()), Ok(WEIGHTS));
+        assert!(text.len() < TEXT_LEN_MAX / 4);
+    }
+
+    /// With a checksum that fits what was changed.
+    fn signed(text: &str) -> Result<Weights, WeightsError> {
+        let (body, _) = text.trim_end().rsplit_once('\n').unwrap();
+        let body = format!("{body}\n");
+        Weights::from_bytes(format!("{body}checksum {:016x}\n", fnv1a(body.as_bytes())).as_bytes())
+    }
+
+    #[test]
+    fn what_is_not_ours_is_refused_with_a_reason() {
+        let text = WEIGHTS.to_text();
+        let lines = WeightsError::Lines { lines: 70 };
+        let check = |changed: &str, expect: &WeightsError| {
+            assert_eq!(
+                Weights::from_bytes(changed.as_bytes()).as_ref(),
+                Err(expect)
+            );
+        };
+        check("", &WeightsError::Magic);
+        check("barograph-delphi 2\n", &WeightsError::Magic);
+        check(&text[..text.len() / 2], &lines);
+        check(&format!("{text}\n"), &lines);
+        check(
+            &text.replacen("filter ", "filter 1e", 1),
+            &WeightsError::Checksum,
+        );
+        check(
+            &"x".repeat(TEXT_LEN_MAX + 1),
+            &WeightsError::Long(TEXT_LEN_MAX + 1),
+        );
+        assert_eq!(
+            Weights::from_bytes(b"barograph-delphi 1\n\xff"),
+            Err(WeightsError::Bytes)
+        );
+        let second = text.lines().nth(1).unwrap();
+        for line in [
+            "filter",
+            "trust 1",
+            "filter 1 2 3 4 5 6 7 NaN",
+            "filter 1 2 3 4 5 6 7 65",
+        ] {
+            assert_eq!(
+                signed(&text.replacen(second, line, 1)),
+                Err(WeightsError::Line(2)),
+                "{line}"
+            );
+        }
+        let trust = text.lines().nth(17).unwrap();
+        let nought = "trust 0 0 0 0 0 0 0 0 0 0";
+        assert_eq!(
+            signed(&text.replacen(trust, nought, 1)),
+            Err(WeightsError::Line(18))
+        );
+        assert_eq!(signed(&text), Ok(WEIGHTS));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            prop_assert!(Weights::from_bytes(&bytes).is_err());
+            let mut ours = format!("{MAGIC}\n").into_bytes();
+            ours.extend(bytes);
+            prop_assert!(Weights::from_bytes(&ours).is_err());
+        }
+
+        #[test]
+        fn one_changed_byte_is_noticed(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+            let mut bytes = WEIGHTS.to_text().into_bytes();
+            let at = at.index(bytes.len());
+            prop_assume!(bytes[at] != byte);
+            bytes[at] = byte;
+            prop_assert!(Weights::from_bytes(&bytes).is_err());
+        }
+    }
+}
