@@ -4,16 +4,15 @@
 //! looks at a stream, runs the predictors, follows the one that was best of late, and calibrates the error of what
 //! it says. Nothing here reads a clock or a file, and nothing is allocated for a sample.
 
-pub mod interval;
 pub mod delphi;
-mod predictor;
-mod random;
+pub mod interval;
 
 mod conformal;
 mod explain;
 mod forecaster;
 mod members;
 mod predictor;
+mod random;
 mod said;
 mod select;
 mod shape;
@@ -22,7 +21,7 @@ mod steps;
 pub use explain::{Explanation, LevelExplanation, MemberExplanation, Reason};
 pub use forecaster::{Forecast, Forecaster, ForecasterConfig, LEVELS, Taken};
 pub use predictor::Predictor;
+pub use random::Random;
 pub use select::WORST;
 pub use shape::Shape;
 pub use steps::GAP_STEPS_MAX;
-pub use random::Random;
