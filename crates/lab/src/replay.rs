@@ -42,10 +42,21 @@ pub struct Outcome {
     pub ticks: u64,
 }
 
+/// What a policy does at a tick.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Act {
+    /// Says this of it.
+    Say(Outlook),
+    /// Looks.
+    Look,
+    /// Looked after the tick before, when the value was still that one's, and says what was seen then.
+    Looked,
+}
+
 /// Decides at each tick whether to look, and says what is not looked at.
 pub trait Policy {
-    /// What is said of this tick; None to look at it.
-    fn tick(&mut self, ts_ns: i64, counter: f64) -> Option<Outlook>;
+    /// What to do at this tick.
+    fn tick(&mut self, ts_ns: i64, counter: f64) -> Act;
 
     /// What was seen.
     fn look(&mut self, ts_ns: i64, counter: f64, value: f64);
@@ -54,7 +65,7 @@ pub trait Policy {
 /// A policy over all ticks of a stream.
 pub fn replay(stream: &Stream, policy: &mut dyn Policy) -> Outcome {
     let mut tally = Tally::default();
-    let mut held = f64::NAN;
+    let (mut held, mut before) = (f64::NAN, f64::NAN);
     for (tick, &truth) in stream.values.iter().enumerate() {
         if !truth.is_finite() {
             continue;
@@ -62,15 +73,31 @@ pub fn replay(stream: &Stream, policy: &mut dyn Policy) -> Outcome {
         let ts_ns = tick as i64 * stream.interval_ns;
         let counter = stream.counter.get(tick).copied().unwrap_or(0.0);
         match policy.tick(ts_ns, counter) {
-            Some(said) if held.is_finite() => tally.said(stream, &said, truth, held),
+            Act::Say(said) if held.is_finite() => tally.said(stream, &said, truth, held),
+            Act::Looked if held.is_finite() => {
+                held = before;
+                policy.look(ts_ns, counter, held);
+                tally.looks += 1;
+                tally.said(stream, &known(held), truth, held);
+            }
             _ => {
                 policy.look(ts_ns, counter, truth);
                 held = truth;
                 tally.looked();
             }
         }
+        before = truth;
     }
     tally.outcome()
+}
+
+/// The last value, of whose error nothing is known.
+fn known(value: f64) -> Outlook {
+    Outlook {
+        value,
+        half_width: f64::INFINITY,
+        confidence: 0.0,
+    }
 }
 
 #[derive(Default)]
@@ -158,12 +185,14 @@ impl Held {
 }
 
 impl Policy for Held {
-    fn tick(&mut self, ts_ns: i64, _: f64) -> Option<Outlook> {
-        (ts_ns < self.due_ns).then_some(Outlook {
-            value: self.value,
-            half_width: f64::INFINITY,
-            confidence: 0.0,
-        })
+    fn tick(&mut self, ts_ns: i64, _: f64) -> Act {
+        if ts_ns < self.due_ns {
+            Act::Say(known(self.value))
+        } else if ts_ns == self.due_ns || self.due_ns == i64::MIN {
+            Act::Look
+        } else {
+            Act::Looked
+        }
     }
 
     fn look(&mut self, ts_ns: i64, _: f64, value: f64) {
@@ -175,8 +204,7 @@ impl Policy for Held {
             }
             Next::Published(policy) => policy.next(value),
         };
-        // Timers that are no whole number of ticks keep what is left over: a look between two ticks sees the one
-        // before it, and is known at the one after it.
+        // Timers that are no whole number of ticks keep what is left over.
         let due_ns = if self.due_ns == i64::MIN { ts_ns } else { self.due_ns };
         self.due_ns = due_ns.saturating_add(wait_ns);
     }
@@ -247,26 +275,19 @@ impl Bounded {
             confidence: self.confidence,
         })
     }
-
-    /// What is said while nothing has been seen for longer than a forecast reaches.
-    fn held(&self) -> Outlook {
-        Outlook {
-            value: self.value,
-            half_width: f64::INFINITY,
-            confidence: 0.0,
-        }
-    }
 }
 
 impl Policy for Bounded {
-    fn tick(&mut self, ts_ns: i64, counter: f64) -> Option<Outlook> {
+    fn tick(&mut self, ts_ns: i64, counter: f64) -> Act {
         match &self.kind {
-            Kind::Alone(_) if ts_ns >= self.due_ns => None,
-            Kind::Alone(_) if self.said == Said::Forecast => Some(self.forecast(ts_ns).unwrap_or_else(|| self.held())),
-            Kind::Alone(_) => Some(self.held()),
+            Kind::Alone(_) if ts_ns >= self.due_ns => Act::Look,
+            Kind::Alone(_) if self.said == Said::Forecast => {
+                Act::Say(self.forecast(ts_ns).unwrap_or_else(|| known(self.value)))
+            }
+            Kind::Alone(_) => Act::Say(known(self.value)),
             Kind::Sentinel(sentinel) => match sentinel.counter(ts_ns, counter, self.forecast(ts_ns)) {
-                Step::Call => None,
-                Step::Say(outlook) => Some(outlook),
+                Step::Call => Act::Look,
+                Step::Say(outlook) => Act::Say(outlook),
             },
         }
     }

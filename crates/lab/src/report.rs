@@ -7,9 +7,9 @@ use barograph_forecast::interval::IntervalPolicy;
 use crate::replay::{Held, Outcome, Stream, replay};
 
 /// The intervals of the fixed frontier, in ticks.
-pub const FIXED_TICKS: [i64; 6] = [1, 2, 3, 5, 10, 20];
+pub const FIXED_TICKS: [i64; 8] = [1, 2, 3, 5, 10, 20, 40, 60];
 
-/// What comes of looking every 1, 2, 3, 5, 10 and 20 ticks.
+/// What comes of looking every so many ticks.
 pub fn frontier(stream: &Stream) -> Vec<(i64, Outcome)> {
     let fixed = |ticks: i64| {
         let policy = IntervalPolicy::Fixed {
@@ -21,10 +21,11 @@ pub fn frontier(stream: &Stream) -> Vec<(i64, Outcome)> {
 }
 
 /// Whether a policy is right more often than fixed intervals of the same cost, or as often where those are always
-/// right: by how much, as a share of ticks. Between two fixed intervals both are used in turn; beyond the longest, the
-/// least of them counts.
+/// right: by how much, as a share of ticks. Between two fixed intervals both are used in turn; who costs less
+/// than the longest is held against that.
 pub fn is_ahead(outcome: &Outcome, frontier: &[(i64, Outcome)], of: impl Fn(&Outcome) -> f64) -> f64 {
     let at = |cost: f64| {
+        let cost = frontier.iter().map(|(_, fixed)| fixed.cost).fold(f64::INFINITY, f64::min).max(cost);
         let mut best = 0.0_f64;
         for (_, a) in frontier {
             for (_, b) in frontier {

@@ -8,8 +8,8 @@
 //! (1 + λ W(w)) / w
 //! ```
 //!
-//! `λ` follows what was found: it rises while more of the time was wrong than allowed, and falls while less was. So
-//! the share of wrong time goes where it is wanted whatever the models believe. Nothing fools it for ever: one look in
+//! `λ` follows what is expected of the plans made: it rises while more of the time will be wrong than allowed, and falls
+//! while less will. What is expected is calibrated by what looks found. Nothing fools it for ever: one look in
 //! 16 comes earlier than planned, a surprise that repeats makes it learn anew, and no wait is longer than the longest.
 
 use barograph_model::NS_PER_S;
@@ -19,11 +19,13 @@ use super::{INTERVAL_NS_MAX, INTERVAL_NS_MIN, clamp};
 
 /// How many looks come between two that are earlier than planned, to see what was missed.
 const PROBE_EVERY: u32 = 16;
-/// By how much a tick of wrong time raises the logarithm of its price.
-const GAIN: f64 = 0.3;
-/// The least and the highest price, relative to the one that the share wanted suggests.
-const PRICE_MIN: f64 = 1.0 / 64.0;
+/// Ticks after which the price of wrong time has followed what is expected.
+const PRICE_TICKS: f64 = 100.0;
+/// The least and the highest price of a wrong tick, in looks, times the share of wrong time allowed.
+const PRICE_MIN: f64 = 1.0 / 256.0;
 const PRICE_MAX: f64 = 64.0;
+/// How many expected misses the calibration of misses remembers, about.
+const KEEP_MISSES: f64 = 0.98;
 /// How many looks a budget saves up.
 const TOKENS_MAX: f64 = 8.0;
 /// After doubt, looks at the shortest interval.
@@ -132,8 +134,11 @@ pub struct ErrorBounded {
     /// Held, forecast, derived.
     risks: [Risk; 3],
     last: Option<(i64, f64)>,
-    /// Logarithm of λ relative to where it starts.
+    /// Logarithm of λ times the share allowed.
     price: f64,
+    /// Misses of what was followed, of late: as the models expected them, and as they were.
+    expected: f64,
+    missed: f64,
     said: Said,
     looks: u32,
     dense: u32,
@@ -156,6 +161,8 @@ impl ErrorBounded {
             risks: [Risk::new(), Risk::new(), Risk::new()],
             last: None,
             price: 0.0,
+            expected: 0.0,
+            missed: 0.0,
             said: Said::Held,
             looks: 0,
             dense: 0,
@@ -212,9 +219,8 @@ impl ErrorBounded {
             let prior = (way == Said::Forecast).then(|| outlook.wrong(tolerance));
             let found = self.risks[way as usize].look(ticks, missed, prior);
             if way == self.said {
-                let allowed = (1.0 - self.config.confidence) * ticks as f64;
-                self.price += GAIN * (found.late_ticks - allowed);
-                self.price = self.price.clamp(PRICE_MIN.ln(), PRICE_MAX.ln());
+                self.expected = KEEP_MISSES * self.expected + found.expected;
+                self.missed = KEEP_MISSES * self.missed + f64::from(u8::from(missed));
                 if found.doubtful {
                     self.dense = DENSE_LOOKS;
                 }
@@ -228,9 +234,10 @@ impl ErrorBounded {
         self.tokens -= 1.0;
         self.looks = self.looks.wrapping_add(1);
         let tolerance = self.config.bound.tolerance(looked.value);
-        let price = self.price.exp() * 0.25 / (1.0 - self.config.confidence);
+        let allowed = 1.0 - self.config.confidence;
+        let price = self.price.exp() / allowed * self.bias();
         let mut best = Choice::none();
-        for way in [Said::Held, Said::Forecast, Said::Derived] {
+        for way in [Said::Derived, Said::Held, Said::Forecast] {
             let outlook = match way {
                 Said::Held => None,
                 Said::Forecast => looked.forecast,
@@ -246,6 +253,9 @@ impl ErrorBounded {
             }
         }
         self.said = best.said;
+        let share = self.bias() * best.late / best.ticks as f64 / allowed;
+        self.price += (share - 1.0).min(3.0) * best.ticks as f64 / PRICE_TICKS;
+        self.price = self.price.clamp(PRICE_MIN.ln(), PRICE_MAX.ln());
         let ticks = self.vary(best.ticks);
         let wait_ns = self.afford(ticks);
         Plan {
@@ -254,6 +264,11 @@ impl ErrorBounded {
             wrong_share: best.late / best.ticks as f64,
             wrong_per_s: best.wrong * NS_PER_S as f64 / (best.ticks as f64 * self.config.min_ns as f64),
         }
+    }
+
+    /// How much more often what was followed was wrong than expected.
+    fn bias(&self) -> f64 {
+        ((self.missed + 2.0) / (self.expected + 2.0)).clamp(0.25, 4.0)
     }
 
     fn choose(&self, way: Said, price: f64, mut best: Choice, prior: impl Fn(u64) -> Option<f64>) -> Choice {

@@ -8,8 +8,10 @@
 
 /// Gaps up to this many ticks have a bin each.
 const BINS: usize = 256;
-/// The longest wait that is weighed, and the longest stretch within which the place of a change is kept, in ticks.
+/// The longest wait that is weighed, in ticks.
 pub(super) const WAIT_TICKS_MAX: usize = 64;
+/// At so many places within a wait the change may have been.
+const PLACES_MAX: usize = 16;
 /// What the prior weighs, in changes.
 const PRIOR: f32 = 0.3;
 /// What is left of a change's weight after the next: some 60 count.
@@ -26,8 +28,10 @@ pub(super) struct Gaps {
     beyond: f32,
     /// `survivors[t]`: the share of gaps of more than `t` ticks.
     survivors: [f32; BINS + 1],
-    /// Where the last change was: `places[j]` is the probability of `j` ticks before the look that found it.
-    places: [f32; WAIT_TICKS_MAX],
+    /// Where the last change was: `places[j]` is the probability of `j` strides before the look that found it.
+    places: [f32; PLACES_MAX],
+    /// Ticks from one place to the next.
+    stride: usize,
     places_len: usize,
     /// Ticks since the look that found it.
     since: usize,
@@ -43,7 +47,8 @@ impl Gaps {
             bins: [0.0; BINS],
             beyond: 0.0,
             survivors: [1.0; BINS + 1],
-            places: [0.0; WAIT_TICKS_MAX],
+            places: [0.0; PLACES_MAX],
+            stride: 1,
             places_len: 1,
             since: 0,
             shift: 0,
@@ -93,7 +98,7 @@ impl Gaps {
         probability.fill(0.0);
         let mut alive = 0.0;
         for (back, place) in self.places[..self.places_len].iter().enumerate() {
-            let age = self.since + back;
+            let age = self.since + back * self.stride;
             let mut left = self.survivor(age);
             alive += place * left;
             for (ahead, probability) in probability.iter_mut().enumerate() {
@@ -111,13 +116,13 @@ impl Gaps {
     /// A change within the last `waited` ticks, none before them since the last one.
     fn change(&mut self, waited: usize) {
         // Those that are farther apart than can be kept are weighed at places of equal distance.
-        let stride = waited.div_ceil(WAIT_TICKS_MAX);
-        let len = waited.div_ceil(stride).min(WAIT_TICKS_MAX);
-        let mut places = [0.0_f32; WAIT_TICKS_MAX];
+        let stride = waited.div_ceil(PLACES_MAX);
+        let len = waited.div_ceil(stride).min(PLACES_MAX);
+        let mut places = [0.0_f32; PLACES_MAX];
         let mut sum = 0.0;
         for (back, place) in places[..len].iter_mut().enumerate() {
             for (before, weight) in self.places[..self.places_len].iter().enumerate() {
-                let gap = self.gap(waited, back * stride, before);
+                let gap = self.gap(waited, back * stride, before * self.stride);
                 *place += weight * (self.survivor(gap - 1) - self.survivor(gap));
             }
             sum += *place;
@@ -130,6 +135,7 @@ impl Gaps {
         }
         self.places = places;
         self.places_len = len;
+        self.stride = stride;
         self.since = 0;
         self.count_survivors();
     }
@@ -141,7 +147,7 @@ impl Gaps {
         self.beyond *= KEEP;
         for back in 0..places.len() {
             for before in 0..self.places_len {
-                let gap = self.gap(waited, back * stride, before);
+                let gap = self.gap(waited, back * stride, before * self.stride);
                 let likely = self.survivor(gap - 1) - self.survivor(gap);
                 let weight = self.places[before] * likely / sum;
                 match self.bins.get_mut(gap - 1) {
@@ -193,11 +199,15 @@ impl Gaps {
             self.bins[index] = self.bins[2 * index] + self.bins[2 * index + 1];
         }
         self.bins[BINS / 2..].fill(0.0);
-        for index in 0..WAIT_TICKS_MAX / 2 {
-            self.places[index] = self.places[2 * index] + self.places[2 * index + 1];
+        if self.stride > 1 {
+            self.stride = self.stride.div_ceil(2);
+        } else {
+            for index in 0..PLACES_MAX / 2 {
+                self.places[index] = self.places[2 * index] + self.places[2 * index + 1];
+            }
+            self.places[PLACES_MAX / 2..].fill(0.0);
+            self.places_len = self.places_len.div_ceil(2);
         }
-        self.places[WAIT_TICKS_MAX / 2..].fill(0.0);
-        self.places_len = self.places_len.div_ceil(2);
         self.rest += (self.since as u64 & 1) << self.shift;
         self.since /= 2;
         self.shift += 1;
@@ -210,8 +220,8 @@ impl Gaps {
             self.bins[2 * index] = half;
             self.bins[2 * index + 1] = half;
         }
-        // Where exactly the last change was is not known any better: it stays where it was.
         self.since *= 2;
+        self.stride *= 2;
         self.shift -= 1;
         self.rest = 0;
         self.count_survivors();

@@ -43,8 +43,8 @@ pub(super) struct Curve {
 /// What a look found, against what was expected.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
-    /// Ticks that what was said is likely to have been wrong.
-    pub late_ticks: f64,
+    /// The probability that what was said was wrong, as expected before.
+    pub expected: f64,
     /// What was learned has just been called in doubt.
     pub doubtful: bool,
 }
@@ -67,18 +67,12 @@ impl Risk {
             by_waits = self.waits.blend(bucket(ticks), prior);
         }
         let expected = mix(by_gaps, by_waits, curve.weight);
-        let late_ticks = if missed {
-            let late = curve.late_ticks(ticks) / expected.max(CERTAIN);
-            late.clamp(0.0, ticks.saturating_sub(1) as f64)
-        } else {
-            0.0
-        };
         let gain = likelihood(by_waits, missed).ln() - likelihood(by_gaps, missed).ln();
         self.score = KEEP_SCORE * self.score + gain;
         self.gaps.look(ticks, missed);
         self.waits.look(bucket(ticks), missed);
         Found {
-            late_ticks,
+            expected,
             doubtful: self.doubt(missed && expected < SURPRISE),
         }
     }
@@ -132,12 +126,6 @@ impl Curve {
             visit(wait, late);
             (at, wrong) = (wait, then);
         }
-    }
-
-    fn late_ticks(&self, ticks: u64) -> f64 {
-        let mut late = 0.0;
-        self.late(candidates(ticks), |_, sum| late = sum);
-        late
     }
 
     fn each(&self, ticks: u64) -> (f64, f64) {

@@ -13,7 +13,7 @@ const PAIRS_MAX: usize = 32;
 /// With fewer, each move of the counter is a call.
 const PAIRS_MIN: usize = 4;
 /// What is left of a call's weight after the next, for how often the error asks for one.
-const KEEP: f64 = 0.95;
+const KEEP: f64 = 0.8;
 
 /// What is asked of a [`Sentinel`]: the bound and the intervals of the value that costs much; the shortest interval
 /// is that at which the counter is read.
