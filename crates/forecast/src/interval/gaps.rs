@@ -3,8 +3,10 @@
 //! Of a change only that it was between two looks is known. Its place between them is weighed by the distribution
 //! learned so far (one step of Turnbull's estimator, 1976, for censored data), and that of the change before it
 //! likewise, so that looks that are far apart still sharpen what is known.
-//! While little was seen, a Pareto prior says what Lindy's law does: what lasted `t` lasts another `t` with even
-//! chances. It never quite goes away, so that nothing is ever certain.
+//! While little was seen, a Pareto prior says what Lindy's law does: what lasted long lasts longer (`3 t` more with even
+//! chances after `t`). It never quite goes away, so that nothing is ever certain.
+//! What was learned is told twice: as it was seen, which is right where gaps repeat, and smoothed over a third of each
+//! gap, which is right where they do not.
 
 /// Gaps up to this many ticks have a bin each.
 const BINS: usize = 256;
@@ -13,7 +15,7 @@ pub(super) const WAIT_TICKS_MAX: usize = 64;
 /// At so many places within a wait the change may have been.
 const PLACES_MAX: usize = 16;
 /// What the prior weighs, in changes.
-const PRIOR: f32 = 0.3;
+const PRIOR: f32 = 0.1;
 /// What is left of a change's weight after the next: some 60 count.
 const KEEP: f32 = 1.0 - 1.0 / 60.0;
 /// The histogram's tick may double this often.
@@ -28,6 +30,8 @@ pub(super) struct Gaps {
     beyond: f32,
     /// `survivors[t]`: the share of gaps of more than `t` ticks.
     survivors: [f32; BINS + 1],
+    /// The same, smoothed.
+    smooth: [f32; BINS + 1],
     /// Where the last change was: `places[j]` is the probability of `j` strides before the look that found it.
     places: [f32; PLACES_MAX],
     /// Ticks from one place to the next.
@@ -47,6 +51,7 @@ impl Gaps {
             bins: [0.0; BINS],
             beyond: 0.0,
             survivors: [1.0; BINS + 1],
+            smooth: [1.0; BINS + 1],
             places: [0.0; PLACES_MAX],
             stride: 1,
             places_len: 1,
@@ -94,15 +99,16 @@ impl Gaps {
     }
 
     /// `probability[k]`: that the next change is `k + 1` ticks from now. No more than [`WAIT_TICKS_MAX`] are said.
-    pub(super) fn expect(&self, probability: &mut [f32]) {
+    pub(super) fn expect(&self, smooth: bool, probability: &mut [f32]) {
+        let survivors = if smooth { &self.smooth } else { &self.survivors };
         probability.fill(0.0);
         let mut alive = 0.0;
         for (back, place) in self.places[..self.places_len].iter().enumerate() {
             let age = self.since + back * self.stride;
-            let mut left = self.survivor(age);
+            let mut left = survivor(survivors, age);
             alive += place * left;
             for (ahead, probability) in probability.iter_mut().enumerate() {
-                let then = self.survivor(age + ahead + 1);
+                let then = survivor(survivors, age + ahead + 1);
                 *probability += place * (left - then);
                 left = then;
             }
@@ -123,7 +129,7 @@ impl Gaps {
         for (back, place) in places[..len].iter_mut().enumerate() {
             for (before, weight) in self.places[..self.places_len].iter().enumerate() {
                 let gap = self.gap(waited, back * stride, before * self.stride);
-                *place += weight * (self.survivor(gap - 1) - self.survivor(gap));
+                *place += weight * self.share(gap);
             }
             sum += *place;
         }
@@ -148,7 +154,7 @@ impl Gaps {
         for back in 0..places.len() {
             for before in 0..self.places_len {
                 let gap = self.gap(waited, back * stride, before * self.stride);
-                let likely = self.survivor(gap - 1) - self.survivor(gap);
+                let likely = self.share(gap);
                 let weight = self.places[before] * likely / sum;
                 match self.bins.get_mut(gap - 1) {
                     Some(bin) => *bin += weight,
@@ -163,24 +169,30 @@ impl Gaps {
         (self.since + waited + before).saturating_sub(back).max(1)
     }
 
-    /// The share of gaps that are longer than `ticks`.
-    fn survivor(&self, ticks: usize) -> f32 {
-        match self.survivors.get(ticks) {
-            Some(share) => *share,
-            None => self.survivors[BINS] * (BINS + 1) as f32 / (ticks as f32 + 1.0),
-        }
+    /// The share of gaps of just so many ticks.
+    fn share(&self, gap: usize) -> f32 {
+        survivor(&self.survivors, gap - 1) - survivor(&self.survivors, gap)
     }
 
     fn count_survivors(&mut self) {
-        let total = self.bins.iter().sum::<f32>() + self.beyond + PRIOR;
-        let mut longer = self.beyond;
-        for ticks in (0..=BINS).rev() {
-            let prior = PRIOR / (ticks as f32 + 1.0);
-            self.survivors[ticks] = (longer + prior) / total;
-            if let Some(index) = ticks.checked_sub(1) {
-                longer += self.bins[index];
-            }
+        // Each bin spread over a third of its gap to both sides, by where it begins to count and where it ends.
+        let mut edges = [0.0; BINS + 1];
+        let mut smooth_beyond = self.beyond;
+        for (index, weight) in self.bins.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
+            let reach = (index + 1) / 3;
+            let each = weight / (2 * reach + 1) as f32;
+            edges[index - reach] += each;
+            edges[(index + reach + 1).min(BINS)] -= each;
+            smooth_beyond += each * (index + reach + 1).saturating_sub(BINS) as f32;
         }
+        let mut level = 0.0;
+        let mut smooth = [0.0; BINS];
+        for (smooth, edge) in smooth.iter_mut().zip(&edges) {
+            level += edge;
+            *smooth = level.max(0.0);
+        }
+        count(&self.bins, self.beyond, &mut self.survivors);
+        count(&smooth, smooth_beyond, &mut self.smooth);
     }
 
     /// Ticks as long as the gaps ask for.
@@ -226,4 +238,27 @@ impl Gaps {
         self.rest = 0;
         self.count_survivors();
     }
+}
+
+/// The share of gaps that are longer than `ticks`.
+fn survivor(survivors: &[f32; BINS + 1], ticks: usize) -> f32 {
+    match survivors.get(ticks) {
+        Some(share) => *share,
+        None => survivors[BINS] * prior(ticks) / prior(BINS),
+    }
+}
+
+fn count(bins: &[f32; BINS], beyond: f32, survivors: &mut [f32; BINS + 1]) {
+    let total = bins.iter().sum::<f32>() + beyond + PRIOR;
+    let mut longer = beyond;
+    for ticks in (0..=BINS).rev() {
+        survivors[ticks] = (longer + PRIOR * prior(ticks)) / total;
+        if let Some(index) = ticks.checked_sub(1) {
+            longer += bins[index];
+        }
+    }
+}
+
+fn prior(ticks: usize) -> f32 {
+    (ticks as f32 + 1.0).sqrt().recip()
 }

@@ -1,15 +1,18 @@
 //! How likely what is said of a stream is wrong some ticks from now, and for how long it will have been.
 //!
-//! Two models, mixed by how well each foresaw what looks found. One counts from the last time that it went wrong
-//! ([`Gaps`]: steps, regular or not); the other from the last look ([`Waits`]: what wanders, or a forecast whose error
-//! grows). Where a forecast says its own error, that is where the second begins.
+//! Three models, mixed by how well each foresaw what looks found. Two count from the last time that it went wrong
+//! ([`Gaps`]: steps, regular or not); the third from the last look ([`Waits`]: what wanders, or a forecast whose error
+//! grows). Where a forecast says its own error, that is where the third begins.
 
 use super::gaps::{Gaps, WAIT_TICKS_MAX};
 
-/// Two buckets per doubling of the wait.
-const BUCKETS: usize = 48;
-/// What the prior of a bucket weighs, in looks.
-const PRIOR: f64 = 2.0;
+/// Waits have a bucket each up to here, and four per doubling beyond.
+const SINGLE: u64 = 16;
+const BUCKETS: usize = 80;
+/// What it weighs, in looks, that nothing is known of the shortest wait.
+const PRIOR: f64 = 0.3;
+/// What it weighs, in looks, what a forecast says of its error, or a shorter wait of a longer one.
+const PRIOR_SAID: f64 = 1.5;
 /// What is left of a look's weight after the next one of the same bucket.
 const KEEP: f64 = 0.97;
 /// What is left of a model's score after the next look.
@@ -21,23 +24,25 @@ const SURPRISE: f64 = 0.02;
 /// So many surprises, of which each look forgets a tenth, cast doubt on what was learned.
 const SURPRISES_MAX: f64 = 1.5;
 
+/// Gaps as seen, gaps smoothed, waits.
+const MODELS: usize = 3;
+
 /// How far what was said is off at each look, learned for one way of saying it.
 #[derive(Clone, Debug)]
 pub(super) struct Risk {
     gaps: Gaps,
     waits: Waits,
-    /// How much better the second model foresaw, in nats.
-    score: f64,
+    /// How well each model foresaw, in nats.
+    scores: [f64; MODELS],
     surprises: f64,
 }
 
 /// The probability of being wrong at each of a growing series of waits.
 pub(super) struct Curve {
-    gaps: [f32; WAIT_TICKS_MAX],
+    gaps: [[f32; WAIT_TICKS_MAX]; 2],
     scale: u64,
     waits: [f64; BUCKETS],
-    /// Of the second model.
-    weight: f64,
+    weights: [f64; MODELS],
 }
 
 /// What a look found, against what was expected.
@@ -54,7 +59,7 @@ impl Risk {
         Self {
             gaps: Gaps::new(),
             waits: Waits::new(),
-            score: 0.0,
+            scores: [0.0; MODELS],
             surprises: 0.0,
         }
     }
@@ -62,13 +67,14 @@ impl Risk {
     /// After a look `ticks` after the last; `prior` is what the forecast held for the probability of `missed`.
     pub(super) fn look(&mut self, ticks: u64, missed: bool, prior: Option<f64>) -> Found {
         let curve = self.curve(|_| None);
-        let (by_gaps, mut by_waits) = curve.each(ticks);
+        let mut each = curve.each(ticks);
         if let Some(prior) = prior {
-            by_waits = self.waits.blend(bucket(ticks), prior);
+            each[2] = self.waits.blend(bucket(ticks), prior, PRIOR_SAID);
         }
-        let expected = mix(by_gaps, by_waits, curve.weight);
-        let gain = likelihood(by_waits, missed).ln() - likelihood(by_gaps, missed).ln();
-        self.score = KEEP_SCORE * self.score + gain;
+        let expected = mix(each, curve.weights);
+        for (score, wrong) in self.scores.iter_mut().zip(each) {
+            *score = KEEP_SCORE * *score + likelihood(wrong, missed).ln();
+        }
         self.gaps.look(ticks, missed);
         self.waits.look(bucket(ticks), missed);
         Found {
@@ -81,16 +87,18 @@ impl Risk {
     /// many ticks ahead.
     pub(super) fn curve(&self, prior: impl Fn(u64) -> Option<f64>) -> Curve {
         let mut curve = Curve {
-            gaps: [0.0; WAIT_TICKS_MAX],
+            gaps: [[0.0; WAIT_TICKS_MAX]; 2],
             scale: self.gaps.scale(),
             waits: self.waits.expect(prior),
-            weight: 1.0 / (1.0 + (-self.score).exp()),
+            weights: weights(self.scores),
         };
-        self.gaps.expect(&mut curve.gaps);
-        let mut sum = 0.0;
-        for probability in &mut curve.gaps {
-            sum += *probability;
-            *probability = sum.min(1.0);
+        for (smooth, gaps) in [false, true].into_iter().zip(&mut curve.gaps) {
+            self.gaps.expect(smooth, gaps);
+            let mut sum = 0.0;
+            for probability in gaps {
+                sum += *probability;
+                *probability = sum.min(1.0);
+            }
         }
         curve
     }
@@ -110,8 +118,7 @@ impl Risk {
 impl Curve {
     /// The probability of being wrong `ticks` from now.
     pub(super) fn wrong(&self, ticks: u64) -> f64 {
-        let (gaps, waits) = self.each(ticks);
-        mix(gaps, waits, self.weight)
+        mix(self.each(ticks), self.weights)
     }
 
     /// How long what is said will have been wrong at a look `ticks` from now, in ticks: for each wait of `waits`,
@@ -128,16 +135,18 @@ impl Curve {
         }
     }
 
-    fn each(&self, ticks: u64) -> (f64, f64) {
+    fn each(&self, ticks: u64) -> [f64; MODELS] {
         let at = ticks as f64 / self.scale as f64;
         let whole = at as usize;
-        let known = |index: usize| match index {
+        let known = |gaps: &[f32], index: usize| match index {
             0 => 0.0,
-            index => f64::from(self.gaps.get(index - 1).copied().unwrap_or(1.0)),
+            index => f64::from(gaps.get(index - 1).copied().unwrap_or(1.0)),
         };
-        let (low, high) = (known(whole), known(whole.saturating_add(1)));
-        let gaps = low + (high - low) * (at - whole as f64);
-        (gaps, self.waits[bucket(ticks)])
+        let [seen, smooth] = self.gaps.each_ref().map(|gaps| {
+            let (low, high) = (known(gaps, whole), known(gaps, whole.saturating_add(1)));
+            low + (high - low) * (at - whole as f64)
+        });
+        [seen, smooth, self.waits[bucket(ticks)]]
     }
 }
 
@@ -150,8 +159,16 @@ pub(super) fn candidates(ticks_max: u64) -> impl Iterator<Item = u64> {
     std::iter::successors(Some(1.min(ticks_max)), next)
 }
 
-fn mix(gaps: f64, waits: f64, weight: f64) -> f64 {
-    (gaps * (1.0 - weight) + waits * weight).clamp(0.0, 1.0)
+fn mix(wrong: [f64; MODELS], weights: [f64; MODELS]) -> f64 {
+    let sum: f64 = wrong.iter().zip(weights).map(|(wrong, weight)| wrong * weight).sum();
+    sum.clamp(0.0, 1.0)
+}
+
+fn weights(scores: [f64; MODELS]) -> [f64; MODELS] {
+    let best = scores.into_iter().fold(f64::NEG_INFINITY, f64::max);
+    let likely = scores.map(|score| (score - best).exp());
+    let sum: f64 = likely.iter().sum();
+    likely.map(|likely| likely / sum)
 }
 
 fn likelihood(wrong: f64, missed: bool) -> f64 {
@@ -159,12 +176,24 @@ fn likelihood(wrong: f64, missed: bool) -> f64 {
     if missed { wrong } else { 1.0 - wrong }
 }
 
-/// Two per doubling: 1, (none), 2, 3, 4, 6, 8, …
 fn bucket(ticks: u64) -> usize {
-    let ticks = ticks.max(1);
-    let whole = ticks.ilog2() as usize;
-    let upper = ticks as f64 >= (1u64 << whole.min(62)) as f64 * std::f64::consts::SQRT_2;
-    (2 * whole + usize::from(upper)).min(BUCKETS - 1)
+    if ticks <= SINGLE {
+        return ticks.max(1) as usize - 1;
+    }
+    let whole = ticks.ilog2();
+    let quarter = (ticks >> (whole - 2)) & 3;
+    let bucket = SINGLE + u64::from(whole - SINGLE.ilog2()) * 4 + quarter - 1;
+    (bucket as usize).min(BUCKETS - 1)
+}
+
+/// The shortest wait of a bucket.
+fn shortest(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    if bucket < SINGLE {
+        return bucket + 1;
+    }
+    let beyond = bucket + 1 - SINGLE;
+    (4 + beyond % 4) << (beyond / 4 + u64::from(SINGLE.ilog2()) - 2)
 }
 
 /// The share of looks that found what was said wrong, by how long after the look before.
@@ -194,24 +223,57 @@ impl Waits {
         }
     }
 
-    fn blend(&self, bucket: usize, prior: f64) -> f64 {
-        (self.misses[bucket] + PRIOR * prior) / (self.looks[bucket] + PRIOR)
+    fn blend(&self, bucket: usize, prior: f64, weight: f64) -> f64 {
+        (self.misses[bucket] + weight * prior) / (self.looks[bucket] + weight)
     }
 
-    /// Where nothing was seen and the forecast says nothing: as if each stretch went wrong by itself.
+    /// Where nothing was seen and the forecast says nothing: as if each tick went wrong by itself.
     fn expect(&self, prior: impl Fn(u64) -> Option<f64>) -> [f64; BUCKETS] {
         let mut expected = [0.0; BUCKETS];
-        let mut before = 0.5_f64;
+        let (mut ticks, mut wrong) = (1, 0.0_f64);
         for (bucket, expected) in expected.iter_mut().enumerate() {
-            let longer = if bucket == 0 {
-                before
-            } else {
-                1.0 - (1.0 - before).powf(std::f64::consts::SQRT_2)
+            let now = shortest(bucket);
+            let (longer, weight) = match prior(now) {
+                Some(said) => (said, PRIOR_SAID),
+                None if bucket == 0 => (0.5, PRIOR),
+                None => (longer(wrong, now as f64 / ticks as f64), PRIOR_SAID),
             };
-            let ticks = 2.0_f64.powf(bucket as f64 / 2.0) as u64;
-            before = self.blend(bucket, prior(ticks).unwrap_or(longer)).max(if bucket == 0 { 0.0 } else { before });
-            *expected = before;
+            wrong = self.blend(bucket, longer, weight).max(wrong);
+            ticks = now;
+            *expected = wrong;
         }
         expected
+    }
+}
+
+/// What is wrong with probability `wrong` after a wait, after `times` that wait.
+fn longer(wrong: f64, times: f64) -> f64 {
+    if wrong <= 0.0 {
+        0.0
+    } else {
+        1.0 - (1.0 - wrong).powf(times)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_follow_each_other() {
+        for index in 0..BUCKETS {
+            assert_eq!(bucket(shortest(index)), index, "{}", shortest(index));
+        }
+        assert!((1..4000).map(bucket).is_sorted());
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn candidates_rise_to_the_longest() {
+        for longest in [1, 2, 63, 64, 65, 1000, 1 << 40] {
+            let all: Vec<u64> = candidates(longest).collect();
+            assert!(all.is_sorted() && all[0] == 1 && all.last() == Some(&longest));
+            assert!(all.len() < 600, "{}", all.len());
+        }
     }
 }
