@@ -22,10 +22,10 @@ const PROBE_EVERY: u32 = 16;
 /// Ticks after which the price of wrong time has followed what is expected.
 const PRICE_TICKS: f64 = 100.0;
 /// The least and the highest price of a wrong tick, in looks, times the share of wrong time allowed.
-const PRICE_MIN: f64 = 1.0 / 256.0;
+const PRICE_MIN: f64 = 0.05;
 const PRICE_MAX: f64 = 64.0;
-/// How many expected misses the calibration of misses remembers, about.
-const KEEP_MISSES: f64 = 0.98;
+/// Another way to say what is between looks has to cost so much less than the one followed.
+const SWITCH: f64 = 0.9;
 /// How many looks a budget saves up.
 const TOKENS_MAX: f64 = 8.0;
 /// After doubt, looks at the shortest interval.
@@ -110,7 +110,8 @@ pub struct Looked {
     pub value: f64,
     /// What the forecast said.
     pub forecast: Option<Outlook>,
-    /// What another stream said.
+    /// What another stream said. Where its half width is more than the bound, it asked for this look itself, which
+    /// then says nothing of how often it is wrong.
     pub derived: Option<Outlook>,
 }
 
@@ -136,9 +137,6 @@ pub struct ErrorBounded {
     last: Option<(i64, f64)>,
     /// Logarithm of λ times the share allowed.
     price: f64,
-    /// Misses of what was followed, of late: as the models expected them, and as they were.
-    expected: f64,
-    missed: f64,
     said: Said,
     looks: u32,
     dense: u32,
@@ -161,8 +159,6 @@ impl ErrorBounded {
             risks: [Risk::new(), Risk::new(), Risk::new()],
             last: None,
             price: 0.0,
-            expected: 0.0,
-            missed: 0.0,
             said: Said::Held,
             looks: 0,
             dense: 0,
@@ -215,15 +211,15 @@ impl ErrorBounded {
         ];
         for (way, outlook) in ways {
             let Some(outlook) = outlook else { continue };
+            if way == Said::Derived && outlook.half_width > tolerance {
+                self.risks[way as usize].skip(ticks);
+                continue;
+            }
             let missed = self.is_wrong(looked.value, outlook.value);
             let prior = (way == Said::Forecast).then(|| outlook.wrong(tolerance));
-            let found = self.risks[way as usize].look(ticks, missed, prior);
-            if way == self.said {
-                self.expected = KEEP_MISSES * self.expected + found.expected;
-                self.missed = KEEP_MISSES * self.missed + f64::from(u8::from(missed));
-                if found.doubtful {
-                    self.dense = DENSE_LOOKS;
-                }
+            let doubtful = self.risks[way as usize].look(ticks, missed, prior);
+            if doubtful && way == self.said {
+                self.dense = DENSE_LOOKS;
             }
         }
         let earned = elapsed_ns as f64 / NS_PER_S as f64 * self.config.looks_per_s_max.max(0.0);
@@ -235,7 +231,7 @@ impl ErrorBounded {
         self.looks = self.looks.wrapping_add(1);
         let tolerance = self.config.bound.tolerance(looked.value);
         let allowed = 1.0 - self.config.confidence;
-        let price = self.price.exp() / allowed * self.bias();
+        let price = self.price.exp() / allowed;
         let mut best = Choice::none();
         for way in [Said::Derived, Said::Held, Said::Forecast] {
             let outlook = match way {
@@ -253,7 +249,7 @@ impl ErrorBounded {
             }
         }
         self.said = best.said;
-        let share = self.bias() * best.late / best.ticks as f64 / allowed;
+        let share = best.late / best.ticks as f64 / allowed;
         self.price += (share - 1.0).min(3.0) * best.ticks as f64 / PRICE_TICKS;
         self.price = self.price.clamp(PRICE_MIN.ln(), PRICE_MAX.ln());
         let ticks = self.vary(best.ticks);
@@ -266,17 +262,15 @@ impl ErrorBounded {
         }
     }
 
-    /// How much more often what was followed was wrong than expected.
-    fn bias(&self) -> f64 {
-        ((self.missed + 2.0) / (self.expected + 2.0)).clamp(0.25, 4.0)
-    }
-
     fn choose(&self, way: Said, price: f64, mut best: Choice, prior: impl Fn(u64) -> Option<f64>) -> Choice {
-        let curve = self.risks[way as usize].curve(prior);
+        let risk = &self.risks[way as usize];
+        let curve = risk.curve(prior);
+        let (bias, worth) = (risk.bias(), if way == self.said { SWITCH } else { 1.0 });
         let beside = if way == Said::Derived { self.derived_cost } else { 0.0 };
         let ticks_max = (self.config.max_ns / self.config.min_ns).max(1) as u64;
         curve.late(candidates(ticks_max), |ticks, late| {
-            let cost = (1.0 + price * late) / ticks as f64 + beside;
+            let late = late * bias;
+            let cost = worth * ((1.0 + price * late) / ticks as f64 + beside);
             if cost < best.cost {
                 best = Choice {
                     said: way,

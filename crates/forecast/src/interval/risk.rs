@@ -17,6 +17,8 @@ const PRIOR_SAID: f64 = 1.5;
 const KEEP: f64 = 0.97;
 /// What is left of a model's score after the next look.
 const KEEP_SCORE: f64 = 0.95;
+/// What is left of a miss's weight after the next look, where models are held against what was.
+const KEEP_MISSES: f64 = 0.98;
 /// No model is believed to know better than this.
 const CERTAIN: f64 = 0.002;
 /// A miss that was held for less likely than this is a surprise.
@@ -35,6 +37,9 @@ pub(super) struct Risk {
     /// How well each model foresaw, in nats.
     scores: [f64; MODELS],
     surprises: f64,
+    /// Misses of late: as the models expected them, and as they were.
+    expected: f64,
+    missed: f64,
 }
 
 /// The probability of being wrong at each of a growing series of waits.
@@ -45,15 +50,6 @@ pub(super) struct Curve {
     weights: [f64; MODELS],
 }
 
-/// What a look found, against what was expected.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
-    /// The probability that what was said was wrong, as expected before.
-    pub expected: f64,
-    /// What was learned has just been called in doubt.
-    pub doubtful: bool,
-}
-
 impl Risk {
     pub(super) fn new() -> Self {
         Self {
@@ -61,11 +57,14 @@ impl Risk {
             waits: Waits::new(),
             scores: [0.0; MODELS],
             surprises: 0.0,
+            expected: 0.0,
+            missed: 0.0,
         }
     }
 
-    /// After a look `ticks` after the last; `prior` is what the forecast held for the probability of `missed`.
-    pub(super) fn look(&mut self, ticks: u64, missed: bool, prior: Option<f64>) -> Found {
+    /// After a look `ticks` after the last; `prior` is what the forecast held for the probability of `missed`. Whether
+    /// what was learned has just been called in doubt.
+    pub(super) fn look(&mut self, ticks: u64, missed: bool, prior: Option<f64>) -> bool {
         let curve = self.curve(|_| None);
         let mut each = curve.each(ticks);
         if let Some(prior) = prior {
@@ -77,10 +76,19 @@ impl Risk {
         }
         self.gaps.look(ticks, missed);
         self.waits.look(bucket(ticks), missed);
-        Found {
-            expected,
-            doubtful: self.doubt(missed && expected < SURPRISE),
-        }
+        self.expected = KEEP_MISSES * self.expected + expected;
+        self.missed = KEEP_MISSES * self.missed + f64::from(u8::from(missed));
+        self.doubt(missed && expected < SURPRISE)
+    }
+
+    /// How much more often it was wrong than the models expected.
+    pub(super) fn bias(&self) -> f64 {
+        ((self.missed + 2.0) / (self.expected + 2.0)).clamp(0.7, 6.0)
+    }
+
+    /// A look that cannot say whether what was said was wrong before it.
+    pub(super) fn skip(&mut self, ticks: u64) {
+        self.gaps.look(ticks, false);
     }
 
     /// What is to be expected from now on; `prior` is what the forecast holds for the probability of being wrong so

@@ -95,12 +95,7 @@ impl Sentinel {
         {
             let moved = counter - from;
             let asked = self.asks(moved, before);
-            let said = self.map.derive(before, moved, self.config.confidence);
-            // Where the error asks for a call at once, nothing wrong is ever said.
-            derived = Some(Outlook {
-                value: if asked { value } else { said.value },
-                ..said
-            });
+            derived = Some(self.map.derive(before, moved, self.config.confidence));
             self.count(ts_ns, asked);
             self.map.learn(moved, value - before);
         }
