@@ -87,26 +87,27 @@ impl Calibration {
         self.half_width = self.quantile();
     }
 
+    /// The newest errors stay sorted: the room of the oldest moves to where the new one belongs.
     fn keep(&mut self, error: f64) {
-        let mut room = self.count;
-        if self.count == ERRORS_MAX {
-            let old = self.errors[self.oldest];
-            room = self.sorted.partition_point(|kept| *kept < old);
-        } else {
+        if self.count < ERRORS_MAX {
+            let to = self.sorted[..self.count].partition_point(|kept| *kept < error);
+            self.sorted.copy_within(to..self.count, to + 1);
+            self.sorted[to] = error;
             self.count += 1;
+        } else {
+            let oldest = self.errors[self.oldest];
+            let from = below(&self.sorted, oldest);
+            let to = below(&self.sorted, error);
+            if from < to {
+                self.sorted.copy_within(from + 1..to, from);
+                self.sorted[to - 1] = error;
+            } else {
+                self.sorted.copy_within(to..from, to + 1);
+                self.sorted[to] = error;
+            }
         }
         self.errors[self.oldest] = error;
         self.oldest = (self.oldest + 1) % ERRORS_MAX;
-        // The room of the old one goes to where the new one belongs.
-        while room > 0 && self.sorted[room - 1] > error {
-            self.sorted[room] = self.sorted[room - 1];
-            room -= 1;
-        }
-        while room + 1 < self.count && self.sorted[room + 1] < error {
-            self.sorted[room] = self.sorted[room + 1];
-            room += 1;
-        }
-        self.sorted[room] = error;
     }
 
     #[expect(
@@ -131,6 +132,11 @@ impl Calibration {
         let (low, high) = (self.sorted[below as usize], self.sorted[below as usize + 1]);
         low + (high - low) * (rank.max(0.0) - below)
     }
+}
+
+/// How many are less than `error`. Without branches, as nothing is known of where it is.
+fn below(sorted: &[f64; ERRORS_MAX], error: f64) -> usize {
+    sorted.iter().map(|kept| usize::from(*kept < error)).sum()
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ pub struct Forecaster {
 impl Forecaster {
     /// With the default predictors.
     pub fn new(config: ForecasterConfig) -> Self {
-        Self::of(config, Members::new([]))
+        Self::of(config, Members::default_set())
     }
 
     /// With persistence and these, of which the first eleven names count.
@@ -150,13 +150,9 @@ impl Forecaster {
                 Taken::SameStep
             }
             Advance::Steps(steps) => {
-                let mut path = [0.0; PATH_MAX];
-                let path = &mut path[..steps as usize];
-                self.path(path);
-                if reset {
-                    self.continue_as_said(value, path);
-                } else {
-                    self.go_on(value, path);
+                match (steps, reset) {
+                    (1, false) => self.step(value),
+                    _ => self.steps(steps, value, reset),
                 }
                 Taken::Fed
             }
@@ -180,42 +176,53 @@ impl Forecaster {
         if reset { Taken::Reset } else { taken }
     }
 
-    /// As many steps as `path`, which is what was said of them, and now `value` is seen.
-    fn go_on(&mut self, value: Raw, path: &mut [f64]) {
-        let (before, steps) = (self.last, path.len());
-        let value = self.track.see(value);
-        self.last = value;
-        let came = self.now.saturating_add(steps as u64);
+    /// The next step is `value`.
+    fn step(&mut self, value: Raw) {
+        let before = self.last;
+        self.last = self.track.see(value);
+        self.score(before, 1);
+        self.members.observe(self.last);
+    }
+
+    /// So many steps on, it is `value`.
+    #[inline(never)]
+    fn steps(&mut self, steps: u32, value: Raw, reset: bool) {
+        let mut path = [0.0; PATH_MAX];
+        let path = &mut path[..steps as usize];
+        self.path(path);
+        if reset {
+            self.continue_as_said(value, path);
+            return;
+        }
+        let before = self.last;
+        self.last = self.track.see(value);
+        self.score(before, steps);
+        bend(path, before, self.last, self.shape == Shape::Counter);
+        path[steps as usize - 1] = self.last;
+        path.iter().for_each(|step| self.members.observe(*step));
+    }
+
+    /// What was said of the next steps is compared with what they were: on the line from `before` to what was seen.
+    fn score(&mut self, before: f64, steps: u32) {
+        let came = self.now.saturating_add(u64::from(steps));
         for level in &mut self.levels {
             let Some(said) = level.said().filter(|said| said.due <= came) else {
                 continue;
             };
-            // Where the step that was said is between two looks, it was on the line between them; too long a line
-            // says nothing of it.
-            if steps as u64 > u64::from(level.steps) * 3 / 2 {
+            // Too long a line says nothing of what was between.
+            if steps > level.steps * 3 / 2 {
                 level.drop_said();
                 continue;
             }
-            let share = if said.due <= self.now {
-                0.0
+            let there = if said.due == came {
+                self.last
             } else {
-                fraction(said.due - self.now, steps)
-            };
-            let there = if share < 1.0 {
-                before + share * (value - before)
-            } else {
-                value
+                let share = fraction(said.due.saturating_sub(self.now), steps);
+                before * (1.0 - share) + self.last * share
             };
             level.score(there, came, self.members.count());
         }
         self.now = came;
-        if steps > 1 {
-            bend(path, before, value, self.shape == Shape::Counter);
-            for step in &path[..steps - 1] {
-                self.members.observe(*step);
-            }
-        }
-        self.members.observe(value);
     }
 
     /// The counter began again at `value`: where it would be, had it not, is what was said.
@@ -303,13 +310,13 @@ pub(crate) fn share_of_upper(steps: f64, low: usize) -> f64 {
 
 /// `part` of `whole` steps.
 #[expect(clippy::cast_precision_loss, reason = "at most 64")]
-fn fraction(part: u64, whole: usize) -> f64 {
-    part as f64 / whole as f64
+fn fraction(part: u64, whole: u32) -> f64 {
+    part as f64 / f64::from(whole)
 }
 
 /// Bends what was said of the steps since `before` so that it ends at what was seen. What was right stays.
 fn bend(path: &mut [f64], before: f64, seen: f64, ascending: bool) {
-    let steps = path.len();
+    let steps = path.len() as u32;
     let Some(end) = path.last().copied() else {
         return;
     };

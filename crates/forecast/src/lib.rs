@@ -4,24 +4,28 @@
 //! looks at a stream, runs the predictors, follows the one that was best of late, and calibrates the error of what
 //! it says. Nothing here reads a clock or a file, and nothing is allocated for a sample.
 
-pub mod delphi;
-pub mod interval;
-
+mod cascade;
 mod conformal;
+pub mod delphi;
 mod explain;
 mod forecaster;
+pub mod interval;
 mod members;
 mod predictor;
+pub mod predictors;
 mod random;
+mod reach;
 mod said;
 mod select;
 mod shape;
 mod steps;
 
+pub use cascade::{COARSER, Cascade};
 pub use explain::{Explanation, LevelExplanation, MemberExplanation, Reason};
 pub use forecaster::{Forecast, Forecaster, ForecasterConfig, LEVELS, Taken};
 pub use predictor::Predictor;
 pub use random::Random;
+pub use reach::Reach;
 pub use select::WORST;
 pub use shape::Shape;
 pub use steps::GAP_STEPS_MAX;

@@ -1,6 +1,7 @@
 //! Who predicts for a forecaster: persistence, and the predictors beside it.
 
 use crate::predictor::Predictor;
+use crate::predictors::{Holt, Kalman, Nlms, Rls, Spectral};
 
 /// Persistence and others, at most.
 pub(crate) const MEMBERS_MAX: usize = 12;
@@ -8,48 +9,53 @@ pub(crate) const MEMBERS_MAX: usize = 12;
 /// What persistence is called, which is member 0 of all.
 pub(crate) const PERSISTENCE: &str = "persistence";
 
-/// A predictor. A closed enum, as it is asked for each sample.
+/// A predictor. A closed enum, as it is asked for each sample; what is large has a box of its own.
 pub(crate) enum Member {
     /// The last value.
     Persistence,
+    Holt(Holt),
+    Kalman(Kalman),
+    Nlms(Box<Nlms<8>>),
+    Rls(Box<Rls<8>>),
+    Spectral(Box<Spectral>),
     /// What a laboratory brings.
     Other(Box<dyn Predictor + Send>),
 }
 
+/// `$of` for whatever predictor it is, `$none` for persistence.
+macro_rules! each {
+    ($member:expr, $predictor:ident => $of:expr, $none:expr) => {
+        match $member {
+            Member::Persistence => $none,
+            Member::Holt($predictor) => $of,
+            Member::Kalman($predictor) => $of,
+            Member::Nlms($predictor) => $of,
+            Member::Rls($predictor) => $of,
+            Member::Spectral($predictor) => $of,
+            Member::Other($predictor) => $of,
+        }
+    };
+}
+
 impl Member {
     pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Persistence => PERSISTENCE,
-            Self::Other(other) => other.name(),
-        }
+        each!(self, predictor => predictor.name(), PERSISTENCE)
     }
 
     fn observe(&mut self, value: f64) {
-        match self {
-            Self::Persistence => {}
-            Self::Other(other) => other.observe(value),
-        }
+        each!(self, predictor => predictor.observe(value), ());
     }
 
     fn predict(&self, last: f64, steps: u32) -> f64 {
-        match self {
-            Self::Persistence => last,
-            Self::Other(other) => other.predict(steps),
-        }
+        each!(self, predictor => predictor.predict(steps), last)
     }
 
     fn path(&self, last: f64, expected: &mut [f64]) {
-        match self {
-            Self::Persistence => expected.fill(last),
-            Self::Other(other) => other.path(expected),
-        }
+        each!(self, predictor => predictor.path(expected), expected.fill(last));
     }
 
     fn forget(&mut self) {
-        match self {
-            Self::Persistence => {}
-            Self::Other(other) => other.forget(),
-        }
+        each!(self, predictor => predictor.forget(), ());
     }
 }
 
@@ -61,6 +67,17 @@ pub(crate) struct Members {
 }
 
 impl Members {
+    /// Persistence and the default ones.
+    pub(crate) fn default_set() -> Self {
+        Self::new([
+            Member::Holt(Holt::default()),
+            Member::Kalman(Kalman::default()),
+            Member::Nlms(Box::default()),
+            Member::Rls(Box::default()),
+            Member::Spectral(Box::default()),
+        ])
+    }
+
     /// What is not wanted twice is left out, as is what is one too many.
     pub(crate) fn new(others: impl IntoIterator<Item = Member>) -> Self {
         let mut all = vec![Member::Persistence];

@@ -95,6 +95,10 @@ impl Steps {
     /// To the nearest step. `elapsed_ns` is some steps at most.
     fn rounded(&self, elapsed_ns: u64) -> u32 {
         let off = self.phase_ns + i64::try_from(elapsed_ns).unwrap_or(i64::MAX / 2);
+        // What nearly every look is.
+        if off >= self.step_ns - self.step_ns / 2 && off < self.step_ns + self.step_ns / 2 {
+            return 1;
+        }
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,

@@ -272,7 +272,11 @@ fn spikes(random: &mut Random, len: usize) -> Vec<f64> {
     } else {
         log_between(random, 0.01, 0.3)
     };
-    let lasts = if random.chance(0.7) { 1 } else { 2 + random.below(2) };
+    let lasts = if random.chance(0.7) {
+        1
+    } else {
+        2 + random.below(2)
+    };
     let sign = if random.chance(0.8) { 1.0 } else { -1.0 };
     let (mut left, mut height) = (0, 0.0);
     (0..len)

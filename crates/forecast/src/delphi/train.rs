@@ -8,8 +8,8 @@ use thiserror::Error;
 
 use super::adam::Adam;
 use super::features::Family;
-use super::repaired::Repaired;
-use super::weights::{EXPERTS, FILTERS, HEADS, HORIZONS, REST, SPIKE, WINDOW, Weights};
+use super::repaired::{Repaired, SILENT_BELOW};
+use super::weights::{EXPERTS, FILTERS, HEADS, HORIZONS, REST, WINDOW, Weights};
 use crate::{Predictor, Random};
 
 /// What a training may use.
@@ -129,7 +129,6 @@ fn mixture(random: &mut Random, count: usize) -> Vec<Vec<f64>> {
 /// A window and what came after it, in mean steps of the window.
 struct Window {
     differences: [f32; WINDOW],
-    large: [f32; WINDOW],
     truth: [f64; HEADS],
 }
 
@@ -148,16 +147,14 @@ fn windows<'a>(
             if !random.chance(share) || windows.len() >= count {
                 return;
             }
-            let (Some((differences, large)), Some(truth)) =
+            if let (Some(differences), Some(truth)) =
                 (predictor.inputs(), truth(values, at, predictor))
-            else {
-                return;
-            };
-            windows.push(Window {
-                differences: std::array::from_fn(|at| differences[at + 1]),
-                large: std::array::from_fn(|at| large[at + 1]),
-                truth,
-            });
+            {
+                windows.push(Window {
+                    differences: *differences,
+                    truth,
+                });
+            }
         });
     }
     windows
@@ -204,7 +201,13 @@ fn fit_lane(weights: &mut Weights, lane: usize, windows: &[Window]) -> f64 {
         }
         let (mut ours, mut theirs) = (0.0, 0.0);
         for window in windows {
-            ours += (window.truth[head] - said(&filter, window, lane)).abs();
+            let said = said(&filter, window);
+            let said = if said.abs() < f64::from(SILENT_BELOW[lane]) {
+                0.0
+            } else {
+                said
+            };
+            ours += (window.truth[head] - said).abs();
             theirs += window.truth[head].abs();
         }
         ratio = if theirs > 0.0 { ours / theirs } else { 1.0 };
@@ -219,19 +222,11 @@ fn fit_lane(weights: &mut Weights, lane: usize, windows: &[Window]) -> f64 {
     ratio
 }
 
-fn input(window: &Window, lane: usize) -> &[f32; WINDOW] {
-    if lane == SPIKE {
-        &window.large
-    } else {
-        &window.differences
-    }
-}
-
-fn said(filter: &[f64; WINDOW], window: &Window, lane: usize) -> f64 {
+fn said(filter: &[f64; WINDOW], window: &Window) -> f64 {
     filter
         .iter()
-        .zip(input(window, lane))
-        .map(|(weight, value)| weight * f64::from(*value))
+        .zip(window.differences)
+        .map(|(weight, value)| weight * f64::from(value))
         .sum()
 }
 
@@ -247,10 +242,12 @@ fn weighted_least_squares(
     let mut matrix = [[0.0; WINDOW]; WINDOW];
     let mut right = [0.0; WINDOW];
     let mut whole = 1.0;
-    for window in windows {
+    // A feature that is silent about what is small learns of what is large.
+    let large = |window: &&Window| window.truth[head].abs() >= f64::from(SILENT_BELOW[lane]);
+    for window in windows.iter().filter(large) {
         let truth = window.truth[head];
-        let weight = 1.0 / (truth - said(before, window, lane)).abs().max(NEAR);
-        let values = input(window, lane).map(f64::from);
+        let weight = 1.0 / (truth - said(before, window)).abs().max(NEAR);
+        let values = window.differences.map(f64::from);
         for (row, value) in values.iter().enumerate() {
             let weighted = weight * value;
             right[row] += weighted * truth;

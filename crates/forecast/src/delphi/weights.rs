@@ -13,7 +13,6 @@ pub const HORIZONS: [u32; HEADS] = [1, 4, 16, 64];
 pub const FILTERS: usize = 8;
 /// Filters, the periodic step (which has a period instead of weights), and "it stays as it is".
 pub const EXPERTS: usize = FILTERS + 2;
-pub(super) const SPIKE: usize = 6;
 pub(super) const REST: usize = 7;
 pub(super) const PERIODIC: usize = 8;
 pub(super) const PERSISTENCE: usize = 9;

@@ -1,0 +1,89 @@
+//! What a sample costs, by predictor: `cargo run --release -p barograph-forecast --example cost`. Minima of many
+//! rounds, ns.
+
+use std::time::Instant;
+
+use barograph_forecast::predictors::{Holt, Kalman, Nlms, Rls, Spectral};
+use barograph_forecast::{Forecaster, ForecasterConfig, Predictor};
+
+#[path = "../tests/it/families.rs"]
+#[expect(dead_code, reason = "the values alone")]
+mod families;
+
+const STEP_NS: i64 = 1_000_000_000;
+const SAMPLES: usize = 4096;
+const ROUNDS: usize = 200;
+
+#[expect(clippy::disallowed_methods, reason = "measures time")]
+fn least(mut round: impl FnMut()) -> f64 {
+    let mut least = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        round();
+        least = least.min(start.elapsed().as_nanos() as f64 / SAMPLES as f64);
+    }
+    least
+}
+
+fn predictor<P: Predictor>(mut predictor: P, values: &[f64]) {
+    let observe = least(|| values.iter().for_each(|value| predictor.observe(*value)));
+    let mut cost = [1, 4, 16, 64].map(|steps| {
+        least(|| {
+            for _ in values {
+                std::hint::black_box(predictor.predict(std::hint::black_box(steps)));
+            }
+        })
+    });
+    let levels = cost[0] + cost[1] / 4.0 + cost[2] / 16.0 + cost[3] / 64.0;
+    cost.iter_mut().for_each(|cost| *cost = cost.round());
+    println!(
+        "{:<12} observe {observe:5.0}, predict 1, 4, 16, 64 steps {cost:?}, all levels {levels:.0}, together {:.0}",
+        predictor.name(),
+        observe + levels
+    );
+}
+
+fn forecaster(name: &str, make: impl Fn() -> Forecaster, values: &[f64]) {
+    let mut forecaster = make();
+    let mut ts_ns = 0;
+    let observe = least(|| {
+        for value in values {
+            ts_ns += STEP_NS;
+            forecaster.observe(ts_ns, *value);
+        }
+    });
+    let mut sum = 0.0;
+    let both = least(|| {
+        for value in values {
+            ts_ns += STEP_NS;
+            forecaster.observe(ts_ns, *value);
+            sum += forecaster
+                .at(ts_ns + STEP_NS / 2)
+                .map_or(0.0, |said| said.value);
+        }
+    });
+    println!("{name:<12} observe {observe:5.0}, with at {both:5.0}   ({sum:.0})");
+}
+
+fn main() {
+    for name in ["sine, noise", "random walk", "hacc regular", "steps"] {
+        let Some(family) = families::FAMILIES.iter().find(|family| family.name == name) else {
+            continue;
+        };
+        let values = family.values(1, SAMPLES);
+        println!("{name}");
+        let config = ForecasterConfig::default();
+        forecaster(
+            "alone",
+            || Forecaster::with_predictors(config, Vec::new()),
+            &values,
+        );
+        forecaster("default", || Forecaster::new(config), &values);
+        predictor(Holt::default(), &values);
+        predictor(Kalman::default(), &values);
+        predictor(Nlms::<8>::default(), &values);
+        predictor(Rls::<4>::default(), &values);
+        predictor(Rls::<8>::default(), &values);
+        predictor(Spectral::default(), &values);
+    }
+}

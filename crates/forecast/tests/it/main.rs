@@ -1,0 +1,3 @@
+//! The crate as others see it. One binary: one allocator that counts.
+
+mod allocation;
