@@ -264,10 +264,10 @@ impl ErrorBounded {
 
     fn choose(&self, way: Said, price: f64, mut best: Choice, prior: impl Fn(u64) -> Option<f64>) -> Choice {
         let risk = &self.risks[way as usize];
-        let curve = risk.curve(prior);
+        let ticks_max = (self.config.max_ns / self.config.min_ns).max(1) as u64;
+        let curve = risk.curve(ticks_max, prior);
         let (bias, worth) = (risk.bias(), if way == self.said { SWITCH } else { 1.0 });
         let beside = if way == Said::Derived { self.derived_cost } else { 0.0 };
-        let ticks_max = (self.config.max_ns / self.config.min_ns).max(1) as u64;
         curve.late(candidates(ticks_max), |ticks, late| {
             let late = late * bias;
             let cost = worth * ((1.0 + price * late) / ticks as f64 + beside);

@@ -11,7 +11,7 @@
 /// Gaps up to this many ticks have a bin each.
 const BINS: usize = 256;
 /// The longest wait that is weighed, in ticks.
-pub(super) const WAIT_TICKS_MAX: usize = 64;
+const WAIT_TICKS_MAX: usize = 64;
 /// At so many places within a wait the change may have been.
 const PLACES_MAX: usize = 16;
 /// What the prior weighs, in changes.
@@ -65,7 +65,7 @@ impl Gaps {
     }
 
     /// Policy ticks per tick of the histogram.
-    pub(super) fn scale(&self) -> u64 {
+    fn scale(&self) -> u64 {
         1 << self.shift
     }
 
@@ -98,25 +98,24 @@ impl Gaps {
         self.count_survivors();
     }
 
-    /// `probability[k]`: that the next change is `k + 1` ticks from now. No more than [`WAIT_TICKS_MAX`] are said.
-    pub(super) fn expect(&self, smooth: bool, probability: &mut [f32]) {
-        let survivors = if smooth { &self.smooth } else { &self.survivors };
-        probability.fill(0.0);
-        let mut alive = 0.0;
-        for (back, place) in self.places[..self.places_len].iter().enumerate() {
-            let age = self.since + back * self.stride;
-            let mut left = survivor(survivors, age);
-            alive += place * left;
-            for (ahead, probability) in probability.iter_mut().enumerate() {
-                let then = survivor(survivors, age + ahead + 1);
-                *probability += place * (left - then);
-                left = then;
+    /// The probability that the next change comes within so many ticks of the policy, from the gaps as seen and as
+    /// smoothed. Waits of more than [`WAIT_TICKS_MAX`] are not trusted: 1.
+    pub(super) fn within(&self, ticks: u64) -> [f64; 2] {
+        let ahead = ticks as f64 / self.scale() as f64;
+        if ahead > WAIT_TICKS_MAX as f64 {
+            return [1.0; 2];
+        }
+        let (whole, part) = (ahead as usize, ahead.fract() as f32);
+        [&self.survivors, &self.smooth].map(|survivors| {
+            let (mut alive, mut left) = (0.0, 0.0);
+            for (back, place) in self.places[..self.places_len].iter().enumerate() {
+                let age = self.since + back * self.stride;
+                let (low, high) = (survivor(survivors, age + whole), survivor(survivors, age + whole + 1));
+                alive += place * survivor(survivors, age);
+                left += place * (low + (high - low) * part);
             }
-        }
-        let alive = alive.max(f32::MIN_POSITIVE);
-        for probability in probability {
-            *probability = (*probability / alive).clamp(0.0, 1.0);
-        }
+            f64::from((1.0 - left / alive.max(f32::MIN_POSITIVE)).clamp(0.0, 1.0))
+        })
     }
 
     /// A change within the last `waited` ticks, none before them since the last one.

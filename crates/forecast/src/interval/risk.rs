@@ -4,7 +4,7 @@
 //! ([`Gaps`]: steps, regular or not); the third from the last look ([`Waits`]: what wanders, or a forecast whose error
 //! grows). Where a forecast says its own error, that is where the third begins.
 
-use super::gaps::{Gaps, WAIT_TICKS_MAX};
+use super::gaps::Gaps;
 
 /// Waits have a bucket each up to here, and four per doubling beyond.
 const SINGLE: u64 = 16;
@@ -43,9 +43,8 @@ pub(super) struct Risk {
 }
 
 /// The probability of being wrong at each of a growing series of waits.
-pub(super) struct Curve {
-    gaps: [[f32; WAIT_TICKS_MAX]; 2],
-    scale: u64,
+pub(super) struct Curve<'a> {
+    gaps: &'a Gaps,
     waits: [f64; BUCKETS],
     weights: [f64; MODELS],
 }
@@ -65,7 +64,7 @@ impl Risk {
     /// After a look `ticks` after the last; `prior` is what the forecast held for the probability of `missed`. Whether
     /// what was learned has just been called in doubt.
     pub(super) fn look(&mut self, ticks: u64, missed: bool, prior: Option<f64>) -> bool {
-        let curve = self.curve(|_| None);
+        let curve = self.curve(ticks, |_| None);
         let mut each = curve.each(ticks);
         if let Some(prior) = prior {
             each[2] = self.waits.blend(bucket(ticks), prior, PRIOR_SAID);
@@ -91,24 +90,14 @@ impl Risk {
         self.gaps.look(ticks, false);
     }
 
-    /// What is to be expected from now on; `prior` is what the forecast holds for the probability of being wrong so
-    /// many ticks ahead.
-    pub(super) fn curve(&self, prior: impl Fn(u64) -> Option<f64>) -> Curve {
-        let mut curve = Curve {
-            gaps: [[0.0; WAIT_TICKS_MAX]; 2],
-            scale: self.gaps.scale(),
-            waits: self.waits.expect(prior),
+    /// What is to be expected of waits up to `ticks_max`; `prior` is what the forecast holds for the probability of
+    /// being wrong so many ticks ahead.
+    pub(super) fn curve(&self, ticks_max: u64, prior: impl Fn(u64) -> Option<f64>) -> Curve<'_> {
+        Curve {
+            gaps: &self.gaps,
+            waits: self.waits.expect(bucket(ticks_max), prior),
             weights: weights(self.scores),
-        };
-        for (smooth, gaps) in [false, true].into_iter().zip(&mut curve.gaps) {
-            self.gaps.expect(smooth, gaps);
-            let mut sum = 0.0;
-            for probability in gaps {
-                sum += *probability;
-                *probability = sum.min(1.0);
-            }
         }
-        curve
     }
 
     fn doubt(&mut self, surprised: bool) -> bool {
@@ -123,7 +112,7 @@ impl Risk {
     }
 }
 
-impl Curve {
+impl Curve<'_> {
     /// The probability of being wrong `ticks` from now.
     pub(super) fn wrong(&self, ticks: u64) -> f64 {
         mix(self.each(ticks), self.weights)
@@ -144,16 +133,7 @@ impl Curve {
     }
 
     fn each(&self, ticks: u64) -> [f64; MODELS] {
-        let at = ticks as f64 / self.scale as f64;
-        let whole = at as usize;
-        let known = |gaps: &[f32], index: usize| match index {
-            0 => 0.0,
-            index => f64::from(gaps.get(index - 1).copied().unwrap_or(1.0)),
-        };
-        let [seen, smooth] = self.gaps.each_ref().map(|gaps| {
-            let (low, high) = (known(gaps, whole), known(gaps, whole.saturating_add(1)));
-            low + (high - low) * (at - whole as f64)
-        });
+        let [seen, smooth] = self.gaps.within(ticks);
         [seen, smooth, self.waits[bucket(ticks)]]
     }
 }
@@ -235,11 +215,11 @@ impl Waits {
         (self.misses[bucket] + weight * prior) / (self.looks[bucket] + weight)
     }
 
-    /// Where nothing was seen and the forecast says nothing: as if each tick went wrong by itself.
-    fn expect(&self, prior: impl Fn(u64) -> Option<f64>) -> [f64; BUCKETS] {
-        let mut expected = [0.0; BUCKETS];
+    /// Up to the bucket `last`. Where nothing was seen and the forecast says nothing: as if each tick went wrong by itself.
+    fn expect(&self, last: usize, prior: impl Fn(u64) -> Option<f64>) -> [f64; BUCKETS] {
+        let mut expected = [1.0; BUCKETS];
         let (mut ticks, mut wrong) = (1, 0.0_f64);
-        for (bucket, expected) in expected.iter_mut().enumerate() {
+        for (bucket, expected) in expected.iter_mut().enumerate().take(last + 1) {
             let now = shortest(bucket);
             let (longer, weight) = match prior(now) {
                 Some(said) => (said, PRIOR_SAID),
