@@ -25,7 +25,9 @@ impl Case {
         Stream {
             interval_ns: self.trace.interval_ns,
             values: &self.trace.columns[self.value].values,
-            counter: self.counter.map_or(&[], |column| &self.trace.columns[column].values),
+            counter: self
+                .counter
+                .map_or(&[], |column| &self.trace.columns[column].values),
             bound: self.bound,
         }
     }
@@ -43,14 +45,22 @@ impl Case {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let wanted: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
+    let wanted: Vec<&String> = arguments
+        .iter()
+        .filter(|argument| !argument.starts_with("--"))
+        .collect();
     let tables: Vec<Table> = cases()
         .into_iter()
-        .filter(|case| wanted.is_empty() || wanted.iter().any(|name| case.name.contains(name.as_str())))
+        .filter(|case| {
+            wanted.is_empty() || wanted.iter().any(|name| case.name.contains(name.as_str()))
+        })
         .map(|case| table(&case))
         .collect();
     if arguments.iter().any(|argument| argument == "--json") {
-        println!("{}", serde_json::to_string_pretty(&tables).unwrap_or_default());
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&tables).unwrap_or_default()
+        );
         return;
     }
     for table in &tables {
@@ -100,18 +110,31 @@ fn policies(case: &Case) -> Vec<(&'static str, Box<dyn Policy>)> {
     };
     let config = case.config();
     let mut policies: Vec<(&'static str, Box<dyn Policy>)> = vec![
-        ("AIMD simple, repaired", Box::new(Held::new(IntervalPolicy::AimdSimple(aimd(0.1))))),
-        ("AIMD complex, repaired", Box::new(Held::new(IntervalPolicy::AimdComplex(aimd(1.1))))),
+        (
+            "AIMD simple, repaired",
+            Box::new(Held::new(IntervalPolicy::AimdSimple(aimd(0.1)))),
+        ),
+        (
+            "AIMD complex, repaired",
+            Box::new(Held::new(IntervalPolicy::AimdComplex(aimd(1.1)))),
+        ),
         ("error-bounded, held", Box::new(Bounded::new(config, None))),
-        ("error-bounded", Box::new(Bounded::new(config, Some(case.shape)))),
+        (
+            "error-bounded",
+            Box::new(Bounded::new(config, Some(case.shape))),
+        ),
     ];
     if tick == 1_000_000_000 {
-        let published = |window| Box::new(Held::published(PublishedAimd::new(0.1, window, 5 * tick)));
+        let published =
+            |window| Box::new(Held::published(PublishedAimd::new(0.1, window, 5 * tick)));
         policies.insert(0, ("AIMD published, window 10", published(10)));
         policies.insert(1, ("AIMD published, window 1", published(1)));
     }
     if case.counter.is_some() {
-        policies.push(("sentinel", Box::new(Bounded::sentinel(config, Some(case.shape)))));
+        policies.push((
+            "sentinel",
+            Box::new(Bounded::sentinel(config, Some(case.shape))),
+        ));
     }
     policies
 }
@@ -145,16 +168,26 @@ fn cases() -> Vec<Case> {
 }
 
 fn recorded(cases: &mut Vec<Case>) {
-    let folder = std::env::var("TRACES").unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/traces").to_owned());
+    let folder = std::env::var("TRACES")
+        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/traces").to_owned());
     let Ok(entries) = std::fs::read_dir(Path::new(&folder)) else {
         return;
     };
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     for path in paths {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let Some(short) = name.strip_suffix(".csv.gz") else { continue };
-        let trace = match std::fs::read(&path).map_err(Into::into).and_then(|bytes| Trace::parse(short, &bytes)) {
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let Some(short) = name.strip_suffix(".csv.gz") else {
+            continue;
+        };
+        let trace = match std::fs::read(&path)
+            .map_err(Into::into)
+            .and_then(|bytes| Trace::parse(short, &bytes))
+        {
             Ok(trace) => trace,
             Err(error) => {
                 eprintln!("{}: {error}", path.display());
@@ -168,13 +201,16 @@ fn recorded(cases: &mut Vec<Case>) {
             ("write_bytes", Bound::Absolute(1_000_000.0), Shape::Counter),
             ("memory_free", Bound::Relative(0.005), Shape::Gauge),
         ] {
-            if (column == "memory_free") != short.starts_with("machine") && column != "write_bytes" {
+            if (column == "memory_free") != short.starts_with("machine") && column != "write_bytes"
+            {
                 continue;
             }
             let Some(value) = place(column) else { continue };
             cases.push(Case {
                 name: format!("{short} {column}"),
-                counter: (column == "available").then(|| place("write_bytes")).flatten(),
+                counter: (column == "available")
+                    .then(|| place("write_bytes"))
+                    .flatten(),
                 trace: trace.clone(),
                 value,
                 bound,
@@ -187,17 +223,34 @@ fn recorded(cases: &mut Vec<Case>) {
 /// Who is behind fixed intervals, where.
 fn summary(tables: &[Table]) {
     let mut names: Vec<&str> = Vec::new();
-    for row in tables.iter().flat_map(|table| &table.rows).filter(|row| row.ahead.is_some()) {
+    for row in tables
+        .iter()
+        .flat_map(|table| &table.rows)
+        .filter(|row| row.ahead.is_some())
+    {
         if !names.contains(&row.policy.as_str()) {
             names.push(&row.policy);
         }
     }
     for name in names {
-        let rows = || tables.iter().filter_map(|table| table.rows.iter().find(|row| row.policy == name).map(|row| (table, row)));
+        let rows = || {
+            tables.iter().filter_map(|table| {
+                table
+                    .rows
+                    .iter()
+                    .find(|row| row.policy == name)
+                    .map(|row| (table, row))
+            })
+        };
         let behind: Vec<String> = rows()
             .filter(|(_, row)| row.ahead.is_some_and(|ahead| ahead < -0.0005))
             .map(|(table, row)| format!("{} ({:+.3})", table.trace, row.ahead.unwrap_or_default()))
             .collect();
-        println!("{name}: behind on {} of {}: {}", behind.len(), rows().count(), behind.join(", "));
+        println!(
+            "{name}: behind on {} of {}: {}",
+            behind.len(),
+            rows().count(),
+            behind.join(", ")
+        );
     }
 }

@@ -128,7 +128,11 @@ fn plain(family: Family, len: usize, random: &mut Random) -> Vec<f64> {
         match family {
             Family::Constant | Family::Regimes => 1000.0,
             Family::Ramp => 3.0 * phase,
-            Family::Sine => 1000.0 + 100.0 * (phase * std::f64::consts::TAU / 60.0).sin() + 10.0 * random.normal(),
+            Family::Sine => {
+                1000.0
+                    + 100.0 * (phase * std::f64::consts::TAU / 60.0).sin()
+                    + 10.0 * random.normal()
+            }
             Family::Walk => {
                 level += 5.0 * random.normal();
                 level

@@ -5,8 +5,8 @@
 //! the bound.
 
 use barograph_forecast::interval::{
-    Bound, BoundedConfig, ErrorBounded, IntervalPolicy, Looked, Outlook, PolicyState, PublishedAimd, Said, Sentinel,
-    Step,
+    Bound, BoundedConfig, ErrorBounded, IntervalPolicy, Looked, Outlook, PolicyState,
+    PublishedAimd, Said, Sentinel, Step,
 };
 use barograph_forecast::{Forecaster, ForecasterConfig, Shape};
 
@@ -205,7 +205,11 @@ impl Policy for Held {
             Next::Published(policy) => policy.next(value),
         };
         // Timers that are no whole number of ticks keep what is left over.
-        let due_ns = if self.due_ns == i64::MIN { ts_ns } else { self.due_ns };
+        let due_ns = if self.due_ns == i64::MIN {
+            ts_ns
+        } else {
+            self.due_ns
+        };
         self.due_ns = due_ns.saturating_add(wait_ns);
     }
 }
@@ -228,12 +232,20 @@ enum Kind {
 impl Bounded {
     /// Looks at the value alone; `shape`, where a forecast may be said.
     pub fn new(config: BoundedConfig, shape: Option<Shape>) -> Self {
-        Self::of(Kind::Alone(Box::new(ErrorBounded::new(config))), config, shape)
+        Self::of(
+            Kind::Alone(Box::new(ErrorBounded::new(config))),
+            config,
+            shape,
+        )
     }
 
     /// Looks at a counter at each tick.
     pub fn sentinel(config: BoundedConfig, shape: Option<Shape>) -> Self {
-        Self::of(Kind::Sentinel(Box::new(Sentinel::new(config))), config, shape)
+        Self::of(
+            Kind::Sentinel(Box::new(Sentinel::new(config))),
+            config,
+            shape,
+        )
     }
 
     fn of(kind: Kind, config: BoundedConfig, shape: Option<Shape>) -> Self {
@@ -285,10 +297,12 @@ impl Policy for Bounded {
                 Act::Say(self.forecast(ts_ns).unwrap_or_else(|| known(self.value)))
             }
             Kind::Alone(_) => Act::Say(known(self.value)),
-            Kind::Sentinel(sentinel) => match sentinel.counter(ts_ns, counter, self.forecast(ts_ns)) {
-                Step::Call => Act::Look,
-                Step::Say(outlook) => Act::Say(outlook),
-            },
+            Kind::Sentinel(sentinel) => {
+                match sentinel.counter(ts_ns, counter, self.forecast(ts_ns)) {
+                    Step::Call => Act::Look,
+                    Step::Say(outlook) => Act::Say(outlook),
+                }
+            }
         }
     }
 
@@ -298,7 +312,9 @@ impl Policy for Bounded {
             forecaster.observe(ts_ns, value);
         }
         let forecaster = self.forecaster.as_ref();
-        let half_width = |ahead_ns| forecaster.map_or(f64::INFINITY, |forecaster| forecaster.half_width(ahead_ns));
+        let half_width = |ahead_ns| {
+            forecaster.map_or(f64::INFINITY, |forecaster| forecaster.half_width(ahead_ns))
+        };
         let looked = Looked {
             ts_ns,
             value,

@@ -23,14 +23,26 @@ pub fn frontier(stream: &Stream) -> Vec<(i64, Outcome)> {
 /// Whether a policy is right more often than fixed intervals of the same cost, or as often where those are always
 /// right: by how much, as a share of ticks. Between two fixed intervals both are used in turn; who costs less
 /// than the longest is held against that.
-pub fn is_ahead(outcome: &Outcome, frontier: &[(i64, Outcome)], of: impl Fn(&Outcome) -> f64) -> f64 {
+pub fn is_ahead(
+    outcome: &Outcome,
+    frontier: &[(i64, Outcome)],
+    of: impl Fn(&Outcome) -> f64,
+) -> f64 {
     let at = |cost: f64| {
-        let cost = frontier.iter().map(|(_, fixed)| fixed.cost).fold(f64::INFINITY, f64::min).max(cost);
+        let cost = frontier
+            .iter()
+            .map(|(_, fixed)| fixed.cost)
+            .fold(f64::INFINITY, f64::min)
+            .max(cost);
         let mut best = 0.0_f64;
         for (_, a) in frontier {
             for (_, b) in frontier {
                 if a.cost <= cost && cost <= b.cost {
-                    let share = if b.cost > a.cost { (cost - a.cost) / (b.cost - a.cost) } else { 0.0 };
+                    let share = if b.cost > a.cost {
+                        (cost - a.cost) / (b.cost - a.cost)
+                    } else {
+                        0.0
+                    };
                     best = best.max(of(a) + (of(b) - of(a)) * share);
                 }
             }
@@ -71,7 +83,9 @@ impl Table {
             self.trace, "cost", "exact", "right", "error", "/held", "covers", "ahead", "ns"
         );
         for row in &self.rows {
-            let some = |value: Option<f64>, digits: usize| value.map_or(String::new(), |value| format!("{value:.digits$}"));
+            let some = |value: Option<f64>, digits: usize| {
+                value.map_or(String::new(), |value| format!("{value:.digits$}"))
+            };
             let outcome = &row.outcome;
             let _ = writeln!(
                 text,
@@ -83,7 +97,8 @@ impl Table {
                 outcome.mean_error,
                 outcome.relative_error,
                 some(outcome.coverage, 3),
-                row.ahead.map_or(String::new(), |ahead| format!("{ahead:+.3}")),
+                row.ahead
+                    .map_or(String::new(), |ahead| format!("{ahead:+.3}")),
                 some(row.ns_per_tick, 0),
             );
         }

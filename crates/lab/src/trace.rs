@@ -68,7 +68,10 @@ impl Trace {
     /// In our format, not packed.
     pub fn write(&self) -> String {
         use std::fmt::Write;
-        let mut text = format!("# trace {}\n# interval_ns {}\ntime_ns", self.name, self.interval_ns);
+        let mut text = format!(
+            "# trace {}\n# interval_ns {}\ntime_ns",
+            self.name, self.interval_ns
+        );
         for column in &self.columns {
             let _ = write!(text, ",{}[{}]", column.name, column.unit);
         }
@@ -97,7 +100,9 @@ impl Trace {
         Self {
             name: name.to_owned(),
             interval_ns,
-            ts_ns: (0..values.len() as i64).map(|tick| tick * interval_ns).collect(),
+            ts_ns: (0..values.len() as i64)
+                .map(|tick| tick * interval_ns)
+                .collect(),
             columns: vec![Column {
                 name: name.to_owned(),
                 unit: unit.to_owned(),
@@ -115,7 +120,10 @@ fn unpack(bytes: &[u8]) -> Result<String, TraceError> {
     } else {
         Box::new(bytes)
     };
-    let read = reader.by_ref().take(BYTES_MAX as u64 + 1).read_to_string(&mut text)?;
+    let read = reader
+        .by_ref()
+        .take(BYTES_MAX as u64 + 1)
+        .read_to_string(&mut text)?;
     if read > BYTES_MAX {
         return Err(TraceError::TooMuch {
             of: "bytes",
@@ -142,7 +150,8 @@ fn number(text: &str, line: usize) -> Result<f64, TraceError> {
     if text.is_empty() {
         return Ok(f64::NAN);
     }
-    text.parse().map_err(|_| TraceError::line(line, format!("{text:?} is no number")))
+    text.parse()
+        .map_err(|_| TraceError::line(line, format!("{text:?} is no number")))
 }
 
 /// The median step, for a trace that does not say its interval.
@@ -180,7 +189,8 @@ fn own_remark(trace: &mut Trace, remark: &str, line: usize) -> Result<(), TraceE
         name.trim().clone_into(&mut trace.name);
     } else if let Some(interval) = remark.strip_prefix("interval_ns ") {
         let interval_ns = interval.trim().parse().ok().filter(|ns| *ns > 0);
-        trace.interval_ns = interval_ns.ok_or_else(|| TraceError::line(line, "interval_ns is no number above 0"))?;
+        trace.interval_ns = interval_ns
+            .ok_or_else(|| TraceError::line(line, "interval_ns is no number above 0"))?;
     }
     Ok(())
 }
@@ -188,7 +198,10 @@ fn own_remark(trace: &mut Trace, remark: &str, line: usize) -> Result<(), TraceE
 fn own_header(row: &str, line: usize) -> Result<Vec<Column>, TraceError> {
     let mut fields = row.split(',').map(str::trim);
     if !matches!(fields.next(), Some("time_ns" | "time")) {
-        return Err(TraceError::line(line, "a header begins with time_ns or time"));
+        return Err(TraceError::line(
+            line,
+            "a header begins with time_ns or time",
+        ));
     }
     let columns: Vec<Column> = fields
         .map(|field| {
@@ -202,7 +215,10 @@ fn own_header(row: &str, line: usize) -> Result<Vec<Column>, TraceError> {
         .collect();
     bounded(0, columns.len())?;
     if columns.is_empty() || columns.iter().any(|column| column.name.is_empty()) {
-        return Err(TraceError::line(line, "a header names at least one column, and each has a name"));
+        return Err(TraceError::line(
+            line,
+            "a header names at least one column, and each has a name",
+        ));
     }
     Ok(columns)
 }
@@ -214,7 +230,9 @@ fn own_row(trace: &mut Trace, row: &str, line: usize) -> Result<(), TraceError> 
     bounded(trace.ts_ns.len() + 1, trace.columns.len())?;
     trace.ts_ns.push(ts_ns);
     for column in &mut trace.columns {
-        let field = fields.next().ok_or_else(|| TraceError::line(line, format!("no field for {}", column.name)))?;
+        let field = fields
+            .next()
+            .ok_or_else(|| TraceError::line(line, format!("no field for {}", column.name)))?;
         column.values.push(number(field, line)?);
     }
     match fields.next() {
@@ -227,19 +245,25 @@ fn own_time(field: &str, line: usize) -> Result<i64, TraceError> {
     if let Ok(ns) = field.parse() {
         return Ok(ns);
     }
-    let time: Timestamp = field
-        .parse()
-        .map_err(|_| TraceError::line(line, format!("{field:?} is neither nanoseconds nor ISO 8601")))?;
+    let time: Timestamp = field.parse().map_err(|_| {
+        TraceError::line(
+            line,
+            format!("{field:?} is neither nanoseconds nor ISO 8601"),
+        )
+    })?;
     nanoseconds(time, line)
 }
 
 fn nanoseconds(time: Timestamp, line: usize) -> Result<i64, TraceError> {
-    i64::try_from(time.as_nanosecond()).map_err(|_| TraceError::line(line, "a time beyond the year 2262"))
+    i64::try_from(time.as_nanosecond())
+        .map_err(|_| TraceError::line(line, "a time beyond the year 2262"))
 }
 
 fn rising(last: Option<&i64>, ts_ns: i64, line: usize) -> Result<(), TraceError> {
     match last {
-        Some(last) if ts_ns <= *last => Err(TraceError::line(line, "not later than the line before")),
+        Some(last) if ts_ns <= *last => {
+            Err(TraceError::line(line, "not later than the line before"))
+        }
         _ => Ok(()),
     }
 }
@@ -274,7 +298,10 @@ impl<'a> Foreign<'a> {
         let fields: Vec<&str> = row.split(';').map(str::trim).collect();
         if fields.len() != self.header.len() {
             let (is, should) = (fields.len(), self.header.len());
-            return Err(TraceError::line(line, format!("{is} fields under a header of {should}")));
+            return Err(TraceError::line(
+                line,
+                format!("{is} fields under a header of {should}"),
+            ));
         }
         let mut ts_ns = None;
         let mut item = None;
@@ -294,18 +321,28 @@ impl<'a> Foreign<'a> {
             let full = item.map_or_else(|| (*name).to_owned(), |item| format!("{item}.{name}"));
             self.count += 1;
             bounded(self.count.div_ceil(COLUMNS_MAX), self.values.len())?;
-            self.values.entry(full).or_default().insert(ts_ns, number(field, line)?);
+            self.values
+                .entry(full)
+                .or_default()
+                .insert(ts_ns, number(field, line)?);
         }
         Ok(())
     }
 
     fn align(self, name: &str) -> Result<Trace, TraceError> {
-        let mut ts_ns: Vec<i64> = self.values.values().flat_map(|values| values.keys().copied()).collect();
+        let mut ts_ns: Vec<i64> = self
+            .values
+            .values()
+            .flat_map(|values| values.keys().copied())
+            .collect();
         ts_ns.sort_unstable();
         ts_ns.dedup();
         bounded(ts_ns.len(), self.values.len())?;
         let columns = self.values.into_iter().map(|(name, values)| Column {
-            values: ts_ns.iter().map(|ts_ns| values.get(ts_ns).copied().unwrap_or(f64::NAN)).collect(),
+            values: ts_ns
+                .iter()
+                .map(|ts_ns| values.get(ts_ns).copied().unwrap_or(f64::NAN))
+                .collect(),
             unit: foreign_unit(&name).to_owned(),
             name,
         });
@@ -337,13 +374,24 @@ fn foreign_unit(name: &str) -> &'static str {
 
 /// `2026-11-22 11:25:16 UTC`, with or without the zone; Apollo's have colons around.
 fn foreign_time(field: &str, line: usize) -> Result<i64, TraceError> {
-    let text = field.trim_matches(':').trim_end_matches("UTC").trim().replace("::", ":");
+    let text = field
+        .trim_matches(':')
+        .trim_end_matches("UTC")
+        .trim()
+        .replace("::", ":");
     if let Ok(seconds) = text.parse::<i64>() {
-        return seconds.checked_mul(1_000_000_000).ok_or_else(|| TraceError::line(line, "a time beyond the year 2262"));
+        return seconds
+            .checked_mul(1_000_000_000)
+            .ok_or_else(|| TraceError::line(line, "a time beyond the year 2262"));
     }
-    let time: DateTime = text
-        .parse()
-        .map_err(|_| TraceError::line(line, format!("{field:?} is no time like 2026-11-22 11:25:16 UTC")))?;
-    let time = time.to_zoned(TimeZone::UTC).map_err(|_| TraceError::line(line, "no such time"))?;
+    let time: DateTime = text.parse().map_err(|_| {
+        TraceError::line(
+            line,
+            format!("{field:?} is no time like 2026-11-22 11:25:16 UTC"),
+        )
+    })?;
+    let time = time
+        .to_zoned(TimeZone::UTC)
+        .map_err(|_| TraceError::line(line, "no such time"))?;
     nanoseconds(time.timestamp(), line)
 }

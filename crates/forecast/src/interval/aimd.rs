@@ -76,7 +76,6 @@ pub(super) fn bounded(aimd: &Aimd, interval_ns: f64) -> i64 {
     )
 }
 
-
 /// The adaptive interval as the authors of Apollo released it, with its constants (SCoRe,
 /// `reverse_trie_queue_node.cpp` and `constants.h`).
 #[derive(Clone, Copy, Debug, PartialEq)]

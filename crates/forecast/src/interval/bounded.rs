@@ -86,7 +86,11 @@ impl Outlook {
             return outside;
         }
         let ratio = tolerance / self.half_width;
-        if ratio.is_nan() { 1.0 } else { outside.powf(ratio) }
+        if ratio.is_nan() {
+            1.0
+        } else {
+            outside.powf(ratio)
+        }
     }
 }
 
@@ -170,7 +174,8 @@ impl ErrorBounded {
     /// After a look. `half_width` says how far off the forecast may be so many ns from now, now that it knows of this
     /// look. A value that is no number, or is not later than the last, teaches nothing.
     pub fn look(&mut self, looked: &Looked, half_width: impl Fn(i64) -> f64) -> Plan {
-        let fresh = looked.value.is_finite() && self.last.is_none_or(|(ts_ns, _)| ts_ns < looked.ts_ns);
+        let fresh =
+            looked.value.is_finite() && self.last.is_none_or(|(ts_ns, _)| ts_ns < looked.ts_ns);
         if fresh {
             if let Some((ts_ns, value)) = self.last {
                 self.learn(looked, looked.ts_ns.saturating_sub(ts_ns), value);
@@ -244,7 +249,13 @@ impl ErrorBounded {
                     let outlook = outlook.filter(|_| way == Said::Forecast)?;
                     let ahead_ns = self.config.min_ns.saturating_mul(ticks.min(1 << 40) as i64);
                     let half_width = half_width(ahead_ns);
-                    Some(Outlook { half_width, ..outlook }.wrong(tolerance))
+                    Some(
+                        Outlook {
+                            half_width,
+                            ..outlook
+                        }
+                        .wrong(tolerance),
+                    )
                 });
             }
         }
@@ -258,16 +269,27 @@ impl ErrorBounded {
             wait_ns,
             said: best.said,
             wrong_share: best.late / best.ticks as f64,
-            wrong_per_s: best.wrong * NS_PER_S as f64 / (best.ticks as f64 * self.config.min_ns as f64),
+            wrong_per_s: best.wrong * NS_PER_S as f64
+                / (best.ticks as f64 * self.config.min_ns as f64),
         }
     }
 
-    fn choose(&self, way: Said, price: f64, mut best: Choice, prior: impl Fn(u64) -> Option<f64>) -> Choice {
+    fn choose(
+        &self,
+        way: Said,
+        price: f64,
+        mut best: Choice,
+        prior: impl Fn(u64) -> Option<f64>,
+    ) -> Choice {
         let risk = &self.risks[way as usize];
         let ticks_max = (self.config.max_ns / self.config.min_ns).max(1) as u64;
         let curve = risk.curve(ticks_max, prior);
         let (bias, worth) = (risk.bias(), if way == self.said { SWITCH } else { 1.0 });
-        let beside = if way == Said::Derived { self.derived_cost } else { 0.0 };
+        let beside = if way == Said::Derived {
+            self.derived_cost
+        } else {
+            0.0
+        };
         curve.late(candidates(ticks_max), |ticks, late| {
             let late = late * bias;
             let cost = worth * ((1.0 + price * late) / ticks as f64 + beside);

@@ -104,7 +104,9 @@ mod tests {
     }
 
     fn wrong(wants: &[Want], shares: &[Share]) -> f64 {
-        let each = |(want, share): (&Want, &Share)| want.weight * want.wrong_per_s * share.interval_ns as f64;
+        let each = |(want, share): (&Want, &Share)| {
+            want.weight * want.wrong_per_s * share.interval_ns as f64
+        };
         wants.iter().zip(shares).map(each).sum()
     }
 
@@ -112,7 +114,8 @@ mod tests {
     fn what_goes_wrong_more_often_or_costs_less_is_looked_at_more_often() {
         let shares = share(1.0, &[want(1.0, 1.0), want(0.01, 1.0), want(1.0, 100.0)]);
         // The root of a hundred.
-        let ratio = |a: usize, b: usize| shares[a].interval_ns as f64 / shares[b].interval_ns as f64;
+        let ratio =
+            |a: usize, b: usize| shares[a].interval_ns as f64 / shares[b].interval_ns as f64;
         assert!((ratio(1, 0) - 10.0).abs() < 1e-3, "{shares:?}");
         assert!((ratio(2, 0) - 10.0).abs() < 1e-3, "{shares:?}");
         let spent: f64 = shares.iter().map(|share| share.cost_per_s).sum();
@@ -122,7 +125,11 @@ mod tests {
     #[test]
     fn bounds_stand_above_the_budget() {
         let never = share(0.0, &[want(1.0, 1.0), want(f64::NAN, 1.0)]);
-        assert!(never.iter().all(|share| share.interval_ns == 3600 * NS_PER_S));
+        assert!(
+            never
+                .iter()
+                .all(|share| share.interval_ns == 3600 * NS_PER_S)
+        );
         let free = share(f64::INFINITY, &[want(1.0, 1.0)]);
         assert_eq!(free[0].interval_ns, NS_PER_S / 10);
         assert!(share(1.0, &[]).is_empty());

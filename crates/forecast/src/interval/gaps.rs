@@ -110,7 +110,10 @@ impl Gaps {
             let (mut alive, mut left) = (0.0, 0.0);
             for (back, place) in self.places[..self.places_len].iter().enumerate() {
                 let age = self.since + back * self.stride;
-                let (low, high) = (survivor(survivors, age + whole), survivor(survivors, age + whole + 1));
+                let (low, high) = (
+                    survivor(survivors, age + whole),
+                    survivor(survivors, age + whole + 1),
+                );
                 alive += place * survivor(survivors, age);
                 left += place * (low + (high - low) * part);
             }
@@ -177,7 +180,12 @@ impl Gaps {
         // Each bin spread over a third of its gap to both sides, by where it begins to count and where it ends.
         let mut edges = [0.0; BINS + 1];
         let mut smooth_beyond = self.beyond;
-        for (index, weight) in self.bins.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
+        for (index, weight) in self
+            .bins
+            .iter()
+            .enumerate()
+            .filter(|(_, weight)| **weight > 0.0)
+        {
             let reach = (index + 1) / 3;
             let each = weight / (2 * reach + 1) as f32;
             edges[index - reach] += each;

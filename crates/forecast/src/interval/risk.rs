@@ -148,7 +148,11 @@ pub(super) fn candidates(ticks_max: u64) -> impl Iterator<Item = u64> {
 }
 
 fn mix(wrong: [f64; MODELS], weights: [f64; MODELS]) -> f64 {
-    let sum: f64 = wrong.iter().zip(weights).map(|(wrong, weight)| wrong * weight).sum();
+    let sum: f64 = wrong
+        .iter()
+        .zip(weights)
+        .map(|(wrong, weight)| wrong * weight)
+        .sum();
     sum.clamp(0.0, 1.0)
 }
 

@@ -71,7 +71,11 @@ impl Sentinel {
         match (self.said, forecast) {
             (Said::Forecast, Some(forecast)) => Step::Say(forecast),
             (Said::Derived, _) if self.asks(counter - from, value) => Step::Call,
-            (Said::Derived, _) => Step::Say(self.map.derive(value, counter - from, self.config.confidence)),
+            (Said::Derived, _) => Step::Say(self.map.derive(
+                value,
+                counter - from,
+                self.config.confidence,
+            )),
             _ => Step::Say(Outlook {
                 value,
                 half_width: self.config.bound.tolerance(value),
@@ -125,7 +129,8 @@ impl Sentinel {
         let elapsed_ns = ts_ns.saturating_sub(self.called_ns).max(0);
         self.called_ns = ts_ns;
         self.asked = KEEP * self.asked + f64::from(u8::from(asked));
-        self.ticks = KEEP * self.ticks + (elapsed_ns as f64 / self.config.min_ns.max(1) as f64).max(1.0);
+        self.ticks =
+            KEEP * self.ticks + (elapsed_ns as f64 / self.config.min_ns.max(1) as f64).max(1.0);
     }
 }
 

@@ -36,7 +36,11 @@ fn fixed(ticks: i64) -> Box<dyn Policy> {
 }
 
 fn published(window: usize) -> Box<dyn Policy> {
-    Box::new(Held::published(PublishedAimd::new(0.1, window, 5 * NS_PER_S)))
+    Box::new(Held::published(PublishedAimd::new(
+        0.1,
+        window,
+        5 * NS_PER_S,
+    )))
 }
 
 /// Mean cost and share of exact ticks.
@@ -50,7 +54,10 @@ fn mean(kind: Hacc, policy: impl Fn() -> Box<dyn Policy>) -> (f64, f64) {
 
 fn check(is: (f64, f64), cost: f64, accuracy: f64) {
     let near = |is: f64, expect: f64| (is - expect).abs() <= 0.01;
-    assert!(near(is.0, cost) && near(is.1, accuracy), "{is:?}, not {cost} {accuracy}");
+    assert!(
+        near(is.0, cost) && near(is.1, accuracy),
+        "{is:?}, not {cost} {accuracy}"
+    );
 }
 
 #[test]
@@ -77,7 +84,10 @@ fn a_fixed_interval_costs_its_inverse_and_all_is_right_at_1() {
         let trace = generate(family, 3600, 3);
         for ticks in [1, 2, 3, 4, 5, 6, 10, 60] {
             let outcome = replay(&stream(&trace), fixed(ticks).as_mut());
-            assert!((outcome.cost - 1.0 / ticks as f64).abs() < 1e-12, "{outcome:?}");
+            assert!(
+                (outcome.cost - 1.0 / ticks as f64).abs() < 1e-12,
+                "{outcome:?}"
+            );
             assert!(outcome.exact <= outcome.right && outcome.right <= 1.0);
             assert!(ticks > 1 || outcome.exact == 1.0);
         }
@@ -89,7 +99,10 @@ fn a_sentinel_calls_for_a_tenth_and_is_right_for_99_hundredths() {
     for kind in [Hacc::Regular, Hacc::Irregular, Hacc::Unaligned] {
         for seed in 1..=SEEDS {
             let trace = hacc(kind, SECONDS, seed);
-            let outcome = replay(&stream(&trace), &mut Bounded::sentinel(config(), Some(Shape::Gauge)));
+            let outcome = replay(
+                &stream(&trace),
+                &mut Bounded::sentinel(config(), Some(Shape::Gauge)),
+            );
             assert!(outcome.cost <= 0.10, "{kind:?} {seed} {outcome:?}");
             assert!(outcome.exact >= 0.99, "{kind:?} {seed} {outcome:?}");
         }
@@ -114,7 +127,9 @@ fn bounded_by_error_beats_fixed_on_what_has_a_memory() {
 /// the looks, right for 99 hundredths) is beyond any policy without a counter.
 #[test]
 fn what_looks_alone_can_do_on_irregular_writes_is_known() {
-    let gaps: Vec<f64> = (1..=20).map(|gap| if gap >= 5 { 1.0 / 16.0 } else { 0.0 }).collect();
+    let gaps: Vec<f64> = (1..=20)
+        .map(|gap| if gap >= 5 { 1.0 / 16.0 } else { 0.0 })
+        .collect();
     let prices: Vec<f64> = (0..24).map(|step| 0.2 * 1.3_f64.powi(step)).collect();
     let bound = renewal_frontier(&gaps, &prices);
     let least = |accuracy: f64| {
@@ -122,9 +137,18 @@ fn what_looks_alone_can_do_on_irregular_writes_is_known() {
         reach.map(|point| point.cost).fold(f64::INFINITY, f64::min)
     };
     assert!(least(0.99) > 0.45 && least(0.99) < 0.65, "{bound:?}");
-    let tenth = bound.iter().filter(|point| point.cost <= 0.12).map(|point| point.accuracy);
+    let tenth = bound
+        .iter()
+        .filter(|point| point.cost <= 0.12)
+        .map(|point| point.accuracy);
     assert!(tenth.fold(0.0, f64::max) < 0.75, "{bound:?}");
     let ours = mean(Hacc::Irregular, || Box::new(Bounded::new(config(), None)));
-    assert!(ours.0 >= least(ours.1 - 0.002) * 0.98, "{ours:?} passes {bound:?}");
-    assert!(ours.0 <= least(ours.1) * 1.35, "{ours:?} is far from {bound:?}");
+    assert!(
+        ours.0 >= least(ours.1 - 0.002) * 0.98,
+        "{ours:?} passes {bound:?}"
+    );
+    assert!(
+        ours.0 <= least(ours.1) * 1.35,
+        "{ours:?} is far from {bound:?}"
+    );
 }
