@@ -114,9 +114,8 @@ proptest! {
 
 fn recorded() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
-    let files = fs::read_dir(&folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
+    let files = fs::read_dir(&folder).expect("traces are kept beside the crate");
+    let files = files.map(|entry| entry.expect("a folder that can be read").path());
     let mut packed: Vec<PathBuf> = files
         .filter(|path| path.extension().is_some_and(|ending| ending == "gz"))
         .collect();
