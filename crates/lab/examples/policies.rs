@@ -8,7 +8,9 @@ use std::time::Instant;
 use barograph_forecast::Shape;
 use barograph_forecast::interval::{Aimd, Bound, BoundedConfig, IntervalPolicy, PublishedAimd};
 use barograph_lab::replay::{Bounded, Held, Policy, Stream, replay};
-use barograph_lab::{Family, Hacc, Row, Table, Trace, frontier, generate, hacc, is_ahead};
+use barograph_lab::{
+    Family, Hacc, Row, Table, Trace, frontier, generate, hacc, is_ahead, renewal_frontier,
+};
 
 /// A column of a trace, with what is asked of it.
 struct Case {
@@ -67,6 +69,19 @@ fn main() {
         println!("{}", table.text());
     }
     summary(&tables);
+    bound();
+}
+
+/// What looks alone can do where gaps of 5 to 20 s are equally likely.
+fn bound() {
+    let gaps: Vec<f64> = (1..=20)
+        .map(|gap| if gap >= 5 { 1.0 / 16.0 } else { 0.0 })
+        .collect();
+    let prices: Vec<f64> = (0..12).map(|step| 0.2 * 1.6_f64.powi(step)).collect();
+    println!("bound of looks alone on hacc-irregular:");
+    for point in renewal_frontier(&gaps, &prices) {
+        println!("  cost {:.3} right {:.3}", point.cost, point.accuracy);
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "measures what a policy costs")]
