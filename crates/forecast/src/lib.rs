@@ -9,6 +9,7 @@ mod conformal;
 pub mod delphi;
 mod explain;
 mod forecaster;
+pub mod interval;
 mod members;
 mod predictor;
 pub mod predictors;

@@ -1,0 +1,362 @@
+//! Look again when what is said of a stream may be off by more than its reader bears.
+//!
+//! Between looks one of three things is said: that it stays as it was, what a forecast says, or what was derived from
+//! another stream. For each, [`Risk`] learns how soon it is wrong. With `W(w)` the time that it will have been wrong
+//! after a wait of `w`, and `λ` the price of that time in looks, the wait is the one whose cost per time is least:
+//!
+//! ```text
+//! (1 + λ W(w)) / w
+//! ```
+//!
+//! `λ` follows what is expected of the plans made: it rises while more of the time will be wrong than allowed, and falls
+//! while less will. What is expected is calibrated by what looks found. Nothing fools it for ever: one look in
+//! 16 comes earlier than planned, a surprise that repeats makes it learn anew, and no wait is longer than the longest.
+
+use barograph_model::NS_PER_S;
+
+use super::risk::{Risk, candidates};
+use super::{INTERVAL_NS_MAX, INTERVAL_NS_MIN, clamp};
+
+/// How many looks come between two that are earlier than planned, to see what was missed.
+const PROBE_EVERY: u32 = 16;
+/// Ticks after which the price of wrong time has followed what is expected.
+const PRICE_TICKS: f64 = 100.0;
+/// The least and the highest price of a wrong tick, in looks, times the share of wrong time allowed.
+const PRICE_MIN: f64 = 0.05;
+const PRICE_MAX: f64 = 64.0;
+/// Another way to say what is between looks has to cost so much less than the one followed.
+const SWITCH: f64 = 0.9;
+/// How many looks a budget saves up.
+const TOKENS_MAX: f64 = 8.0;
+/// After doubt, looks at the shortest interval.
+const DENSE_LOOKS: u32 = 4;
+
+/// What a reader bears.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// So far off, in the stream's unit.
+    Absolute(f64),
+    /// So far off, as a share of the value.
+    Relative(f64),
+}
+
+impl Bound {
+    /// In the stream's unit. What is no number, or negative, is 0.
+    pub fn tolerance(&self, value: f64) -> f64 {
+        let tolerance = match self {
+            Self::Absolute(bound) => *bound,
+            Self::Relative(share) => share * value.abs(),
+        };
+        if tolerance > 0.0 { tolerance } else { 0.0 }
+    }
+}
+
+/// What is asked of [`ErrorBounded`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BoundedConfig {
+    /// How far off what is said may be.
+    pub bound: Bound,
+    /// For what share of the time that must hold, below 1.
+    pub confidence: f64,
+    /// The shortest interval: the tick in which all else is counted.
+    pub min_ns: i64,
+    /// The longest.
+    pub max_ns: i64,
+    /// No more looks than this, in the long run. Infinite: as many as the bound takes.
+    pub looks_per_s_max: f64,
+}
+
+/// What is said of a moment: a value, and how far off it may be with the forecaster's confidence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outlook {
+    /// The value expected.
+    pub value: f64,
+    /// Its error, infinite while nothing is known of it.
+    pub half_width: f64,
+    /// How often the error is within `half_width`.
+    pub confidence: f64,
+}
+
+impl Outlook {
+    /// The probability of being off by more than `tolerance`, if errors are Laplace's: the heavier of the usual tails.
+    fn wrong(&self, tolerance: f64) -> f64 {
+        let outside = (1.0 - self.confidence).clamp(1e-6, 1.0);
+        if self.half_width <= 0.0 {
+            // Of errors that are mostly 0 no more is known than that.
+            return outside;
+        }
+        let ratio = tolerance / self.half_width;
+        if ratio.is_nan() {
+            1.0
+        } else {
+            outside.powf(ratio)
+        }
+    }
+}
+
+/// Which value is said between two looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// The last one seen.
+    Held,
+    /// What the forecast says.
+    Forecast,
+    /// What another stream says it became.
+    Derived,
+}
+
+/// One look, and what each way would have said of that moment just before it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Looked {
+    /// When, in ns.
+    pub ts_ns: i64,
+    /// What was seen.
+    pub value: f64,
+    /// What the forecast said.
+    pub forecast: Option<Outlook>,
+    /// What another stream said. Where its half width is more than the bound, it asked for this look itself, which
+    /// then says nothing of how often it is wrong.
+    pub derived: Option<Outlook>,
+}
+
+/// Until the next look.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    /// The next look is this much later, in ns.
+    pub wait_ns: i64,
+    /// What to say until then.
+    pub said: Said,
+    /// The share of that time for which it is expected to be off by more than the bound.
+    pub wrong_share: f64,
+    /// How often per second what is said goes wrong: for a [`Budget`](super::Budget).
+    pub wrong_per_s: f64,
+}
+
+/// When to look at one stream again.
+#[derive(Clone, Debug)]
+pub struct ErrorBounded {
+    config: BoundedConfig,
+    /// Held, forecast, derived.
+    risks: [Risk; 3],
+    last: Option<(i64, f64)>,
+    /// Logarithm of λ times the share allowed.
+    price: f64,
+    said: Said,
+    looks: u32,
+    dense: u32,
+    tokens: f64,
+    derived_cost: f64,
+}
+
+impl ErrorBounded {
+    /// What is out of bounds in `config` is brought into them.
+    pub fn new(config: BoundedConfig) -> Self {
+        let min_ns = clamp(config.min_ns, INTERVAL_NS_MIN, INTERVAL_NS_MAX);
+        let confidence = config.confidence.clamp(0.0, 1.0 - 1e-6);
+        Self {
+            config: BoundedConfig {
+                min_ns,
+                max_ns: clamp(config.max_ns, min_ns, INTERVAL_NS_MAX),
+                confidence: if confidence.is_nan() { 0.9 } else { confidence },
+                ..config
+            },
+            risks: [Risk::new(), Risk::new(), Risk::new()],
+            last: None,
+            price: 0.0,
+            said: Said::Held,
+            looks: 0,
+            dense: 0,
+            tokens: TOKENS_MAX,
+            derived_cost: 0.0,
+        }
+    }
+
+    /// After a look. `half_width` says how far off the forecast may be so many ns from now, now that it knows of this
+    /// look. A value that is no number, or is not later than the last, teaches nothing.
+    pub fn look(&mut self, looked: &Looked, half_width: impl Fn(i64) -> f64) -> Plan {
+        let fresh =
+            looked.value.is_finite() && self.last.is_none_or(|(ts_ns, _)| ts_ns < looked.ts_ns);
+        if fresh {
+            if let Some((ts_ns, value)) = self.last {
+                self.learn(looked, looked.ts_ns.saturating_sub(ts_ns), value);
+            }
+            self.last = Some((looked.ts_ns, looked.value));
+        }
+        self.plan(looked, half_width)
+    }
+
+    /// No more looks than this from now on, as a [`Budget`](super::Budget) gives them.
+    pub fn set_looks_per_s_max(&mut self, looks_per_s_max: f64) {
+        self.config.looks_per_s_max = looks_per_s_max;
+    }
+
+    /// Looks per tick that saying what is derived takes beside those that are planned here.
+    pub(super) fn set_derived_cost(&mut self, looks_per_tick: f64) {
+        self.derived_cost = looks_per_tick;
+    }
+
+    /// Whether this value is too far from that one.
+    pub fn is_wrong(&self, value: f64, said: f64) -> bool {
+        let off = (value - said).abs();
+        off.is_nan() || off > self.config.bound.tolerance(value)
+    }
+
+    fn learn(&mut self, looked: &Looked, elapsed_ns: i64, held: f64) {
+        let ticks = self.ticks(elapsed_ns);
+        let tolerance = self.config.bound.tolerance(looked.value);
+        let held = Outlook {
+            value: held,
+            half_width: f64::INFINITY,
+            confidence: 0.9,
+        };
+        let ways = [
+            (Said::Held, Some(held)),
+            (Said::Forecast, looked.forecast),
+            (Said::Derived, looked.derived),
+        ];
+        for (way, outlook) in ways {
+            let Some(outlook) = outlook else { continue };
+            if way == Said::Derived && outlook.half_width > tolerance {
+                self.risks[way as usize].skip(ticks);
+                continue;
+            }
+            let missed = self.is_wrong(looked.value, outlook.value);
+            let prior = (way == Said::Forecast).then(|| outlook.wrong(tolerance));
+            let doubtful = self.risks[way as usize].look(ticks, missed, prior);
+            if doubtful && way == self.said {
+                self.dense = DENSE_LOOKS;
+            }
+        }
+        let earned = elapsed_ns as f64 / NS_PER_S as f64 * self.config.looks_per_s_max.max(0.0);
+        self.tokens = (self.tokens + earned).min(TOKENS_MAX);
+    }
+
+    fn plan(&mut self, looked: &Looked, half_width: impl Fn(i64) -> f64) -> Plan {
+        self.tokens -= 1.0;
+        self.looks = self.looks.wrapping_add(1);
+        let tolerance = self.config.bound.tolerance(looked.value);
+        let allowed = 1.0 - self.config.confidence;
+        let price = self.price.exp() / allowed;
+        let mut best = Choice::none();
+        for way in [Said::Derived, Said::Held, Said::Forecast] {
+            let outlook = match way {
+                Said::Held => None,
+                Said::Forecast => looked.forecast,
+                Said::Derived => looked.derived,
+            };
+            if way == Said::Held || outlook.is_some() {
+                best = self.choose(way, price, best, |ticks| {
+                    let outlook = outlook.filter(|_| way == Said::Forecast)?;
+                    let ahead_ns = self.config.min_ns.saturating_mul(ticks.min(1 << 40) as i64);
+                    let half_width = half_width(ahead_ns);
+                    Some(
+                        Outlook {
+                            half_width,
+                            ..outlook
+                        }
+                        .wrong(tolerance),
+                    )
+                });
+            }
+        }
+        self.said = best.said;
+        let share = best.late / best.ticks as f64 / allowed;
+        self.price += (share - 1.0).min(3.0) * best.ticks as f64 / PRICE_TICKS;
+        self.price = self.price.clamp(PRICE_MIN.ln(), PRICE_MAX.ln());
+        let ticks = self.vary(best.ticks);
+        let wait_ns = self.afford(ticks);
+        Plan {
+            wait_ns,
+            said: best.said,
+            wrong_share: best.late / best.ticks as f64,
+            wrong_per_s: best.wrong * NS_PER_S as f64
+                / (best.ticks as f64 * self.config.min_ns as f64),
+        }
+    }
+
+    fn choose(
+        &self,
+        way: Said,
+        price: f64,
+        mut best: Choice,
+        prior: impl Fn(u64) -> Option<f64>,
+    ) -> Choice {
+        let risk = &self.risks[way as usize];
+        let ticks_max = (self.config.max_ns / self.config.min_ns).max(1) as u64;
+        let curve = risk.curve(ticks_max, prior);
+        let (bias, worth) = (risk.bias(), if way == self.said { SWITCH } else { 1.0 });
+        let beside = if way == Said::Derived {
+            self.derived_cost
+        } else {
+            0.0
+        };
+        curve.late(candidates(ticks_max), |ticks, late| {
+            let late = late * bias;
+            let cost = worth * ((1.0 + price * late) / ticks as f64 + beside);
+            if cost < best.cost {
+                best = Choice {
+                    said: way,
+                    ticks,
+                    late,
+                    cost,
+                    wrong: curve.wrong(ticks),
+                };
+            }
+        });
+        best
+    }
+
+    /// Now and then earlier than planned, at another place each time.
+    fn vary(&mut self, ticks: u64) -> u64 {
+        if self.dense > 0 {
+            self.dense -= 1;
+            return 1;
+        }
+        if ticks < 2 || !self.looks.is_multiple_of(PROBE_EVERY) {
+            return ticks;
+        }
+        // Multiples of the golden ratio fill the interval evenly.
+        let place = f64::from(self.looks / PROBE_EVERY) * 0.618_033_988_749_895;
+        1 + (place.fract() * (ticks - 1) as f64) as u64
+    }
+
+    fn afford(&self, ticks: u64) -> i64 {
+        let wait_ns = self.config.min_ns.saturating_mul(ticks.min(1 << 40) as i64);
+        let rate = self.config.looks_per_s_max;
+        let saved_ns = if self.tokens >= 0.0 {
+            0
+        } else if rate > 0.0 {
+            (-self.tokens / rate * NS_PER_S as f64) as i64
+        } else {
+            self.config.max_ns
+        };
+        wait_ns.max(saved_ns).min(self.config.max_ns)
+    }
+
+    fn ticks(&self, elapsed_ns: i64) -> u64 {
+        let half = self.config.min_ns / 2;
+        (elapsed_ns.saturating_add(half) / self.config.min_ns).max(1) as u64
+    }
+}
+
+/// The best wait so far.
+#[derive(Clone, Copy)]
+struct Choice {
+    said: Said,
+    ticks: u64,
+    late: f64,
+    cost: f64,
+    wrong: f64,
+}
+
+impl Choice {
+    fn none() -> Self {
+        Self {
+            said: Said::Held,
+            ticks: 1,
+            late: 0.0,
+            cost: f64::INFINITY,
+            wrong: 0.0,
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! How long a stream stays within the bound after it left it: a renewal process, learned from looks.
+//!
+//! Of a change only that it was between two looks is known. Its place between them is weighed by the distribution
+//! learned so far (one step of Turnbull's estimator, 1976, for censored data), and that of the change before it
+//! likewise, so that looks that are far apart still sharpen what is known.
+//! While little was seen, a Pareto prior says what Lindy's law does: what lasted long lasts longer (`3 t` more with even
+//! chances after `t`). It never quite goes away, so that nothing is ever certain.
+//! What was learned is told twice: as it was seen, which is right where gaps repeat, and smoothed over a third of each
+//! gap, which is right where they do not.
+
+/// Gaps up to this many ticks have a bin each.
+const BINS: usize = 256;
+/// The longest wait that is weighed, in ticks.
+const WAIT_TICKS_MAX: usize = 64;
+/// At so many places within a wait the change may have been.
+const PLACES_MAX: usize = 16;
+/// What the prior weighs, in changes.
+const PRIOR: f32 = 0.1;
+/// What is left of a change's weight after the next: some 60 count.
+const KEEP: f32 = 1.0 - 1.0 / 60.0;
+/// The histogram's tick may double this often.
+const SHIFT_MAX: u32 = 24;
+
+/// The distribution of gaps between changes, and when the last change was.
+#[derive(Clone, Debug)]
+pub(super) struct Gaps {
+    /// Weight of gaps of `index + 1` ticks.
+    bins: [f32; BINS],
+    /// Weight of longer ones.
+    beyond: f32,
+    /// `survivors[t]`: the share of gaps of more than `t` ticks.
+    survivors: [f32; BINS + 1],
+    /// The same, smoothed.
+    smooth: [f32; BINS + 1],
+    /// Where the last change was: `places[j]` is the probability of `j` strides before the look that found it.
+    places: [f32; PLACES_MAX],
+    /// Ticks from one place to the next.
+    stride: usize,
+    places_len: usize,
+    /// Ticks since the look that found it.
+    since: usize,
+    /// Ticks of the histogram are `2^shift` of the policy's.
+    shift: u32,
+    /// Policy ticks since the last look that make no whole tick here.
+    rest: u64,
+}
+
+impl Gaps {
+    pub(super) fn new() -> Self {
+        let mut gaps = Self {
+            bins: [0.0; BINS],
+            beyond: 0.0,
+            survivors: [1.0; BINS + 1],
+            smooth: [1.0; BINS + 1],
+            places: [0.0; PLACES_MAX],
+            stride: 1,
+            places_len: 1,
+            since: 0,
+            shift: 0,
+            rest: 0,
+        };
+        gaps.places[0] = 1.0;
+        gaps.count_survivors();
+        gaps
+    }
+
+    /// Policy ticks per tick of the histogram.
+    fn scale(&self) -> u64 {
+        1 << self.shift
+    }
+
+    /// After a look `ticks` of the policy after the one before.
+    pub(super) fn look(&mut self, ticks: u64, changed: bool) {
+        let ticks = ticks.saturating_add(self.rest);
+        let waited = (ticks >> self.shift).min(1 << 40) as usize;
+        self.rest = if changed {
+            0
+        } else {
+            ticks & (self.scale() - 1)
+        };
+        if changed {
+            self.change(waited.max(1));
+            self.fit();
+        } else {
+            self.since = self.since.saturating_add(waited);
+            if self.since > BINS && self.shift < SHIFT_MAX {
+                self.coarsen();
+            }
+        }
+    }
+
+    /// What was learned counts for a quarter from now on.
+    pub(super) fn doubt(&mut self) {
+        for weight in &mut self.bins {
+            *weight *= 0.25;
+        }
+        self.beyond *= 0.25;
+        self.count_survivors();
+    }
+
+    /// The probability that the next change comes within so many ticks of the policy, from the gaps as seen and as
+    /// smoothed. Waits of more than [`WAIT_TICKS_MAX`] are not trusted: 1.
+    pub(super) fn within(&self, ticks: u64) -> [f64; 2] {
+        let ahead = ticks as f64 / self.scale() as f64;
+        if ahead > WAIT_TICKS_MAX as f64 {
+            return [1.0; 2];
+        }
+        let (whole, part) = (ahead as usize, ahead.fract() as f32);
+        [&self.survivors, &self.smooth].map(|survivors| {
+            let (mut alive, mut left) = (0.0, 0.0);
+            for (back, place) in self.places[..self.places_len].iter().enumerate() {
+                let age = self.since + back * self.stride;
+                let (low, high) = (
+                    survivor(survivors, age + whole),
+                    survivor(survivors, age + whole + 1),
+                );
+                alive += place * survivor(survivors, age);
+                left += place * (low + (high - low) * part);
+            }
+            f64::from((1.0 - left / alive.max(f32::MIN_POSITIVE)).clamp(0.0, 1.0))
+        })
+    }
+
+    /// A change within the last `waited` ticks, none before them since the last one.
+    fn change(&mut self, waited: usize) {
+        // Those that are farther apart than can be kept are weighed at places of equal distance.
+        let stride = waited.div_ceil(PLACES_MAX);
+        let len = waited.div_ceil(stride).min(PLACES_MAX);
+        let mut places = [0.0_f32; PLACES_MAX];
+        let mut sum = 0.0;
+        for (back, place) in places[..len].iter_mut().enumerate() {
+            for (before, weight) in self.places[..self.places_len].iter().enumerate() {
+                let gap = self.gap(waited, back * stride, before * self.stride);
+                *place += weight * self.share(gap);
+            }
+            sum += *place;
+        }
+        if sum > 0.0 {
+            self.learn(&places[..len], waited, stride);
+            places[..len].iter_mut().for_each(|place| *place /= sum);
+        } else {
+            places[..len].fill(1.0 / len as f32);
+        }
+        self.places = places;
+        self.places_len = len;
+        self.stride = stride;
+        self.since = 0;
+        self.count_survivors();
+    }
+
+    /// One more gap, spread by how likely each of its possible lengths is.
+    fn learn(&mut self, places: &[f32], waited: usize, stride: usize) {
+        let sum: f32 = places.iter().sum();
+        self.bins.iter_mut().for_each(|weight| *weight *= KEEP);
+        self.beyond *= KEEP;
+        for back in 0..places.len() {
+            for before in 0..self.places_len {
+                let gap = self.gap(waited, back * stride, before * self.stride);
+                let likely = self.share(gap);
+                let weight = self.places[before] * likely / sum;
+                match self.bins.get_mut(gap - 1) {
+                    Some(bin) => *bin += weight,
+                    None => self.beyond += weight,
+                }
+            }
+        }
+    }
+
+    /// Ticks between a change `back` before now and one `before` before the look that found it.
+    fn gap(&self, waited: usize, back: usize, before: usize) -> usize {
+        (self.since + waited + before).saturating_sub(back).max(1)
+    }
+
+    /// The share of gaps of just so many ticks.
+    fn share(&self, gap: usize) -> f32 {
+        survivor(&self.survivors, gap - 1) - survivor(&self.survivors, gap)
+    }
+
+    fn count_survivors(&mut self) {
+        // Each bin spread over a third of its gap to both sides, by where it begins to count and where it ends.
+        let mut edges = [0.0; BINS + 1];
+        let mut smooth_beyond = self.beyond;
+        for (index, weight) in self
+            .bins
+            .iter()
+            .enumerate()
+            .filter(|(_, weight)| **weight > 0.0)
+        {
+            let reach = (index + 1) / 3;
+            let each = weight / (2 * reach + 1) as f32;
+            edges[index - reach] += each;
+            edges[(index + reach + 1).min(BINS)] -= each;
+            smooth_beyond += each * (index + reach + 1).saturating_sub(BINS) as f32;
+        }
+        let mut level = 0.0;
+        let mut smooth = [0.0; BINS];
+        for (smooth, edge) in smooth.iter_mut().zip(&edges) {
+            level += edge;
+            *smooth = level.max(0.0);
+        }
+        count(&self.bins, self.beyond, &mut self.survivors);
+        count(&smooth, smooth_beyond, &mut self.smooth);
+    }
+
+    /// Ticks as long as the gaps ask for.
+    fn fit(&mut self) {
+        let seen = self.bins.iter().sum::<f32>() + self.beyond;
+        let short: f32 = self.bins[..BINS / 8].iter().sum();
+        if self.beyond > 0.5 * seen && self.shift < SHIFT_MAX {
+            self.coarsen();
+        } else if short > 0.5 * seen && self.shift > 0 {
+            self.refine();
+        }
+    }
+
+    fn coarsen(&mut self) {
+        for index in 0..BINS / 2 {
+            self.bins[index] = self.bins[2 * index] + self.bins[2 * index + 1];
+        }
+        self.bins[BINS / 2..].fill(0.0);
+        if self.stride > 1 {
+            self.stride = self.stride.div_ceil(2);
+        } else {
+            for index in 0..PLACES_MAX / 2 {
+                self.places[index] = self.places[2 * index] + self.places[2 * index + 1];
+            }
+            self.places[PLACES_MAX / 2..].fill(0.0);
+            self.places_len = self.places_len.div_ceil(2);
+        }
+        self.rest += (self.since as u64 & 1) << self.shift;
+        self.since /= 2;
+        self.shift += 1;
+        self.count_survivors();
+    }
+
+    fn refine(&mut self) {
+        for index in (0..BINS / 2).rev() {
+            let half = self.bins[index] / 2.0;
+            self.bins[2 * index] = half;
+            self.bins[2 * index + 1] = half;
+        }
+        self.since *= 2;
+        self.stride *= 2;
+        self.shift -= 1;
+        self.rest = 0;
+        self.count_survivors();
+    }
+}
+
+/// The share of gaps that are longer than `ticks`.
+fn survivor(survivors: &[f32; BINS + 1], ticks: usize) -> f32 {
+    match survivors.get(ticks) {
+        Some(share) => *share,
+        None => survivors[BINS] * prior(ticks) / prior(BINS),
+    }
+}
+
+fn count(bins: &[f32; BINS], beyond: f32, survivors: &mut [f32; BINS + 1]) {
+    let total = bins.iter().sum::<f32>() + beyond + PRIOR;
+    let mut longer = beyond;
+    for ticks in (0..=BINS).rev() {
+        survivors[ticks] = (longer + PRIOR * prior(ticks)) / total;
+        if let Some(index) = ticks.checked_sub(1) {
+            longer += bins[index];
+        }
+    }
+}
+
+fn prior(ticks: usize) -> f32 {
+    (ticks as f32 + 1.0).sqrt().recip()
+}

@@ -1,0 +1,215 @@
+//! A counter that costs nothing decides when a look that costs much is worth it.
+//!
+//! From calls, a [`Sentinel`] learns what a move of the counter means for the value (their ratio: a weighted median,
+//! so that what the counter does not see, a deletion, does not bend it) and how far off that is. Between calls the
+//! value is derived: the last one seen, plus the ratio times what the counter moved. It is called again when the error
+//! of that may exceed the bound, and when [`ErrorBounded`] wants to look, which learns how often what was derived was
+//! wrong all the same.
+
+use super::bounded::{BoundedConfig, ErrorBounded, Looked, Outlook, Plan, Said};
+
+/// How many calls are remembered, for ratio and error.
+const PAIRS_MAX: usize = 32;
+/// With fewer, each move of the counter is a call.
+const PAIRS_MIN: usize = 4;
+/// What is left of a call's weight after the next, for how often the error asks for one.
+const KEEP: f64 = 0.8;
+
+/// What is asked of a [`Sentinel`]: the bound and the intervals of the value that costs much; the shortest interval
+/// is that at which the counter is read.
+pub type SentinelConfig = BoundedConfig;
+
+/// What to do after the counter was read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// Look at the value that costs much.
+    Call,
+    /// This is it, as far as is known.
+    Say(Outlook),
+}
+
+/// Derives a value that costs much from a counter that costs little.
+#[derive(Clone, Debug)]
+pub struct Sentinel {
+    config: SentinelConfig,
+    bounded: ErrorBounded,
+    /// The last call: counter and value.
+    anchor: Option<(f64, f64)>,
+    due_ns: i64,
+    said: Said,
+    map: Ratio,
+    /// Calls that the error asked for, and ticks, of late.
+    asked: f64,
+    ticks: f64,
+    called_ns: i64,
+}
+
+impl Sentinel {
+    /// What is out of bounds in `config` is brought into them.
+    pub fn new(config: SentinelConfig) -> Self {
+        Self {
+            config,
+            bounded: ErrorBounded::new(config),
+            anchor: None,
+            due_ns: i64::MIN,
+            said: Said::Held,
+            map: Ratio::default(),
+            asked: 0.0,
+            ticks: 1.0,
+            called_ns: 0,
+        }
+    }
+
+    /// After the counter was read. A forecast of the value is said where those have been better than what is derived.
+    pub fn counter(&self, ts_ns: i64, counter: f64, forecast: Option<Outlook>) -> Step {
+        let Some((from, value)) = self.anchor else {
+            return Step::Call;
+        };
+        if ts_ns >= self.due_ns || !counter.is_finite() || counter < from {
+            return Step::Call;
+        }
+        match (self.said, forecast) {
+            (Said::Forecast, Some(forecast)) => Step::Say(forecast),
+            (Said::Derived, _) if self.asks(counter - from, value) => Step::Call,
+            (Said::Derived, _) => Step::Say(self.map.derive(
+                value,
+                counter - from,
+                self.config.confidence,
+            )),
+            _ => Step::Say(Outlook {
+                value,
+                half_width: self.config.bound.tolerance(value),
+                confidence: self.config.confidence,
+            }),
+        }
+    }
+
+    /// After a call.
+    pub fn called(
+        &mut self,
+        ts_ns: i64,
+        counter: f64,
+        value: f64,
+        forecast: Option<Outlook>,
+        half_width: impl Fn(i64) -> f64,
+    ) -> Plan {
+        let mut derived = None;
+        if let Some((from, before)) = self.anchor.filter(|(from, _)| *from <= counter)
+            && value.is_finite()
+        {
+            let moved = counter - from;
+            let asked = self.asks(moved, before);
+            derived = Some(self.map.derive(before, moved, self.config.confidence));
+            self.count(ts_ns, asked);
+            self.map.learn(moved, value - before);
+        }
+        let looked = Looked {
+            ts_ns,
+            value,
+            forecast,
+            derived,
+        };
+        self.bounded.set_derived_cost(self.asked / self.ticks);
+        let plan = self.bounded.look(&looked, half_width);
+        if value.is_finite() && counter.is_finite() {
+            self.anchor = Some((counter, value));
+        }
+        self.said = plan.said;
+        self.due_ns = ts_ns.saturating_add(plan.wait_ns);
+        plan
+    }
+
+    /// Whether what is derived may be too far off after such a move.
+    fn asks(&self, moved: f64, value: f64) -> bool {
+        let half_width = self.map.half_width(moved, self.config.confidence);
+        moved != 0.0 && half_width > self.config.bound.tolerance(value)
+    }
+
+    fn count(&mut self, ts_ns: i64, asked: bool) {
+        let elapsed_ns = ts_ns.saturating_sub(self.called_ns).max(0);
+        self.called_ns = ts_ns;
+        self.asked = KEEP * self.asked + f64::from(u8::from(asked));
+        self.ticks =
+            KEEP * self.ticks + (elapsed_ns as f64 / self.config.min_ns.max(1) as f64).max(1.0);
+    }
+}
+
+/// What a move of the counter means for the value, and how far off that was.
+#[derive(Clone, Debug)]
+struct Ratio {
+    /// Moves of counter and value between calls; those of a counter that stood still teach no ratio.
+    pairs: [(f64, f64); PAIRS_MAX],
+    len: usize,
+    next: usize,
+    ratio: f64,
+    /// |error| / √|move| of each pair, rising.
+    errors: [f64; PAIRS_MAX],
+}
+
+impl Default for Ratio {
+    fn default() -> Self {
+        Self {
+            pairs: [(0.0, 0.0); PAIRS_MAX],
+            len: 0,
+            next: 0,
+            ratio: 0.0,
+            errors: [0.0; PAIRS_MAX],
+        }
+    }
+}
+
+impl Ratio {
+    fn derive(&self, value: f64, moved: f64, confidence: f64) -> Outlook {
+        Outlook {
+            value: value + self.ratio * moved,
+            half_width: self.half_width(moved, confidence),
+            confidence,
+        }
+    }
+
+    /// Errors of single moves add up as those of a walk do: by the root.
+    fn half_width(&self, moved: f64, confidence: f64) -> f64 {
+        if moved == 0.0 {
+            return 0.0;
+        }
+        if self.len < PAIRS_MIN {
+            return f64::INFINITY;
+        }
+        let rank = (confidence * (self.len + 1) as f64).ceil() as usize;
+        self.errors[rank.clamp(1, self.len) - 1] * moved.abs().sqrt()
+    }
+
+    fn learn(&mut self, counter: f64, value: f64) {
+        if counter == 0.0 || !counter.is_finite() || !value.is_finite() {
+            return;
+        }
+        self.pairs[self.next] = (counter, value);
+        self.next = (self.next + 1) % PAIRS_MAX;
+        self.len = (self.len + 1).min(PAIRS_MAX);
+        let pairs = &self.pairs[..self.len];
+        self.ratio = median(pairs);
+        for (error, (counter, value)) in self.errors.iter_mut().zip(pairs) {
+            *error = (value - self.ratio * counter).abs() / counter.abs().sqrt();
+        }
+        self.errors[..self.len].sort_unstable_by(f64::total_cmp);
+    }
+}
+
+/// Of value per counter, each weighed by how far the counter moved.
+fn median(pairs: &[(f64, f64)]) -> f64 {
+    let mut ratios = [(0.0, 0.0); PAIRS_MAX];
+    for (ratio, (counter, value)) in ratios.iter_mut().zip(pairs) {
+        *ratio = (value / counter, counter.abs());
+    }
+    let ratios = &mut ratios[..pairs.len()];
+    ratios.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let half = ratios.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
+    let mut below = 0.0;
+    for (ratio, weight) in ratios.iter() {
+        below += weight;
+        if below >= half {
+            return *ratio;
+        }
+    }
+    0.0
+}

@@ -1,0 +1,186 @@
+//! What no policy that knows only its looks can beat: the best frontier of cost and accuracy on a renewal process.
+//!
+//! Changes come after independent gaps of a known distribution, and a look sees whether one came since the last. The
+//! best policy for a price of wrong time follows from dynamic programming over the age of the last change. The policies of
+//! this bound are told the distribution; a real one has to learn it.
+
+/// Rounds of value iteration: what is left of the first guess after them is nothing.
+const VALUES: usize = 25;
+/// Probabilities below this are none.
+const NOTHING: f64 = 1e-12;
+
+/// One point of the frontier.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Frontier {
+    /// Looks per tick.
+    pub cost: f64,
+    /// Share of ticks at which the last value seen is the true one.
+    pub accuracy: f64,
+}
+
+/// The best cost and accuracy for each price of a wrong tick, in looks; `gaps[g]` is the probability of a gap of
+/// `g + 1` ticks; they add up to 1. The policy is told how late it found a change, and no second change comes between
+/// two looks: so this is a bound, which no policy that has only its looks passes.
+pub fn renewal_frontier(gaps: &[f64], prices: &[f64]) -> Vec<Frontier> {
+    prices
+        .iter()
+        .map(|price| Renewal::new(gaps, *price).solve())
+        .collect()
+}
+
+/// Relative value iteration over how late a change was found.
+struct Renewal<'a> {
+    gaps: &'a [f64],
+    price: f64,
+    /// `survivors[t]`: probability of a gap of more than `t` ticks.
+    survivors: Vec<f64>,
+}
+
+/// From an age of the last change to the look that finds the next.
+#[derive(Clone, Default)]
+struct Cycle {
+    looks: f64,
+    wrong: f64,
+    /// By how late it is found.
+    found: Vec<f64>,
+}
+
+impl<'a> Renewal<'a> {
+    fn new(gaps: &'a [f64], price: f64) -> Self {
+        let mut left: f64 = gaps.iter().sum();
+        let mut survivors = vec![left];
+        for gap in gaps {
+            left -= gap;
+            survivors.push(left.max(0.0));
+        }
+        Self {
+            gaps,
+            price,
+            survivors,
+        }
+    }
+
+    fn solve(&self) -> Frontier {
+        // What it is worth to have found a change so late, against at once.
+        let mut worth = vec![0.0; self.gaps.len() + 1];
+        let mut cycles = self.cycles(&worth);
+        for _ in 0..VALUES {
+            let values: Vec<f64> = cycles
+                .iter()
+                .map(|cycle| self.value(cycle, &worth))
+                .collect();
+            for (worth, value) in worth.iter_mut().zip(&values) {
+                *worth = value - values[0];
+            }
+            cycles = self.cycles(&worth);
+        }
+        let (mut looks, mut wrong) = (0.0, 0.0);
+        for (cycle, share) in cycles.iter().zip(in_the_long_run(&cycles)) {
+            looks += share * cycle.looks;
+            wrong += share * cycle.wrong;
+        }
+        let mean: f64 = (1..)
+            .zip(self.gaps)
+            .map(|(ticks, gap)| f64::from(ticks) * gap)
+            .sum();
+        Frontier {
+            cost: looks / mean,
+            accuracy: 1.0 - wrong / mean,
+        }
+    }
+
+    fn value(&self, cycle: &Cycle, worth: &[f64]) -> f64 {
+        let after: f64 = cycle
+            .found
+            .iter()
+            .zip(worth)
+            .map(|(share, worth)| share * worth)
+            .sum();
+        cycle.looks + self.price * cycle.wrong + after
+    }
+
+    /// The best that can be done from each age on, when none has come since.
+    fn cycles(&self, worth: &[f64]) -> Vec<Cycle> {
+        let ages = self.gaps.len();
+        let mut cycles = vec![Cycle::default(); ages];
+        for age in (0..ages).rev() {
+            let waits = (1..=ages - age).map(|wait| self.wait(age, wait, &cycles));
+            let valued = waits.map(|cycle| (self.value(&cycle, worth), cycle));
+            if let Some((_, best)) = valued.min_by(|(a, _), (b, _)| a.total_cmp(b)) {
+                cycles[age] = best;
+            }
+        }
+        cycles
+    }
+
+    fn wait(&self, age: usize, wait: usize, cycles: &[Cycle]) -> Cycle {
+        let alive = self.survivors[age].max(f64::MIN_POSITIVE);
+        let mut cycle = Cycle {
+            looks: 1.0,
+            wrong: 0.0,
+            found: vec![0.0; self.gaps.len()],
+        };
+        for at in 1..=wait {
+            let probability = self.gaps[age + at - 1] / alive;
+            cycle.wrong += probability * (wait - at) as f64;
+            cycle.found[wait - at] += probability;
+        }
+        let left = self.survivors[age + wait] / alive;
+        if left > NOTHING
+            && let Some(next) = cycles.get(age + wait)
+        {
+            cycle.looks += left * next.looks;
+            cycle.wrong += left * next.wrong;
+            for (found, later) in cycle.found.iter_mut().zip(&next.found) {
+                *found += left * later;
+            }
+        }
+        cycle
+    }
+}
+
+/// How often each cycle begins, by how late the one before ended.
+fn in_the_long_run(cycles: &[Cycle]) -> Vec<f64> {
+    let mut share = vec![0.0; cycles.len()];
+    share[0] = 1.0;
+    for _ in 0..VALUES * 4 {
+        let mut next = vec![0.0; cycles.len()];
+        for (cycle, share) in cycles.iter().zip(&share) {
+            for (next, found) in next.iter_mut().zip(&cycle.found) {
+                *next += share * found;
+            }
+        }
+        let sum: f64 = next.iter().sum();
+        share = next
+            .into_iter()
+            .map(|share| share / sum.max(NOTHING))
+            .collect();
+    }
+    share
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_that_is_known_needs_one_look() {
+        let point = renewal_frontier(&[0.0, 0.0, 0.0, 0.0, 1.0], &[10.0])[0];
+        assert!(
+            (point.cost - 0.2).abs() < 1e-9 && (point.accuracy - 1.0).abs() < 1e-9,
+            "{point:?}"
+        );
+    }
+
+    #[test]
+    fn what_has_no_memory_needs_a_look_each_tick() {
+        // Geometric with mean 4, cut where nothing is left.
+        let gaps: Vec<f64> = (0..120).map(|tick| 0.25 * 0.75_f64.powi(tick)).collect();
+        let points = renewal_frontier(&gaps, &[100.0, 0.1]);
+        assert!(
+            points[0].cost > 0.99 && points[0].accuracy > 0.99,
+            "{points:?}"
+        );
+        assert!(points[1].cost < 0.35, "{points:?}");
+    }
+}
