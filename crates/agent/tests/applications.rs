@@ -123,6 +123,12 @@ fn every_value_is_in_sql_with_its_labels_and_frames() {
     assert_eq!(number(&scope, &labelled), Some(3_000));
     let now = "SELECT count(*) FROM app_solver_residual WHERE abs(ts - now_ns()) < 60000000000";
     assert_eq!(number(&scope, now), Some(3_000), "at the time of the puts");
+    // How well that time is known, at each look; of a machine that is not asleep, far below a minute.
+    let looks = "SELECT count(*) FROM app_process_clock_error_ns WHERE value BETWEEN 1 AND 60000000000 AND rank = '0'";
+    until("a bound at each look", || {
+        let received = "SELECT count(*) FROM app_process_received_ns";
+        number(&scope, looks).is_some_and(|n| n > 0 && number(&scope, received) == Some(n))
+    });
 }
 
 #[test]

@@ -271,6 +271,9 @@ impl<'c> Intake<'c> {
 
     /// Takes in what the busy ones have; whether there was anything. The last round takes of all.
     fn round(&mut self, is_last: bool) -> bool {
+        if is_last || self.processes.iter().any(|p| p.is_awake) {
+            self.timing.attend(&**self.clock);
+        }
         let mut round = Round {
             board: &self.board,
             scopes: &mut self.scopes,
