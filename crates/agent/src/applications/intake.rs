@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use barograph_model::{Clock, NS_PER_S};
@@ -21,6 +21,7 @@ use super::access::Reader;
 use super::bridge::Bridge;
 use super::calls::{Board, CallStreams};
 use super::config::ApplicationsConfig;
+use super::counts::IngestCounts;
 use super::identity::Instances;
 use super::leftovers;
 use super::process::{Process, Round};
@@ -118,8 +119,8 @@ pub struct Intake<'c> {
     next_scan_ns: i64,
     /// Whether a document has to be written at the next beat.
     changed: BTreeSet<Reader>,
-    /// Files removed that nobody will finish.
-    abandoned: Arc<AtomicU64>,
+    /// What becomes of files.
+    counts: Arc<IngestCounts>,
 }
 
 impl<'c> Intake<'c> {
@@ -128,7 +129,7 @@ impl<'c> Intake<'c> {
         places: Places,
         limits: ApplicationsConfig,
         door: UnixDatagram,
-        abandoned: Arc<AtomicU64>,
+        counts: Arc<IngestCounts>,
         board: Arc<Board>,
         bridge: Bridge,
     ) -> Self {
@@ -152,7 +153,7 @@ impl<'c> Intake<'c> {
             unusable: BTreeSet::new(),
             next_scan_ns: i64::MIN,
             changed: BTreeSet::new(),
-            abandoned,
+            counts,
         }
     }
 
@@ -191,7 +192,7 @@ impl<'c> Intake<'c> {
         self.timing.attend(&**self.clock);
         self.scan();
         let left = leftovers::remove(&self.run_dir.ingest_dir(), self.clock.now_ns());
-        self.abandoned.fetch_add(left, Ordering::Relaxed);
+        self.counts.abandoned.fetch_add(left, Ordering::Relaxed);
         for process in &mut self.processes {
             process.is_awake = true;
         }
@@ -203,7 +204,7 @@ impl<'c> Intake<'c> {
         self.write_documents();
     }
 
-    /// Opens the files that are new.
+    /// Opens the files that are new, as far as there are places; the others wait.
     fn scan(&mut self) {
         let Ok(entries) = fs::read_dir(self.run_dir.ingest_dir()) else {
             return;
@@ -215,12 +216,27 @@ impl<'c> Intake<'c> {
         };
         let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
         let new: Vec<PathBuf> = paths.filter(is_new).collect();
+        let mut waiting = 0;
+        let mut of_users: HashMap<u32, usize> = HashMap::new();
+        for process in &self.processes {
+            *of_users.entry(process.uid()).or_default() += 1;
+        }
+        let of_user_max = self.limits.processes_of_user_max();
         for path in new {
-            if self.processes.len() >= self.limits.processes_max {
-                return;
+            // Who has the file, without opening it.
+            let Ok(uid) = fs::symlink_metadata(&path).map(|metadata| metadata.uid()) else {
+                continue;
+            };
+            let of_user = of_users.entry(uid).or_default();
+            if self.processes.len() >= self.limits.processes_max || *of_user >= of_user_max {
+                waiting += 1;
+                continue;
             }
             match IngestFile::open(&path) {
-                Ok(file) => self.add(file),
+                Ok(file) => {
+                    *of_user += 1;
+                    self.add(file);
+                }
                 Err(error) => {
                     debug!(%error, "a file in the ingest directory is passed over");
                     // One that is being made is tried again.
@@ -230,6 +246,7 @@ impl<'c> Intake<'c> {
                 }
             }
         }
+        self.counts.waiting.store(waiting, Ordering::Relaxed);
     }
 
     fn add(&mut self, file: IngestFile) {

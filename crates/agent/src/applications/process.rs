@@ -435,11 +435,11 @@ impl Process {
             }
         };
         let scope = round.scopes.of(found.reader);
-        let key = scope.and_then(|scope| scope.declare(&descriptor, bytes_max));
+        let key = scope.and_then(|scope| scope.declare(&descriptor, bytes_max, &self.user));
         found.values += 1;
         if key.is_none() {
             self.refuse(format!(
-                "{descriptor}: there is no room, or it is declared twice"
+                "{descriptor}: there is no room, for all or for this user, or it is declared twice"
             ));
         }
         key

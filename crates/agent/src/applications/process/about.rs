@@ -80,7 +80,7 @@ impl Process {
         let scope = round.scopes.of(self.owner)?;
         let mut declare = |name, kind, unit, help| {
             let stream = identity.stream(name, ValueType::Int, kind, unit, help);
-            scope.declare(&stream.ok()?, 0)
+            scope.declare(&stream.ok()?, 0, &self.user)
         };
         let received = "Time of the newest put that the agent had at this time.";
         let stored = "Time of the newest put that was safe at this time.";
