@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use barograph_model::{Clock, NS_PER_S};
-use barograph_stream::RunDir;
 use barograph_stream::ingest::IngestFile;
+use barograph_stream::{Incarnation, RunDir};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value as Json;
 use tracing::{debug, warn};
@@ -232,37 +232,58 @@ impl<'c> Intake<'c> {
                 waiting += 1;
                 continue;
             }
-            match IngestFile::open(&path) {
-                Ok(file) => {
-                    *of_user += 1;
-                    self.add(file);
-                }
-                Err(error) => {
-                    debug!(%error, "a file in the ingest directory is passed over");
-                    // One that is being made is tried again.
-                    if fs::metadata(&path).is_ok_and(|m| m.len() > 0) {
-                        self.pass_over(path);
-                    }
-                }
-            }
+            *of_user += usize::from(self.open(path));
         }
         self.counts.waiting.store(waiting, Ordering::Relaxed);
     }
 
-    fn add(&mut self, file: IngestFile) {
+    /// Takes in a process that has knocked and is not known: its file alone is looked at, since a look at
+    /// all of them for each that comes would cost as the square of their number.
+    fn welcome(&mut self, incarnation: Incarnation) {
+        let path = self.run_dir.ingest_file(incarnation);
+        let Ok(uid) = fs::symlink_metadata(&path).map(|metadata| metadata.uid()) else {
+            return;
+        };
+        let of_user = self.processes.iter().filter(|p| p.uid() == uid).count();
+        let is_full = self.processes.len() >= self.limits.processes_max;
+        if !is_full
+            && of_user < self.limits.processes_of_user_max()
+            && !self.unusable.contains(&path)
+        {
+            self.open(path);
+        }
+    }
+
+    /// Whether it is a process's file and taken in.
+    fn open(&mut self, path: PathBuf) -> bool {
+        match IngestFile::open(&path) {
+            Ok(file) => self.add(file),
+            Err(error) => {
+                debug!(%error, "a file in the ingest directory is passed over");
+                // One that is being made is tried again.
+                if fs::metadata(&path).is_ok_and(|m| m.len() > 0) {
+                    self.pass_over(path);
+                }
+                false
+            }
+        }
+    }
+
+    fn add(&mut self, file: IngestFile) -> bool {
         // One incarnation twice would be taken in twice.
         let is_twin = |p: &Process| p.file().incarnation() == file.incarnation();
         // Nor under another's name: what was taken in is known by it.
         let is_itself = self.run_dir.ingest_file(file.incarnation()) == file.path();
         if !is_itself || self.processes.iter().any(is_twin) {
             self.pass_over(file.path().to_owned());
-            return;
+            return false;
         }
         let now_ns = self.clock.monotonic_ns();
         let taken = self.scopes.taken(file.incarnation());
         let mut process = Process::new(file, self.limits.values_max, now_ns);
         process.taken = taken;
         self.processes.push(process);
+        true
     }
 
     fn pass_over(&mut self, path: PathBuf) {
@@ -391,12 +412,14 @@ impl<'c> Intake<'c> {
                 // A bridge's: it is attended next.
                 continue;
             }
-            let incarnation = &knock[..length.min(INCARNATION_BYTES)];
-            let is_it = |p: &&mut Process| p.file().incarnation().0 == incarnation;
+            let Some((incarnation, [])) = knock[..length].split_first_chunk() else {
+                continue;
+            };
+            let incarnation = Incarnation(*incarnation);
+            let is_it = |p: &&mut Process| p.file().incarnation() == incarnation;
             match self.processes.iter_mut().find(is_it) {
                 Some(process) => process.is_awake = true,
-                // Not known yet: it is looked for at once.
-                None => self.next_scan_ns = i64::MIN,
+                None => self.welcome(incarnation),
             }
         }
     }
