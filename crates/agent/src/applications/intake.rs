@@ -20,6 +20,7 @@ use tracing::{debug, warn};
 use super::access::Reader;
 use super::bridge::Bridge;
 use super::calls::{Board, CallStreams};
+use super::closer::Closer;
 use super::config::ApplicationsConfig;
 use super::counts::IngestCounts;
 use super::identity::Instances;
@@ -112,6 +113,7 @@ pub struct Intake<'c> {
     instances: Instances,
     timing: Timing,
     processes: Vec<Process>,
+    closer: Closer,
     /// Files that are none of ours; looked at once.
     unusable: BTreeSet<PathBuf>,
     rates: Rates,
@@ -150,6 +152,7 @@ impl<'c> Intake<'c> {
             scopes,
             instances: Instances::default(),
             processes: Vec::new(),
+            closer: Closer::new(),
             unusable: BTreeSet::new(),
             next_scan_ns: i64::MIN,
             changed: BTreeSet::new(),
@@ -354,9 +357,10 @@ impl<'c> Intake<'c> {
                 if attended.is_err() {
                     // It may be worth a look by people.
                     self.unusable.insert(file.path().to_owned());
-                } else if let Err(error) = file.remove() {
+                } else if let Err(error) = fs::remove_file(file.path()) {
                     debug!(%error, "the file of a process that has ended");
                 }
+                self.closer.close(file);
                 if !self.run_dir.ingest_file(incarnation).exists() {
                     round.scopes.forget(incarnation);
                 }

@@ -7,6 +7,7 @@
 mod access;
 mod bridge;
 mod calls;
+mod closer;
 mod config;
 mod counts;
 mod identity;
