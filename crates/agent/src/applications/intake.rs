@@ -357,7 +357,7 @@ impl<'c> Intake<'c> {
                 if attended.is_err() {
                     // It may be worth a look by people.
                     self.unusable.insert(file.path().to_owned());
-                } else if let Err(error) = fs::remove_file(file.path()) {
+                } else if let Err(error) = file.remove() {
                     debug!(%error, "the file of a process that has ended");
                 }
                 self.closer.close(file);

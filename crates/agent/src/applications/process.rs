@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use barograph_archive::Position;
 use barograph_model::{Descriptor, NS_PER_S, Sample, StreamKey, Value, ValueType};
 use barograph_stream::ingest::{Declaration, IngestFile, Payload, Readers, Record};
-use barograph_stream::{StreamError, value_bytes_max};
+use barograph_stream::{StreamError, user_name, value_bytes_max};
 use tracing::debug;
 
 use super::access::Reader;
@@ -21,7 +21,7 @@ use super::offers::Offers;
 use super::scope::Scopes;
 use super::taken::Taken;
 use super::timing::Timing;
-use super::who::{group_of, user_name};
+use super::who::group_of;
 use about::About;
 use records::{in_order, mark_of, place};
 

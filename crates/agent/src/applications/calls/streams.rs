@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use barograph_model::{
     Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, Unit, Value, ValueType,
 };
+use barograph_stream::user_name;
 use tracing::{debug, warn};
 
 use super::board::{Board, CallEvent};
 use crate::applications::access::Reader;
 use crate::applications::scope::Scopes;
-use crate::applications::who::user_name;
 
 /// Names of calls that have streams, of all users; those of more have none.
 const STREAMS_MAX: usize = 1_024;
