@@ -33,15 +33,7 @@ impl SelfWatch {
         use Kind::{Counter, Gauge, State};
         use ValueType::{Float, Int, Text};
         let mut declare = |name: &str, value_type, unit: &str, kind, help: &str| {
-            let descriptor = Descriptor {
-                name: Name::new(name).expect("a literal"),
-                labels: Labels::none(),
-                value_type,
-                unit: Unit::new(unit).expect("a literal"),
-                kind,
-                help: help.into(),
-            };
-            let key = sink.declare(&descriptor, None);
+            let key = sink.declare(&descriptor(name, value_type, unit, kind, help), None);
             if let Some(key) = key {
                 sink.expect_interval(key, interval_ns);
             }
@@ -139,5 +131,17 @@ impl SelfWatch {
             .nth(1)?
             .parse()
             .ok()
+    }
+}
+
+/// Of one of them.
+fn descriptor(name: &str, value_type: ValueType, unit: &str, kind: Kind, help: &str) -> Descriptor {
+    Descriptor {
+        name: Name::new(name).expect("a literal"),
+        labels: Labels::none(),
+        value_type,
+        unit: Unit::new(unit).expect("a literal"),
+        kind,
+        help: help.into(),
     }
 }

@@ -1,7 +1,7 @@
 //! Closes files of processes that have ended. Whoever closes a removed file last frees its memory, and that takes
 //! longer than all else that is done for a short process: so a thread of its own does, and intake goes on.
 
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use barograph_stream::ingest::IngestFile;
@@ -12,14 +12,14 @@ const WAITING_MAX: usize = 256;
 
 /// The thread; dropping it waits until all is closed.
 pub struct Closer {
-    to: Option<SyncSender<IngestFile>>,
+    to: Option<SyncSender<Box<IngestFile>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Closer {
     pub fn new() -> Self {
         let (to, files) = sync_channel(WAITING_MAX);
-        let close_all = move |files: Receiver<IngestFile>| files.into_iter().for_each(drop);
+        let close_all = move |files: Receiver<Box<IngestFile>>| files.into_iter().for_each(drop);
         let thread = std::thread::Builder::new()
             .name("baro-closer".into())
             .spawn(move || close_all(files));
@@ -39,9 +39,9 @@ impl Closer {
     }
 
     pub fn close(&self, file: IngestFile) {
-        let brought = self.to.as_ref().map_or(Ok(()), |to| to.try_send(file));
-        if let Err(TrySendError::Full(file) | TrySendError::Disconnected(file)) = brought {
-            drop(file);
+        if let Some(to) = &self.to {
+            // What finds no room comes back, and is dropped here.
+            let _ = to.try_send(Box::new(file));
         }
     }
 }

@@ -23,16 +23,10 @@ use super::taken::Taken;
 use super::timing::Timing;
 use super::who::group_of;
 use about::About;
-use records::{in_order, mark_of, place};
+use records::{Times, in_order, mark_of, place};
 
 /// Records of one process that one round takes, so that none keeps the others waiting.
 const RECORDS_MAX: u64 = 1 << 16;
-/// A put is not longer than this before its process began…
-const BEFORE_NS_MAX: i64 = NS_PER_S;
-/// …nor further in the future: what says otherwise is moved there.
-const AFTER_NS_MAX: i64 = NS_PER_S;
-/// …and never older than this, whatever a stranger says of his beginning.
-const AGE_NS_MAX: i64 = 30 * 86_400 * NS_PER_S;
 /// Batches that wait for the disk before the next is given to it.
 const WAITING_MAX: usize = 64;
 /// After this time a batch counts as safe as it gets: the archive has counted what it lost of it.
@@ -194,24 +188,10 @@ impl Process {
         } = self;
         let incarnation = file.incarnation();
         let mut answers = Vec::new();
-        let mut error_ns = None;
-        let source = file.time_source();
-        let Round {
-            scopes,
-            timing,
-            now_ns,
-            ..
-        } = round;
-        // Puts go on while this is read, and clocks differ a little.
-        let latest = now_ns.saturating_add(AFTER_NS_MAX);
-        let oldest = file.created_ns().saturating_sub(BEFORE_NS_MAX);
-        let oldest = oldest.clamp(latest.saturating_sub(AGE_NS_MAX), latest);
+        let mut times = Times::new(file, round.timing, round.now_ns);
+        let scopes = &mut round.scopes;
         let drained = file.drain(records_max, &mut |record: Record<'_>| {
-            let ts = timing.ns_of(source, record.time);
-            if (oldest..=latest).contains(&ts) {
-                error_ns = error_ns.max(Some(timing.error_ns(source, record.time)));
-            }
-            let ts = ts.clamp(oldest, latest);
+            let ts = times.of(record.time);
             let is_frame = matches!(record.payload, Payload::Frame(_));
             let ts = in_order(reached, record.ring as usize, ts, is_frame);
             if let Payload::Ack { id, status } = record.payload {
@@ -247,6 +227,7 @@ impl Process {
             let sample = Sample::measured(ts, value);
             scope.append(key, &sample, Some(mark_of(&record, incarnation)));
         })?;
+        let error_ns = times.error_ns;
         counts.missed += drained.missed;
         counts.damaged += drained.damaged;
         self.take_answers(&answers, round);
