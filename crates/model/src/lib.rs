@@ -26,7 +26,7 @@ pub use near::{NEAR_MAX, near};
 pub use past::{Past, PastRequest, PastSeries, Span};
 pub use pattern::{Pattern, Selector};
 pub use sample::{
-    Quality, Sample, TEXT_BYTES_MAX, VALUE_BYTES_MAX, Value, ValueType, base64, floats_json,
+    Quality, Sample, TEXT_BYTES_MAX, VALUE_BYTES_MAX, Value, ValueType, base64, floats_json, hex,
     text_start,
 };
 pub use sink::{Sink, StreamKey};

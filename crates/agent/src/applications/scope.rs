@@ -14,6 +14,7 @@ use serde_json::{Value as Json, json};
 use tracing::{info, warn};
 
 use super::access::{Reader, make_dir};
+use super::shares::Shares;
 use super::taken::Taken;
 use crate::history::History;
 use crate::streams::Streams;
@@ -40,6 +41,7 @@ pub struct Places {
     state_dir: PathBuf,
     archive: ArchiveConfig,
     streams_max: u32,
+    streams_per_user_max: u32,
 }
 
 impl Places {
@@ -58,6 +60,7 @@ impl Places {
                 ..config.archive.clone()
             },
             streams_max: config.applications.streams_max,
+            streams_per_user_max: config.applications.streams_of_user_max(),
         }
     }
 
@@ -75,6 +78,8 @@ pub struct Scope<'c> {
     /// What earlier lives of the agent took in from files that are still there.
     marks: Vec<Mark>,
     run_dir: RunDir,
+    /// Where several users write.
+    shares: Option<Shares>,
     _lock: AgentLock,
 }
 
@@ -129,6 +134,8 @@ impl<'c> Scope<'c> {
             history,
             journal,
             run_dir,
+            shares: (!matches!(reader, Reader::User(_)))
+                .then(|| Shares::new(places.streams_per_user_max)),
             _lock: lock,
         };
         scope.publish(
@@ -147,13 +154,30 @@ impl<'c> Scope<'c> {
         Ok(scope)
     }
 
-    /// Makes a stream; `value_bytes_max` is of what is no number.
-    pub fn declare(&mut self, descriptor: &Descriptor, value_bytes_max: u32) -> Option<StreamKey> {
-        self.streams
-            .declare_sized(descriptor, None, Some(value_bytes_max))
+    /// Makes a stream for a user; `value_bytes_max` is of what is no number.
+    pub fn declare(
+        &mut self,
+        descriptor: &Descriptor,
+        value_bytes_max: u32,
+        user: &str,
+    ) -> Option<StreamKey> {
+        let shares = self.shares.as_ref();
+        if !shares.is_none_or(|shares| shares.has_room(user)) {
+            return None;
+        }
+        let key = self
+            .streams
+            .declare_sized(descriptor, None, Some(value_bytes_max))?;
+        if let Some(shares) = &mut self.shares {
+            shares.take(key, user);
+        }
+        Some(key)
     }
 
     pub fn retire(&mut self, key: StreamKey) {
+        if let Some(shares) = &mut self.shares {
+            shares.give_back(key);
+        }
         self.streams.retire(key);
     }
 

@@ -21,12 +21,12 @@ use barograph_server::ingest::{
     Ingest, IngestFault, IngestRequest, Ingested, REFUSALS_MAX, Refusal, Source,
 };
 use barograph_stream::ingest::Readers;
+use barograph_stream::user_name;
 use serde_json::Value as Json;
 
 use super::access::Reader;
 use super::intake::Rates;
 use super::process::Round;
-use super::who::user_name;
 use source::{Allowance, Bridged, Taken, Whose};
 
 /// Requests that wait for the intake thread; one more is told to come again.

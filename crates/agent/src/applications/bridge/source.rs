@@ -231,7 +231,8 @@ impl Bridged {
         spend(allowance.series)?;
         let bytes_max = value_bytes_max(descriptor.value_type, 0);
         let scope = round.scopes.of(self.reader);
-        let Some(key) = scope.and_then(|scope| scope.declare(&descriptor, bytes_max)) else {
+        let Some(key) = scope.and_then(|scope| scope.declare(&descriptor, bytes_max, &self.user))
+        else {
             *allowance.series += 1;
             self.counts.refused += 1;
             return Err(format!(
@@ -292,7 +293,7 @@ impl Bridged {
                     "Values that were put and are not there.",
                 );
                 let scope = round.scopes.of(self.owner);
-                let key = scope.and_then(|scope| scope.declare(&stream.ok()?, 0));
+                let key = scope.and_then(|scope| scope.declare(&stream.ok()?, 0, &self.user));
                 (identity, key)
             });
         }

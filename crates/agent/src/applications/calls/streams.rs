@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use barograph_model::{
     Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, Unit, Value, ValueType,
 };
+use barograph_stream::user_name;
 use tracing::{debug, warn};
 
 use super::board::{Board, CallEvent};
 use crate::applications::access::Reader;
 use crate::applications::scope::Scopes;
-use crate::applications::who::user_name;
 
 /// Names of calls that have streams, of all users; those of more have none.
 const STREAMS_MAX: usize = 1_024;
@@ -48,8 +48,9 @@ impl CallStreams {
                 debug!(name = key.2, "there are too many streams of calls");
                 return;
             }
-            let descriptor = descriptor(key.0, key.1, &key.2);
-            let declared = descriptor.and_then(|descriptor| scope.declare(&descriptor, 0));
+            let user = user_name(key.0);
+            let descriptor = descriptor(&user, key.1, &key.2);
+            let declared = descriptor.and_then(|descriptor| scope.declare(&descriptor, 0, &user));
             self.keys.insert(key.clone(), declared);
         }
         let Some(Some(stream)) = self.keys.get(&key) else {
@@ -71,7 +72,7 @@ impl CallStreams {
     }
 }
 
-fn descriptor(uid: u32, is_answer: bool, name: &str) -> Option<Descriptor> {
+fn descriptor(user: &str, is_answer: bool, name: &str) -> Option<Descriptor> {
     let (stream, help) = match is_answer {
         false => ("app.call.fired.id", "A call was made: its id."),
         true => (
@@ -81,7 +82,7 @@ fn descriptor(uid: u32, is_answer: bool, name: &str) -> Option<Descriptor> {
     };
     Some(Descriptor {
         name: Name::new(stream).ok()?,
-        labels: Labels::new([("name", name), ("user", &user_name(uid))]).ok()?,
+        labels: Labels::new([("name", name), ("user", user)]).ok()?,
         value_type: ValueType::Int,
         unit: Unit::new("1").ok()?,
         kind: Kind::Gauge,

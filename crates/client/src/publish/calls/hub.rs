@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use barograph_model::{Clock as _, HELP_BYTES_MAX, text_start};
 use barograph_stream::calls::{AckStatus, Call, CallKind, Subject};
 use barograph_stream::ingest::{CallsSeen, Declaration};
+use barograph_stream::user_name;
 
 use super::file::File;
 use super::inbox::Inbox;
 use super::listen::Listener;
 use super::outbox::Outbox;
-use super::who::{self, Who};
+use super::who::Who;
 use super::{DECLARED_MAX, Declarer, EPOCH, Handler, clock, new_number};
 use crate::publish::PublishError;
 use crate::publish::knob::{self, Cell, Wanted};
@@ -240,7 +241,7 @@ impl Hub {
             application,
             labels,
             pid: std::process::id(),
-            user: who::user_name(rustix::process::geteuid().as_raw()),
+            user: user_name(rustix::process::geteuid().as_raw()),
         };
         self.subject = Some(who.subject(&[]));
         // It learns of what was declared now, not when something is put.
