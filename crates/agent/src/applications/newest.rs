@@ -13,7 +13,7 @@ use barograph_query::{PastReader, Scopes};
 use barograph_stream::RunDir;
 use tracing::warn;
 
-use super::bridge::AGE_NS_MAX;
+use super::bridge::{AFTER_NS_MAX, AGE_NS_MAX};
 
 /// Most series of a scope whose newest time is kept; of more, those that ended longest ago go.
 const SERIES_MAX: usize = 1 << 17;
@@ -26,7 +26,8 @@ impl Newest {
     /// As the archive has them. One that cannot be asked knows nothing, and is told of in the log.
     pub fn read(run_dir: &RunDir, node: &str, clock: &Arc<dyn Clock>) -> Self {
         // What is older is refused anyway.
-        let from = clock.now_ns().saturating_sub(AGE_NS_MAX);
+        let now_ns = clock.now_ns();
+        let from = now_ns.saturating_sub(AGE_NS_MAX);
         let wanted = |of: &str, _: &Descriptor| of == node;
         let cancel = AtomicBool::new(false);
         let request = PastRequest {
@@ -46,7 +47,10 @@ impl Newest {
             );
             Vec::new()
         });
-        let times = found.iter().map(|s| (s.descriptor.series_id(), s.known.to));
+        // One that is yet to come is of a clock that was wrong, and must not keep out what is right.
+        let to = now_ns.saturating_add(AFTER_NS_MAX);
+        let known = found.iter().filter(|series| series.known.to <= to);
+        let times = known.map(|s| (s.descriptor.series_id(), s.known.to));
         let mut newest = Self(times.collect());
         newest.cut();
         newest

@@ -27,7 +27,7 @@ use super::access::Reader;
 use super::intake::Rates;
 use super::process::Round;
 use super::who::user_name;
-pub use series::AGE_NS_MAX;
+pub use series::{AFTER_NS_MAX, AGE_NS_MAX};
 use source::{Allowance, Bridged, Taken, Whose};
 
 /// Requests that wait for the intake thread; one more is told to come again.
