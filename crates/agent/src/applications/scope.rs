@@ -147,12 +147,16 @@ impl<'c> Scope<'c> {
                 "archive": scope.history.readable_dir(),
             }),
         );
-        if scope.history.readable_dir().is_some() {
-            // By the archive's index alone: no sample is read.
-            scope.newest = Newest::read(&scope.run_dir, &places.node, clock);
-        }
+        scope.remember(&places.node, clock);
         info!(scope = name, "a scope of applications is open");
         Ok(scope)
+    }
+
+    /// Asks the archive up to when it has each series: by its index alone, no sample is read.
+    fn remember(&mut self, node: &str, clock: &Arc<dyn Clock>) {
+        if self.history.readable_dir().is_some() {
+            self.newest = Newest::read(&self.run_dir, node, clock);
+        }
     }
 
     /// Makes a stream; `value_bytes_max` is of what is no number.
