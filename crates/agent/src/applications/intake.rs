@@ -81,7 +81,7 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    fn new(rate_max: f64) -> Self {
+    pub(super) fn new(rate_max: f64) -> Self {
         let left = HashMap::new();
         Self { rate_max, left }
     }
@@ -166,7 +166,11 @@ impl<'c> Intake<'c> {
             self.beat();
             self.attend_bridge();
             let has_news = self.round(false);
-            self.wait(has_news);
+            if self.bridge.has_more() {
+                self.hear();
+            } else {
+                self.wait(has_news);
+            }
         }
         self.scan();
         self.finish();

@@ -13,6 +13,7 @@ mod counts;
 mod identity;
 mod intake;
 mod leftovers;
+mod newest;
 mod offers;
 mod process;
 mod scope;

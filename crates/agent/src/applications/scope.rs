@@ -14,6 +14,7 @@ use serde_json::{Value as Json, json};
 use tracing::{info, warn};
 
 use super::access::{Reader, make_dir};
+use super::newest::Newest;
 use super::shares::Shares;
 use super::taken::Taken;
 use crate::history::History;
@@ -77,6 +78,8 @@ pub struct Scope<'c> {
     journal: Option<Journal>,
     /// What earlier lives of the agent took in from files that are still there.
     marks: Vec<Mark>,
+    /// Times of what is archived of series that are not bridged now.
+    newest: Newest,
     run_dir: RunDir,
     /// Where several users write.
     shares: Option<Shares>,
@@ -128,8 +131,9 @@ impl<'c> Scope<'c> {
         let journal = history.journal();
         // Every update is kept: nothing is appended because it holds.
         let streams = Streams::new(segment, &**clock, journal.clone(), i64::MAX);
-        let scope = Self {
+        let mut scope = Self {
             streams,
+            newest: Newest::default(),
             marks: history.marks(),
             history,
             journal,
@@ -150,8 +154,16 @@ impl<'c> Scope<'c> {
                 "archive": scope.history.readable_dir(),
             }),
         );
+        scope.remember(&places.node, clock);
         info!(scope = name, "a scope of applications is open");
         Ok(scope)
+    }
+
+    /// Asks the archive up to when it has each series: by its index alone, no sample is read.
+    fn remember(&mut self, node: &str, clock: &Arc<dyn Clock>) {
+        if self.history.readable_dir().is_some() {
+            self.newest = Newest::read(&self.run_dir, node, clock);
+        }
     }
 
     /// Makes a stream for a user; `value_bytes_max` is of what is no number.
@@ -184,6 +196,17 @@ impl<'c> Scope<'c> {
     /// Appends, also what has not changed; with the place up to which a ring was read for it.
     pub fn append(&mut self, key: StreamKey, sample: &Sample, mark: Option<Mark>) {
         self.streams.append(key, sample, mark);
+    }
+
+    /// The time of the newest sample that is archived of a series, once: from then on whoever has the
+    /// series knows.
+    pub fn take_newest(&mut self, descriptor: &Descriptor) -> Option<i64> {
+        self.newest.take(descriptor)
+    }
+
+    /// Whoever had the series has it no more.
+    pub fn give_newest(&mut self, descriptor: &Descriptor, newest_ns: i64) {
+        self.newest.give(descriptor, newest_ns);
     }
 
     /// The file of a process is gone: what was taken in of it will not be asked again.
