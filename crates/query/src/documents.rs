@@ -75,7 +75,9 @@ pub(crate) fn calls(
     let is_twice = |scope: &str, object: &Object| {
         scope == SCOPE_OF_ALL && which(object).is_some_and(|call| told.contains(&call))
     };
-    let once = all.iter().filter(|(scope, object)| !is_twice(scope, object));
+    let once = all
+        .iter()
+        .filter(|(scope, object)| !is_twice(scope, object));
     let rows = once.map(|(scope, object)| {
         let mut row = cells(object, columns);
         row[0] = Arc::clone(scope).into();

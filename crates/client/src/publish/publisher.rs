@@ -338,8 +338,7 @@ impl Publication {
             return Name::new(name).map(drop).map_err(Into::into);
         }
         let publication = thread::series_of(self.handle);
-        self.publisher
-            .on_of(Some(publication), name, help, handler)
+        self.publisher.on_of(Some(publication), name, help, handler)
     }
 
     /// Ends a frame: its number and all that this thread has put since its last one appear at once. Then applies

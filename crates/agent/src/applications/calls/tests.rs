@@ -92,9 +92,12 @@ fn who(n: u8) -> Incarnation {
 fn member(n: u8, uid: u32) -> Member {
     let labels = [("rank".to_owned(), n.to_string())];
     let subject = Subject::new(who(n), "solver", u32::from(n), "eve", &[&labels]);
-    let offer = |kind, name: &str, bounds| Offer {
+    // Everyone may read of the knob.
+    let offer = |kind, name: &str, bounds: Option<Bounds>| Offer {
         kind,
         name: name.into(),
+        publication: Some("solver".into()),
+        is_public: bounds.is_some(),
         subject: subject.clone(),
         bounds,
     };
@@ -220,6 +223,87 @@ fn on_the_read_side_ones_own_processes_alone() {
     assert!(matches!(nobody, FireError::Nobody(_)));
     let unknown = world.fire_as(&body, &asker(None)).unwrap_err();
     assert!(matches!(unknown, FireError::Forbidden(_)));
+}
+
+#[test]
+fn everyone_may_read_of_calls_of_what_everyone_may_read() {
+    let mut world = World::new();
+    world.board.join(member(1, OURS)).unwrap();
+    let mut theirs = member(2, OTHERS);
+    theirs.offers[0].is_public = true;
+    world.board.join(theirs).unwrap();
+    assert_eq!(world.board.public_document(), None);
+    // Of one user's processes all may read that they are called, of the other's not.
+    let fire = |world: &World, payload: &str| {
+        let body = json!({"name": "checkpoint", "payload": payload});
+        world.fire(body).unwrap()
+    };
+    fire(&world, "secret");
+    world.clock.advance(S);
+    let body = json!({"name": "solver.dt", "knob": true, "payload": 0.5, "target": {"rank": 1}});
+    world.fire(body).unwrap();
+    let check = |world: &World, states: [&str; 2]| {
+        let rows = world.board.public_document().unwrap();
+        let row = |at: usize| {
+            let of = |key: &str| rows[at][key].clone();
+            let keys = [
+                "id",
+                "kind",
+                "user",
+                "payload",
+                "payload_bytes",
+                "publications",
+            ];
+            keys.map(of)
+        };
+        let solver = json!(["solver"]);
+        assert_eq!(
+            row(0),
+            [
+                json!(2),
+                json!("knob"),
+                json!("1000"),
+                json!("0.5"),
+                json!(8),
+                solver.clone()
+            ]
+        );
+        assert_eq!(
+            row(1),
+            [
+                json!(1),
+                json!("trigger"),
+                json!("1001"),
+                Json::Null,
+                json!(6),
+                solver
+            ]
+        );
+        assert_eq!(rows[2], Json::Null);
+        assert_eq!([0, 1].map(|at| rows[at]["state"].clone()), states);
+        assert_eq!(
+            (&rows[1]["by_user"], &rows[1]["via"]),
+            (&Json::Null, &Json::Null)
+        );
+    };
+    check(&world, ["fired", "fired"]);
+    assert_eq!(world.board.public_document(), None, "nothing has changed");
+    world.board.answer(OURS, who(1), 1, AckStatus::Done);
+    assert_eq!(world.board.public_document(), None, "it is its user's");
+    world.board.answer(OURS, who(1), 2, AckStatus::Done);
+    check(&world, ["acknowledged", "fired"]);
+    let (events, _) = world.board.events();
+    let public: Vec<bool> = events.iter().map(|event| event.is_public).collect();
+    assert_eq!(public, [false, true, true, false, true]);
+    // The next agent knows which those were.
+    world.restart();
+    for (n, uid) in [(1, OURS), (2, OTHERS)] {
+        world.board.join(member(n, uid)).unwrap();
+    }
+    check(&world, ["acknowledged", "fired"]);
+    world.board.leave(OTHERS, who(2));
+    check(&world, ["acknowledged", "gone"]);
+    assert_eq!(world.rows().len(), 2);
 }
 
 #[test]
