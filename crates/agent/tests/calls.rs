@@ -147,6 +147,16 @@ fn first(scope: &RunDir, sql: &str) -> Option<Cell> {
     rows.ok()?.get(0, 0).cloned()
 }
 
+/// A text that is asked for of these scopes.
+fn text(run_dir: &RunDir, scopes: Scopes, sql: &str) -> Option<String> {
+    let mut database = Database::open(run_dir, scopes, Arc::new(SystemClock::new())).ok()?;
+    let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
+    match rows.ok()?.get(0, 0)? {
+        Cell::Text(text) => Some(text.to_string()),
+        _ => None,
+    }
+}
+
 /// A row of a document of the scope that is as wanted.
 fn row(scope: &RunDir, document: &str, wanted: impl Fn(&Json) -> bool) -> Option<Json> {
     let bytes = scope.document(document).unwrap()?;
@@ -365,41 +375,31 @@ fn everyone_may_read_of_calls_of_what_everyone_may_read() {
     for id in [1, 5, 6, 7] {
         application.answer(id, 0);
     }
-    let ask = |scopes, sql: &str| {
-        let database = Database::open(&run_dir, scopes, Arc::new(SystemClock::new()));
-        let rows = database
-            .ok()?
-            .run(sql, &SqlLimits::default(), &AtomicBool::new(false));
-        match rows.ok()?.get(0, 0)? {
-            Cell::Text(text) => Some(text.to_string()),
-            _ => None,
-        }
-    };
-    let check = |scopes: fn() -> Scopes, sql: &str, expect: &str| {
-        until(
-            &format!("{sql}: {expect}, not {:?}", ask(scopes(), sql)),
-            || ask(scopes(), sql).filter(|found| found == expect),
-        );
+    let check = |scopes, sql: &str, expect: &str| {
+        until(sql, || {
+            text(&run_dir, scopes, sql).filter(|found| found == expect)
+        });
     };
     let rows = "SELECT group_concat(id || coalesce(payload, '-') || payload_bytes || state, ' ' ORDER BY id) \
                 FROM triggers";
     let public = "1-6acknowledged 5-0acknowledged 60.58acknowledged";
-    check(|| Scopes::Public, rows, public);
+    check(Scopes::Public, rows, public);
     check(
-        || Scopes::Readable,
+        Scopes::Readable,
         rows,
         "1secret6acknowledged 20fired 30fired 40fired 50acknowledged 60.58acknowledged 70.58acknowledged",
     );
     // Of each call in one scope.
     let fired = "SELECT group_concat(value, ' ' ORDER BY value) FROM app_call_fired_id";
-    check(|| Scopes::Public, fired, "1 5 6");
-    check(|| Scopes::Readable, fired, "1 2 3 4 5 6 7");
+    check(Scopes::Public, fired, "1 5 6");
+    check(Scopes::Readable, fired, "1 2 3 4 5 6 7");
     let acked = "SELECT group_concat(value, ' ' ORDER BY value) FROM app_call_acked_id";
-    check(|| Scopes::Public, acked, "1 5 6");
-    check(|| Scopes::Readable, acked, "1 5 6 7");
+    check(Scopes::Public, acked, "1 5 6");
+    check(Scopes::Readable, acked, "1 5 6 7");
     agent.stop();
+    std::fs::remove_file(all.path().join("calls.json")).unwrap();
     let _agent = Agent::start(config(dir.path())).unwrap();
-    check(|| Scopes::Public, rows, public);
+    check(Scopes::Public, rows, public);
 }
 
 #[test]
