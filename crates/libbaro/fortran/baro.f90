@@ -14,7 +14,7 @@
 !
 !   type(baro_knob) :: tolerance
 !   tolerance = baro_declare_knob(step, 'tolerance', 1d-3, 1d-9, 1d0)
-!   code = baro_on(app, 'checkpoint', checkpoint)
+!   code = baro_on(app, 'checkpoint', checkpoint, publication=step)
 !   called = baro_poll(app)
 !   call solve(baro_knob_real(tolerance))
 !
@@ -288,14 +288,21 @@ contains
     call frame_int64(publication, int(number, c_int64_t))
   end subroutine
 
-  ! Has triggers of a name run a handler, where baro_poll or baro_listen says.
-  function baro_on(publisher, name, handler, help) result(code)
+  ! Has triggers of a name run a handler, where baro_poll or baro_listen says: those of the process, or of a publication
+  ! of this publisher, which calls mean by its labels, too.
+  function baro_on(publisher, name, handler, help, publication) result(code)
     type(baro_publisher), intent(in) :: publisher
     character(len=*), intent(in) :: name
     procedure(baro_handler) :: handler
     character(len=*), intent(in), optional :: help
+    integer(baro_handle), intent(in), optional :: publication
     integer(c_int) :: code
-    code = c_baro_on(publisher%pointer, c_text(name), c_text(or_none(help)), c_funloc(handler), c_null_ptr)
+    if (present(publication)) then
+      code = c_publication_on(publisher%pointer, publication, c_text(name), c_text(or_none(help)), &
+        c_funloc(handler), c_null_ptr, c_null_funptr)
+    else
+      code = c_baro_on(publisher%pointer, c_text(name), c_text(or_none(help)), c_funloc(handler), c_null_ptr)
+    end if
   end function
 
   ! Runs the handlers of what was fired, and applies what knobs were set to. Gives how many of both.

@@ -147,7 +147,7 @@ void baro_commit(void);
  *
  *   static int checkpoint(const baro_call_t *call, void *data) { return write_checkpoint(data); }
  *
- *   baro_on(b, "checkpoint", "writes a checkpoint", checkpoint, state);
+ *   baro_publication_on(b, step, "checkpoint", "writes a checkpoint", checkpoint, state, NULL);
  *   const baro_knob_t *tolerance = baro_knob_f64(step, "tolerance", 1e-3, 1e-9, 1, "1", "stops the solver");
  *   for (...) {
  *       solve(baro_knob_get_f64(tolerance));
@@ -185,6 +185,11 @@ int baro_on(baro_t *baro, const char *name, const char *help, baro_handler_t han
 /* As baro_on; calls release(data), which may be null, when the handler is needed no more, or was refused. */
 int baro_on_owned(baro_t *baro, const char *name, const char *help, baro_handler_t handler, void *data,
                   void (*release)(void *));
+/* As baro_on_owned, as a trigger of a publication of `baro`: calls mean it by the labels of both, and who may read the
+ * publication may read of them. Each publication has one handler of a name, beside that of baro_on. Of those that a call
+ * means each runs, in the order in which they were set; if one fails, the process has failed. */
+int baro_publication_on(baro_t *baro, baro_publication_t publication, const char *name, const char *help,
+                        baro_handler_t handler, void *data, void (*release)(void *));
 /* Starts a thread, one in a process, that sleeps until a trigger is fired and runs its handler at once, with all
  * signals blocked; it ends with the last baro_close. Not in forked children. Knobs are set by polls and frames alone. */
 int baro_listen(baro_t *baro);

@@ -254,6 +254,16 @@ public:
         auto *held = new Handler(std::forward<F>(handler));
         return baro_on_owned(baro_.get(), name, help, &run<Handler>, held, &release<Handler>) == BARO_OK;
     }
+    /// As above, as a trigger of a publication of this publisher: calls mean it by the labels of both, and who may read
+    /// the publication may read of them.
+    template <class F>
+    bool on(const baro::publication &of, const char *name, F &&handler, const char *help = "")
+    {
+        using Handler = std::decay_t<F>;
+        auto *held = new Handler(std::forward<F>(handler));
+        return baro_publication_on(baro_.get(), of.handle(), name, help, &run<Handler>, held, &release<Handler>) ==
+               BARO_OK;
+    }
     /// Runs the handlers of what was fired, and applies what knobs were set to. Gives how many of both.
     int poll() const noexcept { return baro_poll(baro_.get()); }
     /// Starts a thread that sleeps until a trigger is fired and runs its handler.

@@ -450,5 +450,11 @@ impl<'c> Intake<'c> {
                 scope.publish(CALLS_DOCUMENT, &calls);
             }
         }
+        // After those of users, which have more of the same calls.
+        if let Some(calls) = self.board.public_document()
+            && let Some(scope) = self.scopes.of(Reader::All)
+        {
+            scope.publish(CALLS_DOCUMENT, &calls);
+        }
     }
 }

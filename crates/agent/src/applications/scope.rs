@@ -25,9 +25,10 @@ use crate::{AGENT_DOCUMENT, AgentError, ArchiveConfig, Config};
 pub const PUBLICATIONS_DOCUMENT: &str = "publications.json";
 /// Beside it: values that may be set.
 pub const KNOBS_DOCUMENT: &str = "knobs.json";
-/// In a user's scope: triggers that processes handle.
+/// Beside it: triggers that processes handle.
 pub const HANDLERS_DOCUMENT: &str = "handlers.json";
-/// In a user's scope: the newest calls of that user's processes, newest first.
+/// In a user's scope: the newest calls of that user's processes, newest first. In the scope of all: what everyone may
+/// read of them.
 pub const CALLS_DOCUMENT: &str = "calls.json";
 /// Samples that a ring of a scope holds.
 const DEPTH: u32 = 1_024;
