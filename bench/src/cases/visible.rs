@@ -188,11 +188,11 @@ fn taken(database: &mut Database, put: u64) -> Result<Taken, Fault> {
 }
 
 /// Memory of a process at each full second until it is over, in MB.
-fn held(pid: u32, over: &AtomicBool) -> Result<Vec<f64>, Fault> {
+fn held(pid: u32, over: &AtomicBool) -> Result<Vec<f64>, String> {
     let (begin, mut held) = (now(), Vec::new());
     while !over.load(Ordering::Acquire) {
         if begin.elapsed() >= Duration::from_secs(held.len() as u64 + 1) {
-            held.push(resident_mb(pid)?);
+            held.push(resident_mb(pid).map_err(|e| e.to_string())?);
         }
         std::thread::sleep(Duration::from_millis(20));
     }

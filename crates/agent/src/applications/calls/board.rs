@@ -14,7 +14,7 @@ use super::request::{FireError, FireRequest, Fired, Outcome};
 use super::row::{CallRow, Meant};
 use super::user::{ROWS_MAX, UserCalls};
 use super::value::Bounds;
-use crate::applications::who::user_name;
+use barograph_stream::user_name;
 
 /// The calls file in a user's scope.
 const CALLS_FILE: &str = "calls";

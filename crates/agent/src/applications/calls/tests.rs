@@ -13,7 +13,7 @@ use barograph_stream::calls::{
 use barograph_stream::{Incarnation, RunDir};
 use serde_json::{Value as Json, json};
 
-use crate::applications::who::user_name;
+use barograph_stream::user_name;
 
 use super::{Board, Bounds, FireError, FireRequest, Fired, Member, Offer};
 
