@@ -41,6 +41,9 @@ int main(int count, char **arguments)
     if (!baro_is_enabled(b)) { fprintf(stderr, "%s\n", baro_error()); return 1; }
     if (count > 1) baro_label(b, "rank", arguments[1]);
     baro_publication_t p = baro_publication(b, "called", BARO_READERS_OWNER);
+    baro_label(b, "phase", "solve");
+    baro_publication_t open = baro_publication(b, "open", BARO_READERS_ALL);
+    if (baro_publication_on(b, open, "report", "says how it is", checkpoint, NULL, NULL) < 0) return 3;
     const baro_knob_t *dt = baro_knob_f64(p, "dt", 0.25, 0, 1, "s", "length of a step");
     if (dt == NULL || baro_on(b, "checkpoint", "writes a checkpoint", checkpoint, NULL) < 0) return 2;
     double before = -1;
@@ -178,6 +181,38 @@ def test_http_by_rights(start: Start, called: Path) -> None:
         assert ways == ["read.sock", "control.sock", "http"]
 
 
+def test_everyone_may_read_of_calls_of_what_everyone_may_read(start: Start, called: Path) -> None:
+    agent = start(config=QUICK)
+    with ranks(called, agent, 2):
+        # Of the process: its user's to know. Of a publication for all: everyone's, but for the payload.
+        agent.ask("trigger", "fire", "checkpoint", "--payload", "private", "--wait", "10s")
+        target = ("--target", "phase=solve", "--target", "rank=1", "--wait", "10s")
+        answer = agent.ask("trigger", "fire", "report", "--payload", "secret", *target)
+        assert (answer["matched"], answer["acknowledged"]) == (1, 1)
+        assert "meant" in agent.error("trigger", "fire", "report", "--target", "phase=io")
+        sql = "SELECT scope, name, user, payload, payload_bytes, matched, state FROM triggers ORDER BY id"
+        own = eventually(lambda: [r for r in agent.sql(sql) if r["state"] == "acknowledged"][1:], "both are known")
+        assert [(row["name"], row["payload"]) for row in own] == [("report", "secret")]
+
+        def of_all() -> list[dict[str, Any]]:
+            answer = agent.request("POST", "/api/v1/sql", {"sql": sql}).json
+            rows = [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
+            return [row for row in rows if row["state"] == "acknowledged"]
+
+        (row,) = eventually(of_all, "the page sees it")
+        assert (row["scope"], row["name"], row["payload"], row["payload_bytes"]) == ("all", "report", None, 6)
+        assert row["matched"] == 1
+        for stream, count in (("fired", 1), ("acked", 1)):
+            body = {"sql": f"SELECT count(*) FROM app_call_{stream}_id WHERE name = 'report'"}
+            eventually(
+                lambda b=body, n=count: agent.request("POST", "/api/v1/sql", b).json.get("rows") == [[n]],
+                "its streams are for all",
+            )
+        listed = agent.ask("trigger", "list")
+        assert [c["payload"] for c in listed["calls"] if c["name"] == "report"] == ["secret"]
+        assert {t["publication"] for t in listed["triggers"] if t["name"] == "report"} == {"open"}
+
+
 def test_a_program_that_is_killed_is_gone(start: Start, called: Path) -> None:
     agent = start(config=QUICK)
     with ranks(called, agent, 2) as programs:
@@ -229,7 +264,7 @@ def test_python_calls_and_is_called(start: Start, monkeypatch: pytest.MonkeyPatc
     agent = start(config=QUICK)
     monkeypatch.setenv("BAROGRAPH_RUN_DIR", str(agent.run_dir))
     seen: list[object] = []
-    publication = barograph.publication("callable", {"residual": "1"})
+    publication = barograph.publication("callable", {"residual": "1"}, labels={"phase": "solve"}, readers="all")
     publication.on("python.checkpoint", lambda call: seen.append(call.payload))
     publication.put(residual=1.0)
     publication.frame()
@@ -237,11 +272,15 @@ def test_python_calls_and_is_called(start: Start, monkeypatch: pytest.MonkeyPatc
     eventually(
         lambda: [row for row in agent.ask("trigger", "list")["triggers"] if row["name"] == named], "it can be called"
     )
-    barograph.fire(named, {"level": 2}, target={"pid": str(os.getpid())})
+    # By a label that the publication alone has; and not by what it has not.
+    with pytest.raises(barograph.Error):
+        barograph.fire(named, target={"pid": str(os.getpid()), "phase": "io"})
+    barograph.fire(named, {"level": 2}, target={"pid": str(os.getpid()), "phase": "solve"})
 
     def handled() -> bool:
         publication.poll()
         return seen == [{"level": 2}]
 
     eventually(handled, "the callback has run")
-    eventually(lambda: [c for c in calls(agent) if c["state"] == "acknowledged"], "it is answered")
+    (call,) = eventually(lambda: [c for c in calls(agent) if c["state"] == "acknowledged"], "it is answered")
+    assert (json.loads(call["payload"]), call["by_user"]) == ({"level": 2}, os.getuid())

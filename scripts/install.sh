@@ -22,7 +22,7 @@ ln -sf "libbaro.so.$major" "$root/lib/libbaro.so"
 install -m 644 "$build/libbaro.a" "$root/lib/libbaro.a"
 install -m 644 "$here/crates/libbaro/include/baro.h" "$here/crates/libbaro/include/baro.hpp" "$root/include"
 # Modules are of one compiler and version: the source is compiled with the program that uses it.
-install -m 644 "$here/crates/libbaro/fortran/baro.f90" "$root/share/barograph"
+install -m 644 "$here/crates/libbaro/fortran/baro.f90" "$here/crates/libbaro/fortran/baro_bindings.inc" "$root/share/barograph"
 cat > "$root/lib/pkgconfig/baro.pc" <<PC
 prefix=$prefix
 Name: baro

@@ -151,10 +151,15 @@ test("knobs with bounds and the command that sets them; nothing is set from here
 test("triggers: fired with their fate, those of this program marked, and shown in the charts", () =>
   visit("busy", `#/applications?${LULESH(0)}`, async (page, { complaints }) => {
     const fired = page.getByRole("region", { name: "Triggers fired, newest first" });
-    await fired.locator("tbody tr").nth(3).waitFor();
-    assert.deepEqual(await fired.locator("tbody tr").evaluateAll((all) => all.map((one) => one.className)), ["meant", "meant", "meant", ""]);
+    await fired.locator("tbody tr").nth(4).waitFor();
+    // Neither those of another publication, nor of another user's programs.
+    assert.deepEqual(await fired.locator("tbody tr").evaluateAll((all) => all.map((one) => one.className)), ["meant", "meant", "meant", "", ""]);
+    // Of triggers everyone may read how much came with them, of knobs what they were set to; who fired is the user's to know.
+    assert.match(await fired.locator("thead").innerText(), /when\s+name\s+payload\s+state\s+acknowledged\s+target\s+programs of\s*$/);
+    assert.match(await fired.locator("tbody tr").first().innerText(), /checkpoint\.now\s+29 bytes\s+acknowledged\s+2 of 2\s+job=4711\s+alice/);
+    assert.match(await fired.locator("tbody tr").nth(1).innerText(), /lulesh\.write_every knob\s+40\s+acknowledged/);
     assert.match(await fired.locator("tbody tr").nth(2).innerText(), /checkpoint\.now\s+–\s+▲ failed\s+1 of 2/);
-    assert.equal(await fired.locator("tbody tr").nth(2).locator("td.num").getAttribute("title"), "1 acknowledged, 1 failed");
+    assert.equal(await fired.locator("tbody tr").nth(2).locator("td.num").getAttribute("title"), "1 acknowledged, 1 failed; the last answer after 3 ms");
     assert.match(await page.getByRole("region", { name: "Triggers declared" }).innerText(), /full\.disk\s+checkpoint\.now\s+holding\s+1 of 1\s+1\s/);
     await fired.getByRole("button").nth(2).click();
     await page.getByText(/paused at/).waitFor();

@@ -196,17 +196,19 @@ function addApplications(add, scenario, start) {
 /** The number of the newest frame at `t`. */
 export const frameOf = (p, t) => Math.max(0, Math.floor((Math.min(t, p.ended_ms) - p.started_ms) / 1000 * p.frames_s));
 
-/** Calls into programs, newest first: rows of the table `triggers`. */
+/** Calls into programs, newest first: rows of the table `triggers`, as everyone may read them. */
 export function firingsOf(scenario, start) {
   const one = (id, s, name, more = {}) => ({
-    scope: "all", id, ts: start + s * 1000, name, kind: "trigger", target: { job: "4711" }, incarnation: null, payload: "", by_user: 1000, by_pid: 812, via: "control",
+    scope: "all", id, ts: start + s * 1000, name, kind: "trigger", user: "alice", publications: '["lulesh"]', target: { job: "4711" }, incarnation: null,
+    payload: null, payload_bytes: 0, by_user: null, by_pid: null, via: null,
     expires_ts: start + (s + 60) * 1000, matched: 2, acknowledged: 2, failed: 0, refused: 0, expired: 0, gone: 0, state: "acknowledged", last_ack_ts: start + s * 1000 + 3, ...more,
   });
   return [
-    one(4, 812, "checkpoint.now", { payload: '{"reason":"vda is saturated"}', via: "full.disk", by_pid: null }),
-    one(3, 740, "lulesh.write_every", { kind: "knob", payload: "40", target: { job: "4711", rank: "0" }, matched: 1, acknowledged: 1 }),
+    one(4, 812, "checkpoint.now", { payload_bytes: 29 }),
+    one(3, 740, "lulesh.write_every", { kind: "knob", payload: "40", payload_bytes: 8, target: { job: "4711", rank: "0" }, matched: 1, acknowledged: 1 }),
     one(2, 690, "checkpoint.now", { failed: 1, acknowledged: 1, state: "failed" }),
-    one(1, 610, "drain", { target: { application: "spectra" }, matched: 1, acknowledged: 0, expired: 1, state: "expired" }),
+    one(1, 610, "drain", { publications: '["analysis"]', target: { application: "spectra" }, matched: 1, acknowledged: 0, expired: 1, state: "expired", last_ack_ts: null }),
+    one(7, 600, "checkpoint.now", { user: "bob", target: {} }),
   ];
 }
 

@@ -1,8 +1,9 @@
 """What publishing costs the heat equation: runs of as many steps, with and without it, by turns.
 
-    python overhead.py ./heat [--ranks 1] [--cells 512] [--steps 3000] [--rows 64] [--rounds 7]
+    python overhead.py ./heat [--ranks 1] [--cells 512] [--steps 3000] [--rows 64] [--rounds 7] [--instructions]
 
-Prints seconds of processor time of the ranks, their ratio, and the values a second; an agent must run.
+Prints seconds of processor time of the ranks, their ratio, and the values a second; an agent must run. Where the
+machine is shared that is noise: --instructions counts those of a step under valgrind, of one rank, in a minute or two.
 """
 
 import argparse
@@ -28,12 +29,34 @@ def run(arguments: argparse.Namespace, publishing: bool) -> tuple[float, float]:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, summary["wall_s"]
 
 
+def instructions(arguments: argparse.Namespace, publishing: bool) -> float:
+    """Instructions of one step: start and end of the program are in both runs, and cancel."""
+    few, many = 50, 250
+    counted = []
+    for steps in few, many:
+        environment = os.environ | ({} if publishing else {"BAROGRAPH": "off"})
+        count = ["--cells", arguments.cells, "--steps", steps, "--rows", arguments.rows, "--seconds", 600]
+        program = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", arguments.heat, *map(str, count)]
+        done = subprocess.run(program, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True)
+        counted += [int(line.split()[-1]) for line in done.stderr.splitlines() if "Collected :" in line]
+    return (counted[1] - counted[0]) / (many - few)
+
+
+def count(arguments: argparse.Namespace) -> None:
+    off, on = (instructions(arguments, publishing) for publishing in (False, True))
+    values = arguments.rows + 2
+    print(f"{off:,.0f} instructions a step, {on:,.0f} with {values} values: {100 * (on / off - 1):+.3f} %, {(on - off) / values:.0f} a value")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("heat")
     for name, default in [("ranks", 1), ("cells", 512), ("steps", 3000), ("rows", 64), ("rounds", 7)]:
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--instructions", action="store_true")
     arguments = parser.parse_args()
+    if arguments.instructions:
+        return count(arguments)
     with_, without = [], []
     for _ in range(arguments.rounds):
         without.append(run(arguments, publishing=False))

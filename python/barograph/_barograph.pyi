@@ -241,7 +241,8 @@ class Publication:
 
         Where: in `poll()`, or in the thread of `listen()`; one at a time in a process, in the order in which
         they were fired. An exception goes to `sys.unraisablehook`, and who fired is told of it. A later
-        callable of the name takes the place of this one.
+        callable of the name takes the place of this one, in this publication. A call means it by the labels of
+        the process and of the publication, and who may read the publication may read of its calls.
         """
     def poll(self) -> int:
         """Runs what was fired, and applies what knobs were set to. Gives how many of both.

@@ -169,7 +169,7 @@ impl Publication {
         })
     }
 
-    /// Has triggers of a name run a callable.
+    /// Has triggers of a name, as one of this publication, run a callable.
     #[pyo3(signature = (name, callback, *, help=String::new()))]
     fn on(
         &self,
@@ -183,8 +183,12 @@ impl Publication {
         }
         let handler = calls::handler(callback.unbind());
         let publisher = self.life.publisher().clone();
+        let handle = self.handle;
         let done = match publisher {
-            Some(publisher) => py.detach(move || publisher.on(&name, &help, handler)),
+            Some(publisher) => py.detach(move || {
+                let of = publisher.publication_of(handle)?;
+                of.on(&name, &help, handler)
+            }),
             None => Ok(()),
         };
         raise_mistake(done)

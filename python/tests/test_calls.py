@@ -64,6 +64,28 @@ def test_handlers_run_where_the_program_polls(
     assert unraisable == ["as told"] and "as told" in (p.handler_failure or "")
 
 
+def test_publications_handle_calls_by_their_labels(agent: Agent, publish: Publish) -> None:
+    seen: list[str] = []
+    ours = {"pid": str(os.getpid())}
+    parts = {}
+    for phase in ("solve", "io"):
+        parts[phase] = publish(f"parts.{phase}", {}, labels={"phase": phase}, run_dir=agent.run_dir)
+        parts[phase].on("parts.say", lambda _, phase=phase: seen.append(phase))
+    # Either, and then both in the order in which they were declared: one process, one answer.
+    for target, expect in [({"phase": "io"}, ["io"]), ({"phase": "solve"}, ["solve"]), ({}, ["solve", "io"])]:
+        seen.clear()
+        answer = fired(lambda t=target: barograph.fire("parts.say", target={**ours, **t}, run_dir=agent.run_dir))
+        assert answer.matched == 1
+
+        def has_polled(wanted: list[str] = expect) -> bool:
+            parts["solve"].poll()
+            return seen == wanted
+
+        eventually(has_polled, f"{expect} have run")
+    with pytest.raises(barograph.ControlError):
+        barograph.fire("parts.say", target={**ours, "phase": "other"}, run_dir=agent.run_dir)
+
+
 def test_a_program_that_listens(agent: Agent, publish: Publish) -> None:
     p = publish("listening", {}, run_dir=agent.run_dir)
     threads: list[str] = []

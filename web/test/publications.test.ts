@@ -70,7 +70,13 @@ test("a call concerns whom its target means, while it lived", () => {
   check({ kind: "knob", name: "other.write_every" }, false);
   assert.equal(concerns(fired({}), { ...LULESH, alive: false, newest: 1_700_000_002_000 }), false);
   assert.deepEqual([fired({ failed: 1 }).isBad, fired({ state: "expired" }).isBad, fired({ state: "acknowledged" }).isBad], [true, true, false]);
+  check({ user: "alice", publications: '["lulesh"]' }, true);
+  check({ user: "bob" }, false);
+  check({ publications: '["checkpoint","other"]' }, false);
+  for (const none of ["[]", "{", null, "7"]) check({ publications: none }, true);
   assert.equal(fired({ by_user: 1000, by_pid: 812, via: "cli" }).by, "uid 1000, pid 812, cli");
+  const told = fired({ payload: null, payload_bytes: 27, by_user: null, by_pid: null, via: null, last_ack_ts: NS(6) });
+  assert.deepEqual([told.payload, told.payloadBytes, told.by, told.answered - told.at], ["", 27, "", 1000]);
 });
 
 test("the command that sets a knob of this publication and of no other", () => {

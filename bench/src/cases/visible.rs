@@ -45,7 +45,8 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
     let mut database = appeared(&run_dir)?;
     let before = resident_mb(agent.pid())?;
     let over = AtomicBool::new(false);
-    let (ages, put) = std::thread::scope(|scope| -> Result<_, Fault> {
+    let (ages, put, held) = std::thread::scope(|scope| -> Result<_, Fault> {
+        let held = scope.spawn(|| held(agent.pid(), &over));
         let offering = scope.spawn(|| {
             let offered = offer(sent, |frame| publication.frame(frame));
             over.store(true, Ordering::Release);
@@ -54,7 +55,8 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
         let ages = ages(&mut database, &over);
         // It has stopped by itself, whatever became of the looks.
         let put = offering.join().map_err(|_| "the program failed")?;
-        Ok((ages?, put))
+        let held = held.join().map_err(|_| "the memory could not be read")??;
+        Ok((ages?, put, held))
     })?;
     publisher.commit();
     let taken = taken(&mut database, put + 1)?;
@@ -68,9 +70,13 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
         "MB",
         &[],
     );
+    for (second, mb) in (1..).zip(held) {
+        let case = format!("after {second} M values, resident");
+        report.row("app.memory", &case, mb, "MB", &[]);
+    }
     report.row(
         "app.memory",
-        "after 10 M values, resident",
+        "after all of them, resident",
         after,
         "MB",
         &[],
@@ -179,6 +185,18 @@ fn taken(database: &mut Database, put: u64) -> Result<Taken, Fault> {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// Memory of a process at each full second until it is over, in MB.
+fn held(pid: u32, over: &AtomicBool) -> Result<Vec<f64>, String> {
+    let (begin, mut held) = (now(), Vec::new());
+    while !over.load(Ordering::Acquire) {
+        if begin.elapsed() >= Duration::from_secs(held.len() as u64 + 1) {
+            held.push(resident_mb(pid).map_err(|e| e.to_string())?);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(held)
 }
 
 /// Memory of a process, shared pages apart, in MB.

@@ -1,7 +1,6 @@
 //! The one loop that samples: it waits for the next deadline or event, and applies one at a time.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use barograph_stream::{RunDir, Segment};
 use serde_json::Value as Json;
 use tracing::{info, warn};
 
+use crate::applications::IngestCounts;
 use crate::archive_watch::ArchiveWatch;
 use crate::control::{Answer, Insights, Refusal};
 use crate::documents;
@@ -65,8 +65,8 @@ pub struct Parts {
     pub repeat_ns: i64,
     /// What comes next, of no stream yet.
     pub forecasts: Forecasts,
-    /// Files removed that programs had begun to make.
-    pub abandoned: Arc<AtomicU64>,
+    /// What becomes of files of programs.
+    pub ingest: Arc<IngestCounts>,
 }
 
 /// What the loop owns.
@@ -102,10 +102,10 @@ impl<'c> EventLoop<'c> {
             history,
             repeat_ns,
             forecasts,
-            abandoned,
+            ingest,
         } = parts;
         let mut streams = Streams::new(segment, clock, history.journal(), repeat_ns);
-        let self_watch = SelfWatch::new(&mut streams, BEAT_NS, abandoned);
+        let self_watch = SelfWatch::new(&mut streams, BEAT_NS, ingest);
         let archive = history.status();
         let archive_watch = archive
             .is_some()

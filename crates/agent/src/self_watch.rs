@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use barograph_model::{
     Descriptor, Kind, Labels, Name, Sample, Sink, StreamKey, Unit, Value, ValueType,
 };
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::applications::IngestCounts;
 use crate::streams::Streams;
 
 /// The agent's own streams.
@@ -19,26 +20,20 @@ pub struct SelfWatch {
     memory: Option<StreamKey>,
     streams: Option<StreamKey>,
     refused: Option<StreamKey>,
-    abandoned: (Option<StreamKey>, Arc<AtomicU64>),
+    abandoned: Option<StreamKey>,
+    waiting: Option<StreamKey>,
+    ingest: Arc<IngestCounts>,
     outlook: Option<StreamKey>,
     page_bytes: i64,
 }
 
 impl SelfWatch {
-    /// Declares the streams; all are looked at every `interval_ns`. `abandoned` counts elsewhere.
-    pub fn new(sink: &mut Streams<'_>, interval_ns: i64, abandoned: Arc<AtomicU64>) -> Self {
+    /// Declares the streams; all are looked at every `interval_ns`. `ingest` is counted elsewhere.
+    pub fn new(sink: &mut Streams<'_>, interval_ns: i64, ingest: Arc<IngestCounts>) -> Self {
         use Kind::{Counter, Gauge, State};
         use ValueType::{Float, Int, Text};
         let mut declare = |name: &str, value_type, unit: &str, kind, help: &str| {
-            let descriptor = Descriptor {
-                name: Name::new(name).expect("a literal"),
-                labels: Labels::none(),
-                value_type,
-                unit: Unit::new(unit).expect("a literal"),
-                kind,
-                help: help.into(),
-            };
-            let key = sink.declare(&descriptor, None);
+            let key = sink.declare(&descriptor(name, value_type, unit, kind, help), None);
             if let Some(key) = key {
                 sink.expect_interval(key, interval_ns);
             }
@@ -74,16 +69,21 @@ impl SelfWatch {
                 Counter,
                 "Streams refused because the segment was full",
             ),
-            abandoned: (
-                declare(
-                    "agent.ingest.abandoned.count",
-                    Int,
-                    "count",
-                    Counter,
-                    "Files removed that programs were killed over while they made them",
-                ),
-                abandoned,
+            abandoned: declare(
+                "agent.ingest.abandoned.count",
+                Int,
+                "count",
+                Counter,
+                "Files removed that programs were killed over while they made them",
             ),
+            waiting: declare(
+                "agent.ingest.waiting.count",
+                Int,
+                "count",
+                Gauge,
+                "Processes whose values wait in their rings, as there are as many as may be at a time",
+            ),
+            ingest,
             outlook: declare(
                 "node.outlook.text",
                 Text,
@@ -109,9 +109,12 @@ impl SelfWatch {
         put(self.cpu, Value::Float(cpu));
         put(self.streams, Value::Int(streams));
         put(self.refused, Value::Int(refused));
-        let (key, abandoned) = &self.abandoned;
-        let abandoned = abandoned.load(Ordering::Relaxed);
-        put(*key, Value::Int(abandoned as i64));
+        for (key, count) in [
+            (self.abandoned, &self.ingest.abandoned),
+            (self.waiting, &self.ingest.waiting),
+        ] {
+            put(key, Value::Int(count.load(Ordering::Relaxed) as i64));
+        }
         put(self.outlook, Value::text(outlook));
         if let Some(pages) = self.resident_pages() {
             put(self.memory, Value::Int(pages * self.page_bytes));
@@ -128,5 +131,17 @@ impl SelfWatch {
             .nth(1)?
             .parse()
             .ok()
+    }
+}
+
+/// Of one of them.
+fn descriptor(name: &str, value_type: ValueType, unit: &str, kind: Kind, help: &str) -> Descriptor {
+    Descriptor {
+        name: Name::new(name).expect("a literal"),
+        labels: Labels::none(),
+        value_type,
+        unit: Unit::new(unit).expect("a literal"),
+        kind,
+        help: help.into(),
     }
 }

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -19,7 +18,7 @@ use barograph_stream::{AgentLock, RunDir, Segment, SegmentConfig, SystemClock};
 use serde_json::json;
 use tracing::{info, warn};
 
-use crate::applications::Applications;
+use crate::applications::{Applications, IngestCounts};
 use crate::control::{Insights, LoopControl};
 use crate::event_loop::{EVENTS_MAX, Event, EventLoop, Parts};
 use crate::forecasts::Forecasts;
@@ -73,7 +72,7 @@ impl Agent {
             history,
             _lock: lock,
         };
-        let abandoned = Arc::new(AtomicU64::new(0));
+        let ingest_counts = Arc::new(IngestCounts::default());
         let (ready, first_round) = sync_channel(1);
         let made = Made {
             segment,
@@ -81,7 +80,7 @@ impl Agent {
             insights,
             history: Arc::clone(&agent.history),
             exports: exports.as_ref().map(Exports::status),
-            abandoned: Arc::clone(&abandoned),
+            ingest: Arc::clone(&ingest_counts),
         };
         let loops = (events.clone(), receiver);
         agent.sampler = Some(start_sampler(
@@ -89,7 +88,7 @@ impl Agent {
         )?);
         // A source that hangs must not keep the others from being served.
         let _ = first_round.recv_timeout(FIRST_ROUND_WAIT);
-        agent.applications = Applications::start(&config, &agent.run_dir, &clock, abandoned);
+        agent.applications = Applications::start(&config, &agent.run_dir, &clock, ingest_counts);
         // Once before there are addresses: readers find the archive by it, the server's too.
         agent.publish_addresses(started_ns)?;
         let ingest = agent.applications.as_ref().map(Applications::ingesting);
@@ -230,7 +229,7 @@ struct Made {
     insights: Insights,
     history: Arc<History>,
     exports: Option<ExportStatus>,
-    abandoned: Arc<AtomicU64>,
+    ingest: Arc<IngestCounts>,
 }
 
 fn start_sampler(
@@ -257,7 +256,7 @@ fn start_sampler(
                 graph: made.graph,
                 insights: made.insights,
                 history: made.history,
-                abandoned: made.abandoned,
+                ingest: made.ingest,
                 repeat_ns,
                 forecasts,
             };

@@ -123,6 +123,12 @@ fn every_value_is_in_sql_with_its_labels_and_frames() {
     assert_eq!(number(&scope, &labelled), Some(3_000));
     let now = "SELECT count(*) FROM app_solver_residual WHERE abs(ts - now_ns()) < 60000000000";
     assert_eq!(number(&scope, now), Some(3_000), "at the time of the puts");
+    // How well that time is known, at each look; of a machine that is not asleep, far below a minute.
+    let looks = "SELECT count(*) FROM app_process_clock_error_ns WHERE value BETWEEN 1 AND 60000000000 AND rank = '0'";
+    until("a bound at each look", || {
+        let received = "SELECT count(*) FROM app_process_received_ns";
+        number(&scope, looks).is_some_and(|n| n > 0 && number(&scope, received) == Some(n))
+    });
 }
 
 #[test]
@@ -341,4 +347,59 @@ fn two_at_once_are_told_apart() {
     until("300 values", || number(&scope, COUNT) == Some(300));
     let streams = "SELECT count(DISTINCT labels) FROM streams WHERE name = 'app.solver.residual'";
     assert_eq!(number(&scope, streams), Some(2));
+}
+
+#[test]
+fn a_user_has_a_share_of_the_places_and_of_what_is_for_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.applications.users = "all".into();
+    config.applications.processes_per_user_max = 2;
+    config.applications.streams_per_user_max = 16;
+    let _agent = Agent::start(config).unwrap();
+    let mut living: Vec<Application> = ["one", "two"]
+        .map(|name| Application::new(dir.path(), name, Readers::Owner))
+        .into();
+    living
+        .iter_mut()
+        .for_each(|application| application.frames(1));
+    let scope = our_scope(dir.path());
+    let count = |name: &str| number(&scope, &format!("SELECT count(*) FROM app_{name}_residual"));
+    until("two processes", || {
+        count("one") == Some(10) && count("two") == Some(10)
+    });
+    // A third waits in its rings, which is told, and loses nothing by it.
+    let mut third = Application::new(dir.path(), "three", Readers::Owner);
+    third.frames(1);
+    let waiting = "SELECT value FROM agent_ingest_waiting_count WHERE newest";
+    let node = run_dir(dir.path());
+    until("one waits", || number(&node, waiting) == Some(1));
+    assert_eq!(count("three"), None);
+    living.pop();
+    until("its turn", || count("three") == Some(10));
+    until("nobody waits", || number(&node, waiting) == Some(0));
+    drop((living, third));
+    check_streams_of_all(dir.path());
+}
+
+/// Of 20 values for all there are as many as its user may have, with the frames; the others are refused.
+fn check_streams_of_all(dir: &Path) {
+    let clock = SystemClock::new();
+    let ingest = run_dir(dir).ingest_dir();
+    let names: Vec<String> = (0..20).map(|n| format!("v{n}")).collect();
+    let values: Vec<(&str, ValueType)> = names.iter().map(|n| (&**n, ValueType::Int)).collect();
+    let scope = run_dir(dir).scope("all");
+    let streams = "SELECT count(*) FROM streams WHERE name LIKE 'app.%'";
+    // What ends makes room for what comes.
+    for _ in 0..2 {
+        let producer = Producer::create(&ingest, ProducerConfig::default(), &clock).unwrap();
+        declare(&producer, "shared", &values, Readers::All);
+        until("its share", || number(&scope, streams) == Some(16));
+        let document = scope.path().join("publications.json");
+        until("and the rest refused", || {
+            std::fs::read_to_string(&document).is_ok_and(|text| text.contains("\"refused\":5"))
+        });
+        drop(producer);
+        until("nothing lives", || number(&scope, streams) == Some(0));
+    }
 }

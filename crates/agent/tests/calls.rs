@@ -42,9 +42,6 @@ struct Application {
 
 impl Application {
     fn new(dir: &Path, rank: u32) -> Self {
-        let clock = SystemClock::new();
-        let ingest = RunDir::new(dir.join("run")).ingest_dir();
-        let producer = Producer::create(&ingest, ProducerConfig::default(), &clock).unwrap();
         let declarations = [
             Declaration::Process {
                 application: "solver".into(),
@@ -86,7 +83,15 @@ impl Application {
                 help: String::new(),
             },
         ];
-        for declaration in &declarations {
+        Self::of(dir, &declarations)
+    }
+
+    /// As declared; its first value is a float.
+    fn of(dir: &Path, declarations: &[Declaration]) -> Self {
+        let clock = SystemClock::new();
+        let ingest = RunDir::new(dir.join("run")).ingest_dir();
+        let producer = Producer::create(&ingest, ProducerConfig::default(), &clock).unwrap();
+        for declaration in declarations {
             assert!(producer.declare(declaration));
         }
         let mut ring = producer.thread(&clock).unwrap();
@@ -140,6 +145,16 @@ fn first(scope: &RunDir, sql: &str) -> Option<Cell> {
     let mut database = Database::open(scope, Scopes::None, Arc::new(SystemClock::new())).ok()?;
     let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
     rows.ok()?.get(0, 0).cloned()
+}
+
+/// A text that is asked for of these scopes.
+fn text(run_dir: &RunDir, scopes: Scopes, sql: &str) -> Option<String> {
+    let mut database = Database::open(run_dir, scopes, Arc::new(SystemClock::new())).ok()?;
+    let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
+    match rows.ok()?.get(0, 0)? {
+        Cell::Text(text) => Some(text.to_string()),
+        _ => None,
+    }
 }
 
 /// A row of a document of the scope that is as wanted.
@@ -252,6 +267,139 @@ fn a_knob_is_known_with_its_bounds_and_set_within_them() {
     // Two of its declarations make no sense.
     let refused = |row: &Json| row["refused"] == 2;
     until("the refusals", || row(&scope, "publications.json", refused));
+}
+
+/// The process of `crates/stream/tests/meant.txt`; everyone may read its publication `a`.
+fn of_publications(dir: &Path) -> Application {
+    let pairs = |of: &[(&str, &str)]| of.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
+    let publication = |name: &str, readers, labels: &[(&str, &str)]| Declaration::Publication {
+        name: name.into(),
+        readers,
+        labels: pairs(labels),
+    };
+    let value = |publication| Declaration::Value {
+        publication,
+        name: "dt".into(),
+        value_type: ValueType::Float,
+        kind: Kind::Gauge,
+        unit: "s".into(),
+        help: String::new(),
+        bytes_max: 0,
+    };
+    let (min, max) = (0.0, 1.0);
+    let trigger = |publication, name: &str| Declaration::Trigger {
+        publication,
+        name: name.into(),
+        help: String::new(),
+    };
+    Application::of(
+        dir,
+        &[
+            Declaration::Process {
+                application: "tested".into(),
+                labels: pairs(&[("job", "9"), ("rank", "3")]),
+            },
+            publication("a", Readers::All, &[("phase", "solve"), ("rank", "4")]),
+            publication("b", Readers::Owner, &[("phase", "io")]),
+            value(0),
+            value(1),
+            Declaration::Knob { value: 0, min, max },
+            Declaration::Knob { value: 1, min, max },
+            trigger(u32::MAX, "checkpoint"),
+            trigger(0, "step"),
+            trigger(0, "flush"),
+            trigger(1, "flush"),
+            trigger(u32::MAX, "all"),
+            trigger(0, "all"),
+            trigger(1, "all"),
+        ],
+    )
+}
+
+#[test]
+fn who_is_meant_by_the_labels_of_process_and_publication() {
+    let dir = tempfile::tempdir().unwrap();
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    let _application = of_publications(dir.path());
+    until("the process", || {
+        row(&our_scope(dir.path()), "handlers.json", |_| true)
+    });
+    let lines = include_str!("../../stream/tests/meant.txt").lines();
+    for line in lines.filter(|line| !line.starts_with('#')) {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let pairs = words[2].split(',').filter_map(|pair| pair.split_once('='));
+        let target: std::collections::BTreeMap<_, _> = pairs.collect();
+        let is_knob = words[0] == "knob";
+        let payload = is_knob.then_some(0.5);
+        let body = json!({"name": words[1], "knob": is_knob, "target": target, "payload": payload});
+        let (status, answer) = fire(dir.path(), "control.sock", &body);
+        let is_meant = words[3] != "-";
+        let expect = if is_meant { 200 } else { 404 };
+        assert_eq!(status, expect, "{line}: {answer}");
+        assert!(!is_meant || answer["matched"] == 1, "{line}: {answer}");
+    }
+}
+
+#[test]
+fn everyone_may_read_of_calls_of_what_everyone_may_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(config(dir.path())).unwrap();
+    let mut application = of_publications(dir.path());
+    let run_dir = RunDir::new(dir.path().join("run"));
+    let (own, all) = (our_scope(dir.path()), run_dir.scope("all"));
+    // Handlers are listed where their publications are.
+    let of_a = until("the trigger", || {
+        row(&all, "handlers.json", |row| row["name"] == "flush")
+    });
+    let labels = &of_a["labels"];
+    assert_eq!(
+        (&of_a["publication"], &labels["rank"]),
+        (&json!("a"), &json!("4"))
+    );
+    let others = |row: &Json| row["publication"] != "a";
+    assert_eq!(row(&all, "handlers.json", others), None);
+    until("those of the owner", || {
+        row(&own, "handlers.json", |r| r["publication"] == "b")
+    });
+    let fire = |body: Json| {
+        let (status, answer) = fire(dir.path(), "control.sock", &body);
+        assert_eq!(status, 200, "{answer}");
+    };
+    fire(json!({"name": "flush", "target": {"phase": "solve"}, "payload": "secret"}));
+    fire(json!({"name": "flush", "target": {"phase": "io"}}));
+    fire(json!({"name": "flush"}));
+    fire(json!({"name": "checkpoint"}));
+    fire(json!({"name": "all", "target": {"rank": 4}}));
+    fire(json!({"name": "a.dt", "knob": true, "payload": 0.5}));
+    fire(json!({"name": "b.dt", "knob": true, "payload": 0.5}));
+    for id in [1, 5, 6, 7] {
+        application.answer(id, 0);
+    }
+    let check = |scopes, sql: &str, expect: &str| {
+        until(sql, || {
+            text(&run_dir, scopes, sql).filter(|found| found == expect)
+        });
+    };
+    let rows = "SELECT group_concat(id || coalesce(payload, '-') || payload_bytes || state, ' ' ORDER BY id) \
+                FROM triggers";
+    let public = "1-6acknowledged 5-0acknowledged 60.58acknowledged";
+    check(Scopes::Public, rows, public);
+    check(
+        Scopes::Readable,
+        rows,
+        "1secret6acknowledged 20fired 30fired 40fired 50acknowledged 60.58acknowledged 70.58acknowledged",
+    );
+    // Of each call in one scope.
+    let fired = "SELECT group_concat(value, ' ' ORDER BY value) FROM app_call_fired_id";
+    check(Scopes::Public, fired, "1 5 6");
+    check(Scopes::Readable, fired, "1 2 3 4 5 6 7");
+    let acked = "SELECT group_concat(value, ' ' ORDER BY value) FROM app_call_acked_id";
+    check(Scopes::Public, acked, "1 5 6");
+    check(Scopes::Readable, acked, "1 5 6 7");
+    agent.stop();
+    std::fs::remove_file(all.path().join("calls.json")).unwrap();
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    check(Scopes::Public, rows, public);
 }
 
 #[test]

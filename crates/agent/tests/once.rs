@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use barograph_agent::{Agent, Config};
-use barograph_model::{Kind, SqlLimits, ValueType};
+use barograph_model::{Clock as _, Kind, SqlLimits, ValueType};
 use barograph_query::{Cell, Database, Scopes};
 use barograph_stream::ingest::{
     Declaration, IngestFile, Producer, ProducerConfig, Readers, ThreadRing, kind,
@@ -322,6 +322,58 @@ fn an_agent_that_is_killed_over_and_over_takes_in_each_value_once() {
     }
     let _agent = Agent::start(config(dir.path())).unwrap();
     program.check(dir.path(), "at last");
+}
+
+#[test]
+fn a_batch_that_is_sent_again_after_a_kill_is_there_once() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = agent_of_its_own(dir.path());
+    let t = SystemClock::new().now_ns() - 1_000_000_000;
+    let point = |series: u32, at: i64| format!("m,s={series} v={at}i {}", t + at);
+    let batch: Vec<String> = (0..50).map(|series| point(series, 10)).collect();
+    let batch = batch.join("\n");
+    assert_eq!(write(dir.path(), &batch), 204);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let agent = Agent::start(config(dir.path())).unwrap();
+    assert_eq!(write(dir.path(), &batch), 204, "it is known");
+    assert_eq!(write(dir.path(), &point(0, 9)), 400, "it is older");
+    assert_eq!(write(dir.path(), &point(1, 11)), 204, "it is new");
+    let scope = scope(dir.path(), Readers::Owner);
+    let all = "SELECT count(*) FROM app_m_v";
+    assert_eq!(number(&scope, all), Some(51));
+    let twice =
+        "SELECT count(*) FROM (SELECT s, ts FROM app_m_v GROUP BY s, ts HAVING count(*) > 1)";
+    assert_eq!(number(&scope, twice), Some(0));
+    // What was sealed is known as well.
+    agent.stop();
+    let mut short = config(dir.path());
+    short.archive.segment_seconds_max = 1.0;
+    let first = logs(dir.path(), Readers::Owner)[0].clone();
+    let agent = Agent::start(short.clone()).unwrap();
+    assert_eq!(write(dir.path(), &point(99, 0)), 204);
+    until("the first log is sealed", || !first.exists());
+    agent.stop();
+    let _agent = Agent::start(short).unwrap();
+    assert_eq!(
+        write(dir.path(), &batch),
+        400,
+        "one of them is older than the newest"
+    );
+    assert_eq!(number(&scope, all), Some(52));
+}
+
+/// Writes lines over `read.sock`; the status of the answer.
+fn write(dir: &Path, lines: &str) -> u16 {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::os::unix::net::UnixStream::connect(dir.join("run/read.sock")).unwrap();
+    let length = lines.len();
+    let head = "POST /write HTTP/1.1\r\nHost: localhost\r\nConnection: close";
+    write!(stream, "{head}\r\nContent-Length: {length}\r\n\r\n{lines}").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 fn agent_of_its_own(dir: &Path) -> Child {

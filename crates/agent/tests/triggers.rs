@@ -9,6 +9,7 @@ use barograph_stream::ingest::Readers;
 use serde_json::Value as Json;
 
 use crate::applications::Application;
+use crate::bridges::{lines, now_ns};
 use crate::{config, post};
 
 fn declared(dir: &Path) -> Vec<Json> {
@@ -88,4 +89,51 @@ fn a_program_s_values_fire_and_so_does_its_end() {
     until(dir.path(), "its end", has_fired("over"));
     let is_gone = |t: &Json| t["name"] == "over" && t["subjects"] == 0;
     until(dir.path(), "its absence has been told", is_gone);
+}
+
+/// Points of a series, one a second until some seconds ago.
+fn points(count: i64, until_ns: i64) -> String {
+    const S: i64 = 1_000_000_000;
+    let points = (0..count).map(|i| format!("m v={i}i {}", until_ns - (count - i) * S));
+    points.collect::<Vec<String>>().join("\n")
+}
+
+#[test]
+fn windows_are_filled_from_the_archive_each_sample_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(config(dir.path())).unwrap();
+    let make = |sql: &str| {
+        let made = post(dir.path(), "/api/v1/triggers", sql);
+        assert!(made.starts_with("HTTP/1.1 200"), "{made}");
+    };
+    // More than a ring holds.
+    assert_eq!(lines(dir.path(), &points(2_000, now_ns())).0, 204);
+    make("CREATE TRIGGER all WHEN count_over('app.m.v', '1 h') = 2000 FIRE 'x'");
+    until(dir.path(), "all of the past", has_fired("all"));
+    // Another window, while the first one is there.
+    make("CREATE TRIGGER two WHEN count_over('app.m.v', '2 h') = 2000 FIRE 'x'");
+    until(dir.path(), "and of a longer one", has_fired("two"));
+    make("CREATE TRIGGER three WHEN count_over('app.m.v', '1 h') = 2001 FIRE 'x'");
+    agent.stop();
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    let point = format!("m v=7i {}", now_ns());
+    assert_eq!(lines(dir.path(), &point).0, 204);
+    until(dir.path(), "over a restart", has_fired("three"));
+}
+
+#[test]
+fn without_an_archive_windows_begin_with_the_rings() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut without = config(dir.path());
+    without.archive.enabled = false;
+    let _agent = Agent::start(without).unwrap();
+    assert_eq!(lines(dir.path(), &points(10, now_ns())).0, 204);
+    let sql = "CREATE TRIGGER t WHEN count_over('app.m.v', '1 h') = 10 FIRE 'x'";
+    assert!(post(dir.path(), "/api/v1/triggers", sql).starts_with("HTTP/1.1 200"));
+    until(dir.path(), "what the ring holds", has_fired("t"));
+    let says = |t: &Json| {
+        let reason = t["reason"].as_str().unwrap_or_default();
+        reason.contains("windows begin with what the rings hold: there is no archive")
+    };
+    until(dir.path(), "it says so", says);
 }

@@ -51,4 +51,4 @@ pub use error::InsightError;
 pub use graph::{Executed, Graph};
 pub use limits::{Limits, TriggerLimits};
 pub use report::{InsightReport, InsightState, Lack, TestRow};
-pub use trigger::{Firing, TriggerReport, TriggerState, Triggers};
+pub use trigger::{Firing, Summary, TriggerReport, TriggerState, Triggers};

@@ -14,11 +14,18 @@
 !
 !   type(baro_knob) :: tolerance
 !   tolerance = baro_declare_knob(step, 'tolerance', 1d-3, 1d-9, 1d0)
-!   code = baro_on(app, 'checkpoint', checkpoint)
+!   code = baro_on(app, 'checkpoint', checkpoint, publication=step)
 !   called = baro_poll(app)
 !   call solve(baro_knob_real(tolerance))
 !
-! Compile it with the program (modules are of one compiler), and link with -lbaro. What is refused gives a handle of
+! Every sample of many streams:
+!
+!   disks = baro_subscribe(node, 'disk.*{device=nvme*}')
+!   do while (baro_subscription_next(disks, 1000000000_c_int64_t, update) == BARO_OK)
+!     print *, update%name, update%labels, update%number
+!   end do
+!
+! Compile it with the program (it includes baro_bindings.inc from beside it; modules are of one compiler), and link with -lbaro. What is refused gives a handle of
 ! 0, which does nothing; baro_error() says why. baro.h has the whole story. Apache-2.0.
 module baro
   use, intrinsic :: iso_c_binding
@@ -51,6 +58,31 @@ module baro
     type(c_ptr) :: pointer = c_null_ptr
   end type
 
+  ! Streams that are followed; for one thread at a time.
+  type, public :: baro_subscription
+    private
+    type(c_ptr) :: pointer = c_null_ptr
+  end type
+
+  ! A new sample of a subscription.
+  type, public :: baro_update
+    character(len=:), allocatable :: name
+    ! 'device=vda,node=n1'; empty when there are none.
+    character(len=:), allocatable :: labels
+    ! Nanoseconds since the epoch.
+    integer(c_int64_t) :: ts = 0
+    ! Samples of its stream before it that came faster than they were asked for, and are gone.
+    integer(c_int64_t) :: missed = 0
+    ! Of the value: BARO_INT...
+    integer(c_int) :: type = 0
+    ! The value, if it is a number; else 0.
+    real(c_double) :: number = 0
+    ! The value, if it is text, JSON or bytes; else empty.
+    character(len=:), allocatable :: text
+    ! The value, if it is an array; else of no length.
+    real(c_double), allocatable :: numbers(:)
+  end type
+
   ! A value that others may set.
   type, public :: baro_knob
     private
@@ -64,6 +96,16 @@ module baro
     integer(c_int) :: type
     integer(c_size_t) :: bytes
     integer(c_int64_t) :: content
+  end type
+
+  ! baro_update_t of baro.h.
+  type, bind(C) :: c_update
+    type(c_ptr) :: name, labels
+    integer(c_int64_t) :: ts
+    real(c_double) :: error
+    integer(c_int) :: quality, type
+    integer(c_size_t) :: bytes
+    integer(c_int64_t) :: content, missed
   end type
 
   abstract interface
@@ -80,6 +122,7 @@ module baro
   public :: baro_open, baro_close, baro_is_enabled, baro_lost, baro_label
   public :: baro_publication, baro_value, baro_put, baro_put_json, baro_frame, baro_commit, baro_error
   public :: baro_node_open, baro_node_close, baro_latest
+  public :: baro_subscribe, baro_subscription_next, baro_subscription_close
 
   ! Puts a value with the time of the call.
   interface baro_put
@@ -101,218 +144,7 @@ module baro
     module procedure set_real64, set_int64, set_logical
   end interface
 
-  interface
-    function c_baro_on(publisher, name, help, handler, data) bind(C, name='baro_on') result(code)
-      import :: c_ptr, c_funptr, c_char, c_int
-      type(c_ptr), value :: publisher, data
-      character(kind=c_char), intent(in) :: name(*), help(*)
-      type(c_funptr), value :: handler
-      integer(c_int) :: code
-    end function
-
-    function c_baro_poll(here) bind(C, name='baro_poll_slowly') result(called)
-      import :: c_ptr, c_int
-      type(c_ptr), value :: here
-      integer(c_int) :: called
-    end function
-
-    function c_baro_listen(publisher) bind(C, name='baro_listen') result(code)
-      import :: c_ptr, c_int
-      type(c_ptr), value :: publisher
-      integer(c_int) :: code
-    end function
-
-    function c_baro_knob_f64(publication, name, initial, min, max, unit, help) bind(C, name='baro_knob_f64') result(knob)
-      import :: c_ptr, c_char, c_double, c_int64_t
-      integer(c_int64_t), value :: publication
-      character(kind=c_char), intent(in) :: name(*), unit(*), help(*)
-      real(c_double), value :: initial, min, max
-      type(c_ptr) :: knob
-    end function
-
-    function c_baro_knob_i64(publication, name, initial, min, max, unit, help) bind(C, name='baro_knob_i64') result(knob)
-      import :: c_ptr, c_char, c_int64_t
-      integer(c_int64_t), value :: publication
-      character(kind=c_char), intent(in) :: name(*), unit(*), help(*)
-      integer(c_int64_t), value :: initial, min, max
-      type(c_ptr) :: knob
-    end function
-
-    function c_baro_knob_bool(publication, name, initial, help) bind(C, name='baro_knob_bool') result(knob)
-      import :: c_ptr, c_char, c_int, c_int64_t
-      integer(c_int64_t), value :: publication
-      character(kind=c_char), intent(in) :: name(*), help(*)
-      integer(c_int), value :: initial
-      type(c_ptr) :: knob
-    end function
-
-    function c_baro_knob_read_f64(knob) bind(C, name='baro_knob_read_f64') result(x)
-      import :: c_ptr, c_double
-      type(c_ptr), value :: knob
-      real(c_double) :: x
-    end function
-
-    function c_baro_knob_read_i64(knob) bind(C, name='baro_knob_read_i64') result(x)
-      import :: c_ptr, c_int64_t
-      type(c_ptr), value :: knob
-      integer(c_int64_t) :: x
-    end function
-
-    function c_baro_fire(run_dir, name, target, type, payload, bytes, expires_ms, wait_ms, fired) &
-      bind(C, name='baro_fire') result(code)
-      import :: c_ptr, c_char, c_int, c_size_t, c_int64_t
-      type(c_ptr), value :: run_dir, fired
-      character(kind=c_char), intent(in) :: name(*), target(*), payload(*)
-      integer(c_int), value :: type
-      integer(c_size_t), value :: bytes
-      integer(c_int64_t), value :: expires_ms, wait_ms
-      integer(c_int) :: code
-    end function
-
-    function c_baro_set_f64(run_dir, knob, target, x, wait_ms, fired) bind(C, name='baro_knob_set_f64') result(code)
-      import :: c_ptr, c_char, c_int, c_double, c_int64_t
-      type(c_ptr), value :: run_dir, fired
-      character(kind=c_char), intent(in) :: knob(*), target(*)
-      real(c_double), value :: x
-      integer(c_int64_t), value :: wait_ms
-      integer(c_int) :: code
-    end function
-
-    function c_baro_set_i64(run_dir, knob, target, x, wait_ms, fired) bind(C, name='baro_knob_set_i64') result(code)
-      import :: c_ptr, c_char, c_int, c_int64_t
-      type(c_ptr), value :: run_dir, fired
-      character(kind=c_char), intent(in) :: knob(*), target(*)
-      integer(c_int64_t), value :: x, wait_ms
-      integer(c_int) :: code
-    end function
-
-    function c_baro_set_bool(run_dir, knob, target, x, wait_ms, fired) bind(C, name='baro_knob_set_bool') result(code)
-      import :: c_ptr, c_char, c_int, c_int64_t
-      type(c_ptr), value :: run_dir, fired
-      character(kind=c_char), intent(in) :: knob(*), target(*)
-      integer(c_int), value :: x
-      integer(c_int64_t), value :: wait_ms
-      integer(c_int) :: code
-    end function
-
-    function c_baro_open(application, config) bind(C, name='baro_open') result(opened)
-      import :: c_ptr, c_char
-      character(kind=c_char), intent(in) :: application(*)
-      type(c_ptr), value :: config
-      type(c_ptr) :: opened
-    end function
-
-    subroutine c_baro_close(publisher) bind(C, name='baro_close')
-      import :: c_ptr
-      type(c_ptr), value :: publisher
-    end subroutine
-
-    function c_baro_is_enabled(publisher) bind(C, name='baro_is_enabled') result(enabled)
-      import :: c_ptr, c_int
-      type(c_ptr), value :: publisher
-      integer(c_int) :: enabled
-    end function
-
-    function c_baro_lost(publisher) bind(C, name='baro_lost') result(lost)
-      import :: c_ptr, c_int64_t
-      type(c_ptr), value :: publisher
-      integer(c_int64_t) :: lost
-    end function
-
-    function c_baro_label(publisher, name, text) bind(C, name='baro_label') result(code)
-      import :: c_ptr, c_char, c_int
-      type(c_ptr), value :: publisher
-      character(kind=c_char), intent(in) :: name(*), text(*)
-      integer(c_int) :: code
-    end function
-
-    function c_baro_publication(publisher, name, readers) bind(C, name='baro_publication') result(handle)
-      import :: c_ptr, c_char, c_int, c_int64_t
-      type(c_ptr), value :: publisher
-      character(kind=c_char), intent(in) :: name(*)
-      integer(c_int), value :: readers
-      integer(c_int64_t) :: handle
-    end function
-
-    function c_baro_value(publication, name, type, unit, kind, help, bytes_max) &
-        bind(C, name='baro_value_sized') result(handle)
-      import :: c_char, c_int, c_int32_t, c_int64_t
-      integer(c_int64_t), value :: publication
-      character(kind=c_char), intent(in) :: name(*), unit(*), help(*)
-      integer(c_int), value :: type, kind
-      integer(c_int32_t), value :: bytes_max
-      integer(c_int64_t) :: handle
-    end function
-
-    subroutine c_baro_put(handle, kind, word, here) bind(C, name='baro_put_slowly')
-      import :: c_int64_t, c_ptr
-      integer(c_int64_t), value :: handle, kind, word
-      type(c_ptr), value :: here
-    end subroutine
-
-    function c_baro_put_text(handle, text) bind(C, name='baro_put_text') result(code)
-      import :: c_int64_t, c_char, c_int
-      integer(c_int64_t), value :: handle
-      character(kind=c_char), intent(in) :: text(*)
-      integer(c_int) :: code
-    end function
-
-    function c_baro_put_json(handle, text) bind(C, name='baro_put_json') result(code)
-      import :: c_int64_t, c_char, c_int
-      integer(c_int64_t), value :: handle
-      character(kind=c_char), intent(in) :: text(*)
-      integer(c_int) :: code
-    end function
-
-    function c_baro_put_floats(handle, values, count) bind(C, name='baro_put_floats') result(code)
-      import :: c_int64_t, c_double, c_size_t, c_int
-      integer(c_int64_t), value :: handle
-      real(c_double), intent(in) :: values(*)
-      integer(c_size_t), value :: count
-      integer(c_int) :: code
-    end function
-
-    subroutine c_baro_frame(publication, number, here) bind(C, name='baro_frame_slowly')
-      import :: c_int64_t, c_ptr
-      integer(c_int64_t), value :: publication, number
-      type(c_ptr), value :: here
-    end subroutine
-
-    ! Publishes what this thread has put, without a frame.
-    subroutine baro_commit() bind(C, name='baro_commit')
-    end subroutine
-
-    function c_baro_error() bind(C, name='baro_error') result(text)
-      import :: c_ptr
-      type(c_ptr) :: text
-    end function
-
-    function c_strlen(text) bind(C, name='strlen') result(length)
-      import :: c_ptr, c_size_t
-      type(c_ptr), value :: text
-      integer(c_size_t) :: length
-    end function
-
-    function c_baro_node_open(run_dir) bind(C, name='baro_node_open') result(opened)
-      import :: c_ptr
-      type(c_ptr), value :: run_dir
-      type(c_ptr) :: opened
-    end function
-
-    subroutine c_baro_node_close(node) bind(C, name='baro_node_close')
-      import :: c_ptr
-      type(c_ptr), value :: node
-    end subroutine
-
-    function c_baro_latest(node, selector, ts, number, age_ns) bind(C, name='baro_latest') result(code)
-      import :: c_ptr, c_char, c_int, c_int64_t, c_double
-      type(c_ptr), value :: node
-      character(kind=c_char), intent(in) :: selector(*)
-      integer(c_int64_t), intent(out) :: ts, age_ns
-      real(c_double), intent(out) :: number
-      integer(c_int) :: code
-    end function
-  end interface
+  include 'baro_bindings.inc'
 
 contains
 
@@ -456,14 +288,21 @@ contains
     call frame_int64(publication, int(number, c_int64_t))
   end subroutine
 
-  ! Has triggers of a name run a handler, where baro_poll or baro_listen says.
-  function baro_on(publisher, name, handler, help) result(code)
+  ! Has triggers of a name run a handler, where baro_poll or baro_listen says: those of the process, or of a publication
+  ! of this publisher, which calls mean by its labels, too.
+  function baro_on(publisher, name, handler, help, publication) result(code)
     type(baro_publisher), intent(in) :: publisher
     character(len=*), intent(in) :: name
     procedure(baro_handler) :: handler
     character(len=*), intent(in), optional :: help
+    integer(baro_handle), intent(in), optional :: publication
     integer(c_int) :: code
-    code = c_baro_on(publisher%pointer, c_text(name), c_text(or_none(help)), c_funloc(handler), c_null_ptr)
+    if (present(publication)) then
+      code = c_publication_on(publisher%pointer, publication, c_text(name), c_text(or_none(help)), &
+        c_funloc(handler), c_null_ptr, c_null_funptr)
+    else
+      code = c_baro_on(publisher%pointer, c_text(name), c_text(or_none(help)), c_funloc(handler), c_null_ptr)
+    end if
   end function
 
   ! Runs the handlers of what was fired, and applies what knobs were set to. Gives how many of both.
@@ -486,17 +325,10 @@ contains
     type(c_ptr), intent(in) :: given
     character(len=:), allocatable :: text
     type(c_call), pointer :: read
-    character(kind=c_char), pointer :: bytes(:)
-    integer :: length, at
     call c_f_pointer(given, read)
-    length = 0
-    if (read%type == 4 .or. read%type == 6 .or. read%type == 7) length = int(read%bytes)
-    allocate (character(len=length) :: text)
-    if (length == 0) return
-    call c_f_pointer(transfer(read%content, c_null_ptr), bytes, [length])
-    do at = 1, length
-      text(at:at) = bytes(at)
-    end do
+    text = ''
+    if (read%type == BARO_TEXT .or. read%type == BARO_BYTES .or. read%type == BARO_JSON) &
+      text = text_at(transfer(read%content, c_null_ptr), int(read%bytes))
   end function
 
   ! In a handler: the payload, if it is a number; else 0.
@@ -617,16 +449,9 @@ contains
   ! What was refused in this thread last, and what to do about it.
   function baro_error() result(text)
     character(len=:), allocatable :: text
-    character(kind=c_char), pointer :: bytes(:)
     type(c_ptr) :: found
-    integer :: length, at
     found = c_baro_error()
-    length = int(c_strlen(found))
-    allocate (character(len=length) :: text)
-    call c_f_pointer(found, bytes, [length])
-    do at = 1, length
-      text(at:at) = bytes(at)
-    end do
+    text = text_at(found, int(c_strlen(found)))
   end function
 
   ! Maps the streams of the node's agent into this process.
@@ -653,6 +478,68 @@ contains
     age_ns = 0
     number = 0
     code = c_baro_latest(node%pointer, c_text(selector), ts, number, age_ns)
+  end function
+
+  ! Follows the streams that a pattern means, 'disk.*{device=nvme*}', also those that come later: begins with the
+  ! newest sample of each, then gives every one once.
+  function baro_subscribe(node, pattern) result(subscription)
+    type(baro_node), intent(in) :: node
+    character(len=*), intent(in) :: pattern
+    type(baro_subscription) :: subscription
+    subscription%pointer = c_baro_subscribe(node%pointer, c_text(pattern))
+  end function
+
+  ! The next sample; waits for it up to timeout_ns. BARO_NOTHING when none came.
+  function baro_subscription_next(subscription, timeout_ns, update) result(code)
+    type(baro_subscription), intent(in) :: subscription
+    integer(c_int64_t), intent(in) :: timeout_ns
+    type(baro_update), intent(out) :: update
+    integer(c_int) :: code
+    type(c_ptr) :: given
+    type(c_update), pointer :: read
+    real(c_double), pointer :: numbers(:)
+    code = c_baro_next(subscription%pointer, timeout_ns, given)
+    if (code /= BARO_OK) return
+    call c_f_pointer(given, read)
+    update%name = text_at(read%name, int(c_strlen(read%name)))
+    update%labels = text_at(read%labels, int(c_strlen(read%labels)))
+    update%ts = read%ts
+    update%missed = read%missed
+    update%type = read%type
+    update%text = ''
+    allocate (update%numbers(0))
+    select case (read%type)
+    case (BARO_FLOAT)
+      update%number = transfer(read%content, update%number)
+    case (BARO_INT, BARO_BOOL)
+      update%number = real(read%content, c_double)
+    case (BARO_FLOATS)
+      call c_f_pointer(transfer(read%content, c_null_ptr), numbers, [int(read%bytes) / 8])
+      update%numbers = numbers
+    case default
+      update%text = text_at(transfer(read%content, c_null_ptr), int(read%bytes))
+    end select
+  end function
+
+  subroutine baro_subscription_close(subscription)
+    type(baro_subscription), intent(inout) :: subscription
+    call c_baro_subscription_close(subscription%pointer)
+    subscription%pointer = c_null_ptr
+  end subroutine
+
+  ! So many bytes of C's.
+  function text_at(place, length) result(text)
+    type(c_ptr), intent(in) :: place
+    integer, intent(in) :: length
+    character(len=:), allocatable :: text
+    character(kind=c_char), pointer :: bytes(:)
+    integer :: at
+    allocate (character(len=length) :: text)
+    if (length == 0) return
+    call c_f_pointer(place, bytes, [length])
+    do at = 1, length
+      text(at:at) = bytes(at)
+    end do
   end function
 
   ! A text as C has them: without the blanks at its end, with a zero byte.

@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 #define BARO_VERSION_MAJOR 1
-#define BARO_VERSION_MINOR 1
+#define BARO_VERSION_MINOR 2
 
 /* The library's version: major << 16 | minor. */
 uint32_t baro_version(void);
@@ -147,7 +147,7 @@ void baro_commit(void);
  *
  *   static int checkpoint(const baro_call_t *call, void *data) { return write_checkpoint(data); }
  *
- *   baro_on(b, "checkpoint", "writes a checkpoint", checkpoint, state);
+ *   baro_publication_on(b, step, "checkpoint", "writes a checkpoint", checkpoint, state, NULL);
  *   const baro_knob_t *tolerance = baro_knob_f64(step, "tolerance", 1e-3, 1e-9, 1, "1", "stops the solver");
  *   for (...) {
  *       solve(baro_knob_get_f64(tolerance));
@@ -185,6 +185,11 @@ int baro_on(baro_t *baro, const char *name, const char *help, baro_handler_t han
 /* As baro_on; calls release(data), which may be null, when the handler is needed no more, or was refused. */
 int baro_on_owned(baro_t *baro, const char *name, const char *help, baro_handler_t handler, void *data,
                   void (*release)(void *));
+/* As baro_on_owned, as a trigger of a publication of `baro`: calls mean it by the labels of both, and who may read the
+ * publication may read of them. Each publication has one handler of a name, beside that of baro_on. Of those that a call
+ * means each runs, in the order in which they were set; if one fails, the process has failed. */
+int baro_publication_on(baro_t *baro, baro_publication_t publication, const char *name, const char *help,
+                        baro_handler_t handler, void *data, void (*release)(void *));
 /* Starts a thread, one in a process, that sleeps until a trigger is fired and runs its handler at once, with all
  * signals blocked; it ends with the last baro_close. Not in forked children. Knobs are set by polls and frames alone. */
 int baro_listen(baro_t *baro);
@@ -429,6 +434,54 @@ void baro_stream_close(baro_stream_t *stream);
 int baro_stream_latest_f64(baro_stream_t *stream, int64_t *ts, double *value);
 /* Sleeps until there is a sample that no earlier wait has shown (BARO_OK), or the time is over (BARO_NOTHING). */
 int baro_wait(baro_stream_t *stream, int64_t timeout_ns);
+
+/* ---- Every sample of many streams, since 1.2 ----
+ *
+ *   baro_subscription_t *disks = baro_subscribe(node, "disk.*{device=nvme*}");
+ *   const baro_update_t *update;
+ *   while (baro_subscription_next(disks, 1000000000, &update) == BARO_OK)
+ *       if (update->type == BARO_FLOAT)
+ *           printf("%s{%s} %g\n", update->name, update->labels, update->as.f);
+ *   baro_subscription_close(disks); */
+
+typedef struct baro_subscription baro_subscription_t; /* for one thread at a time */
+
+/* What is known of a sample beside its value. */
+#define BARO_MEASURED 0
+#define BARO_DERIVED 1
+#define BARO_PREDICTED 2
+#define BARO_RECONCILED 3
+
+/* One new sample; good, with all that it points to, until the subscription is asked or closed next. Later versions add
+ * fields at the end. */
+typedef struct {
+    const char *name;   /* of its stream */
+    const char *labels; /* "device=vda,node=n1"; empty when there are none */
+    int64_t ts;         /* ns since the epoch */
+    double error;       /* half width of the interval in which the true value lies; 0 when measured */
+    int quality;        /* BARO_MEASURED, ... */
+    int type;           /* of the value: BARO_INT, ..., BARO_FLOATS */
+    size_t bytes;       /* of it; of a text without its zero byte, 8 for numbers */
+    union {
+        int64_t i; /* BARO_INT, BARO_BOOL */
+        double f;
+        const char *text; /* BARO_TEXT, BARO_JSON: ends with a zero byte */
+        const uint8_t *data;
+        const double *floats; /* bytes / 8 of them */
+    } as;
+    uint64_t missed; /* samples of its stream before it that came faster than they were asked for, and are gone */
+} baro_update_t;
+
+/* Follows the streams that a pattern means ("*", "disk.*{device=nvme*}"), also those that come later, and over a
+ * restart of the agent: begins with the newest sample of each, then gives every one once, oldest first of each
+ * stream. None need be there. The node may be closed before. Null after an error. */
+baro_subscription_t *baro_subscribe(const baro_node_t *node, const char *pattern);
+/* The next sample; waits for it up to timeout_ns, 0 or less is not at all. BARO_NOTHING, and *update is null, when
+ * none came. */
+int baro_subscription_next(baro_subscription_t *subscription, int64_t timeout_ns, const baro_update_t **update);
+void baro_subscription_close(baro_subscription_t *subscription);
+
+/* ---- SQL ---- */
 
 /* Types of cells: BARO_INT (bools too), BARO_FLOAT, BARO_TEXT (JSON and arrays too: arrays as JSON), BARO_BYTES, and
  * this. */

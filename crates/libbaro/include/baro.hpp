@@ -254,6 +254,16 @@ public:
         auto *held = new Handler(std::forward<F>(handler));
         return baro_on_owned(baro_.get(), name, help, &run<Handler>, held, &release<Handler>) == BARO_OK;
     }
+    /// As above, as a trigger of a publication of this publisher: calls mean it by the labels of both, and who may read
+    /// the publication may read of them.
+    template <class F>
+    bool on(const baro::publication &of, const char *name, F &&handler, const char *help = "")
+    {
+        using Handler = std::decay_t<F>;
+        auto *held = new Handler(std::forward<F>(handler));
+        return baro_publication_on(baro_.get(), of.handle(), name, help, &run<Handler>, held, &release<Handler>) ==
+               BARO_OK;
+    }
     /// Runs the handlers of what was fired, and applies what knobs were set to. Gives how many of both.
     int poll() const noexcept { return baro_poll(baro_.get()); }
     /// Starts a thread that sleeps until a trigger is fired and runs its handler.
@@ -365,6 +375,66 @@ private:
     std::unique_ptr<baro_stream_t, closer> stream_;
 };
 
+/// A new sample of a subscription; good until the subscription is asked or ended next.
+class update {
+public:
+    explicit update(const baro_update_t *given) noexcept : update_(given) {}
+
+    /// Of its stream.
+    const char *name() const noexcept { return update_->name; }
+    /// "device=vda,node=n1"; empty when there are none.
+    const char *labels() const noexcept { return update_->labels; }
+    /// ns since the epoch.
+    std::int64_t ts() const noexcept { return update_->ts; }
+    /// Of the value: BARO_INT, ...
+    int type() const noexcept { return update_->type; }
+    /// The value, if it is a number.
+    std::optional<double> number() const noexcept
+    {
+        if (update_->type == BARO_FLOAT)
+            return update_->as.f;
+        if (update_->type == BARO_INT || update_->type == BARO_BOOL)
+            return static_cast<double>(update_->as.i);
+        return std::nullopt;
+    }
+    /// The value, if it is text, JSON or bytes; else empty.
+    std::string_view text() const noexcept
+    {
+        const int type = update_->type;
+        const bool is_text = type == BARO_TEXT || type == BARO_JSON || type == BARO_BYTES;
+        return is_text ? std::string_view(update_->as.text, update_->bytes) : std::string_view();
+    }
+    /// Samples of its stream before it that came faster than they were asked for, and are gone.
+    std::uint64_t missed() const noexcept { return update_->missed; }
+    /// All of it.
+    const baro_update_t &raw() const noexcept { return *update_; }
+
+private:
+    const baro_update_t *update_;
+};
+
+/// Streams that are followed; for one thread at a time.
+class subscription {
+public:
+    /// The next sample of any of them; none when none came in time.
+    std::optional<update> next(std::chrono::nanoseconds timeout)
+    {
+        const baro_update_t *given = nullptr;
+        const int code = baro_subscription_next(subscription_.get(), timeout.count(), &given);
+        if (code < 0)
+            throw error(code);
+        return code == BARO_OK ? std::optional<update>(given) : std::nullopt;
+    }
+
+private:
+    friend class node;
+    explicit subscription(baro_subscription_t *given) : subscription_(given) {}
+    struct closer {
+        void operator()(baro_subscription_t *given) const noexcept { baro_subscription_close(given); }
+    };
+    std::unique_ptr<baro_subscription_t, closer> subscription_;
+};
+
 /// An answer of SQL.
 class table {
 public:
@@ -403,6 +473,14 @@ public:
         if (!found)
             throw error(BARO_E_UNKNOWN);
         return baro::stream(found);
+    }
+    /// Follows the streams that a pattern means, "disk.*{device=nvme*}", also those that come later.
+    baro::subscription subscribe(const char *pattern) const
+    {
+        baro_subscription_t *made = baro_subscribe(node_.get(), pattern);
+        if (!made)
+            throw error(BARO_E_ARGUMENT);
+        return baro::subscription(made);
     }
     baro::table query(const std::string &sql) const
     {

@@ -107,6 +107,41 @@ pub unsafe extern "C" fn baro_on(
     unsafe { baro_on_owned(baro, name, help, handler, data, None) }
 }
 
+/// See `baro.h`.
+///
+/// # Safety
+/// As [`baro_on_owned`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_publication_on(
+    baro: *const Publisher,
+    publication: u64,
+    name: *const c_char,
+    help: *const c_char,
+    handler: Option<BaroHandler>,
+    data: *mut c_void,
+    release: Option<Release>,
+) -> c_int {
+    let data = Data { at: data, release };
+    guarded(
+        |code| code,
+        || {
+            // SAFETY: as this function's.
+            let (baro, name, help) = unsafe {
+                (
+                    thing(baro, "baro")?,
+                    text(name, "the trigger's name")?,
+                    text_or_empty(help, "the help")?,
+                )
+            };
+            let handler = handler.ok_or_else(|| Failure::new(E_ARGUMENT, "the handler is null"))?;
+            let publication = baro.publication_of(publication)?;
+            publication.on(name, help, move |call| run(handler, call, &data))?;
+            put::note_calls();
+            Ok(OK)
+        },
+    )
+}
+
 fn run(handler: BaroHandler, call: &Call, data: &Data) -> Result<(), String> {
     let name = CString::new(call.name.as_str()).unwrap_or_default();
     // Texts end with a zero byte, whatever they have inside.

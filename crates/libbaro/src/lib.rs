@@ -17,10 +17,11 @@ mod publish;
 mod put;
 mod query;
 mod read;
+mod subscribe;
 
 /// The version of `baro.h` that this is: major in the upper half, minor in the lower. Of one major version, an older
 /// header works with a newer library.
-pub const VERSION: u32 = 1 << 16 | 1;
+pub const VERSION: u32 = 1 << 16 | 2;
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]

@@ -164,7 +164,7 @@ fn c_programs_are_called_by_polls_and_by_threads() {
         }
         agent.trigger("end", CallPayload::None);
         let expect = format!(
-            "0 0 null\n1 8 -1\n2 8 0.5\n3 8 1\n4 2 é\n6 2 0 255\n7 3 [1]\n8 16 0.5 -1.5\n{called} 0.25 9 1\n"
+            "0 0 null\n1 8 -1\n2 8 0.5\n3 8 1\n4 2 é\n6 2 0 255\n7 3 [1]\n8 16 0.5 -1.5\nalso\n{called} 0.25 9 1\n"
         );
         assert_eq!(said(child), expect);
         let mut answers = [DONE; 13];
@@ -193,7 +193,7 @@ fn lambdas_of_cpp_are_called() {
     agent.set("called.i", CallPayload::Int(9));
     agent.set("called.t", CallPayload::Bool(true));
     agent.trigger("end", CallPayload::None);
-    assert_eq!(said(child), "said text\nsaid 7\n8 0.25 9 1\n");
+    assert_eq!(said(child), "said text\nsaid 7\nalso\nalso\n8 0.25 9 1\n");
     let expect = [DONE, DONE, FAILED, FAILED, DONE, DONE, DONE, DONE];
     assert_eq!(agent.answers(), expect);
 }
@@ -215,7 +215,7 @@ fn procedures_of_fortran_are_called() {
     agent.set("called.i", CallPayload::Int(9));
     agent.set("called.t", CallPayload::Bool(true));
     agent.trigger("end", CallPayload::None);
-    assert_eq!(said(child), "said text\nsaid 1.50\n0.25 9 T\n");
+    assert_eq!(said(child), "said text\nalso\nsaid 1.50\nalso\n0.25 9 T\n");
     assert_eq!(agent.answers(), [DONE; 6]);
 }
 

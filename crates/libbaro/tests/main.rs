@@ -5,3 +5,4 @@
 mod build;
 mod calls;
 mod programs;
+mod subscribe;

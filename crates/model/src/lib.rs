@@ -28,7 +28,7 @@ pub use past::{Past, PastRequest, PastSeries, Span};
 pub use pattern::{Pattern, Selector};
 pub use projection::{FORECAST_PREFIX, KNOTS_MAX, Knot, Projection};
 pub use sample::{
-    Quality, Sample, TEXT_BYTES_MAX, VALUE_BYTES_MAX, Value, ValueType, base64, floats_json,
+    Quality, Sample, TEXT_BYTES_MAX, VALUE_BYTES_MAX, Value, ValueType, base64, floats_json, hex,
     text_start,
 };
 pub use sink::{Sink, StreamKey};

@@ -139,6 +139,16 @@ pub fn text_start(text: &str, bytes_max: usize) -> &str {
     &text[..end]
 }
 
+/// Bytes as hexadecimal digits, two for each.
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |at: u8| char::from(DIGITS[usize::from(at)]);
+    let digits = bytes
+        .iter()
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
+    digits.collect()
+}
+
 /// Bytes as base64 (RFC 4648, section 4), padded: how JSON has them.
 pub fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -316,6 +326,8 @@ mod tests {
             assert_eq!(base64(bytes.as_bytes()), expect);
         }
         assert_eq!(base64(&[0xfb, 0xff]), "+/8=");
+        assert_eq!(hex(&[0xfb, 0x07, 0]), "fb0700");
+        assert_eq!(hex(&[]), "");
         let bytes = Value::Bytes(Arc::from([0u8, 255]));
         assert_eq!((bytes.to_string().as_str(), bytes.bytes()), ("00ff", 2));
     }

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema};
-use barograph_model::{SqlFault, SqlFaultKind};
+use barograph_model::{SqlFault, SqlFaultKind, hex};
 
 use crate::fault::fault;
-use crate::rows::{Cell, Column, Rows, hex};
+use crate::rows::{Cell, Column, Rows};
 
 /// Integers up to here are exact as floats.
 const EXACT_MAX: u64 = 1 << 53;

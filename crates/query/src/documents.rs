@@ -1,5 +1,6 @@
 //! System tables that are documents of the agent: JSON lists in a run directory, and in those of its scopes.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use barograph_stream::RunDir;
@@ -10,6 +11,9 @@ use crate::error::{failed, internal};
 use crate::listing::{Batches, Cell, Row};
 use crate::live::Live;
 use crate::system::one;
+
+/// The scope that everyone may read.
+const SCOPE_OF_ALL: &str = "all";
 
 /// The objects of a JSON list in the run directory; what is not a scalar in them stays JSON text.
 pub(crate) fn document(
@@ -47,6 +51,39 @@ pub(crate) fn per_scope(
         }));
     }
     Ok(one(rows))
+}
+
+/// The rows of a document of calls of each scope. Of one that stands in the scope of all and in that of its user, who
+/// may read more of it there, that one alone.
+pub(crate) fn calls(
+    live: &Arc<Live>,
+    name: &'static str,
+    columns: &'static [(&'static str, &'static str)],
+) -> Result<Batches> {
+    live.attend().map_err(failed)?;
+    let mut all = Vec::new();
+    for (scope, run_dir) in live.scopes() {
+        let list = objects(&run_dir, name)?;
+        all.extend(list.into_iter().map(|object| (Arc::clone(&scope), object)));
+    }
+    let which = |object: &Object| {
+        let user = object.get("user")?.as_str()?.to_owned();
+        Some((user, object.get("id")?.as_u64()?))
+    };
+    let own = all.iter().filter(|(scope, _)| &**scope != SCOPE_OF_ALL);
+    let told: HashSet<_> = own.filter_map(|(_, object)| which(object)).collect();
+    let is_twice = |scope: &str, object: &Object| {
+        scope == SCOPE_OF_ALL && which(object).is_some_and(|call| told.contains(&call))
+    };
+    let once = all
+        .iter()
+        .filter(|(scope, object)| !is_twice(scope, object));
+    let rows = once.map(|(scope, object)| {
+        let mut row = cells(object, columns);
+        row[0] = Arc::clone(scope).into();
+        row
+    });
+    Ok(one(rows.collect()))
 }
 
 pub(crate) type Object = serde_json::Map<String, Json>;

@@ -1,6 +1,6 @@
 //! An answer, column by column, and its JSON forms.
 
-use barograph_model::{SqlFault, SqlFaultKind, SqlLimits, floats_json};
+use barograph_model::{SqlFault, SqlFaultKind, SqlLimits, floats_json, hex};
 use rusqlite::types::ValueRef;
 use serde_json::{Map, Number, Value as Json};
 
@@ -94,10 +94,6 @@ impl From<Field<'_>> for Cell {
             Field::Floats(v) => Self::Text(floats_json(v).into()),
         }
     }
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// An answer.

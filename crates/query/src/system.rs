@@ -9,7 +9,7 @@ use barograph_stream::{RunDir, SegmentState};
 use rusqlite::Result;
 use serde_json::Value as Json;
 
-use crate::documents::{Object, document, objects, per_scope};
+use crate::documents::{Object, calls, document, objects, per_scope};
 use crate::error::failed;
 use crate::functions::{FUNCTIONS, Form, Wide, families, publications as publications_of};
 use crate::listing::{Arguments, Batches, Cell, Listing, Row};
@@ -208,9 +208,12 @@ pub(crate) static SYSTEM: [Listing; 13] = [
             ("ts", "INTEGER"),
             ("name", "TEXT"),
             ("kind", "TEXT"),
+            ("user", "TEXT"),
+            ("publications", "TEXT"),
             ("target", "TEXT"),
             ("incarnation", "TEXT"),
             ("payload", "TEXT"),
+            ("payload_bytes", "INTEGER"),
             ("by_user", "INTEGER"),
             ("by_pid", "INTEGER"),
             ("via", "TEXT"),
@@ -225,7 +228,7 @@ pub(crate) static SYSTEM: [Listing; 13] = [
             ("last_ack_ts", "INTEGER"),
         ],
         arguments: &[],
-        produce: |live, _| per_scope(live, CALLS, SYSTEM[9].columns),
+        produce: |live, _| calls(live, CALLS, SYSTEM[9].columns),
     },
     Listing {
         name: "knobs",

@@ -25,7 +25,7 @@ use crate::rights::{Token, Way, check_control};
 use crate::share::{Client, Places};
 use crate::view::{View, Views};
 use crate::watch::{self, EVERY_MS_DEFAULT, EVERY_MS_MAX, EVERY_MS_MIN, QUEUED_MAX, Watcher};
-use crate::{ArchiveVerb, Control, Limits, NodeInfo};
+use crate::{ArchiveVerb, Control, ControlFault, Limits, NodeInfo};
 
 /// Answers about the present that are made at once; more wait.
 pub const SMALL_ANSWERS_MAX: usize = 4;
@@ -260,11 +260,21 @@ pub async fn change_insight(
     Extension(way): Extension<Way>,
     request: Request,
 ) -> Answer {
+    change(app, way, request, |control, sql| control.execute(sql)).await
+}
+
+/// Carries out a statement that changes something: for who has the right to control.
+pub async fn change(
+    app: Arc<App>,
+    way: Way,
+    request: Request,
+    carry_out: fn(&dyn Control, &str) -> Result<serde_json::Value, ControlFault>,
+) -> Answer {
     check_control(way, &app.token, request.headers())?;
     Params::parse(request.uri().query(), &[])?;
     let sql = statement(request, &app.limits).await?;
     let permit = blocking::permit(&app.room.statements, "control statements")?;
-    let (made, _) = blocking::run(permit, move || Ok(app.control.execute(&sql)?)).await?;
+    let (made, _) = blocking::run(permit, move || Ok(carry_out(&*app.control, &sql)?)).await?;
     Ok(axum::Json(made).into_response())
 }
 

@@ -4,12 +4,10 @@
 
 use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
-use axum::response::IntoResponse as _;
 
-use crate::api::{Answer, JSON, Shared, statement};
-use crate::blocking;
+use crate::api::{Answer, JSON, Shared, change};
 use crate::params::Params;
-use crate::rights::{Way, check_control};
+use crate::rights::Way;
 
 /// What the agent writes of them.
 const TRIGGERS: &str = "declared_triggers.json";
@@ -26,10 +24,8 @@ pub async fn change_trigger(
     Extension(way): Extension<Way>,
     request: Request,
 ) -> Answer {
-    check_control(way, &app.token, request.headers())?;
-    Params::parse(request.uri().query(), &[])?;
-    let sql = statement(request, &app.limits).await?;
-    let permit = blocking::permit(&app.room.statements, "control statements")?;
-    let (made, _) = blocking::run(permit, move || Ok(app.control.declare_trigger(&sql)?)).await?;
-    Ok(axum::Json(made).into_response())
+    change(app, way, request, |control, sql| {
+        control.declare_trigger(sql)
+    })
+    .await
 }

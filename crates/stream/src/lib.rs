@@ -23,6 +23,7 @@ mod reader;
 mod run_dir;
 mod segment;
 mod slots;
+mod user;
 mod writer;
 
 pub use clock::SystemClock;
@@ -36,4 +37,5 @@ pub use layout::{
 pub use reader::{Incarnation, SegmentReader, SegmentState};
 pub use run_dir::{AgentLock, DOCUMENT_BYTES_MAX, RunDir, SCOPES_MAX};
 pub use segment::{Segment, SegmentConfig};
+pub use user::user_name;
 pub use writer::StreamWriter;

@@ -183,11 +183,22 @@ pub fn rewrite<W: Word>(words: &[W], new: &[u64], first: u64) {
 
 /// Copies words that belong together; `None` when they were replaced meanwhile.
 pub fn snapshot<W: Word>(words: &[W], out: &mut [u64]) -> Option<()> {
+    snapshot_of(words, out, |words, out| {
+        for (value, word) in out.iter_mut().zip(words) {
+            *value = word.get(Ordering::Relaxed);
+        }
+    })
+}
+
+/// The same of those words that `copy` copies: it sees what may be replaced meanwhile.
+pub fn snapshot_of<W: Word, O: AsMut<[u64]> + ?Sized>(
+    words: &[W],
+    out: &mut O,
+    copy: impl FnOnce(&[W], &mut O),
+) -> Option<()> {
     let before = words[0].get(Ordering::Acquire);
-    for (value, word) in out.iter_mut().zip(words) {
-        *value = word.get(Ordering::Relaxed);
-    }
-    out[0] = before;
+    copy(words, out);
+    out.as_mut()[0] = before;
     W::barrier(Ordering::Acquire);
     (words[0].get(Ordering::Relaxed) == before).then_some(())
 }

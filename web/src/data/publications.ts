@@ -145,9 +145,15 @@ export interface Firing {
   readonly name: string;
   readonly isKnob: boolean;
   readonly target: Labels;
+  /** Whose programs are called; empty where the agent does not say. */
+  readonly user: string;
+  /** The publications whose trigger or knob it is; none where the agent does not say. */
+  readonly publications: readonly string[];
   /** The one life of a program that is meant; empty for any. */
   readonly incarnation: string;
   readonly payload: string;
+  /** Of the payload, which only its user may see; NaN where the agent does not say. */
+  readonly payloadBytes: number;
   readonly by: string;
   readonly matched: number;
   readonly acknowledged: number;
@@ -156,8 +162,20 @@ export interface Firing {
   readonly expired: number;
   readonly gone: number;
   readonly state: string;
+  /** When the last answer came; NaN before the first. */
+  readonly answered: number;
   /** Something went wrong with it. */
   readonly isBad: boolean;
+}
+
+/** A JSON list of texts; anything else is empty. */
+function textsOf(cell: unknown): string[] {
+  try {
+    const parsed: unknown = JSON.parse(text(cell));
+    return Array.isArray(parsed) ? parsed.map(text) : [];
+  } catch {
+    return [];
+  }
 }
 
 export function firingOf(row: Row): Firing {
@@ -170,8 +188,11 @@ export function firingOf(row: Row): Firing {
     name: text(row["name"]),
     isKnob: text(row["kind"]) === "knob",
     target: labelsOf(row["target"]),
+    user: text(row["user"]),
+    publications: textsOf(row["publications"]),
     incarnation: text(row["incarnation"]),
     payload: text(row["payload"]),
+    payloadBytes: number(row["payload_bytes"]),
     by: by.filter((part) => part !== "").join(", "),
     matched: count(row["matched"]),
     acknowledged: count(row["acknowledged"]),
@@ -180,6 +201,7 @@ export function firingOf(row: Row): Firing {
     expired,
     gone: count(row["gone"]),
     state,
+    answered: time(row["last_ack_ts"]),
     isBad: failed + refused + expired > 0 || ["failed", "refused", "expired", "gone"].includes(state),
   };
 }
@@ -190,9 +212,9 @@ export function means(target: Labels, one: Publication): boolean {
   return Object.entries(target).every(([name, value]) => one.labels[name] === value || own[name] === value);
 }
 
-/** Whether a call was sent into this publication's process while that lived. */
-export const concerns = ({ target, incarnation, at, name, isKnob }: Firing, one: Publication): boolean =>
-  means(target, one) && (incarnation === "" || incarnation === one.incarnation) && (!isKnob || name.startsWith(`${one.name}.`)) && (one.alive ? !(at < one.started) : at <= one.newest);
+/** Whether a call was sent into this publication's process while that lived, as a call of this publication where that is known. */
+export const concerns = ({ target, user, publications, incarnation, at, name, isKnob }: Firing, one: Publication): boolean =>
+  means(target, one) && (user === "" || user === one.user) && (publications.length === 0 || publications.includes(one.name)) && (incarnation === "" || incarnation === one.incarnation) && (!isKnob || name.startsWith(`${one.name}.`)) && (one.alive ? !(at < one.started) : at <= one.newest);
 
 /** A trigger that fires by itself while its condition holds for a subject. Times are ms. */
 export interface Declared {

@@ -6,7 +6,7 @@ import { concerns, isOf, setCommand } from "../data/publications";
 import type { Firing, Knob, Publication } from "../data/publications";
 import type { Labels } from "../data/contract";
 import { now } from "../data/feed";
-import { clock, figures, moment, plain, quantity } from "../text/format";
+import { clock, figures, moment, plain, quantity, seconds } from "../text/format";
 import { asNumber } from "../text/json";
 import { line } from "./choice";
 import { Note } from "./parts";
@@ -68,7 +68,7 @@ export function Calls({ one }: { one: Publication | undefined }) {
     <section class="calls" aria-label="Triggers">
       <h2>Triggers fired</h2>
       {firings.value.length === 0 ? (
-        <Note>None that may be seen from here; <code>baro trigger list</code> shows yours. A trigger calls a function that a running program has named: <code>p.on("name", callback)</code> in Python, <code>baro_on</code> in C; <code>baro trigger fire NAME</code> fires it.</Note>
+        <Note>None that may be seen from here: those of publications that everyone may read; <code>baro trigger list</code> shows yours. A trigger calls a function that a running program has named: <code>p.on("name", callback)</code> in Python, <code>baro_publication_on</code> in C; <code>baro trigger fire NAME</code> fires it.</Note>
       ) : (
         <Fired list={firings.value} one={one} />
       )}
@@ -84,6 +84,8 @@ export function Calls({ one }: { one: Publication | undefined }) {
 
 function Fired({ list, one }: { list: readonly Firing[]; one: Publication | undefined }) {
   const at = now();
+  // Who fired is told to the user of the programs alone.
+  const isTold = list.some((firing) => firing.by !== "");
   return (
     <>
       <div class="scroll" tabIndex={0} role="region" aria-label="Triggers fired, newest first">
@@ -96,7 +98,8 @@ function Fired({ list, one }: { list: readonly Firing[]; one: Publication | unde
               <th scope="col">state</th>
               <th scope="col" class="num">acknowledged</th>
               <th scope="col">target</th>
-              <th scope="col">by</th>
+              <th scope="col">programs of</th>
+              {isTold && <th scope="col">by</th>}
             </tr>
           </thead>
           <tbody>
@@ -104,11 +107,12 @@ function Fired({ list, one }: { list: readonly Firing[]; one: Publication | unde
               <tr key={firing.id} class={one !== undefined && concerns(firing, one) ? "meant" : ""}>
                 <td><button type="button" class="plain" title={`${moment(firing.at)}: show that time in the charts`} onClick={() => centre(firing.at)}>{clock(firing.at, at)}</button></td>
                 <th scope="row">{firing.name}{firing.isKnob && <span class="unit"> knob</span>}</th>
-                <td class="payload">{firing.payload || "–"}</td>
+                <Payload firing={firing} />
                 <td class={firing.isBad ? "state some" : "state"}>{firing.isBad && <span aria-hidden="true">▲ </span>}{firing.state || "–"}</td>
                 <td class="num" title={parts(firing)}>{firing.acknowledged} of {firing.matched}</td>
                 <td>{labelText(firing.target) || "all"}</td>
-                <td class="sub">{firing.by}</td>
+                <td>{firing.user || "–"}</td>
+                {isTold && <td class="sub">{firing.by}</td>}
               </tr>
             ))}
           </tbody>
@@ -119,6 +123,12 @@ function Fired({ list, one }: { list: readonly Firing[]; one: Publication | unde
   );
 }
 
+/** What came with it, or, where only its user may see that, how much. */
+function Payload({ firing: { payload, payloadBytes } }: { firing: Firing }) {
+  if (payload !== "" || !(payloadBytes > 0)) return <td class="payload">{payload || "–"}</td>;
+  return <td class="payload sub" title="shown to the user of the programs: baro trigger list">{payloadBytes.toLocaleString("en")} {payloadBytes === 1 ? "byte" : "bytes"}</td>;
+}
+
 /** Shows a moment in the middle of the charts, as long a stretch as is shown now. */
 function centre(at: number): void {
   const [from, to] = shown(line);
@@ -127,7 +137,12 @@ function centre(at: number): void {
   document.querySelector(".charts")?.scrollIntoView({ block: "nearest" });
 }
 
-const parts = ({ acknowledged, failed, refused, expired, gone }: Firing): string =>
+function parts(firing: Firing): string {
+  const took = firing.answered - firing.at;
+  return took >= 0 ? `${answers(firing)}; the last answer after ${plain(seconds(took / 1000))}` : answers(firing);
+}
+
+const answers = ({ acknowledged, failed, refused, expired, gone }: Firing): string =>
   [[acknowledged, "acknowledged"], [failed, "failed"], [refused, "refused"], [expired, "expired"], [gone, "gone"]].filter(([n]) => n !== 0).map(([n, word]) => `${n} ${word}`).join(", ") || "nobody has answered";
 
 const labelText = (labels: Labels): string => Object.keys(labels).sort().map((label) => `${label}=${labels[label]}`).join(" ");

@@ -16,10 +16,16 @@ pub struct ApplicationsConfig {
     pub users: String,
     /// Most processes at a time, 1 to 65536; further ones wait in their rings.
     pub processes_max: usize,
+    /// Most of them of one user, 1 to 65536, where others than the agent's may publish; further ones wait in
+    /// their rings.
+    pub processes_per_user_max: usize,
     /// Most publications and values of one process, 1 to 65536; further ones are refused and counted.
     pub values_max: usize,
     /// Most streams of one scope at a time, 16 to 1048576.
     pub streams_max: u32,
+    /// Most streams of one user in a scope that several share (a group's, or that of all), 16 to 1048576, where
+    /// others than the agent's may publish; further ones are refused and counted.
+    pub streams_per_user_max: u32,
     /// Most values per second of one user; what is beyond waits in its rings.
     pub rate_max: f64,
     /// Most series of one user at a time that come by OTLP or line protocol, 1 to 65536; further ones are
@@ -38,8 +44,10 @@ impl Default for ApplicationsConfig {
             enabled: true,
             users: "auto".into(),
             processes_max: 4_096,
+            processes_per_user_max: 2_048,
             values_max: 4_096,
             streams_max: 2_048,
+            streams_per_user_max: 1_024,
             rate_max: 4e6,
             bridged_max: 1_024,
             http_ingest: false,
@@ -61,6 +69,24 @@ impl ApplicationsConfig {
         }
     }
 
+    /// Most processes of one user: all, where there is no other.
+    pub(super) fn processes_of_user_max(&self) -> usize {
+        if self.is_open_to_all() {
+            self.processes_per_user_max
+        } else {
+            self.processes_max
+        }
+    }
+
+    /// Most streams of one user in a scope that others share: all, where there is no other.
+    pub(super) fn streams_of_user_max(&self) -> u32 {
+        if self.is_open_to_all() {
+            self.streams_per_user_max
+        } else {
+            self.streams_max
+        }
+    }
+
     /// Checks ranges.
     pub fn check(&self) -> Result<(), AgentError> {
         let refused = |key, value: &dyn ToString, reason: &str| {
@@ -79,6 +105,10 @@ impl ApplicationsConfig {
         }
         for (key, value) in [
             ("applications.processes_max", self.processes_max),
+            (
+                "applications.processes_per_user_max",
+                self.processes_per_user_max,
+            ),
             ("applications.values_max", self.values_max),
             ("applications.bridged_max", self.bridged_max),
         ] {
@@ -86,9 +116,16 @@ impl ApplicationsConfig {
                 return refused(key, &value, "it must be 1 to 65536");
             }
         }
-        if !(16..=1 << 20).contains(&self.streams_max) {
-            let reason = "it must be 16 to 1048576";
-            return refused("applications.streams_max", &self.streams_max, reason);
+        for (key, value) in [
+            ("applications.streams_max", self.streams_max),
+            (
+                "applications.streams_per_user_max",
+                self.streams_per_user_max,
+            ),
+        ] {
+            if !(16..=1 << 20).contains(&value) {
+                return refused(key, &value, "it must be 16 to 1048576");
+            }
         }
         if !(1.0..=1e12).contains(&self.rate_max) {
             let reason = "it must be 1 to 1e12 values per second";

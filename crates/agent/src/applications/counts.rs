@@ -1,5 +1,7 @@
 //! What became of the records of a process.
 
+use std::sync::atomic::AtomicU64;
+
 /// What became of a process's records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -27,4 +29,13 @@ impl Counts {
     pub fn lost(&self) -> u64 {
         self.missed + self.dropped + self.damaged
     }
+}
+
+/// What the agent's own streams say of the files of programs.
+#[derive(Debug, Default)]
+pub struct IngestCounts {
+    /// Files removed that nobody will finish.
+    pub abandoned: AtomicU64,
+    /// Processes that wait for a place, as of the last look at the directory.
+    pub waiting: AtomicU64,
 }

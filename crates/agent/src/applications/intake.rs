@@ -3,16 +3,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use barograph_model::{Clock, NS_PER_S};
-use barograph_stream::RunDir;
 use barograph_stream::ingest::IngestFile;
+use barograph_stream::{Incarnation, RunDir};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value as Json;
 use tracing::{debug, warn};
@@ -20,7 +20,9 @@ use tracing::{debug, warn};
 use super::access::Reader;
 use super::bridge::Bridge;
 use super::calls::{Board, CallStreams};
+use super::closer::Closer;
 use super::config::ApplicationsConfig;
+use super::counts::IngestCounts;
 use super::identity::Instances;
 use super::leftovers;
 use super::process::{Process, Round};
@@ -79,7 +81,7 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    fn new(rate_max: f64) -> Self {
+    pub(super) fn new(rate_max: f64) -> Self {
         let left = HashMap::new();
         Self { rate_max, left }
     }
@@ -111,6 +113,7 @@ pub struct Intake<'c> {
     instances: Instances,
     timing: Timing,
     processes: Vec<Process>,
+    closer: Closer,
     /// Files that are none of ours; looked at once.
     unusable: BTreeSet<PathBuf>,
     rates: Rates,
@@ -118,8 +121,8 @@ pub struct Intake<'c> {
     next_scan_ns: i64,
     /// Whether a document has to be written at the next beat.
     changed: BTreeSet<Reader>,
-    /// Files removed that nobody will finish.
-    abandoned: Arc<AtomicU64>,
+    /// What becomes of files.
+    counts: Arc<IngestCounts>,
 }
 
 impl<'c> Intake<'c> {
@@ -128,7 +131,7 @@ impl<'c> Intake<'c> {
         places: Places,
         limits: ApplicationsConfig,
         door: UnixDatagram,
-        abandoned: Arc<AtomicU64>,
+        counts: Arc<IngestCounts>,
         board: Arc<Board>,
         bridge: Bridge,
     ) -> Self {
@@ -149,10 +152,11 @@ impl<'c> Intake<'c> {
             scopes,
             instances: Instances::default(),
             processes: Vec::new(),
+            closer: Closer::new(),
             unusable: BTreeSet::new(),
             next_scan_ns: i64::MIN,
             changed: BTreeSet::new(),
-            abandoned,
+            counts,
         }
     }
 
@@ -162,7 +166,11 @@ impl<'c> Intake<'c> {
             self.beat();
             self.attend_bridge();
             let has_news = self.round(false);
-            self.wait(has_news);
+            if self.bridge.has_more() {
+                self.hear();
+            } else {
+                self.wait(has_news);
+            }
         }
         self.scan();
         self.finish();
@@ -191,7 +199,7 @@ impl<'c> Intake<'c> {
         self.timing.attend(&**self.clock);
         self.scan();
         let left = leftovers::remove(&self.run_dir.ingest_dir(), self.clock.now_ns());
-        self.abandoned.fetch_add(left, Ordering::Relaxed);
+        self.counts.abandoned.fetch_add(left, Ordering::Relaxed);
         for process in &mut self.processes {
             process.is_awake = true;
         }
@@ -203,7 +211,7 @@ impl<'c> Intake<'c> {
         self.write_documents();
     }
 
-    /// Opens the files that are new.
+    /// Opens the files that are new, as far as there are places; the others wait.
     fn scan(&mut self) {
         let Ok(entries) = fs::read_dir(self.run_dir.ingest_dir()) else {
             return;
@@ -215,37 +223,74 @@ impl<'c> Intake<'c> {
         };
         let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
         let new: Vec<PathBuf> = paths.filter(is_new).collect();
+        let mut waiting = 0;
+        let mut of_users: HashMap<u32, usize> = HashMap::new();
+        for process in &self.processes {
+            *of_users.entry(process.uid()).or_default() += 1;
+        }
+        let of_user_max = self.limits.processes_of_user_max();
         for path in new {
-            if self.processes.len() >= self.limits.processes_max {
-                return;
+            // Who has the file, without opening it.
+            let Ok(uid) = fs::symlink_metadata(&path).map(|metadata| metadata.uid()) else {
+                continue;
+            };
+            let of_user = of_users.entry(uid).or_default();
+            if self.processes.len() >= self.limits.processes_max || *of_user >= of_user_max {
+                waiting += 1;
+                continue;
             }
-            match IngestFile::open(&path) {
-                Ok(file) => self.add(file),
-                Err(error) => {
-                    debug!(%error, "a file in the ingest directory is passed over");
-                    // One that is being made is tried again.
-                    if fs::metadata(&path).is_ok_and(|m| m.len() > 0) {
-                        self.pass_over(path);
-                    }
+            *of_user += usize::from(self.open(path));
+        }
+        self.counts.waiting.store(waiting, Ordering::Relaxed);
+    }
+
+    /// Takes in a process that has knocked and is not known: its file alone is looked at, since a look at
+    /// all of them for each that comes would cost as the square of their number.
+    fn welcome(&mut self, incarnation: Incarnation) {
+        let path = self.run_dir.ingest_file(incarnation);
+        let Ok(uid) = fs::symlink_metadata(&path).map(|metadata| metadata.uid()) else {
+            return;
+        };
+        let of_user = self.processes.iter().filter(|p| p.uid() == uid).count();
+        let is_full = self.processes.len() >= self.limits.processes_max;
+        if !is_full
+            && of_user < self.limits.processes_of_user_max()
+            && !self.unusable.contains(&path)
+        {
+            self.open(path);
+        }
+    }
+
+    /// Whether it is a process's file and taken in.
+    fn open(&mut self, path: PathBuf) -> bool {
+        match IngestFile::open(&path) {
+            Ok(file) => self.add(file),
+            Err(error) => {
+                debug!(%error, "a file in the ingest directory is passed over");
+                // One that is being made is tried again.
+                if fs::metadata(&path).is_ok_and(|m| m.len() > 0) {
+                    self.pass_over(path);
                 }
+                false
             }
         }
     }
 
-    fn add(&mut self, file: IngestFile) {
+    fn add(&mut self, file: IngestFile) -> bool {
         // One incarnation twice would be taken in twice.
         let is_twin = |p: &Process| p.file().incarnation() == file.incarnation();
         // Nor under another's name: what was taken in is known by it.
         let is_itself = self.run_dir.ingest_file(file.incarnation()) == file.path();
         if !is_itself || self.processes.iter().any(is_twin) {
             self.pass_over(file.path().to_owned());
-            return;
+            return false;
         }
         let now_ns = self.clock.monotonic_ns();
         let taken = self.scopes.taken(file.incarnation());
         let mut process = Process::new(file, self.limits.values_max, now_ns);
         process.taken = taken;
         self.processes.push(process);
+        true
     }
 
     fn pass_over(&mut self, path: PathBuf) {
@@ -271,6 +316,9 @@ impl<'c> Intake<'c> {
 
     /// Takes in what the busy ones have; whether there was anything. The last round takes of all.
     fn round(&mut self, is_last: bool) -> bool {
+        if is_last || self.processes.iter().any(|p| p.is_awake) {
+            self.timing.attend(&**self.clock);
+        }
         let mut round = Round {
             board: &self.board,
             scopes: &mut self.scopes,
@@ -316,6 +364,7 @@ impl<'c> Intake<'c> {
                 } else if let Err(error) = file.remove() {
                     debug!(%error, "the file of a process that has ended");
                 }
+                self.closer.close(file);
                 if !self.run_dir.ingest_file(incarnation).exists() {
                     round.scopes.forget(incarnation);
                 }
@@ -371,12 +420,14 @@ impl<'c> Intake<'c> {
                 // A bridge's: it is attended next.
                 continue;
             }
-            let incarnation = &knock[..length.min(INCARNATION_BYTES)];
-            let is_it = |p: &&mut Process| p.file().incarnation().0 == incarnation;
+            let Some((incarnation, [])) = knock[..length].split_first_chunk() else {
+                continue;
+            };
+            let incarnation = Incarnation(*incarnation);
+            let is_it = |p: &&mut Process| p.file().incarnation() == incarnation;
             match self.processes.iter_mut().find(is_it) {
                 Some(process) => process.is_awake = true,
-                // Not known yet: it is looked for at once.
-                None => self.next_scan_ns = i64::MIN,
+                None => self.welcome(incarnation),
             }
         }
     }
@@ -398,6 +449,12 @@ impl<'c> Intake<'c> {
             if let Some(scope) = self.scopes.of(Reader::User(uid)) {
                 scope.publish(CALLS_DOCUMENT, &calls);
             }
+        }
+        // After those of users, which have more of the same calls.
+        if let Some(calls) = self.board.public_document()
+            && let Some(scope) = self.scopes.of(Reader::All)
+        {
+            scope.publish(CALLS_DOCUMENT, &calls);
         }
     }
 }

@@ -7,21 +7,24 @@
 mod access;
 mod bridge;
 mod calls;
+mod closer;
 mod config;
 mod counts;
 mod identity;
 mod intake;
 mod leftovers;
+mod newest;
 mod offers;
 mod process;
 mod scope;
+mod shares;
 mod taken;
 mod timing;
 mod value;
 mod who;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use barograph_model::Clock;
@@ -31,6 +34,7 @@ use tracing::warn;
 
 pub use calls::{Board, By, FireError, FireRequest, Fired, Outcome};
 pub use config::ApplicationsConfig;
+pub use counts::IngestCounts;
 use intake::Intake;
 use scope::Places;
 pub use scope::{CALLS_DOCUMENT, HANDLERS_DOCUMENT, KNOBS_DOCUMENT};
@@ -49,17 +53,17 @@ pub struct Applications {
 
 impl Applications {
     /// Opens the ingest directory and starts the thread; `None` when it is off, or cannot be: that is no
-    /// reason not to observe. Files that nobody will finish are removed and counted in `abandoned`.
+    /// reason not to observe. What becomes of files of programs is told in `counts`.
     pub fn start(
         config: &Config,
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
-        abandoned: Arc<AtomicU64>,
+        counts: Arc<IngestCounts>,
     ) -> Option<Self> {
         if !config.applications.enabled {
             return None;
         }
-        match Self::try_start(config, run_dir, clock, abandoned) {
+        match Self::try_start(config, run_dir, clock, counts) {
             Ok(started) => Some(started),
             Err(error) => {
                 warn!(%error, "what applications publish is not taken in");
@@ -77,7 +81,7 @@ impl Applications {
         config: &Config,
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
-        abandoned: Arc<AtomicU64>,
+        counts: Arc<IngestCounts>,
     ) -> Result<Self, AgentError> {
         let places = Places::new(config, run_dir.clone());
         let stop = Arc::new(AtomicBool::new(false));
@@ -93,7 +97,7 @@ impl Applications {
         let (ours, clock, shared) = (Arc::clone(&stop), Arc::clone(clock), Arc::clone(&board));
         let limits = config.applications.clone();
         let intake = move || {
-            Intake::new(&clock, places, limits, door, abandoned, shared, bridge).run(&ours);
+            Intake::new(&clock, places, limits, door, counts, shared, bridge).run(&ours);
         };
         let thread = std::thread::Builder::new()
             .name("baro-intake".into())

@@ -194,17 +194,25 @@ impl Offers {
         })
     }
 
-    /// A row per trigger.
+    /// A row per trigger: of the process for its `owner`, of a publication for those of it.
     pub fn trigger_rows<'a>(
         &'a self,
-        publication: impl Fn(usize) -> Option<&'a str> + 'a,
-    ) -> impl Iterator<Item = Json> + 'a {
+        owner: Reader,
+        of: impl Fn(usize) -> Option<(Reader, &'a str, Json)> + 'a,
+    ) -> impl Iterator<Item = (Reader, Json)> + 'a {
         self.triggers.iter().map(move |trigger| {
-            json!({
+            let of = trigger.publication.and_then(&of);
+            let (reader, publication, labels) = match of {
+                Some((reader, name, labels)) => (reader, Some(name), labels),
+                None => (owner, None, Json::Null),
+            };
+            let row = json!({
                 "name": trigger.name,
-                "publication": trigger.publication.and_then(&publication),
+                "publication": publication,
+                "labels": labels,
                 "help": trigger.help,
-            })
+            });
+            (reader, row)
         })
     }
 }

@@ -1,5 +1,6 @@
 //! One process that publishes: its file, what it declared, and where its values go.
 
+mod about;
 mod called;
 mod records;
 mod rows;
@@ -7,9 +8,9 @@ mod rows;
 use std::collections::VecDeque;
 
 use barograph_archive::Position;
-use barograph_model::{Descriptor, Kind, NS_PER_S, Quality, Sample, StreamKey, Value, ValueType};
+use barograph_model::{Descriptor, NS_PER_S, Sample, StreamKey, Value, ValueType};
 use barograph_stream::ingest::{Declaration, IngestFile, Payload, Readers, Record};
-use barograph_stream::{StreamError, value_bytes_max};
+use barograph_stream::{StreamError, user_name, value_bytes_max};
 use tracing::debug;
 
 use super::access::Reader;
@@ -20,17 +21,12 @@ use super::offers::Offers;
 use super::scope::Scopes;
 use super::taken::Taken;
 use super::timing::Timing;
-use super::who::{group_of, user_name};
-use records::{in_order, mark_of, place};
+use super::who::group_of;
+use about::About;
+use records::{Times, in_order, mark_of, place};
 
 /// Records of one process that one round takes, so that none keeps the others waiting.
 const RECORDS_MAX: u64 = 1 << 16;
-/// A put is not longer than this before its process began…
-const BEFORE_NS_MAX: i64 = NS_PER_S;
-/// …nor further in the future: what says otherwise is moved there.
-const AFTER_NS_MAX: i64 = NS_PER_S;
-/// …and never older than this, whatever a stranger says of his beginning.
-const AGE_NS_MAX: i64 = 30 * 86_400 * NS_PER_S;
 /// Batches that wait for the disk before the next is given to it.
 const WAITING_MAX: usize = 64;
 /// After this time a batch counts as safe as it gets: the archive has counted what it lost of it.
@@ -65,15 +61,6 @@ struct Waiting {
     newest_ns: i64,
     /// When, on the monotonic clock.
     since_ns: i64,
-}
-
-/// The streams that the agent keeps about a process.
-struct About {
-    identity: Identity,
-    received: Option<StreamKey>,
-    stored: Option<StreamKey>,
-    lost: Option<StreamKey>,
-    lost_told: Option<u64>,
 }
 
 /// A process that publishes, living or not.
@@ -201,19 +188,10 @@ impl Process {
         } = self;
         let incarnation = file.incarnation();
         let mut answers = Vec::new();
-        let source = file.time_source();
-        let Round {
-            scopes,
-            timing,
-            now_ns,
-            ..
-        } = round;
-        // Puts go on while this is read, and clocks differ a little.
-        let latest = now_ns.saturating_add(AFTER_NS_MAX);
-        let oldest = file.created_ns().saturating_sub(BEFORE_NS_MAX);
-        let oldest = oldest.clamp(latest.saturating_sub(AGE_NS_MAX), latest);
+        let mut times = Times::new(file, round.timing, round.now_ns);
+        let scopes = &mut round.scopes;
         let drained = file.drain(records_max, &mut |record: Record<'_>| {
-            let ts = timing.ns_of(source, record.time).clamp(oldest, latest);
+            let ts = times.of(record.time);
             let is_frame = matches!(record.payload, Payload::Frame(_));
             let ts = in_order(reached, record.ring as usize, ts, is_frame);
             if let Payload::Ack { id, status } = record.payload {
@@ -249,19 +227,21 @@ impl Process {
             let sample = Sample::measured(ts, value);
             scope.append(key, &sample, Some(mark_of(&record, incarnation)));
         })?;
+        let error_ns = times.error_ns;
         counts.missed += drained.missed;
         counts.damaged += drained.damaged;
         self.take_answers(&answers, round);
         if drained == Default::default() {
             return Ok(());
         }
-        self.hand_over(round);
+        self.hand_over(round, error_ns);
         Ok(())
     }
 
-    /// Gives the archive what was taken in; the tails follow when it is safe.
-    fn hand_over(&mut self, round: &mut Round<'_, '_>) {
-        self.tell_received(round);
+    /// Gives the archive what was taken in; the tails follow when it is safe. `error_ns` is of the times of what
+    /// was read.
+    fn hand_over(&mut self, round: &mut Round<'_, '_>, error_ns: Option<i64>) {
+        self.tell_received(round, error_ns);
         let mut until = Vec::new();
         for (reader, scope) in round.scopes.iter_mut() {
             if let Some(position) = scope.finish() {
@@ -436,11 +416,11 @@ impl Process {
             }
         };
         let scope = round.scopes.of(found.reader);
-        let key = scope.and_then(|scope| scope.declare(&descriptor, bytes_max));
+        let key = scope.and_then(|scope| scope.declare(&descriptor, bytes_max, &self.user));
         found.values += 1;
         if key.is_none() {
             self.refuse(format!(
-                "{descriptor}: there is no room, or it is declared twice"
+                "{descriptor}: there is no room, for all or for this user, or it is declared twice"
             ));
         }
         key
@@ -450,71 +430,6 @@ impl Process {
         self.counts.refused += 1;
         debug!(pid = self.file.pid(), reason, "a declaration is refused");
         self.last_refusal = reason;
-    }
-
-    fn tell_received(&mut self, round: &mut Round<'_, '_>) {
-        let newest_ns = self.newest_ns;
-        self.tell(round, |about| about.received, Value::Int(newest_ns));
-    }
-
-    fn tell_loss(&mut self, round: &mut Round<'_, '_>) {
-        let lost = self.counts.lost();
-        if self.about.as_ref().and_then(|about| about.lost_told) == Some(lost) {
-            return;
-        }
-        let value = Value::Int(i64::try_from(lost).unwrap_or(i64::MAX));
-        self.tell(round, |about| about.lost, value);
-        if let Some(about) = &mut self.about {
-            about.lost_told = Some(lost);
-        }
-    }
-
-    /// Appends to a stream about the process itself; those are declared with the first publication.
-    fn tell(
-        &mut self,
-        round: &mut Round<'_, '_>,
-        which: impl FnOnce(&About) -> Option<StreamKey>,
-        value: Value,
-    ) {
-        if self.about.is_none() && !self.publications.is_empty() {
-            self.about = self.introduce(round);
-        }
-        let key = self.about.as_ref().and_then(which);
-        if let (Some(key), Some(scope)) = (key, round.scopes.of(self.owner)) {
-            scope.append(
-                key,
-                &Sample {
-                    ts: round.now_ns,
-                    value,
-                    quality: Quality::Measured,
-                    error: 0.0,
-                },
-                None,
-            );
-        }
-    }
-
-    fn introduce(&self, round: &mut Round<'_, '_>) -> Option<About> {
-        let labels = [&self.labels[..]];
-        let taken = round
-            .instances
-            .take(PROCESS, &self.user, &self.application, &labels);
-        let identity = taken.ok()?;
-        let scope = round.scopes.of(self.owner)?;
-        let mut declare = |name, kind, unit, help| {
-            let stream = identity.stream(name, ValueType::Int, kind, unit, help);
-            scope.declare(&stream.ok()?, 0)
-        };
-        let received = "Time of the newest put that the agent had at this time.";
-        let stored = "Time of the newest put that was safe at this time.";
-        let lost = "Values that were put and are not there.";
-        Some(About {
-            received: declare("received.ns", Kind::Gauge, "ns", received),
-            stored: declare("stored.ns", Kind::Gauge, "ns", stored),
-            lost: declare("lost.count", Kind::Counter, "count", lost),
-            lost_told: None,
-            identity,
-        })
     }
 
     /// Whether nothing will come any more, and all that came is safe. Whether a process that has not said
@@ -536,8 +451,8 @@ impl Process {
             .iter()
             .filter_map(|p| Some((p.reader, p.frames?)));
         let about = self.about.iter();
-        let about = about.flat_map(|about| [about.received, about.stored, about.lost]);
-        let about = about.flatten().map(|key| (self.owner, key));
+        let about = about.flat_map(About::keys);
+        let about = about.map(|key| (self.owner, key));
         for (reader, key) in values.chain(frames).chain(about) {
             if let Some(scope) = round.scopes.of(reader) {
                 scope.retire(key);

@@ -14,6 +14,8 @@ use serde_json::{Value as Json, json};
 use tracing::{info, warn};
 
 use super::access::{Reader, make_dir};
+use super::newest::Newest;
+use super::shares::Shares;
 use super::taken::Taken;
 use crate::history::History;
 use crate::streams::Streams;
@@ -23,9 +25,10 @@ use crate::{AGENT_DOCUMENT, AgentError, ArchiveConfig, Config};
 pub const PUBLICATIONS_DOCUMENT: &str = "publications.json";
 /// Beside it: values that may be set.
 pub const KNOBS_DOCUMENT: &str = "knobs.json";
-/// In a user's scope: triggers that processes handle.
+/// Beside it: triggers that processes handle.
 pub const HANDLERS_DOCUMENT: &str = "handlers.json";
-/// In a user's scope: the newest calls of that user's processes, newest first.
+/// In a user's scope: the newest calls of that user's processes, newest first. In the scope of all: what everyone may
+/// read of them.
 pub const CALLS_DOCUMENT: &str = "calls.json";
 /// Samples that a ring of a scope holds.
 const DEPTH: u32 = 1_024;
@@ -40,6 +43,7 @@ pub struct Places {
     state_dir: PathBuf,
     archive: ArchiveConfig,
     streams_max: u32,
+    streams_per_user_max: u32,
 }
 
 impl Places {
@@ -58,6 +62,7 @@ impl Places {
                 ..config.archive.clone()
             },
             streams_max: config.applications.streams_max,
+            streams_per_user_max: config.applications.streams_of_user_max(),
         }
     }
 
@@ -74,7 +79,11 @@ pub struct Scope<'c> {
     journal: Option<Journal>,
     /// What earlier lives of the agent took in from files that are still there.
     marks: Vec<Mark>,
+    /// Times of what is archived of series that are not bridged now.
+    newest: Newest,
     run_dir: RunDir,
+    /// Where several users write.
+    shares: Option<Shares>,
     _lock: AgentLock,
 }
 
@@ -123,12 +132,15 @@ impl<'c> Scope<'c> {
         let journal = history.journal();
         // Every update is kept: nothing is appended because it holds.
         let streams = Streams::new(segment, &**clock, journal.clone(), i64::MAX);
-        let scope = Self {
+        let mut scope = Self {
             streams,
+            newest: Newest::default(),
             marks: history.marks(),
             history,
             journal,
             run_dir,
+            shares: (!matches!(reader, Reader::User(_)))
+                .then(|| Shares::new(places.streams_per_user_max)),
             _lock: lock,
         };
         scope.publish(
@@ -143,23 +155,59 @@ impl<'c> Scope<'c> {
                 "archive": scope.history.readable_dir(),
             }),
         );
+        scope.remember(&places.node, clock);
         info!(scope = name, "a scope of applications is open");
         Ok(scope)
     }
 
-    /// Makes a stream; `value_bytes_max` is of what is no number.
-    pub fn declare(&mut self, descriptor: &Descriptor, value_bytes_max: u32) -> Option<StreamKey> {
-        self.streams
-            .declare_sized(descriptor, None, Some(value_bytes_max))
+    /// Asks the archive up to when it has each series: by its index alone, no sample is read.
+    fn remember(&mut self, node: &str, clock: &Arc<dyn Clock>) {
+        if self.history.readable_dir().is_some() {
+            self.newest = Newest::read(&self.run_dir, node, clock);
+        }
+    }
+
+    /// Makes a stream for a user; `value_bytes_max` is of what is no number.
+    pub fn declare(
+        &mut self,
+        descriptor: &Descriptor,
+        value_bytes_max: u32,
+        user: &str,
+    ) -> Option<StreamKey> {
+        let shares = self.shares.as_ref();
+        if !shares.is_none_or(|shares| shares.has_room(user)) {
+            return None;
+        }
+        let key = self
+            .streams
+            .declare_sized(descriptor, None, Some(value_bytes_max))?;
+        if let Some(shares) = &mut self.shares {
+            shares.take(key, user);
+        }
+        Some(key)
     }
 
     pub fn retire(&mut self, key: StreamKey) {
+        if let Some(shares) = &mut self.shares {
+            shares.give_back(key);
+        }
         self.streams.retire(key);
     }
 
     /// Appends, also what has not changed; with the place up to which a ring was read for it.
     pub fn append(&mut self, key: StreamKey, sample: &Sample, mark: Option<Mark>) {
         self.streams.append(key, sample, mark);
+    }
+
+    /// The time of the newest sample that is archived of a series, once: from then on whoever has the
+    /// series knows.
+    pub fn take_newest(&mut self, descriptor: &Descriptor) -> Option<i64> {
+        self.newest.take(descriptor)
+    }
+
+    /// Whoever had the series has it no more.
+    pub fn give_newest(&mut self, descriptor: &Descriptor, newest_ns: i64) {
+        self.newest.give(descriptor, newest_ns);
     }
 
     /// The file of a process is gone: what was taken in of it will not be asked again.

@@ -1,36 +1,50 @@
-//! From the counts of puts to times.
+//! From the counts of puts to times, and how far those may be off.
 //!
-//! The agent reads counter and clock together from time to time; between and beyond, time goes on at the
-//! rate between the first pair and the last. All processes of the node share the counter.
+//! The agent reads counter and clock together from time to time; beside the last such pair, time goes on at
+//! the rate between the first pair and the last. All processes of the node share the counter.
+//!
+//! What is bounded is the distance from what this node's clock showed at the put, not from true time: that is
+//! the source `clock`'s (`clock.error.max.seconds`).
 
 use barograph_model::{Clock, NS_PER_S};
 use barograph_stream::ingest::{Pair, TimeSource};
+use rustix::time::{ClockId, clock_getres};
 
-/// A new pair is taken this often.
-const EVERY_NS: i64 = NS_PER_S;
+/// A new pair is taken this often while there is something to be converted.
+const EVERY_NS: i64 = 1_000_000;
 /// A clock that differs so much from what the last pairs foretell was set: rates begin anew.
 const STEP_NS: u64 = NS_PER_S as u64 / 100;
 /// The first two pairs are so far apart.
 const APART: std::time::Duration = std::time::Duration::from_millis(2);
+/// How much faster or slower than on the average since the first pair the clock may go. The kernel lets its
+/// frequency be corrected by so much at most (`MAXFREQ`, include/linux/timex.h). Where the last pair shows
+/// that it goes further off, being steered in another way, what it shows holds.
+const DRIFT_RATIO: f64 = 500e-6;
+/// A rate that is known so well gives way to one between newer pairs that is not known better.
+const RATE_ERROR_FINE: f64 = 1e-6;
 
 /// What the counter says, as times.
 #[derive(Debug)]
 pub struct Timing {
     first: Pair,
     last: Pair,
+    /// Nanoseconds per count.
     rate: f64,
+    /// How far the rate may be from the mean rate of the clock between the pairs, as a ratio.
+    rate_error: f64,
+    /// How far the clock's rate may be from its mean now, as a ratio.
+    drift: f64,
+    /// Of the node's clock.
+    resolution_ns: i64,
 }
 
 impl Timing {
     /// Begins with two pairs some milliseconds apart.
     pub fn new(clock: &dyn Clock) -> Self {
         const TRIES: usize = 5;
-        let first = Pair::take(clock);
-        let mut timing = Self {
-            first,
-            last: first,
-            rate: 1.0,
-        };
+        let resolution = clock_getres(ClockId::Realtime);
+        let mut timing = Self::from(Pair::take(clock));
+        timing.resolution_ns = (resolution.tv_sec * NS_PER_S + resolution.tv_nsec).max(1);
         for _ in 0..TRIES {
             std::thread::sleep(APART);
             if timing.follow(Pair::take(clock)) {
@@ -43,25 +57,45 @@ impl Timing {
     /// Takes a pair when it is time for one.
     pub fn attend(&mut self, clock: &dyn Clock) {
         let age_ns = clock.now_ns().saturating_sub(self.last.ns);
-        if (0..EVERY_NS).contains(&age_ns) {
-            return;
+        if !(0..EVERY_NS).contains(&age_ns) {
+            self.take(Pair::take(clock));
         }
-        let pair = Pair::take(clock);
+    }
+
+    /// Goes on from this pair, unless it says less than what is known already: its two readings may have been
+    /// torn apart.
+    fn take(&mut self, pair: Pair) {
         let foretold = self.last.ns_of(pair.ticks, self.rate);
-        if foretold.abs_diff(pair.ns) > STEP_NS {
+        let off_ns = foretold.abs_diff(pair.ns);
+        if off_ns > STEP_NS {
             // The rate holds; what the time is has changed.
             (self.first, self.last) = (pair, pair);
-        } else {
-            self.follow(pair);
+            self.drift = DRIFT_RATIO;
+            return;
+        }
+        if pair.error_ticks as f64 * self.rate > self.counted_error_ns(pair.ticks) {
+            return;
+        }
+        let brackets = self.last.error_ticks.saturating_add(pair.error_ticks);
+        let away = pair.ticks.abs_diff(self.last.ticks) as f64 * self.rate;
+        let unexplained = (off_ns as f64 - brackets as f64 * self.rate).max(0.0);
+        if self.follow(pair) {
+            self.drift = (unexplained / away.max(1.0)).max(DRIFT_RATIO);
         }
     }
 
     fn follow(&mut self, pair: Pair) -> bool {
-        let rate = self.first.rate(pair);
-        if let Some(rate) = rate {
-            (self.rate, self.last) = (rate, pair);
+        let Some(rate) = self.first.rate(pair) else {
+            return false;
+        };
+        self.last = pair;
+        let apart = pair.ticks.wrapping_sub(self.first.ticks) as f64;
+        let brackets = self.first.error_ticks.saturating_add(pair.error_ticks);
+        let rate_error = brackets as f64 / apart;
+        if rate_error <= self.rate_error.max(RATE_ERROR_FINE) {
+            (self.rate, self.rate_error) = (rate, rate_error);
         }
-        rate.is_some()
+        true
     }
 
     /// The time of a record.
@@ -69,6 +103,37 @@ impl Timing {
         match source {
             TimeSource::Realtime => time as i64,
             TimeSource::Counter => self.last.ns_of(time, self.rate),
+        }
+    }
+
+    /// How far [`Timing::ns_of`] may be from what the node's clock showed then, in nanoseconds: half of the
+    /// time that reading the last pair took, what the clock may have drifted between it and the record, and the
+    /// clock's resolution. Of a record whose program read the clock itself, the resolution alone.
+    pub fn error_ns(&self, source: TimeSource, time: u64) -> i64 {
+        let counted = match source {
+            TimeSource::Realtime => 0,
+            TimeSource::Counter => self.counted_error_ns(time).ceil() as i64,
+        };
+        counted.saturating_add(self.resolution_ns)
+    }
+
+    fn counted_error_ns(&self, time: u64) -> f64 {
+        let away = (time.wrapping_sub(self.last.ticks) as i64).unsigned_abs() as f64;
+        let ticks = self.last.error_ticks as f64 + away * (self.rate_error + self.drift);
+        ticks * self.rate
+    }
+}
+
+impl From<Pair> for Timing {
+    /// Nothing is known of the rate yet.
+    fn from(first: Pair) -> Self {
+        Self {
+            first,
+            last: first,
+            rate: 1.0,
+            rate_error: 1.0,
+            drift: DRIFT_RATIO,
+            resolution_ns: 1,
         }
     }
 }
@@ -79,6 +144,22 @@ mod tests {
 
     use super::*;
 
+    /// A counter of 2 counts a nanosecond.
+    fn pair(ns: i64, bracket_ns: u64) -> Pair {
+        Pair {
+            ticks: 2 * ns as u64,
+            ns,
+            error_ticks: bracket_ns,
+        }
+    }
+
+    /// Two exact pairs a second apart, then one whose readings were so far apart.
+    fn known(bracket_ns: u64) -> Timing {
+        let mut timing = Timing::from(pair(NS_PER_S, 0));
+        assert!(timing.follow(pair(2 * NS_PER_S, bracket_ns)));
+        timing
+    }
+
     #[test]
     fn counts_are_times_of_this_machine() {
         let clock = SystemClock::new();
@@ -87,13 +168,98 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(20));
         timing.attend(&clock);
         let before = clock.now_ns();
-        let ns = timing.ns_of(source, source.now(&clock));
+        let count = source.now(&clock);
+        let ns = timing.ns_of(source, count);
         let after = clock.now_ns();
         // A millisecond of slack: the rate is of 20 ms only.
-        let slack = 1_000_000;
+        let slack = timing.error_ns(source, count).max(1_000_000);
         assert!(
             (before - slack..=after + slack).contains(&ns),
             "{before} <= {ns} <= {after}"
         );
+    }
+
+    #[test]
+    fn the_error_is_half_of_the_bracket_and_what_may_have_drifted() {
+        for (bracket_ns, after_ns, expect) in [
+            // At the pair itself: half of the bracket, and 1 ns of resolution.
+            (200, 0, 101),
+            (2_000, 0, 1_001),
+            // 500 ppm of a millisecond are 500 ns.
+            (0, 1_000_000, 501),
+            (0, -1_000_000, 501),
+            // The rate is known to half of 200 ns in a second.
+            (200, 1_000_000, 100 + 500 + 1 + 1),
+            (200, NS_PER_S, 100 + 500_000 + 100 + 1),
+        ] {
+            let timing = known(bracket_ns);
+            let time = 2 * (2 * NS_PER_S + after_ns) as u64;
+            let error = timing.error_ns(TimeSource::Counter, time);
+            assert_eq!(error, expect, "{bracket_ns} ns, {after_ns} ns later");
+        }
+    }
+
+    #[test]
+    fn the_error_grows_with_the_distance_from_the_pair() {
+        let timing = known(200);
+        let error = |away: i64| {
+            let time = (4 * NS_PER_S as u64).wrapping_add_signed(away);
+            timing.error_ns(TimeSource::Counter, time)
+        };
+        for sign in [-1, 1] {
+            let errors = (0..62).map(|bit| error(sign << bit));
+            assert!(errors.is_sorted());
+        }
+        assert_eq!(error(1 << 30), error(-(1 << 30)));
+        // What no program counts must not panic.
+        let _ = (error(i64::MAX), error(i64::MIN));
+    }
+
+    #[test]
+    fn who_reads_the_clock_is_as_exact_as_it() {
+        let mut timing = known(200);
+        timing.resolution_ns = 4_000_000;
+        assert_eq!(timing.error_ns(TimeSource::Realtime, 7), 4_000_000);
+    }
+
+    #[test]
+    fn a_pair_that_was_torn_apart_is_passed_over() {
+        let mut timing = known(200);
+        let later = 2 * NS_PER_S + EVERY_NS;
+        timing.take(pair(later, 2_000));
+        assert_eq!(timing.last.ns, 2 * NS_PER_S);
+        timing.take(pair(later, 400));
+        assert_eq!((timing.last.ns, timing.drift), (later, DRIFT_RATIO));
+        assert_eq!(timing.error_ns(TimeSource::Counter, timing.last.ticks), 201);
+    }
+
+    #[test]
+    fn a_clock_that_is_steered_harder_widens_the_bound() {
+        let mut timing = known(0);
+        // 1 % too fast for 10 ms.
+        let mut steered = pair(2 * NS_PER_S + 10_000_000, 0);
+        steered.ns += 100_000;
+        // Exact pairs: nothing is better known than these.
+        timing.take(steered);
+        assert!((timing.drift - 0.01).abs() < 1e-9, "{}", timing.drift);
+        let after = steered.ticks + 2 * EVERY_NS as u64;
+        assert!(timing.error_ns(TimeSource::Counter, after) >= 10_000);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_keeps_its_rate() {
+        let mut timing = known(200);
+        let mut set = pair(3 * NS_PER_S, 100);
+        set.ns += NS_PER_S;
+        timing.take(set);
+        let after = set.ticks + 2_000;
+        assert_eq!(timing.ns_of(TimeSource::Counter, after), set.ns + 1_000);
+        assert_eq!(timing.error_ns(TimeSource::Counter, set.ticks), 51);
+        // The next pair is too near for a better rate, and is gone on from all the same.
+        let mut next = pair(3 * NS_PER_S + EVERY_NS, 100);
+        next.ns += NS_PER_S;
+        timing.take(next);
+        assert_eq!((timing.last.ns, timing.rate), (next.ns, 0.5));
+        assert!(timing.rate_error < 1e-6);
     }
 }

@@ -1,17 +1,6 @@
-//! Whose a process is, as the system names users and groups.
+//! The group of a process, as the system has it.
 
 use std::fs;
-
-/// The user's name, or number where it has none.
-pub fn user_name(uid: u32) -> String {
-    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let name = passwd.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
-    });
-    name.unwrap_or_else(|| uid.to_string())
-}
 
 /// The group of a process, if it is really of that user.
 pub fn group_of(pid: u32, uid: u32) -> Option<u32> {
@@ -28,9 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_groups_of_now() {
-        assert_eq!(user_name(0), "root");
-        assert_eq!(user_name(4_242_424), "4242424");
+    fn groups_of_now() {
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
         let group = group_of(std::process::id(), uid.as_raw());
         assert_eq!(group, Some(gid.as_raw()));

@@ -2,12 +2,15 @@
 //! and what is new in those that a trigger reads.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use barograph_insight::Triggers;
-use barograph_model::{NS_PER_S, Sample, StreamKey};
+use barograph_model::{Clock, NS_PER_S, Sample, StreamKey};
 use barograph_stream::{RunDir, SegmentReader, StreamReader};
 use tracing::debug;
+
+use super::backfill::{Ask, Found, Told};
 
 /// Scopes that have come or gone are looked for so often, in ns.
 const LOOK_NS: i64 = NS_PER_S;
@@ -18,17 +21,21 @@ pub(super) struct Follow {
     parts: Vec<Part>,
     next_look_ns: i64,
     /// Scope of each key.
-    scopes: HashMap<StreamKey, std::sync::Arc<str>>,
+    scopes: HashMap<StreamKey, Arc<str>>,
     free: Vec<u32>,
     next_key: u32,
     /// What the triggers' version was when `is_read` was asked for each stream.
     version: Option<u64>,
     samples: Vec<Sample>,
+    /// Streams whose past is wanted, each with how far back, in ns.
+    wanted: HashMap<StreamKey, i64>,
 }
 
 /// One segment.
 struct Part {
-    scope: std::sync::Arc<str>,
+    scope: Arc<str>,
+    run_dir: RunDir,
+    node: Arc<str>,
     segment: SegmentReader,
     /// The directory's version when it was read; `None` before.
     version: Option<u64>,
@@ -55,6 +62,7 @@ impl Follow {
             next_key: 0,
             version: None,
             samples: Vec::new(),
+            wanted: HashMap::new(),
         }
     }
 
@@ -126,6 +134,8 @@ impl Follow {
             match SegmentReader::open(&run_dir.segment()) {
                 Ok(segment) => self.parts.push(Part {
                     scope: scope.into(),
+                    run_dir,
+                    node: segment.node().into(),
                     segment,
                     version: None,
                     streams: HashMap::new(),
@@ -138,6 +148,7 @@ impl Follow {
     fn forget(&mut self, key: StreamKey, triggers: &mut Triggers) {
         triggers.stream_removed(key);
         self.scopes.remove(&key);
+        self.wanted.remove(&key);
         self.free.push(key.0);
     }
 
@@ -179,43 +190,112 @@ impl Follow {
         }
     }
 
-    /// Finds out which streams are read, and gives windows what the rings hold of their past.
+    /// Finds out which streams are read, and which need their past.
     fn choose(&mut self, triggers: &mut Triggers) {
-        let wanted: HashMap<StreamKey, i64> = triggers.take_wanted().into_iter().collect();
+        self.wanted.extend(triggers.take_wanted());
         for part in &mut self.parts {
             for stream in part.streams.values_mut() {
                 let was_read = std::mem::replace(&mut stream.is_read, triggers.is_read(stream.key));
-                let is_wanted = wanted.contains_key(&stream.key);
-                if stream.is_read && (!was_read || is_wanted) {
-                    stream.begin(triggers, is_wanted, &mut self.samples);
+                if stream.is_read && !was_read {
+                    stream.begin(triggers, &mut self.samples);
                 }
+            }
+        }
+    }
+
+    /// The streams whose past is wanted since this was asked last.
+    pub fn take_asks(&mut self, triggers: &Triggers) -> Vec<Ask> {
+        if self.wanted.is_empty() {
+            return Vec::new();
+        }
+        let wanted = std::mem::take(&mut self.wanted);
+        let mut asks = Vec::with_capacity(wanted.len());
+        for part in &self.parts {
+            for stream in part.streams.values().filter(|s| s.is_read) {
+                let length_ns = wanted.get(&stream.key);
+                let descriptor = triggers.descriptor(stream.key);
+                if let (Some(length_ns), Some(descriptor)) = (length_ns, descriptor) {
+                    asks.push(Ask {
+                        key: stream.key,
+                        scope: part.scope.clone(),
+                        run_dir: part.run_dir.clone(),
+                        node: part.node.clone(),
+                        descriptor: descriptor.clone(),
+                        length_ns: *length_ns,
+                    });
+                }
+            }
+        }
+        asks
+    }
+
+    /// Gives windows what was found of their past. What is new was told before ([`Self::feed`]): so
+    /// nothing that was found comes by itself later, and nothing is there twice.
+    pub fn seed(&mut self, triggers: &mut Triggers, asks: &[Ask], told: Told, clock: &dyn Clock) {
+        let now_ns = clock.now_ns();
+        let asked: HashMap<StreamKey, &Ask> = asks.iter().map(|a| (a.key, a)).collect();
+        let told: HashMap<StreamKey, Found> = told.into_iter().collect();
+        for stream in self.parts.iter_mut().flat_map(|p| p.streams.values_mut()) {
+            let (Some(found), Some(ask)) = (told.get(&stream.key), asked.get(&stream.key)) else {
+                continue;
+            };
+            // Its key may be another stream's by now.
+            let is_it = |known| Arc::ptr_eq(known, &ask.descriptor);
+            if stream.is_read && triggers.descriptor(stream.key).is_some_and(is_it) {
+                let start_ns = now_ns.saturating_sub(ask.length_ns);
+                stream.seed(triggers, found, start_ns, &mut self.samples);
             }
         }
     }
 }
 
 impl Followed {
-    /// What is known of a stream that a trigger begins to read.
-    fn begin(&mut self, triggers: &mut Triggers, with_past: bool, samples: &mut Vec<Sample>) {
+    /// What a stream is that a trigger begins to read.
+    fn begin(&mut self, triggers: &mut Triggers, samples: &mut Vec<Sample>) {
         samples.clear();
-        let is_new = !triggers.has_sample(self.key);
-        let scan = match with_past {
-            true => self.handle.scan(0, samples),
-            false => self.handle.tail(1, samples),
-        };
-        let Some(scan) = scan else {
+        if triggers.has_sample(self.key) {
+            // It was read before: what came since then comes by itself.
+            return;
+        }
+        let Some(scan) = self.handle.tail(1, samples) else {
             return;
         };
-        if is_new {
-            self.cursor = scan.cursor;
-            for sample in samples.iter() {
-                triggers.sample(self.key, sample);
-            }
-        } else if with_past {
-            // Those that the cursor has not passed yet come by themselves.
-            triggers.seed(self.key, samples);
+        self.cursor = scan.cursor;
+        for sample in samples.iter() {
+            triggers.sample(self.key, sample);
         }
         self.look(triggers);
+    }
+
+    /// Its past, as far as it was found, else as far as the ring reaches.
+    fn seed(
+        &mut self,
+        triggers: &mut Triggers,
+        found: &Found,
+        start_ns: i64,
+        samples: &mut Vec<Sample>,
+    ) {
+        let mut oldest_ns = found.oldest_ns();
+        if found.samples.is_empty() {
+            samples.clear();
+            // What the cursor has not passed yet comes by itself.
+            let scan = self.handle.scan(0, samples);
+            let beyond = scan.map_or(0, |scan| scan.cursor.saturating_sub(self.cursor));
+            let beyond = usize::try_from(beyond).unwrap_or(usize::MAX);
+            samples.truncate(samples.len().saturating_sub(beyond));
+            let last_ns = found.older.last().map_or(i64::MIN, |s| s.ts);
+            samples.retain(|sample| sample.ts > last_ns);
+            oldest_ns = oldest_ns.or_else(|| samples.first().map(|s| s.ts));
+            triggers.seed_summaries(self.key, &found.older, samples);
+        } else {
+            triggers.seed_summaries(self.key, &found.older, &found.samples);
+        }
+        if let Some(lack) = found
+            .lack
+            .filter(|_| oldest_ns.is_none_or(|ns| ns > start_ns))
+        {
+            triggers.unfilled(self.key, lack);
+        }
     }
 
     /// What is new.

@@ -4,6 +4,7 @@
 //! It stands apart from the loop that samples: it reads the segments as any process does, and there is no
 //! thread while there is no trigger.
 
+mod backfill;
 mod calling;
 mod follow;
 mod watch;

@@ -9,6 +9,7 @@ use barograph_model::NS_PER_S;
 use serde_json::Value as Json;
 use tracing::warn;
 
+use super::backfill::{Ask, Backfill};
 use super::follow::Follow;
 use super::{Shared, document};
 
@@ -17,6 +18,8 @@ use super::{Shared, document};
 const SLEEP_MAX: Duration = Duration::from_millis(250);
 /// …and sleeps at least so long, unless there is news: times that follow each other closely are one look.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
+/// So many times in one look the past of streams is read that triggers have come to read.
+const FILLS_MAX: usize = 4;
 /// The document is written at most so often, in ns.
 const DOCUMENT_NS: i64 = NS_PER_S;
 
@@ -24,6 +27,7 @@ const DOCUMENT_NS: i64 = NS_PER_S;
 pub(super) struct Watch<'a> {
     shared: &'a Arc<Shared>,
     follow: Follow,
+    backfill: Backfill,
     fired: Vec<(Firing, String)>,
     published: Json,
     next_document_ns: i64,
@@ -34,6 +38,7 @@ impl<'a> Watch<'a> {
         Self {
             shared,
             follow: Follow::new(&shared.run_dir),
+            backfill: Backfill::new(&shared.clock),
             fired: Vec::new(),
             published: Json::Null,
             next_document_ns: 0,
@@ -68,6 +73,17 @@ impl<'a> Watch<'a> {
             return None;
         }
         self.follow.feed(&mut state.triggers, monotonic_ns);
+        // Windows are filled before a condition is computed for the first time.
+        for _ in 0..FILLS_MAX {
+            let asks = self.follow.take_asks(&state.triggers);
+            if asks.is_empty() {
+                break;
+            }
+            drop(state);
+            self.fill(&asks);
+            state = self.shared.lock();
+            self.follow.feed(&mut state.triggers, monotonic_ns);
+        }
         let now_ns = clock.now_ns();
         let (fired, follow) = (&mut self.fired, &self.follow);
         state.triggers.evaluate(now_ns, &mut |firing| {
@@ -87,6 +103,22 @@ impl<'a> Watch<'a> {
         let left_ns = due_ns.map_or(i64::MAX, |at_ns| at_ns.saturating_sub(now_ns));
         let left = Duration::from_nanos(left_ns.max(0).unsigned_abs());
         Some(left.clamp(SLEEP_MIN, SLEEP_MAX))
+    }
+
+    /// Gives windows the past of their streams, without the lock while it is read.
+    fn fill(&mut self, asks: &[Ask]) {
+        let Self {
+            shared,
+            follow,
+            backfill,
+            ..
+        } = self;
+        let is_over = || shared.lock().is_over;
+        backfill.read(asks, &is_over, &mut |told| {
+            let mut state = shared.lock();
+            follow.feed(&mut state.triggers, shared.clock.monotonic_ns());
+            follow.seed(&mut state.triggers, asks, told, &*shared.clock);
+        });
     }
 
     /// Hands over what has fired, without the lock.

@@ -1,6 +1,8 @@
 //! `baro trigger`: fire triggers of running programs, list them and the newest calls; declare conditions
 //! that fire them.
 
+use std::collections::HashSet;
+
 use anyhow::Context as _;
 use barograph_agent::{CALLS_DOCUMENT, HANDLERS_DOCUMENT};
 use clap::{Args, Subcommand, ValueEnum};
@@ -122,20 +124,28 @@ fn payload(text: &str, payload_type: PayloadType) -> anyhow::Result<(Json, &'sta
 fn list(target: &Target) -> anyhow::Result<()> {
     let handlers = rows(target, HANDLERS_DOCUMENT).context("cannot list triggers")?;
     let calls = rows(target, CALLS_DOCUMENT).context("cannot list calls")?;
+    let calls = once(calls);
     if target.json {
         return output::print_json(&json!({ "triggers": handlers, "calls": calls }));
     }
     if handlers.is_empty() {
         output::print("no program that you may see handles triggers now\n")?;
     } else {
-        let columns = ["name", "application", "pid", "user", "help"];
+        let columns = ["name", "publication", "application", "pid", "user", "help"];
         let rows = handlers
             .iter()
             .map(|row| columns.map(|c| cell(row, c)).to_vec());
         let rows: Vec<Vec<String>> = rows.collect();
         output::print_table(
-            &["TRIGGER", "APPLICATION", "PID", "USER", "WHAT"],
-            &[2],
+            &[
+                "TRIGGER",
+                "PUBLICATION",
+                "APPLICATION",
+                "PID",
+                "USER",
+                "WHAT",
+            ],
+            &[3],
             &rows,
         )?;
     }
@@ -165,4 +175,13 @@ fn list(target: &Target) -> anyhow::Result<()> {
         &[1, 5, 6],
         &rows,
     )
+}
+
+/// Calls without what the scope of all says of those that stand in their user's, with more of them.
+fn once(mut calls: Vec<Json>) -> Vec<Json> {
+    let which = |row: &Json| (row["user"].to_string(), row["id"].as_u64());
+    let own = calls.iter().filter(|row| row["scope"] != "all");
+    let told: HashSet<_> = own.map(which).collect();
+    calls.retain(|row| row["scope"] != "all" || !told.contains(&which(row)));
+    calls
 }

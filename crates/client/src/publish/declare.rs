@@ -49,7 +49,7 @@ pub fn knob(publication: u64, name: &str, config: &KnobConfig) -> Result<Knob, P
     declare_knob(publication, &name_of(publication)?, name, config)
 }
 
-fn name_of(publication: u64) -> Result<String, PublishError> {
+pub(super) fn name_of(publication: u64) -> Result<String, PublishError> {
     if publication == 0 {
         // Disabled; what is said of its values is checked as far as it can be.
         return Ok("any".to_owned());

@@ -22,7 +22,8 @@
 //! A program that forks goes on in both processes: the child has a file of its own from its next put on.
 //! Nothing here may be called from a signal handler.
 //!
-//! What comes the other way are calls: triggers run handlers ([`Publisher::on`]), settings change knobs
+//! What comes the other way are calls: triggers run handlers ([`Publication::on`], or the process's own
+//! [`Publisher::on`]), settings change knobs
 //! ([`Publication::knob`]), both where the program says that it is a good place ([`Publisher::poll`], a frame), or
 //! on a thread that sleeps until then ([`Publisher::listen`]).
 

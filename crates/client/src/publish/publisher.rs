@@ -118,15 +118,39 @@ impl Publisher {
         })
     }
 
+    /// A publication of this process by its number ([`Publication::to_raw`]), for other languages; 0 is one that
+    /// does nothing.
+    pub fn publication_of(&self, raw: u64) -> Result<Publication, PublishError> {
+        if raw != 0 && self.is_enabled() && thread::generation_of(raw) != self.inner.generation {
+            return Err(PublishError::Closed);
+        }
+        let name = super::declare::name_of(raw)?;
+        Ok(Publication {
+            publisher: self.clone(),
+            name: name.into(),
+            handle: raw,
+        })
+    }
+
     /// Has triggers of a name, like `checkpoint`, run a handler, from now on and while this publisher is open.
     /// Where one is called is for [`Self::poll`] and [`Self::listen`] to say; one runs at a time in a process, in
     /// the order in which they were fired. It may do anything, polling included, which then runs no other. Its
     /// error, or a panic, is told to who fired.
     ///
-    /// A process has one handler of a name: a later one takes its place. A handler that holds a publisher
-    /// keeps it open.
+    /// A process has one handler of a name: a later one takes its place. Its publications may each have one
+    /// beside it ([`Publication::on`]). A handler that holds a publisher keeps it open.
     pub fn on(
         &self,
+        name: &str,
+        help: &str,
+        handler: impl FnMut(&Call) -> Result<(), String> + Send + 'static,
+    ) -> Result<(), PublishError> {
+        self.on_of(None, name, help, handler)
+    }
+
+    fn on_of(
+        &self,
+        publication: Option<u32>,
         name: &str,
         help: &str,
         handler: impl FnMut(&Call) -> Result<(), String> + Send + 'static,
@@ -140,6 +164,7 @@ impl Publisher {
         let by = Declarer {
             generation: inner.generation,
             owner: inner.owner,
+            publication,
             application: &inner.application,
             labels: &labels,
         };
@@ -295,6 +320,25 @@ impl Publication {
     /// disabled it stays what it is.
     pub fn knob(&self, name: &str, config: &KnobConfig) -> Result<Knob, PublishError> {
         declare_knob(self.handle, &self.name, name, config)
+    }
+
+    /// As [`Publisher::on`], as a trigger of this publication: a call means it by the labels of the process and
+    /// of the publication, and who may read the publication may read of its calls.
+    ///
+    /// A publication has one handler of a name. Of a call that means several publications of the process, or the
+    /// process as well, each handler runs, in the order of their declarations; the process answers once, that it
+    /// has failed if one of them has. The handler is there while the publisher of this publication is open.
+    pub fn on(
+        &self,
+        name: &str,
+        help: &str,
+        handler: impl FnMut(&Call) -> Result<(), String> + Send + 'static,
+    ) -> Result<(), PublishError> {
+        if self.handle == 0 {
+            return Name::new(name).map(drop).map_err(Into::into);
+        }
+        let publication = thread::series_of(self.handle);
+        self.publisher.on_of(Some(publication), name, help, handler)
     }
 
     /// Ends a frame: its number and all that this thread has put since its last one appear at once. Then applies

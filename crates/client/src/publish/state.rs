@@ -284,19 +284,23 @@ impl State {
         generation == self.generation && self.opens == 1
     }
 
-    /// Declares that a trigger's name is handled here.
+    /// Declares that a trigger's name is handled here: of a publication, or of the process.
     pub fn trigger(
         &mut self,
         generation: u32,
         application: &str,
         labels: &[(String, String)],
+        publication: Option<u32>,
         name: &str,
         help: &str,
     ) -> Result<(), PublishError> {
         let process = self.process(generation)?;
+        if publication.is_some_and(|at| self.publications.get(at as usize).is_none()) {
+            return Err(PublishError::Closed);
+        }
         self.declare_process(&process, application, labels)?;
         let declaration = Declaration::Trigger {
-            publication: u32::MAX,
+            publication: publication.unwrap_or(u32::MAX),
             name: name.to_owned(),
             help: help.to_owned(),
         };
@@ -327,12 +331,9 @@ impl State {
         }
     }
 
-    /// The labels of the publication that a value is of.
-    pub fn labels_of(&self, declaration: &Declaration) -> Pairs {
-        let publication = match declaration {
-            Declaration::Value { publication, .. } => self.publications.get(*publication as usize),
-            _ => None,
-        };
+    /// The labels of a publication, beside those of the process.
+    pub fn labels_of(&self, publication: u32) -> Pairs {
+        let publication = self.publications.get(publication as usize);
         publication.map_or_else(Pairs::new, |p| p.labels.clone())
     }
 

@@ -1,11 +1,12 @@
 //! Applications that are called: what they say on a line of their own begins with `> `.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use barograph_client::publish::{CallPayload, KnobConfig, Publisher};
+use barograph_client::publish::{Call, CallPayload, KnobConfig, PublicationConfig, Publisher};
 
 use super::roles::{config, end, fork, open, publication, wait};
 
@@ -20,6 +21,7 @@ pub fn play(role: &str) {
         "listens" => listens(),
         "forks_and_polls" => forks_and_polls(),
         "handlers_that_do_anything" => handlers_that_do_anything(),
+        "of_publications" => of_publications(),
         "is_off" => is_off(),
         other => panic!("no role {other}"),
     }
@@ -225,6 +227,57 @@ fn handlers_that_do_anything() {
     assert!(!left.load(Ordering::Relaxed));
 }
 
+/// The process of `crates/stream/tests/meant.txt`. Says at its end who has handled each call.
+fn of_publications() {
+    let pairs = |of: &[(&str, &str)]| of.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
+    let mut config = config();
+    config.labels = pairs(&[("job", "9"), ("rank", "3")]);
+    let publisher = open(config);
+    let declare = |name, labels: &[(&str, &str)]| {
+        let labels = pairs(labels);
+        let config = PublicationConfig {
+            labels,
+            ..PublicationConfig::default()
+        };
+        publisher.publication(name, config).unwrap()
+    };
+    let a = declare("a", &[("phase", "solve"), ("rank", "4")]);
+    let b = declare("b", &[("phase", "io")]);
+    let knobs = [&a, &b].map(|of| of.knob("dt", &KnobConfig::float(0.5, 0.0, 1.0)).unwrap());
+    let handled = Arc::new(Mutex::new(BTreeMap::<u64, String>::new()));
+    let handler = |who: &'static str| {
+        let handled = Arc::clone(&handled);
+        move |call: &Call| {
+            *handled.lock().unwrap().entry(call.id).or_default() += who;
+            match text(&call.payload) == who {
+                true => Err(format!("{who} as told")),
+                false => Ok(()),
+            }
+        }
+    };
+    publisher.on("checkpoint", "", handler("p")).unwrap();
+    a.on("step", "", handler("a")).unwrap();
+    a.on("flush", "", |_| panic!("its place is taken")).unwrap();
+    a.on("flush", "", handler("a")).unwrap();
+    b.on("flush", "", handler("b")).unwrap();
+    publisher.on("all", "", handler("p")).unwrap();
+    a.on("all", "", handler("a")).unwrap();
+    b.on("all", "", handler("b")).unwrap();
+    assert!(a.on("No", "", |_| Ok(())).is_err());
+    let again = publisher.publication_of(b.to_raw()).unwrap();
+    assert_eq!((again.name(), again.to_raw()), ("b", b.to_raw()));
+    assert!(publisher.publication_of(b.to_raw() + 1).is_err());
+    until_end(&publisher, || {
+        publisher.poll();
+    });
+    for (id, who) in &*handled.lock().unwrap() {
+        println!("> {id} {who}");
+    }
+    println!("> {}", publisher.handler_failure().unwrap());
+    let set = knobs.map(|knob| knob.get_f64());
+    println!("> {} {}", set[0], set[1]);
+}
+
 fn is_off() {
     let publisher = Publisher::open(config());
     let of = publication(&publisher, "calls");
@@ -232,6 +285,10 @@ fn is_off() {
     assert!(of.knob("knob", &KnobConfig::float(2.0, 0.0, 1.0)).is_err());
     assert!(publisher.on("No", "", |_| Ok(())).is_err());
     publisher.on("yes", "", |_| Ok(())).unwrap();
+    assert!(of.on("No", "", |_| Ok(())).is_err());
+    of.on("yes", "", |_| Ok(())).unwrap();
+    let of_nothing = publisher.publication_of(0).unwrap();
+    of_nothing.on("yes", "", |_| Ok(())).unwrap();
     publisher.listen().unwrap();
     of.frame(1);
     let nothing = (

@@ -174,6 +174,67 @@ fn check_declared(declared: &[Declaration]) {
     );
 }
 
+/// A line of the table, as a call, and who is to handle it.
+fn meant(line: &str) -> (Call, String) {
+    let [kind, name, target, who @ ..] = &line.split_ascii_whitespace().collect::<Vec<_>>()[..]
+    else {
+        panic!("{line}");
+    };
+    let call = match *kind {
+        "trigger" => trigger(name, ""),
+        "knob" => knob(name, CallPayload::Float(0.25), 1),
+        _ => panic!("{line}"),
+    };
+    let pairs = target.split(',').filter_map(|pair| pair.split_once('='));
+    let call = pairs.fold(call, |call, (label, value)| to(call, label, value));
+    (call, who.concat().replace('-', ""))
+}
+
+#[test]
+fn who_is_meant_by_the_labels_of_process_and_publication() {
+    let lines = include_str!("../../../stream/tests/meant.txt").lines();
+    let mut cases: Vec<_> = lines.filter(|l| !l.starts_with('#')).map(meant).collect();
+    // One that fails keeps no other from running, and is what the process answers.
+    cases.push((trigger("all", "a"), "pab".into()));
+    let dir = tempfile::tempdir().unwrap();
+    let mut agent = Agent::new(dir.path());
+    let mut callee = Callee::start("of_publications", dir.path());
+    let (mut handled, mut answers) = (Vec::new(), Vec::new());
+    for (mut call, who) in cases {
+        call.issued_ns = now_ns();
+        let id = agent.fire(&call);
+        if who.is_empty() {
+            continue;
+        }
+        if call.kind == CallKind::Trigger {
+            handled.push(format!("{id} {who}"));
+        }
+        let is_failed = call.payload == CallPayload::Text("a".into());
+        answers.push((id, if is_failed { FAILED } else { DONE }));
+    }
+    answers.push((agent.fire(&trigger("end", "")), DONE));
+    for expect in handled {
+        assert_eq!(callee.says(), expect);
+    }
+    assert_eq!(callee.says(), "all: a as told");
+    assert_eq!(callee.says(), "0.25 0.25");
+    callee.end();
+    let mut file = reader::only(dir.path());
+    file.read();
+    file.answers.sort_unstable();
+    assert_eq!(file.answers, answers);
+    let declared = |publication, name: &str| Declaration::Trigger {
+        publication,
+        name: name.into(),
+        help: String::new(),
+    };
+    for (publication, name) in [(0, "flush"), (1, "flush"), (u32::MAX, "all")] {
+        let wanted = declared(publication, name);
+        let count = file.declared.iter().filter(|d| **d == wanted).count();
+        assert_eq!(count, 1, "{publication} {name}");
+    }
+}
+
 #[test]
 fn each_call_is_handled_once_whoever_polls() {
     const CALLS: u64 = 200;

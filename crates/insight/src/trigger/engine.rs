@@ -7,11 +7,12 @@ mod members;
 mod tell;
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use barograph_model::{Descriptor, Sample, StreamKey};
 
 use super::leaf::{Leaf, Of, Wakes};
-use super::report::{Firing, TriggerReport};
+use super::report::{Firing, Summary, TriggerReport};
 use super::statement::{self, Statement};
 use super::stream::{Reader, Streams};
 use super::subject::{Definition, Subject};
@@ -63,6 +64,8 @@ struct Trigger {
     last_fired_ns: Option<i64>,
     /// Why it last failed to make its call.
     reason: String,
+    /// Why windows do not reach back as far as they should, and until when that matters.
+    unfilled: Option<(String, i64)>,
 }
 
 impl Triggers {
@@ -206,8 +209,33 @@ impl Triggers {
     /// Samples of a stream from before the oldest that it was given, oldest first; later ones are left
     /// out. For windows that reach further back than whoever watches the stream.
     pub fn seed(&mut self, key: StreamKey, past: &[Sample]) {
-        self.streams.seed(key, past, self.now_ns);
+        self.seed_summaries(key, &[], past);
+    }
+
+    /// The same, and before those samples what is known of older ones, oldest first.
+    pub fn seed_summaries(&mut self, key: StreamKey, older: &[Summary], past: &[Sample]) {
+        self.streams.seed(key, older, past, self.now_ns);
         self.wake(key, None, Wakes::Sample);
+    }
+
+    /// Windows of a stream do not reach back as far as they should. The triggers that have them say so
+    /// until they are long enough.
+    pub fn unfilled(&mut self, key: StreamKey, reason: &str) {
+        let Some(stream) = self.streams.get(key) else {
+            return;
+        };
+        for reader in &stream.readers {
+            let Some(Some(trigger)) = self.triggers.get_mut(reader.trigger as usize) else {
+                continue;
+            };
+            let leaf = &trigger.definition.leaves[reader.leaf as usize];
+            if !leaf.of.is_windowed() {
+                continue;
+            }
+            let before_ns = trigger.unfilled.as_ref().map_or(i64::MIN, |(_, ns)| *ns);
+            let until_ns = self.now_ns.saturating_add(leaf.ns).max(before_ns);
+            trigger.unfilled = Some((reason.to_owned(), until_ns));
+        }
     }
 
     /// So many samples of a stream were lost before they could be told: counted by who reads it.
@@ -245,6 +273,11 @@ impl Triggers {
     /// Whether some trigger reads the stream: the samples of others need not be told.
     pub fn is_read(&self, key: StreamKey) -> bool {
         self.streams.get(key).is_some_and(|s| !s.readers.is_empty())
+    }
+
+    /// What a stream is; `None` when it is not followed.
+    pub fn descriptor(&self, key: StreamKey) -> Option<&Arc<Descriptor>> {
+        self.streams.get(key).map(|s| &s.descriptor)
     }
 
     /// Whether a sample of the stream is known.
@@ -314,7 +347,8 @@ impl Triggers {
     /// How each trigger is doing, by name.
     pub fn reports(&self) -> Vec<TriggerReport> {
         let all = self.triggers.iter().flatten();
-        let mut reports: Vec<TriggerReport> = all.map(Trigger::report).collect();
+        let reports = all.map(|trigger| trigger.report(self.now_ns));
+        let mut reports: Vec<TriggerReport> = reports.collect();
         reports.sort_by(|a, b| a.name.cmp(&b.name));
         reports
     }

@@ -30,6 +30,8 @@
 //! * A subject whose stream ends goes with it; if the condition asks for absence, it stays until that has
 //!   been told. While no stream has ever matched, such a trigger has one subject, with the labels that the
 //!   selector spells out.
+//! * The past that windows are given ([`Triggers::seed_summaries`]) fires nothing by itself: what counts is
+//!   the condition at the first evaluation, after it was given.
 //! * A sample that is older than the one before it takes the place of those later than itself. When the
 //!   clock is set back, nothing counts as later than now.
 //! * What time alone can change has a deadline; everything else is computed only when a stream has news.
@@ -43,4 +45,4 @@ mod subject;
 mod window;
 
 pub use engine::Triggers;
-pub use report::{Firing, TriggerReport, TriggerState};
+pub use report::{Firing, Summary, TriggerReport, TriggerState};

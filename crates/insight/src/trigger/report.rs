@@ -1,6 +1,6 @@
 //! What triggers tell: each firing, and how each trigger is doing.
 
-use barograph_model::{Labels, StreamKey};
+use barograph_model::{Labels, StreamKey, Value};
 use serde_json::Value as Json;
 
 /// A condition became true: what is to be called.
@@ -24,6 +24,23 @@ pub struct Firing {
     pub expires_ns: i64,
     /// The values that made the condition true.
     pub explanation: String,
+}
+
+/// What is known of samples that followed each other, where there are too many to tell each.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// A time not before the last of them, and before the samples after it, in ns since the epoch.
+    pub ts: i64,
+    /// How many there are.
+    pub count: u64,
+    /// The least number; NaN where there is none.
+    pub low: f64,
+    /// The greatest number; NaN where there is none.
+    pub high: f64,
+    /// The mean of the numbers; NaN where there is none.
+    pub mean: f64,
+    /// The value of the last.
+    pub last: Value,
 }
 
 /// How a trigger is doing.

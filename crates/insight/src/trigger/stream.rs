@@ -6,7 +6,8 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Kind, Sample, StreamKey, ValueType};
 
 use super::leaf::Wakes;
-use super::window::{Sight, WINDOW_POINTS_MIN, Window};
+use super::report::Summary;
+use super::window::{Several, Sight, WINDOW_POINTS_MIN, Window};
 use crate::TriggerLimits;
 use crate::value::Val;
 
@@ -128,6 +129,7 @@ impl Streams {
             held_ns: stream.newest.as_ref().map_or(i64::MIN, |n| n.seen_ns),
             is_counter: stream.is_counter(),
             horizon_ns,
+            several: None,
         };
         let mut now = points;
         for (window, _) in &mut stream.windows {
@@ -143,8 +145,9 @@ impl Streams {
         self.points = now;
     }
 
-    /// Samples from before the oldest that is known here, oldest first.
-    pub fn seed(&mut self, key: StreamKey, past: &[Sample], horizon_ns: i64) {
+    /// Samples from before the oldest that is known here, oldest first, and before those, what is known
+    /// of older ones.
+    pub fn seed(&mut self, key: StreamKey, older: &[Summary], past: &[Sample], horizon_ns: i64) {
         let (points_max, points) = (self.points_max(), self.points);
         let Some(stream) = self.get_mut(key) else {
             return;
@@ -152,13 +155,25 @@ impl Streams {
         let is_counter = stream.is_counter();
         let mut now = points;
         for (window, _) in &mut stream.windows {
-            let sights = past.iter().map(|sample| Sight {
-                ts: sample.ts,
-                val: Val::from(&sample.value),
+            let sight = |ts, value, several| Sight {
+                ts,
+                val: Val::from(value),
                 held_ns: i64::MIN,
                 is_counter,
                 horizon_ns,
+                several,
+            };
+            let older = older.iter().map(|summary| {
+                let several = Several {
+                    count: summary.count,
+                    low: summary.low,
+                    high: summary.high,
+                    mean: summary.mean,
+                };
+                sight(summary.ts, &summary.last, Some(several))
             });
+            let past = past.iter().map(|s| sight(s.ts, &s.value, None));
+            let sights = older.chain(past);
             now -= window.len();
             window.prepend(sights, points_max);
             now += window.len();
@@ -190,6 +205,7 @@ impl Streams {
                 held_ns: i64::MIN,
                 is_counter: stream.is_counter(),
                 horizon_ns: i64::MIN,
+                several: None,
             };
             window.push(&sight, points_max);
         }

@@ -54,6 +54,17 @@ pub(crate) struct Sight {
     pub is_counter: bool,
     /// No question will be asked about windows that end before this.
     pub horizon_ns: i64,
+    /// Where it stands for several samples, of which it is the last.
+    pub several: Option<Several>,
+}
+
+/// What is known of samples that are told as one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Several {
+    pub count: u64,
+    pub low: f64,
+    pub high: f64,
+    pub mean: f64,
 }
 
 /// The points of the newest `length_ns` of a stream, and the one before them.
@@ -95,10 +106,13 @@ impl Window {
         }
     }
 
-    /// Puts samples before the oldest point; those that are not older are left out.
+    /// Puts samples before the oldest point; those that are not older are left out, so that none is
+    /// there twice.
     pub fn prepend(&mut self, past: impl Iterator<Item = Sight>, points_max: usize) {
         let mut known = std::mem::take(&mut self.points);
-        let before_ns = known.front().map_or(i64::MAX, |p| p.ts);
+        // What was made one begins with its first sample, or after that of `since`.
+        let oldest = |p: &Point| if p.count == 1 { p.ts } else { p.since };
+        let before_ns = known.front().map_or(i64::MAX, oldest);
         let mut is_counter = false;
         for sight in past.filter(|s| s.ts < before_ns) {
             is_counter = sight.is_counter;
@@ -106,16 +120,20 @@ impl Window {
         }
         if let Some(first) = known.front_mut()
             && let Some(last) = self.points.back()
-            && first.count == 1
         {
-            let sight = Sight {
-                ts: first.ts,
-                val: first.val.clone(),
-                held_ns: last.ts,
-                is_counter,
-                horizon_ns: i64::MIN,
-            };
-            *first = next(Some(last), &sight);
+            if first.count == 1 {
+                let sight = Sight {
+                    ts: first.ts,
+                    val: first.val.clone(),
+                    held_ns: last.ts,
+                    is_counter,
+                    horizon_ns: i64::MIN,
+                    several: None,
+                };
+                *first = next(Some(last), &sight);
+            } else {
+                first.reach_back(last);
+            }
         }
         self.points.append(&mut known);
         if self.points.len() > points_max.max(WINDOW_POINTS_MIN) {
@@ -289,6 +307,18 @@ impl Window {
     }
 }
 
+impl Point {
+    /// What is known to have been before: its value held until this began.
+    fn reach_back(&mut self, before: &Self) {
+        if let Some(value) = number(&before.val) {
+            let held_ns = self.since.saturating_sub(before.ts);
+            self.area += value * held_ns as f64;
+            self.area_ns = self.area_ns.saturating_add(held_ns);
+        }
+        self.since = before.ts;
+    }
+}
+
 /// The value as a number; text is none, and neither is what is not a number.
 pub(crate) fn number(val: &Val) -> Option<f64> {
     match val {
@@ -330,6 +360,19 @@ fn next(before: Option<&Point>, sight: &Sight) -> Point {
         change: 0.0,
         known_ns: 0,
     };
+    if let Some(several) = &sight.several {
+        point.count = several.count.max(1);
+        point.low = if several.low.is_nan() {
+            point.low
+        } else {
+            several.low
+        };
+        point.high = if several.high.is_nan() {
+            point.high
+        } else {
+            several.high
+        };
+    }
     let Some(before) = before else {
         return point;
     };
@@ -343,7 +386,9 @@ fn next(before: Option<&Point>, sight: &Sight) -> Point {
     };
     point.area_ns = sight.ts.saturating_sub(before.ts);
     if point.area_ns > 0 {
-        point.area = old * point.area_ns as f64;
+        let mean = sight.several.map(|several| several.mean);
+        let held = mean.filter(|mean| !mean.is_nan()).unwrap_or(old);
+        point.area = held * point.area_ns as f64;
     }
     if let Some(new) = value {
         // In integers as far as they reach, as in SQL's `rate()`.

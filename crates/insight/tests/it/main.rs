@@ -8,6 +8,7 @@ mod graph;
 mod hostile;
 mod looks;
 mod rig;
+mod trigger_past;
 mod trigger_rig;
 mod triggers;
 mod triggers_equal;

@@ -156,22 +156,6 @@ fn a_firing_says_what_and_to_whom() {
 }
 
 #[test]
-fn windows_reach_back_beyond_the_trigger_by_seeds() {
-    let mut rig = TriggerRig::default();
-    let key = rig.add("a.level");
-    rig.set("a.level", 10.0);
-    rig.create("t WHEN latest('a.level') - ago('a.level', '1 h') > 5 FIRE 'x'");
-    assert!(rig.run().is_empty(), "nobody knows what was an hour ago");
-    assert_eq!(rig.triggers.take_wanted(), [(key, 3_600 * S)]);
-    assert!(rig.triggers.take_wanted().is_empty(), "each is told once");
-    let past: Vec<Sample> = (0..100)
-        .map(|i| Sample::measured(rig.now - (7_200 - i * 60) * S, i as f64 / 100.0))
-        .collect();
-    rig.triggers.seed(key, &past);
-    assert_eq!(rig.run(), ["t"]);
-}
-
-#[test]
 fn the_clock_may_go_back() {
     let mut rig = TriggerRig::default();
     rig.create("gone WHEN absent('a.count', '5 s') FIRE 'x' COOLDOWN '2 s'");

@@ -33,6 +33,7 @@ static void nulls(void)
     baro_wake_agent();
     baro_commit();
     CHECK(baro_on(NULL, "a", "b", NULL, NULL) == BARO_E_ARGUMENT && baro_listen(NULL) == BARO_E_ARGUMENT);
+    CHECK(baro_publication_on(NULL, 0, "a", "b", NULL, NULL, NULL) == BARO_E_ARGUMENT);
     CHECK(baro_poll(NULL) == 0 && baro_poll_slowly(NULL) == 0);
     baro_apply_slowly(NULL);
     CHECK(baro_knob_f64(0, NULL, 0, 0, 1, NULL, NULL) == NULL && baro_knob_i64(0, "No", 0, 0, 1, NULL, NULL) == NULL);
@@ -92,6 +93,7 @@ static void switched_off(void)
     CHECK(k != NULL && k == baro_knob_f64(p, "k", 0.5, 0, 1, "1", "") && baro_knob_get_f64(k) == 0.5);
     CHECK(baro_knob_f64(p, "k", 0.25, 0, 1, "1", "") != k && baro_knob_f64(p, "k", 2, 0, 1, "1", "") == NULL);
     CHECK(baro_on(b, "a", "", handler, NULL) == BARO_OK && baro_on(b, "No", "", handler, NULL) == BARO_E_REFUSED);
+    CHECK(baro_publication_on(b, p, "a", "", handler, NULL, NULL) == BARO_OK);
     CHECK(baro_on(b, "a", "", NULL, NULL) == BARO_E_ARGUMENT && baro_listen(b) == BARO_OK && baro_poll(b) == 0);
     CHECK(baro_lost(b) == lost);
     baro_close(b);

@@ -53,6 +53,12 @@ static int fail(const baro_call_t *call, void *data)
     return 3;
 }
 
+static int also(const baro_call_t *call, void *data)
+{
+    CHECK(strcmp(call->name, "fail") == 0 && data == &released);
+    return puts("also") < 0;
+}
+
 static int end(const baro_call_t *call, void *data)
 {
     (void)call;
@@ -79,6 +85,12 @@ int main(int argc, char **argv)
     CHECK(baro_on_owned(b, "No", "", say, &released, release) == BARO_E_REFUSED && released == 2);
     CHECK(baro_on_owned(b, "no", "", NULL, &released, release) == BARO_E_ARGUMENT && released == 3);
     CHECK(baro_on(b, "fail", NULL, fail, NULL) == BARO_OK);
+    CHECK(baro_publication_on(b, p, "fail", NULL, say, &released, release) == BARO_OK && released == 3);
+    CHECK(baro_publication_on(b, p, "fail", NULL, also, &released, release) == BARO_OK && released == 4);
+    CHECK(baro_publication_on(b, p, "No", "", also, &released, release) == BARO_E_REFUSED && released == 5);
+    CHECK(baro_publication_on(b, p, "no", "", NULL, &released, release) == BARO_E_ARGUMENT && released == 6);
+    CHECK(baro_publication_on(b, p + 1, "no", "", also, &released, release) < 0 && released == 7);
+    CHECK(baro_publication_on(b, 0, "no", "", also, &released, release) == BARO_OK && released == 8);
     if (argc > 1)
         CHECK(baro_listen(b) == BARO_OK);
     CHECK(baro_on(b, "end", NULL, end, &is_over) == BARO_OK);
@@ -91,6 +103,6 @@ int main(int argc, char **argv)
     }
     printf("%d %g %" PRId64 " %d\n", called, baro_knob_get_f64(f), baro_knob_get_i64(i), baro_knob_get_bool(t));
     baro_close(b);
-    CHECK(released == 4);
+    CHECK(released == 10);
     return 0;
 }

@@ -29,6 +29,7 @@ int main()
             throw std::runtime_error("as told");
         return false;
     });
+    app.on(of, "fail", [](const baro::call &) { std::printf("also\n"); });
     app.on("end", [&is_over](const baro::call &) { is_over = true; }, "ends it");
     while (!is_over) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));

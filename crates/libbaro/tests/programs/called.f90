@@ -17,6 +17,14 @@ contains
     end if
   end function
 
+  function also(given, data) bind(C) result(status)
+    type(c_ptr), value :: given, data
+    integer(c_int) :: status
+    status = 0
+    if (c_associated(data) .or. .not. c_associated(given)) status = 1
+    print '(a)', 'also'
+  end function
+
   function finish(given, data) bind(C) result(status)
     type(c_ptr), value :: given, data
     integer(c_int) :: status
@@ -48,6 +56,7 @@ program called
   i = baro_declare_knob(of, 'i', 5_c_int64_t, 0_c_int64_t, 9_c_int64_t)
   t = baro_declare_knob(of, 't', .false., help='true or not')
   if (baro_on(app, 'say', say, help='says it') /= BARO_OK) error stop 1
+  if (baro_on(app, 'say', also, publication=of) /= BARO_OK) error stop 1
   if (baro_on(app, 'No', say) >= 0) error stop 2
   if (baro_fire('say', 'x', target='nonsense') >= 0) error stop 3
   if (baro_set_knob('called.f', 0.5d0) >= 0) error stop 4

@@ -80,13 +80,21 @@ pub fn published(dir: &Path) -> Vec<Demo> {
         .publish("publications.json", document.as_bytes(), 0o644)
         .unwrap();
     let calls = r#"[{"id":2,"ts":7,"name":"checkpoint","kind":"trigger","target":{"rank":"0"},"incarnation":null,
-        "payload":"now","by_user":1000,"by_pid":71,"via":"read.sock","expires_ts":60,"matched":3,"acknowledged":1,
+        "user":"eve","publications":["lulesh"],"payload":"now","payload_bytes":3,"by_user":1000,"by_pid":71,"via":"read.sock","expires_ts":60,"matched":3,"acknowledged":1,
         "failed":1,"refused":0,"expired":0,"gone":1,"state":"failed","last_ack_ts":9,"new":1}]"#;
     let knobs = r#"[{"publication":"lulesh","name":"dt","labels":{"rank":"0"},"type":"float64","min":0.0,"max":null,
         "unit":"s","value":0.5,"ts":8,"help":"step","application":"lulesh2","user":"eve","pid":71,"incarnation":"ab"}]"#;
     for (name, document) in [("calls.json", calls), ("knobs.json", knobs)] {
         run_dir.publish(name, document.as_bytes(), 0o644).unwrap();
     }
+    // The same call as everyone may read of it, and one of a user whose scope is not there.
+    let told = calls.replace("\"payload\":\"now\",", "\"payload\":null,");
+    let told = told.replace("\"by_user\":1000,\"by_pid\":71,\"via\":\"read.sock\",", "");
+    let other = told.replace("\"eve\"", "\"mallory\"");
+    let document = format!("[{},{}", &told[1..told.len() - 1], &other[1..]);
+    let all = RunDir::new(dir).scope("all");
+    all.publish("calls.json", document.as_bytes(), 0o644)
+        .unwrap();
     vec![own, public]
 }
 
@@ -130,6 +138,17 @@ fn scopes_are_read_by_who_may() {
         ["0.5"]
     );
     assert_eq!(answer(&mut public, "SELECT * FROM publications"), [""; 0]);
+    // Of calls what everyone may read; who may read more has them once.
+    let calls =
+        "SELECT scope, user, id, payload, payload_bytes, by_user FROM triggers ORDER BY user";
+    assert_eq!(
+        answer(&mut public, calls),
+        ["all|eve|2|NULL|3|NULL", "all|mallory|2|NULL|3|NULL"]
+    );
+    assert_eq!(
+        answer(&mut world.open(Scopes::Readable), calls),
+        ["u1000|eve|2|now|3|1000", "all|mallory|2|NULL|3|NULL"]
+    );
     let streams = "SELECT node, streams FROM nodes";
     assert_eq!(answer(&mut public, streams), ["Node-1|10"]);
 }

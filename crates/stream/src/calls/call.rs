@@ -213,7 +213,10 @@ impl Call {
 
     /// From the words of a slot; `None` for what makes no sense.
     pub(super) fn decode(words: &[u64; SLOT_WORDS]) -> Option<Self> {
-        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let mut bytes = [0; SLOT_WORDS * 8];
+        for (eight, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+            *eight = word.to_le_bytes();
+        }
         let word = |at: usize| words[at / 8];
         let [kind, type_number, lengths @ ..] = word(slot::LENGTHS).to_le_bytes();
         let length = |at: usize| usize::from(u16::from_le_bytes([lengths[at], lengths[at + 1]]));

@@ -318,8 +318,8 @@ impl IngestFile {
         self.write_word(header::ASLEEP, asleep.into())
     }
 
-    /// Removes the file.
-    pub fn remove(self) -> Result<(), StreamError> {
+    /// Removes the file; what it takes is free when this is dropped.
+    pub fn remove(&self) -> Result<(), StreamError> {
         fs::remove_file(&self.path).map_err(|e| self.io("remove", e))
     }
 

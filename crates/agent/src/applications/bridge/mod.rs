@@ -18,19 +18,22 @@ use std::time::Duration;
 use barograph_archive::{Journal, Position};
 use barograph_model::NS_PER_S;
 use barograph_server::ingest::{
-    Ingest, IngestFault, IngestRequest, Ingested, REFUSALS_MAX, Refusal, Source,
+    Ingest, IngestFault, IngestRequest, Ingested, Point, REFUSALS_MAX, Refusal, Source,
 };
 use barograph_stream::ingest::Readers;
+use barograph_stream::user_name;
 use serde_json::Value as Json;
 
 use super::access::Reader;
 use super::intake::Rates;
 use super::process::Round;
-use super::who::user_name;
+pub use series::{AFTER_NS_MAX, AGE_NS_MAX};
 use source::{Allowance, Bridged, Taken, Whose};
 
 /// Requests that wait for the intake thread; one more is told to come again.
 const WAITING_MAX: usize = 32;
+/// Points that are taken between two looks at the rings of processes.
+const ROUND_POINTS_MAX: usize = 4_096;
 /// How long the intake thread may take to look at a request…
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// …and the disk, beyond its group commit, to have what was taken.
@@ -135,6 +138,9 @@ pub struct Bridge {
     /// Whose documents have to be written.
     changed: BTreeSet<Reader>,
     next_sweep_ns: i64,
+    /// The request that is being taken.
+    hand: Option<Hand>,
+    has_more: bool,
 }
 
 impl Bridge {
@@ -147,34 +153,43 @@ impl Bridge {
             sources: 0,
             changed: BTreeSet::new(),
             next_sweep_ns: i64::MIN,
+            hand: None,
+            has_more: false,
         }
     }
 
-    /// Takes what waits; gives whose publications have changed.
+    /// Takes what waits, as many points as fit one round; gives whose publications have changed.
     pub fn attend(&mut self, round: &mut Round<'_, '_>, rates: &mut Rates) -> BTreeSet<Reader> {
+        let mut room = ROUND_POINTS_MAX;
         for _ in 0..WAITING_MAX {
-            let Ok(Job { request, reply }) = self.jobs.try_recv() else {
+            // One after the other: requests keep their order.
+            let Some(mut hand) = self.hand.take().or_else(|| self.begin(round, rates)) else {
                 break;
             };
-            let uid = request.uid;
-            let points = request.points.len() as u64;
-            // A request is taken whole where something is left; what is too much of it is made up for.
-            let answer = if rates.allowed(uid, round.monotonic_ns) > 0 {
-                rates.used(uid, points);
-                self.take(request, round)
-            } else {
-                Err(IngestFault::Busy(
-                    "more values than [applications] rate_max: try again".into(),
-                ))
-            };
-            // Who asked may have gone.
-            let _ = reply.try_send(answer);
+            match self.go_on(&mut hand, &mut room, round) {
+                Ok(()) if hand.points.len() > 0 => {
+                    self.hand = Some(hand);
+                    break;
+                }
+                Ok(()) => hand.answer(),
+                // Who asked may have gone.
+                Err(fault) => drop(hand.reply.try_send(Err(fault))),
+            }
+            if room == 0 {
+                break;
+            }
         }
+        self.has_more = room == 0;
         if round.monotonic_ns >= self.next_sweep_ns {
             self.next_sweep_ns = round.monotonic_ns.saturating_add(SWEEP_EVERY_NS);
             self.sweep(round);
         }
         std::mem::take(&mut self.changed)
+    }
+
+    /// Whether there may be more to take than a round has room for.
+    pub fn has_more(&self) -> bool {
+        self.has_more
     }
 
     /// The rows of publications for these readers.
@@ -184,28 +199,41 @@ impl Bridge {
         of_reader.map(Bridged::row)
     }
 
-    fn take(
+    /// The next request that may be taken.
+    fn begin(&mut self, round: &Round<'_, '_>, rates: &mut Rates) -> Option<Hand> {
+        for _ in 0..WAITING_MAX {
+            let Job { request, reply } = self.jobs.try_recv().ok()?;
+            // A request is taken whole where something is left; what is too much of it is made up for.
+            if rates.allowed(request.uid, round.monotonic_ns) > 0 {
+                rates.used(request.uid, request.points.len() as u64);
+                return Some(Hand::of(request, reply, round.now_ns));
+            }
+            let message = "more values than [applications] rate_max: try again";
+            let _ = reply.try_send(Err(IngestFault::Busy(message.into())));
+        }
+        None
+    }
+
+    /// Takes points of a request, while there is room.
+    fn go_on(
         &mut self,
-        request: IngestRequest,
+        hand: &mut Hand,
+        room: &mut usize,
         round: &mut Round<'_, '_>,
-    ) -> Result<Accepted, IngestFault> {
-        let owner = Reader::User(request.uid);
-        let reader = match request.readers {
-            Readers::All => Reader::All,
-            Readers::Owner | Readers::Group => owner,
-        };
+    ) -> Result<(), IngestFault> {
+        let (owner, reader) = (Reader::User(hand.uid), hand.reader);
         if round.scopes.of(reader).is_none() {
             let message = "there is no place for what this user writes: see the agent's log";
             return Err(IngestFault::Refused(message.into()));
         }
-        let is_known = self.users.contains_key(&request.uid);
+        let is_known = self.users.contains_key(&hand.uid);
         if !is_known && self.users.len() >= USERS_MAX {
             return Err(IngestFault::Busy(format!(
                 "more than {USERS_MAX} users write: try again"
             )));
         }
-        let user = self.users.entry(request.uid).or_insert_with(|| User {
-            name: user_name(request.uid),
+        let user = self.users.entry(hand.uid).or_insert_with(|| User {
+            name: user_name(hand.uid),
             ..User::default()
         });
         let mut left = self.series_max.saturating_sub(user.series);
@@ -222,20 +250,22 @@ impl Bridge {
                 series: &mut left,
             },
             made: &mut self.sources,
-            ingested: Ingested::default(),
-            refused: HashSet::new(),
         };
-        taking.all(request, round);
-        let ingested = taking.finish(round);
+        // A request is of one moment, however many rounds it takes.
+        let now_ns = std::mem::replace(&mut round.now_ns, hand.now_ns);
+        taking.some(hand, room, round);
+        round.now_ns = now_ns;
+        taking.tell_loss(round);
         user.series = user.series + before - left;
         self.changed.insert(reader);
         // What is said of losses lies elsewhere, and is not waited for.
         let scope = round.scopes.of(reader);
-        let wait = scope.and_then(|scope| {
-            let position = scope.finish()?;
-            Some((scope.journal()?, position))
-        });
-        Ok(Accepted { ingested, wait })
+        let position = scope.and_then(|scope| Some((scope.finish()?, scope.journal()?)));
+        if let Some((position, journal)) = position {
+            // Later than those of the rounds before.
+            hand.wait = Some((journal, position));
+        }
+        Ok(())
     }
 
     /// Ends what has long been idle.
@@ -261,20 +291,72 @@ impl Bridge {
     }
 }
 
-/// One request on its way into a user's sources.
+/// A request that is being taken.
+struct Hand {
+    uid: u32,
+    reader: Reader,
+    /// When it was begun.
+    now_ns: i64,
+    before: HashMap<Arc<Source>, u64>,
+    /// In order of time.
+    points: std::vec::IntoIter<Point>,
+    ingested: Ingested,
+    /// Places of which something was refused.
+    refused: HashSet<u32>,
+    wait: Option<(Journal, Position)>,
+    reply: SyncSender<Result<Accepted, IngestFault>>,
+}
+
+impl Hand {
+    fn of(
+        mut request: IngestRequest,
+        reply: SyncSender<Result<Accepted, IngestFault>>,
+        now_ns: i64,
+    ) -> Self {
+        // Lines of one request may stand in any order.
+        let points = &mut request.points;
+        points.sort_by_key(|point| point.ts.unwrap_or(now_ns));
+        Self {
+            uid: request.uid,
+            reader: match request.readers {
+                Readers::All => Reader::All,
+                Readers::Owner | Readers::Group => Reader::User(request.uid),
+            },
+            now_ns,
+            before: request.refused,
+            points: request.points.into_iter(),
+            ingested: Ingested::default(),
+            refused: HashSet::new(),
+            wait: None,
+            reply,
+        }
+    }
+
+    /// All of it is taken: who asked waits for the disk.
+    fn answer(self) {
+        let accepted = Accepted {
+            ingested: Ingested {
+                refused: self.refused.len() as u64,
+                ..self.ingested
+            },
+            wait: self.wait,
+        };
+        // Who asked may have gone.
+        let _ = self.reply.try_send(Ok(accepted));
+    }
+}
+
+/// A request on its way into a user's sources.
 struct Taking<'a> {
     sources: &'a mut HashMap<(Reader, Arc<Source>), Bridged>,
     whose: Whose<'a>,
     allowance: Allowance<'a>,
     made: &'a mut u64,
-    ingested: Ingested,
-    /// Places of which something was refused.
-    refused: HashSet<u32>,
 }
 
 impl Taking<'_> {
-    fn all(&mut self, mut request: IngestRequest, round: &mut Round<'_, '_>) {
-        for (source, count) in request.refused {
+    fn some(&mut self, hand: &mut Hand, room: &mut usize, round: &mut Round<'_, '_>) {
+        for (source, count) in std::mem::take(&mut hand.before) {
             // What cannot be named is counted where what has no source is.
             if self
                 .with(&source, round, |bridged, _, _| bridged.refuse(count, ""))
@@ -285,19 +367,15 @@ impl Taking<'_> {
                 });
             }
         }
-        // Lines of one request may stand in any order.
-        let now_ns = round.now_ns;
-        request
-            .points
-            .sort_by_key(|point| point.ts.unwrap_or(now_ns));
-        for point in request.points {
+        for point in hand.points.by_ref().take(*room) {
+            *room -= 1;
             let (place, source) = (point.place, Arc::clone(&point.origin.source));
             let taken = self.with(&source, round, |bridged, round, allowance| {
                 bridged.take(point, round, allowance)
             });
             let reason = match taken {
                 Ok(Ok(())) => {
-                    self.ingested.taken += 1;
+                    hand.ingested.taken += 1;
                     continue;
                 }
                 Ok(Err(reason)) => reason,
@@ -308,9 +386,9 @@ impl Taking<'_> {
                     reason
                 }
             };
-            if self.refused.insert(place) && self.ingested.refusals.len() < REFUSALS_MAX {
+            if hand.refused.insert(place) && hand.ingested.refusals.len() < REFUSALS_MAX {
                 let reason = format!("{}: {reason}", source.name);
-                self.ingested.refusals.push(Refusal { place, reason });
+                hand.ingested.refusals.push(Refusal { place, reason });
             }
         }
     }
@@ -338,13 +416,12 @@ impl Taking<'_> {
         Ok(act(bridged, round, &mut self.allowance))
     }
 
-    fn finish(self, round: &mut Round<'_, '_>) -> Ingested {
+    fn tell_loss(self, round: &mut Round<'_, '_>) {
         for source in self.sources.values_mut() {
             source.tell_loss(round);
         }
-        Ingested {
-            refused: self.refused.len() as u64,
-            ..self.ingested
-        }
     }
 }
+
+#[cfg(test)]
+mod tests;

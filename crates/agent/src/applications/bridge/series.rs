@@ -12,9 +12,10 @@ pub const AFTER_NS_MAX: i64 = NS_PER_S;
 /// …nor older than this.
 pub const AGE_NS_MAX: i64 = 30 * 86_400 * NS_PER_S;
 
-/// The order of a series' points: the newest that was taken.
+/// The order of a series' points: the newest that was taken. What it was is not known of one that an
+/// earlier life of the agent took.
 #[derive(Debug)]
-pub struct Order<T>(Option<(i64, T)>);
+pub struct Order<T>(Option<(i64, Option<T>)>);
 
 impl<T> Default for Order<T> {
     fn default() -> Self {
@@ -44,20 +45,27 @@ impl<T: PartialEq> Order<T> {
             Some((newest, _)) if ts < *newest => {
                 Err("it is older than the newest of its series".into())
             }
-            Some((newest, before)) if ts == *newest => match before == sent {
-                true => Ok(false),
-                false => Err("its series has another value at this time".into()),
+            Some((newest, before)) if ts == *newest => match before {
+                Some(before) if before != sent => {
+                    Err("its series has another value at this time".into())
+                }
+                _ => Ok(false),
             },
             _ => Ok(true),
         }
     }
 
     pub fn take(&mut self, ts: i64, sent: T) {
-        self.0 = Some((ts, sent));
+        self.0 = Some((ts, Some(sent)));
     }
 
     pub fn newest(&self) -> Option<&T> {
-        self.0.as_ref().map(|(_, sent)| sent)
+        self.0.as_ref().and_then(|(_, sent)| sent.as_ref())
+    }
+
+    /// The time of the newest.
+    pub fn newest_ns(&self) -> Option<i64> {
+        self.0.as_ref().map(|(newest, _)| *newest)
     }
 }
 
@@ -83,6 +91,17 @@ impl Series {
             total: None,
             used_ns: monotonic_ns,
         }
+    }
+
+    /// Goes on behind what is archived of it.
+    pub fn after(mut self, newest_ns: Option<i64>) -> Self {
+        self.order = Order(newest_ns.map(|ns| (ns, None)));
+        self
+    }
+
+    /// The time of its newest point.
+    pub fn newest_ns(&self) -> Option<i64> {
+        self.order.newest_ns()
     }
 
     /// What is to be appended, and when; none when it is there already.
@@ -188,6 +207,17 @@ mod tests {
             is_delta,
         });
         (Series::new(StreamKey(0), Arc::clone(&about), 0), about)
+    }
+
+    #[test]
+    fn order_goes_on_behind_what_is_archived() {
+        let (series, about) = series(Kind::Gauge, false);
+        let mut series = series.after(Some(NOW - 5));
+        let mut next = |ts: i64| series.next(&about, Some(ts), Value::Int(ts), NOW);
+        assert!(next(NOW - 6).is_err(), "it was there before");
+        assert_eq!(next(NOW - 5), Ok(None), "sent again");
+        assert_eq!(next(NOW - 4), Ok(Some((NOW - 4, Value::Int(NOW - 4)))));
+        assert_eq!(series.newest_ns(), Some(NOW - 4));
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub struct Bridged {
     identity: Identity,
     reader: Reader,
     owner: Reader,
-    series: HashMap<SeriesKey, (Series, Name, Labels)>,
+    series: HashMap<SeriesKey, (Series, Descriptor)>,
     histograms: HashMap<SeriesKey, Histogram>,
     pub counts: Counts,
     lost: Option<(Identity, Option<StreamKey>)>,
@@ -151,7 +151,7 @@ impl Bridged {
             let made = self.declare(&key, about, round, allowance)?;
             self.series.insert(key.clone(), made);
         }
-        let Some((series, ..)) = self.series.get_mut(&key) else {
+        let Some((series, _)) = self.series.get_mut(&key) else {
             return Ok(());
         };
         series.used_ns = round.monotonic_ns;
@@ -212,7 +212,7 @@ impl Bridged {
         about: &Arc<About>,
         round: &mut Round<'_, '_>,
         allowance: &mut Allowance<'_>,
-    ) -> Result<(Series, Name, Labels), String> {
+    ) -> Result<(Series, Descriptor), String> {
         let descriptor = self.descriptor(name, labels, about)?;
         let place = (
             self.reader,
@@ -231,7 +231,11 @@ impl Bridged {
         spend(allowance.series)?;
         let bytes_max = value_bytes_max(descriptor.value_type, 0);
         let scope = round.scopes.of(self.reader);
-        let Some(key) = scope.and_then(|scope| scope.declare(&descriptor, bytes_max)) else {
+        let made = scope.and_then(|scope| {
+            let key = scope.declare(&descriptor, bytes_max, &self.user)?;
+            Some((key, scope.take_newest(&descriptor)))
+        });
+        let Some((key, newest_ns)) = made else {
             *allowance.series += 1;
             self.counts.refused += 1;
             return Err(format!(
@@ -239,8 +243,8 @@ impl Bridged {
             ));
         };
         allowance.taken.insert(place);
-        let series = Series::new(key, Arc::clone(about), round.monotonic_ns);
-        Ok((series, descriptor.name, descriptor.labels))
+        let series = Series::new(key, Arc::clone(about), round.monotonic_ns).after(newest_ns);
+        Ok((series, descriptor))
     }
 
     fn descriptor(
@@ -292,7 +296,7 @@ impl Bridged {
                     "Values that were put and are not there.",
                 );
                 let scope = round.scopes.of(self.owner);
-                let key = scope.and_then(|scope| scope.declare(&stream.ok()?, 0));
+                let key = scope.and_then(|scope| scope.declare(&stream.ok()?, 0, &self.user));
                 (identity, key)
             });
         }
@@ -331,16 +335,18 @@ impl Bridged {
         self.histograms.retain(|_, h| !is_idle(h.used_ns));
         let reader = self.reader;
         let mut retired = Vec::new();
-        self.series.retain(|_, (series, name, labels)| {
-            if !is_idle(series.used_ns) {
-                return true;
-            }
-            taken.remove(&(reader, name.clone(), labels.clone()));
-            retired.push(series.key);
-            false
-        });
+        let idle = self.series.extract_if(|_, (s, _)| is_idle(s.used_ns));
+        for (_, (series, descriptor)) in idle {
+            taken.remove(&(reader, descriptor.name.clone(), descriptor.labels.clone()));
+            retired.push((series, descriptor));
+        }
         if let Some(scope) = round.scopes.of(reader) {
-            retired.into_iter().for_each(|key| scope.retire(key));
+            for (series, descriptor) in retired {
+                scope.retire(series.key);
+                if let Some(newest_ns) = series.newest_ns() {
+                    scope.give_newest(&descriptor, newest_ns);
+                }
+            }
         }
         before - self.series.len() - self.histograms.len()
     }

@@ -11,9 +11,10 @@ use barograph_stream::{Incarnation, RunDir};
 use serde_json::Value as Json;
 
 use super::request::{FireError, FireRequest, Fired, Outcome};
-use super::row::CallRow;
-use super::user::UserCalls;
+use super::row::{CallRow, Meant};
+use super::user::{ROWS_MAX, UserCalls};
 use super::value::Bounds;
+use barograph_stream::user_name;
 
 /// The calls file in a user's scope.
 const CALLS_FILE: &str = "calls";
@@ -50,6 +51,10 @@ pub struct Offer {
     pub kind: CallKind,
     /// The trigger's name; `publication.knob`.
     pub name: String,
+    /// The publication that it is of; none for one of the process, and where the publication was refused.
+    pub publication: Option<String>,
+    /// Whether everyone may read that publication, and so of its calls.
+    pub is_public: bool,
     /// What targets are held against.
     pub subject: Subject,
     /// Of a knob.
@@ -60,6 +65,8 @@ pub struct Offer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallEvent {
     pub uid: u32,
+    /// For everyone to read.
+    pub is_public: bool,
     pub name: String,
     pub id: u64,
     pub ts: i64,
@@ -135,7 +142,8 @@ impl Board {
             let scope = format!("u{}", member.uid);
             let calls = self.run_dir.scope(&scope).path().join(CALLS_FILE);
             let audit = self.state_dir.join(&scope).join(AUDIT_FILE);
-            entry.insert(UserCalls::open(&calls, &audit, self.clock.now_ns())?);
+            let (name, now_ns) = (user_name(member.uid), self.clock.now_ns());
+            entry.insert(UserCalls::open(name, &calls, &audit, now_ns)?);
         }
         state.members.insert(member.incarnation, member);
         Ok(())
@@ -158,12 +166,13 @@ impl Board {
         let mut state = self.state();
         let now_ns = self.clock.now_ns();
         let user = state.users.get_mut(&uid);
-        let Some(name) = user.and_then(|user| user.answer(from, id, status, now_ns)) else {
+        let row = user.and_then(|user| user.answer(from, id, status, now_ns));
+        let Some((name, is_public)) = row.map(|row| (row.call.name.clone(), row.is_public)) else {
             return;
         };
-        let name = name.to_owned();
         state.tell(CallEvent {
             uid,
+            is_public,
             name,
             id,
             ts: now_ns,
@@ -198,15 +207,17 @@ impl Board {
             let user = state.users.get(uid).ok_or_else(no_file)?;
             user.check_room(now_ns)?;
         }
-        let matched = meant.values().map(Vec::len).sum();
+        let matched = meant.values().map(|meant| meant.who.len()).sum();
         let mut calls = Vec::with_capacity(meant.len());
-        for (uid, who) in meant {
+        for (uid, meant) in meant {
+            let is_public = meant.is_public;
             let user = state.users.get_mut(&uid).ok_or_else(no_file)?;
-            let id = user.fire(CallRow::new(call.clone(), request.by.clone(), who))?;
+            let id = user.fire(CallRow::new(call.clone(), request.by.clone(), meant))?;
             calls.push((uid, id));
             let name = call.name.clone();
             state.tell(CallEvent {
                 uid,
+                is_public,
                 name,
                 id,
                 ts: now_ns,
@@ -260,6 +271,25 @@ impl Board {
         written.collect()
     }
 
+    /// What everyone may read of calls, newest first, if that has changed since the last time: as many as of
+    /// one user.
+    pub fn public_document(&self) -> Option<Json> {
+        let now_ns = self.clock.now_ns();
+        let mut state = self.state();
+        let users = state.users.values_mut();
+        let is_dirty = users.fold(false, |any, user| {
+            std::mem::take(&mut user.is_public_dirty) | any
+        });
+        if !is_dirty {
+            return None;
+        }
+        let mut rows: Vec<_> = state.users.values().flat_map(UserCalls::public).collect();
+        rows.sort_by_key(|(_, row)| std::cmp::Reverse((row.call.issued_ns, row.call.id)));
+        let rows = rows.into_iter().take(ROWS_MAX);
+        let rows = rows.map(|(user, row)| row.to_public_document(user, now_ns));
+        Some(rows.collect())
+    }
+
     /// What has happened since the last time, oldest first, and how much of it was dropped.
     pub fn events(&self) -> (Vec<CallEvent>, u64) {
         let mut state = self.state();
@@ -282,9 +312,9 @@ impl State {
     fn meant(
         &self,
         request: &FireRequest,
-    ) -> Result<(BTreeMap<u32, Vec<Incarnation>>, CallPayload), FireError> {
+    ) -> Result<(BTreeMap<u32, Meant>, CallPayload), FireError> {
         let is_asked = |member: &&Member| request.only_user.is_none_or(|uid| uid == member.uid);
-        let mut meant: BTreeMap<u32, Vec<Incarnation>> = BTreeMap::new();
+        let mut meant: BTreeMap<u32, Meant> = BTreeMap::new();
         let mut payload: Option<CallPayload> = None;
         for member in self.members.values().filter(is_asked) {
             let is_meant = |offer: &&Offer| {
@@ -292,13 +322,14 @@ impl State {
                 is_it && request.target.matches(&offer.subject)
             };
             let mut matching = member.offers.iter().filter(is_meant).peekable();
-            if matching.peek().is_some() {
-                meant
-                    .entry(member.uid)
-                    .or_default()
-                    .push(member.incarnation);
+            if matching.peek().is_none() {
+                continue;
             }
-            for bounds in matching.filter_map(|offer| offer.bounds) {
+            let of_user = meant.entry(member.uid).or_default();
+            of_user.who.push(member.incarnation);
+            for offer in matching {
+                of_user.add(offer);
+                let Some(bounds) = offer.bounds else { continue };
                 let admitted = bounds.admit(&request.payload);
                 let admitted = admitted.map_err(|reason| {
                     FireError::Request(format!("{} is not set: {reason}", request.name))

@@ -1,16 +1,49 @@
 //! One call as the board remembers it: what was asked, who was meant, who has answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use barograph_stream::Incarnation;
 use barograph_stream::calls::{AckStatus, Call, CallKind, CallPayload, Target};
 use serde_json::{Value as Json, json};
 
+use super::board::Offer;
 use super::request::{By, Outcome};
 use super::value::{from_audit, text, to_audit, unhex};
 
 /// Characters of a payload that documents show.
 const SHOWN_MAX: usize = 256;
+/// Names of publications that are kept of a call.
+const PUBLICATIONS_MAX: usize = 16;
+
+/// Those of one user that a call is for.
+#[derive(Clone, Debug)]
+pub struct Meant {
+    pub who: Vec<Incarnation>,
+    /// The publications whose trigger or knob it is.
+    publications: BTreeSet<String>,
+    /// Whether everyone may read all of them, and none of it is the process's alone.
+    pub is_public: bool,
+}
+
+impl Default for Meant {
+    fn default() -> Self {
+        Self {
+            who: Vec::new(),
+            publications: BTreeSet::new(),
+            is_public: true,
+        }
+    }
+}
+
+impl Meant {
+    /// What is called of one of them.
+    pub fn add(&mut self, offer: &Offer) {
+        self.is_public &= offer.is_public;
+        if self.publications.len() < PUBLICATIONS_MAX {
+            self.publications.extend(offer.publication.clone());
+        }
+    }
+}
 
 /// A call and its answers.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +51,9 @@ pub struct CallRow {
     /// As it stands in the file.
     pub call: Call,
     pub by: By,
+    publications: Vec<String>,
+    /// For everyone to read, but for a trigger's payload.
+    pub is_public: bool,
     /// Of answers; those who have given none are told by what follows.
     counts: Outcome,
     /// Who has not answered.
@@ -30,16 +66,18 @@ pub struct CallRow {
 
 impl CallRow {
     /// A call that these are meant by.
-    pub fn new(call: Call, by: By, waiting: Vec<Incarnation>) -> Self {
+    pub fn new(call: Call, by: By, meant: Meant) -> Self {
         let counts = Outcome {
-            matched: waiting.len() as u64,
+            matched: meant.who.len() as u64,
             ..Outcome::default()
         };
         Self {
             call,
             by,
+            publications: meant.publications.into_iter().collect(),
+            is_public: meant.is_public,
             counts,
-            waiting,
+            waiting: meant.who,
             unanswered: 0,
             is_over: false,
             last_ack_ns: None,
@@ -146,6 +184,8 @@ impl CallRow {
             "payload": to_audit(payload),
             "version": version,
             "by": { "user": self.by.uid, "pid": self.by.pid, "via": self.by.via },
+            "publications": self.publications,
+            "public": self.is_public,
             "waiting": waiting,
             "answers": [
                 counts.matched, counts.acknowledged, counts.failed, counts.refused, counts.expired,
@@ -180,7 +220,12 @@ impl CallRow {
         let waiting = line["waiting"].as_array()?.iter().map(incarnation);
         let answers = line["answers"].as_array()?;
         let count = |at: usize| answers.get(at)?.as_u64();
+        // Lines of earlier agents have neither.
+        let publications = line["publications"].as_array().into_iter().flatten();
+        let publications = publications.filter_map(|name| Some(name.as_str()?.to_owned()));
         Some(Self {
+            publications: publications.take(PUBLICATIONS_MAX).collect(),
+            is_public: line["public"].as_bool().unwrap_or(false),
             by: By {
                 uid: small("user"),
                 pid: small("pid"),
@@ -203,22 +248,33 @@ impl CallRow {
         })
     }
 
-    /// As documents and the SQL table show it.
-    pub fn to_document(&self, now_ns: i64) -> Json {
+    /// As documents and the SQL table show it to the user whose programs are called.
+    pub fn to_document(&self, user: &str, now_ns: i64) -> Json {
+        let mut row = self.to_public_document(user, now_ns);
+        row["payload"] = self.shown_payload().into();
+        row["by_user"] = json!(self.by.uid);
+        row["by_pid"] = json!(self.by.pid);
+        row["via"] = json!(self.by.via);
+        row
+    }
+
+    /// As documents show it to everyone: without who made it, and without what a trigger's handler is given. What a
+    /// knob is set to is in its stream.
+    pub fn to_public_document(&self, user: &str, now_ns: i64) -> Json {
         let outcome = self.outcome(now_ns);
-        let payload = text(&self.call.payload);
         let target: BTreeMap<_, _> = self.call.target.labels.iter().cloned().collect();
+        let is_knob = self.call.kind == CallKind::Knob;
         json!({
             "id": self.call.id,
             "ts": self.call.issued_ns,
             "name": self.call.name,
             "kind": self.call.kind.as_str(),
+            "user": user,
+            "publications": self.publications,
             "target": target,
             "incarnation": self.call.target.incarnation.map(|i| i.to_string()),
-            "payload": payload.chars().take(SHOWN_MAX).collect::<String>(),
-            "by_user": self.by.uid,
-            "by_pid": self.by.pid,
-            "via": self.by.via,
+            "payload": is_knob.then(|| self.shown_payload()),
+            "payload_bytes": self.call.payload.to_bytes().len(),
             "expires_ts": self.call.expires_ns,
             "matched": outcome.matched,
             "acknowledged": outcome.acknowledged,
@@ -229,6 +285,10 @@ impl CallRow {
             "state": outcome.state(),
             "last_ack_ts": self.last_ack_ns,
         })
+    }
+
+    fn shown_payload(&self) -> String {
+        text(&self.call.payload).chars().take(SHOWN_MAX).collect()
     }
 
     /// What fills the place of a call of which nothing is known any more.

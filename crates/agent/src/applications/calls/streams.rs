@@ -5,20 +5,28 @@ use std::collections::HashMap;
 use barograph_model::{
     Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, Unit, Value, ValueType,
 };
+use barograph_stream::user_name;
 use tracing::{debug, warn};
 
 use super::board::{Board, CallEvent};
 use crate::applications::access::Reader;
-use crate::applications::scope::Scopes;
-use crate::applications::who::user_name;
+use crate::applications::scope::{Scope, Scopes};
 
-/// Names of calls that have streams, of all users; those of more have none.
+/// Names of calls that have streams in the scopes of users, and in that of all; those of more have none.
 const STREAMS_MAX: usize = 1_024;
 
-/// `app.call.fired.id{name}` and `app.call.acked.id{name}`, in the scope of the user whose processes are
-/// called.
+/// `app.call.fired.id{name, user}` and `app.call.acked.id{name, user}`, in the scope of those who may read of the
+/// call: of everyone, or of the user whose processes are called. Of each call in one of them, as that user reads both.
 #[derive(Default)]
 pub struct CallStreams {
+    of_users: Written,
+    of_all: Written,
+}
+
+/// Streams of one kind of scopes.
+#[derive(Default)]
+struct Written {
+    /// By user, whether it is of answers, and name.
     keys: HashMap<(u32, bool, String), Option<StreamKey>>,
     newest_ns: HashMap<u32, i64>,
 }
@@ -34,22 +42,28 @@ impl CallStreams {
             );
         }
         for event in events {
-            self.append_one(event, scopes);
+            let (written, reader) = match event.is_public {
+                true => (&mut self.of_all, Reader::All),
+                false => (&mut self.of_users, Reader::User(event.uid)),
+            };
+            if let Some(scope) = scopes.of(reader) {
+                written.append(event, scope);
+            }
         }
     }
+}
 
-    fn append_one(&mut self, event: CallEvent, scopes: &mut Scopes<'_>) {
-        let Some(scope) = scopes.of(Reader::User(event.uid)) else {
-            return;
-        };
+impl Written {
+    fn append(&mut self, event: CallEvent, scope: &mut Scope<'_>) {
         let key = (event.uid, event.is_answer, event.name);
         if !self.keys.contains_key(&key) {
             if self.keys.len() >= STREAMS_MAX {
                 debug!(name = key.2, "there are too many streams of calls");
                 return;
             }
-            let descriptor = descriptor(key.0, key.1, &key.2);
-            let declared = descriptor.and_then(|descriptor| scope.declare(&descriptor, 0));
+            let user = user_name(key.0);
+            let descriptor = descriptor(&user, key.1, &key.2);
+            let declared = descriptor.and_then(|descriptor| scope.declare(&descriptor, 0, &user));
             self.keys.insert(key.clone(), declared);
         }
         let Some(Some(stream)) = self.keys.get(&key) else {
@@ -71,7 +85,7 @@ impl CallStreams {
     }
 }
 
-fn descriptor(uid: u32, is_answer: bool, name: &str) -> Option<Descriptor> {
+fn descriptor(user: &str, is_answer: bool, name: &str) -> Option<Descriptor> {
     let (stream, help) = match is_answer {
         false => ("app.call.fired.id", "A call was made: its id."),
         true => (
@@ -81,7 +95,7 @@ fn descriptor(uid: u32, is_answer: bool, name: &str) -> Option<Descriptor> {
     };
     Some(Descriptor {
         name: Name::new(stream).ok()?,
-        labels: Labels::new([("name", name), ("user", &user_name(uid))]).ok()?,
+        labels: Labels::new([("name", name), ("user", user)]).ok()?,
         value_type: ValueType::Int,
         unit: Unit::new("1").ok()?,
         kind: Kind::Gauge,

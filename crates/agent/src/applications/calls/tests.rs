@@ -13,6 +13,8 @@ use barograph_stream::calls::{
 use barograph_stream::{Incarnation, RunDir};
 use serde_json::{Value as Json, json};
 
+use barograph_stream::user_name;
+
 use super::{Board, Bounds, FireError, FireRequest, Fired, Member, Offer};
 
 const S: i64 = 1_000_000_000;
@@ -92,9 +94,12 @@ fn who(n: u8) -> Incarnation {
 fn member(n: u8, uid: u32) -> Member {
     let labels = [("rank".to_owned(), n.to_string())];
     let subject = Subject::new(who(n), "solver", u32::from(n), "eve", &[&labels]);
-    let offer = |kind, name: &str, bounds| Offer {
+    // Everyone may read of the knob.
+    let offer = |kind, name: &str, bounds: Option<Bounds>| Offer {
         kind,
         name: name.into(),
+        publication: Some("solver".into()),
+        is_public: bounds.is_some(),
         subject: subject.clone(),
         bounds,
     };
@@ -220,6 +225,75 @@ fn on_the_read_side_ones_own_processes_alone() {
     assert!(matches!(nobody, FireError::Nobody(_)));
     let unknown = world.fire_as(&body, &asker(None)).unwrap_err();
     assert!(matches!(unknown, FireError::Forbidden(_)));
+}
+
+/// Some columns of rows.
+fn columns(rows: &Json) -> Json {
+    let names = [
+        "id",
+        "kind",
+        "user",
+        "payload",
+        "payload_bytes",
+        "publications",
+        "by_user",
+        "by_pid",
+        "via",
+    ];
+    let rows = rows.as_array().unwrap().iter();
+    rows.map(|row| names.map(|name| row[name].clone()).into_iter().collect())
+        .collect::<Vec<Json>>()
+        .into()
+}
+
+#[test]
+fn everyone_may_read_of_calls_of_what_everyone_may_read() {
+    let mut world = World::new();
+    world.board.join(member(1, OURS)).unwrap();
+    let mut theirs = member(2, OTHERS);
+    theirs.offers[0].is_public = true;
+    world.board.join(theirs).unwrap();
+    assert_eq!(world.board.public_document(), None);
+    // Of one user's processes all may read that they are called, of the other's not.
+    let fire = |world: &World, payload: &str| {
+        let body = json!({"name": "checkpoint", "payload": payload});
+        world.fire(body).unwrap()
+    };
+    fire(&world, "secret");
+    world.clock.advance(S);
+    let body = json!({"name": "solver.dt", "knob": true, "payload": 0.5, "target": {"rank": 1}});
+    world.fire(body).unwrap();
+    let row = |id: u64, kind: &str, uid, payload: Json, bytes: u64| {
+        let (user, of) = (user_name(uid), json!(["solver"]));
+        json!([id, kind, user, payload, bytes, of, null, null, null])
+    };
+    let expect = json!([
+        row(2, "knob", OURS, json!("0.5"), 8),
+        row(1, "trigger", OTHERS, Json::Null, 6)
+    ]);
+    let check = |world: &World, states: [&str; 2]| {
+        let rows = world.board.public_document().unwrap();
+        assert_eq!(columns(&rows), expect);
+        assert_eq!([0, 1].map(|at| rows[at]["state"].clone()), states);
+    };
+    check(&world, ["fired", "fired"]);
+    assert_eq!(world.board.public_document(), None, "nothing has changed");
+    world.board.answer(OURS, who(1), 1, AckStatus::Done);
+    assert_eq!(world.board.public_document(), None, "it is its user's");
+    world.board.answer(OURS, who(1), 2, AckStatus::Done);
+    check(&world, ["acknowledged", "fired"]);
+    let (events, _) = world.board.events();
+    let public: Vec<bool> = events.iter().map(|event| event.is_public).collect();
+    assert_eq!(public, [false, true, true, false, true]);
+    // The next agent knows which those were.
+    world.restart();
+    for (n, uid) in [(1, OURS), (2, OTHERS)] {
+        world.board.join(member(n, uid)).unwrap();
+    }
+    check(&world, ["acknowledged", "fired"]);
+    world.board.leave(OTHERS, who(2));
+    check(&world, ["acknowledged", "gone"]);
+    assert_eq!(world.rows().len(), 2);
 }
 
 #[test]

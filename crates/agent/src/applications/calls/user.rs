@@ -19,18 +19,22 @@ const _: () = assert!(ROWS_MAX as u64 >= SLOTS, "what is in a slot is known");
 
 /// One user's calls.
 pub struct UserCalls {
+    /// The name of whose they are.
+    name: String,
     writer: CallsWriter,
     audit: Audit,
     /// Newest last; ids go up.
     rows: VecDeque<CallRow>,
     /// Whether the document is out of date.
     pub is_dirty: bool,
+    /// Whether that of what everyone may read is.
+    pub is_public_dirty: bool,
 }
 
 impl UserCalls {
     /// Goes on where an earlier agent was, as its audit and its file tell. Calls that it had on disk and not
     /// in a slot, and those that wait for answers while their file is gone, are written again.
-    pub fn open(calls: &Path, audit: &Path, now_ns: i64) -> Result<Self, String> {
+    pub fn open(name: String, calls: &Path, audit: &Path, now_ns: i64) -> Result<Self, String> {
         let mut rows = VecDeque::new();
         let mut last = 0;
         let audit = Audit::open(audit, &mut |line| {
@@ -40,8 +44,10 @@ impl UserCalls {
         let audit = audit.map_err(|e| format!("the audit of calls cannot be opened: {e}"))?;
         let writer = CallsWriter::open_or_create(calls, now_ns).map_err(|e| e.to_string())?;
         let mut user = Self {
+            name,
             writer,
             audit,
+            is_public_dirty: rows.iter().any(|row| row.is_public),
             rows,
             is_dirty: true,
         };
@@ -104,20 +110,21 @@ impl UserCalls {
         noted.map_err(|e| internal("nothing was fired: the audit cannot be written", &e))?;
         let written = self.writer.fire(&row.call);
         written.map_err(|e| internal("the call is noted, but not made", &e))?;
+        self.is_public_dirty |= row.is_public;
         self.rows.push_back(row);
         self.forget();
         self.is_dirty = true;
         Ok(id)
     }
 
-    /// Somebody answers a call; gives its name if that is news.
+    /// Somebody answers a call; gives it if that is news.
     pub fn answer(
         &mut self,
         from: Incarnation,
         id: u64,
         status: AckStatus,
         now_ns: i64,
-    ) -> Option<&str> {
+    ) -> Option<&CallRow> {
         let at = self.index(id)?;
         if !self.rows[at].answer(from, status, now_ns) {
             return None;
@@ -127,7 +134,8 @@ impl UserCalls {
             "status": status as u8,
         });
         self.note(&line);
-        Some(&self.rows[at].call.name)
+        self.is_public_dirty |= self.rows[at].is_public;
+        Some(&self.rows[at])
     }
 
     /// Somebody has ended; whether calls waited for him.
@@ -136,6 +144,7 @@ impl UserCalls {
         for row in &mut self.rows {
             if row.leave(who, now_ns) {
                 left.push(row.call.id);
+                self.is_public_dirty |= row.is_public;
             }
         }
         for id in &left {
@@ -147,13 +156,15 @@ impl UserCalls {
 
     /// Notes what has expired; whether anything has.
     pub fn expire(&mut self, now_ns: i64) -> bool {
-        let expired = self.rows.iter_mut().filter(|row| !row.outcome_is_over());
-        let count = expired
-            .map(|row| row.expire(now_ns))
-            .filter(|is| *is)
-            .count();
-        self.is_dirty |= count > 0;
-        count > 0
+        let mut any = false;
+        for row in self.rows.iter_mut().filter(|row| !row.outcome_is_over()) {
+            if row.expire(now_ns) {
+                any = true;
+                self.is_public_dirty |= row.is_public;
+            }
+        }
+        self.is_dirty |= any;
+        any
     }
 
     /// A call that is remembered.
@@ -164,7 +175,14 @@ impl UserCalls {
     /// What is known, newest first.
     pub fn document(&self, now_ns: i64) -> Json {
         let rows = self.rows.iter().rev();
-        rows.map(|row| row.to_document(now_ns)).collect()
+        let rows = rows.map(|row| row.to_document(&self.name, now_ns));
+        rows.collect()
+    }
+
+    /// What everyone may read of it, with whose it is.
+    pub fn public(&self) -> impl Iterator<Item = (&str, &CallRow)> {
+        let rows = self.rows.iter().filter(|row| row.is_public);
+        rows.map(|row| (&*self.name, row))
     }
 
     fn index(&self, id: u64) -> Option<usize> {
@@ -181,7 +199,8 @@ impl UserCalls {
 
     fn forget(&mut self) {
         while self.rows.len() > ROWS_MAX {
-            self.rows.pop_front();
+            let forgotten = self.rows.pop_front();
+            self.is_public_dirty |= forgotten.is_some_and(|row| row.is_public);
         }
         let gone = self.writer.written().saturating_sub(SLOTS);
         // From the newest of them on backwards: the others were given up before.

@@ -1,8 +1,6 @@
 //! Payloads: from JSON, for people, for the audit; and what a knob takes.
 
-use std::fmt::Write as _;
-
-use barograph_model::ValueType;
+use barograph_model::{ValueType, hex};
 use barograph_stream::calls::CallPayload;
 use serde_json::{Value as Json, json};
 
@@ -139,16 +137,6 @@ pub fn from_audit(audited: &Json) -> Option<CallPayload> {
         None => unhex(audited["hex"].as_str()?)?,
     };
     CallPayload::from_bytes(type_number, &bytes)
-}
-
-/// Two digits for each byte.
-pub fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }
 
 /// From hexadecimal digits; `None` when there are others.

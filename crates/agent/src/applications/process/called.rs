@@ -3,6 +3,7 @@
 use barograph_stream::calls::{AckStatus, Subject};
 
 use super::{Process, Round};
+use crate::applications::access::Reader;
 use crate::applications::calls::{Member, Offer};
 use crate::applications::offers::KnobValue;
 
@@ -43,18 +44,21 @@ impl Process {
 
     fn member(&self) -> Member {
         let (incarnation, pid) = (self.file.incarnation(), self.file.pid());
-        let subject = |publication: Option<usize>| {
+        let offers = self.offers.iter();
+        let offers = offers.map(|(kind, name, publication, bounds)| {
             let publication = publication.and_then(|at| self.publications.get(at));
             let own = publication.map_or(&[][..], |p| &p.labels);
             let labels = [&self.labels[..], own];
-            Subject::new(incarnation, &self.application, pid, &self.user, &labels)
-        };
-        let offers = self.offers.iter();
-        let offers = offers.map(|(kind, name, publication, bounds)| Offer {
-            kind,
-            name: name.to_owned(),
-            subject: subject(publication),
-            bounds,
+            // One that was refused has no readers.
+            let kept = publication.and_then(|p| Some((p.identity.as_ref()?, p.reader)));
+            Offer {
+                kind,
+                name: name.to_owned(),
+                publication: kept.map(|(identity, _)| identity.name().to_owned()),
+                is_public: kept.is_some_and(|(_, reader)| reader == Reader::All),
+                subject: Subject::new(incarnation, &self.application, pid, &self.user, &labels),
+                bounds,
+            }
         });
         Member {
             incarnation,

@@ -1,12 +1,55 @@
-//! From records to samples: their order, their streams, their values.
+//! From records to samples: their times, their order, their streams, their values.
 
 use barograph_archive::Mark;
-use barograph_model::{StreamKey, Value};
+use barograph_model::{NS_PER_S, StreamKey, Value};
 use barograph_stream::Incarnation;
-use barograph_stream::ingest::{Payload, Record};
+use barograph_stream::ingest::{IngestFile, Payload, Record, TimeSource};
 
+use super::super::timing::Timing;
 use super::super::value::value_of;
 use super::{Publication, Target};
+
+/// A put is not longer than this before its process began…
+const BEFORE_NS_MAX: i64 = NS_PER_S;
+/// …nor further in the future: what says otherwise is moved there.
+const AFTER_NS_MAX: i64 = NS_PER_S;
+/// …and never older than this, whatever a stranger says of his beginning.
+const AGE_NS_MAX: i64 = 30 * 86_400 * NS_PER_S;
+
+/// The times of the records of one look.
+pub struct Times<'t> {
+    timing: &'t Timing,
+    source: TimeSource,
+    oldest: i64,
+    latest: i64,
+    /// How far they may be off; of none, nothing.
+    pub error_ns: Option<i64>,
+}
+
+impl<'t> Times<'t> {
+    pub fn new(file: &IngestFile, timing: &'t Timing, now_ns: i64) -> Self {
+        // Puts go on while they are read, and clocks differ a little.
+        let latest = now_ns.saturating_add(AFTER_NS_MAX);
+        let oldest = file.created_ns().saturating_sub(BEFORE_NS_MAX);
+        Self {
+            timing,
+            source: file.time_source(),
+            oldest: oldest.clamp(latest.saturating_sub(AGE_NS_MAX), latest),
+            latest,
+            error_ns: None,
+        }
+    }
+
+    /// The time of a record. One that cannot be is moved, and says nothing of how exact the others are.
+    pub fn of(&mut self, time: u64) -> i64 {
+        let ts = self.timing.ns_of(self.source, time);
+        if (self.oldest..=self.latest).contains(&ts) {
+            let error_ns = self.timing.error_ns(self.source, time);
+            self.error_ns = self.error_ns.max(Some(error_ns));
+        }
+        ts.clamp(self.oldest, self.latest)
+    }
+}
 
 /// A ring's records are in order, whatever the clocks say; and what follows a frame is later than it.
 pub fn in_order(reached: &mut Vec<i64>, ring: usize, ts: i64, is_frame: bool) -> i64 {

@@ -39,22 +39,23 @@ impl Process {
 
     /// The knobs that it has for these readers.
     pub fn knob_rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
-        let of = |at: usize| {
-            let publication = self.publications.get(at)?;
-            let identity = publication.identity.as_ref()?;
-            Some((publication.reader, identity.name(), labels(identity)))
-        };
-        let rows = self.offers.knob_rows(of);
+        let rows = self.offers.knob_rows(|at| self.known(at));
         let rows = rows.filter(move |(of, _)| *of == reader);
         rows.map(|(_, row)| self.with_process(row))
     }
 
-    /// The triggers that it handles, for its owner.
+    /// The triggers that it handles, for these readers.
     pub fn trigger_rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
-        let of = |at: usize| Some(self.publications.get(at)?.identity.as_ref()?.name());
-        let rows = self.offers.trigger_rows(of);
-        let rows = rows.filter(move |_| reader == self.owner);
-        rows.map(|row| self.with_process(row))
+        let rows = self.offers.trigger_rows(self.owner, |at| self.known(at));
+        let rows = rows.filter(move |(of, _)| *of == reader);
+        rows.map(|(_, row)| self.with_process(row))
+    }
+
+    /// Readers, name and labels of a publication, if it was not refused.
+    fn known(&self, publication: usize) -> Option<(Reader, &str, Json)> {
+        let publication = self.publications.get(publication)?;
+        let identity = publication.identity.as_ref()?;
+        Some((publication.reader, identity.name(), labels(identity)))
     }
 
     fn with_process(&self, mut row: Json) -> Json {

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use barograph_model::{Clock as _, HELP_BYTES_MAX, text_start};
 use barograph_stream::calls::{AckStatus, Call, CallKind, Subject};
 use barograph_stream::ingest::{CallsSeen, Declaration};
+use barograph_stream::user_name;
 
 use super::file::File;
 use super::inbox::Inbox;
 use super::listen::Listener;
 use super::outbox::Outbox;
-use super::who::{self, Who};
+use super::who::Who;
 use super::{DECLARED_MAX, Declarer, EPOCH, Handler, clock, new_number};
 use crate::publish::PublishError;
 use crate::publish::knob::{self, Cell, Wanted};
@@ -34,10 +35,9 @@ pub(in crate::publish) struct Hub {
     pub(super) life: u32,
     /// This is a child, and has declared nothing yet.
     pub(super) is_forked: bool,
-    pub(super) triggers: BTreeMap<String, Trigger>,
+    /// By name, in the order of their declarations: one of the process, and one of each publication.
+    pub(super) triggers: BTreeMap<String, Vec<Trigger>>,
     pub(super) knobs: Vec<Knob>,
-    /// This process as calls mean it; none before something is declared.
-    pub(super) subject: Option<Subject>,
     pub(super) file: File,
     pub(super) inbox: Inbox,
     pub(super) outbox: Outbox,
@@ -49,10 +49,16 @@ pub(in crate::publish) struct Hub {
     pub(super) failure: Option<String>,
 }
 
-/// A name that is handled here.
+/// A name that is handled here, by the process or by a publication of it.
 pub(super) struct Trigger {
+    /// None: the process's.
+    publication: Option<u32>,
+    /// Of the publication.
+    labels: Pairs,
+    /// The process with these; none before it is known.
+    subject: Option<Subject>,
     /// Calls from before are not for us. Ns since the epoch.
-    pub(super) since_ns: i64,
+    since_ns: i64,
     /// Whose handler it is.
     pub(super) owner: u64,
     /// Of the handler, among all.
@@ -84,7 +90,7 @@ pub(super) struct Looked {
 /// What is left of an opening, to be ended without the lock.
 #[must_use]
 pub(super) struct Ended {
-    triggers: BTreeMap<String, Trigger>,
+    triggers: BTreeMap<String, Vec<Trigger>>,
     listener: Option<Listener>,
 }
 
@@ -105,7 +111,6 @@ impl Hub {
             is_forked: false,
             triggers: BTreeMap::new(),
             knobs: Vec::new(),
-            subject: None,
             file: File::none(),
             inbox: Inbox::new(),
             outbox: Outbox::new(),
@@ -164,27 +169,60 @@ impl Hub {
         handler: Handler,
     ) -> Result<Option<Handler>, PublishError> {
         self.renew()?;
-        if !self.triggers.contains_key(name) {
-            let full = || PublishError::Full { name: name.into() };
-            if self.triggers.len() >= DECLARED_MAX {
-                return Err(full());
+        if self.trigger_mut(name, by.publication).is_none() {
+            if self.triggers.values().map(Vec::len).sum::<usize>() >= DECLARED_MAX {
+                return Err(PublishError::Full { name: name.into() });
             }
             let help = text_start(help, HELP_BYTES_MAX);
-            state::lock().trigger(by.generation, by.application, by.labels, name, help)?;
+            let labels = {
+                let mut state = state::lock();
+                let (application, of) = (by.application, by.publication);
+                state.trigger(by.generation, application, by.labels, of, name, help)?;
+                of.map_or_else(Pairs::new, |of| state.labels_of(of))
+            };
+            let named = self.triggers.entry(name.to_owned()).or_default();
+            named.push(Trigger {
+                publication: by.publication,
+                labels,
+                subject: None,
+                since_ns,
+                owner: by.owner,
+                number: 0,
+                handler: None,
+            });
         }
         self.know_ourselves()?;
-        let number = new_number();
-        let trigger = self.triggers.entry(name.to_owned()).or_insert(Trigger {
-            since_ns,
-            owner: by.owner,
-            number,
-            handler: None,
-        });
+        let trigger = self.trigger_mut(name, by.publication);
+        let Some(trigger) = trigger else {
+            return Err(PublishError::Closed);
+        };
         trigger.owner = by.owner;
-        trigger.number = number;
+        trigger.number = new_number();
         let before = trigger.handler.replace(handler);
         EPOCH.fetch_add(1, Ordering::Release);
         Ok(before)
+    }
+
+    fn trigger_mut(&mut self, name: &str, publication: Option<u32>) -> Option<&mut Trigger> {
+        let mut named = self.triggers.get_mut(name)?.iter_mut();
+        named.find(|t| t.publication == publication)
+    }
+
+    /// Whose handlers a call is for, in the order in which they run: publications, and `None` for the process.
+    pub(super) fn meant(&self, call: &Call) -> Vec<Option<u32>> {
+        let named = self.triggers.get(&call.name).map_or(&[][..], Vec::as_slice);
+        let meant = named.iter().filter(|t| t.is_meant(call));
+        meant.map(|t| t.publication).collect()
+    }
+
+    /// Takes a handler to run it, and the number with which it is given back; none where it is gone.
+    pub(super) fn take_handler(
+        &mut self,
+        name: &str,
+        publication: Option<u32>,
+    ) -> Option<(u64, Handler)> {
+        let trigger = self.trigger_mut(name, publication)?;
+        Some((trigger.number, trigger.handler.take()?))
     }
 
     pub(super) fn declare_knob(
@@ -198,7 +236,10 @@ impl Hub {
         let generation = self.generation;
         let (value, labels) = {
             let mut state = state::lock();
-            let labels = state.labels_of(&declaration);
+            let labels = match &declaration {
+                Declaration::Value { publication, .. } => state.labels_of(*publication),
+                _ => Pairs::new(),
+            };
             (state.value(generation, declaration)?, labels)
         };
         let handle = thread::handle(generation, wanted.value_type() as u8, value);
@@ -240,11 +281,13 @@ impl Hub {
             application,
             labels,
             pid: std::process::id(),
-            user: who::user_name(rustix::process::geteuid().as_raw()),
+            user: user_name(rustix::process::geteuid().as_raw()),
         };
-        self.subject = Some(who.subject(&[]));
         // It learns of what was declared now, not when something is put.
         process.tell_agent();
+        for trigger in self.triggers.values_mut().flatten() {
+            trigger.subject = Some(who.subject(&trigger.labels));
+        }
         for knob in &mut self.knobs {
             knob.subject = Some(who.subject(&knob.labels));
         }
@@ -261,7 +304,8 @@ impl Hub {
         // This makes the file, with all of them in it.
         self.know_ourselves()?;
         self.is_forked = false;
-        self.triggers.values_mut().for_each(|t| t.since_ns = now_ns);
+        let triggers = self.triggers.values_mut().flatten();
+        triggers.for_each(|t| t.since_ns = now_ns);
         self.knobs.iter_mut().for_each(|k| k.since_ns = now_ns);
         (0..self.knobs.len()).for_each(|knob| self.outbox.put(knob));
         Ok(())
@@ -281,13 +325,10 @@ impl Hub {
         let value = word.load(Ordering::Acquire);
         if !self.is_forked {
             let (triggers, knobs) = (&self.triggers, &self.knobs);
-            let us = self.subject.as_ref();
-            let is_since = |t: &Trigger, call: &Call| call.issued_ns >= t.since_ns;
             let is_ours = |call: &Call| match call.kind {
                 CallKind::Trigger => {
-                    let trigger = triggers.get(&call.name);
-                    trigger.is_some_and(|t| is_since(t, call))
-                        && us.is_some_and(|us| call.target.matches(us))
+                    let named = triggers.get(&call.name);
+                    named.is_some_and(|named| named.iter().any(|t| t.is_meant(call)))
                 }
                 CallKind::Knob => knobs.iter().any(|k| k.is_meant(call)),
             };
@@ -356,12 +397,13 @@ impl Hub {
         number: u64,
         handler: Handler,
     ) -> Result<(), Handler> {
-        match self.triggers.get_mut(name) {
-            Some(t) if t.number == number => {
+        let mut named = self.triggers.get_mut(name).into_iter().flatten();
+        match named.find(|t| t.number == number) {
+            Some(t) => {
                 t.handler = Some(handler);
                 Ok(())
             }
-            _ => Err(handler),
+            None => Err(handler),
         }
     }
 
@@ -394,11 +436,20 @@ impl Hub {
     }
 }
 
+impl Trigger {
+    /// Whether it is meant by a call of its name.
+    fn is_meant(&self, call: &Call) -> bool {
+        is_meant(self.subject.as_ref(), self.since_ns, call)
+    }
+}
+
 impl Knob {
     fn is_meant(&self, call: &Call) -> bool {
-        let us = self.subject.as_ref();
-        self.name == call.name
-            && call.issued_ns >= self.since_ns
-            && us.is_some_and(|us| call.target.matches(us))
+        self.name == call.name && is_meant(self.subject.as_ref(), self.since_ns, call)
     }
+}
+
+/// Whether a call means someone, who was there when it was issued.
+fn is_meant(subject: Option<&Subject>, since_ns: i64, call: &Call) -> bool {
+    call.issued_ns >= since_ns && subject.is_some_and(|us| call.target.matches(us))
 }

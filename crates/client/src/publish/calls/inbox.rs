@@ -24,6 +24,8 @@ struct Handled {
 pub(super) struct Inbox {
     waiting: VecDeque<Call>,
     handled: VecDeque<Handled>,
+    /// The greatest number of those, whatever was forgotten since: a greater one is new.
+    handled_id_max: u64,
     missed: u64,
 }
 
@@ -32,6 +34,7 @@ impl Inbox {
         Self {
             waiting: VecDeque::new(),
             handled: VecDeque::new(),
+            handled_id_max: 0,
             missed: 0,
         }
     }
@@ -40,6 +43,7 @@ impl Inbox {
     pub fn forget(&mut self) {
         self.waiting.clear();
         self.handled.clear();
+        self.handled_id_max = 0;
         self.missed = 0;
     }
 
@@ -60,10 +64,12 @@ impl Inbox {
 
     fn admit(&mut self, call: Call, outbox: &mut Outbox) {
         let is_same = |id: u64, issued_ns: i64| id == call.id && issued_ns == call.issued_ns;
-        let mut handled = self.handled.iter();
-        if let Some(before) = handled.find(|h| is_same(h.id, h.issued_ns)) {
-            outbox.acknowledge(call.id, before.status);
-            return;
+        if call.id <= self.handled_id_max {
+            let mut handled = self.handled.iter();
+            if let Some(before) = handled.find(|h| is_same(h.id, h.issued_ns)) {
+                outbox.acknowledge(call.id, before.status);
+                return;
+            }
         }
         if self.waiting.iter().any(|w| is_same(w.id, w.issued_ns)) {
             return;
@@ -97,6 +103,7 @@ impl Inbox {
         if self.handled.len() >= HANDLED_MAX {
             self.handled.pop_front();
         }
+        self.handled_id_max = self.handled_id_max.max(call.id);
         self.handled.push_back(Handled {
             id: call.id,
             issued_ns: call.issued_ns,

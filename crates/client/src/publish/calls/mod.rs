@@ -74,11 +74,13 @@ pub(super) fn new_number() -> u64 {
 pub(super) struct Declarer<'a> {
     pub generation: u32,
     pub owner: u64,
+    /// Of which publication; none: of the process.
+    pub publication: Option<u32>,
     pub application: &'a str,
     pub labels: &'a [(String, String)],
 }
 
-/// Has calls of a name handled; a handler that was there before gives way.
+/// Has calls of a name handled; the handler that the publication, or the process, had for it gives way.
 pub(super) fn on(
     by: Declarer<'_>,
     name: &str,
@@ -173,7 +175,7 @@ pub(super) fn leave(generation: u32, owner: u64) {
     }
     hub.flush();
     let of_owner = |t: &&mut Trigger| t.owner == owner;
-    let triggers = hub.triggers.values_mut().filter(of_owner);
+    let triggers = hub.triggers.values_mut().flatten().filter(of_owner);
     let left = triggers.filter_map(|t| {
         // One that runs is not put back.
         t.number = new_number();
@@ -239,18 +241,41 @@ fn run(mut hub: MutexGuard<'static, Hub>, part: Part) -> (MutexGuard<'static, Hu
     (hub, looked, done)
 }
 
-/// Runs the handler of a call, and notes how it ended.
+/// Runs the handlers of a call, one after the other, and notes how it ended: failed if one of them has.
 fn handle(mut hub: MutexGuard<'static, Hub>, call: &Call, life: u32) -> MutexGuard<'static, Hub> {
     if call.is_expired(clock().now_ns()) {
         hub.finish(call, AckStatus::Expired);
         return hub;
     }
-    let trigger = hub.triggers.get_mut(&call.name);
-    let taken = trigger.and_then(|t| Some((t.number, t.handler.take()?)));
-    let Some((number, mut handler)) = taken else {
-        hub.finish(call, AckStatus::Failed);
-        hub.failure = Some(format!("{}: its publisher was closed", call.name));
-        return hub;
+    let meant = hub.meant(call);
+    let mut ended = match meant.is_empty() {
+        true => AckStatus::Failed,
+        false => AckStatus::Done,
+    };
+    for publication in meant {
+        let failure;
+        (hub, failure) = run_handler(hub, call, publication);
+        if hub.life != life {
+            return hub;
+        }
+        if let Some(text) = failure {
+            let text = format!("{}: {text}", call.name);
+            hub.failure = Some(text_start(&text, FAILURE_BYTES_MAX).to_owned());
+            ended = AckStatus::Failed;
+        }
+    }
+    hub.finish(call, ended);
+    hub
+}
+
+/// Runs the handler that the process or a publication has for a call, without the lock. Gives why it failed.
+fn run_handler(
+    mut hub: MutexGuard<'static, Hub>,
+    call: &Call,
+    publication: Option<u32>,
+) -> (MutexGuard<'static, Hub>, Option<String>) {
+    let Some((number, mut handler)) = hub.take_handler(&call.name, publication) else {
+        return (hub, Some("its publisher was closed".to_owned()));
     };
     drop(hub);
     // What a panic leaves behind is the handler's own.
@@ -260,28 +285,12 @@ fn handle(mut hub: MutexGuard<'static, Hub>, call: &Call, life: u32) -> MutexGua
         Err(panic) => Some(text_of(panic.as_ref())),
     };
     let mut hub = lock();
-    let given_back = hub.give_back(&call.name, number, handler);
-    if hub.life == life {
-        let is_failed = failure.is_some();
-        if let Some(text) = failure {
-            let text = format!("{}: {text}", call.name);
-            hub.failure = Some(text_start(&text, FAILURE_BYTES_MAX).to_owned());
-        }
-        hub.finish(
-            call,
-            if is_failed {
-                AckStatus::Failed
-            } else {
-                AckStatus::Done
-            },
-        );
-    }
-    if let Err(unwanted) = given_back {
+    if let Err(unwanted) = hub.give_back(&call.name, number, handler) {
         drop(hub);
         drop(unwanted);
         hub = lock();
     }
-    hub
+    (hub, failure)
 }
 
 fn text_of(panic: &(dyn std::any::Any + Send)) -> String {

@@ -1,7 +1,5 @@
 //! Who this process is, for calls that are not meant for all.
 
-use std::fs;
-
 use barograph_stream::Incarnation;
 use barograph_stream::calls::Subject;
 
@@ -27,15 +25,4 @@ impl Who {
             &[&self.labels, labels],
         )
     }
-}
-
-/// The user's name, or number where it has none: as agents name the owner of a file.
-pub(super) fn user_name(uid: u32) -> String {
-    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let name = passwd.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
-    });
-    name.unwrap_or_else(|| uid.to_string())
 }

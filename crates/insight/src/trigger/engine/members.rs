@@ -31,6 +31,7 @@ impl Triggers {
             evaluations: 0,
             last_fired_ns: None,
             reason: String::new(),
+            unfilled: None,
         };
         let at = match self.triggers.iter().position(Option::is_none) {
             Some(free) => free,

@@ -9,7 +9,7 @@ impl Trigger {
         self.subjects.len() - self.free.len()
     }
 
-    pub(super) fn report(&self) -> TriggerReport {
+    pub(super) fn report(&self, now_ns: i64) -> TriggerReport {
         let subjects = || self.subjects.iter().flatten();
         let holding = subjects().filter(|s| s.was_true).count();
         let beyond = self.matching[self.first].len() - self.of_key.len();
@@ -40,6 +40,11 @@ impl Trigger {
             reasons.push(format!(
                 "{left_out} streams that it could read are left out"
             ));
+        }
+        if let Some((reason, until_ns)) = &self.unfilled
+            && now_ns < *until_ns
+        {
+            reasons.push(format!("windows begin with what the rings hold: {reason}"));
         }
         TriggerReport {
             name: self.definition.name.to_string(),

@@ -1,0 +1,81 @@
+//! Windows that are given what was before: each sample once.
+
+use barograph_insight::Summary;
+use barograph_model::{Sample, Value};
+
+use crate::trigger_rig::{S, TriggerRig};
+
+#[test]
+fn windows_reach_back_beyond_the_trigger_by_seeds() {
+    let mut rig = TriggerRig::default();
+    let key = rig.add("a.level");
+    rig.set("a.level", 10.0);
+    rig.create("t WHEN latest('a.level') - ago('a.level', '1 h') > 5 FIRE 'x'");
+    assert!(rig.run().is_empty(), "nobody knows what was an hour ago");
+    assert_eq!(rig.triggers.take_wanted(), [(key, 3_600 * S)]);
+    assert!(rig.triggers.take_wanted().is_empty(), "each is told once");
+    let past: Vec<Sample> = (0..100)
+        .map(|i| Sample::measured(rig.now - (7_200 - i * 60) * S, i as f64 / 100.0))
+        .collect();
+    rig.triggers.seed(key, &past);
+    assert_eq!(rig.run(), ["t"]);
+}
+
+#[test]
+fn what_a_window_has_is_not_seeded_again() {
+    let mut rig = TriggerRig::default();
+    let key = rig.add("a.level");
+    rig.create("first WHEN count_over('a.level', '1 h') < 0 FIRE 'x'");
+    let mut all = Vec::new();
+    // More than a window keeps one by one.
+    for i in 0..2_000 {
+        rig.now += S / 10;
+        all.push(Sample::measured(rig.now, f64::from(i)));
+        rig.set("a.level", f64::from(i));
+    }
+    rig.run();
+    let earlier: Vec<Sample> = (1..=100)
+        .map(|i| Sample::measured(all[0].ts - (101 - i) * S, 1_000.0))
+        .collect();
+    let past = [earlier, all].concat();
+    rig.create(
+        "second WHEN count_over('a.level', '1 h') = 2100 AND max_over('a.level', '1 h') = 1999 \
+         AND min_over('a.level', '1 h') = 0 AND count_over('a.level', '2 h') = 2100 FIRE 'x'",
+    );
+    rig.create("mean WHEN abs(avg_over('a.level', '1 h') - 1000) < 1 FIRE 'x'");
+    rig.triggers.seed(key, &past);
+    assert_eq!(rig.run(), ["mean", "second"]);
+    rig.triggers.seed(key, &past);
+    rig.create("still WHEN count_over('a.level', '1 h') = 2100 FIRE 'x'");
+    assert_eq!(rig.run(), ["still"]);
+}
+
+#[test]
+fn summaries_stand_for_what_is_too_much() {
+    let mut rig = TriggerRig::default();
+    let key = rig.add("a.level");
+    rig.set("a.level", 10.0);
+    rig.create(
+        "t WHEN count_over('a.level', '1 h') = 61 AND max_over('a.level', '1 h') = 99 \
+         AND min_over('a.level', '1 h') = 1 AND ago('a.level', '10 min') = 5 \
+         AND avg_over('a.level', '1 h') > 19 AND avg_over('a.level', '1 h') < 20.1 FIRE 'x'",
+    );
+    let start = rig.now - 1_200 * S;
+    let summaries: Vec<Summary> = (1..=6)
+        .map(|i| Summary {
+            ts: start + i * 200 * S - 1,
+            count: 10,
+            low: 1.0,
+            high: 99.0,
+            mean: 20.0,
+            last: Value::Float(5.0),
+        })
+        .collect();
+    rig.triggers.seed_summaries(key, &summaries, &[]);
+    assert_eq!(rig.run(), ["t"]);
+    rig.triggers.unfilled(key, "it is too late");
+    let reason = "windows begin with what the rings hold: it is too late";
+    assert_eq!(rig.report("t").reason, reason);
+    rig.pass(3_600.0);
+    assert_eq!(rig.report("t").reason, "");
+}

@@ -1,0 +1,212 @@
+//! Being told of every new sample of a set of streams that may change.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{ptr, vec};
+
+use barograph_client::{Observer, Update, Watch};
+use barograph_model::{Descriptor, Selector, Value};
+
+use crate::guard::{
+    E_ARGUMENT, Failure, NOTHING, OK, give, guarded, set, take_back, text, thing, thing_mut,
+};
+
+/// `baro_subscription_t`.
+pub struct Subscription {
+    watch: Watch,
+    /// What has come and was not asked for yet.
+    waiting: vec::IntoIter<Update>,
+    /// What `given` points into.
+    stream: Option<Stream>,
+    value: Option<Value>,
+    ended: Vec<u8>,
+    given: UpdateOut,
+}
+
+/// A stream as C has it.
+struct Stream {
+    descriptor: Arc<Descriptor>,
+    name: CString,
+    labels: CString,
+}
+
+impl From<Arc<Descriptor>> for Stream {
+    fn from(descriptor: Arc<Descriptor>) -> Self {
+        let c_text = |text: String| CString::new(text.replace('\0', " ")).unwrap_or_default();
+        let labels = descriptor.labels.to_string();
+        let inner = labels.strip_prefix('{').and_then(|l| l.strip_suffix('}'));
+        Self {
+            name: c_text(descriptor.name.to_string()),
+            labels: c_text(inner.unwrap_or_default().to_owned()),
+            descriptor,
+        }
+    }
+}
+
+/// `baro_update_t`.
+#[repr(C)]
+pub struct UpdateOut {
+    name: *const c_char,
+    labels: *const c_char,
+    ts: i64,
+    error: f64,
+    quality: c_int,
+    value_type: c_int,
+    bytes: usize,
+    content: Content,
+    missed: u64,
+}
+
+/// The value of `baro_update_t`, by its type.
+#[repr(C)]
+union Content {
+    int: i64,
+    float: f64,
+    data: *const c_void,
+}
+
+impl Subscription {
+    fn new(watch: Watch) -> Self {
+        Self {
+            watch,
+            waiting: Vec::new().into_iter(),
+            stream: None,
+            value: None,
+            ended: Vec::new(),
+            given: UpdateOut {
+                name: ptr::null(),
+                labels: ptr::null(),
+                ts: 0,
+                error: 0.0,
+                quality: 0,
+                value_type: 0,
+                bytes: 0,
+                content: Content { int: 0 },
+                missed: 0,
+            },
+        }
+    }
+
+    fn next(&mut self, timeout: Duration) -> Option<&UpdateOut> {
+        let update = match self.waiting.next() {
+            Some(update) => update,
+            None => {
+                self.waiting = self.watch.next(timeout)?.into_iter();
+                self.waiting.next()?
+            }
+        };
+        let Update {
+            descriptor,
+            sample,
+            lost,
+            ..
+        } = update;
+        let held = self.stream.take();
+        let held = held.filter(|held| Arc::ptr_eq(&held.descriptor, &descriptor));
+        let stream = self
+            .stream
+            .insert(held.unwrap_or_else(|| descriptor.into()));
+        let value = self.value.insert(sample.value);
+        let (bytes, content) = content(value, &mut self.ended);
+        self.given = UpdateOut {
+            name: stream.name.as_ptr(),
+            labels: stream.labels.as_ptr(),
+            ts: sample.ts,
+            error: sample.error.into(),
+            quality: sample.quality as c_int,
+            value_type: value.value_type() as c_int,
+            bytes,
+            content,
+            missed: lost,
+        };
+        Some(&self.given)
+    }
+}
+
+/// A value by its length and place; texts are copied to `ended`, with a zero byte behind them.
+fn content(value: &Value, ended: &mut Vec<u8>) -> (usize, Content) {
+    match value {
+        Value::Int(int) => (8, Content { int: *int }),
+        Value::Float(float) => (8, Content { float: *float }),
+        Value::Bool(is) => {
+            let int = i64::from(*is);
+            (8, Content { int })
+        }
+        Value::Text(text) | Value::Json(text) => {
+            ended.clear();
+            ended.extend_from_slice(text.as_bytes());
+            ended.push(0);
+            let data = ended.as_ptr().cast();
+            (text.len(), Content { data })
+        }
+        Value::Bytes(bytes) => {
+            let data = bytes.as_ptr().cast();
+            (bytes.len(), Content { data })
+        }
+        Value::Floats(floats) => {
+            let data = floats.as_ptr().cast();
+            (size_of_val(&**floats), Content { data })
+        }
+    }
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `node` is null, or of `baro_node_open` and not closed; `pattern` is null or a text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_subscribe(
+    node: *const Observer,
+    pattern: *const c_char,
+) -> *mut Subscription {
+    guarded(
+        |_| ptr::null_mut(),
+        || {
+            // SAFETY: as this function's.
+            let (node, pattern) =
+                unsafe { (thing(node, "the node")?, text(pattern, "the pattern")?) };
+            let selector = Selector::parse(pattern).map_err(|e| Failure::new(E_ARGUMENT, e))?;
+            Ok(give(Subscription::new(node.watch(&selector))))
+        },
+    )
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `subscription` is null, or of `baro_subscribe`, not closed, and used by this thread alone; `update` is null or
+/// may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_subscription_next(
+    subscription: *mut Subscription,
+    timeout_ns: i64,
+    update: *mut *const UpdateOut,
+) -> c_int {
+    // SAFETY: as this function's.
+    unsafe { set(update, ptr::null()) };
+    guarded(
+        |code| code,
+        || {
+            // SAFETY: as this function's.
+            let subscription = unsafe { thing_mut(subscription, "the subscription") }?;
+            let timeout = Duration::from_nanos(timeout_ns.max(0).unsigned_abs());
+            let Some(next) = subscription.next(timeout) else {
+                return Ok(NOTHING);
+            };
+            // SAFETY: as this function's.
+            unsafe { set(update, ptr::from_ref(next)) };
+            Ok(OK)
+        },
+    )
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `subscription` is null, or of `baro_subscribe` and not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_subscription_close(subscription: *mut Subscription) {
+    // SAFETY: as this function's.
+    unsafe { take_back(subscription) };
+}
