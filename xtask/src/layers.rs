@@ -35,7 +35,10 @@ const ROWS: &[Row] = &[
             "server",
         ],
     ),
-    row("baro", &["model", "archive", "client", "agent", "lab"]),
+    row(
+        "baro",
+        &["model", "forecast", "archive", "client", "agent", "lab"],
+    ),
     row("python", &["model", "client"]),
     row("sqlite", &["query"]),
     row(

@@ -6,44 +6,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use barograph_forecast::Shape;
-use barograph_forecast::interval::{Aimd, Bound, BoundedConfig, IntervalPolicy, PublishedAimd};
-use barograph_lab::replay::{Bounded, Held, Policy, Stream, replay};
-use barograph_lab::{
-    Family, Hacc, Row, Table, Trace, frontier, generate, hacc, is_ahead, renewal_frontier,
-};
-
-/// A column of a trace, with what is asked of it.
-struct Case {
-    name: String,
-    trace: Trace,
-    value: usize,
-    counter: Option<usize>,
-    bound: Bound,
-    shape: Shape,
-}
-
-impl Case {
-    fn stream(&self) -> Stream<'_> {
-        Stream {
-            interval_ns: self.trace.interval_ns,
-            values: &self.trace.columns[self.value].values,
-            counter: self
-                .counter
-                .map_or(&[], |column| &self.trace.columns[column].values),
-            bound: self.bound,
-        }
-    }
-
-    fn config(&self) -> BoundedConfig {
-        BoundedConfig {
-            bound: self.bound,
-            confidence: 0.99,
-            min_ns: self.trace.interval_ns,
-            max_ns: 60 * self.trace.interval_ns,
-            looks_per_s_max: f64::INFINITY,
-        }
-    }
-}
+use barograph_forecast::interval::Bound;
+use barograph_lab::suite::{Case, policies};
+use barograph_lab::{Family, Hacc, Table, Trace, generate, hacc, renewal_frontier};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -86,73 +51,8 @@ fn bound() {
 
 #[expect(clippy::disallowed_methods, reason = "measures what a policy costs")]
 fn table(case: &Case) -> Table {
-    let stream = case.stream();
-    let fixed = frontier(&stream);
-    let mut table = Table {
-        trace: case.name.clone(),
-        rows: Vec::new(),
-    };
-    for (ticks, outcome) in &fixed {
-        table.rows.push(Row {
-            policy: format!("fixed {ticks}"),
-            outcome: outcome.clone(),
-            ahead: None,
-            ns_per_tick: None,
-        });
-    }
-    for (name, mut policy) in policies(case) {
-        let begun = Instant::now();
-        let outcome = replay(&stream, policy.as_mut());
-        let ns = begun.elapsed().as_nanos() as f64 / outcome.ticks.max(1) as f64;
-        table.rows.push(Row {
-            policy: name.to_owned(),
-            ahead: Some(is_ahead(&outcome, &fixed, |outcome| outcome.right)),
-            outcome,
-            ns_per_tick: Some(ns),
-        });
-    }
-    table
-}
-
-fn policies(case: &Case) -> Vec<(&'static str, Box<dyn Policy>)> {
-    let tick = case.trace.interval_ns;
-    let aimd = |threshold| Aimd {
-        start_ns: tick,
-        min_ns: tick,
-        max_ns: 25 * tick,
-        add_ns: tick,
-        multiply: 0.75,
-        threshold,
-    };
-    let config = case.config();
-    let mut policies: Vec<(&'static str, Box<dyn Policy>)> = vec![
-        (
-            "AIMD simple, repaired",
-            Box::new(Held::new(IntervalPolicy::AimdSimple(aimd(0.1)))),
-        ),
-        (
-            "AIMD complex, repaired",
-            Box::new(Held::new(IntervalPolicy::AimdComplex(aimd(1.1)))),
-        ),
-        ("error-bounded, held", Box::new(Bounded::new(config, None))),
-        (
-            "error-bounded",
-            Box::new(Bounded::new(config, Some(case.shape))),
-        ),
-    ];
-    if tick == 1_000_000_000 {
-        let published =
-            |window| Box::new(Held::published(PublishedAimd::new(0.1, window, 5 * tick)));
-        policies.insert(0, ("AIMD published, window 10", published(10)));
-        policies.insert(1, ("AIMD published, window 1", published(1)));
-    }
-    if case.counter.is_some() {
-        policies.push((
-            "sentinel",
-            Box::new(Bounded::sentinel(config, Some(case.shape))),
-        ));
-    }
-    policies
+    let begun = Instant::now();
+    policies(case, &mut || begun.elapsed().as_nanos() as u64)
 }
 
 fn cases() -> Vec<Case> {
@@ -166,6 +66,7 @@ fn cases() -> Vec<Case> {
             counter: Some(1),
             bound: Bound::Absolute(100.0),
             shape: Shape::Gauge,
+            confidence: 0.99,
         });
     }
     for family in Family::ALL {
@@ -177,6 +78,7 @@ fn cases() -> Vec<Case> {
             counter: None,
             bound: Bound::Absolute(20.0),
             shape: Shape::Gauge,
+            confidence: 0.99,
         });
     }
     recorded(&mut cases);
@@ -231,6 +133,7 @@ fn recorded(cases: &mut Vec<Case>) {
                 value,
                 bound,
                 shape,
+                confidence: 0.99,
             });
         }
     }

@@ -9,6 +9,7 @@ mod error;
 mod generate;
 mod optimal;
 mod report;
+pub mod suite;
 mod trace;
 
 pub mod replay;

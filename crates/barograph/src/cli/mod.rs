@@ -11,6 +11,7 @@ mod http;
 mod insight;
 mod io;
 mod knob;
+mod lab;
 mod latest;
 mod output;
 mod probe;
@@ -64,6 +65,8 @@ enum Command {
     Sql(sql::Sql),
     /// Show what streams will be, with its error, and explain who says so
     Forecast(forecast::Forecast),
+    /// Replay recorded traces through forecasts and interval policies
+    Lab(lab::Lab),
     /// Make, drop, list and explain insights
     Insight(insight::Insight),
     /// Fire triggers of running programs, list them, and declare conditions that fire them
@@ -180,6 +183,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Watch(watch) => watch.run(),
         Command::Sql(sql) => sql.run(),
         Command::Forecast(forecast) => forecast.run(),
+        Command::Lab(lab) => lab.run(),
         Command::Insight(insight) => insight.run(),
         Command::Trigger(trigger) => trigger.run(),
         Command::Knob(knob) => knob.run(),

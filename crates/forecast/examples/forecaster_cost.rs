@@ -1,4 +1,4 @@
-//! What a sample costs, by predictor: `cargo run --release -p barograph-forecast --example cost`. Minima of many
+//! What a sample costs, by predictor: `cargo run --release -p barograph-forecast --example forecaster_cost`. Minima of many
 //! rounds, ns.
 
 use std::time::Instant;

@@ -1,0 +1,216 @@
+//! `baro lab`: what forecasts and interval policies would have made of what was.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Context as _;
+use barograph_forecast::Shape;
+use barograph_forecast::interval::Bound;
+use barograph_lab::suite::{self, Case};
+use barograph_lab::{Family, Hacc, Trace, generate, hacc};
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+
+use super::{Usage, output};
+
+/// Arguments of `baro lab`.
+#[derive(Args)]
+pub struct Lab {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Replay columns of traces: what each policy costs and how right it is, how far off each predictor is
+    ///
+    /// Reads traces in barograph's format, of `sadf -d`, and of Apollo's replay, also gzipped. Beside each policy stands what
+    /// fixed intervals come to: "ahead" is by how much it is right more often than they are at equal cost.
+    Replay(Box<Replay>),
+    /// Print a made trace: hacc-regular, hacc-irregular, or a synthetic family
+    Make(Make),
+}
+
+#[derive(Args)]
+struct Replay {
+    /// Files of traces
+    #[arg(required = true, value_name = "TRACE")]
+    traces: Vec<PathBuf>,
+    /// Columns to replay [default: all that ever change]
+    #[arg(long, value_name = "NAME")]
+    column: Vec<String>,
+    /// How far off is still right: a number in the column's unit, or a share of the value like 1%
+    #[arg(long, default_value = "1%", value_parser = bound)]
+    bound: Bound,
+    /// A column that costs nothing to read and moves with the others, for the sentinel
+    #[arg(long, value_name = "NAME")]
+    counter: Option<String>,
+    /// The share of intervals that is to hold, 0.5 to 0.99
+    #[arg(long, default_value_t = 0.9)]
+    confidence: f64,
+    /// What to replay
+    #[arg(long, value_enum, default_value_t = What::All)]
+    what: What,
+    /// The columns are counters: they never decrease, but for resets
+    #[arg(long)]
+    counters: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    Policies,
+    Predictors,
+    All,
+}
+
+#[derive(Args)]
+struct Make {
+    /// Which [possible: hacc-regular, hacc-irregular, constant, ramp, and what the error lists]
+    name: String,
+    /// Seed: the same one gives the same trace
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Length, in seconds
+    #[arg(long, default_value_t = 1_800, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    seconds: u32,
+}
+
+impl Lab {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<()> {
+        match self.verb {
+            Verb::Replay(replay) => replay.run(),
+            Verb::Make(make) => make.run(),
+        }
+    }
+}
+
+impl Replay {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "measures what predictors and policies cost"
+    )]
+    fn run(&self) -> anyhow::Result<()> {
+        if !(0.5..=0.99).contains(&self.confidence) {
+            return Err(Usage(format!(
+                "--confidence {}: it is 0.5 to 0.99",
+                self.confidence
+            ))
+            .into());
+        }
+        let begun = Instant::now();
+        let mut watch = || u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let mut all = Vec::new();
+        for path in &self.traces {
+            for case in self.cases(path)? {
+                let policies =
+                    (self.what != What::Predictors).then(|| suite::policies(&case, &mut watch));
+                let scores = (self.what != What::Policies).then(|| suite::score(&case, &mut watch));
+                if self.json {
+                    all.push(json!({
+                        "trace": case.name, "policies": policies.map(|table| table.rows), "predictors": scores,
+                    }));
+                    continue;
+                }
+                if let Some(table) = policies {
+                    output::print(&format!("{}\n", table.text()))?;
+                }
+                if let Some(scores) = scores {
+                    let text = suite::scores_text(&case.name, &scores);
+                    output::print(&format!("{text}\n"))?;
+                }
+            }
+        }
+        if self.json {
+            output::print_json(&json!(all))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn cases(&self, path: &Path) -> anyhow::Result<Vec<Case>> {
+        let bytes =
+            std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let trace = Trace::parse(&name, &bytes).with_context(|| path.display().to_string())?;
+        let place = |name: &str| {
+            let found = trace.columns.iter().position(|column| column.name == name);
+            found.ok_or_else(|| {
+                let names: Vec<&str> = trace.columns.iter().map(|c| c.name.as_str()).collect();
+                Usage(format!(
+                    "{} has no column {name}: it has {}",
+                    path.display(),
+                    names.join(", ")
+                ))
+            })
+        };
+        let counter = self.counter.as_deref().map(place).transpose()?;
+        let columns: Vec<usize> = if self.column.is_empty() {
+            let moves = |at: &usize| {
+                let values = &trace.columns[*at].values;
+                values
+                    .windows(2)
+                    .any(|pair| pair[0] != pair[1] && !pair[0].is_nan())
+            };
+            (0..trace.columns.len()).filter(moves).collect()
+        } else {
+            self.column
+                .iter()
+                .map(|name| place(name))
+                .collect::<Result<_, _>>()?
+        };
+        let case = |value: usize| Case {
+            name: format!("{name} {}", trace.columns[value].name),
+            trace: trace.clone(),
+            value,
+            counter: counter.filter(|counter| *counter != value),
+            bound: self.bound,
+            shape: if self.counters {
+                Shape::Counter
+            } else {
+                Shape::Gauge
+            },
+            confidence: self.confidence,
+        };
+        Ok(columns.into_iter().map(case).collect())
+    }
+}
+
+impl Make {
+    fn run(&self) -> anyhow::Result<()> {
+        let seconds = self.seconds as usize;
+        let trace = match self.name.as_str() {
+            "hacc-regular" => hacc(Hacc::Regular, seconds, self.seed),
+            "hacc-irregular" => hacc(Hacc::Irregular, seconds, self.seed),
+            name => {
+                let family = Family::ALL.into_iter().find(|family| family.name() == name);
+                let family = family.ok_or_else(|| {
+                    let names: Vec<&str> = Family::ALL.iter().map(|family| family.name()).collect();
+                    Usage(format!(
+                        "{name:?} is no trace that can be made: hacc-regular, hacc-irregular, {}",
+                        names.join(", ")
+                    ))
+                })?;
+                generate(family, seconds, self.seed)
+            }
+        };
+        output::print(&trace.write())
+    }
+}
+
+fn bound(text: &str) -> Result<Bound, String> {
+    let (number, is_share) = match text.strip_suffix('%') {
+        Some(number) => (number, true),
+        None => (text, false),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(number) if number >= 0.0 && number.is_finite() => Ok(match is_share {
+            true => Bound::Relative(number / 100.0),
+            false => Bound::Absolute(number),
+        }),
+        _ => Err("a number that is not negative, or a share like 1%".into()),
+    }
+}
