@@ -1,5 +1,5 @@
 //! What newest values cost in SQL: over 1, 3 and 8 streams, prepared, by a text that was seen before,
-//! and by a text that is new each time. `cargo run --release -p barograph-query --example forecaster_cost`.
+//! and by a text that is new each time. `cargo run --release -p barograph-query --example cost`.
 #![expect(clippy::unwrap_used, reason = "the streams are the tests' own")]
 
 #[path = "../tests/it/demo.rs"]
