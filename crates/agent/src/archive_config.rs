@@ -76,7 +76,8 @@ impl Default for ArchiveConfig {
             enabled: true,
             dir: PathBuf::new(),
             durable: Vec::new(),
-            leave_out: Vec::new(),
+            // Arrays of hundreds of bytes a look, which can be computed again from what they are of.
+            leave_out: vec!["forecast.*".into()],
             commit_seconds: seconds(writer.commit_ns),
             flush_seconds: seconds(writer.flush_ns),
             segment_bytes_max: writer.segment_bytes_max,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use barograph_agent::FORECASTS_DOCUMENT;
-use barograph_model::{Selector, Value, duration_ns};
+use barograph_model::{Labels, Selector, Value, duration_ns};
 use clap::{Args, Subcommand};
 use serde_json::Value as Json;
 
@@ -146,7 +146,7 @@ impl Which {
 fn is_meant(selector: &Selector, row: &Json) -> bool {
     let pairs = row["labels"].as_object().into_iter().flatten();
     let pairs = pairs.filter_map(|(name, value)| Some((name.as_str(), value.as_str()?)));
-    let labels = barograph_model::Labels::new(pairs);
+    let labels = Labels::new(pairs);
     labels.is_ok_and(|labels| selector.matches(row["name"].as_str().unwrap_or_default(), &labels))
 }
 
@@ -156,16 +156,15 @@ fn explained(row: &Json) -> Vec<String> {
         Some(number) => format!("{number:.decimals$}"),
         None => "-".into(),
     };
-    let labels = row["labels"].as_object().into_iter().flatten();
-    let labels: Vec<String> = labels
-        .map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()))
-        .collect();
+    let pairs = row["labels"].as_object().into_iter().flatten();
+    let pairs = pairs.map(|(name, value)| (name.as_str(), value.as_str().unwrap_or_default()));
+    let labels = Labels::new(pairs).unwrap_or_default();
     let coverage = match row["coverage"].as_f64() {
         Some(share) => format!("{:.1} %", share * 100.0),
         None => "-".into(),
     };
     vec![
-        format!("{}{{{}}}", cell(row, "name"), labels.join(", ")),
+        format!("{}{labels}", cell(row, "name")),
         format::age(row["horizon_ns"].as_i64().unwrap_or(0)),
         follows.clone(),
         number(&row["losses"][&follows], 3),
