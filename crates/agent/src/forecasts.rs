@@ -237,6 +237,7 @@ fn level_rows(explanation: &Explanation) -> impl Iterator<Item = Json> + '_ {
             .collect();
         json!({
             "horizon_ns": explanation.step_ns.saturating_mul(i64::from(level.steps)),
+            "step_ns": explanation.step_ns,
             "follows": level.follows,
             "reason": level.reason.to_string(),
             "since_step": level.since_step,

@@ -288,6 +288,7 @@ pub(crate) static SYSTEM: [Listing; 13] = [
             ("name", "TEXT"),
             ("labels", "TEXT"),
             ("horizon_ns", "INTEGER"),
+            ("step_ns", "INTEGER"),
             ("follows", "TEXT"),
             ("reason", "TEXT"),
             ("since_step", "INTEGER"),
