@@ -233,15 +233,17 @@ impl Real {
             .spawn()
             .unwrap();
         let mut log = BufReader::new(process.stderr.take().unwrap());
-        let mut address = None;
+        let mut address: Option<SocketAddr> = None;
         let mut line = String::new();
-        // It listens before it is ready, and says both.
-        while !line.contains("ready to receive web requests") {
+        // It says both, in either order.
+        let mut is_ready = false;
+        while !is_ready || address.is_none() {
             line.clear();
             assert_ne!(log.read_line(&mut line).unwrap(), 0, "it ended");
             if let Some((_, rest)) = line.split_once("msg=\"Listening on\" address=") {
                 address = rest.split_whitespace().next().and_then(|a| a.parse().ok());
             }
+            is_ready |= line.contains("ready to receive web requests");
         }
         // Nobody reads on: a full pipe must not stop it.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
