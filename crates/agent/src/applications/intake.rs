@@ -36,6 +36,8 @@ use crate::AgentError;
 const AWAKE_NS: i64 = 50_000_000;
 /// Every process is looked at so often, knock or no knock, and the directory as well.
 const SCAN_NS: i64 = NS_PER_S;
+/// After a look at the directory for somebody who knocks there is none for so many times as long as it took.
+const SEARCH_REST: i64 = 20;
 /// Files that could not be opened and are not tried again.
 const UNUSABLE_MAX: usize = 1_024;
 /// A stop waits so long for applications that go on putting, and for the disk.
@@ -119,6 +121,8 @@ pub struct Intake<'c> {
     rates: Rates,
     bridge: Bridge,
     next_scan_ns: i64,
+    /// When all files may be looked at again for somebody who knocks.
+    next_search_ns: i64,
     /// Whether a document has to be written at the next beat.
     changed: BTreeSet<Reader>,
     /// What becomes of files.
@@ -155,6 +159,7 @@ impl<'c> Intake<'c> {
             closer: Closer::new(),
             unusable: BTreeSet::new(),
             next_scan_ns: i64::MIN,
+            next_search_ns: i64::MIN,
             changed: BTreeSet::new(),
             counts,
         }
@@ -244,8 +249,18 @@ impl<'c> Intake<'c> {
         self.counts.waiting.store(waiting, Ordering::Relaxed);
     }
 
-    /// Takes in a process that has knocked and is not known: its file alone is looked at, since a look at
-    /// all of them for each that comes would cost as the square of their number.
+    /// Somebody who is not known has knocked: looks for all who have come, so that one who was there before him,
+    /// his parent say, has his streams' names before him. Not for each who comes when that costs much: it would
+    /// cost as the square of their number.
+    fn search(&mut self) {
+        let begun_ns = self.clock.monotonic_ns();
+        self.scan();
+        let ended_ns = self.clock.monotonic_ns();
+        let took_ns = ended_ns.saturating_sub(begun_ns);
+        self.next_search_ns = ended_ns.saturating_add(took_ns.saturating_mul(SEARCH_REST));
+    }
+
+    /// Takes in a process that has knocked and is not known, by a look at its file alone.
     fn welcome(&mut self, incarnation: Incarnation) {
         let path = self.run_dir.ingest_file(incarnation);
         let Ok(uid) = fs::symlink_metadata(&path).map(|metadata| metadata.uid()) else {
@@ -427,6 +442,7 @@ impl<'c> Intake<'c> {
             let is_it = |p: &&mut Process| p.file().incarnation() == incarnation;
             match self.processes.iter_mut().find(is_it) {
                 Some(process) => process.is_awake = true,
+                None if self.clock.monotonic_ns() >= self.next_search_ns => self.search(),
                 None => self.welcome(incarnation),
             }
         }
