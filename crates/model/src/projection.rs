@@ -77,8 +77,11 @@ impl Projection {
         }
         let before = before.filter(|_| after_s >= 0.0)?;
         let share = (after_s - before.after_s) / (next.after_s - before.after_s);
-        // Halves first: the difference of two finite numbers may be none.
-        let mix = |a: f64, b: f64| a * (1.0 - share) + b * share;
+        // What stays as it is does so to the last bit; the difference of two finite numbers may be none.
+        let mix = |a: f64, b: f64| match b - a {
+            way if way.is_finite() => a + way * share,
+            _ => a * (1.0 - share) + b * share,
+        };
         let half_width = match before.half_width.is_finite() && next.half_width.is_finite() {
             true => mix(before.half_width, next.half_width),
             false => f64::INFINITY,
@@ -123,6 +126,16 @@ mod tests {
         ] {
             let found = projection.at(after_s).map(|k| (k.value, k.half_width));
             assert_eq!(found, expect, "{after_s}");
+        }
+    }
+
+    #[test]
+    fn what_stays_as_it_is_does_so_to_the_last_bit() {
+        let total = 25_276_502_016.0;
+        let projection = Projection::new([knot(0.0, total, 0.0), knot(0.7, total, 0.0)]);
+        for step in 0..=70 {
+            let found = projection.at(f64::from(step) / 100.0).unwrap();
+            assert_eq!((found.value, found.half_width), (total, 0.0), "{step}");
         }
     }
 
