@@ -30,7 +30,7 @@ pub struct ForecastConfig {
     pub streams: Vec<String>,
     /// The share of true values that is to be within the error of a forecast, 0.5 to 0.99.
     pub confidence: f64,
-    /// Most streams that are forecast; those beyond are counted. Each takes some 10 KiB.
+    /// Most streams that are forecast; those beyond are counted.
     pub streams_max: usize,
 }
 
