@@ -58,6 +58,17 @@ class Control:
         """What ``CREATE INSIGHT …`` would give now: ``{"rows": [{…, "value"}]}``."""
         return self._post("/api/v1/insights/test", sql)
 
+    def create_policy(self, sql: str) -> dict[str, Any]:
+        """Makes a policy: ``CREATE POLICY name FOR 'pattern' ERROR '1 %'``. Gives the policy as it was understood.
+
+        Errors as for :meth:`create_insight`.
+        """
+        return self._post("/api/v1/policies", sql)
+
+    def drop_policy(self, name: str) -> dict[str, Any]:
+        """Drops a policy that was made by a statement. Errors as for :meth:`create_insight`."""
+        return self._post("/api/v1/policies", f"DROP POLICY {name}")
+
     def _post(self, path: str, sql: str) -> dict[str, Any]:
         try:
             return post(self._socket, path, {"sql": sql})

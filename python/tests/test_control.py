@@ -16,6 +16,8 @@ import barograph
 ANSWERS = {
     "CREATE INSIGHT a.b AS SELECT 1": (200, {"name": "a.b", "state": "waiting"}),
     "DROP INSIGHT a.b": (200, {"name": "a.b"}),
+    "CREATE POLICY a FOR 'x' ERROR '1 %'": (200, {"name": "a", "streams": ["x"]}),
+    "DROP POLICY a": (200, {"name": "a"}),
     "wrong": (400, {"error": {"kind": "statement", "message": "not an insight"}}),
 }
 
@@ -54,6 +56,8 @@ def test_control(demo: Demo) -> None:
             assert control.create_insight(create)["state"] == "waiting"
             assert control.test_insight(create) == {"rows": [{"value": 1}]}
             assert control.drop_insight("a.b") == {"name": "a.b"}
+            assert control.create_policy("CREATE POLICY a FOR 'x' ERROR '1 %'")["streams"] == ["x"]
+            assert control.drop_policy("a") == {"name": "a"}
             with pytest.raises(barograph.ControlError, match="not an insight") as e:
                 control.create_insight("wrong")
             assert e.value.kind == "statement"

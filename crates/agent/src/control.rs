@@ -110,6 +110,10 @@ impl Control for LoopControl {
         self.ask(|reply| Event::Test(sql.to_owned(), reply))
     }
 
+    fn declare_policy(&self, sql: &str) -> Result<Json, ControlFault> {
+        self.ask(|reply| Event::Policy(sql.to_owned(), reply))
+    }
+
     fn archive(&self, verb: ArchiveVerb) -> Result<Json, ControlFault> {
         self.history.command(verb)
     }

@@ -21,6 +21,7 @@ use crate::export::ExportWatch;
 use crate::forecasts::Forecasts;
 use crate::history::History;
 use crate::outlook::Outlook;
+use crate::policy_statements::{Change, PolicyStatements};
 use crate::saturation::Saturation;
 use crate::self_watch::SelfWatch;
 use crate::streams::{Facts, Streams};
@@ -41,6 +42,8 @@ pub enum Event {
     Wake,
     /// A control statement.
     Execute(String, SyncSender<Answer>),
+    /// A statement on policies.
+    Policy(String, SyncSender<Answer>),
     /// What a statement would give.
     Test(String, SyncSender<Answer>),
     /// The end.
@@ -63,6 +66,8 @@ pub struct Parts {
     pub history: Arc<History>,
     /// When a value that holds is appended again, in ns.
     pub repeat_ns: i64,
+    /// Policies of the configuration, and those that were made.
+    pub policy_statements: PolicyStatements,
     /// What comes next, of no stream yet.
     pub forecasts: Forecasts,
     /// What becomes of files of programs.
@@ -80,6 +85,7 @@ pub struct EventLoop<'c> {
     insights: Insights,
     outlook: Outlook,
     forecasts: Forecasts,
+    policy_statements: PolicyStatements,
     self_watch: SelfWatch,
     exports: Option<ExportWatch>,
     saturation: Saturation,
@@ -101,6 +107,7 @@ impl<'c> EventLoop<'c> {
             insights,
             history,
             repeat_ns,
+            policy_statements,
             forecasts,
             ingest,
         } = parts;
@@ -120,6 +127,7 @@ impl<'c> EventLoop<'c> {
             insights,
             outlook: Outlook::default(),
             forecasts,
+            policy_statements,
             self_watch,
             exports: None,
             saturation: Saturation::new(BEAT_NS),
@@ -188,6 +196,9 @@ impl<'c> EventLoop<'c> {
                 let answer = self.execute(&sql);
                 // Whoever asked may have gone away: that is theirs.
                 let _ = reply.try_send(answer);
+            }
+            Event::Policy(sql, reply) => {
+                let _ = reply.try_send(self.execute_policy(&sql));
             }
             Event::Test(sql, reply) => {
                 let _ = reply.try_send(self.test(&sql));
@@ -272,6 +283,30 @@ impl<'c> EventLoop<'c> {
         })
     }
 
+    fn execute_policy(&mut self, sql: &str) -> Answer {
+        let mut done = self
+            .policy_statements
+            .execute(sql, &mut |change| match change {
+                Change::Declare(_) | Change::Drop(_) => {
+                    Err("this agent follows no policies".into())
+                }
+            })?;
+        let rows = self.policies_document();
+        self.publish(documents::POLICIES_DOCUMENT, &rows);
+        if done.is_made {
+            let is_its = |row: &&Json| row["name"] == *done.name && !row["stream"].is_null();
+            let rows = rows.as_array().into_iter().flatten();
+            done.policy["matched"] = rows.filter(is_its).count().into();
+        }
+        Ok(done.policy)
+    }
+
+    fn policies_document(&self) -> Json {
+        let mut rows = Json::Array(Vec::new());
+        self.policy_statements.tell(&mut rows);
+        rows
+    }
+
     fn test(&self, sql: &str) -> Answer {
         let rows = self.graph.test(sql).map_err(Refusal::from)?;
         Ok(
@@ -289,6 +324,7 @@ impl<'c> EventLoop<'c> {
             (documents::INSIGHTS_DOCUMENT, insights),
             (documents::ARCHIVE_DOCUMENT, self.archive_document()),
             (documents::FORECASTS_DOCUMENT, self.forecasts.document()),
+            (documents::POLICIES_DOCUMENT, self.policies_document()),
         ] {
             self.publish(name, &document);
         }

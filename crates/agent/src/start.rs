@@ -23,6 +23,7 @@ use crate::control::{Insights, LoopControl};
 use crate::event_loop::{EVENTS_MAX, Event, EventLoop, Parts};
 use crate::forecasts::Forecasts;
 use crate::history::History;
+use crate::policy_statements::PolicyStatements;
 use crate::triggers::{DeclaredTriggers, ToPrograms};
 use crate::{AGENT_DOCUMENT, AgentError, Config};
 
@@ -52,6 +53,7 @@ impl Agent {
         let run_dir = RunDir::new(&config.run_dir);
         let lock = run_dir.occupy()?;
         let insights = Insights::open(&config.state_dir)?;
+        let policy_statements = PolicyStatements::open(&config.state_dir, &[])?;
         let kept = insights.iter().map(|(_, sql)| sql);
         let graph = graph(&config, kept, &clock);
         // Before the segment, since it may have to recover much, and readers take a segment that does not
@@ -78,6 +80,7 @@ impl Agent {
             segment,
             graph,
             insights,
+            policy_statements,
             history: Arc::clone(&agent.history),
             exports: exports.as_ref().map(Exports::status),
             ingest: Arc::clone(&ingest_counts),
@@ -227,6 +230,7 @@ struct Made {
     segment: Segment,
     graph: Graph,
     insights: Insights,
+    policy_statements: PolicyStatements,
     history: Arc<History>,
     exports: Option<ExportStatus>,
     ingest: Arc<IngestCounts>,
@@ -255,6 +259,7 @@ fn start_sampler(
                 segment: made.segment,
                 graph: made.graph,
                 insights: made.insights,
+                policy_statements: made.policy_statements,
                 history: made.history,
                 ingest: made.ingest,
                 repeat_ns,

@@ -1,5 +1,6 @@
 //! Insights: streams computed from other streams, written in SQL, kept up to date by increments; and
-//! triggers, which tell when a condition over streams becomes true (`trigger`).
+//! triggers, which tell when a condition over streams becomes true (`trigger`). Statements on policies are
+//! read here too (`policy`); others follow them.
 //!
 //! An insight is a SELECT over the newest sample of each input stream, with one output stream per
 //! group: `CREATE INSIGHT tier.free.bytes AS SELECT tier, sum(value) FROM filesystem_free_bytes
@@ -38,6 +39,7 @@ mod insight;
 mod limits;
 mod names;
 mod plan;
+mod policy;
 mod report;
 mod rows;
 mod slot;
@@ -50,5 +52,6 @@ pub use curated::{FIFTEEN, curated, curated_inputs};
 pub use error::InsightError;
 pub use graph::{Executed, Graph};
 pub use limits::{Limits, TriggerLimits};
+pub use policy::{PolicyStatement, PolicyText};
 pub use report::{InsightReport, InsightState, Lack, TestRow};
 pub use trigger::{Firing, Summary, TriggerReport, TriggerState, Triggers};

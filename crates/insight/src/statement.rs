@@ -132,7 +132,7 @@ impl Words {
         while self.tokens.next_if(is_space).is_some() {}
     }
 
-    fn at_keyword(&mut self, keyword: &str) -> bool {
+    pub fn at_keyword(&mut self, keyword: &str) -> bool {
         self.tokens.peek().is_some_and(|t| is_keyword(t, keyword))
     }
 
@@ -184,6 +184,36 @@ impl Words {
             }
             _ => Err(self.unexpected(example)),
         }
+    }
+
+    /// A number of at least 0.
+    pub fn number(&mut self, example: &str) -> Result<f64, InsightError> {
+        let number = match self.tokens.peek() {
+            Some(Token::Number(text, _)) => text.parse::<f64>().ok(),
+            _ => None,
+        };
+        match number.filter(|n| n.is_finite()) {
+            Some(number) => {
+                self.tokens.next();
+                self.skip_space();
+                Ok(number)
+            }
+            None => Err(self.unexpected(example)),
+        }
+    }
+
+    pub fn comma(&mut self) -> bool {
+        let found = self.tokens.next_if_eq(&Token::Comma).is_some();
+        self.skip_space();
+        found
+    }
+
+    /// Whether nothing stands here any more, but the sign that ends a statement.
+    pub fn at_end(&mut self) -> bool {
+        matches!(
+            self.tokens.peek(),
+            None | Some(Token::EOF | Token::SemiColon)
+        )
     }
 
     pub fn end(mut self) -> Result<(), InsightError> {

@@ -34,6 +34,7 @@ mod live;
 mod memory;
 mod metric;
 mod plan;
+mod policies;
 mod reading;
 mod shape;
 mod snapshot;

@@ -14,6 +14,7 @@ use crate::error::failed;
 use crate::functions::{FUNCTIONS, Form, Wide, families, publications as publications_of};
 use crate::listing::{Arguments, Batches, Cell, Listing, Row};
 use crate::live::Live;
+use crate::policies::POLICIES;
 use crate::snapshot::Snapshot;
 use crate::stream::Stream;
 
@@ -26,7 +27,7 @@ const CALLS: &str = "calls.json";
 const KNOBS: &str = "knobs.json";
 
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 13] = [
+pub(crate) static SYSTEM: [Listing; 14] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -304,6 +305,7 @@ pub(crate) static SYSTEM: [Listing; 13] = [
         arguments: &[],
         produce: |live, _| document(live, "forecasts.json", SYSTEM[12].columns),
     },
+    POLICIES,
 ];
 
 pub(crate) fn one(rows: Vec<Row>) -> Batches {

@@ -20,6 +20,8 @@ pub trait Control: Send + Sync {
         request: &serde_json::Value,
         asker: &Asker,
     ) -> Result<serde_json::Value, ControlFault>;
+    /// Carries out `CREATE POLICY …` or `DROP POLICY …` and says what it made.
+    fn declare_policy(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
     /// Carries out `CREATE TRIGGER …` or `DROP TRIGGER …` and says what it made.
     fn declare_trigger(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
 }

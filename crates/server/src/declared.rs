@@ -1,4 +1,4 @@
-//! The triggers that people declare: `CREATE TRIGGER …`, and the list of them.
+//! The triggers and policies that people declare: `CREATE TRIGGER …`, `CREATE POLICY …`, and the lists of them.
 //!
 //! Apart from the other requests: what a trigger calls has files of its own.
 
@@ -11,6 +11,7 @@ use crate::rights::Way;
 
 /// What the agent writes of them.
 const TRIGGERS: &str = "declared_triggers.json";
+const POLICIES: &str = "policies.json";
 
 /// `GET /api/v1/triggers`
 pub async fn triggers(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
@@ -26,6 +27,24 @@ pub async fn change_trigger(
 ) -> Answer {
     change(app, way, request, |control, sql| {
         control.declare_trigger(sql)
+    })
+    .await
+}
+
+/// `GET /api/v1/policies`
+pub async fn policies(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
+    Params::parse(query.as_deref(), &[])?;
+    app.render(JSON, |app, _| app.list_document(POLICIES)).await
+}
+
+/// `POST /api/v1/policies`: needs the right to control.
+pub async fn change_policy(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    request: Request,
+) -> Answer {
+    change(app, way, request, |control, sql| {
+        control.declare_policy(sql)
     })
     .await
 }

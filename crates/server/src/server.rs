@@ -257,6 +257,10 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
             get(declared::triggers).post(declared::change_trigger),
         ),
         (
+            "/api/v1/policies",
+            get(declared::policies).post(declared::change_policy),
+        ),
+        (
             "/api/v1/archive/seal",
             post(async |app, way, request| {
                 api::archive(app, way, request, ArchiveVerb::Seal).await

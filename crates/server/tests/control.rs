@@ -42,28 +42,33 @@ fn control_needs_its_right() {
 }
 
 #[test]
-fn triggers_are_made_by_who_may_control_and_read_by_all() {
+fn what_is_declared_is_made_by_who_may_control_and_read_by_all() {
     let fixture = Fixture::new();
-    let (make, statement) = ("POST /api/v1/triggers", b"CREATE TRIGGER t".as_slice());
-    let without = fixture.ask(make, &[], statement);
-    without.expect_fault(401, "refused", "control.token in the run directory");
-    let socket = fixture.run_dir.control_socket();
-    let made = fixture.ask_unix(socket.clone(), make, &[], statement);
-    let expect = json!({ "name": "made", "sql": "CREATE TRIGGER t" });
-    assert_eq!((made.status, made.json()), (200, expect));
-    let wrong = fixture.ask_unix(socket, make, &[], b"statement");
-    assert_eq!(wrong.status, 400);
-    assert_eq!(
-        fixture.get("/api/v1/triggers"),
-        json!([]),
-        "not yet written"
-    );
-    let document = br#"[{"name": "t"}]"#;
-    let published = fixture
-        .run_dir
-        .publish("declared_triggers.json", document, 0o644);
-    published.unwrap();
-    assert_eq!(fixture.get("/api/v1/triggers"), json!([{ "name": "t" }]));
+    for (path, document, statement) in [
+        (
+            "/api/v1/triggers",
+            "declared_triggers.json",
+            "CREATE TRIGGER t",
+        ),
+        ("/api/v1/policies", "policies.json", "CREATE POLICY p"),
+    ] {
+        let make = format!("POST {path}");
+        let without = fixture.ask(&make, &[], statement.as_bytes());
+        without.expect_fault(401, "refused", "control.token in the run directory");
+        let socket = fixture.run_dir.read_socket();
+        let read_side = fixture.ask_unix(socket, &make, &[], statement.as_bytes());
+        read_side.expect_fault(401, "refused", "use control.sock");
+        let socket = fixture.run_dir.control_socket();
+        let made = fixture.ask_unix(socket.clone(), &make, &[], statement.as_bytes());
+        let expect = json!({ "name": "made", "sql": statement });
+        assert_eq!((made.status, made.json()), (200, expect));
+        let wrong = fixture.ask_unix(socket, &make, &[], b"statement");
+        assert_eq!(wrong.status, 400);
+        assert_eq!(fixture.get(path), json!([]), "not yet written");
+        let rows = br#"[{"name": "t"}]"#;
+        fixture.run_dir.publish(document, rows, 0o644).unwrap();
+        assert_eq!(fixture.get(path), json!([{ "name": "t" }]));
+    }
 }
 
 #[test]

@@ -99,6 +99,10 @@ impl Control for FakeControl {
         self.execute(sql)
     }
 
+    fn declare_policy(&self, sql: &str) -> Result<Value, ControlFault> {
+        self.execute(sql)
+    }
+
     fn archive(&self, verb: ArchiveVerb) -> Result<Value, ControlFault> {
         match verb {
             ArchiveVerb::Seal => Ok(json!({ "sealed": true })),

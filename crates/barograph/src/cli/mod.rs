@@ -14,6 +14,7 @@ mod knob;
 mod lab;
 mod latest;
 mod output;
+mod policy;
 mod probe;
 mod sql;
 mod statement;
@@ -69,6 +70,8 @@ enum Command {
     Lab(lab::Lab),
     /// Make, drop, list and explain insights
     Insight(insight::Insight),
+    /// Say how wrong what is said between looks may be, so that streams are looked at seldom
+    Policy(policy::Policy),
     /// Fire triggers of running programs, list them, and declare conditions that fire them
     Trigger(trigger::Trigger),
     /// Set knobs of running programs, and list them
@@ -185,6 +188,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Forecast(forecast) => forecast.run(),
         Command::Lab(lab) => lab.run(),
         Command::Insight(insight) => insight.run(),
+        Command::Policy(policy) => policy.run(),
         Command::Trigger(trigger) => trigger.run(),
         Command::Knob(knob) => knob.run(),
         Command::Archive(archive) => archive.run(),
