@@ -32,6 +32,7 @@ mod config;
 mod error;
 mod fact;
 mod feed;
+mod policy_spec;
 mod poller;
 mod report;
 mod source;
@@ -51,6 +52,10 @@ pub use config::{
 };
 pub use error::SourceError;
 pub use fact::FactSpec;
+pub use policy_spec::{
+    POLICY_STREAMS_MAX, POLICY_TEXT_BYTES_MAX, PolicyFault, PolicySpec, PolicySpecKind, PressureOf,
+    PressureTrigger,
+};
 pub use poller::{Poller, STOP_WAIT, SelfFact, all_facts};
 pub use report::{Missing, Report, SourceReport, SourceState};
 pub use source::Source;
