@@ -16,6 +16,8 @@ pub const INSIGHTS_DOCUMENT: &str = "insights.json";
 pub const ARCHIVE_DOCUMENT: &str = "archive.json";
 /// Who predicts each stream that is forecast, and how well.
 pub const FORECASTS_DOCUMENT: &str = "forecasts.json";
+/// What is wanted of the streams that policies are for, and what came of it.
+pub const POLICIES_DOCUMENT: &str = "policies.json";
 /// Addresses and version of the agent, and where its archive is.
 pub const AGENT_DOCUMENT: &str = "agent.json";
 

@@ -21,6 +21,7 @@ use crate::export::ExportWatch;
 use crate::forecasts::Forecasts;
 use crate::history::History;
 use crate::outlook::Outlook;
+use crate::policies::Policies;
 use crate::saturation::Saturation;
 use crate::self_watch::SelfWatch;
 use crate::streams::{Facts, Streams};
@@ -65,6 +66,8 @@ pub struct Parts {
     pub repeat_ns: i64,
     /// What comes next, of no stream yet.
     pub forecasts: Forecasts,
+    /// When to look again, at no stream yet.
+    pub policies: Policies,
     /// What becomes of files of programs.
     pub ingest: Arc<IngestCounts>,
 }
@@ -80,6 +83,7 @@ pub struct EventLoop<'c> {
     insights: Insights,
     outlook: Outlook,
     forecasts: Forecasts,
+    policies: Policies,
     self_watch: SelfWatch,
     exports: Option<ExportWatch>,
     saturation: Saturation,
@@ -102,6 +106,7 @@ impl<'c> EventLoop<'c> {
             history,
             repeat_ns,
             forecasts,
+            policies,
             ingest,
         } = parts;
         let mut streams = Streams::new(segment, clock, history.journal(), repeat_ns);
@@ -120,6 +125,7 @@ impl<'c> EventLoop<'c> {
             insights,
             outlook: Outlook::default(),
             forecasts,
+            policies,
             self_watch,
             exports: None,
             saturation: Saturation::new(BEAT_NS),
@@ -197,11 +203,13 @@ impl<'c> EventLoop<'c> {
     }
 
     fn tick(&mut self) {
+        self.policies.hear();
         let mut facts = Facts {
             streams: &mut self.streams,
             graph: &mut self.graph,
             outlook: &mut self.outlook,
             forecasts: &mut self.forecasts,
+            policies: &mut self.policies,
         };
         self.poller.run_due(&mut facts);
         let now_ns = self.clock.now_ns();
@@ -289,6 +297,7 @@ impl<'c> EventLoop<'c> {
             (documents::INSIGHTS_DOCUMENT, insights),
             (documents::ARCHIVE_DOCUMENT, self.archive_document()),
             (documents::FORECASTS_DOCUMENT, self.forecasts.document()),
+            (documents::POLICIES_DOCUMENT, self.policies.document()),
         ] {
             self.publish(name, &document);
         }

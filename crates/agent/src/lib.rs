@@ -17,6 +17,7 @@ mod forecasts;
 mod history;
 mod look;
 mod outlook;
+mod policies;
 mod reference;
 mod saturation;
 mod self_watch;
@@ -32,7 +33,8 @@ pub use archive_config::ArchiveConfig;
 pub use barograph_source::probe;
 pub use config::{Config, QueryConfig, StreamsConfig};
 pub use documents::{
-    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, FORECASTS_DOCUMENT, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT,
+    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, FORECASTS_DOCUMENT, INSIGHTS_DOCUMENT, POLICIES_DOCUMENT,
+    SOURCES_DOCUMENT,
 };
 pub use error::AgentError;
 pub use export::{ExportConfig, ReceiverConfig};
