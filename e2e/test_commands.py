@@ -236,7 +236,7 @@ def test_completion_bash_completes() -> None:
 
 COMMANDS = [
     "up", "status", "streams", "latest", "watch", "sql", "insight", "insight create", "insight drop",
-    "insight list", "insight explain", "doctor", "top", "completion",
+    "insight list", "insight explain", "policy create", "policy drop", "policy ls", "policy explain", "doctor", "top", "completion",
 ]  # fmt: skip
 
 
@@ -308,6 +308,8 @@ FAILS = [
     (("insight", "explain", "memory.capacty"), "memory.capacity"),
     (("insight", "drop", "no.such"), "no.such"),
     (("insight", "drop", "tier.free.bytes"), "built in"),
+    (("policy", "explain", "x"), "no policy is called x"),
+    (("policy", "drop", "x"), "no policy x"),
 ]  # fmt: skip
 
 
@@ -321,7 +323,8 @@ def test_what_fails_is_exit_code_1_and_names_what_was_meant(
 CLIENTS = [
     ("status",), ("streams",), ("latest", "x"), ("watch", "x"), ("sql", "SELECT 1"), ("insight", "list"),
     ("insight", "explain", "x"), ("insight", "create", "CREATE INSIGHT a.b AS SELECT 1"),
-    ("insight", "drop", "x"), ("top", "--once"),
+    ("insight", "drop", "x"), ("policy", "ls"), ("policy", "explain", "x"), ("policy", "drop", "x"),
+    ("policy", "create", "CREATE POLICY a FOR 'x' ERROR '1 %'"), ("top", "--once"),
 ]  # fmt: skip
 
 

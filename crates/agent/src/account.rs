@@ -253,6 +253,7 @@ mod tests {
             errors: 0,
             cost_ns_mean: 1,
             interval_ns: 1,
+            pace: None,
             last_error: None,
         }
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use barograph_source::SourcesConfig;
+use barograph_source::{BudgetConfig, PolicySpec, SourcesConfig};
 use barograph_stream::RunDir;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,10 @@ pub struct Config {
     pub applications: ApplicationsConfig,
     /// What is said of the near future.
     pub forecast: ForecastConfig,
+    /// Streams that may be looked at seldom, and how wrong what is said of them between looks may be: `[[policy]]`, one for each.
+    pub policy: Vec<PolicySpec>,
+    /// What reading sources that policies decide about may take.
+    pub budget: BudgetConfig,
     /// What is observed, and how often.
     pub sources: SourcesConfig,
 }
@@ -61,6 +65,8 @@ impl Default for Config {
             export: ExportConfig::default(),
             applications: ApplicationsConfig::default(),
             forecast: ForecastConfig::default(),
+            policy: Vec::new(),
+            budget: BudgetConfig::default(),
             sources: SourcesConfig::default(),
         }
     }
@@ -174,6 +180,8 @@ impl Config {
         self.sources.validate()?;
         self.applications.check()?;
         self.forecast.check()?;
+        crate::policies::check(&self.policy)?;
+        self.budget.check()?;
         if self.node.is_empty() {
             self.node = host_name();
         }
@@ -294,6 +302,13 @@ mod tests {
             "[query]\nseconds_max = -1",
             "query.seconds_max = -1 is refused",
         );
+        check(
+            "[[policy]]\nname = 'a'\nstreams = ['b']",
+            "policy = a is refused: error: is missing",
+        );
+        check("[budget]\ncpu_share = 2", "budget.cpu_share: is 2");
+        let one = "[[policy]]\nname = 'a'\nstreams = ['b']\nkind = 'fixed'\n";
+        check(&one.repeat(2), "policy = a is refused: there are two");
         check("node = '''a\nb'''", "control characters");
         check(
             "[sources]\nsys_root = '/no/such'",

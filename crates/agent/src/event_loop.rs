@@ -21,7 +21,8 @@ use crate::export::ExportWatch;
 use crate::forecasts::Forecasts;
 use crate::history::History;
 use crate::outlook::Outlook;
-use crate::policy_statements::{Change, PolicyStatements};
+use crate::policies::Policies;
+use crate::policy_statements::PolicyStatements;
 use crate::saturation::Saturation;
 use crate::self_watch::SelfWatch;
 use crate::streams::{Facts, Streams};
@@ -70,6 +71,8 @@ pub struct Parts {
     pub policy_statements: PolicyStatements,
     /// What comes next, of no stream yet.
     pub forecasts: Forecasts,
+    /// When to look again, at no stream yet.
+    pub policies: Policies,
     /// What becomes of files of programs.
     pub ingest: Arc<IngestCounts>,
 }
@@ -85,6 +88,7 @@ pub struct EventLoop<'c> {
     insights: Insights,
     outlook: Outlook,
     forecasts: Forecasts,
+    policies: Policies,
     policy_statements: PolicyStatements,
     self_watch: SelfWatch,
     exports: Option<ExportWatch>,
@@ -107,11 +111,14 @@ impl<'c> EventLoop<'c> {
             insights,
             history,
             repeat_ns,
-            policy_statements,
-            forecasts,
+            mut policy_statements,
+            mut forecasts,
+            mut policies,
             ingest,
         } = parts;
         let mut streams = Streams::new(segment, clock, history.journal(), repeat_ns);
+        policy_statements
+            .restore(&mut |change| policies.carry(change, &mut forecasts, &mut streams));
         let self_watch = SelfWatch::new(&mut streams, BEAT_NS, ingest);
         let archive = history.status();
         let archive_watch = archive
@@ -127,6 +134,7 @@ impl<'c> EventLoop<'c> {
             insights,
             outlook: Outlook::default(),
             forecasts,
+            policies,
             policy_statements,
             self_watch,
             exports: None,
@@ -208,11 +216,13 @@ impl<'c> EventLoop<'c> {
     }
 
     fn tick(&mut self) {
+        self.policies.hear();
         let mut facts = Facts {
             streams: &mut self.streams,
             graph: &mut self.graph,
             outlook: &mut self.outlook,
             forecasts: &mut self.forecasts,
+            policies: &mut self.policies,
         };
         self.poller.run_due(&mut facts);
         let now_ns = self.clock.now_ns();
@@ -284,13 +294,15 @@ impl<'c> EventLoop<'c> {
     }
 
     fn execute_policy(&mut self, sql: &str) -> Answer {
-        let mut done = self
-            .policy_statements
-            .execute(sql, &mut |change| match change {
-                Change::Declare(_) | Change::Drop(_) => {
-                    Err("this agent follows no policies".into())
-                }
-            })?;
+        let Self {
+            policies,
+            forecasts,
+            streams,
+            ..
+        } = self;
+        let mut carry = |change| policies.carry(change, forecasts, streams);
+        let mut done = self.policy_statements.execute(sql, &mut carry)?;
+        self.streams.finish();
         let rows = self.policies_document();
         self.publish(documents::POLICIES_DOCUMENT, &rows);
         if done.is_made {
@@ -302,7 +314,7 @@ impl<'c> EventLoop<'c> {
     }
 
     fn policies_document(&self) -> Json {
-        let mut rows = Json::Array(Vec::new());
+        let mut rows = self.policies.document();
         self.policy_statements.tell(&mut rows);
         rows
     }

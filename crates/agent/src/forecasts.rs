@@ -4,10 +4,10 @@
 //! It stands where samples pass, not where they are read: that a value did not change is what a predictor most needs to know, and
 //! only looks say so.
 
-use barograph_forecast::{Cascade, Explanation, ForecasterConfig, Shape};
+use barograph_forecast::{Cascade, Explanation, ForecasterConfig, Shape, interval};
 use barograph_model::{
-    Descriptor, FORECAST_PREFIX, KNOTS_MAX, Kind, Labels, ModelError, Name, Quality, Sample,
-    Selector, StreamKey, Value, ValueType,
+    Descriptor, FORECAST_PREFIX, KNOTS_MAX, Kind, Labels, ModelError, Name, Projection, Quality,
+    Sample, Selector, StreamKey, Value, ValueType,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -112,15 +112,24 @@ impl Forecasts {
         descriptor: &Descriptor,
         streams: &mut Streams<'_>,
     ) {
+        if self.is_meant(descriptor) {
+            self.add(key, descriptor, streams);
+        }
+    }
+
+    fn is_meant(&self, of: &Descriptor) -> bool {
+        let mut selectors = self.selectors.iter();
+        selectors.any(|s| s.matches(of.name.as_str(), &of.labels))
+    }
+
+    fn add(&mut self, key: StreamKey, descriptor: &Descriptor, streams: &mut Streams<'_>) {
         let shape = match descriptor.kind {
             Kind::Gauge => Shape::Gauge,
             Kind::Counter => Shape::Counter,
             _ => return,
         };
         let has_numbers = matches!(descriptor.value_type, ValueType::Int | ValueType::Float);
-        let mut selectors = self.selectors.iter();
-        let name = descriptor.name.as_str();
-        if !has_numbers || !selectors.any(|s| s.matches(name, &descriptor.labels)) {
+        if !has_numbers {
             return;
         }
         if self.followed >= self.streams_max {
@@ -172,11 +181,19 @@ impl Forecasts {
 
     /// A look at a stream, whether it has changed or not.
     pub fn looked(&mut self, key: StreamKey, sample: &Sample, streams: &mut Streams<'_>) {
+        if self.observe(key, sample) {
+            let projection = self.projection(key);
+            self.say(key, sample.ts, &projection, streams);
+        }
+    }
+
+    /// The first half of a look: the forecaster learns of it. False where nothing is said after it.
+    pub fn observe(&mut self, key: StreamKey, sample: &Sample) -> bool {
         let Some(Some(followed)) = self.by_key.get_mut(key.0 as usize) else {
-            return;
+            return false;
         };
         if followed.interval_ns <= 0 {
-            return;
+            return false;
         }
         let config = ForecasterConfig {
             step_ns: followed.interval_ns,
@@ -187,21 +204,87 @@ impl Forecasts {
         match sample.value {
             Value::Int(value) => cascade.observe_int(sample.ts, value),
             Value::Float(value) => cascade.observe(sample.ts, value),
-            _ => return,
+            _ => return false,
         };
-        let Some(projections) = followed.projections else {
+        followed.projections.is_some()
+    }
+
+    /// What its forecaster says comes after the newest look; empty where it says nothing.
+    pub fn projection(&self, key: StreamKey) -> Projection {
+        let cascade = self.cascade(key);
+        cascade.map_or_else(Projection::default, Cascade::project)
+    }
+
+    /// The second half of a look: what readers are told from `ts_ns` on.
+    pub fn say(
+        &self,
+        key: StreamKey,
+        ts_ns: i64,
+        projection: &Projection,
+        streams: &mut Streams<'_>,
+    ) {
+        let followed = self.by_key.get(key.0 as usize).and_then(Option::as_ref);
+        let Some(projections) = followed.and_then(|followed| followed.projections) else {
             return;
         };
-        let floats = cascade.project().to_floats();
+        let floats = projection.to_floats();
         if !floats.is_empty() {
             let said = Sample {
-                ts: sample.ts,
+                ts: ts_ns,
                 value: Value::Floats(floats.into()),
                 quality: Quality::Predicted,
                 error: 0.0,
             };
             streams.look(projections, &said);
         }
+    }
+
+    /// Forecasts a stream for a policy, in steps of `step_ns`, whether or not the configuration means it. One that is forecast
+    /// already keeps what it has learned, and its steps.
+    pub fn follow(
+        &mut self,
+        key: StreamKey,
+        descriptor: &Descriptor,
+        step_ns: i64,
+        streams: &mut Streams<'_>,
+    ) {
+        let index = key.0 as usize;
+        if self.by_key.get(index).is_none_or(Option::is_none) {
+            self.add(key, descriptor, streams);
+        }
+        if let Some(Some(followed)) = self.by_key.get_mut(index)
+            && followed.cascade.is_none()
+        {
+            followed.interval_ns = step_ns.max(1);
+        }
+    }
+
+    /// The policy is gone, and with it what the configuration does not mean.
+    pub fn unfollow(&mut self, key: StreamKey, descriptor: &Descriptor, streams: &mut Streams<'_>) {
+        if !self.is_meant(descriptor) {
+            self.stream_removed(key, streams);
+        }
+    }
+
+    /// What is expected of a stream at a time after its newest look.
+    pub fn outlook(&self, key: StreamKey, ts_ns: i64) -> Option<interval::Outlook> {
+        let forecast = self.cascade(key)?.at(ts_ns)?;
+        Some(interval::Outlook {
+            value: forecast.value,
+            half_width: forecast.half_width,
+            confidence: self.confidence,
+        })
+    }
+
+    /// How far off what is expected so long after the newest look may be; infinite where that is not known.
+    pub fn half_width(&self, key: StreamKey, ahead_ns: i64) -> f64 {
+        let cascade = self.cascade(key);
+        cascade.map_or(f64::INFINITY, |cascade| cascade.half_width(ahead_ns))
+    }
+
+    fn cascade(&self, key: StreamKey) -> Option<&Cascade> {
+        let followed = self.by_key.get(key.0 as usize)?.as_ref()?;
+        followed.cascade.as_ref()
     }
 
     /// Whom each forecaster follows and why, for people and for the table `forecasts`.
@@ -267,7 +350,7 @@ fn projections_of(of: &Descriptor) -> Option<Descriptor> {
 
 #[cfg(test)]
 mod tests {
-    use barograph_model::{ManualClock, NS_PER_S, Projection, Sink as _, Unit};
+    use barograph_model::{ManualClock, NS_PER_S, Sink as _, Unit};
     use barograph_stream::{Segment, SegmentConfig};
 
     use super::*;

@@ -17,6 +17,7 @@ mod forecasts;
 mod history;
 mod look;
 mod outlook;
+mod policies;
 mod policy_statements;
 mod reference;
 mod saturation;

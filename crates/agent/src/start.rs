@@ -23,6 +23,7 @@ use crate::control::{Insights, LoopControl};
 use crate::event_loop::{EVENTS_MAX, Event, EventLoop, Parts};
 use crate::forecasts::Forecasts;
 use crate::history::History;
+use crate::policies::{Policies, Wake};
 use crate::policy_statements::PolicyStatements;
 use crate::triggers::{DeclaredTriggers, ToPrograms};
 use crate::{AGENT_DOCUMENT, AgentError, Config};
@@ -53,7 +54,7 @@ impl Agent {
         let run_dir = RunDir::new(&config.run_dir);
         let lock = run_dir.occupy()?;
         let insights = Insights::open(&config.state_dir)?;
-        let policy_statements = PolicyStatements::open(&config.state_dir, &[])?;
+        let policy_statements = PolicyStatements::open(&config.state_dir, &config.policy)?;
         let kept = insights.iter().map(|(_, sql)| sql);
         let graph = graph(&config, kept, &clock);
         // Before the segment, since it may have to recover much, and readers take a segment that does not
@@ -246,7 +247,9 @@ fn start_sampler(
 ) -> Result<JoinHandle<()>, AgentError> {
     let repeat_ns = config.repeat_ns()?;
     // A full channel means that the loop is about to run anyway.
-    let wake = Arc::new(move || drop(events.try_send(Event::Wake)));
+    let wake: Wake = Arc::new(move || drop(events.try_send(Event::Wake)));
+    let policies = Policies::new(config, Arc::clone(&wake));
+    let budget = config.budget;
     let sources = config.sources.clone();
     let forecasts = Forecasts::new(&config.forecast);
     let (clock, run_dir) = (Arc::clone(clock), run_dir.clone());
@@ -255,7 +258,7 @@ fn start_sampler(
         .spawn(move || {
             let parts = Parts {
                 run_dir,
-                poller: Poller::new(&sources, Arc::clone(&clock), wake),
+                poller: Poller::new(&sources, Arc::clone(&clock), wake).with_budget(budget),
                 segment: made.segment,
                 graph: made.graph,
                 insights: made.insights,
@@ -264,6 +267,7 @@ fn start_sampler(
                 ingest: made.ingest,
                 repeat_ns,
                 forecasts,
+                policies,
             };
             EventLoop::new(&*clock, receiver, parts)
                 .with_exports(made.exports)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use barograph_archive::{Declared, Entry, Journal, Mark, Position};
 use barograph_insight::Graph;
-use barograph_model::{Clock, Descriptor, Sample, Sink, StreamKey, Value, text_start};
+use barograph_model::{Clock, Descriptor, Sample, Sink, StreamKey, Value, Wanted, text_start};
 use barograph_stream::{Incarnation, Segment, StreamError, StreamWriter};
 use tracing::warn;
 
@@ -282,6 +282,8 @@ pub struct Facts<'a, 'c> {
     pub outlook: &'a mut crate::outlook::Outlook,
     /// Who says what comes next.
     pub forecasts: &'a mut crate::forecasts::Forecasts,
+    /// Who says when to look again.
+    pub policies: &'a mut crate::policies::Policies,
 }
 
 impl Sink for Facts<'_, '_> {
@@ -290,6 +292,8 @@ impl Sink for Facts<'_, '_> {
         self.graph.stream_added(key, descriptor);
         self.outlook.stream_added(key, descriptor);
         self.forecasts.stream_added(key, descriptor, self.streams);
+        self.policies
+            .stream_added(key, descriptor, self.forecasts, self.streams);
         Some(key)
     }
 
@@ -297,6 +301,7 @@ impl Sink for Facts<'_, '_> {
         self.graph.stream_removed(key);
         self.outlook.stream_removed(key);
         self.forecasts.stream_removed(key, self.streams);
+        self.policies.stream_removed(key);
         self.streams.retire(key);
     }
 
@@ -307,13 +312,23 @@ impl Sink for Facts<'_, '_> {
         } else {
             self.graph.looked(key, sample.ts);
         }
-        self.forecasts.looked(key, sample, self.streams);
+        self.policies
+            .looked(key, sample, self.forecasts, self.streams);
     }
 
     fn expect_interval(&mut self, key: StreamKey, interval_ns: i64) {
         self.graph.interval(key, interval_ns);
         self.forecasts.interval(key, interval_ns);
+        self.policies.interval(key, interval_ns);
         self.streams.expect_interval(key, interval_ns);
+    }
+
+    fn wanted(&self, key: StreamKey) -> Option<Wanted> {
+        self.policies.wanted(key)
+    }
+
+    fn wishes(&self) -> u64 {
+        self.policies.wishes()
     }
 }
 

@@ -31,6 +31,6 @@ pub use sample::{
     Quality, Sample, TEXT_BYTES_MAX, VALUE_BYTES_MAX, Value, ValueType, base64, floats_json, hex,
     text_start,
 };
-pub use sink::{Sink, StreamKey};
+pub use sink::{Sink, StreamKey, Wanted};
 pub use sql::{ResultFormat, SqlEngine, SqlFault, SqlFaultKind, SqlLimits, SqlReply, SqlRequest};
 pub use time_text::{duration_ns, instant_ns};

@@ -22,6 +22,8 @@ use crate::sources::process::ProcessConfig;
 use crate::util::helper::HelperConfig;
 
 const NS_PER_MS: i64 = 1_000_000;
+/// The longest interval of an adaptive policy, unless it is configured.
+const ADAPTIVE_MAX_MS: u64 = 25_000;
 
 /// What is read, how often, and what it is called.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -169,10 +171,12 @@ pub struct SourceConfig {
     /// Milliseconds between reads; where an adaptive policy starts. Unset: as usual for the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval_ms: Option<u64>,
-    /// The shortest interval that an adaptive policy may choose, in milliseconds.
+    /// The shortest interval that an adaptive policy or a `[[policy]]` for its streams may choose, in milliseconds; where
+    /// `interval_ms` is shorter, that is.
     pub interval_min_ms: u64,
-    /// The longest.
-    pub interval_max_ms: u64,
+    /// The longest. Unset: 25000 for an adaptive policy, and whatever a `[[policy]]` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval_max_ms: Option<u64>,
     /// What an adaptive policy adds to the interval when little changed, in milliseconds.
     pub add_ms: u64,
     /// What it multiplies the interval with when much changed; between 0 and 1.
@@ -190,10 +194,32 @@ impl Default for SourceConfig {
             policy: PolicyKind::Fixed,
             interval_ms: None,
             interval_min_ms: 1000,
-            interval_max_ms: 25_000,
+            interval_max_ms: None,
             add_ms: 1000,
             multiply: 0.75,
             threshold: None,
+        }
+    }
+}
+
+/// How seldom and how often a source may be read under a `[[policy]]`, in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caps {
+    /// As it is configured, where no policy says otherwise.
+    pub interval_ns: i64,
+    /// No sooner than this after the last.
+    pub min_ns: i64,
+    /// No later.
+    pub max_ns: i64,
+}
+
+impl Caps {
+    /// Of a source that is usually read so often, and may be read as policies want.
+    pub fn none(interval_ns: i64) -> Self {
+        Self {
+            interval_ns,
+            min_ns: INTERVAL_NS_MIN,
+            max_ns: INTERVAL_NS_MAX,
         }
     }
 }
@@ -210,7 +236,7 @@ impl SourceConfig {
         let aimd = |threshold: f64| Aimd {
             start_ns,
             min_ns: ns(self.interval_min_ms),
-            max_ns: ns(self.interval_max_ms),
+            max_ns: ns(self.interval_max_ms.unwrap_or(ADAPTIVE_MAX_MS)),
             add_ns: ns(self.add_ms),
             multiply: self.multiply,
             threshold: self.threshold.unwrap_or(threshold),
@@ -221,6 +247,19 @@ impl SourceConfig {
             },
             PolicyKind::AimdSimple => IntervalPolicy::AimdSimple(aimd(0.1)),
             PolicyKind::AimdComplex => IntervalPolicy::AimdComplex(aimd(1.1)),
+        }
+    }
+
+    /// Between what a `[[policy]]` may choose.
+    pub fn caps(&self) -> Caps {
+        let interval_ns = self.interval_policy().start().interval_ns;
+        let min_ns = ns(self.interval_min_ms).clamp(INTERVAL_NS_MIN, INTERVAL_NS_MAX);
+        let max_ns = self.interval_max_ms.map_or(INTERVAL_NS_MAX, ns);
+        let min_ns = min_ns.min(interval_ns);
+        Caps {
+            interval_ns,
+            min_ns,
+            max_ns: max_ns.clamp(min_ns, INTERVAL_NS_MAX),
         }
     }
 
@@ -240,7 +279,10 @@ impl SourceConfig {
         if !fits(self.interval_min_ms) {
             return fault("interval_min_ms", bounds);
         }
-        if !fits(self.interval_max_ms) || self.interval_max_ms < self.interval_min_ms {
+        let max_ms = self.interval_max_ms.unwrap_or(ADAPTIVE_MAX_MS);
+        let adapts = self.policy != PolicyKind::Fixed;
+        let counts = adapts || self.interval_max_ms.is_some();
+        if counts && (!fits(max_ms) || max_ms < self.interval_min_ms) {
             return fault(
                 "interval_max_ms",
                 format!("{bounds}, or below interval_min_ms"),

@@ -81,6 +81,14 @@ pub enum SourceError {
         /// What is wrong, and what would be right.
         reason: String,
     },
+    /// A value of the configuration's budget.
+    #[error("budget.{key}: {reason}")]
+    Budget {
+        /// The key.
+        key: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
     /// Several faults in one read.
     #[error("{first}; and {more} more faults")]
     Several {

@@ -3,6 +3,7 @@
 use barograph_model::{Sink, StreamKey};
 
 use crate::batch::{Change, Outbox};
+use crate::pace::Wants;
 use crate::policy::{IntervalPolicy, PolicyState};
 
 /// The streams of one batch's facts, by fact.
@@ -101,6 +102,14 @@ impl Feed {
             .flatten()
             .filter(|s| s.every_ns.is_none());
         asking.map(|s| s.policy.interval_ns).min().unwrap_or(start)
+    }
+
+    /// What policies want of these streams, all together; attributes with an interval of their own are read along.
+    pub(crate) fn wants(&self, sink: &dyn Sink) -> Option<Wants> {
+        let streams = self.streams.iter().flatten();
+        let asking = streams.filter(|s| s.every_ns.is_none());
+        let wants = asking.filter_map(|s| sink.wanted(s.key));
+        wants.map(|w| Wants::of(&w)).reduce(|a, b| a.and(&b))
     }
 
     /// Tells readers that the source is read at another interval now.

@@ -27,11 +27,14 @@
 //! sources (truncation, garbage, allocation) follow from the table.
 
 mod batch;
+mod books;
+mod budget;
 mod catalogue;
 mod config;
 mod error;
 mod fact;
 mod feed;
+mod pace;
 mod policy_spec;
 mod poller;
 mod report;
@@ -45,9 +48,10 @@ pub mod probe;
 pub mod sources;
 
 pub use batch::{Batch, FACTS_MAX, FactId};
+pub use budget::BudgetConfig;
 pub use catalogue::{SourceSpec, catalogue, cost_of, source_of};
 pub use config::{
-    CgroupConfig, DiskConfig, FilesystemConfig, NetworkConfig, PolicyKind, SourceConfig,
+    Caps, CgroupConfig, DiskConfig, FilesystemConfig, NetworkConfig, PolicyKind, SourceConfig,
     SourcesConfig, TierConfig, TierRule,
 };
 pub use error::SourceError;
@@ -57,7 +61,7 @@ pub use policy_spec::{
     PressureTrigger,
 };
 pub use poller::{Poller, STOP_WAIT, SelfFact, all_facts};
-pub use report::{Missing, Report, SourceReport, SourceState};
+pub use report::{Missing, PaceReport, Report, SourceReport, SourceState};
 pub use source::Source;
 pub use sources::block_trace::BlockTraceConfig;
 pub use sources::file_trace::FileTraceConfig;

@@ -8,14 +8,17 @@ use std::time::Duration;
 
 use barograph_model::{Clock, Labels, NS_PER_S, Sink};
 
-use crate::config::SourcesConfig;
+use crate::books::Books;
+use crate::budget::{BudgetConfig, Purse};
+use crate::config::{Caps, SourcesConfig};
 use crate::fact::{FactSet, FactTable, facts};
 use crate::feed::Feed;
+use crate::pace::Pace;
 use crate::policy::IntervalPolicy;
 use crate::report::counted;
 use crate::sources::TABLE;
 use crate::worker::{Asked, Wake, Worker};
-use crate::{Batch, FactSpec, Missing, Report, Source, SourceError, SourceReport, SourceState};
+use crate::{Batch, FactSpec, Missing, Report, Source, SourceReport, SourceState};
 
 /// How long [`Poller::stop`] waits for slow sources, all together.
 pub const STOP_WAIT: Duration = Duration::from_secs(2);
@@ -45,8 +48,11 @@ pub fn all_facts() -> impl Iterator<Item = &'static FactSpec> {
 pub struct Poller {
     clock: Arc<dyn Clock>,
     entries: Vec<Entry>,
-    /// One deadline per entry.
+    /// One deadline per entry that counts: [`Entry::queued_ns`]. Others were overtaken by an earlier one.
     deadlines: BinaryHeap<Reverse<(i64, usize)>>,
+    /// Up to where what policies want beside reads is known.
+    wishes: u64,
+    purse: Purse,
 }
 
 struct Entry {
@@ -55,6 +61,12 @@ struct Entry {
     interval_ns: i64,
     /// When it is to be read next; the heap may have an earlier look at a read that may hang.
     next_read_ns: i64,
+    /// When its newest read began.
+    last_read_ns: Option<i64>,
+    /// Its deadline in the heap.
+    queued_ns: i64,
+    /// What policies want of it.
+    pace: Pace,
     driver: Driver,
     feed: Feed,
     books: Books,
@@ -91,20 +103,6 @@ enum Done {
     Nothing,
 }
 
-#[derive(Default)]
-struct Books {
-    polls: u64,
-    errors: u64,
-    missed: u64,
-    cost_ns: i64,
-    skew_ns: i64,
-    samples_last: usize,
-    failing: bool,
-    stalled: bool,
-    facts_refused: u64,
-    last_error: Option<String>,
-}
-
 impl Poller {
     /// All sources that the configuration enables, due at once. `wake` is called from another
     /// thread when a slow source's batch is ready: call [`Poller::run_due`] soon.
@@ -117,7 +115,11 @@ impl Poller {
             let policy = config.poll_of(source.name()).interval_policy();
             (source, policy)
         });
-        Self::with_sources(sources, clock, wake)
+        let mut poller = Self::with_sources(sources, clock, wake);
+        for entry in &mut poller.entries {
+            entry.pace.caps = config.poll_of(entry.name).caps();
+        }
+        poller
     }
 
     /// These sources and no others.
@@ -136,7 +138,25 @@ impl Poller {
             clock,
             entries,
             deadlines,
+            wishes: 0,
+            purse: Purse::default(),
         }
+    }
+
+    /// What reads that policies decide about may take.
+    pub fn with_budget(mut self, budget: BudgetConfig) -> Self {
+        self.purse = Purse::new(budget);
+        let floor_ns = budget.shortest_ns();
+        let entries = self.entries.iter_mut();
+        entries.for_each(|e| e.pace.give(0, floor_ns));
+        self
+    }
+
+    /// What policies may want of the source of this name.
+    pub fn with_caps(mut self, source: &str, caps: Caps) -> Self {
+        let of_name = self.entries.iter_mut().find(|e| e.name == source);
+        of_name.into_iter().for_each(|e| e.pace.caps = caps);
+        self
     }
 
     /// When [`Poller::run_due`] has something to do, as monotonic time of the clock.
@@ -147,33 +167,80 @@ impl Poller {
     }
 
     /// Applies what slow sources have ready, reads what is due (each at most once), and gives how
-    /// many reads came to their end.
+    /// many reads came to their end. What a read makes a policy want of another source is for the next run.
     pub fn run_due(&mut self, sink: &mut dyn Sink) -> usize {
         let begin_ns = self.clock.monotonic_ns();
         let mut read = 0;
-        for entry in &mut self.entries {
-            if entry.collect(sink) {
+        for index in 0..self.entries.len() {
+            let entry = &mut self.entries[index];
+            if entry.collect(begin_ns, sink) {
                 entry.publish(&*self.clock, sink);
                 read += 1;
+                self.queue_earlier(index);
             }
         }
+        self.heed(sink);
         while let Some(Reverse((deadline_ns, index))) = self.deadlines.peek().copied() {
             if deadline_ns > begin_ns {
                 break;
             }
             self.deadlines.pop();
             let entry = &mut self.entries[index];
+            if entry.queued_ns != deadline_ns {
+                continue;
+            }
             let done = entry.run(&*self.clock, sink);
             read += usize::from(done == Done::Read);
             if done != Done::Asked {
                 entry.publish(&*self.clock, sink);
             }
-            self.deadlines.push(Reverse((
-                entry.next_look_ns(self.clock.monotonic_ns()),
-                index,
-            )));
+            entry.queued_ns = entry.next_look_ns(self.clock.monotonic_ns());
+            self.deadlines.push(Reverse((entry.queued_ns, index)));
         }
+        self.heed(sink);
+        self.share(begin_ns);
         read
+    }
+
+    /// Moves up what policies want sooner than it is due, because of something else than its own reads.
+    fn heed(&mut self, sink: &mut dyn Sink) {
+        let wishes = sink.wishes();
+        if wishes == std::mem::replace(&mut self.wishes, wishes) {
+            return;
+        }
+        let now_ns = self.clock.monotonic_ns();
+        for index in 0..self.entries.len() {
+            self.entries[index].heed(now_ns, sink);
+            self.queue_earlier(index);
+        }
+    }
+
+    fn queue_earlier(&mut self, index: usize) {
+        let entry = &mut self.entries[index];
+        let look_ns = entry.next_look_ns(self.clock.monotonic_ns());
+        if look_ns < entry.queued_ns {
+            entry.queued_ns = look_ns;
+            self.deadlines.push(Reverse((look_ns, index)));
+        }
+    }
+
+    /// Gives each source that policies decide about its share of the budget, now and then.
+    fn share(&mut self, now_ns: i64) {
+        if self.wishes == 0 || !self.purse.is_due(now_ns) {
+            return;
+        }
+        let least_ns = self.purse.config.shortest_ns();
+        let ask = |e: &Entry| e.pace.ask(now_ns, least_ns, e.books.cost_ns_mean());
+        let shares = self
+            .purse
+            .share(now_ns, self.entries.iter().filter_map(ask));
+        let mut shares = shares.map(<[_]>::iter);
+        let under_policies = self.entries.iter_mut().filter(|e| e.pace.wants.is_some());
+        for entry in under_policies {
+            let share = shares.as_mut().and_then(Iterator::next);
+            let floor_ns = share.map_or(least_ns, |share| share.interval_ns.max(least_ns));
+            entry.pace.give(now_ns, floor_ns);
+        }
     }
 
     /// What every source says of itself.
@@ -248,6 +315,9 @@ impl Entry {
             policy,
             interval_ns: policy.start().interval_ns,
             next_read_ns: now_ns,
+            last_read_ns: None,
+            queued_ns: now_ns,
+            pace: Pace::new(Caps::none(policy.start().interval_ns)),
             driver,
             feed: Feed::default(),
             books,
@@ -260,7 +330,7 @@ impl Entry {
     }
 
     /// Applies what a slow source has ready; whether there was anything.
-    fn collect(&mut self, sink: &mut dyn Sink) -> bool {
+    fn collect(&mut self, now_ns: i64, sink: &mut dyn Sink) -> bool {
         let Driver::Slow { worker, report } = &mut self.driver else {
             return false;
         };
@@ -273,7 +343,11 @@ impl Entry {
         self.feed
             .apply(outbox, &self.policy, self.interval_ns, sink);
         self.books.close(outcome.result, outcome.cost_ns);
+        self.pace.close(outcome.cost_ns);
         self.adapt(sink);
+        if self.pace.wants.is_some() {
+            self.schedule(now_ns);
+        }
         true
     }
 
@@ -287,6 +361,7 @@ impl Entry {
         let skew_ns = now_ns - self.next_read_ns;
         let done = match &mut self.driver {
             Driver::Live { source, batch } => {
+                self.last_read_ns = Some(now_ns);
                 batch.begin(now_ns);
                 let result = source.read(clock.now_ns(), batch);
                 self.books.samples_last = batch.samples().len();
@@ -294,15 +369,19 @@ impl Entry {
                 self.books.skew_ns = skew_ns;
                 self.feed
                     .apply(batch.outbox(), &self.policy, self.interval_ns, sink);
-                self.books
-                    .close(result, clock.monotonic_ns().saturating_sub(now_ns));
+                let cost_ns = clock.monotonic_ns().saturating_sub(now_ns);
+                self.books.close(result, cost_ns);
+                self.pace.close(cost_ns);
                 self.adapt(sink);
                 Done::Read
             }
             Driver::Slow { worker, .. } => {
                 let asked = worker.ask(now_ns);
                 match asked {
-                    Asked::Started => self.books.skew_ns = skew_ns,
+                    Asked::Started => {
+                        self.books.skew_ns = skew_ns;
+                        self.last_read_ns = Some(now_ns);
+                    }
                     Asked::Busy => self.books.missed += 1,
                     Asked::Ended => {
                         self.books.missed += 1;
@@ -327,9 +406,34 @@ impl Entry {
         done
     }
 
+    /// Reads it sooner than planned, if policies want that now. A slow read that runs will say what they want after it.
+    fn heed(&mut self, now_ns: i64, sink: &mut dyn Sink) {
+        let busy = match &self.driver {
+            Driver::Live { .. } => false,
+            Driver::Slow { worker, .. } => worker.busy_for_ns(now_ns).is_some(),
+            Driver::Dead => true,
+        };
+        let Some(last_ns) = self.last_read_ns.filter(|_| !busy) else {
+            return;
+        };
+        self.pace.wants = self.feed.wants(sink);
+        if self.pace.wants.is_none() {
+            // Perhaps no longer.
+            self.adapt(sink);
+        }
+        let interval_ns = self.pace.interval_ns().unwrap_or(self.interval_ns);
+        let due_ns = last_ns.saturating_add(interval_ns).max(now_ns);
+        self.next_read_ns = self.next_read_ns.min(due_ns);
+    }
+
     /// The next deadline is one interval after the last, whenever the read ended; those that have
-    /// passed meanwhile are missed.
+    /// passed meanwhile are missed. Under a policy it is one interval after the last read.
     fn schedule(&mut self, now_ns: i64) {
+        if self.pace.wants.is_some()
+            && let Some(last_ns) = self.last_read_ns
+        {
+            self.next_read_ns = last_ns;
+        }
         let next_ns = self.next_read_ns.saturating_add(self.interval_ns);
         let late_ns = now_ns.saturating_sub(next_ns);
         if late_ns < 0 {
@@ -371,7 +475,10 @@ impl Entry {
     }
 
     fn adapt(&mut self, sink: &mut dyn Sink) {
-        let wanted_ns = self.feed.wanted_interval_ns(&self.policy);
+        let any = sink.wishes() > 0;
+        self.pace.want(any.then(|| self.feed.wants(sink)).flatten());
+        let configured_ns = self.feed.wanted_interval_ns(&self.policy);
+        let wanted_ns = self.pace.interval_ns().unwrap_or(configured_ns);
         if wanted_ns != self.interval_ns {
             self.interval_ns = wanted_ns;
             self.feed.announce(wanted_ns, sink);
@@ -449,28 +556,10 @@ impl Entry {
             missing,
             polls: books.polls,
             errors: books.errors,
-            cost_ns_mean: books.cost_ns / (books.polls.max(1) as i64),
+            cost_ns_mean: books.cost_ns_mean(),
             interval_ns: self.interval_ns,
+            pace: self.pace.report(),
             last_error: books.last_error.clone(),
         }
-    }
-}
-
-impl Books {
-    /// Closes a read.
-    fn close(&mut self, result: Result<(), SourceError>, cost_ns: i64) {
-        self.polls += 1;
-        self.cost_ns = self.cost_ns.saturating_add(cost_ns.max(0));
-        self.stalled = false;
-        self.failing = false;
-        if let Err(fault) = result {
-            self.errors += 1;
-            self.fail(fault.to_string());
-        }
-    }
-
-    fn fail(&mut self, reason: String) {
-        self.failing = true;
-        self.last_error = Some(reason);
     }
 }

@@ -64,6 +64,21 @@ impl SourceState {
     }
 }
 
+/// How often a source is read while policies decide about its streams.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PaceReport {
+    /// Time between reads without policies.
+    pub configured_ns: i64,
+    /// What they want, until the next read after the last.
+    pub wanted_ns: i64,
+    /// What source, policies and budget leave them: no sooner,
+    pub shortest_ns: i64,
+    /// and no later.
+    pub longest_ns: i64,
+    /// The share of one core that its reads took of late.
+    pub cpu_share: f64,
+}
+
 /// One element of `GET /api/v1/sources`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SourceReport {
@@ -85,6 +100,8 @@ pub struct SourceReport {
     pub cost_ns_mean: i64,
     /// Time between reads, at present.
     pub interval_ns: i64,
+    /// What decides about that, if policies do.
+    pub pace: Option<PaceReport>,
     /// The newest fault, if there ever was one.
     pub last_error: Option<String>,
 }

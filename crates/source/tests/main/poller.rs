@@ -321,6 +321,7 @@ fn states_of_what_is_missing() {
         "errors",
         "cost_ns_mean",
         "interval_ns",
+        "pace",
         "last_error",
     ];
     expect.sort_unstable();

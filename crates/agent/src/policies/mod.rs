@@ -1,0 +1,493 @@
+//! Policies: which streams may be looked at seldom, and how wrong what is said of them between looks may be.
+//!
+//! They stand where samples pass, beside the forecasters, since looks and forecasts meet only here. A look at a stream goes to its policy, which
+//! says when the next one is wanted; the poller asks for that (`Sink::wanted`). A look at a cheap stream goes to those that follow it as their sentinel;
+//! the kernel's word of pressure to those that want it.
+
+mod document;
+mod engine;
+mod pressure;
+mod sentinel;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use barograph_forecast::interval::Bound;
+use barograph_model::{Descriptor, Sample, Selector, StreamKey, ValueType, Wanted};
+use barograph_source::{Caps, PolicyFault, PolicySpec, PolicySpecKind, PressureTrigger};
+
+use self::engine::Governed;
+use self::pressure::Pressure;
+pub(crate) use self::pressure::Wake;
+use self::sentinel::Moved;
+use crate::forecasts::Forecasts;
+use crate::policy_statements::Change;
+use crate::streams::Streams;
+use crate::{AgentError, Config};
+
+/// Most policies at once.
+pub const POLICIES_MAX: usize = 512;
+/// Most streams under policies; those beyond are read as configured, and counted.
+const GOVERNED_MAX: usize = 512;
+/// What the poller says of sources is written when it reads them: no policy decides about that.
+const OF_THE_POLLER: &str = "source.";
+
+/// One policy, as it matches.
+pub(crate) struct Policy {
+    spec: PolicySpec,
+    selectors: Vec<Selector>,
+    bound: Option<Bound>,
+    sentinel: Option<Selector>,
+    pressure: Option<PressureTrigger>,
+    is_configured: bool,
+}
+
+impl Policy {
+    fn new(spec: PolicySpec, is_configured: bool) -> Result<Self, PolicyFault> {
+        spec.check()?;
+        Ok(Self {
+            selectors: spec.selectors()?,
+            bound: spec.bound()?,
+            sentinel: spec.sentinel()?,
+            pressure: spec.pressure()?,
+            spec,
+            is_configured,
+        })
+    }
+
+    fn is_for(&self, of: &Descriptor) -> bool {
+        matches(&self.selectors, of)
+    }
+
+    /// Made ones count before configured ones, each in the order of names.
+    fn order(&self) -> (bool, &str) {
+        (self.is_configured, &self.spec.name)
+    }
+}
+
+fn matches(selectors: &[Selector], of: &Descriptor) -> bool {
+    let mut selectors = selectors.iter();
+    selectors.any(|s| s.matches(of.name.as_str(), &of.labels))
+}
+
+/// A policy, and how many streams it is for that have no place.
+struct Standing {
+    policy: Arc<Policy>,
+    beyond: u64,
+}
+
+/// What there is of one stream: its policy, and those that follow it.
+#[derive(Default)]
+struct Slot {
+    governed: Option<Box<Governed>>,
+    followers: Vec<StreamKey>,
+}
+
+/// All policies, and all streams under them.
+pub struct Policies {
+    /// In the order in which they count.
+    policies: Vec<Standing>,
+    /// What sources bear, by their names.
+    caps: BTreeMap<&'static str, Caps>,
+    /// Streams of sources that have numbers, for policies that are made later.
+    known: Vec<Option<Box<Descriptor>>>,
+    slots: Vec<Option<Box<Slot>>>,
+    governed: usize,
+    wishes: u64,
+    pressure: Pressure,
+}
+
+/// Checks policies as they stand in the configuration.
+pub fn check(policies: &[PolicySpec]) -> Result<(), AgentError> {
+    let refuse = |value: String, reason: String| {
+        Err(AgentError::ConfigValue {
+            key: "policy",
+            value,
+            reason,
+        })
+    };
+    if policies.len() > POLICIES_MAX {
+        let reason = format!("at most {POLICIES_MAX} of them");
+        return refuse(format!("{} policies", policies.len()), reason);
+    }
+    for (at, spec) in policies.iter().enumerate() {
+        if let Err(fault) = spec.check() {
+            return refuse(fault.name, format!("{}: {}", fault.field, fault.reason));
+        }
+        if policies[..at].iter().any(|other| other.name == spec.name) {
+            return refuse(spec.name.clone(), "there are two of this name".into());
+        }
+    }
+    Ok(())
+}
+
+impl Policies {
+    /// Of a configuration that was checked. `wake` makes the loop run at once.
+    pub fn new(config: &Config, wake: Wake) -> Self {
+        let caps = barograph_source::catalogue().map(|source| {
+            let poll = config.sources.poll_of(source.name);
+            (source.name, poll.caps())
+        });
+        let is_here = config.sources.sys_root == Path::new("/");
+        let mut policies = Self {
+            policies: Vec::new(),
+            caps: caps.collect(),
+            known: Vec::new(),
+            slots: Vec::new(),
+            governed: 0,
+            wishes: 0,
+            pressure: Pressure::new(is_here.then(|| "/proc/pressure".into()), wake),
+        };
+        for spec in &config.policy {
+            if let Err(error) = policies.insert(spec.clone(), true) {
+                tracing::warn!(error, "a policy is left out");
+            }
+        }
+        policies.listen();
+        policies
+    }
+
+    /// Follows a policy from now on, in the place of one of its name. Its streams begin anew.
+    pub fn declare(
+        &mut self,
+        spec: PolicySpec,
+        forecasts: &mut Forecasts,
+        streams: &mut Streams<'_>,
+    ) -> Result<(), String> {
+        self.insert(spec, false)?;
+        self.match_again(forecasts, streams);
+        Ok(())
+    }
+
+    /// Follows the policy of this name no more: its streams go to the next that is for them, or are read as configured.
+    pub fn drop(
+        &mut self,
+        name: &str,
+        forecasts: &mut Forecasts,
+        streams: &mut Streams<'_>,
+    ) -> Result<(), String> {
+        let of_name = |s: &Standing| s.policy.spec.name == name;
+        match self.policies.iter().position(of_name) {
+            None => return Err(format!("there is no policy {name}")),
+            Some(at) if self.policies[at].policy.is_configured => {
+                return Err(format!(
+                    "policy {name} is of the configuration: change it there"
+                ));
+            }
+            Some(at) => drop(self.policies.remove(at)),
+        }
+        self.match_again(forecasts, streams);
+        Ok(())
+    }
+
+    /// What a statement says.
+    pub fn carry(
+        &mut self,
+        change: Change,
+        forecasts: &mut Forecasts,
+        streams: &mut Streams<'_>,
+    ) -> Result<(), String> {
+        match change {
+            Change::Declare(spec) => self.declare(spec, forecasts, streams),
+            Change::Drop(name) => self.drop(&name, forecasts, streams),
+        }
+    }
+
+    fn insert(&mut self, spec: PolicySpec, is_configured: bool) -> Result<(), String> {
+        let policy = Policy::new(spec, is_configured).map_err(|fault| fault.to_string())?;
+        let name = &policy.spec.name;
+        let before = self
+            .policies
+            .iter()
+            .position(|s| s.policy.spec.name == *name);
+        match before {
+            Some(at) if self.policies[at].policy.is_configured => {
+                return Err(format!("policy {name} is of the configuration"));
+            }
+            Some(at) => drop(self.policies.remove(at)),
+            None if self.policies.len() >= POLICIES_MAX => {
+                return Err(format!("at most {POLICIES_MAX} policies: drop one first"));
+            }
+            None => {}
+        }
+        let order = |s: &Standing| s.policy.order() < policy.order();
+        let at = self.policies.partition_point(order);
+        let policy = Arc::new(policy);
+        self.policies.insert(at, Standing { policy, beyond: 0 });
+        self.wishes += 1;
+        Ok(())
+    }
+
+    /// Finds the policy of each stream again, and what they listen to.
+    fn match_again(&mut self, forecasts: &mut Forecasts, streams: &mut Streams<'_>) {
+        self.wishes += 1;
+        self.policies.iter_mut().for_each(|s| s.beyond = 0);
+        let keys = (0..self.known.len()).filter_map(|key| u32::try_from(key).ok());
+        // Those that lose theirs first, so that there is room.
+        for key in keys.clone().map(StreamKey) {
+            self.release_other(key, forecasts, streams);
+        }
+        for key in keys.map(StreamKey) {
+            self.govern(key, forecasts, streams);
+        }
+        self.listen();
+    }
+
+    fn listen(&mut self) {
+        let policies = self.policies.iter();
+        self.pressure
+            .set(policies.filter_map(|s| s.policy.pressure));
+    }
+
+    /// A stream of a source is there.
+    pub fn stream_added(
+        &mut self,
+        key: StreamKey,
+        descriptor: &Descriptor,
+        forecasts: &mut Forecasts,
+        streams: &mut Streams<'_>,
+    ) {
+        let has_numbers = matches!(descriptor.value_type, ValueType::Int | ValueType::Float);
+        if !has_numbers || descriptor.name.as_str().starts_with(OF_THE_POLLER) {
+            return;
+        }
+        let known = Descriptor {
+            help: String::new(),
+            ..descriptor.clone()
+        };
+        *place(&mut self.known, key) = Some(Box::new(known));
+        self.govern(key, forecasts, streams);
+        // Perhaps others have waited for it as their sentinel.
+        let is_sentinel = |s: &Standing| {
+            let sentinel = s.policy.sentinel.iter();
+            let mut sentinel =
+                sentinel.filter(|s| s.matches(descriptor.name.as_str(), &descriptor.labels));
+            sentinel.next().is_some()
+        };
+        if self.policies.iter().any(is_sentinel) {
+            (0..self.slots.len()).for_each(|at| self.follow(StreamKey(at as u32)));
+        }
+    }
+
+    /// A stream is gone.
+    pub fn stream_removed(&mut self, key: StreamKey) {
+        let index = key.0 as usize;
+        if let Some(known) = self.known.get_mut(index) {
+            *known = None;
+        }
+        let Some(slot) = self.slots.get_mut(index).and_then(Option::take) else {
+            return;
+        };
+        if let Some(governed) = slot.governed {
+            self.governed -= 1;
+            self.forget(key, governed.cheap());
+        }
+        for dear in slot.followers {
+            if let Some(governed) = self.governed_mut(dear) {
+                governed.unfollow();
+            }
+            self.follow(dear);
+        }
+    }
+
+    /// How often the stream's source is read now.
+    pub fn interval(&mut self, key: StreamKey, interval_ns: i64) {
+        let Some(governed) = self.governed_mut(key) else {
+            return;
+        };
+        governed.interval_ns = interval_ns;
+        if governed.caps.interval_ns == 0 {
+            governed.caps.interval_ns = interval_ns;
+        }
+    }
+
+    /// A look at a stream, whether it has changed or not; the forecaster learns of it here too.
+    pub fn looked(
+        &mut self,
+        key: StreamKey,
+        sample: &Sample,
+        forecasts: &mut Forecasts,
+        streams: &mut Streams<'_>,
+    ) {
+        let Some(Some(slot)) = self.slots.get_mut(key.0 as usize) else {
+            forecasts.looked(key, sample, streams);
+            return;
+        };
+        match &mut slot.governed {
+            None => forecasts.looked(key, sample, streams),
+            Some(governed) => {
+                let outlook = forecasts.outlook(key, sample.ts);
+                let is_said = forecasts.observe(key, sample);
+                let half_width = |ahead_ns| forecasts.half_width(key, ahead_ns);
+                governed.look(sample, outlook, half_width);
+                if is_said {
+                    let said = governed.speak(sample.ts, forecasts.projection(key));
+                    forecasts.say(key, sample.ts, &said, streams);
+                }
+            }
+        }
+        let number = sample.value.as_f64().filter(|v| v.is_finite());
+        if let (Some(value), false) = (number, slot.followers.is_empty()) {
+            self.moved(key, sample.ts, value, forecasts, streams);
+        }
+    }
+
+    /// A cheap stream was looked at: those that follow it are called, or derived.
+    fn moved(
+        &mut self,
+        cheap: StreamKey,
+        ts_ns: i64,
+        value: f64,
+        forecasts: &mut Forecasts,
+        streams: &mut Streams<'_>,
+    ) {
+        let followers = std::mem::take(&mut self.slot(cheap).followers);
+        for &dear in &followers {
+            let Some(governed) = self.governed_mut(dear) else {
+                continue;
+            };
+            match governed.moved(ts_ns, value) {
+                Moved::Call => {
+                    let is_news = governed.call();
+                    self.wishes += u64::from(is_news);
+                }
+                Moved::Say(projection) => forecasts.say(dear, ts_ns, &projection, streams),
+                Moved::Nothing => {}
+            }
+        }
+        self.slot(cheap).followers = followers;
+    }
+
+    /// Hears what the kernel has said since the last call.
+    pub fn hear(&mut self) {
+        for trigger in self.pressure.fired() {
+            let governed = self.slots.iter_mut().flatten();
+            let governed = governed.filter_map(|slot| slot.governed.as_mut());
+            for governed in governed.filter(|g| g.policy.pressure.as_ref() == Some(trigger)) {
+                self.wishes += u64::from(governed.call());
+            }
+        }
+    }
+
+    /// What is wanted of a stream.
+    pub fn wanted(&self, key: StreamKey) -> Option<Wanted> {
+        let slot = self.slots.get(key.0 as usize)?.as_ref()?;
+        slot.governed.as_ref()?.wanted()
+    }
+
+    /// Another number whenever that has changed without a look at the stream; 0 while there was never a policy.
+    pub fn wishes(&self) -> u64 {
+        self.wishes
+    }
+
+    /// Takes its policy from a stream that is for another now.
+    fn release_other(
+        &mut self,
+        key: StreamKey,
+        forecasts: &mut Forecasts,
+        streams: &mut Streams<'_>,
+    ) {
+        let meant = self
+            .policy_of(key)
+            .map(|at| Arc::clone(&self.policies[at].policy));
+        let Some(Some(slot)) = self.slots.get_mut(key.0 as usize) else {
+            return;
+        };
+        let is_other =
+            |g: &Box<Governed>| meant.as_ref().is_none_or(|m| !Arc::ptr_eq(m, &g.policy));
+        let Some(governed) = slot.governed.take_if(|g| is_other(g)) else {
+            return;
+        };
+        self.governed -= 1;
+        self.forget(key, governed.cheap());
+        if let Some(Some(known)) = self.known.get(key.0 as usize) {
+            forecasts.unfollow(key, known, streams);
+        }
+    }
+
+    /// Gives a stream that has none the policy that is for it.
+    fn govern(&mut self, key: StreamKey, forecasts: &mut Forecasts, streams: &mut Streams<'_>) {
+        let Some(at) = self.policy_of(key) else {
+            return;
+        };
+        if self.governed_mut(key).is_some() {
+            return;
+        }
+        if self.governed >= GOVERNED_MAX {
+            self.policies[at].beyond += 1;
+            return;
+        }
+        let Some(Some(known)) = self.known.get(key.0 as usize) else {
+            return;
+        };
+        let policy = Arc::clone(&self.policies[at].policy);
+        let source = barograph_source::source_of(known.name.as_str());
+        let caps = source.and_then(|source| self.caps.get(source).copied());
+        let governed = Governed::new(policy, source, caps.unwrap_or(Caps::none(0)));
+        if governed.policy.spec.kind == PolicySpecKind::ErrorBounded {
+            forecasts.follow(key, known, governed.step_ns(), streams);
+        }
+        self.governed += 1;
+        self.slot(key).governed = Some(Box::new(governed));
+        self.follow(key);
+    }
+
+    /// The first policy that is for a stream.
+    fn policy_of(&self, key: StreamKey) -> Option<usize> {
+        let known = self.known.get(key.0 as usize)?.as_ref()?;
+        self.policies.iter().position(|s| s.policy.is_for(known))
+    }
+
+    /// Makes a stream that wants a sentinel and has none follow the first that there is.
+    fn follow(&mut self, dear: StreamKey) {
+        let Some(governed) = self.governed_mut(dear).filter(|g| g.cheap().is_none()) else {
+            return;
+        };
+        let policy = Arc::clone(&governed.policy);
+        let Some(sentinel) = &policy.sentinel else {
+            return;
+        };
+        let is_it = |known: &Option<Box<Descriptor>>| {
+            let known = known.as_ref();
+            known.is_some_and(|k| sentinel.matches(k.name.as_str(), &k.labels))
+        };
+        let mut found = self.known.iter().enumerate();
+        let found = found.find(|(at, known)| *at != dear.0 as usize && is_it(known));
+        let Some(cheap) = found.and_then(|(at, _)| u32::try_from(at).ok()) else {
+            return;
+        };
+        let cheap = StreamKey(cheap);
+        self.slot(cheap).followers.push(dear);
+        if let Some(governed) = self.governed_mut(dear) {
+            governed.follow(cheap);
+        }
+    }
+
+    /// A stream no longer follows its cheap one.
+    fn forget(&mut self, dear: StreamKey, cheap: Option<StreamKey>) {
+        if let Some(Some(slot)) = cheap.and_then(|key| self.slots.get_mut(key.0 as usize)) {
+            slot.followers.retain(|key| *key != dear);
+        }
+    }
+
+    fn governed_mut(&mut self, key: StreamKey) -> Option<&mut Governed> {
+        let slot = self.slots.get_mut(key.0 as usize)?.as_mut()?;
+        slot.governed.as_deref_mut()
+    }
+
+    fn slot(&mut self, key: StreamKey) -> &mut Slot {
+        place(&mut self.slots, key).get_or_insert_default()
+    }
+}
+
+/// The place of a key.
+fn place<T>(all: &mut Vec<Option<T>>, key: StreamKey) -> &mut Option<T> {
+    let index = key.0 as usize;
+    if all.len() <= index {
+        all.resize_with(index + 1, || None);
+    }
+    &mut all[index]
+}

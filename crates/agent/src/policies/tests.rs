@@ -1,0 +1,1 @@
+//! Policies over a segment, and with a poller.

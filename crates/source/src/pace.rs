@@ -1,0 +1,219 @@
+//! How often one source is read while policies decide about its streams: what they want of it, between what it may bear and
+//! what the budget leaves it.
+
+use barograph_forecast::interval::{INTERVAL_NS_MAX, INTERVAL_NS_MIN, Want};
+use barograph_model::{NS_PER_S, Wanted};
+
+use crate::budget::BudgetConfig;
+use crate::config::Caps;
+use crate::report::PaceReport;
+
+/// What policies want of all streams of one source together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Wants {
+    /// Until the next read, after the last: the shortest that any stream wants.
+    pub(crate) wait_ns: i64,
+    /// How often per second something said of them goes wrong, each by its weight.
+    wrong_per_s: f64,
+    min_ns: i64,
+    max_ns: i64,
+}
+
+impl Wants {
+    pub(crate) fn of(wanted: &Wanted) -> Self {
+        let min_ns = wanted.min_ns.clamp(INTERVAL_NS_MIN, INTERVAL_NS_MAX);
+        let max_ns = wanted.max_ns.clamp(min_ns, INTERVAL_NS_MAX);
+        let wrong = wanted.wrong_per_s * wanted.weight;
+        Self {
+            wait_ns: wanted.wait_ns.clamp(min_ns, max_ns),
+            wrong_per_s: if wrong > 0.0 { wrong } else { 0.0 },
+            min_ns,
+            max_ns,
+        }
+    }
+
+    pub(crate) fn and(self, other: &Self) -> Self {
+        Self {
+            wait_ns: self.wait_ns.min(other.wait_ns),
+            wrong_per_s: self.wrong_per_s + other.wrong_per_s,
+            min_ns: self.min_ns.min(other.min_ns),
+            max_ns: self.max_ns.min(other.max_ns),
+        }
+    }
+}
+
+/// What a source is asked for, and what it gets.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    pub(crate) caps: Caps,
+    /// `None`: no policy decides about any of its streams.
+    pub(crate) wants: Option<Wants>,
+    /// What the budget leaves it.
+    floor_ns: i64,
+    /// What it spends of the budget, seconds of a core per second.
+    spends: f64,
+    /// Of the period since the budget was shared: what reads took, how many there were, and what they waited for.
+    cost_ns: i64,
+    reads: i64,
+    waits_ns: i64,
+    since_ns: i64,
+}
+
+impl Pace {
+    pub(crate) fn new(caps: Caps) -> Self {
+        Self {
+            caps,
+            wants: None,
+            floor_ns: BudgetConfig::default().shortest_ns(),
+            spends: 0.0,
+            cost_ns: 0,
+            reads: 0,
+            waits_ns: 0,
+            since_ns: 0,
+        }
+    }
+
+    /// Between reads, as things are. `None` where no policy decides.
+    pub(crate) fn interval_ns(&self) -> Option<i64> {
+        let wants = self.wants?;
+        let longest_ns = wants.max_ns.min(self.caps.max_ns);
+        Some(wants.wait_ns.min(longest_ns).max(self.shortest_ns(&wants)))
+    }
+
+    /// A read has ended.
+    pub(crate) fn close(&mut self, cost_ns: i64) {
+        self.cost_ns = self.cost_ns.saturating_add(cost_ns.max(0));
+        self.reads += 1;
+    }
+
+    /// After it: what is wanted now.
+    pub(crate) fn want(&mut self, wants: Option<Wants>) {
+        self.wants = wants;
+        let wait_ns = wants.map_or(0, |wants| wants.wait_ns);
+        self.waits_ns = self.waits_ns.saturating_add(wait_ns);
+    }
+
+    /// What it wants of the budget, by what its reads took of late.
+    pub(crate) fn ask(&self, now_ns: i64, polls_min_ns: i64, cost_ns_mean: i64) -> Option<Want> {
+        let wants = self.wants?;
+        let least_ns = wants.min_ns.max(self.caps.min_ns).max(polls_min_ns);
+        let most_ns = wants.max_ns.min(self.caps.max_ns).max(least_ns);
+        let reads = self.reads.max(1);
+        // As it was wanted, or was read, since it may have been called.
+        let elapsed_ns = now_ns.saturating_sub(self.since_ns).max(0) / reads;
+        let usual_ns = match self.reads {
+            0 => wants.wait_ns,
+            reads => (self.waits_ns / reads).min(elapsed_ns),
+        };
+        let cost_ns = match self.reads {
+            0 => cost_ns_mean,
+            reads => self.cost_ns / reads,
+        };
+        Some(Want {
+            wrong_per_s: wants.wrong_per_s,
+            weight: 1.0,
+            cost: cost_ns as f64 / NS_PER_S as f64,
+            min_ns: usual_ns.clamp(least_ns, most_ns),
+            max_ns: most_ns,
+        })
+    }
+
+    /// A new period begins: reads are at least so far apart in it.
+    pub(crate) fn give(&mut self, now_ns: i64, floor_ns: i64) {
+        let elapsed_ns = now_ns.saturating_sub(self.since_ns);
+        if elapsed_ns > 0 {
+            self.spends = self.cost_ns as f64 / elapsed_ns as f64;
+        }
+        self.floor_ns = floor_ns;
+        (self.cost_ns, self.reads, self.waits_ns) = (0, 0, 0);
+        self.since_ns = now_ns;
+    }
+
+    pub(crate) fn report(&self) -> Option<PaceReport> {
+        let wants = self.wants?;
+        Some(PaceReport {
+            configured_ns: self.caps.interval_ns,
+            wanted_ns: wants.wait_ns,
+            shortest_ns: self.shortest_ns(&wants),
+            longest_ns: wants.max_ns.min(self.caps.max_ns),
+            cpu_share: self.spends,
+        })
+    }
+
+    fn shortest_ns(&self, wants: &Wants) -> i64 {
+        wants.min_ns.max(self.caps.min_ns).max(self.floor_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(wait_s: i64, weight: f64) -> Wanted {
+        Wanted {
+            wait_ns: wait_s * NS_PER_S,
+            wrong_per_s: 0.5,
+            weight,
+            min_ns: NS_PER_S,
+            max_ns: 60 * NS_PER_S,
+        }
+    }
+
+    #[test]
+    fn the_most_eager_stream_counts_between_what_source_and_budget_bear() {
+        let wants = Wants::of(&wanted(30, 2.0)).and(&Wants::of(&wanted(9, 1.0)));
+        assert_eq!((wants.wait_ns, wants.wrong_per_s), (9 * NS_PER_S, 1.5));
+        let caps = |min_s, max_s| Caps {
+            interval_ns: NS_PER_S,
+            min_ns: min_s * NS_PER_S,
+            max_ns: max_s * NS_PER_S,
+        };
+        for (wait_s, caps, floor_s, expect_s) in [
+            (9, caps(1, 100), 0, 9),
+            (0, caps(1, 100), 0, 1),
+            (0, caps(5, 100), 0, 5),
+            (90, caps(1, 100), 0, 60),
+            (90, caps(1, 25), 0, 25),
+            (9, caps(1, 100), 20, 20),
+            (9, caps(20, 25), 0, 20),
+        ] {
+            let mut pace = Pace::new(caps);
+            assert_eq!(pace.interval_ns(), None);
+            pace.give(0, floor_s * NS_PER_S);
+            pace.want(Some(Wants::of(&wanted(wait_s, 1.0))));
+            let found = pace.interval_ns().unwrap() / NS_PER_S;
+            assert_eq!(found, expect_s, "{wait_s} {caps:?} {floor_s}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_wants_nothing_of_the_budget() {
+        let mut foreign = wanted(9, f64::NAN);
+        (foreign.min_ns, foreign.max_ns) = (-1, -2);
+        let wants = Wants::of(&foreign);
+        assert_eq!(wants.wrong_per_s, 0.0);
+        assert_eq!(
+            (wants.min_ns, wants.max_ns),
+            (INTERVAL_NS_MIN, INTERVAL_NS_MIN)
+        );
+    }
+
+    #[test]
+    fn the_budget_is_asked_for_what_was_read() {
+        let mut pace = Pace::new(Caps::none(NS_PER_S));
+        pace.want(Some(Wants::of(&wanted(9, 1.0))));
+        let ask = pace.ask(0, NS_PER_S, 7).unwrap();
+        assert_eq!((ask.min_ns, ask.cost), (9 * NS_PER_S, 7e-9));
+        pace.give(0, 0);
+        // Called in between: four reads in ten seconds.
+        for _ in 0..4 {
+            pace.close(NS_PER_S / 100);
+            pace.want(Some(Wants::of(&wanted(9, 1.0))));
+        }
+        let ask = pace.ask(10 * NS_PER_S, NS_PER_S, 7).unwrap();
+        assert_eq!((ask.min_ns, ask.cost), (10 * NS_PER_S / 4, 0.01));
+        pace.give(10 * NS_PER_S, 0);
+        let spends = pace.report().unwrap().cpu_share;
+        assert!((spends - 0.004).abs() < 1e-9, "{spends}");
+    }
+}
