@@ -14,9 +14,11 @@ pub enum Way {
     Hold,
     /// The line through the last two.
     Line,
-    /// Delphi as published, once for each tick, of what it said itself: as Apollo's code does.
-    Delphi,
-    /// Delphi repaired, once for each look; between the look and what it says of the next a line.
+    /// Delphi as published, once for each tick, of what was published, its own answers included: as Apollo's code does.
+    FedBack,
+    /// Delphi as published, of looks alone; from the look to what it says of the next a line.
+    Published,
+    /// Delphi repaired, in the same way.
     Repaired,
     /// The selector over looks, at the time that is asked for.
     Selector,
@@ -24,10 +26,11 @@ pub enum Way {
 
 impl Way {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Hold,
         Self::Line,
-        Self::Delphi,
+        Self::FedBack,
+        Self::Published,
         Self::Repaired,
         Self::Selector,
     ];
@@ -37,7 +40,8 @@ impl Way {
         match self {
             Self::Hold => "hold",
             Self::Line => "line through two",
-            Self::Delphi => "Delphi published",
+            Self::FedBack => "Delphi published, fed back",
+            Self::Published => "Delphi published",
             Self::Repaired => "Delphi repaired",
             Self::Selector => "selector",
         }
@@ -53,8 +57,8 @@ pub struct Between {
 enum Filler {
     Hold(f64),
     Line([f64; 2], [i64; 2]),
-    Delphi(Box<Published>),
-    Repaired(Box<Repaired>, f64, [i64; 2]),
+    FedBack(Box<Published>),
+    Along(Box<dyn Predictor>, f64, [i64; 2]),
     Selector(Box<Forecaster>),
 }
 
@@ -77,8 +81,9 @@ impl Between {
         let filler = match way {
             Way::Hold => Filler::Hold(f64::NAN),
             Way::Line => Filler::Line([f64::NAN; 2], [0; 2]),
-            Way::Delphi => Filler::Delphi(Box::default()),
-            Way::Repaired => Filler::Repaired(Box::default(), f64::NAN, [0; 2]),
+            Way::FedBack => Filler::FedBack(Box::default()),
+            Way::Published => Filler::Along(Box::<Published>::default(), f64::NAN, [0; 2]),
+            Way::Repaired => Filler::Along(Box::<Repaired>::default(), f64::NAN, [0; 2]),
             Way::Selector => Filler::Selector(Box::new(Forecaster::new(ForecasterConfig {
                 step_ns,
                 confidence: 0.9,
@@ -111,9 +116,9 @@ impl Filler {
                 *values = [values[1], value];
                 *times = [times[1], ts_ns];
             }
-            Self::Delphi(delphi) => delphi.observe(value),
-            Self::Repaired(delphi, last, times) => {
-                delphi.observe(value);
+            Self::FedBack(delphi) => delphi.observe(value),
+            Self::Along(predictor, last, times) => {
+                predictor.observe(value);
                 *last = value;
                 *times = [times[1], ts_ns];
             }
@@ -129,13 +134,13 @@ impl Filler {
         let value = match self {
             Self::Hold(last) => *last,
             Self::Line(values, times) => values[1] + (values[1] - values[0]) * along(times),
-            Self::Delphi(delphi) => {
+            Self::FedBack(delphi) => {
                 let said = delphi.predict(1);
                 delphi.observe(said);
                 said
             }
-            Self::Repaired(delphi, last, times) => {
-                *last + (delphi.predict(1) - *last) * along(times)
+            Self::Along(predictor, last, times) => {
+                *last + (predictor.predict(1) - *last) * along(times)
             }
             Self::Selector(forecaster) => forecaster.at(ts_ns).map_or(held.value, |said| {
                 half_width = said.half_width;

@@ -92,19 +92,22 @@ pub fn said(case: &Case, told: &[(&str, &[Moment])], seconds: std::ops::Range<us
         points: moved(truth),
     }];
     for (color, (name, moments)) in (1..).zip(told) {
-        let place = |moment: &&Moment| (second(moment.ts_ns), moment.value);
-        let of = |looks: bool| {
-            let those = moments.iter().filter(|moment| !looks || moment.is_look);
-            let places = those.map(|moment| place(&moment));
-            places.filter(|(at, _)| inside(at)).collect()
+        let place = |moment: &Moment| (second(moment.ts_ns), moment.value);
+        let places = |of: Vec<&Moment>| {
+            let places = of.into_iter().map(place);
+            moved(places.filter(|(at, _)| inside(at)).collect())
         };
         series.push(Series {
             name: format!("{name}, said"),
             mark: Mark::Steps,
             color,
-            points: moved(of(false)),
+            points: places(moments.iter().collect()),
         });
-        series.push(points(&format!("{name}, looks"), color, moved(of(true))));
+        let looks = places(moments.iter().filter(|moment| moment.is_look).collect());
+        // Who looks when another does is not shown twice.
+        if series.iter().all(|series| series.points != looks) {
+            series.push(points(&format!("{name}, looks"), color, looks));
+        }
     }
     let unit = match column.unit.as_str() {
         "" => "1",

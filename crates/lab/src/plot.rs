@@ -269,11 +269,12 @@ impl Axis {
                 .then(|| self.names.get(place.round() as usize));
             return name.flatten().cloned().unwrap_or_default();
         }
-        number(if self.is_log {
-            10_f64.powf(place)
-        } else {
-            place
-        })
+        match self.is_log {
+            true if (place - place.round()).abs() < 0.01 => number(10_f64.powf(place.round())),
+            // Half a decade is no number that anybody knows.
+            true => String::new(),
+            false => number(place),
+        }
     }
 }
 
