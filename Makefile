@@ -9,10 +9,10 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test test-rust test-python test-web test-e2e fmt lint docs bench generate web clean
+.PHONY: help run install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation web clean
 
 help: ## say what there is
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## build and start the agent on this node (ARGS="--http 127.0.0.1:7171")
 	$(CARGO) run --release --locked -p barograph -- up $(ARGS)
@@ -42,6 +42,11 @@ lint: ## what the checks of `make test` say, and clippy
 
 generate: ## write the generated documents anew
 	$(CARGO) xtask generate
+
+forecast-evaluation: ## replay all traces; writes docs/evaluation/forecast.md and its figures anew
+	mkdir -p target
+	$(CARGO) run --release --locked -p barograph-forecast --example selector > target/selector.txt
+	$(CARGO) run --release --locked -p barograph-lab --example evaluation -- --selector target/selector.txt
 
 web: ## build the page into web/dist
 	cd web && npm ci && npm run build

@@ -2,12 +2,14 @@
 
     scripts/record_traces.py run hacc-regular checkpoint --seconds 750 --out DIR    some workloads, side by side
     scripts/record_traces.py run all --seconds 750 --out DIR
+    scripts/record_traces.py run all --seconds 750 --seed holdout --holdout --out DIR
     scripts/record_traces.py list
 
 Each workload gets an ext4 of 300 MB in a file, mounted through a loop device (so it takes root), whose counters and
 capacity are its alone; `machine` has none: it records what the disk of the machine does anyway. `fio` must be installed.
 Written per workload: NAME-1s-train.csv.gz and NAME-1s-test.csv.gz (the first and the second half), and the same at
-100 ms (the first 150 s of each half). sar knows no part of a second: /proc is read here.
+100 ms (the first 150 s of each half). With `--holdout` there are no halves: all of it is NAME-1s-holdout.csv.gz and
+NAME-100ms-holdout.csv.gz. Another `--seed`, other random numbers. sar knows no part of a second: /proc is read here.
 """
 
 import argparse
@@ -161,9 +163,9 @@ WORKLOADS: dict[str, Callable[[Path, random.Random], None]] = {
 }
 
 
-def repeat(name: str, folder: Path) -> None:
-    """One workload for ever; its random numbers begin with its name."""
-    seeded = random.Random(name)
+def repeat(name: str, folder: Path, seed: str) -> None:
+    """One workload for ever; its random numbers begin with its name and the seed."""
+    seeded = random.Random(name + seed)
     while True:
         WORKLOADS[name](folder, seeded)
 
@@ -216,12 +218,13 @@ def save(path: Path, name: str, interval_ns: int, rows: list[str]) -> None:
     path.write_bytes(packed.getvalue())
 
 
-def save_parts(out: Path, name: str, rows: list[str]) -> None:
-    """Two halves that share no moment, each at 1 s and its beginning at 100 ms."""
+def save_parts(out: Path, name: str, rows: list[str], *, holdout: bool) -> None:
+    """Two halves that share no moment, or all as the hold-out; each at 1 s and its beginning at 100 ms."""
     middle = len(rows) // 2
-    for part, half in (("train", rows[:middle]), ("test", rows[middle:])):
-        save(out / f"{name}-1s-{part}.csv.gz", name, 10**9, half[::TICKS_PER_SECOND])
-        fast = half[: FAST_SECONDS_MAX * TICKS_PER_SECOND]
+    parts = {"holdout": rows} if holdout else {"train": rows[:middle], "test": rows[middle:]}
+    for part, those in parts.items():
+        save(out / f"{name}-1s-{part}.csv.gz", name, 10**9, those[::TICKS_PER_SECOND])
+        fast = those[: FAST_SECONDS_MAX * TICKS_PER_SECOND]
         save(out / f"{name}-100ms-{part}.csv.gz", name, 10**8, fast)
 
 
@@ -231,23 +234,26 @@ def root_device() -> str:
     return Path(source.strip().split("[")[0]).name
 
 
-def run(name: str, seconds: int, out: Path) -> None:
+def run(name: str, chosen: argparse.Namespace) -> None:
     """One workload from its file system's making to its removal."""
+    def keep(rows: list[str]) -> None:
+        save_parts(chosen.out, name, rows, holdout=chosen.holdout)
+
     with tempfile.TemporaryDirectory(prefix="barograph-trace-") as scratch:
         folder, image = Path(scratch) / "mount", Path(scratch) / "image"
         folder.mkdir()
         if name == "machine":
-            save_parts(out, name, record(root_device(), Path("/"), seconds))
+            keep(record(root_device(), Path("/"), chosen.seconds))
             return
         with image.open("wb") as file:
             file.truncate(IMAGE_BYTES)
         subprocess.run(["mkfs.ext4", "-q", "-m0", "-E", "lazy_itable_init=0,lazy_journal_init=0", image], check=True)
         subprocess.run(["mount", "-o", "loop", image, folder], check=True)
-        worker = multiprocessing.Process(target=repeat, args=(name, folder), daemon=True)
+        worker = multiprocessing.Process(target=repeat, args=(name, folder, chosen.seed), daemon=True)
         try:
             source = subprocess.run(["findmnt", "-no", "SOURCE", folder], check=True, capture_output=True, text=True).stdout
             worker.start()
-            save_parts(out, name, record(Path(source.strip()).name, folder, seconds))
+            keep(record(Path(source.strip()).name, folder, chosen.seconds))
         finally:
             worker.terminate()
             worker.join()
@@ -270,6 +276,8 @@ def main() -> None:
     options = commands.add_parser("run", help="record some workloads side by side")
     options.add_argument("workload", nargs="+", choices=[*WORKLOADS, "all"])
     options.add_argument("--seconds", type=int, default=750)
+    options.add_argument("--seed", default="", help="any text; the default is that of the train and test traces")
+    options.add_argument("--holdout", action="store_true", help="no halves: all of it is a hold-out")
     options.add_argument("--out", type=Path, required=True)
     chosen = parser.parse_args()
     if chosen.command == "list":
@@ -278,7 +286,7 @@ def main() -> None:
         return
     names = list(WORKLOADS) if "all" in chosen.workload else chosen.workload
     chosen.out.mkdir(parents=True, exist_ok=True)
-    runs = [multiprocessing.Process(target=run, args=(name, chosen.seconds, chosen.out)) for name in names]
+    runs = [multiprocessing.Process(target=run, args=(name, chosen)) for name in names]
     for process in runs:
         process.start()
     for process in runs:

@@ -72,6 +72,11 @@ const HEAVY: &[Heavy] = &[
         tests: &[],
     },
     Heavy {
+        name: "plotters",
+        owners: &["lab"],
+        tests: &[],
+    },
+    Heavy {
         name: "parquet",
         owners: &["archive"],
         tests: &[],

@@ -5,10 +5,9 @@
 use std::path::Path;
 use std::time::Instant;
 
-use barograph_forecast::Shape;
-use barograph_forecast::interval::Bound;
+use barograph_lab::cases;
 use barograph_lab::suite::{Case, policies};
-use barograph_lab::{Family, Hacc, Table, Trace, generate, hacc, renewal_frontier};
+use barograph_lab::{Table, Trace, renewal_frontier};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -16,7 +15,7 @@ fn main() {
         .iter()
         .filter(|argument| !argument.starts_with("--"))
         .collect();
-    let tables: Vec<Table> = cases()
+    let tables: Vec<Table> = all_cases()
         .into_iter()
         .filter(|case| {
             wanted.is_empty() || wanted.iter().any(|name| case.name.contains(name.as_str()))
@@ -55,37 +54,13 @@ fn table(case: &Case) -> Table {
     policies(case, &mut || begun.elapsed().as_nanos() as u64)
 }
 
-fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for kind in [Hacc::Regular, Hacc::Irregular, Hacc::Unaligned] {
-        let trace = hacc(kind, 1800, 1);
-        cases.push(Case {
-            name: format!("{} (made)", trace.name),
-            trace,
-            value: 0,
-            counter: Some(1),
-            bound: Bound::Absolute(100.0),
-            shape: Shape::Gauge,
-            confidence: 0.99,
-        });
-    }
-    for family in Family::ALL {
-        let trace = generate(family, 1800, 1);
-        cases.push(Case {
-            name: format!("{} (made)", trace.name),
-            trace,
-            value: 0,
-            counter: None,
-            bound: Bound::Absolute(20.0),
-            shape: Shape::Gauge,
-            confidence: 0.99,
-        });
-    }
-    recorded(&mut cases);
-    cases
+fn all_cases() -> Vec<Case> {
+    let mut all = cases::made();
+    recorded(&mut all);
+    all
 }
 
-fn recorded(cases: &mut Vec<Case>) {
+fn recorded(all: &mut Vec<Case>) {
     let folder = std::env::var("TRACES")
         .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/traces").to_owned());
     let Ok(entries) = std::fs::read_dir(Path::new(&folder)) else {
@@ -112,30 +87,7 @@ fn recorded(cases: &mut Vec<Case>) {
                 continue;
             }
         };
-        let place = |name: &str| trace.columns.iter().position(|column| column.name == name);
-        // Five blocks of a capacity, a megabyte of what was written, half a percent of memory.
-        for (column, bound, shape) in [
-            ("available", Bound::Absolute(20_000.0), Shape::Gauge),
-            ("write_bytes", Bound::Absolute(1_000_000.0), Shape::Counter),
-            ("memory_free", Bound::Relative(0.005), Shape::Gauge),
-        ] {
-            if (column == "memory_free") != short.starts_with("machine") && column != "write_bytes"
-            {
-                continue;
-            }
-            let Some(value) = place(column) else { continue };
-            cases.push(Case {
-                name: format!("{short} {column}"),
-                counter: (column == "available")
-                    .then(|| place("write_bytes"))
-                    .flatten(),
-                trace: trace.clone(),
-                value,
-                bound,
-                shape,
-                confidence: 0.99,
-            });
-        }
+        all.extend(cases::recorded(short, &trace));
     }
 }
 

@@ -5,15 +5,25 @@
 //! cost and for how much of the time what was said between looks was right. Nothing here reads a clock or a file: bytes
 //! are arguments, results are plain data.
 
+pub mod accuracy;
+pub mod between;
+pub mod cases;
+mod document;
 mod error;
+pub mod evaluation;
+pub mod figures;
 mod generate;
 mod optimal;
+pub mod page;
+pub mod plot;
+pub mod record;
 mod report;
 pub mod suite;
 mod trace;
 
 pub mod replay;
 
+pub use document::{DocumentError, fill, placeholders};
 pub use error::TraceError;
 pub use generate::{Family, Hacc, generate, hacc};
 pub use optimal::{Frontier, renewal_frontier};

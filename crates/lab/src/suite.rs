@@ -42,7 +42,7 @@ impl Case {
         }
     }
 
-    fn config(&self) -> BoundedConfig {
+    pub(crate) fn config(&self) -> BoundedConfig {
         BoundedConfig {
             bound: self.bound,
             confidence: self.confidence,

@@ -6,8 +6,9 @@ use std::time::Instant;
 use anyhow::Context as _;
 use barograph_forecast::Shape;
 use barograph_forecast::interval::Bound;
-use barograph_lab::suite::{self, Case};
-use barograph_lab::{Family, Hacc, Trace, generate, hacc};
+use barograph_lab::page::{self, Section};
+use barograph_lab::suite::{self, Case, Score};
+use barograph_lab::{Family, Hacc, Table, Trace, figures, generate, hacc};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
@@ -54,6 +55,12 @@ struct Replay {
     /// The columns are counters: they never decrease, but for resets
     #[arg(long)]
     counters: bool,
+    /// Write two figures of each column into this folder, as PNG: cost and accuracy, and what was said over time
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
+    /// Write one HTML file with all tables and figures, which asks nothing of any other
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -104,11 +111,22 @@ impl Replay {
         let begun = Instant::now();
         let mut watch = || u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let mut all = Vec::new();
+        let mut sections = Vec::new();
         for path in &self.traces {
             for case in self.cases(path)? {
+                if self.page.is_some() && sections.len() == page::CASES_MAX {
+                    return Err(Usage(format!(
+                        "a page has at most {} columns: name some with --column",
+                        page::CASES_MAX
+                    ))
+                    .into());
+                }
                 let policies =
                     (self.what != What::Predictors).then(|| suite::policies(&case, &mut watch));
                 let scores = (self.what != What::Policies).then(|| suite::score(&case, &mut watch));
+                if self.plot.is_some() || self.page.is_some() {
+                    sections.push(self.figures(&case, policies.as_ref(), scores.as_deref())?);
+                }
                 if self.json {
                     all.push(json!({
                         "trace": case.name, "policies": policies.map(|table| table.rows), "predictors": scores,
@@ -124,11 +142,43 @@ impl Replay {
                 }
             }
         }
+        if let Some(path) = &self.page {
+            let text = page::html("Replays", &sections)?;
+            write(path, text.as_bytes())?;
+        }
         if self.json {
             output::print_json(&json!(all))
         } else {
             Ok(())
         }
+    }
+
+    /// What of a case is on the page; its figures are files already where those are asked for.
+    fn figures(
+        &self,
+        case: &Case,
+        policies: Option<&Table>,
+        scores: Option<&[Score]>,
+    ) -> anyhow::Result<Section> {
+        let mut figures = Vec::new();
+        if let Some(table) = policies {
+            figures.push(("frontier", figures::frontier(table)));
+            figures.push(("said", figures::over_time(case)));
+        }
+        if let Some(folder) = &self.plot {
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("{} cannot be made", folder.display()))?;
+            for (kind, figure) in &figures {
+                let name = format!("{}-{kind}.png", file_name(&case.name));
+                write(&folder.join(name), &figure.png()?)?;
+            }
+        }
+        Ok(Section {
+            name: case.name.clone(),
+            policies: policies.cloned(),
+            predictors: scores.map(<[Score]>::to_vec),
+            figures: figures.into_iter().map(|(_, figure)| figure).collect(),
+        })
     }
 
     fn cases(&self, path: &Path) -> anyhow::Result<Vec<Case>> {
@@ -199,6 +249,18 @@ impl Make {
         };
         output::print(&trace.write())
     }
+}
+
+/// Letters, digits, dots and dashes of a name; the rest are dashes.
+fn file_name(name: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
+    name.chars()
+        .map(|letter| if plain(letter) { letter } else { '-' })
+        .collect()
+}
+
+fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    std::fs::write(path, bytes).with_context(|| format!("{} cannot be written", path.display()))
 }
 
 fn bound(text: &str) -> Result<Bound, String> {

@@ -1,4 +1,5 @@
 //! The laboratory from outside: published figures, formats, recorded traces.
 
 mod figures;
+mod plots;
 mod traces;

@@ -1,0 +1,167 @@
+//! What is said between looks, by whom: the same looks, several ways of filling what is between them.
+
+use barograph_forecast::delphi::{Published, Repaired};
+use barograph_forecast::interval::{IntervalPolicy, Outlook, PublishedAimd};
+use barograph_forecast::{Forecaster, ForecasterConfig, Predictor};
+
+use crate::replay::{Act, Held, Outcome, Policy, replay};
+use crate::suite::Case;
+
+/// Who fills what is between two looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The last value.
+    Hold,
+    /// The line through the last two.
+    Line,
+    /// Delphi as published, once for each tick, of what was published, its own answers included: as Apollo's code does.
+    FedBack,
+    /// Delphi as published, of looks alone; from the look to what it says of the next a line.
+    Published,
+    /// Delphi repaired, in the same way.
+    Repaired,
+    /// The selector over looks, at the time that is asked for.
+    Selector,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Hold,
+        Self::Line,
+        Self::FedBack,
+        Self::Published,
+        Self::Repaired,
+        Self::Selector,
+    ];
+
+    /// As tables call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hold => "hold",
+            Self::Line => "line through two",
+            Self::FedBack => "Delphi published, fed back",
+            Self::Published => "Delphi published",
+            Self::Repaired => "Delphi repaired",
+            Self::Selector => "selector",
+        }
+    }
+}
+
+/// Looks by one policy, and says by one way.
+pub struct Between {
+    looks: Held,
+    filler: Filler,
+}
+
+enum Filler {
+    Hold(f64),
+    Line([f64; 2], [i64; 2]),
+    FedBack(Box<Published>),
+    Along(Box<dyn Predictor>, f64, [i64; 2]),
+    Selector(Box<Forecaster>),
+}
+
+impl Between {
+    /// Looks every so many ticks.
+    pub fn fixed(case: &Case, ticks: i64, way: Way) -> Self {
+        let interval_ns = ticks.max(1) * case.trace.interval_ns;
+        let looks = Held::new(IntervalPolicy::Fixed { interval_ns });
+        Self::of(looks, case, interval_ns, way)
+    }
+
+    /// Looks as Apollo's AIMD of a window of ten does; it is defined for ticks of a second.
+    pub fn aimd(case: &Case, way: Way) -> Self {
+        let tick = case.trace.interval_ns;
+        let looks = Held::published(PublishedAimd::new(0.1, 10, 5 * tick));
+        Self::of(looks, case, tick, way)
+    }
+
+    fn of(looks: Held, case: &Case, step_ns: i64, way: Way) -> Self {
+        let filler = match way {
+            Way::Hold => Filler::Hold(f64::NAN),
+            Way::Line => Filler::Line([f64::NAN; 2], [0; 2]),
+            Way::FedBack => Filler::FedBack(Box::default()),
+            Way::Published => Filler::Along(Box::<Published>::default(), f64::NAN, [0; 2]),
+            Way::Repaired => Filler::Along(Box::<Repaired>::default(), f64::NAN, [0; 2]),
+            Way::Selector => Filler::Selector(Box::new(Forecaster::new(ForecasterConfig {
+                step_ns,
+                confidence: 0.9,
+                shape: case.shape,
+            }))),
+        };
+        Self { looks, filler }
+    }
+}
+
+impl Policy for Between {
+    fn tick(&mut self, ts_ns: i64, counter: f64) -> Act {
+        match self.looks.tick(ts_ns, counter) {
+            Act::Say(held) => Act::Say(self.filler.say(ts_ns, held)),
+            act => act,
+        }
+    }
+
+    fn look(&mut self, ts_ns: i64, counter: f64, value: f64) {
+        self.looks.look(ts_ns, counter, value);
+        self.filler.look(ts_ns, value);
+    }
+}
+
+impl Filler {
+    fn look(&mut self, ts_ns: i64, value: f64) {
+        match self {
+            Self::Hold(last) => *last = value,
+            Self::Line(values, times) => {
+                *values = [values[1], value];
+                *times = [times[1], ts_ns];
+            }
+            Self::FedBack(delphi) => delphi.observe(value),
+            Self::Along(predictor, last, times) => {
+                predictor.observe(value);
+                *last = value;
+                *times = [times[1], ts_ns];
+            }
+            Self::Selector(forecaster) => {
+                forecaster.observe(ts_ns, value);
+            }
+        }
+    }
+
+    fn say(&mut self, ts_ns: i64, held: Outlook) -> Outlook {
+        let mut half_width = f64::INFINITY;
+        let along = |times: &[i64; 2]| (ts_ns - times[1]) as f64 / (times[1] - times[0]) as f64;
+        let value = match self {
+            Self::Hold(last) => *last,
+            Self::Line(values, times) => values[1] + (values[1] - values[0]) * along(times),
+            Self::FedBack(delphi) => {
+                let said = delphi.predict(1);
+                delphi.observe(said);
+                said
+            }
+            Self::Along(predictor, last, times) => {
+                *last + (predictor.predict(1) - *last) * along(times)
+            }
+            Self::Selector(forecaster) => forecaster.at(ts_ns).map_or(held.value, |said| {
+                half_width = said.half_width;
+                said.value
+            }),
+        };
+        // Before there are two looks there is no line.
+        let value = if value.is_finite() { value } else { held.value };
+        Outlook {
+            value,
+            half_width,
+            ..held
+        }
+    }
+}
+
+/// What each way comes to over fixed looks every so many ticks.
+pub fn between(case: &Case, ticks: i64) -> Vec<(Way, Outcome)> {
+    let outcome = |way| {
+        let mut policy = Between::fixed(case, ticks, way);
+        (way, replay(&case.stream(), &mut policy))
+    };
+    Way::ALL.map(outcome).into()
+}
