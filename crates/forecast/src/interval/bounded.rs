@@ -19,8 +19,9 @@ use super::{INTERVAL_NS_MAX, INTERVAL_NS_MIN, clamp};
 
 /// How many looks come between two that are earlier than planned, to see what was missed.
 const PROBE_EVERY: u32 = 16;
-/// Ticks after which the price of wrong time has followed what is expected.
-const PRICE_TICKS: f64 = 100.0;
+/// Ticks after which the price of wrong time has followed what is expected: at first, as the first guess is as good as
+/// any, and in the long run.
+const PRICE_TICKS: [f64; 2] = [10.0, 200.0];
 /// The least and the highest price of a wrong tick, in looks, times the share of wrong time allowed.
 const PRICE_MIN: f64 = 0.05;
 const PRICE_MAX: f64 = 64.0;
@@ -30,6 +31,8 @@ const SWITCH: f64 = 0.9;
 const TOKENS_MAX: f64 = 8.0;
 /// After doubt, looks at the shortest interval.
 const DENSE_LOOKS: u32 = 4;
+/// So many looks before the last are compared with each, for what holding would have come to.
+const EARLIER_MAX: usize = 32;
 
 /// What a reader bears.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,18 +82,11 @@ pub struct Outlook {
 
 impl Outlook {
     /// The probability of being off by more than `tolerance`, if errors are Laplace's: the heavier of the usual tails.
-    fn wrong(&self, tolerance: f64) -> f64 {
+    /// None while nothing is known of the error, and where it mostly is 0: how often it is not, looks have to tell.
+    fn wrong(&self, tolerance: f64) -> Option<f64> {
         let outside = (1.0 - self.confidence).clamp(1e-6, 1.0);
-        if self.half_width <= 0.0 {
-            // Of errors that are mostly 0 no more is known than that.
-            return outside;
-        }
-        let ratio = tolerance / self.half_width;
-        if ratio.is_nan() {
-            1.0
-        } else {
-            outside.powf(ratio)
-        }
+        let wrong = outside.powf(tolerance / self.half_width);
+        (self.half_width > 0.0 && self.half_width.is_finite() && !wrong.is_nan()).then_some(wrong)
     }
 }
 
@@ -139,8 +135,11 @@ pub struct ErrorBounded {
     /// Held, forecast, derived.
     risks: [Risk; 3],
     last: Option<(i64, f64)>,
+    earlier: Earlier,
     /// Logarithm of λ times the share allowed.
     price: f64,
+    /// Ticks planned so far.
+    planned: f64,
     said: Said,
     looks: u32,
     dense: u32,
@@ -160,9 +159,11 @@ impl ErrorBounded {
                 confidence: if confidence.is_nan() { 0.9 } else { confidence },
                 ..config
             },
-            risks: [Risk::new(), Risk::new(), Risk::new()],
+            risks: [Risk::compared(), Risk::new(), Risk::new()],
             last: None,
+            earlier: Earlier::default(),
             price: 0.0,
+            planned: 0.0,
             said: Said::Held,
             looks: 0,
             dense: 0,
@@ -179,6 +180,8 @@ impl ErrorBounded {
         if fresh {
             if let Some((ts_ns, value)) = self.last {
                 self.learn(looked, looked.ts_ns.saturating_sub(ts_ns), value);
+                self.compare(looked, self.ticks(looked.ts_ns.saturating_sub(ts_ns)));
+                self.earlier.keep(ts_ns, value);
             }
             self.last = Some((looked.ts_ns, looked.value));
         }
@@ -221,7 +224,7 @@ impl ErrorBounded {
                 continue;
             }
             let missed = self.is_wrong(looked.value, outlook.value);
-            let prior = (way == Said::Forecast).then(|| outlook.wrong(tolerance));
+            let prior = outlook.wrong(tolerance).filter(|_| way == Said::Forecast);
             let doubtful = self.risks[way as usize].look(ticks, missed, prior);
             if doubtful && way == self.said {
                 self.dense = DENSE_LOOKS;
@@ -229,6 +232,21 @@ impl ErrorBounded {
         }
         let earned = elapsed_ns as f64 / NS_PER_S as f64 * self.config.looks_per_s_max.max(0.0);
         self.tokens = (self.tokens + earned).min(TOKENS_MAX);
+    }
+
+    /// Holding what earlier looks saw until now would have been right or wrong: so all waits are known, those too
+    /// that were never made, whatever made the policy look when it did. `since`: ticks since the last look.
+    fn compare(&mut self, looked: &Looked, since: u64) {
+        for (ts_ns, value) in self.earlier.newest_first() {
+            let elapsed_ns = looked.ts_ns.saturating_sub(ts_ns);
+            if elapsed_ns > self.config.max_ns {
+                break;
+            }
+            let (ticks, missed) = (self.ticks(elapsed_ns), self.is_wrong(looked.value, value));
+            // Waits that overlap tell the same again.
+            let weight = (since as f64 / ticks as f64).min(1.0);
+            self.risks[Said::Held as usize].compare(ticks, missed, weight);
+        }
     }
 
     fn plan(&mut self, looked: &Looked, half_width: impl Fn(i64) -> f64) -> Plan {
@@ -249,19 +267,19 @@ impl ErrorBounded {
                     let outlook = outlook.filter(|_| way == Said::Forecast)?;
                     let ahead_ns = self.config.min_ns.saturating_mul(ticks.min(1 << 40) as i64);
                     let half_width = half_width(ahead_ns);
-                    Some(
-                        Outlook {
-                            half_width,
-                            ..outlook
-                        }
-                        .wrong(tolerance),
-                    )
+                    let outlook = Outlook {
+                        half_width,
+                        ..outlook
+                    };
+                    outlook.wrong(tolerance)
                 });
             }
         }
         self.said = best.said;
         let share = best.late / best.ticks as f64 / allowed;
-        self.price += (share - 1.0).min(3.0) * best.ticks as f64 / PRICE_TICKS;
+        self.planned += best.ticks as f64;
+        let follows = self.planned.clamp(PRICE_TICKS[0], PRICE_TICKS[1]);
+        self.price += (share - 1.0).min(3.0) * best.ticks as f64 / follows;
         self.price = self.price.clamp(PRICE_MIN.ln(), PRICE_MAX.ln());
         let ticks = self.vary(best.ticks);
         let wait_ns = self.afford(ticks);
@@ -336,6 +354,25 @@ impl ErrorBounded {
     fn ticks(&self, elapsed_ns: i64) -> u64 {
         let half = self.config.min_ns / 2;
         (elapsed_ns.saturating_add(half) / self.config.min_ns).max(1) as u64
+    }
+}
+
+/// Looks before the last.
+#[derive(Clone, Debug, Default)]
+struct Earlier {
+    looks: [(i64, f64); EARLIER_MAX],
+    kept: usize,
+}
+
+impl Earlier {
+    fn keep(&mut self, ts_ns: i64, value: f64) {
+        self.looks[self.kept % EARLIER_MAX] = (ts_ns, value);
+        self.kept += 1;
+    }
+
+    fn newest_first(&self) -> impl Iterator<Item = (i64, f64)> {
+        let (kept, looks) = (self.kept, self.looks);
+        (1..=kept.min(EARLIER_MAX)).map(move |back| looks[(kept - back) % EARLIER_MAX])
     }
 }
 

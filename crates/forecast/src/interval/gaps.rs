@@ -3,10 +3,10 @@
 //! Of a change only that it was between two looks is known. Its place between them is weighed by the distribution
 //! learned so far (one step of Turnbull's estimator, 1976, for censored data), and that of the change before it
 //! likewise, so that looks that are far apart still sharpen what is known.
-//! While little was seen, a Pareto prior says what Lindy's law does: what lasted long lasts longer (`3 t` more with even
-//! chances after `t`). It never quite goes away, so that nothing is ever certain.
-//! What was learned is told twice: as it was seen, which is right where gaps repeat, and smoothed over a third of each
-//! gap, which is right where they do not.
+//! While little was seen, a Pareto prior says what Lindy's law does: what lasted long lasts longer (`15 t` more with
+//! even chances after `t`). It never quite goes away, so that nothing is ever certain.
+//! What was learned is told twice: smoothed over a third of each gap, and as it was seen, which is right where gaps
+//! repeat. How much of the second is the first, in case the next gap is a new one, is learned from how many were new.
 
 /// Gaps up to this many ticks have a bin each.
 const BINS: usize = 256;
@@ -15,7 +15,9 @@ const WAIT_TICKS_MAX: usize = 64;
 /// At so many places within a wait the change may have been.
 const PLACES_MAX: usize = 16;
 /// What the prior weighs, in changes.
-const PRIOR: f32 = 0.1;
+const PRIOR: f32 = 0.5;
+/// What it weighs, in changes, that a gap may be none of those seen; what was new adds to it.
+const NOVEL: f32 = 0.01;
 /// What is left of a change's weight after the next: some 60 count.
 const KEEP: f32 = 1.0 - 1.0 / 60.0;
 /// The histogram's tick may double this often.
@@ -28,6 +30,8 @@ pub(super) struct Gaps {
     bins: [f32; BINS],
     /// Weight of longer ones.
     beyond: f32,
+    /// How many gaps, of those that are remembered, were none of those seen before.
+    novel: f32,
     /// `survivors[t]`: the share of gaps of more than `t` ticks.
     survivors: [f32; BINS + 1],
     /// The same, smoothed.
@@ -50,6 +54,7 @@ impl Gaps {
         let mut gaps = Self {
             bins: [0.0; BINS],
             beyond: 0.0,
+            novel: 0.0,
             survivors: [1.0; BINS + 1],
             smooth: [1.0; BINS + 1],
             places: [0.0; PLACES_MAX],
@@ -95,6 +100,7 @@ impl Gaps {
             *weight *= 0.25;
         }
         self.beyond *= 0.25;
+        self.novel *= 0.25;
         self.count_survivors();
     }
 
@@ -135,6 +141,7 @@ impl Gaps {
             }
             sum += *place;
         }
+        self.count_novel(waited);
         if sum > 0.0 {
             self.learn(&places[..len], waited, stride);
             places[..len].iter_mut().for_each(|place| *place /= sum);
@@ -164,6 +171,27 @@ impl Gaps {
                 }
             }
         }
+    }
+
+    /// How likely it is that this gap is none of those seen: the weight of what is new follows that, one step of
+    /// expectation and maximisation each.
+    fn count_novel(&mut self, waited: usize) {
+        let (from, to) = (self.since.min(BINS), (self.since + waited).min(BINS));
+        let seen: f32 = self.bins[from..to].iter().sum();
+        let seen = seen
+            + if self.since + waited > BINS {
+                self.beyond
+            } else {
+                0.0
+            };
+        let all = self.bins.iter().sum::<f32>() + self.beyond;
+        let new = (NOVEL + self.novel) * (self.smooth[from] - self.smooth[to]);
+        let novel = if all > 0.0 && new > 0.0 {
+            new / (new + seen)
+        } else {
+            0.0
+        };
+        self.novel = KEEP * self.novel + novel;
     }
 
     /// Ticks between a change `back` before now and one `before` before the look that found it.
@@ -198,8 +226,15 @@ impl Gaps {
             level += edge;
             *smooth = level.max(0.0);
         }
-        count(&self.bins, self.beyond, &mut self.survivors);
-        count(&smooth, smooth_beyond, &mut self.smooth);
+        let lindy: [f32; BINS + 1] = std::array::from_fn(prior);
+        count(&smooth, smooth_beyond, PRIOR, &lindy, &mut self.smooth);
+        count(
+            &self.bins,
+            self.beyond,
+            NOVEL + self.novel,
+            &self.smooth,
+            &mut self.survivors,
+        );
     }
 
     /// Ticks as long as the gaps ask for.
@@ -255,17 +290,24 @@ fn survivor(survivors: &[f32; BINS + 1], ticks: usize) -> f32 {
     }
 }
 
-fn count(bins: &[f32; BINS], beyond: f32, survivors: &mut [f32; BINS + 1]) {
-    let total = bins.iter().sum::<f32>() + beyond + PRIOR;
+fn count(
+    bins: &[f32; BINS],
+    beyond: f32,
+    weight: f32,
+    prior: &[f32; BINS + 1],
+    survivors: &mut [f32; BINS + 1],
+) {
+    let total = bins.iter().sum::<f32>() + beyond + weight;
     let mut longer = beyond;
     for ticks in (0..=BINS).rev() {
-        survivors[ticks] = (longer + PRIOR * prior(ticks)) / total;
+        survivors[ticks] = (longer + weight * prior[ticks]) / total;
         if let Some(index) = ticks.checked_sub(1) {
             longer += bins[index];
         }
     }
 }
 
+/// What lasted for `t` changes within as long again with a probability of a sixth.
 fn prior(ticks: usize) -> f32 {
-    (ticks as f32 + 1.0).sqrt().recip()
+    (ticks as f32 + 1.0).sqrt().sqrt().recip()
 }

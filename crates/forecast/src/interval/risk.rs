@@ -14,9 +14,11 @@ const PRIOR: f64 = 0.3;
 /// What it weighs, in looks, what a forecast says of its error, or a shorter wait of a longer one.
 const PRIOR_SAID: f64 = 1.5;
 /// What is left of a look's weight after the next one of the same bucket.
-const KEEP: f64 = 0.97;
+const KEEP: f64 = 0.997;
+/// What it weighs, in misses, that a wait goes wrong that never did, where each look was compared with all before.
+const LEAST: f64 = 0.25;
 /// What is left of a model's score after the next look.
-const KEEP_SCORE: f64 = 0.95;
+const KEEP_SCORE: f64 = 0.99;
 /// What is left of a miss's weight after the next look, where models are held against what was.
 const KEEP_MISSES: f64 = 0.98;
 /// No model is believed to know better than this.
@@ -50,10 +52,20 @@ pub(super) struct Curve<'a> {
 }
 
 impl Risk {
+    /// Of what is only known at looks as they come.
     pub(super) fn new() -> Self {
+        Self::with(0.0)
+    }
+
+    /// Of what each look says for all waits, by [`compare`](Self::compare).
+    pub(super) fn compared() -> Self {
+        Self::with(LEAST)
+    }
+
+    fn with(least: f64) -> Self {
         Self {
             gaps: Gaps::new(),
-            waits: Waits::new(),
+            waits: Waits::new(least),
             scores: [0.0; MODELS],
             surprises: 0.0,
             expected: 0.0,
@@ -74,7 +86,7 @@ impl Risk {
             *score = KEEP_SCORE * *score + likelihood(wrong, missed).ln();
         }
         self.gaps.look(ticks, missed);
-        self.waits.look(bucket(ticks), missed);
+        self.waits.look(bucket(ticks), missed, 1.0);
         self.expected = KEEP_MISSES * self.expected + expected;
         self.missed = KEEP_MISSES * self.missed + f64::from(u8::from(missed));
         self.doubt(missed && expected < SURPRISE)
@@ -83,6 +95,11 @@ impl Risk {
     /// How much more often it was wrong than the models expected.
     pub(super) fn bias(&self) -> f64 {
         ((self.missed + 2.0) / (self.expected + 2.0)).clamp(0.7, 6.0)
+    }
+
+    /// What an earlier look saw, so many ticks ago, no longer held, or did. `weight`: how much of that time is new.
+    pub(super) fn compare(&mut self, ticks: u64, missed: bool, weight: f64) {
+        self.waits.look(bucket(ticks), missed, weight);
     }
 
     /// A look that cannot say whether what was said was wrong before it.
@@ -193,19 +210,23 @@ fn shortest(bucket: usize) -> u64 {
 struct Waits {
     looks: [f64; BUCKETS],
     misses: [f64; BUCKETS],
+    /// Misses of each wait before any was seen.
+    least: f64,
 }
 
 impl Waits {
-    fn new() -> Self {
+    fn new(least: f64) -> Self {
         Self {
             looks: [0.0; BUCKETS],
             misses: [0.0; BUCKETS],
+            least,
         }
     }
 
-    fn look(&mut self, bucket: usize, missed: bool) {
-        self.looks[bucket] = KEEP * self.looks[bucket] + 1.0;
-        self.misses[bucket] = KEEP * self.misses[bucket] + f64::from(u8::from(missed));
+    fn look(&mut self, bucket: usize, missed: bool, weight: f64) {
+        let keep = 1.0 - weight * (1.0 - KEEP);
+        self.looks[bucket] = keep * self.looks[bucket] + weight;
+        self.misses[bucket] = keep * self.misses[bucket] + weight * f64::from(u8::from(missed));
     }
 
     fn doubt(&mut self) {
@@ -220,19 +241,40 @@ impl Waits {
     }
 
     /// Up to the bucket `last`. Where nothing was seen and the forecast says nothing: as if each tick went wrong by itself.
+    /// What is wrong stays so: where a longer wait was found right more often, both are pooled.
     fn expect(&self, last: usize, prior: impl Fn(u64) -> Option<f64>) -> [f64; BUCKETS] {
-        let mut expected = [1.0; BUCKETS];
+        // Misses, looks and first bucket of each pool.
+        let mut pools = [(0.0, 0.0, 0); BUCKETS];
+        let mut count = 0;
         let (mut ticks, mut wrong) = (1, 0.0_f64);
-        for (bucket, expected) in expected.iter_mut().enumerate().take(last + 1) {
+        for bucket in 0..=last {
             let now = shortest(bucket);
             let (longer, weight) = match prior(now) {
                 Some(said) => (said, PRIOR_SAID),
                 None if bucket == 0 => (0.5, PRIOR),
                 None => (longer(wrong, now as f64 / ticks as f64), PRIOR_SAID),
             };
-            wrong = self.blend(bucket, longer, weight).max(wrong);
-            ticks = now;
-            *expected = wrong;
+            let misses = (weight * longer).max(self.least.min(0.5 * weight));
+            let mut pool = (
+                self.misses[bucket] + misses,
+                self.looks[bucket] + weight,
+                bucket,
+            );
+            while let Some(&(misses, looks, from)) = pools[..count].last()
+                && misses * pool.1 > pool.0 * looks
+            {
+                pool = (misses + pool.0, looks + pool.1, from);
+                count -= 1;
+            }
+            pools[count] = pool;
+            count += 1;
+            (ticks, wrong) = (now, pool.0 / pool.1);
+        }
+        let mut expected = [1.0; BUCKETS];
+        let mut to = last + 1;
+        for (misses, looks, from) in pools[..count].iter().rev() {
+            expected[*from..to].fill(misses / looks);
+            to = *from;
         }
         expected
     }
