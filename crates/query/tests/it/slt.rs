@@ -8,7 +8,10 @@ use crate::{ask, lines, open};
 
 fn check_file(text: &str, name: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let _demo = Demo::known(dir.path());
+    let mut demo = Demo::known(dir.path());
+    if name.starts_with("forecasts") {
+        demo.add_forecasts();
+    }
     let _scopes = name
         .starts_with("applications")
         .then(|| crate::scopes::published(dir.path()));
@@ -54,7 +57,7 @@ fn files() {
         .map(|entry| entry.unwrap().path())
         .collect();
     files.sort();
-    assert!(files.len() >= 5, "{files:?}");
+    assert!(files.len() >= 6, "{files:?}");
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
         check_file(&text, &file.file_name().unwrap().to_string_lossy());
