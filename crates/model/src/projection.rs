@@ -33,6 +33,19 @@ impl Knot {
         }
     }
 
+    /// When, and the value with so many half widths. That of a half width that is not known is infinite.
+    fn bound(&self, half_widths: f64) -> (f64, f64) {
+        let there = match half_widths {
+            0.0 => self.value,
+            _ => self.value + half_widths * self.half_width,
+        };
+        // The sum of two finite numbers may be none.
+        match self.half_width.is_finite() {
+            true => (self.after_s, there.clamp(f64::MIN, f64::MAX)),
+            false => (self.after_s, there),
+        }
+    }
+
     fn is_sound(&self) -> bool {
         self.after_s.is_finite()
             && self.after_s >= 0.0
@@ -101,32 +114,43 @@ impl Projection {
     /// may be. None when it says nothing at all, and for a level that is no finite number.
     ///
     /// It goes no further than its last knot. A bound that is not known at a knot is not known up to the next one at which it is.
+    /// What stays at the level to the end cannot be beyond it, as a disk is no fuller than full: there the lines go on as straight
+    /// as they went up to the knot before, since from then on nothing is said of how they would.
     pub fn reaches(&self, level: f64) -> Option<Reach> {
         let first = self.0.first()?;
         if !level.is_finite() {
             return None;
         }
         let way = if level < first.value { -1.0 } else { 1.0 };
-        let bound = |towards: f64| {
-            move |knot: &Knot| {
-                let there = knot.value + towards * way * knot.half_width;
-                // The sum of two finite numbers may be none; a bound that is not known stays infinite.
-                match knot.half_width.is_finite() {
-                    true => (knot.after_s, there.clamp(f64::MIN, f64::MAX)),
-                    false => (knot.after_s, there),
-                }
-            }
+        let staying = self.0.iter().rev().take_while(|knot| knot.value == level);
+        let free = match self.0.len() - staying.count() {
+            0 => self.0.len(),
+            free => free,
         };
-        let known = self.0.iter().take_while(|knot| knot.half_width.is_finite());
-        let expected = self.0.iter().map(|knot| (knot.after_s, knot.value));
-        let expected_s = crossing(expected, level, way);
-        let early_s = crossing(known.map(bound(1.0)), level, way);
-        let late_s = crossing(self.0.iter().map(bound(-1.0)), level, way);
+        let (free, at_end) = self.0.split_at(free);
+        let end = at_end.first();
+        let known = free.iter().take_while(|knot| knot.half_width.is_finite());
+        let known = known.count();
+        let crossing = |knots: &[Knot], towards: f64| {
+            let points = knots.iter().map(|knot| knot.bound(towards * way));
+            crossing(points, level, way)
+        };
+        let beyond = |towards: f64| straight_on(free, end?, level, towards * way);
+        let expected_s = crossing(free, 0.0).or_else(|| {
+            let (before, end) = (free.last()?, end?);
+            Some(beyond(0.0).map_or(end.after_s, |at_s| at_s.clamp(before.after_s, end.after_s)))
+        });
+        let early_s = crossing(&free[..known], 1.0);
+        let early_s = early_s.or_else(|| beyond(1.0).filter(|_| known == free.len()));
+        let late_s = crossing(free, -1.0).or_else(|| beyond(-1.0));
+        let horizon_s = self.horizon_s()?;
         // In their order, however the three were rounded.
         Some(Reach {
             expected_s,
             early_s: early_s.map(|early| expected_s.map_or(early, |expected| early.min(expected))),
-            late_s: late_s.and_then(|late| Some(late.max(expected_s?))),
+            late_s: late_s
+                .and_then(|late| Some(late.max(expected_s?)))
+                .filter(|late| *late <= horizon_s),
         })
     }
 }
@@ -218,6 +242,16 @@ fn crossing(points: impl Iterator<Item = (f64, f64)>, level: f64, way: f64) -> O
         before = Some((after_s, there));
     }
     None
+}
+
+/// Where the line from the first knot to the last free one, or to `end` if that is the first itself, is at `level` if it goes on.
+fn straight_on(free: &[Knot], end: &Knot, level: f64, half_widths: f64) -> Option<f64> {
+    let first = free.first()?;
+    let to = if free.len() > 1 { free.last()? } else { end };
+    let (to_s, there) = to.bound(half_widths);
+    let times = (level - first.value) / (there - first.value);
+    let at_s = first.after_s + (to_s - first.after_s) * times;
+    (times > 0.0 && at_s.is_finite()).then_some(at_s)
 }
 
 #[cfg(test)]
@@ -313,6 +347,49 @@ mod tests {
             assert_eq!(found, Some(expect), "down to -{level}");
         }
         assert_eq!(Projection::new(up).horizon_s(), Some(20.0));
+    }
+
+    #[test]
+    fn what_stays_at_the_level_was_there_before() {
+        // 10 a second are used up, give or take 1: at 8 s nothing is left of 60.
+        let disk = [
+            knot(0.0, 60.0, 0.0),
+            knot(4.0, 20.0, 4.0),
+            knot(8.0, 0.0, 8.0),
+            knot(16.0, 0.0, 16.0),
+        ];
+        let early = 60.0 / 11.0;
+        let late = 60.0 / 9.0;
+        let round = |at_s: f64| Some((at_s * 1e6).round() / 1e6);
+        let expect = [round(early), Some(6.0), round(late)];
+        assert_eq!(reached(&Projection::new(disk), 0.0), Some(expect));
+        let used = disk.map(|k| knot(k.after_s, 60.0 - k.value, k.half_width));
+        assert_eq!(reached(&Projection::new(used), 60.0), Some(expect));
+        // Not later than is said, and sooner than that it is not said.
+        let found = reached(&Projection::new(disk.into_iter().take(3)), 0.0);
+        assert_eq!(found, Some(expect));
+        let slower = [
+            knot(0.0, 60.0, 0.0),
+            knot(4.0, 50.0, 0.0),
+            knot(8.0, 0.0, 1.0),
+        ];
+        assert_eq!(
+            reached(&Projection::new(slower), 0.0),
+            Some([Some(8.0), Some(8.0), None])
+        );
+        // Of one knot before there is but the line to the end.
+        let short = [
+            knot(0.0, 60.0, 0.0),
+            knot(8.0, 0.0, 20.0),
+            knot(16.0, 0.0, 20.0),
+        ];
+        assert_eq!(
+            reached(&Projection::new(short), 0.0),
+            Some([Some(6.0), Some(8.0), Some(12.0)])
+        );
+        let unknown = [knot(0.0, 60.0, 0.0), knot(8.0, 0.0, f64::INFINITY)];
+        let found = reached(&Projection::new(unknown), 0.0);
+        assert_eq!(found, Some([None, Some(8.0), None]));
     }
 
     #[test]
