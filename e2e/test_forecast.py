@@ -40,6 +40,69 @@ def test_what_is_configured_is_forecast_everywhere(start: Start, monkeypatch: py
     assert barograph.expected("cpu.*", 0.5) == []
 
 
+def test_latest_may_be_predicted(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = start(config=CONFIG)
+    monkeypatch.setenv("BAROGRAPH_RUN_DIR", str(agent.run_dir))
+    ask = f"SELECT value, quality, error, age_ns, ts - now_ns() AS after FROM latest('{MEMORY}', allow_predicted => 1)"
+
+    def predicted() -> list[dict[str, object]]:
+        return [row for row in agent.sql(ask) if row["quality"] == "predicted" and row["error"] is not None]
+
+    # At the very time of a look it is measured.
+    row = eventually(predicted, "a prediction with an error")[0]
+    assert row["value"] > 0 and row["age_ns"] > 0 and -1_000_000_000 < row["after"] <= 0, row
+    assert agent.sql("SELECT DISTINCT quality FROM latest WHERE quality = 'predicted' AND name LIKE 'memory.%'") == []
+
+    def qualities(ask: Callable[[], object]) -> Callable[[], bool]:
+        return lambda: ask() == "predicted"
+
+    named = f"/api/v1/latest?match={MEMORY}&allow_predicted="
+    eventually(qualities(lambda: agent.get(named + "true").json[0]["quality"]), "HTTP")
+    assert agent.get(named + "false").json[0]["quality"] == "measured"
+    assert agent.get(named + "perhaps").status == 400
+
+    eventually(qualities(lambda: agent.ask("latest", MEMORY, "--predicted")[0]["quality"]), "the command line")
+    assert agent.latest(MEMORY)[0]["quality"] == "measured"
+    assert "WITHIN" in agent.out("latest", MEMORY, "--predicted")
+
+    eventually(qualities(lambda: barograph.latest(MEMORY, allow_predicted=True).quality), "Python")
+    held = barograph.stream(MEMORY)
+    eventually(qualities(lambda: held.latest(allow_predicted=True).quality), "a handle")
+    assert held.latest().quality == barograph.latest(MEMORY).quality == "measured"
+    by_name = {sample.name: sample for sample in barograph.latest_all("memory.*", allow_predicted=True)}
+    assert by_name["memory.free.bytes"].quality == "measured"
+
+
+def test_when_a_level_is_reached(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = start(config=CONFIG)
+    monkeypatch.setenv("BAROGRAPH_RUN_DIR", str(agent.run_dir))
+    row = eventually(lambda: agent.sql(f"SELECT * FROM time_to('{MEMORY}')"), "a forecast")[0]
+    assert (row["stream"], row["level"], row["unit"]) == (MEMORY, 0, "bytes") and row["horizon_ns"] > 0
+
+    # What is there already is reached now; what never changes reaches nothing else.
+    total = agent.value("memory.total.bytes")
+    rows = agent.sql(f"SELECT reach_ns FROM time_to('memory.total.bytes', level => {total})")
+    assert rows == [{"reach_ns": 0}]
+    nowhere = "SELECT level, reach_ns FROM time_to('memory.total.bytes', level => '1 KiB')"
+    assert agent.sql(nowhere) == [{"level": 1024, "reach_ns": None}]
+    half = agent.sql(f"SELECT level FROM time_to('{MEMORY}', level => '50 %')")
+    assert half == [{"level": total / 2}]
+    assert "'90 %'" in agent.post_sql(f"SELECT * FROM time_to('{MEMORY}', level => 'full')").message
+
+    assert "not within" in agent.out("forecast", "reach", "memory.total.bytes", "--level", "1KiB")
+    assert agent.ask("forecast", "reach", "memory.*", "--level", "1KiB")[1]["stream"] == "memory.total.bytes"
+    assert "--level" in agent.out("forecast", "reach", "memory.total.bytes")
+    agent.error("forecast", "reach", MEMORY, "--level", "full", status=2)
+    assert "forecast.streams" in agent.error("forecast", "reach", "memory.free.bytes")
+
+    found = barograph.time_to("memory.*", "90 %").rows()
+    assert [row["stream"] for row in found] == [MEMORY, "memory.total.bytes"]
+    assert barograph.time_to(MEMORY, 5, mount="/nowhere").rows() == []
+    assert barograph.time_to(MEMORY, total * 2).rows()[0]["level"] == total * 2
+    with pytest.raises(barograph.QueryError, match="90 %"):
+        barograph.time_to(MEMORY, float("inf"))
+
+
 def test_who_is_followed_is_explained(start: Start) -> None:
     agent = start(config=CONFIG)
     of_total = "SELECT horizon_ns, follows, reason FROM forecasts WHERE name = 'memory.total.bytes' ORDER BY 1"

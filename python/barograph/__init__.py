@@ -96,6 +96,7 @@ __all__ = [
     "status",
     "stream",
     "streams",
+    "time_to",
     "watch",
 ]
 
@@ -127,9 +128,26 @@ class Observer(_barograph.Observer):
         """See :func:`barograph.history`."""
         return Result(self.past(pattern, start, stop, step, samples_max, labels))
 
+    def time_to(
+        self, pattern: str, /, level: float | str | None = None, **labels: str
+    ) -> Result:
+        """See :func:`barograph.time_to`."""
+        sql = f"SELECT * FROM time_to({_quoted(pattern)}, {_quoted(level)})"
+        # Patterns of labels are those of GLOB, but for its brackets.
+        globs = [
+            f"labels->>{_quoted(label)} GLOB {_quoted(value.replace('[', '[[]'))}"
+            for label, value in labels.items()
+        ]
+        return self.sql(f"{sql} WHERE {' AND '.join(globs)}" if globs else sql)
+
     def archive(self) -> Archive:
         """See :func:`barograph.archive`."""
         return Archive(self.run_dir)
+
+
+def _quoted(value: float | str | None) -> str:
+    """As a text of SQL; what it means is for the function that is given it."""
+    return "NULL" if value is None else "'" + str(value).replace("'", "''") + "'"
 
 
 def connect(run_dir: str | PathLike[str] | None = None) -> Observer:
@@ -207,18 +225,24 @@ def _observer() -> Observer:
     return held[1]
 
 
-def latest(name: str, /, **labels: str) -> Sample:
+def latest(name: str, /, *, allow_predicted: bool = False, **labels: str) -> Sample:
     """The newest sample of the one stream that matches, with its age.
+
+    With ``allow_predicted``, where the stream is forecast, what is expected of now, between two looks: its
+    ``quality`` is ``predicted``, its ``error`` the half width of the interval that the true value is in as often as
+    the agent's confidence says (infinite while that is not known).
 
     Raises UnknownStreamError (``near`` lists what may have been meant) and AmbiguousStreamError.
     In a loop, hold a :func:`stream`.
     """
-    return _observer().latest(name, **labels)
+    return _observer().latest(name, allow_predicted=allow_predicted, **labels)
 
 
-def latest_all(pattern: str = "*", /, **labels: str) -> list[Sample]:
-    """The newest sample of every stream that matches, by name and labels."""
-    return _observer().latest_all(pattern, **labels)
+def latest_all(
+    pattern: str = "*", /, *, allow_predicted: bool = False, **labels: str
+) -> list[Sample]:
+    """The newest sample of every stream that matches, by name and labels. ``allow_predicted`` as in :func:`latest`."""
+    return _observer().latest_all(pattern, allow_predicted=allow_predicted, **labels)
 
 
 def expected(pattern: str = "*", horizon: float = 0.0, /, **labels: str) -> list[Sample]:
@@ -229,6 +253,17 @@ def expected(pattern: str = "*", horizon: float = 0.0, /, **labels: str) -> list
     not forecast, or not so far, are left out.
     """
     return _observer().expected(pattern, horizon, **labels)
+
+
+def time_to(pattern: str, /, level: float | str | None = None, **labels: str) -> Result:
+    """When the streams that match are expected to reach a level, a row for each that is forecast.
+
+    ``level`` is a number in the stream's unit or a text like ``"10 GiB"`` or ``"90 %"`` (of a capacity: how full);
+    without it, 0 of what is available or free. ``reach_ns`` is how long from now, ``reach_early_ns`` and
+    ``reach_late_ns`` what its error allows; None where that is not within ``horizon_ns``, as far as is forecast.
+    Further columns: ``ts``, ``stream``, ``labels``, ``level``, ``value`` (now), ``unit``, ``node``.
+    """
+    return _observer().time_to(pattern, level, **labels)
 
 
 def stream(name: str, /, **labels: str) -> Stream:

@@ -77,8 +77,11 @@ class Stream:
     @property
     def restarted(self) -> int:
         """How many times the stream has begun anew (agent restarted, device came back)."""
-    def latest(self) -> Sample:
-        """The newest sample with its age. UnknownStreamError when the stream has ended."""
+    def latest(self, *, allow_predicted: bool = False) -> Sample:
+        """The newest sample with its age, or where it is forecast what is expected of now.
+
+        UnknownStreamError when the stream has ended.
+        """
     def value(self) -> float | None:
         """The newest value of a numeric stream, the fast way: its age is `latest`'s to say.
 
@@ -374,8 +377,10 @@ class Observer:
     def __new__(cls, run_dir: str | PathLike[str] | None = None) -> Observer: ...
     @property
     def run_dir(self) -> Path: ...
-    def latest(self, name: str, /, **labels: str) -> Sample: ...
-    def latest_all(self, pattern: str = "*", /, **labels: str) -> list[Sample]: ...
+    def latest(self, name: str, /, *, allow_predicted: bool = False, **labels: str) -> Sample: ...
+    def latest_all(
+        self, pattern: str = "*", /, *, allow_predicted: bool = False, **labels: str
+    ) -> list[Sample]: ...
     def expected(
         self, pattern: str = "*", horizon: float = 0.0, /, **labels: str
     ) -> list[Sample]: ...

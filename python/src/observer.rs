@@ -61,14 +61,20 @@ impl Observer {
         self.client.run_dir().path().to_owned()
     }
 
-    /// The newest sample of the one stream that matches.
-    #[pyo3(signature = (name, /, **labels))]
+    /// The newest sample of the one stream that matches, or what is expected of now.
+    #[pyo3(signature = (name, /, *, allow_predicted=false, **labels))]
     fn latest(
         &self,
         py: Python<'_>,
         name: &str,
+        allow_predicted: bool,
         labels: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Sample> {
+        let read = if allow_predicted {
+            Held::latest_predicted
+        } else {
+            Held::latest
+        };
         let text = text_of(name, labels)?;
         let changes = self.client.directory_changes();
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,29 +82,31 @@ impl Observer {
             held.by_text.clear();
             held.changes = changes;
         }
-        if let Some(latest) = held.by_text.get_mut(&text).and_then(Held::latest) {
+        if let Some(latest) = held.by_text.get_mut(&text).and_then(read) {
             return Ok(Sample::new(latest, 0));
         }
         let selector = selector_of(py, name, labels)?;
         let failed = |error| errors::from_client(py, error);
         let mut stream = self.client.stream(&selector).map_err(failed)?;
-        let latest = stream
-            .latest()
-            .ok_or_else(|| failed(self.client.unknown(&selector)))?;
+        let latest = read(&mut stream).ok_or_else(|| failed(self.client.unknown(&selector)))?;
         held.by_text.insert(text, stream);
         Ok(Sample::new(latest, 0))
     }
 
-    /// The newest sample of every stream that matches.
-    #[pyo3(signature = (pattern="*", /, **labels))]
+    /// The newest sample of every stream that matches, or what is expected of now.
+    #[pyo3(signature = (pattern="*", /, *, allow_predicted=false, **labels))]
     fn latest_all(
         &self,
         py: Python<'_>,
         pattern: &str,
+        allow_predicted: bool,
         labels: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Vec<Sample>> {
         let selector = selector_of(py, pattern, labels)?;
-        let found = py.detach(|| self.client.latest(&selector));
+        let found = py.detach(|| match allow_predicted {
+            true => self.client.latest_predicted(&selector),
+            false => self.client.latest(&selector),
+        });
         Ok(found
             .into_iter()
             .map(|latest| Sample::new(latest, 0))

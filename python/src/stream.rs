@@ -49,9 +49,13 @@ impl Stream {
 
 #[pymethods]
 impl Stream {
-    /// The newest sample, with its age.
-    fn latest(&self, py: Python<'_>) -> PyResult<Sample> {
-        let latest = self.lock().latest();
+    /// The newest sample, with its age, or what is expected of now.
+    #[pyo3(signature = (*, allow_predicted=false))]
+    fn latest(&self, py: Python<'_>, allow_predicted: bool) -> PyResult<Sample> {
+        let latest = match allow_predicted {
+            true => self.lock().latest_predicted(),
+            false => self.lock().latest(),
+        };
         latest
             .map(|latest| Sample::new(latest, 0))
             .ok_or_else(|| self.ended(py))

@@ -144,3 +144,14 @@ def test_no_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "segment").write_bytes(b"\7" * 8192)
     with pytest.raises(barograph.Error, match="not a usable segment"):
         barograph.connect(tmp_path)
+
+
+def test_what_is_not_forecast_is_as_it_was_measured(demo: Demo) -> None:
+    measured = barograph.latest("disk.busy.ratio", device="vda")
+    sample = barograph.latest("disk.busy.ratio", device="vda", allow_predicted=True)
+    assert (sample.ts, sample.value, sample.quality) == (measured.ts, 0.25, "derived")
+    held = barograph.stream("disk.scheduler.name")
+    assert held.latest(allow_predicted=True).value == "none"
+    found = barograph.latest_all("disk.*", allow_predicted=True)
+    assert [s.name for s in found] == [s.name for s in barograph.latest_all("disk.*")]
+    assert barograph.time_to("disk.*", "90 %", device="v[d]a").rows() == []

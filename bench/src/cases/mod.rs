@@ -13,6 +13,7 @@ mod irregular;
 mod lustre;
 mod machines;
 mod overhead;
+mod predicted;
 mod process;
 mod proof;
 mod read;
@@ -40,6 +41,7 @@ pub const ALL: &[Case] = &[
     ("read.latest", proof::system_calls),
     ("read.latest", proof::python),
     ("read.latest", served::http),
+    ("read.predicted", predicted::run),
     ("read.woken", woken::run),
     ("stream.append", append::run),
     ("app.put", app::put),

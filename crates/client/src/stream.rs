@@ -7,6 +7,7 @@ use std::time::Duration;
 use barograph_model::Descriptor;
 use barograph_stream::{SegmentState, Waited};
 
+use crate::expected::predicted_or_measured;
 use crate::view::{self, Known};
 use crate::{LatestValue, Observer};
 
@@ -37,6 +38,8 @@ pub struct Stream {
     shown: u64,
     restarted: u64,
     missing: bool,
+    /// Where its projections are, if anywhere, in the view of this number.
+    said: Option<(u64, Option<Arc<Known>>)>,
 }
 
 impl Stream {
@@ -47,6 +50,7 @@ impl Stream {
             shown: 0,
             restarted: 0,
             missing: false,
+            said: None,
         }
     }
 
@@ -80,6 +84,20 @@ impl Stream {
         let (value, count) = self.known.latest(now_ns, alive)?;
         self.shown = count;
         Some(value)
+    }
+
+    /// As [`Stream::latest`], but what is expected of now where the stream is forecast: its quality is predicted, its error the
+    /// half width that the agent's confidence is of. As it was measured at the very time of a look.
+    pub fn latest_predicted(&mut self) -> Option<LatestValue> {
+        let value = self.latest()?;
+        let view = self.observer.view();
+        let is_of_view = |said: &(u64, _)| said.0 == view.serial;
+        if !self.said.as_ref().is_some_and(is_of_view) {
+            let said = view.projections_of(&self.known).cloned();
+            self.said = Some((view.serial, said));
+        }
+        let said = self.said.as_ref().and_then(|(_, said)| said.as_ref());
+        Some(predicted_or_measured(said, value, self.observer.now_ns()))
     }
 
     /// The time and value of the newest sample of a numeric stream, without allocation or a look

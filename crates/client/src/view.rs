@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, Labels, NS_PER_S, Name, Selector, SeriesId};
+use barograph_model::{Descriptor, Labels, NS_PER_S, Name, Sample, Selector, SeriesId};
 use barograph_stream::{
     Entry, Latest, RunDir, SegmentReader, SegmentState, StreamError, StreamReader,
 };
@@ -70,6 +70,16 @@ impl Known {
             stale: !alive || overdue,
         };
         Some((value, count))
+    }
+
+    /// The newest sample, and when its resource was last looked at.
+    pub fn newest(&self) -> Option<(Sample, i64)> {
+        match self.handle.latest() {
+            Latest::Sample {
+                sample, looked_ns, ..
+            } => Some((sample, looked_ns)),
+            Latest::Empty | Latest::Gone => None,
+        }
     }
 
     /// What the stream is and how far it has come; `None` when it has ended.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod expected;
 mod node;
 mod present;
 mod publishing;

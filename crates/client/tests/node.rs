@@ -77,6 +77,15 @@ impl Node {
         self.segment.wake(writer.wake_bit());
     }
 
+    /// What is expected of a stream, said now: seconds after now, value and half width of each knot.
+    pub fn forecast(&mut self, stream: &str, knots: &[f64]) {
+        let said = format!("forecast.{stream}");
+        if !self.writers.contains_key(&said) {
+            self.add(&said, ValueType::Floats);
+        }
+        self.put(&said, Value::Floats(knots.into()));
+    }
+
     /// Another agent takes over, with other streams.
     pub fn restart(&mut self, streams: &[&str]) {
         self.segment = make_segment(&self.dir);

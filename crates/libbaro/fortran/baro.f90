@@ -43,6 +43,8 @@ module baro
   integer(c_int), parameter, public :: BARO_READERS_OWNER = 0, BARO_READERS_GROUP = 1, BARO_READERS_ALL = 2
   ! What functions return; errors are negative.
   integer(c_int), parameter, public :: BARO_OK = 0, BARO_NOTHING = 1
+  ! What is said of a value.
+  integer(c_int), parameter, public :: BARO_MEASURED = 0, BARO_DERIVED = 1, BARO_PREDICTED = 2, BARO_RECONCILED = 3
 
   integer(c_int64_t), parameter :: KIND_INT = 1, KIND_FLOAT = 2, KIND_BOOL = 3
 
@@ -121,7 +123,7 @@ module baro
   public :: baro_declare_knob, baro_knob_real, baro_knob_int, baro_knob_logical, baro_fire, baro_set_knob
   public :: baro_open, baro_close, baro_is_enabled, baro_lost, baro_label
   public :: baro_publication, baro_value, baro_put, baro_put_json, baro_frame, baro_commit, baro_error
-  public :: baro_node_open, baro_node_close, baro_latest
+  public :: baro_node_open, baro_node_close, baro_latest, baro_latest_expected
   public :: baro_subscribe, baro_subscription_next, baro_subscription_close
 
   ! Puts a value with the time of the call.
@@ -478,6 +480,23 @@ contains
     age_ns = 0
     number = 0
     code = c_baro_latest(node%pointer, c_text(selector), ts, number, age_ns)
+  end function
+
+  ! As baro_latest, but what is expected of now where the stream is forecast: quality is then BARO_PREDICTED, and the true
+  ! value within error of number as often as the agent's confidence says.
+  function baro_latest_expected(node, selector, ts, number, error, quality, age_ns) result(code)
+    type(baro_node), intent(in) :: node
+    character(len=*), intent(in) :: selector
+    integer(c_int64_t), intent(out) :: ts, age_ns
+    real(c_double), intent(out) :: number, error
+    integer(c_int), intent(out) :: quality
+    integer(c_int) :: code
+    ts = 0
+    age_ns = 0
+    number = 0
+    error = 0
+    quality = 0
+    code = c_baro_expected(node%pointer, c_text(selector), ts, number, error, quality, age_ns)
   end function
 
   ! Follows the streams that a pattern means, 'disk.*{device=nvme*}', also those that come later: begins with the

@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 #define BARO_VERSION_MAJOR 1
-#define BARO_VERSION_MINOR 2
+#define BARO_VERSION_MINOR 3
 
 /* The library's version: major << 16 | minor. */
 uint32_t baro_version(void);
@@ -426,12 +426,21 @@ void baro_node_close(baro_node_t *node);
  * epoch) and how long ago its resource was looked at (ns). Each place may be null. */
 int baro_latest(const baro_node_t *node, const char *selector, int64_t *ts, double *value, int64_t *age_ns);
 
+/* As baro_latest, but where the stream is forecast what is expected of now (since 1.3): *quality is then BARO_PREDICTED,
+ * *ts now, and the true value within *error of *value as often as the agent's confidence says (infinite while that is not
+ * known). Else, and at the very time of a look, it is as baro_latest has it. Each place may be null. */
+int baro_latest_expected(const baro_node_t *node, const char *selector, int64_t *ts, double *value, double *error,
+                         int *quality, int64_t *age_ns);
+
 /* Finds a stream once, to be read in nanoseconds for ever: it goes on when the agent restarts. */
 baro_stream_t *baro_stream_open(const baro_node_t *node, const char *selector);
 void baro_stream_close(baro_stream_t *stream);
 /* As baro_latest, without a system call. Numbers only (BARO_NOTHING): of others the newest is
  * asked for in SQL, "SELECT value FROM app_lulesh_mesh WHERE newest". */
 int baro_stream_latest_f64(baro_stream_t *stream, int64_t *ts, double *value);
+/* As baro_latest_expected, of a stream that was found (since 1.3). */
+int baro_stream_latest_expected(baro_stream_t *stream, int64_t *ts, double *value, double *error, int *quality,
+                                int64_t *age_ns);
 /* Sleeps until there is a sample that no earlier wait has shown (BARO_OK), or the time is over (BARO_NOTHING). */
 int baro_wait(baro_stream_t *stream, int64_t timeout_ns);
 

@@ -345,6 +345,16 @@ struct sample {
     double value = 0;
 };
 
+/// What a stream is now, measured or expected.
+struct estimate {
+    /// Of a look, or now where it is predicted; ns since the epoch.
+    std::int64_t ts = 0;
+    double value = 0;
+    /// The true value is within so much of it as often as the agent's confidence says; infinite while that is not known.
+    double error = 0;
+    bool is_predicted = false;
+};
+
 /// A stream, found once; for one thread at a time.
 class stream {
 public:
@@ -356,6 +366,18 @@ public:
         if (code < 0)
             throw error(code);
         return code == BARO_OK ? std::optional<sample>(newest) : std::nullopt;
+    }
+    /// What is expected of now where the stream is forecast, else the newest sample; none before the first.
+    std::optional<estimate> latest_expected()
+    {
+        estimate now;
+        int quality = 0;
+        const int code =
+            baro_stream_latest_expected(stream_.get(), &now.ts, &now.value, &now.error, &quality, nullptr);
+        if (code < 0)
+            throw error(code);
+        now.is_predicted = quality == BARO_PREDICTED;
+        return code == BARO_OK ? std::optional<estimate>(now) : std::nullopt;
     }
     /// Sleeps until there is a new sample; false when the time is over first.
     bool wait(std::chrono::nanoseconds timeout)

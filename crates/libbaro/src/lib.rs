@@ -21,7 +21,7 @@ mod subscribe;
 
 /// The version of `baro.h` that this is: major in the upper half, minor in the lower. Of one major version, an older
 /// header works with a newer library.
-pub const VERSION: u32 = 1 << 16 | 2;
+pub const VERSION: u32 = 1 << 16 | 3;
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]

@@ -133,27 +133,109 @@ pub unsafe extern "C" fn baro_latest(
     guarded(
         |code| code,
         || {
-            // SAFETY: as this function's.
-            let newest = unsafe { find(node, selector) }?.latest();
-            let Some(LatestValue {
-                sample: Some(sample),
-                age_ns: age,
-                ..
-            }) = newest
-            else {
-                return Ok(NOTHING);
+            let places = Places {
+                ts,
+                value,
+                error: std::ptr::null_mut(),
+                quality: std::ptr::null_mut(),
+                age_ns,
             };
-            let number = sample.value.as_f64();
-            let number =
-                number.ok_or_else(|| Failure::new(E_TYPE, "it is no number: ask for it in SQL"))?;
             // SAFETY: as this function's.
-            unsafe {
-                set(ts, sample.ts);
-                set(value, number);
-                set(age_ns, age);
-            }
-            Ok(OK)
+            unsafe { places.take(find(node, selector)?.latest()) }
         },
+    )
+}
+
+/// Where a reading goes; each null or to be written.
+struct Places {
+    ts: *mut i64,
+    value: *mut f64,
+    error: *mut f64,
+    quality: *mut c_int,
+    age_ns: *mut i64,
+}
+
+impl Places {
+    /// # Safety
+    /// Each of them is null or may be written.
+    unsafe fn take(&self, newest: Option<LatestValue>) -> Result<c_int, Failure> {
+        let Some(LatestValue {
+            sample: Some(sample),
+            age_ns,
+            ..
+        }) = newest
+        else {
+            return Ok(NOTHING);
+        };
+        let number = sample.value.as_f64();
+        let number =
+            number.ok_or_else(|| Failure::new(E_TYPE, "it is no number: ask for it in SQL"))?;
+        // SAFETY: as this function's.
+        unsafe {
+            set(self.ts, sample.ts);
+            set(self.value, number);
+            set(self.error, sample.error.into());
+            set(self.quality, sample.quality as c_int);
+            set(self.age_ns, age_ns);
+        }
+        Ok(OK)
+    }
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `node` is null, or of `baro_node_open` and not closed; `selector` is null or a text; the others are null
+/// or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_latest_expected(
+    node: *const Observer,
+    selector: *const c_char,
+    ts: *mut i64,
+    value: *mut f64,
+    error: *mut f64,
+    quality: *mut c_int,
+    age_ns: *mut i64,
+) -> c_int {
+    let places = Places {
+        ts,
+        value,
+        error,
+        quality,
+        age_ns,
+    };
+    guarded(
+        |code| code,
+        // SAFETY: as this function's.
+        || unsafe { places.take(find(node, selector)?.latest_predicted()) },
+    )
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `stream` is null, or of `baro_stream_open`, not closed, and used by this thread alone; the others are null
+/// or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baro_stream_latest_expected(
+    stream: *mut Stream,
+    ts: *mut i64,
+    value: *mut f64,
+    error: *mut f64,
+    quality: *mut c_int,
+    age_ns: *mut i64,
+) -> c_int {
+    let places = Places {
+        ts,
+        value,
+        error,
+        quality,
+        age_ns,
+    };
+    guarded(
+        |code| code,
+        // SAFETY: as this function's.
+        || unsafe { places.take(thing_mut(stream, "the stream")?.latest_predicted()) },
     )
 }
 

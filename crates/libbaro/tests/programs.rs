@@ -327,7 +327,8 @@ fn the_newest_values_and_sql_are_read_from_c() {
     must(&command.arg(dir.path()).output().unwrap());
 }
 
-/// A segment with a number, a text, and a stream without a sample.
+/// A segment with a number, a text, a stream without a sample, and one that is forecast: 10 was measured a second ago, and half a
+/// second after that it is 12, give or take 2.
 fn segment(run_dir: &Path) -> Segment {
     let now_ns = SystemClock::new().now_ns();
     let path = RunDir::new(run_dir).segment();
@@ -348,13 +349,27 @@ fn segment(run_dir: &Path) -> Segment {
             Some(Value::Float(42.5)),
         ),
         ("name", &[], Some(Value::text("n"))),
+        ("memory.free.bytes", &[], Some(Value::Float(10.0))),
+        (
+            "forecast.memory.free.bytes",
+            &[],
+            Some(Value::Floats(
+                vec![0.0, 10.0, 0.0, 0.5, 12.0, 2.0, 9e4, 12.0, 2.0].into(),
+            )),
+        ),
         ("empty", &[], None),
     ] {
         let value_type = value.as_ref().map_or(ValueType::Float, Value::value_type);
         let descriptor = descriptor(name, labels, value_type);
         let mut writer = segment.register(&descriptor, Some(16), now_ns).unwrap();
         if let Some(value) = value {
-            writer.append(&Sample::measured(now_ns, value)).unwrap();
+            let before_ns = if name.ends_with("memory.free.bytes") {
+                1_000_000_000
+            } else {
+                0
+            };
+            let sample = Sample::measured(now_ns - before_ns, value);
+            writer.append(&sample).unwrap();
         }
     }
     segment
@@ -381,6 +396,7 @@ fn each_procedure_of_fortran_does_what_it_says() {
     let sources = [build::here().join("fortran/baro.f90"), here("kinds.f90")];
     if let Some(program) = program(workshop.path(), Language::Fortran, &sources, &["-lbaro"]) {
         let dir = tempfile::tempdir().unwrap();
+        let _segment = segment(dir.path());
         must(&command(&program, dir.path()).output().unwrap());
         check_kinds(&left(dir.path()), &[]);
     }

@@ -75,6 +75,14 @@ pub enum ModelError {
         /// The refused text.
         text: String,
     },
+    /// A level that cannot be read.
+    #[error(
+        "{text:?} is not a level: give a number in the stream's unit, with k, MB, GiB and the like if wanted, or a share (like 90 %)"
+    )]
+    Level {
+        /// The refused text.
+        text: String,
+    },
     /// An instant that cannot be read.
     #[error(
         "{text:?} is not a time: give nanoseconds since the epoch, RFC 3339 (like 2026-11-20T08:00:00Z) or how long ago (like -1h)"

@@ -7,6 +7,7 @@ mod buckets;
 mod clock;
 mod columns;
 mod descriptor;
+mod level;
 mod near;
 mod past;
 mod pattern;
@@ -23,10 +24,13 @@ pub use descriptor::{
     Descriptor, HELP_BYTES_MAX, Kind, LABELS_BYTES_MAX, LABELS_MAX, Labels, ModelError,
     NAME_BYTES_MAX, Name, SeriesId, UNIT_BYTES_MAX, Unit, table_name,
 };
+pub use level::Level;
 pub use near::{NEAR_MAX, near};
 pub use past::{Past, PastRequest, PastSeries, Span};
 pub use pattern::{Pattern, Selector};
-pub use projection::{FORECAST_PREFIX, KNOTS_MAX, Knot, Projection};
+pub use projection::{
+    FORECAST_PREFIX, KNOTS_MAX, Knot, Projection, Reach, predicted_sample, projections_among,
+};
 pub use sample::{
     Quality, Sample, TEXT_BYTES_MAX, VALUE_BYTES_MAX, Value, ValueType, base64, floats_json, hex,
     text_start,

@@ -3,6 +3,8 @@
 //! It is the value of the stream `forecast.<name>`, so it lies in memory, log and archive as any value does: whoever reads it
 //! trusts none of it.
 
+use crate::{Descriptor, NS_PER_S, Quality, Sample, Value};
+
 /// What the name of a stream of projections begins with; the rest is the name of the stream that is meant.
 pub const FORECAST_PREFIX: &str = "forecast.";
 /// Most knots of one projection.
@@ -22,6 +24,48 @@ pub struct Knot {
     pub half_width: f64,
 }
 
+impl Knot {
+    fn of(&[after_s, value, half_width]: &[f64; PARTS]) -> Self {
+        Self {
+            after_s,
+            value,
+            half_width,
+        }
+    }
+
+    /// When, and the value with so many half widths. That of a half width that is not known is infinite.
+    fn bound(&self, half_widths: f64) -> (f64, f64) {
+        let there = match half_widths {
+            0.0 => self.value,
+            _ => self.value + half_widths * self.half_width,
+        };
+        // The sum of two finite numbers may be none.
+        match self.half_width.is_finite() {
+            true => (self.after_s, there.clamp(f64::MIN, f64::MAX)),
+            false => (self.after_s, there),
+        }
+    }
+
+    fn is_sound(&self) -> bool {
+        self.after_s.is_finite()
+            && self.after_s >= 0.0
+            && self.value.is_finite()
+            && self.half_width >= 0.0
+    }
+}
+
+/// When a level is reached, each in seconds after the look; none where that is not within the projection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reach {
+    /// Where what is expected is there.
+    pub expected_s: Option<f64>,
+    /// Where the first of what is within the half width is there: not sooner, as often as was asked for (and half of the rest).
+    /// None as well when some half width before is not known.
+    pub early_s: Option<f64>,
+    /// Where all of what is within the half width is there: not later, likewise.
+    pub late_s: Option<f64>,
+}
+
 /// Knots in the order of time, between which lines are drawn.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Projection(Vec<Knot>);
@@ -32,11 +76,7 @@ impl Projection {
         let mut kept: Vec<Knot> = Vec::new();
         for knot in knots {
             let is_later = kept.last().is_none_or(|last| knot.after_s > last.after_s);
-            let is_sound = knot.after_s.is_finite()
-                && knot.after_s >= 0.0
-                && knot.value.is_finite()
-                && knot.half_width >= 0.0;
-            if is_later && is_sound && kept.len() < KNOTS_MAX {
+            if is_later && knot.is_sound() && kept.len() < KNOTS_MAX {
                 kept.push(knot);
             }
         }
@@ -46,14 +86,7 @@ impl Projection {
     /// From the value of a stream of projections: after, value and half width of each knot, in seconds and the stream's unit.
     /// `None` for what is no such array.
     pub fn from_floats(floats: &[f64]) -> Option<Self> {
-        let (knots, rest) = floats.as_chunks::<PARTS>();
-        let projection = Self::new(knots.iter().map(|&[after_s, value, half_width]| Knot {
-            after_s,
-            value,
-            half_width,
-        }));
-        (rest.is_empty() && !knots.is_empty() && projection.0.len() == knots.len())
-            .then_some(projection)
+        Some(Self(whole(floats)?.iter().map(Knot::of).collect()))
     }
 
     /// As the stream's value has them.
@@ -69,29 +102,156 @@ impl Projection {
 
     /// What is expected `after_s` seconds after the look. `None` before it, and beyond the last knot: nothing is said of that time.
     pub fn at(&self, after_s: f64) -> Option<Knot> {
-        let next = self.0.partition_point(|knot| knot.after_s < after_s);
-        let (next, before) = (self.0.get(next)?, next.checked_sub(1));
-        let before = before.and_then(|before| self.0.get(before));
-        if next.after_s == after_s {
-            return Some(*next);
+        line_at(&self.0, |knot| *knot, after_s)
+    }
+
+    /// How far it goes: seconds after the look. None when it says nothing.
+    pub fn horizon_s(&self) -> Option<f64> {
+        self.0.last().map(|knot| knot.after_s)
+    }
+
+    /// When it first is as great as `level`, or as small if it is greater at the look: what is expected, and the bounds of what it
+    /// may be. None when it says nothing at all, and for a level that is no finite number.
+    ///
+    /// It goes no further than its last knot. A bound that is not known at a knot is not known up to the next one at which it is.
+    /// What stays at the level to the end cannot be beyond it, as a disk is no fuller than full: there the lines go on as straight
+    /// as they went up to the knot before, since from then on nothing is said of how they would.
+    pub fn reaches(&self, level: f64) -> Option<Reach> {
+        let first = self.0.first()?;
+        if !level.is_finite() {
+            return None;
         }
-        let before = before.filter(|_| after_s >= 0.0)?;
-        let share = (after_s - before.after_s) / (next.after_s - before.after_s);
-        // What stays as it is does so to the last bit; the difference of two finite numbers may be none.
-        let mix = |a: f64, b: f64| match b - a {
-            way if way.is_finite() => a + way * share,
-            _ => a * (1.0 - share) + b * share,
+        let way = if level < first.value { -1.0 } else { 1.0 };
+        let staying = self.0.iter().rev().take_while(|knot| knot.value == level);
+        let free = match self.0.len() - staying.count() {
+            0 => self.0.len(),
+            free => free,
         };
-        let half_width = match before.half_width.is_finite() && next.half_width.is_finite() {
-            true => mix(before.half_width, next.half_width),
-            false => f64::INFINITY,
+        let (free, at_end) = self.0.split_at(free);
+        let end = at_end.first();
+        let known = free.iter().take_while(|knot| knot.half_width.is_finite());
+        let known = known.count();
+        let crossing = |knots: &[Knot], towards: f64| {
+            let points = knots.iter().map(|knot| knot.bound(towards * way));
+            crossing(points, level, way)
         };
-        Some(Knot {
-            after_s,
-            value: mix(before.value, next.value),
-            half_width,
+        let beyond = |towards: f64| straight_on(free, end?, level, towards * way);
+        let expected_s = crossing(free, 0.0).or_else(|| {
+            let (before, end) = (free.last()?, end?);
+            Some(beyond(0.0).map_or(end.after_s, |at_s| at_s.clamp(before.after_s, end.after_s)))
+        });
+        let early_s = crossing(&free[..known], 1.0);
+        let early_s = early_s.or_else(|| beyond(1.0).filter(|_| known == free.len()));
+        let late_s = crossing(free, -1.0).or_else(|| beyond(-1.0));
+        let horizon_s = self.horizon_s()?;
+        // In their order, however the three were rounded.
+        Some(Reach {
+            expected_s,
+            early_s: early_s.map(|early| expected_s.map_or(early, |expected| early.min(expected))),
+            late_s: late_s
+                .and_then(|late| Some(late.max(expected_s?)))
+                .filter(|late| *late <= horizon_s),
         })
     }
+}
+
+/// The sample that the value of a stream of projections says is at `at_ns`: of quality predicted, its error the half width.
+/// `looked_ns` is when it was said last. None for what is no projection, and beyond it.
+pub fn predicted_sample(said: &Value, looked_ns: i64, at_ns: i64) -> Option<Sample> {
+    let Value::Floats(floats) = said else {
+        return None;
+    };
+    // A look of the future, after the clock was set back, is as good as now.
+    let after_ns = at_ns.saturating_sub(looked_ns).max(0);
+    let knot = line_at(whole(floats)?, Knot::of, after_ns as f64 / NS_PER_S as f64)?;
+    Some(Sample {
+        ts: at_ns,
+        value: Value::Float(knot.value),
+        quality: Quality::Predicted,
+        error: knot.half_width as f32,
+    })
+}
+
+/// Among things that are sorted by name and labels those that have the projections of a stream.
+pub fn projections_among<'a, T>(
+    sorted: &'a [T],
+    descriptor: impl Fn(&T) -> &Descriptor,
+    of: &Descriptor,
+) -> &'a [T] {
+    let order = |thing: &T| {
+        let it = descriptor(thing);
+        let wanted = FORECAST_PREFIX.bytes().chain(of.name.as_str().bytes());
+        let by_name = it.name.as_str().bytes().cmp(wanted);
+        by_name.then_with(|| it.labels.cmp(&of.labels))
+    };
+    let from = sorted.partition_point(|thing| order(thing).is_lt());
+    let rest = &sorted[from..];
+    &rest[..rest.partition_point(|thing| order(thing).is_le())]
+}
+
+/// The knots of an array, if all of it is knots whose times ascend.
+fn whole(floats: &[f64]) -> Option<&[[f64; PARTS]]> {
+    let (knots, rest) = floats.as_chunks::<PARTS>();
+    let is_sound = knots.iter().all(|knot| Knot::of(knot).is_sound());
+    let is_whole = rest.is_empty() && (1..=KNOTS_MAX).contains(&knots.len());
+    (is_whole && is_sound && knots.is_sorted_by(|a, b| a[0] < b[0])).then_some(knots)
+}
+
+/// What the lines between knots are at a time.
+fn line_at<K>(knots: &[K], of: impl Fn(&K) -> Knot, after_s: f64) -> Option<Knot> {
+    let at = knots.partition_point(|knot| of(knot).after_s < after_s);
+    let next = of(knots.get(at)?);
+    if next.after_s == after_s {
+        return Some(next);
+    }
+    let before = of(knots.get(at.checked_sub(1)?)?);
+    let share = (after_s - before.after_s) / (next.after_s - before.after_s);
+    // What stays as it is does so to the last bit; the difference of two finite numbers may be none.
+    let mix = |a: f64, b: f64| match b - a {
+        way if way.is_finite() => a + way * share,
+        _ => a * (1.0 - share) + b * share,
+    };
+    let half_width = match before.half_width.is_finite() && next.half_width.is_finite() {
+        true => mix(before.half_width, next.half_width),
+        false => f64::INFINITY,
+    };
+    Some(Knot {
+        after_s,
+        value: mix(before.value, next.value),
+        half_width,
+    })
+}
+
+/// Where lines between points of time and value first are at `level` or, seen the way it lies (1 up, -1 down), beyond it.
+fn crossing(points: impl Iterator<Item = (f64, f64)>, level: f64, way: f64) -> Option<f64> {
+    let mut before: Option<(f64, f64)> = None;
+    for (after_s, there) in points {
+        if there * way >= level * way {
+            let Some((from_s, from)) = before else {
+                return Some(after_s);
+            };
+            // Of halves, whose differences are finite.
+            let share = (level / 2.0 - from / 2.0) / (there / 2.0 - from / 2.0);
+            let share = if share.is_finite() {
+                share.clamp(0.0, 1.0)
+            } else {
+                1.0
+            };
+            return Some((from_s + (after_s - from_s) * share).min(after_s));
+        }
+        before = Some((after_s, there));
+    }
+    None
+}
+
+/// Where the line from the first knot to the last free one, or to `end` if that is the first itself, is at `level` if it goes on.
+fn straight_on(free: &[Knot], end: &Knot, level: f64, half_widths: f64) -> Option<f64> {
+    let first = free.first()?;
+    let to = if free.len() > 1 { free.last()? } else { end };
+    let (to_s, there) = to.bound(half_widths);
+    let times = (level - first.value) / (there - first.value);
+    let at_s = first.after_s + (to_s - first.after_s) * times;
+    (times > 0.0 && at_s.is_finite()).then_some(at_s)
 }
 
 #[cfg(test)]
@@ -154,10 +314,204 @@ mod tests {
         }
     }
 
+    /// Early, expected and late, to the microsecond.
+    fn reached(projection: &Projection, level: f64) -> Option<[Option<f64>; 3]> {
+        let reach = projection.reaches(level)?;
+        let all = [reach.early_s, reach.expected_s, reach.late_s];
+        Some(all.map(|at_s| at_s.map(|at_s| (at_s * 1e6).round() / 1e6)))
+    }
+
+    #[test]
+    fn levels_are_reached_between_knots_from_both_sides() {
+        let up = [
+            knot(0.0, 10.0, 0.0),
+            knot(10.0, 20.0, 5.0),
+            knot(20.0, 30.0, 10.0),
+        ];
+        let down = up.map(|k| knot(k.after_s, -k.value, k.half_width));
+        for (level, expect) in [
+            (10.0, [Some(0.0), Some(0.0), Some(0.0)]),
+            (15.0, [Some(3.333333), Some(5.0), Some(10.0)]),
+            (20.0, [Some(6.666667), Some(10.0), Some(20.0)]),
+            (25.0, [Some(10.0), Some(15.0), None]),
+            (40.0, [Some(20.0), None, None]),
+            (41.0, [None; 3]),
+            (9.0, [None; 3]),
+        ] {
+            assert_eq!(
+                reached(&Projection::new(up), level),
+                Some(expect),
+                "{level}"
+            );
+            let found = reached(&Projection::new(down), -level);
+            assert_eq!(found, Some(expect), "down to -{level}");
+        }
+        assert_eq!(Projection::new(up).horizon_s(), Some(20.0));
+    }
+
+    #[test]
+    fn what_stays_at_the_level_was_there_before() {
+        // 10 a second are used up, give or take 1: at 8 s nothing is left of 60.
+        let disk = [
+            knot(0.0, 60.0, 0.0),
+            knot(4.0, 20.0, 4.0),
+            knot(8.0, 0.0, 8.0),
+            knot(16.0, 0.0, 16.0),
+        ];
+        let early = 60.0 / 11.0;
+        let late = 60.0 / 9.0;
+        let round = |at_s: f64| Some((at_s * 1e6).round() / 1e6);
+        let expect = [round(early), Some(6.0), round(late)];
+        assert_eq!(reached(&Projection::new(disk), 0.0), Some(expect));
+        let used = disk.map(|k| knot(k.after_s, 60.0 - k.value, k.half_width));
+        assert_eq!(reached(&Projection::new(used), 60.0), Some(expect));
+        // Not later than is said, and sooner than that it is not said.
+        let found = reached(&Projection::new(disk.into_iter().take(3)), 0.0);
+        assert_eq!(found, Some(expect));
+        let slower = [
+            knot(0.0, 60.0, 0.0),
+            knot(4.0, 50.0, 0.0),
+            knot(8.0, 0.0, 1.0),
+        ];
+        assert_eq!(
+            reached(&Projection::new(slower), 0.0),
+            Some([Some(8.0), Some(8.0), None])
+        );
+        // Of one knot before there is but the line to the end.
+        let short = [
+            knot(0.0, 60.0, 0.0),
+            knot(8.0, 0.0, 20.0),
+            knot(16.0, 0.0, 20.0),
+        ];
+        assert_eq!(
+            reached(&Projection::new(short), 0.0),
+            Some([Some(6.0), Some(8.0), Some(12.0)])
+        );
+        let unknown = [knot(0.0, 60.0, 0.0), knot(8.0, 0.0, f64::INFINITY)];
+        let found = reached(&Projection::new(unknown), 0.0);
+        assert_eq!(found, Some([None, Some(8.0), None]));
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_reached() {
+        let infinite = f64::INFINITY;
+        let projection = Projection::new([
+            knot(1.0, 0.0, 1.0),
+            knot(2.0, 1.0, infinite),
+            knot(3.0, 9.0, 1.0),
+        ]);
+        for (level, expect) in [
+            // Nothing is said before the first knot, and at once it may be 1.
+            (1.0, [Some(1.0), Some(2.0), Some(3.0)]),
+            (5.0, [None, Some(2.5), Some(3.0)]),
+            (9.0, [None, Some(3.0), None]),
+        ] {
+            assert_eq!(reached(&projection, level), Some(expect), "{level}");
+        }
+        for level in [f64::NAN, infinite, -infinite] {
+            assert_eq!(reached(&projection, level), None, "{level}");
+        }
+        assert_eq!(reached(&Projection::default(), 1.0), None);
+        assert_eq!(Projection::default().horizon_s(), None);
+        // Knots that go back in time are none.
+        let back = Projection::new([knot(2.0, 0.0, 0.0), knot(1.0, 5.0, 0.0)]);
+        assert_eq!(reached(&back, 5.0), Some([None; 3]));
+        // The largest numbers that there are.
+        let far = Projection::new([knot(0.0, f64::MIN, 0.0), knot(1.0, f64::MAX, f64::MAX)]);
+        assert_eq!(reached(&far, 0.0), Some([Some(0.5), Some(0.5), Some(1.0)]));
+    }
+
+    #[test]
+    fn the_sample_of_a_time_is_predicted() {
+        let said = Value::Floats(vec![0.0, 1.0, 0.0, 2.0, 3.0, 4.0].into());
+        for (second, expect) in [(1, Some((1.0, 0.0))), (6, Some((2.0, 2.0))), (8, None)] {
+            let found = predicted_sample(&said, 5 * NS_PER_S, second * NS_PER_S);
+            let found = found.map(|s| {
+                assert_eq!((s.ts, s.quality), (second * NS_PER_S, Quality::Predicted));
+                (s.value.as_f64().unwrap_or(f64::NAN), s.error)
+            });
+            assert_eq!(found, expect, "{second}");
+        }
+        for other in [Value::Floats(vec![1.0].into()), Value::Int(7)] {
+            assert_eq!(predicted_sample(&other, 0, 1), None);
+        }
+    }
+
+    #[test]
+    fn projections_are_found_by_name_and_labels() {
+        let descriptor = |name: &str, device: &str| Descriptor {
+            name: crate::Name::new(name).unwrap(),
+            labels: crate::Labels::new([("device", device)]).unwrap(),
+            value_type: crate::ValueType::Floats,
+            unit: crate::Unit::new("1").unwrap(),
+            kind: crate::Kind::State,
+            help: String::new(),
+        };
+        let mut all = Vec::new();
+        for name in ["a.b", "forecast.a.b", "forecast.a.b.c", "forecast.b", "z"] {
+            all.extend(["sda", "sdb"].map(|device| descriptor(name, device)));
+        }
+        for (name, device, expect) in [
+            ("a.b", "sdb", Some("forecast.a.b{device=sdb}")),
+            ("b", "sda", Some("forecast.b{device=sda}")),
+            ("a.b", "sdc", None),
+            ("a", "sda", None),
+        ] {
+            let found = projections_among(&all, |d| d, &descriptor(name, device));
+            let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+            assert_eq!(found, Vec::from_iter(expect), "{name} {device}");
+        }
+    }
+
+    fn knots() -> impl Strategy<Value = Vec<Knot>> {
+        let half_width = prop_oneof![5 => 0.0..1e3, 1 => Just(f64::INFINITY)];
+        let one = (0.01..100.0, -1e3..1e3, half_width);
+        prop::collection::vec(one, 1..20).prop_map(|all| {
+            let mut after_s = 0.0;
+            let knots = all.into_iter().map(|(step_s, value, half_width)| {
+                after_s += step_s;
+                knot(after_s, value, half_width)
+            });
+            knots.collect()
+        })
+    }
+
     proptest! {
         #[test]
-        fn foreign_numbers_never_panic(floats: Vec<f64>, after_s: f64) {
+        fn a_level_is_reached_first_where_the_lines_are_there(knots in knots(), level in -1.5e3..1.5e3) {
+            let projection = Projection::new(knots.iter().copied());
+            let reach = projection.reaches(level).unwrap();
+            let way = if level < knots[0].value { -1.0 } else { 1.0 };
+            let is_short = |value: f64| value * way < level * way + 1e-6;
+            for (towards, at_s) in [(1.0, reach.early_s), (0.0, reach.expected_s), (-1.0, reach.late_s)] {
+                let bound = |knot: &Knot| match towards * way * knot.half_width {
+                    none if none.is_nan() => knot.value,
+                    width => knot.value + width,
+                };
+                let Some(at_s) = at_s else {
+                    let unknown = knots.iter().take_while(|k| towards < 1.0 || k.half_width.is_finite());
+                    prop_assert!(unknown.map(&bound).all(is_short));
+                    continue;
+                };
+                let before = knots.iter().filter(|knot| knot.after_s < at_s);
+                prop_assert!(before.map(&bound).all(is_short));
+                let there = projection.at(at_s).unwrap();
+                let is_jump = knots.iter().any(|knot| knot.after_s == at_s);
+                let off = (bound(&there) - level).abs();
+                prop_assert!(off < 1e-6 || is_jump, "{at_s}: {off}");
+            }
+            let in_order = |a: Option<f64>, b: Option<f64>| a.zip(b).is_none_or(|(a, b)| a <= b);
+            prop_assert!(in_order(reach.early_s, reach.expected_s) && in_order(reach.expected_s, reach.late_s));
+            prop_assert!(reach.late_s.is_none() || reach.expected_s.is_some());
+        }
+
+        #[test]
+        fn foreign_numbers_never_panic(floats: Vec<f64>, after_s: f64, level: f64) {
             if let Some(projection) = Projection::from_floats(&floats) {
+                if let Some(reach) = projection.reaches(level) {
+                    let all = [reach.early_s, reach.expected_s, reach.late_s];
+                    prop_assert!(all.into_iter().flatten().all(|at_s| projection.at(at_s).is_some()));
+                }
                 prop_assert_eq!(projection.to_floats(), floats);
                 if let Some(knot) = projection.at(after_s) {
                     prop_assert!(knot.value.is_finite() && knot.half_width >= 0.0);

@@ -29,6 +29,7 @@ mod feed;
 mod functions;
 mod held;
 mod hybrid;
+mod latest;
 mod listing;
 mod live;
 mod memory;

@@ -127,7 +127,7 @@ impl From<&'static Listing> for Callable {
                 .map(|(name, ty)| ((*name).to_owned(), *ty))
                 .collect(),
             arguments: listing.arguments,
-            needs_argument: !listing.arguments.is_empty(),
+            needs_argument: listing.kind == "function" && !listing.arguments.is_empty(),
             produce: Box::new(listing.produce),
         }
     }

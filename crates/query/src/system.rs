@@ -12,6 +12,7 @@ use serde_json::Value as Json;
 use crate::documents::{Object, calls, document, objects, per_scope};
 use crate::error::failed;
 use crate::functions::{FUNCTIONS, Form, Wide, families, publications as publications_of};
+use crate::latest;
 use crate::listing::{Arguments, Batches, Cell, Listing, Row};
 use crate::live::Live;
 use crate::policies::POLICIES;
@@ -55,7 +56,7 @@ pub(crate) static SYSTEM: [Listing; 14] = [
     Listing {
         name: "latest",
         kind: "system",
-        help: "the newest sample of every stream",
+        help: "the newest sample of every stream, or of those that match; with allow_predicted => 1 what is expected of now where that is forecast",
         columns: &[
             ("name", "TEXT"),
             ("labels", "TEXT"),
@@ -68,11 +69,8 @@ pub(crate) static SYSTEM: [Listing; 14] = [
             ("age_ns", "INTEGER"),
             ("unit", "TEXT"),
         ],
-        arguments: &[],
-        produce: |live, _| {
-            let now_ns = live.now_ns();
-            per_stream(live, move |_, stream| latest_row(stream, now_ns))
-        },
+        arguments: &["pattern", "allow_predicted"],
+        produce: latest::latest,
     },
     Listing {
         name: "tables",
@@ -312,7 +310,7 @@ pub(crate) fn one(rows: Vec<Row>) -> Batches {
     Box::new(std::iter::once(Ok(rows)))
 }
 
-fn per_stream(
+pub(crate) fn per_stream(
     live: &Arc<Live>,
     row: impl Fn(&Snapshot, &Stream) -> Option<Row> + 'static,
 ) -> Result<Batches> {
@@ -341,23 +339,6 @@ fn stream_row(snapshot: &Snapshot, stream: &Stream) -> Option<Row> {
         (entry.slot as i64).into(),
         i64::from(entry.generation).into(),
         entry.created_ns.into(),
-    ])
-}
-
-fn latest_row(stream: &Stream, now_ns: i64) -> Option<Row> {
-    let (sample, _) = stream.latest()?;
-    let looked_ns = stream.looked_ns(sample.ts);
-    Some(vec![
-        stream.name().into(),
-        stream.labels_json().into(),
-        sample.ts.into(),
-        (&sample.value).into(),
-        sample.quality.as_str().into(),
-        f64::from(sample.error).into(),
-        Arc::clone(&stream.node).into(),
-        looked_ns.into(),
-        now_ns.saturating_sub(looked_ns).into(),
-        stream.unit().into(),
     ])
 }
 
@@ -394,9 +375,10 @@ fn tables(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     });
     let listings = SYSTEM.iter().chain(&FUNCTIONS).map(|listing| {
         let columns: Vec<&str> = listing.columns.iter().map(|(name, _)| *name).collect();
-        let call = match listing.arguments {
-            [] => listing.name.to_owned(),
-            arguments => format!("{}({})", listing.name, arguments.join(", ")),
+        // A system table that may be called is a table all the same.
+        let call = match (listing.kind, listing.arguments) {
+            ("system", _) | (_, []) => listing.name.to_owned(),
+            (_, arguments) => format!("{}({})", listing.name, arguments.join(", ")),
         };
         vec![
             call.into(),

@@ -143,15 +143,18 @@ pub(crate) fn calls_by_name<'a>(tokens: &[Token<'a>]) -> Vec<(Range<usize>, Form
     tokens.windows(4).filter_map(call).collect()
 }
 
-/// Takes away the name of the named argument `horizon => '30s'`, which SQLite has not got. It is the last of its function:
-/// it stands where it would without its name.
+/// Arguments that may be named. Each is the last of its function, and follows the only other one.
+const NAMED: [&str; 3] = ["horizon", "level", "allow_predicted"];
+
+/// Takes away the name of a named argument, `horizon => '30s'`, which SQLite has not got: the argument stands where it would
+/// without its name.
 pub(crate) fn without_argument_names<'a>(sql: &'a str, tokens: &[Token<'_>]) -> Cow<'a, str> {
     let is_named = |window: &&[Token<'_>]| {
         let [before, name, equals, greater] = window else {
             return false;
         };
         let is_arrow = equals.text == "=" && greater.text == ">" && equals.end + 1 == greater.end;
-        before.text == "," && name.is("horizon") && is_arrow
+        before.text == "," && name.is_any(&NAMED) && is_arrow
     };
     let mut out = String::new();
     let mut copied = 0;
@@ -288,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_horizon_may_be_named() {
+    fn last_arguments_may_be_named() {
         let check = |sql: &str, expect: &str| {
             assert_eq!(without_argument_names(sql, &tokens(sql)), expect);
         };
@@ -297,6 +300,10 @@ mod tests {
             "SELECT * FROM forecast('a.b',  '30 s')",
         );
         check("f(a, HORIZON=>1), f(b, horizon => 2)", "f(a, 1), f(b,  2)");
+        check(
+            "FROM time_to('a', level => '90 %') JOIN latest('b', allow_predicted=>1)",
+            "FROM time_to('a',  '90 %') JOIN latest('b', 1)",
+        );
         for same in [
             "f(a, horizon = > 1)",
             "f(horizon => 1)",

@@ -203,14 +203,20 @@ pub async fn streams(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
     .await
 }
 
-/// `GET /api/v1/latest?match=P`
+/// `GET /api/v1/latest?match=P&allow_predicted=true`
 pub async fn latest(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
-    let selectors = Params::parse(query.as_deref(), &["match"])?.selectors()?;
+    let params = Params::parse(query.as_deref(), &["match", "allow_predicted"])?;
+    let allow_predicted = params.flag("allow_predicted")?;
+    let selectors = params.selectors()?;
     app.render(JSON, move |app, view| {
         let now_ns = app.clock.now_ns();
         let meant = view.select(&selectors).into_iter();
         let list: Vec<_> = meant
-            .filter_map(|at| LatestJson::of(&view.streams[at], now_ns))
+            .map(|at| &view.streams[at])
+            .filter_map(|stream| match allow_predicted {
+                true => LatestJson::of_predicted(view, stream, now_ns),
+                false => LatestJson::of(stream, now_ns),
+            })
             .collect();
         to_json(&list)
     })

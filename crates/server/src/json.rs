@@ -1,12 +1,14 @@
 //! How streams and samples look in JSON. Integers stay integers; a float that is not finite (NaN,
 //! infinities) is `null`, since JSON has no word for it.
 
-use barograph_model::{Buckets, Columns, Labels, PastSeries, Value, Values, base64};
+use barograph_model::{
+    Buckets, Columns, Labels, PastSeries, Sample, Value, Values, base64, predicted_sample,
+};
 use barograph_stream::Latest;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
-use crate::view::Stream;
+use crate::view::{Stream, View};
 
 /// Labels as an object.
 #[derive(Debug, Clone, Copy)]
@@ -94,14 +96,25 @@ pub struct LatestJson<'a> {
 impl<'a> LatestJson<'a> {
     /// `None` when the stream has no sample or has ended.
     pub fn of(stream: &'a Stream, now_ns: i64) -> Option<Self> {
-        let Latest::Sample {
-            sample, looked_ns, ..
-        } = stream.handle.latest()
-        else {
-            return None;
+        let (sample, looked_ns) = newest(stream)?;
+        Some(Self::of_sample(stream, sample, looked_ns, now_ns))
+    }
+
+    /// As [`LatestJson::of`], but what is expected of now where that is forecast.
+    pub fn of_predicted(view: &'a View, stream: &'a Stream, now_ns: i64) -> Option<Self> {
+        let (measured, looked_ns) = newest(stream)?;
+        let said = || {
+            let (said, looked_ns) = newest(view.projections_of(stream)?)?;
+            predicted_sample(&said.value, looked_ns, now_ns)
         };
+        let predicted = if looked_ns < now_ns { said() } else { None };
+        let sample = predicted.unwrap_or(measured);
+        Some(Self::of_sample(stream, sample, looked_ns, now_ns))
+    }
+
+    fn of_sample(stream: &'a Stream, sample: Sample, looked_ns: i64, now_ns: i64) -> Self {
         let d = &stream.entry.descriptor;
-        Some(Self {
+        Self {
             name: d.name.as_str(),
             labels: LabelsJson(&d.labels),
             ts: sample.ts,
@@ -111,7 +124,17 @@ impl<'a> LatestJson<'a> {
             age_ns: now_ns.saturating_sub(looked_ns).max(0),
             looked_ts: looked_ns,
             unit: d.unit.as_str(),
-        })
+        }
+    }
+}
+
+/// The newest sample of a stream, and when its resource was last looked at.
+fn newest(stream: &Stream) -> Option<(Sample, i64)> {
+    match stream.handle.latest() {
+        Latest::Sample {
+            sample, looked_ns, ..
+        } => Some((sample, looked_ns)),
+        Latest::Empty | Latest::Gone => None,
     }
 }
 

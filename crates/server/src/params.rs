@@ -81,6 +81,15 @@ impl Params {
         self.one(name)?.map(parse).transpose()
     }
 
+    /// The only value of `name` as a flag; false when it is not given.
+    pub fn flag(&self, name: &str) -> Result<bool, Fault> {
+        match self.one(name)? {
+            None | Some("false" | "0") => Ok(false),
+            Some("true" | "1") => Ok(true),
+            Some(other) => Err(Fault::usage(format!("{name}={other} is not true or false"))),
+        }
+    }
+
     fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0
             .iter()
@@ -116,6 +125,22 @@ pub fn decode(text: &str) -> Result<String, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flags() {
+        for (query, expect) in [
+            ("", Some(false)),
+            ("on=true", Some(true)),
+            ("on=1", Some(true)),
+            ("on=false", Some(false)),
+            ("on", None),
+            ("on=yes", None),
+            ("on=1&on=1", None),
+        ] {
+            let found = Params::parse(Some(query), &["on"]).and_then(|p| p.flag("on"));
+            assert_eq!(found.ok(), expect, "{query}");
+        }
+    }
 
     #[test]
     fn queries() {

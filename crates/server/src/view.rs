@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use barograph_model::{Labels, NS_PER_S, Name, Selector, SeriesId};
+use barograph_model::{Labels, NS_PER_S, Name, Selector, SeriesId, projections_among};
 use barograph_stream::{
     Entry, Incarnation, RunDir, SegmentReader, SegmentState, StreamError, StreamReader,
 };
@@ -126,6 +126,12 @@ impl View {
         (0..self.streams.len())
             .filter(|&at| meant(&self.streams[at]))
             .collect()
+    }
+
+    /// The stream that has the projections of this one.
+    pub fn projections_of(&self, stream: &Stream) -> Option<&Stream> {
+        let of = &stream.entry.descriptor;
+        projections_among(&self.streams, |s| &s.entry.descriptor, of).first()
     }
 
     /// Whether the agent still writes.

@@ -132,6 +132,36 @@ fn latest_says_how_old_it_is() {
 }
 
 #[test]
+fn latest_may_be_predicted() {
+    let (mut fixture, _writers) = disks();
+    let mut of = descriptor("forecast.disk.read.bytes", "vda", ValueType::Floats);
+    of.kind = barograph_model::Kind::State;
+    let mut said = fixture.register(&of);
+    let knots = vec![0.0, 100.0, 0.0, 4.0, 140.0, f64::INFINITY];
+    said.look(&Sample::measured(T0 + S, Value::Floats(knots.into())))
+        .unwrap();
+    fixture.clock.advance(3 * S);
+    let path = "/api/v1/latest?match=disk.read.bytes";
+    let measured = fixture.get(path);
+    assert_eq!(
+        fixture.get(&format!("{path}&allow_predicted=false")),
+        measured
+    );
+    let found = fixture.get(&format!("{path}&allow_predicted=true"));
+    assert_eq!(
+        found[0],
+        json!({
+            "name": "disk.read.bytes", "labels": {"device": "vda"}, "ts": T0 + 3 * S,
+            "value": 120.0, "quality": "predicted", "error": null,
+            "age_ns": 2 * S, "looked_ts": T0 + S, "unit": "bytes",
+        })
+    );
+    assert_eq!(found[1], measured[1]);
+    let refused = fixture.ask(&format!("GET {path}&allow_predicted=maybe"), &[], b"");
+    assert_eq!(refused.status, 400);
+}
+
+#[test]
 fn history_is_in_columns_and_half_open() {
     let (fixture, _writers) = disks();
     let all = fixture.get("/api/v1/history?match=disk.read.bytes{device=vdb}");

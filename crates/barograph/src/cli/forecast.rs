@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use barograph_agent::FORECASTS_DOCUMENT;
-use barograph_model::{Labels, Selector, Value, duration_ns};
+use barograph_model::{Labels, Selector, duration_ns};
 use clap::{Args, Subcommand};
 use serde_json::Value as Json;
 
 use super::call::cell;
+use super::forecast_reach::Reach;
 use super::{Target, Usage, format, output, selector};
 
 /// Arguments of `baro forecast`.
@@ -22,6 +23,8 @@ pub struct Forecast {
 enum Verb {
     /// Show what streams will be at a horizon from now: baro forecast show filesystem.available.bytes --horizon 1h
     Show(Show),
+    /// Say when streams reach a level: baro forecast reach filesystem.available.bytes --level 90%
+    Reach(Reach),
     /// Say which predictor is followed at each horizon, why, and how well it and the others did of late
     Explain(Explain),
 }
@@ -43,15 +46,15 @@ struct Explain {
 
 /// Which streams are meant.
 #[derive(Args)]
-struct Which {
+pub struct Which {
     /// Name or glob: filesystem.available.bytes
     #[arg(default_value = "*")]
-    name: String,
+    pub name: String,
     /// Labels that must match: mount=/
     #[arg(value_name = "LABEL=VALUE")]
     labels: Vec<String>,
     #[command(flatten)]
-    target: Target,
+    pub target: Target,
 }
 
 impl Forecast {
@@ -59,6 +62,7 @@ impl Forecast {
     pub fn run(self) -> anyhow::Result<()> {
         match self.verb {
             Verb::Show(show) => show.run(),
+            Verb::Reach(reach) => reach.run(),
             Verb::Explain(explain) => explain.run(),
         }
     }
@@ -86,14 +90,10 @@ impl Show {
         let rows = values.iter().filter_map(|v| {
             let sample = v.sample.as_ref()?;
             let unit = v.descriptor.unit.as_str();
-            let error = match sample.error {
-                error if error.is_finite() => format::value(&Value::Float(f64::from(error)), unit),
-                _ => "not known yet".into(),
-            };
             Some(vec![
                 v.descriptor.to_string(),
                 format::value(&sample.value, unit),
-                error,
+                format::error(sample.error, unit),
                 format::age(v.age_ns),
             ])
         });
@@ -138,16 +138,21 @@ impl Explain {
 }
 
 impl Which {
-    fn selector(&self) -> anyhow::Result<Selector> {
+    pub fn selector(&self) -> anyhow::Result<Selector> {
         selector(&self.name, &self.labels)
     }
 }
 
 fn is_meant(selector: &Selector, row: &Json) -> bool {
-    let pairs = row["labels"].as_object().into_iter().flatten();
-    let pairs = pairs.filter_map(|(name, value)| Some((name.as_str(), value.as_str()?)));
-    let labels = Labels::new(pairs);
-    labels.is_ok_and(|labels| selector.matches(row["name"].as_str().unwrap_or_default(), &labels))
+    let name = row["name"].as_str().unwrap_or_default();
+    selector.matches(name, &labels_of(&row["labels"]))
+}
+
+/// The labels in an object of them.
+pub fn labels_of(object: &Json) -> Labels {
+    let pairs = object.as_object().into_iter().flatten();
+    let pairs = pairs.map(|(name, value)| (name.as_str(), value.as_str().unwrap_or_default()));
+    Labels::new(pairs).unwrap_or_default()
 }
 
 fn explained(row: &Json) -> Vec<String> {
@@ -156,9 +161,7 @@ fn explained(row: &Json) -> Vec<String> {
         Some(number) => format!("{number:.decimals$}"),
         None => "-".into(),
     };
-    let pairs = row["labels"].as_object().into_iter().flatten();
-    let pairs = pairs.map(|(name, value)| (name.as_str(), value.as_str().unwrap_or_default()));
-    let labels = Labels::new(pairs).unwrap_or_default();
+    let labels = labels_of(&row["labels"]);
     let coverage = match row["coverage"].as_f64() {
         Some(share) => format!("{:.1} %", share * 100.0),
         None => "-".into(),

@@ -47,6 +47,32 @@ pub fn age(ns: i64) -> String {
     }
 }
 
+/// A length of time in nanoseconds, in two units at most.
+pub fn span(ns: i64) -> String {
+    let s = (ns.max(0) as f64 / 1e9).round() as i64;
+    let two = |whole: i64, unit: &str, rest: i64, smaller: &str| match rest {
+        0 => format!("{whole} {unit}"),
+        rest => format!("{whole} {unit} {rest} {smaller}"),
+    };
+    let min = (s + 30) / 60;
+    let h = (s + 1800) / 3600;
+    match s {
+        0 => seconds_below_one(ns.max(0) as f64 / 1e9),
+        s if s < 60 => format!("{s} s"),
+        s if s < 3600 => two(s / 60, "min", s % 60, "s"),
+        _ if min < 24 * 60 => two(min / 60, "h", min % 60, "min"),
+        _ => two(h / 24, "d", h % 24, "h"),
+    }
+}
+
+/// The error of what is predicted, with its unit.
+pub fn error(half_width: f32, unit: &str) -> String {
+    match f64::from(half_width) {
+        known if known.is_finite() => number(known, unit),
+        _ => "not known yet".into(),
+    }
+}
+
 fn seconds_below_one(s: f64) -> String {
     match s.abs() {
         0.0 => "0 s".into(),
@@ -98,6 +124,22 @@ mod tests {
         check(1234.0, "ops/s", "1.23 k ops/s");
         check(7.0, "count", "7");
         check(f64::NAN, "bytes", "-");
+    }
+
+    #[test]
+    fn spans() {
+        let (s, h) = (1_000_000_000, 3_600_000_000_000);
+        let check = |ns: i64, expect: &str| assert_eq!(span(ns), expect);
+        check(-5, "0 s");
+        check(20_000_000, "20 ms");
+        check(40 * s, "40 s");
+        check(90 * s, "1 min 30 s");
+        check(3 * h + 20 * 60 * s + 29 * s, "3 h 20 min");
+        check(4 * h - 1, "4 h");
+        check(24 * h - 1, "1 d");
+        check(50 * h + h / 3, "2 d 2 h");
+        assert_eq!(error(f32::INFINITY, "bytes"), "not known yet");
+        assert_eq!(error(1024.0, "bytes"), "1 KiB");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `baro latest`: the newest values, from shared memory.
 
+use barograph_client::LatestValue;
+use barograph_model::Quality;
 use clap::Args;
 
 use super::{Target, format, output, selector};
@@ -12,6 +14,9 @@ pub struct Latest {
     /// Labels that must match: device=vda
     #[arg(value_name = "LABEL=VALUE")]
     labels: Vec<String>,
+    /// Where a stream is forecast show what is expected of now, between its looks, and its error
+    #[arg(long)]
+    predicted: bool,
     #[command(flatten)]
     target: Target,
 }
@@ -21,36 +26,56 @@ impl Latest {
     pub fn run(self) -> anyhow::Result<()> {
         let observer = self.target.observer()?;
         let selector = selector(&self.name, &self.labels)?;
-        let values = observer.latest(&selector);
+        let values = match self.predicted {
+            true => observer.latest_predicted(&selector),
+            false => observer.latest(&selector),
+        };
         if values.is_empty() {
             return Err(observer.unknown(&selector).into());
         }
         if self.target.json {
             return output::print_json(&barograph_client::latest_json(&values));
         }
-        let rows: Vec<Vec<String>> = values
-            .iter()
-            .map(|v| {
-                let unit = v.descriptor.unit.as_str();
-                let (value, quality) = match &v.sample {
-                    Some(sample) => (format::value(&sample.value, unit), sample.quality.as_str()),
-                    None => ("-".into(), "no sample yet"),
-                };
-                let age = if v.sample.is_some() {
-                    format::age(v.age_ns)
-                } else {
-                    "-".into()
-                };
-                let old = if v.stale { "old" } else { "" };
-                vec![
-                    v.descriptor.to_string(),
-                    value,
-                    quality.into(),
-                    age,
-                    old.into(),
-                ]
-            })
-            .collect();
-        output::print_table(&["STREAM", "VALUE", "QUALITY", "AGE", ""], &[1, 3], &rows)
+        let mut rows: Vec<Vec<String>> = values.iter().map(row).collect();
+        let mut headings = vec!["STREAM", "VALUE", "QUALITY", "AGE", ""];
+        let mut right = vec![1, 3];
+        if self.predicted {
+            headings.insert(2, "WITHIN");
+            right = vec![1, 2, 4];
+            for (row, value) in rows.iter_mut().zip(&values) {
+                row.insert(2, within(value));
+            }
+        }
+        output::print_table(&headings, &right, &rows)
+    }
+}
+
+fn row(v: &LatestValue) -> Vec<String> {
+    let unit = v.descriptor.unit.as_str();
+    let (value, quality) = match &v.sample {
+        Some(sample) => (format::value(&sample.value, unit), sample.quality.as_str()),
+        None => ("-".into(), "no sample yet"),
+    };
+    let age = match v.sample {
+        Some(_) => format::age(v.age_ns),
+        None => "-".into(),
+    };
+    let old = if v.stale { "old" } else { "" };
+    vec![
+        v.descriptor.to_string(),
+        value,
+        quality.into(),
+        age,
+        old.into(),
+    ]
+}
+
+/// The error of what is predicted.
+fn within(v: &LatestValue) -> String {
+    match &v.sample {
+        Some(sample) if sample.quality == Quality::Predicted => {
+            format::error(sample.error, v.descriptor.unit.as_str())
+        }
+        _ => "-".into(),
     }
 }

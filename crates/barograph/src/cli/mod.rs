@@ -5,6 +5,7 @@ mod archive;
 mod call;
 mod doctor;
 mod forecast;
+mod forecast_reach;
 mod format;
 mod generate;
 mod http;

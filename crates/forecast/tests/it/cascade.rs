@@ -52,30 +52,45 @@ fn coarser_forecasters_go_on_where_the_finer_end() {
 #[test]
 fn a_disk_that_fills_is_full_when_it_is_said_to_be() {
     let total = 1e12;
-    let mut cascade = cascade(Shape::Bounded {
+    let bounded = Shape::Bounded {
         min: 0.0,
         max: total,
-    });
-    let mut random = Random(3);
-    let mut free = total;
-    let (mut within, mut asked) = (0, 0);
-    // 20 MB a step, more or less: full after 50,000 steps.
-    for at in 0..40_000i64 {
-        free -= 4e7 * random.uniform();
-        cascade.observe(at * STEP_NS, free);
-        if at >= 10_000 && at % 1000 == 0 {
-            let reach = cascade.reaches(0.0).unwrap();
-            let truth = (at + (free / 2e7) as i64) * STEP_NS;
-            let expected = reach.expected_ns.unwrap();
-            let off = (expected - truth).abs() as f64 / (truth - at * STEP_NS) as f64;
-            assert!(off < 0.1, "{at}: {reach:?} {truth}");
-            within += i32::from(
-                reach.earliest_ns <= truth && reach.latest_ns.is_none_or(|latest| latest >= truth),
-            );
+    };
+    for shape in [Shape::Gauge, bounded] {
+        let mut cascade = cascade(shape);
+        let mut random = Random(3);
+        let mut free = total;
+        let (mut within, mut known, mut asked) = (0, 0, 0);
+        // 20 MB a step, more or less: full after 50,000 steps.
+        for at in 0..49_900i64 {
+            free -= 4e7 * random.uniform();
+            cascade.observe(at * STEP_NS, free);
+            if at % 100 != 0 {
+                continue;
+            }
+            let projection = cascade.project();
+            let reach = projection.reaches(0.0).unwrap();
+            let truth_s = free / 2e7;
+            let Some(expected_s) = reach.expected_s else {
+                // It is as far as anything is said of, or nearly so.
+                let horizon_s = projection.horizon_s().unwrap_or(0.0);
+                assert!(truth_s > horizon_s * 0.9, "{at}: {truth_s} {horizon_s}");
+                assert_eq!(reach.late_s, None);
+                continue;
+            };
+            let off = (expected_s / truth_s - 1.0).abs();
+            assert!(off < 0.1, "{shape:?} {at}: {reach:?} {truth_s}");
+            let is_early = reach.early_s.is_none_or(|early_s| early_s <= truth_s);
+            within += i32::from(is_early && reach.late_s.is_none_or(|late_s| late_s >= truth_s));
+            known += i32::from(reach.early_s.is_some() && reach.late_s.is_some());
             asked += 1;
         }
+        let found = format!("{shape:?}: {within}, {known} of {asked}");
+        assert!(
+            asked >= 10 && within * 10 >= asked * 9 && known > 0,
+            "{found}"
+        );
     }
-    assert!(within * 10 >= asked * 9, "{within} of {asked}");
 }
 
 #[test]
@@ -85,7 +100,38 @@ fn what_goes_nowhere_may_be_reached_at_the_earliest_alone() {
     for at in 0..5000 {
         cascade.observe(at * STEP_NS, random.normal());
     }
-    let reach = cascade.reaches(10.0).unwrap();
-    assert!(reach.earliest_ns > 4999 * STEP_NS);
-    assert_eq!(reach.latest_ns, None);
+    let projection = cascade.project();
+    let reach = projection.reaches(10.0).unwrap();
+    assert_eq!((reach.expected_s, reach.late_s), (None, None));
+    // Within what it does all the time, at the next step perhaps.
+    let now = projection.at(0.0).unwrap().value;
+    let reach = projection.reaches(now + 0.5).unwrap();
+    assert!(
+        reach
+            .early_s
+            .is_some_and(|early_s| early_s > 0.0 && early_s <= 1.0),
+        "{reach:?}"
+    );
+}
+
+#[test]
+fn what_does_not_move_never_gets_there() {
+    let shape = Shape::Bounded {
+        min: 0.0,
+        max: 100.0,
+    };
+    let mut cascade = cascade(shape);
+    assert_eq!(cascade.project().reaches(1.0), None);
+    for at in 0..2000 {
+        cascade.observe(at * STEP_NS, 50.0);
+    }
+    let projection = cascade.project();
+    let nowhere = projection.reaches(0.0).unwrap();
+    assert_eq!(
+        (nowhere.early_s, nowhere.expected_s, nowhere.late_s),
+        (None, None, None)
+    );
+    assert_eq!(projection.reaches(f64::NAN), None);
+    let there = projection.reaches(50.0).unwrap();
+    assert_eq!((there.early_s, there.late_s), (Some(0.0), Some(0.0)));
 }

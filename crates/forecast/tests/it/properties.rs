@@ -160,10 +160,11 @@ proptest! {
                 assert!(cascade.half_width(after_ns) >= 0.0);
             }
             cascade.finest().levels().into_iter().flatten().for_each(check_forecast);
-            if let Some(reach) = cascade.reaches(value) {
-                assert!(Some(reach.earliest_ns) >= newest_ns);
-                assert!(reach.expected_ns.is_none_or(|expected| expected >= reach.earliest_ns));
-                assert!(reach.latest_ns <= reach.latest_ns.max(reach.expected_ns));
+            let projection = cascade.project();
+            if let Some(reach) = projection.reaches(value) {
+                let in_order = |a: Option<f64>, b: Option<f64>| a.zip(b).is_none_or(|(a, b)| a <= b);
+                assert!(in_order(reach.early_s, reach.expected_s) && in_order(reach.expected_s, reach.late_s));
+                assert!(in_order(Some(0.0), reach.early_s) && in_order(reach.late_s, projection.horizon_s()));
             }
             prop_assert!(!cascade.explain()[0].to_string().is_empty());
         }

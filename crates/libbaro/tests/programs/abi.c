@@ -39,6 +39,8 @@ static void nulls(void)
     CHECK(baro_knob_f64(0, NULL, 0, 0, 1, NULL, NULL) == NULL && baro_knob_i64(0, "No", 0, 0, 1, NULL, NULL) == NULL);
     CHECK(baro_knob_get_f64(NULL) == 0 && baro_knob_get_i64(NULL) == 0 && baro_knob_get_bool(NULL) == 0);
     CHECK(baro_latest(NULL, "a", &ts, &value, &age) == BARO_E_ARGUMENT);
+    CHECK(baro_latest_expected(NULL, "a", &ts, &value, NULL, NULL, &age) == BARO_E_ARGUMENT);
+    CHECK(baro_stream_latest_expected(NULL, &ts, &value, NULL, NULL, &age) == BARO_E_ARGUMENT);
     CHECK(baro_stream_open(NULL, "a") == NULL && baro_stream_latest_f64(NULL, NULL, NULL) < 0);
     CHECK(baro_wait(NULL, 0) == BARO_E_ARGUMENT);
     baro_stream_close(NULL);

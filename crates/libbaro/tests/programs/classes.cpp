@@ -43,7 +43,10 @@ static void read(const char *run_dir)
     const baro::node node{run_dir};
     auto stream = node.stream("disk.read.bytes");
     CHECK(stream.latest()->value == 42.5 && stream.wait(std::chrono::milliseconds(1)));
-    CHECK(!node.stream("empty").latest());
+    CHECK(!node.stream("empty").latest() && !node.stream("empty").latest_expected());
+    const auto expected = node.stream("memory.free.bytes").latest_expected();
+    CHECK(expected->value == 12 && expected->error == 2 && expected->is_predicted && expected->ts > 0);
+    CHECK(stream.latest_expected()->value == 42.5 && !stream.latest_expected()->is_predicted);
     const auto table = node.query("SELECT value FROM disk_read_bytes WHERE newest");
     CHECK(table.rows() == 1 && table.columns() == 1 && table.name(0) == "value");
     CHECK(table.cell(0, 0).as.f == 42.5);

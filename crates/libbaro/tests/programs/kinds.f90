@@ -4,6 +4,10 @@ program kinds
   use, intrinsic :: iso_c_binding
   implicit none
   type(baro_publisher) :: app
+  type(baro_node) :: node
+  integer(c_int64_t) :: ts, age_ns
+  integer(c_int) :: quality
+  real(c_double) :: number, width
   integer(baro_handle) :: step, i, f, b, t
   character(len=20) :: padded
   integer(c_int64_t), parameter :: one = 1
@@ -31,4 +35,10 @@ program kinds
   call baro_commit()
   call baro_close(app)
   call baro_close(app)
+  node = baro_node_open()
+  if (baro_latest(node, 'memory.free.bytes', ts, number, age_ns) /= BARO_OK) error stop 7
+  if (number /= 10) error stop 8
+  if (baro_latest_expected(node, 'memory.free.bytes', ts, number, width, quality, age_ns) /= BARO_OK) error stop 9
+  if (number /= 12 .or. width /= 2 .or. quality /= BARO_PREDICTED .or. age_ns < 1000000000) error stop 10
+  call baro_node_close(node)
 end program

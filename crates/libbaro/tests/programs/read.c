@@ -29,6 +29,21 @@ int main(int argc, char **argv)
     CHECK(baro_latest(node, "empty", NULL, NULL, NULL) == BARO_NOTHING);
     CHECK(baro_latest(node, "name", NULL, NULL, NULL) == BARO_E_TYPE);
 
+    double error = -1;
+    int quality = -1;
+    CHECK(baro_latest(node, "memory.free.bytes", &ts, &value, &age) == BARO_OK && value == 10);
+    int64_t looked = ts;
+    CHECK(baro_latest_expected(node, "memory.free.bytes", &ts, &value, &error, &quality, &age) == BARO_OK);
+    CHECK(value == 12 && error == 2 && quality == BARO_PREDICTED && ts > looked && age >= 1000000000);
+    CHECK(baro_latest_expected(node, "disk.read.bytes", NULL, &value, &error, &quality, NULL) == BARO_OK);
+    CHECK(value == 42.5 && error == 0 && quality == BARO_MEASURED);
+    CHECK(baro_latest_expected(node, "empty", NULL, NULL, NULL, NULL, NULL) == BARO_NOTHING);
+    CHECK(baro_latest_expected(node, "name", NULL, NULL, NULL, NULL, NULL) == BARO_E_TYPE);
+    baro_stream_t *memory = baro_stream_open(node, "memory.free.bytes");
+    CHECK(baro_stream_latest_expected(memory, &ts, &value, &error, &quality, NULL) == BARO_OK);
+    CHECK(value == 12 && error == 2 && quality == BARO_PREDICTED && ts > looked);
+    baro_stream_close(memory);
+
     baro_stream_t *stream = baro_stream_open(node, "disk.read.bytes");
     CHECK(stream != NULL && baro_stream_latest_f64(stream, NULL, &value) == BARO_OK && value == 42.5);
     CHECK(baro_wait(stream, 0) == BARO_OK);

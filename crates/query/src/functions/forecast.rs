@@ -1,14 +1,17 @@
-//! `forecast`: what the agent expects of streams, evaluated at the asker's own time.
+//! `forecast`: what the agent expects of streams, evaluated at the asker's own time; and `time_to`: when they reach a level.
 
 use std::sync::Arc;
 
-use barograph_model::{FORECAST_PREFIX, Knot, NS_PER_S, Projection, Quality, Value, duration_ns};
+use barograph_model::{
+    FORECAST_PREFIX, Knot, Level, NS_PER_S, Projection, Quality, Value, duration_ns,
+};
 use rusqlite::Result;
 
 use super::{Identity, selector};
 use crate::error::failed;
 use crate::listing::{Arguments, Batches, Cell, Row};
 use crate::live::Live;
+use crate::snapshot::Snapshot;
 use crate::stream::Stream;
 
 /// A row per stream that matches at the horizon, which is counted from now; without one a row per knot of its projection.
@@ -39,7 +42,7 @@ pub(super) fn forecast(live: &Arc<Live>, arguments: &Arguments) -> Result<Batche
         };
         let after_ns = now_ns.saturating_add(horizon_ns).saturating_sub(looked_ns);
         // A clock that was set back makes a look one of the future: it is as good as now.
-        let after_s = after_ns.max(0) as f64 / NS_PER_S as f64;
+        let after_s = seconds(after_ns.max(0));
         rows.extend(projection.at(after_s).map(|knot| said.row(&knot)));
     }
     Ok(Box::new(std::iter::once(Ok(rows))))
@@ -67,7 +70,88 @@ fn projection_of(stream: &Stream) -> Option<(i64, Projection)> {
     let Value::Floats(floats) = &sample.value else {
         return None;
     };
-    Some((sample.ts, Projection::from_floats(floats)?))
+    let looked_ns = stream.looked_ns(sample.ts);
+    Some((looked_ns, Projection::from_floats(floats)?))
+}
+
+/// A row per stream that matches: when it reaches the level, from now.
+pub(super) fn time_to(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
+    let selector = selector(arguments)?;
+    let level = level(arguments)?;
+    let snapshot = live.attend().map_err(failed)?;
+    let now_ns = live.now_ns();
+    let rows = snapshot.streams.iter().filter_map(|stream| {
+        let name = stream.name().strip_prefix(FORECAST_PREFIX)?;
+        if !selector.matches(name, &stream.entry.descriptor.labels) {
+            return None;
+        }
+        let (looked_ns, projection) = projection_of(stream)?;
+        let elapsed_ns = now_ns.saturating_sub(looked_ns).max(0);
+        let now = projection.at(seconds(elapsed_ns))?;
+        let level = level.or_else(|| Level::of_exhaustion(name));
+        let total = |total: &str| value_beside(&snapshot, stream, total);
+        let level = level.and_then(|level| level.of_stream(name, stream.unit(), total));
+        let reach = level.and_then(|level| projection.reaches(level));
+        // What was expected to be reached since the look is reached now.
+        let from_now = |after_s: f64| (nanoseconds(after_s).saturating_sub(elapsed_ns)).max(0);
+        let cell = |after_s: Option<f64>| Cell::from(after_s.map(from_now));
+        let [_, labels, node] = Identity::of_stream(stream).cells();
+        Some(vec![
+            now_ns.into(),
+            name.into(),
+            labels,
+            level.into(),
+            now.value.into(),
+            cell(reach.and_then(|reach| reach.expected_s)),
+            cell(reach.and_then(|reach| reach.early_s)),
+            cell(reach.and_then(|reach| reach.late_s)),
+            cell(projection.horizon_s()),
+            stream.unit().into(),
+            node,
+        ])
+    });
+    Ok(Box::new(std::iter::once(Ok(rows.collect()))))
+}
+
+/// A number in the stream's unit, or as people write it; none where it goes without saying.
+fn level(arguments: &Arguments) -> Result<Option<Level>> {
+    if let Ok(None) = arguments.int(1) {
+        return Ok(None);
+    }
+    let level = match arguments.real(1) {
+        Ok(number) if number.is_finite() => Some(Level::Absolute(number)),
+        Ok(_) => None,
+        Err(_) => Level::parse(arguments.text(1)?).ok(),
+    };
+    let expected = "a number in the stream's unit, or a text like '10 GiB' or '90 %'";
+    level.map_or_else(
+        || Err(arguments.wrong(1, expected)),
+        |level| Ok(Some(level)),
+    )
+}
+
+/// The newest value of the stream of this name with the labels of another, on its node.
+fn value_beside(snapshot: &Snapshot, beside: &Stream, name: &str) -> Option<f64> {
+    let labels = &beside.entry.descriptor.labels;
+    let order = |stream: &Arc<Stream>| {
+        let (of, has) = stream.sort_key();
+        of.as_str().cmp(name).then_with(|| has.cmp(labels))
+    };
+    let from = snapshot
+        .streams
+        .partition_point(|stream| order(stream).is_lt());
+    let same = snapshot.streams[from..].iter();
+    let mut same = same.take_while(|stream| order(stream).is_eq());
+    let (sample, _) = same.find(|stream| stream.node == beside.node)?.latest()?;
+    sample.value.as_f64()
+}
+
+fn seconds(ns: i64) -> f64 {
+    ns as f64 / NS_PER_S as f64
+}
+
+fn nanoseconds(seconds: f64) -> i64 {
+    (seconds * NS_PER_S as f64) as i64
 }
 
 /// What a stream's rows have in common.
@@ -79,7 +163,7 @@ struct Said<'a> {
 
 impl Said<'_> {
     fn row(&self, knot: &Knot) -> Row {
-        let after_ns = (knot.after_s * NS_PER_S as f64) as i64;
+        let after_ns = nanoseconds(knot.after_s);
         let [_, labels, node] = Identity::of_stream(self.stream).cells();
         let is_known = knot.half_width.is_finite();
         // What was seen is no forecast.

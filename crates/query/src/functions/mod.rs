@@ -38,7 +38,7 @@ pub(crate) use frames::publications;
 const ROWS_AT_ONCE: usize = 1_024;
 
 /// All table functions.
-pub(crate) static FUNCTIONS: [Listing; 8] = [
+pub(crate) static FUNCTIONS: [Listing; 9] = [
     Listing {
         name: "history",
         kind: "function",
@@ -150,6 +150,26 @@ pub(crate) static FUNCTIONS: [Listing; 8] = [
         ],
         arguments: &["pattern", "horizon"],
         produce: forecast::forecast,
+    },
+    Listing {
+        name: "time_to",
+        kind: "function",
+        help: "when the streams that match are expected to reach a level (1e9, '10 GiB', '90 %'; else 0 of what is available or free), ns from now",
+        columns: &[
+            ("ts", "INTEGER"),
+            ("stream", "TEXT"),
+            ("labels", "TEXT"),
+            ("level", "REAL"),
+            ("value", "REAL"),
+            ("reach_ns", "INTEGER"),
+            ("reach_early_ns", "INTEGER"),
+            ("reach_late_ns", "INTEGER"),
+            ("horizon_ns", "INTEGER"),
+            ("unit", "TEXT"),
+            ("node", "TEXT"),
+        ],
+        arguments: &["pattern", "level"],
+        produce: forecast::time_to,
     },
 ];
 

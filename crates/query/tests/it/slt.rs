@@ -3,12 +3,17 @@
 
 use std::path::Path;
 
-use crate::demo::Demo;
+use barograph_model::{Kind, Value, ValueType};
+
+use crate::demo::{Demo, descriptor};
 use crate::{ask, lines, open};
 
 fn check_file(text: &str, name: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let _demo = Demo::known(dir.path());
+    let mut demo = Demo::known(dir.path());
+    if name.starts_with("forecasts") {
+        add_forecasts(&mut demo);
+    }
     let _scopes = name
         .starts_with("applications")
         .then(|| crate::scopes::published(dir.path()));
@@ -46,6 +51,43 @@ fn check_file(text: &str, name: &str) {
     }
 }
 
+/// Beside them, streams that are forecast: a file system that fills by 10 bytes a second, one that stays, a counter of which
+/// errors are not known, and a ratio of which nothing is said any more.
+fn add_forecasts(demo: &mut Demo) {
+    let gauge =
+        |name: &str, labels: &[(&str, &str)]| descriptor(name, labels, ValueType::Int, Kind::Gauge);
+    for (mount, available) in [("/data", 400), ("/home", 300)] {
+        let labels = [("mount", mount)];
+        let total = gauge("filesystem.total.bytes", &labels);
+        demo.add(&total, [(4, 1_000.into())]);
+        let of = gauge("filesystem.available.bytes", &labels);
+        demo.add(&of, [(4, available.into())]);
+    }
+    let infinite = f64::INFINITY;
+    for (name, labels, knots) in [
+        (
+            "filesystem.available.bytes",
+            [("mount", "/data")],
+            vec![0.0, 400.0, 0.0, 20.0, 200.0, 100.0, 60.0, -200.0, 100.0],
+        ),
+        (
+            "filesystem.available.bytes",
+            [("mount", "/home")],
+            vec![0.0, 300.0, 0.0, 60.0, 300.0, 0.0],
+        ),
+        (
+            "disk.read.bytes",
+            [("device", "vda")],
+            vec![0.0, 400.0, 0.0, 10.0, 500.0, infinite],
+        ),
+        ("disk.busy.ratio", [("device", "vda")], vec![0.0, 0.75, 0.0]),
+    ] {
+        let name = format!("forecast.{name}");
+        let of = descriptor(&name, &labels, ValueType::Floats, Kind::State);
+        demo.add(&of, [(4, Value::Floats(knots.into()))]);
+    }
+}
+
 #[test]
 fn files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/slt");
@@ -54,7 +96,7 @@ fn files() {
         .map(|entry| entry.unwrap().path())
         .collect();
     files.sort();
-    assert!(files.len() >= 5, "{files:?}");
+    assert!(files.len() >= 6, "{files:?}");
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
         check_file(&text, &file.file_name().unwrap().to_string_lossy());

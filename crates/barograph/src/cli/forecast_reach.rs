@@ -1,0 +1,155 @@
+//! `baro forecast reach`: when streams reach a level, as SQL's `time_to` has it.
+
+use anyhow::Context as _;
+use barograph_model::{Level, SqlLimits};
+use clap::Args;
+use serde_json::Value as Json;
+
+use super::forecast::{Which, labels_of};
+use super::{Usage, format, output};
+
+/// Arguments of `baro forecast reach`.
+#[derive(Args)]
+pub struct Reach {
+    #[command(flatten)]
+    which: Which,
+    /// What is to be reached: 10GiB, 0.5, or 90%, which is of a capacity how full it is; else 0 of what is available or free
+    #[arg(long, allow_hyphen_values = true)]
+    level: Option<String>,
+}
+
+impl Reach {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<()> {
+        let level = match &self.level {
+            Some(level) => {
+                Level::parse(level).map_err(|e| Usage(e.to_string()))?;
+                quoted(level)
+            }
+            None => "NULL".into(),
+        };
+        let selector = self.which.selector()?;
+        let observer = self.which.target.observer()?;
+        let pattern = quoted(&self.which.name);
+        let sql = format!("SELECT * FROM time_to({pattern}, {level}) ORDER BY stream, labels");
+        let rows = observer.sql(&sql, &SqlLimits::default())?;
+        let rows: Vec<Json> =
+            serde_json::from_slice(&rows.to_json_rows()).context("rows are no JSON")?;
+        let is_meant = |row: &Json| {
+            let name = row["stream"].as_str().unwrap_or_default();
+            selector.matches(name, &labels_of(&row["labels"]))
+        };
+        let rows = rows.into_iter().map(with_labels).filter(is_meant);
+        let rows: Vec<Json> = rows.collect();
+        if rows.is_empty() {
+            if observer.streams(&selector).is_empty() {
+                return Err(observer.unknown(&selector).into());
+            }
+            anyhow::bail!(
+                "{selector} is not forecast: only streams that forecast.streams names are"
+            );
+        }
+        if self.which.target.json {
+            return output::print_json(&Json::from(rows));
+        }
+        let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
+        output::print_table(&["STREAM", "NOW", "LEVEL", "REACHED"], &[1, 2], &rows)
+    }
+}
+
+/// A text of SQL.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// The row with its labels as an object; SQL has them as text.
+fn with_labels(mut row: Json) -> Json {
+    let text = row["labels"].as_str().unwrap_or_default();
+    if let Ok(labels) = serde_json::from_str(text) {
+        row["labels"] = labels;
+    }
+    row
+}
+
+fn cells(row: &Json) -> Vec<String> {
+    let (name, unit) = (text(row, "stream"), text(row, "unit"));
+    let number = |key: &str| match row[key].as_f64() {
+        Some(number) => format::number(number, unit),
+        None => "-".into(),
+    };
+    vec![
+        format!("{name}{}", labels_of(&row["labels"])),
+        number("value"),
+        number("level"),
+        said(name, row),
+    ]
+}
+
+fn text<'a>(row: &'a Json, key: &str) -> &'a str {
+    row[key].as_str().unwrap_or_default()
+}
+
+/// When, in words.
+fn said(name: &str, row: &Json) -> String {
+    let span = |key: &str| row[key].as_i64().map(format::span);
+    let Some(level) = row["level"].as_f64() else {
+        return "at what? give it with --level".into();
+    };
+    let horizon = span("horizon_ns").unwrap_or_default();
+    let (early, late) = (span("reach_early_ns"), span("reach_late_ns"));
+    let Some(reach) = span("reach_ns") else {
+        return match early {
+            Some(early) => format!("not expected within {horizon}, in {early} at the earliest"),
+            None => format!("not within {horizon}"),
+        };
+    };
+    if row["reach_ns"] == 0 {
+        return "now".into();
+    }
+    let is_full = level == 0.0 && Level::of_exhaustion(name).is_some();
+    let fills = if is_full { "fills in" } else { "in" };
+    match (early, late) {
+        (Some(early), Some(late)) => format!("{fills} {reach}, {early} to {late}"),
+        (Some(early), None) => format!("{fills} {reach}, {early} at the earliest"),
+        (None, Some(late)) => format!("{fills} {reach}, {late} at the latest"),
+        (None, None) => format!("{fills} {reach}, its error is not known yet"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn when_is_said_in_words() {
+        let (s, min) = (1_000_000_000_i64, 60_000_000_000_i64);
+        let row = |reach: Option<i64>, early: Option<i64>, late: Option<i64>| {
+            json!({"level": 0.0, "reach_ns": reach, "reach_early_ns": early, "reach_late_ns": late,
+                "horizon_ns": 2880 * min})
+        };
+        let check = |name: &str, row: &Json, expect: &str| assert_eq!(said(name, row), expect);
+        let free = "filesystem.available.bytes";
+        let known = row(Some(200 * min), Some(175 * min), Some(240 * min));
+        check(free, &known, "fills in 3 h 20 min, 2 h 55 min to 4 h");
+        check(
+            "disk.busy.ratio",
+            &known,
+            "in 3 h 20 min, 2 h 55 min to 4 h",
+        );
+        check(free, &row(None, None, None), "not within 2 d");
+        let early = "not expected within 2 d, in 40 s at the earliest";
+        check(free, &row(None, Some(40 * s), None), early);
+        check(free, &row(Some(0), Some(0), None), "now");
+        let unknown = "fills in 1 min, its error is not known yet";
+        check(free, &row(Some(min), None, None), unknown);
+        let early = "fills in 2 min, 1 min at the earliest";
+        check(free, &row(Some(2 * min), Some(min), None), early);
+        check(
+            free,
+            &json!({"level": null}),
+            "at what? give it with --level",
+        );
+    }
+}
