@@ -47,6 +47,10 @@ const leaner = {
       }
       return { contents };
     });
+    onLoad({ filter: /uPlot\.min\.css$/ }, async ({ path }) => {
+      const rules = (await readFile(path, "utf8")).split("}");
+      return { contents: rules.filter((rule) => !/\.u-(legend|inline|series|title|marker|value)/.test(rule)).join("}"), loader: "css" };
+    });
   },
 };
 

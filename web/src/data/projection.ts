@@ -68,12 +68,12 @@ function between(a: Knot, b: Knot, share: number): { value: number; half: number
 
 /** The knots between two times, with what is expected at these times themselves. */
 export function knotsBetween(p: Projection, from: number, to: number): readonly (Knot & { readonly ts: number })[] {
-  const inner = p.knots.map((knot) => p.ts + knot.after).filter((ts) => ts > from && ts < to);
-  const times = [from, ...inner, ...(to > from ? [to] : [])];
-  return times.flatMap((ts) => {
+  const at = (ts: number) => {
     const knot = expectedAt(p, ts);
     return knot === undefined ? [] : [{ ...knot, ts }];
-  });
+  };
+  const inner = p.knots.map((knot) => ({ ...knot, ts: p.ts + knot.after })).filter(({ ts }) => ts > from && ts < to);
+  return [...at(from), ...inner, ...(to > from ? at(to) : [])];
 }
 
 /** When a level is reached, in ms from the time that was asked at. */

@@ -103,6 +103,8 @@ function options(live: { readonly current: ChartProps }, width: number): uPlot.O
   const expected = live.current.ahead?.of ?? [];
   /** Series of what is expected of the n-th of these: low, high, line. */
   const rowOf = (n: number) => 1 + 2 * banded + lines.length + 3 * n;
+  /** The cursor stands where nothing was measured. */
+  const isAhead = (u: uPlot) => expected.length > 0 && u.posToVal(u.cursor.left ?? 0, "x") > (live.current.ahead?.now ?? Infinity);
   const isEdge = (i: number) => i <= 2 * banded || (i >= rowOf(0) && (i - rowOf(0)) % 3 !== 2);
   const edge: uPlot.Series = { width: 0, spanGaps: false, points: { show: false } };
   const look = inks.value;
@@ -116,12 +118,12 @@ function options(live: { readonly current: ChartProps }, width: number): uPlot.O
     padding: [8, 30, 0, 0],
     cursor: {
       drag: { x: live.current.onZoom !== undefined, y: false, setScale: false },
-      points: { size: (_u, i) => (isEdge(i) ? 0 : 7) },
+      points: { size: (u, i) => (isEdge(i) || i >= rowOf(0) !== isAhead(u) ? 0 : 7) },
       ...(syncKey === undefined ? {} : { sync: { key: syncKey } }),
     },
     scales: { x: { time: true }, y: { range: (_u, min, max) => yRange(unit, min, max) } },
     axes: [
-      { ...axis, space: 80, size: 32, values: (_u, splits, _axis, _space, step) => axisLabels(splits, step) },
+      { ...axis, space: 80, size: 32, values: (u, splits, _axis, _space, step) => axisLabels(splits, step).map((label, i) => (isAtNow(u, splits[i] ?? 0, live.current.ahead?.now) ? "" : label)) },
       { ...axis, size: unit === "time" ? 150 : 72, ...(unit === "flag" ? { splits: () => [0, 1] } : {}), values: (_u, splits) => axisNumbers(splits, unit) },
     ],
     bands: [
@@ -139,13 +141,14 @@ function options(live: { readonly current: ChartProps }, width: number): uPlot.O
         const s = styleOf(lines[line]);
         const stroke = (u: uPlot) => faded(u.ctx, look[s.ink], stopsOf(u, rowOf(n), lineAlpha));
         const dash = [...(s.dash.length === 0 ? EXPECTED_DASH : EXPECTED_DASH_SHORT)];
-        return [edge, edge, { label: `${lines[line]?.label ?? ""} expected`, stroke, width: 1.5, dash, spanGaps: false, points: { show: false, stroke: look[s.ink], fill: look.sheet } }];
+        return [edge, edge, { label: `${lines[line]?.label ?? ""} expected`, stroke, width: 1.5, dash, spanGaps: false, points: { show: false, fill: look[s.ink] } }];
       }),
     ],
     hooks: {
       drawClear: [(u) => live.current.ahead !== undefined && drawWhite(u, live.current.ahead.now)],
       draw: [
-        (u) => live.current.ahead !== undefined && drawAhead(u, live.current.ahead, lines, font),
+        (u) => live.current.ahead !== undefined && drawAhead(u, live.current.ahead, lines),
+        (u) => drawNow(u, live.current.ahead?.now, font),
         (u) => live.current.marks !== undefined && drawMarks(u, live.current.marks, font),
       ],
       setSelect: [
@@ -187,8 +190,8 @@ function drawWhite(u: uPlot, now: number): void {
 
 const HOLLOW_PX = 2.4;
 
-/** The word `now` at the line where measuring ends, and hollow marks on what was derived. */
-function drawAhead(u: uPlot, { now, hollow }: Ahead, lines: readonly Line[], font: string): void {
+/** Hollow marks on what was derived. */
+function drawAhead(u: uPlot, { hollow }: Ahead, lines: readonly Line[]): void {
   const look = inks.value;
   const { ctx, bbox } = u;
   const px = devicePixelRatio;
@@ -204,14 +207,26 @@ function drawAhead(u: uPlot, { now, hollow }: Ahead, lines: readonly Line[], fon
     ctx.fill();
     ctx.stroke();
   }
-  const x = u.valToPos(now, "x", true);
-  if (x < bbox.left + bbox.width - 30 * px) {
-    ctx.font = font.replace(/^\d+px/, `${11 * px}px`);
-    ctx.textBaseline = "top";
-    ctx.textAlign = "left";
-    ctx.fillStyle = look.muted;
-    ctx.fillText("now", x + 4 * px, bbox.top + 2 * px);
-  }
+  ctx.restore();
+}
+
+/** White paper narrower than this is not told apart by a word on the axis; labels nearer to that word give way to it. */
+const NOW_PX = 36;
+
+const isNowShown = (u: uPlot, now: number | undefined): now is number => now !== undefined && u.valToPos(now, "x") + NOW_PX < u.bbox.width / devicePixelRatio;
+const isAtNow = (u: uPlot, split: number, now: number | undefined): boolean => isNowShown(u, now) && Math.abs(u.valToPos(split, "x") - u.valToPos(now, "x")) < NOW_PX;
+
+/** The word `now` on the axis of time, where measuring ends. */
+function drawNow(u: uPlot, now: number | undefined, font: string): void {
+  if (!isNowShown(u, now)) return;
+  const { ctx, bbox } = u;
+  const px = devicePixelRatio;
+  ctx.save();
+  ctx.font = font.replace(/^\d+px/, `${12 * px}px`);
+  ctx.textBaseline = "top";
+  ctx.textAlign = "center";
+  ctx.fillStyle = inks.value.ink;
+  ctx.fillText("now", u.valToPos(now, "x", true), bbox.top + bbox.height + 9 * px);
   ctx.restore();
 }
 

@@ -252,7 +252,7 @@ function LegendRow({ member, ts, at, end, name, acts }: { member: Member; ts: nu
     <tr class={old ? "old" : reading.kind === "expected" ? "expected" : ""}>
       <th scope="row" title={one === undefined || one.help === "" ? undefined : one.help}>
         <svg class="swatch" viewBox="0 0 24 6" aria-hidden="true">{s !== undefined && <path d="M0,3H24" style={{ stroke: `var(--${s.ink})`, strokeDasharray: s.dash.join(" ") }} />}</svg>
-        <span class="path">{name}</span>
+        <span class="path">{name}{coming !== "" && <span class="coming">{coming}</span>}</span>
       </th>
       <td class="num">
         {reading.kind === "nothing" && reading.text}
@@ -262,7 +262,6 @@ function LegendRow({ member, ts, at, end, name, acts }: { member: Member; ts: nu
         {reading.kind === "bucket" && reading.min < reading.max && (
           <span class="unit"> (<Value of={quantity(reading.min, unit)} /> to <Value of={quantity(reading.max, unit)} />)</span>
         )}
-        {coming !== "" && <span class="coming">{coming}</span>}
       </td>
       <td>{ts === null ? one !== undefined && <Age of={one} now={at} /> : <span class="age">{ageAt(member, reading, ts, at)}</span>}</td>
       <td>{qualityText(reading)}</td>
