@@ -8,7 +8,7 @@ import { Ring } from "../src/data/ring";
 import { andComing, outlook, stripSentence, troubles } from "../src/data/trouble";
 import { bandAlpha, certainty, lineAlpha, tint } from "../src/sheet/ahead";
 import { AHEAD, AHEAD_EXPECTED, paper, timeAt } from "../src/sheet/geometry";
-import { errorBeside, roughly, withError } from "../src/text/format";
+import { errorBeside, expectedText, roughly } from "../src/text/format";
 import { after, align, clip, derivedMarks, expectedPoints, partSaid, points, roomFor } from "../src/view/plotdata";
 import { aheadOf } from "../src/view/range";
 
@@ -90,10 +90,10 @@ test("what fills within a day is told, soonest first, in the agent's sentence or
 });
 
 test("an error beside its value", () => {
-  assert.equal(withError(12.3 * GIB, 0.2 * GIB, "bytes"), "12.3 GiB ± 205 MiB");
-  assert.equal(withError(12.3 * GIB, 1.2 * GIB, "bytes"), "12.3 GiB ± 1.2");
-  assert.equal(withError(0.45, 0.05, "ratio"), "45 % ± 5");
-  assert.equal(withError(7, Infinity, "tasks"), "7 tasks, error not known yet");
+  assert.equal(expectedText(12.3 * GIB, 0.2 * GIB, "bytes", 300_000), "12.3 GiB ± 205 MiB in 5 min");
+  assert.equal(expectedText(12.3 * GIB, 1.2 * GIB, "bytes", 75_000), "12.3 GiB ± 1.2 in 1 min 15 s");
+  assert.equal(expectedText(0.45, 0.05, "ratio", 1000), "45 % ± 5 in 1 s");
+  assert.equal(expectedText(7, Infinity, "tasks", 1000), "7 tasks in 1 s, error not known yet");
   assert.equal(errorBeside(1.7e9, 5, "time"), "5 s");
   const base = { device: "vda", busy: 0.1, read: NaN, write: NaN, latency: NaN, since: NaN, silentMs: 0, old: false };
   assert.equal(stripSentence({ ...base, expected: "12 % ± 3 in 30 s" }, NOW), "vda: 10 % busy, expected 12 % ± 3 in 30 s.");

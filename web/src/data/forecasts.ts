@@ -27,6 +27,8 @@ export interface Foretold {
 
 export interface Horizon {
   readonly ms: number;
+  /** It is forecast in steps of so long: far horizons are a coarser forecaster's. */
+  readonly stepMs: number;
   readonly follows: string;
   readonly reason: string;
   /** NaN while that is not known, as is the error. */
@@ -64,10 +66,10 @@ export function foretoldOf(rows: readonly Row[]): Foretold[] {
     const key = streamText(name, labelsOf(row["labels"]));
     const one = all.get(key) ?? { unit: unitOf(name, text(row["unit"])), confidence: number(row["confidence"]), horizons: [] };
     all.set(key, one);
-    one.horizons.push({ ms: number(row["horizon_ns"]) / NS_PER_MS, follows: text(row["follows"]), reason: text(row["reason"]), coverage: number(row["coverage"]), error: number(row["error"]), losses: lossesOf(row["losses"]) });
+    one.horizons.push({ ms: number(row["horizon_ns"]) / NS_PER_MS, stepMs: number(row["step_ns"]) / NS_PER_MS, follows: text(row["follows"]), reason: text(row["reason"]), coverage: number(row["coverage"]), error: number(row["error"]), losses: lossesOf(row["losses"]) });
   }
   const sorted = [...all].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }));
-  return sorted.map(([key, one]) => ({ key, ...one, horizons: one.horizons.sort((a, b) => a.ms - b.ms) }));
+  return sorted.map(([key, one]) => ({ key, ...one, horizons: one.horizons.sort((a, b) => a.ms - b.ms || a.stepMs - b.stepMs) }));
 }
 
 /** A JSON object of numbers, some of which may be null; anything else is empty. */

@@ -9,7 +9,7 @@ import { endOf, expectedAt, FORECAST_PREFIX } from "../data/projection";
 import type { Knot, Projection } from "../data/projection";
 import { SATURATED, saturatedSince, stripSentence } from "../data/trouble";
 import type { Reading } from "../data/trouble";
-import { clock, duration, errorBeside, moment, plain, rate, withError } from "../text/format";
+import { clock, duration, errorBeside, expectedText, moment, plain, rate } from "../text/format";
 import { streamText } from "../text/fuzzy";
 import { forecasting, ForecastToggle } from "../view/forecasting";
 import { Value } from "../view/parts";
@@ -262,7 +262,7 @@ function expectedWords(device: string, end: number): string {
   if (projection === undefined) return "";
   const ts = Math.min(end, endOf(projection));
   const knot = ts > now() ? expectedAt(projection, ts) : undefined;
-  return knot === undefined ? "" : `${withError(knot.value, knot.half, "ratio")} in ${duration(ts - now())}`;
+  return knot === undefined ? "" : expectedText(knot.value, knot.half, "ratio", ts - now());
 }
 
 /** That the value under the cursor is no measured one, and how far it may be off. */

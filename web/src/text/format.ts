@@ -160,10 +160,10 @@ export function errorBeside(value: number, half: number, unit: string): string {
   return unit !== "time" && own.unit === quantity(value, unit).unit ? own.number : plain(own);
 }
 
-/** What is expected, with its error where one is known: `12.3 GiB ± 0.2`. */
-export function withError(value: number, half: number, unit: string): string {
-  const text = plain(quantity(value, unit));
-  return Number.isFinite(half) ? `${text} ± ${errorBeside(value, half, unit)}` : `${text}, error not known yet`;
+/** What is expected when, with its error where one is known: `12.3 GiB ± 0.2 in 5 min`. */
+export function expectedText(value: number, half: number, unit: string, inMs: number): string {
+  const known = Number.isFinite(half);
+  return `${plain(quantity(value, unit))}${known ? ` ± ${errorBeside(value, half, unit)}` : ""} in ${duration(inMs)}${known ? "" : ", error not known yet"}`;
 }
 
 const COARSE_STEPS_S: readonly (readonly [number, number])[] = [[120, 5], [3600, 60], [6 * 3600, 300], [86_400, 600]];

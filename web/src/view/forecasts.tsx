@@ -48,7 +48,7 @@ function Foretolds({ all }: { all: readonly Foretold[] }) {
               <tr>
                 <th scope="row" colSpan={6} class="path"><a href={formatRoute("streams", new URLSearchParams([["pin", one.key]]))}>{one.key}</a></th>
               </tr>
-              {one.horizons.map((horizon) => <HorizonRow key={horizon.ms} one={one} horizon={horizon} />)}
+              {one.horizons.map((horizon) => <HorizonRow key={`${horizon.ms} ${horizon.stepMs}`} one={one} horizon={horizon} />)}
             </tbody>
           ))}
         </table>
@@ -72,7 +72,7 @@ function HorizonRow({ one, horizon }: { one: Foretold; horizon: Horizon }) {
   const all = horizon.losses.map(([name, of]) => `${name} ${figures(of)}`).join(", ");
   return (
     <tr>
-      <td class="horizon">{duration(horizon.ms)}</td>
+      <td class="horizon" title={`in steps of ${duration(horizon.stepMs)}`}>{duration(horizon.ms)}</td>
       <td>{horizon.follows}</td>
       <td class="num">{Number.isNaN(horizon.coverage) ? "–" : plain(percent(horizon.coverage))}</td>
       <td class="num">{Number.isNaN(horizon.error) ? "not known yet" : `± ${plain(quantity(horizon.error, spanUnit(one.unit)))}`}</td>

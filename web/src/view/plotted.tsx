@@ -12,7 +12,7 @@ import { RING_SAMPLES_MAX } from "../data/ring";
 import { bucketAt } from "../data/buckets";
 import type { Past } from "../data/buckets";
 import { hidePast, pastFault, pasts, showPast } from "../data/past";
-import { age, clock, duration, errorBeside, moment, quantity, withError } from "../text/format";
+import { age, clock, duration, errorBeside, expectedText, moment, quantity } from "../text/format";
 import { slackOf } from "../sheet/geometry";
 import { Chart, SERIES_STYLES } from "./chart";
 import type { Marks } from "./chart";
@@ -181,7 +181,7 @@ function comingWords(member: Member, at: number, end: number): string {
   if (expected === undefined) return "";
   const ts = Math.min(end, endOf(expected));
   const knot = ts > at ? expectedAt(expected, ts) : undefined;
-  return knot === undefined ? "" : `expected ${withError(knot.value, knot.half, unitOfMember(member) ?? "")} in ${duration(ts - at)}`;
+  return knot === undefined ? "" : `expected ${expectedText(knot.value, knot.half, unitOfMember(member) ?? "", ts - at)}`;
 }
 
 interface LegendProps {
