@@ -1,8 +1,7 @@
 // How what is expected is inked: dashed, in a band that fades as its error grows. Pure but for the canvas.
 
-/** Dashes of what is expected, and of it where the line is dashed for another reason. */
+/** Dashes of what was not measured. */
 export const EXPECTED_DASH = [5, 4] as const;
-export const EXPECTED_DASH_SHORT = [2, 3] as const;
 
 /** How strong a band is at its nib, and where it says next to nothing. */
 const BAND_MAX = 0.34;

@@ -2,22 +2,24 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
-import { bandAlpha, certainty, EXPECTED_DASH, EXPECTED_DASH_SHORT, faded, lineAlpha } from "../sheet/ahead";
+import { bandAlpha, certainty, EXPECTED_DASH, faded, lineAlpha } from "../sheet/ahead";
 import type { Stop } from "../sheet/ahead";
 import { inks } from "../theme";
 import { plain, quantity } from "../text/format";
 import { axisLabels } from "./range";
 
-/** How the n-th series is told apart: colour and dash, so that colour is never the only sign. */
+const [FINE, BOLD] = [1.5, 3.2];
+
+/** How the n-th series is told apart: colour and thickness. Dashes say one thing only: that it was not measured. */
 export const SERIES_STYLES = [
-  { ink: "read", dash: [] },
-  { ink: "write", dash: [] },
-  { ink: "green", dash: [] },
-  { ink: "ink", dash: [] },
-  { ink: "read", dash: [7, 4] },
-  { ink: "write", dash: [7, 4] },
-  { ink: "green", dash: [7, 4] },
-  { ink: "ink", dash: [7, 4] },
+  { ink: "read", width: FINE },
+  { ink: "write", width: FINE },
+  { ink: "green", width: FINE },
+  { ink: "ink", width: FINE },
+  { ink: "read", width: BOLD },
+  { ink: "write", width: BOLD },
+  { ink: "green", width: BOLD },
+  { ink: "ink", width: BOLD },
 ] as const;
 
 /** Times in seconds that are marked on the paper. */
@@ -135,13 +137,12 @@ function options(live: { readonly current: ChartProps }, width: number): uPlot.O
       ...Array.from({ length: 2 * banded }, () => edge),
       ...lines.map((line): uPlot.Series => {
         const s = styleOf(line);
-        return { label: line.label, stroke: look[s.ink], width: 1.5, dash: [...s.dash], spanGaps: false, points: { show: false } };
+        return { label: line.label, stroke: look[s.ink], width: s.width, spanGaps: false, points: { show: false } };
       }),
       ...expected.flatMap((line, n): uPlot.Series[] => {
         const s = styleOf(lines[line]);
         const stroke = (u: uPlot) => faded(u.ctx, look[s.ink], stopsOf(u, rowOf(n), lineAlpha));
-        const dash = [...(s.dash.length === 0 ? EXPECTED_DASH : EXPECTED_DASH_SHORT)];
-        return [edge, edge, { label: `${lines[line]?.label ?? ""} expected`, stroke, width: 1.5, dash, spanGaps: false, points: { show: false, fill: look[s.ink] } }];
+        return [edge, edge, { label: `${lines[line]?.label ?? ""} expected`, stroke, width: s.width, dash: [...EXPECTED_DASH], spanGaps: false, points: { show: false, fill: look[s.ink] } }];
       }),
     ],
     hooks: {

@@ -66,6 +66,8 @@ export interface PlottedProps {
   readonly marks?: Marks;
   /** They have ended: all of it is past. */
   readonly isPast?: boolean;
+  /** What is expected of them is drawn on beyond now. */
+  readonly goesOn?: boolean;
   /** What a stream is called in the table, and the head of that column. */
   readonly nameOf?: (pin: string) => string;
   readonly what?: string;
@@ -88,7 +90,7 @@ export function Plotted(props: PlottedProps) {
   }, [long, pins.join("\n"), line.span.value, stop?.[0], stop?.[1]]);
   useEffect(() => hidePast, []);
   const styles = SERIES_STYLES.map((_, style) => style).filter((style) => lane === undefined || style !== LANE_STYLE);
-  const all = pins.map((pin, i): Member => ({ pin, style: pin === lane ? LANE_STYLE : styles[i], one: series[i], past: long ? pasts.value.get(pin) : undefined, expected: forecasting.value && props.isPast !== true ? expectedOf(pin) : undefined }));
+  const all = pins.map((pin, i): Member => ({ pin, style: pin === lane ? LANE_STYLE : styles[i], one: series[i], past: long ? pasts.value.get(pin) : undefined, expected: forecasting.value && props.goesOn === true ? expectedOf(pin) : undefined }));
   const drawn = all.filter(isDrawn);
   // Live charts go on beyond now, as far as something drawn is expected; what was paused stays as it was.
   const ahead = stop === null ? aheadOf(line.span.value, longestOf(drawn.map(({ expected }) => expected)) / 1000) : 0;
@@ -101,7 +103,7 @@ export function Plotted(props: PlottedProps) {
     members.length > 0 && <Group key={unit} line={line} sync={props.sync} marks={unit === units[0] ? props.marks : unnamed} unit={unit} range={view} long={long} height={high} members={members} nameOf={nameOf} />;
   return (
     <div class="charts" tabIndex={0} role="group" aria-label={KEYS_TOLD} onKeyDown={(event) => steer(line, event)}>
-      <Tools line={line} range={view} at={at} long={long} forecast={props.isPast !== true && pins.some((pin) => expectedOf(pin) !== undefined)} />
+      <Tools line={line} range={view} at={at} long={long} forecast={props.goesOn === true && pins.some((pin) => expectedOf(pin) !== undefined)} />
       {props.children}
       {pastFault.value !== "" && long && <Note bad>{pastFault.value}</Note>}
       {units.map((unit) => group(drawn.filter((member) => member.pin !== lane && unitOfMember(member) === unit), unit, height))}
@@ -251,7 +253,7 @@ function LegendRow({ member, ts, at, end, name, acts }: { member: Member; ts: nu
   return (
     <tr class={old ? "old" : reading.kind === "expected" ? "expected" : ""}>
       <th scope="row" title={one === undefined || one.help === "" ? undefined : one.help}>
-        <svg class="swatch" viewBox="0 0 24 6" aria-hidden="true">{s !== undefined && <path d="M0,3H24" style={{ stroke: `var(--${s.ink})`, strokeDasharray: s.dash.join(" ") }} />}</svg>
+        <svg class="swatch" viewBox="0 0 24 6" aria-hidden="true">{s !== undefined && <path d="M0,3H24" style={{ stroke: `var(--${s.ink})`, strokeWidth: s.width }} />}</svg>
         <span class="path">{name}{coming !== "" && <span class="coming">{coming}</span>}</span>
       </th>
       <td class="num">
