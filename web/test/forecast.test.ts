@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fills, FREE, isSoon, reachWords } from "../src/data/fills";
 import { foretoldOf, lossesOf, meanCoverage, policyOf } from "../src/data/forecasts";
-import { endOf, expectedAt, knotsBetween, lookedAgain, projectionOf, reaches } from "../src/data/projection";
+import { endOf, expectedAt, furthest, knotsBetween, lookedAgain, projectionOf, reaches } from "../src/data/projection";
 import type { Projection } from "../src/data/projection";
 import { Ring } from "../src/data/ring";
 import { andComing, outlook, stripSentence, troubles } from "../src/data/trouble";
@@ -34,6 +34,18 @@ test("a projection is evaluated at the reader's own time", () => {
   assert.equal(lookedAgain(p, NOW + 7000).ts, NOW + 7000);
   assert.equal(lookedAgain(p, NOW - 7000), p);
   assert.deepEqual(knotsBetween(p, NOW + 1000, NOW + 3000).map(({ ts, value }) => [(ts - NOW) / 1000, value]), [[1, 15], [2, 20], [3, 20]]);
+});
+
+test("what is told is as far as it is said, and has an error where one is known", () => {
+  const p = told([[0, 10, 0], [2, 20, 4], [4, 40, null]]);
+  const at = (from: number, to: number) => {
+    const knot = furthest(p, NOW + from * 1000, NOW + to * 1000);
+    return knot === undefined ? undefined : [(knot.ts - NOW) / 1000, knot.value, knot.half];
+  };
+  assert.deepEqual(at(0, 1), [1, 15, 2]);
+  assert.deepEqual(at(0, 99), [2, 20, 4]);
+  assert.deepEqual(at(2.5, 99), [4, 40, Infinity]);
+  assert.equal(at(5, 99), undefined);
 });
 
 test("what is no projection is refused", () => {

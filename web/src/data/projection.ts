@@ -76,6 +76,12 @@ export function knotsBetween(p: Projection, from: number, to: number): readonly 
   return [...at(from), ...inner, ...(to > from ? at(to) : [])];
 }
 
+/** What is expected at `end`, or as far as it is said; with an error if one is known of any time after `now`. */
+export function furthest(p: Projection, now: number, end: number): (Knot & { readonly ts: number }) | undefined {
+  const coming = knotsBetween(p, now, Math.min(end, endOf(p))).filter(({ ts }) => ts > now);
+  return [...coming].reverse().find(({ half }) => Number.isFinite(half)) ?? coming.at(-1);
+}
+
 /** When a level is reached, in ms from the time that was asked at. */
 export interface Reach {
   readonly expected: number;

@@ -5,7 +5,7 @@ import type { Signal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { ageMs, beat, expectedOf, filled, get, isOld, link, named, now } from "../data/feed";
 import type { Series } from "../data/feed";
-import { endOf, expectedAt, FORECAST_PREFIX } from "../data/projection";
+import { endOf, expectedAt, FORECAST_PREFIX, furthest } from "../data/projection";
 import type { Knot, Projection } from "../data/projection";
 import { SATURATED, saturatedSince, stripSentence } from "../data/trouble";
 import type { Reading } from "../data/trouble";
@@ -259,10 +259,9 @@ function knotAt(device: string, ts: number): Knot | undefined {
 /** What is expected at the end of the sheet, or as far as it is forecast: `45 % ± 5 in 30 s`. */
 function expectedWords(device: string, end: number): string {
   const projection = expected(device);
-  if (projection === undefined) return "";
-  const ts = Math.min(end, endOf(projection));
-  const knot = ts > now() ? expectedAt(projection, ts) : undefined;
-  return knot === undefined ? "" : expectedText(knot.value, knot.half, "ratio", ts - now());
+  const at = now();
+  const knot = projection === undefined ? undefined : furthest(projection, at, end);
+  return knot === undefined ? "" : expectedText(knot.value, knot.half, "ratio", knot.ts - at);
 }
 
 /** That the value under the cursor is no measured one, and how far it may be off. */

@@ -6,7 +6,7 @@ import { useEffect } from "preact/hooks";
 import type uPlot from "uplot";
 import { ageMs, expectedOf, get, isOld, now } from "../data/feed";
 import type { Series } from "../data/feed";
-import { endOf, expectedAt, longestOf } from "../data/projection";
+import { expectedAt, furthest, longestOf } from "../data/projection";
 import type { Projection } from "../data/projection";
 import { RING_SAMPLES_MAX } from "../data/ring";
 import { bucketAt } from "../data/buckets";
@@ -179,11 +179,8 @@ function Group({ line, sync, marks, range, height, members, long, nameOf }: Grou
 
 /** What is expected at the end of what is shown, or as far as it is said: `expected 12.3 GiB ± 0.2 in 5 min`. */
 function comingWords(member: Member, at: number, end: number): string {
-  const { expected } = member;
-  if (expected === undefined) return "";
-  const ts = Math.min(end, endOf(expected));
-  const knot = ts > at ? expectedAt(expected, ts) : undefined;
-  return knot === undefined ? "" : `expected ${expectedText(knot.value, knot.half, unitOfMember(member) ?? "", ts - at)}`;
+  const knot = member.expected === undefined ? undefined : furthest(member.expected, at, end);
+  return knot === undefined ? "" : `expected ${expectedText(knot.value, knot.half, unitOfMember(member) ?? "", knot.ts - at)}`;
 }
 
 interface LegendProps {
