@@ -14,6 +14,46 @@ const FILES = ["app.css", "app.js", "index.html"];
 /** Most bytes of the whole page as it goes over the wire, compressed. */
 const GZIP_BYTES_MAX = 80_000;
 
+/** What uPlot offers and the page does not use, and what stands in its place: so what only that needs is not in the bundle. */
+const UNUSED_IN_UPLOT = [
+  ["(paths.stepped = stepped);", ""],
+  ["(paths.bars    = bars);", ""],
+  ["(paths.spline  = monotoneCubic);", ""],
+  ["uPlot.join = join;", ""],
+  ["uPlot.rangeLog = rangeLog;", ""],
+  ["uPlot.rangeAsinh = rangeAsinh;", ""],
+  // Its legend, its words for dates, and axes that are not linear.
+  ["const showLegend = legend.show;", "const showLegend = false;"],
+  ["const _fmtDate = (opts.fmtDate || fmtDate);", ""],
+  ["uPlot.fmtDate = fmtDate;", ""],
+  ["\n\t\t_timeAxisStamps,\n", "\n\t\tnull,\n"],
+  ["timeAxisVals(_tzDate, timeAxisStamps((ms == 1 ? _timeAxisStampsMs : _timeAxisStampsS), _fmtDate))", "numAxisVals"],
+  ["timeAxisVals(_tzDate, timeAxisStamps(av, _fmtDate))", "numAxisVals"],
+  ["timeAxisVal(_tzDate, av)", "numAxisVals"],
+  ["timeSeriesVal(_tzDate, timeSeriesStamp(_timeSeriesStamp, _fmtDate))", "numSeriesVal"],
+  ["(isStr(sv) ? timeSeriesVal(_tzDate, timeSeriesStamp(sv, _fmtDate)) : sv || _timeSeriesVal)", "sv || _timeSeriesVal"],
+  ["sc.distr == 3 ? logAxisSplits : sc.distr == 4 ? asinhAxisSplits : numAxisSplits", "numAxisSplits"],
+];
+
+/** uPlot without that; each place must be there once, so that another version of it is looked at again. */
+const leaner = {
+  name: "leaner-uplot",
+  setup({ onLoad }) {
+    onLoad({ filter: /uPlot\.esm\.js$/ }, async ({ path }) => {
+      let contents = await readFile(path, "utf8");
+      for (const [text, instead] of UNUSED_IN_UPLOT) {
+        if (contents.split(text).length !== 2) throw new Error(`uPlot does not have ${text} once: see UNUSED_IN_UPLOT`);
+        contents = contents.replace(text, instead);
+      }
+      return { contents };
+    });
+    onLoad({ filter: /uPlot\.min\.css$/ }, async ({ path }) => {
+      const rules = (await readFile(path, "utf8")).split("}");
+      return { contents: rules.filter((rule) => !/\.u-(legend|inline|series|title|marker|value)/.test(rule)).join("}"), loader: "css" };
+    });
+  },
+};
+
 async function bundle(outdir) {
   await mkdir(outdir, { recursive: true });
   await build({
@@ -28,6 +68,7 @@ async function bundle(outdir) {
     legalComments: "none",
     banner: { js: "/* barograph, Apache-2.0; with preact, @preact/signals and uPlot, MIT (web/LICENSES.md) */" },
     logLevel: "warning",
+    plugins: [leaner],
   });
   await copyFile(join(ROOT, "src/index.html"), join(outdir, "index.html"));
 }

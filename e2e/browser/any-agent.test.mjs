@@ -106,6 +106,23 @@ test("Streams: find by typing, pin with Enter, the address keeps it", () =>
     await page.locator(".legend-table tbody tr").first().waitFor();
   }));
 
+test("Streams: what is forecast is drawn on beyond now, or left away", async () => {
+  const [said] = await (await fetch(`${url}/api/v1/streams?match=forecast.*`)).json();
+  assert.ok(said, "an agent forecasts its file systems unless told otherwise");
+  const labels = Object.keys(said.labels).sort().map((name) => `${name}=${said.labels[name]}`).join(",");
+  const pin = `${said.name.replace(/^forecast\./, "")}${labels === "" ? "" : `{${labels}}`}`;
+  await visit(`#/streams?${new URLSearchParams({ pin })}`, {}, async (page) => {
+    const toggle = page.getByRole("button", { name: "Forecast", exact: true });
+    await toggle.waitFor();
+    await page.waitForFunction(() => /; .+ expected .+ in \d/.test(document.querySelector(".chart")?.getAttribute("aria-label") ?? ""));
+    const box = await page.locator(".chart .u-over").boundingBox();
+    await page.mouse.move(box.x + box.width * 0.88, box.y + 40);
+    await page.locator("tr.expected", { hasText: /in \d+ .*expected/ }).waitFor();
+    await toggle.click();
+    await page.waitForFunction(() => !/expected/.test(document.querySelector(".chart")?.getAttribute("aria-label") ?? ""));
+  });
+});
+
 test("Insights: the graph runs, a click shows SQL and inputs", () =>
   visit("#/insights", {}, async (page) => {
     const node = page.locator("button.insight", { hasText: "tier.free.bytes" }).first();

@@ -80,6 +80,7 @@ export function streamsOf(scenario, start) {
     add("source.up.flag", { source }, "flag", (t) => !(down && t > start + 660_000), { type: "bool" });
   }
   addApplications(add, scenario, start);
+  addForecasts(all, add, scenario, start);
   if (scenario !== "broken") {
     add("node.outlook.text", {}, "", () => (scenario === "calm" ? "calm" : "vda is saturated: 96 % busy, mostly by /system.slice/slurm-4711.scope"), { type: "string", kind: "state", quality: 1 });
   }
@@ -151,6 +152,50 @@ function addGroups(add, scenario, start) {
     }
   });
 }
+
+/** Steps of a second, then of a minute, that a projection has a knot at. */
+const KNOTS_S = [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 256, 1024, 4096];
+
+/** Knots after a look at `t`: what the stream will be and how wrong that may be, of a horizon in seconds; beyond a minute no error is known in the broken node. */
+const projection = (t, at, half, knots = KNOTS_S) => [0, at(t), 0, ...knots.flatMap((s) => [s, at(t + s * 1000), half(s)])];
+
+/** What the agent expects: nothing in the calm node but that its file systems stay as they are; in the busy one / fills. */
+function addForecasts(all, add, scenario, start) {
+  const of = (name, labels, half, knots) => {
+    const { unit, at } = all.find((s) => s.name === name && Object.entries(labels).every(([k, v]) => s.labels[k] === v));
+    add(`forecast.${name}`, labels, unit, (t) => projection(t, at, half, knots), { kind: "state", type: "floats", quality: 2 });
+  };
+  const free = scenario === "busy" ? (t) => Math.round(75 * GIB - (t - start) * 5900) : () => 75 * GIB;
+  add("filesystem.available.bytes", { mount: "/", tier: "ssd" }, "By", free, { type: "int64", interval_ms: 10_000 });
+  of("filesystem.available.bytes", { mount: "/", tier: "ssd" }, (s) => 0.5 * GIB * Math.sqrt(s / 600), [...KNOTS_S, 16_384, 65_536]);
+  if (scenario !== "busy") return;
+  for (const device of ["vda", "nvme0n1", "sda"]) of("disk.busy.ratio", { device }, (s) => Math.min(0.5, 0.02 + 0.018 * Math.sqrt(s)));
+  of("memory.available.bytes", {}, (s) => 0.06 * GIB * Math.sqrt(s));
+  // Looked at every half a minute; in between a program of the agent said what it would be.
+  add("scratch.used.bytes", {}, "By", (t) => Math.round((90 + (t - start) / 20_000) * GIB), { interval_ms: 30_000 });
+  of("scratch.used.bytes", {}, (s) => 0.02 * GIB * s, KNOTS_S.slice(0, 14));
+}
+
+/** Rows of the table `forecasts`. */
+export function forecastsOf(scenario) {
+  if (scenario === "calm") return [];
+  const one = (name, labels, s, more = {}) => ({
+    name, labels: JSON.stringify(labels), horizon_ns: s * 1e9, step_ns: 1e9, follows: "holt", reason: "its error of late is the least, 31 % below persistence's", since_step: 40, steps: 900, switches: 3, compared: 860,
+    confidence: 0.9, coverage: 0.91, error: 0.03 * s ** 0.5, credit: 1, losses: JSON.stringify({ persistence: 1, holt: 0.69, kalman: 0.74, rls: 0.8, spectral: null }), ...more,
+  });
+  const root = { mount: "/", tier: "ssd" };
+  return [
+    one("disk.busy.ratio", { device: "vda" }, 1), one("disk.busy.ratio", { device: "vda" }, 4), one("disk.busy.ratio", { device: "vda" }, 16, { coverage: 0.886 }),
+    one("disk.busy.ratio", { device: "vda" }, 64, { follows: "persistence", reason: "no predictor is better than it by the margin", coverage: null, error: null, losses: "{}" }),
+    ...[10, 40, 160, 640].map((s) => one("filesystem.available.bytes", root, s, { error: 2e6 * s })),
+  ];
+}
+
+/** Rows of the table `policies`. */
+export const policiesOf = () => [
+  { name: "disks", streams: '["disk.busy.ratio"]', kind: "error_bounded", error: "5 %", confidence: 0.9, stream: "disk.busy.ratio", labels: '{"device":"vda"}', source: "diskstats", interval_ns: 4e9, wait_ns: 2e9, said: "forecast", wrong_share: 0.031, looks: 211, looks_per_s: 0.25, saved_share: 0.75, reason: "the forecast holds for 4 s" },
+  { name: "tape", streams: '["tape.*"]', kind: "aimd_simple", error: null, confidence: 0.9, stream: null, labels: null, source: null, interval_ns: null, wait_ns: null, said: null, wrong_share: null, looks: null, looks_per_s: null, saved_share: null, reason: "no stream matches" },
+];
 
 /** What programs publish: none in the calm node; in the broken one a rank that loses, and one that has ended. */
 export function publicationsOf(scenario, start) {

@@ -7,7 +7,7 @@ import { after, before, test } from "node:test";
 import { launch, open, SHOTS } from "./browser.mjs";
 import { startFakeAgent } from "./fake-agent.mjs";
 
-const PINS = ["disk.busy.ratio{device=vda}", "disk.busy.ratio{device=nvme1n1}", "disk.write.bytes_per_second{device=vda}", "disk.write.bytes_per_second{device=nvme0n1}", "disk.write.latency.seconds{device=vda}"];
+const PINS = ["disk.busy.ratio{device=vda}", "disk.busy.ratio{device=nvme1n1}", "disk.write.bytes_per_second{device=vda}", "disk.write.bytes_per_second{device=nvme0n1}", "disk.write.latency.seconds{device=vda}", "memory.available.bytes"];
 const QUERY = "SELECT ts, device, value AS busy FROM disk_busy_ratio\nORDER BY ts";
 
 /** Each view: its address, and what shows that it is complete. */

@@ -1,7 +1,7 @@
 // The agent's HTTP answers as the page reads them. Times are nanoseconds since the epoch.
 
 export type Labels = Readonly<Record<string, string>>;
-export type Raw = number | boolean | string | null;
+export type Raw = number | boolean | string | readonly number[] | null;
 
 export interface StreamInfo {
   readonly name: string;

@@ -7,6 +7,8 @@ import { batch, signal } from "@preact/signals";
 import * as api from "./api";
 import { NS_PER_MS, numberOf, qualityOf } from "./contract";
 import type { History, Labels, Raw, Tick, WatchedStream } from "./contract";
+import { FORECAST_PREFIX, lookedAgain, projectionOf } from "./projection";
+import type { Projection } from "./projection";
 import { heldUntil, pushHeld, Ring, ringStart } from "./ring";
 import { streamText } from "../text/fuzzy";
 import { unitOf } from "../text/format";
@@ -33,6 +35,8 @@ export interface Series {
   ring: Ring;
   /** Newest text, for streams of text. */
   text: string;
+  /** Newest projection, for streams of those. */
+  projection?: Projection;
   /** Expected time between looks; 0 when it is written only as its inputs change. */
   intervalMs: number;
   /** Last time the agent looked at the resource. */
@@ -75,6 +79,9 @@ export const get = (key: string): Series | undefined => series.get(key);
 
 /** The followed streams of this name, in the order of their labels. */
 export const named = (name: string): readonly Series[] => names.get(name) ?? [];
+
+/** What the agent expects of the stream with this key; undefined where it is not forecast, and of a silent agent. */
+export const expectedOf = (key: string): Projection | undefined => (link.value.state === "lost" ? undefined : series.get(FORECAST_PREFIX + key)?.projection);
 
 /** The newest value, NaN if there is none or it is past its time. */
 export function current(one: Series | undefined): number {
@@ -182,6 +189,8 @@ function takeTick(tick: Tick): void {
     if (one === undefined) continue;
     const looked = lookedNs / NS_PER_MS;
     one.looked = Math.max(one.looked, looked);
+    // What was found again as it was is expected to go on from there.
+    if (one.projection !== undefined) one.projection = lookedAgain(one.projection, one.looked);
     if (back) one.ring.resume(looked);
     else one.ring.hold(looked);
   }
@@ -203,7 +212,11 @@ function takeTick(tick: Tick): void {
 function take(one: Series | undefined, ts: number, raw: Raw, quality: number, error: number): void {
   if (one === undefined) return;
   if (typeof raw === "string") one.text = raw;
-  else one.ring.push(ts, numberOf(raw), quality, error);
+  else if (Array.isArray(raw)) {
+    const projection = projectionOf(ts, raw);
+    if (projection === undefined) delete one.projection;
+    else one.projection = projection;
+  } else one.ring.push(ts, numberOf(raw), quality, error);
   one.looked = Math.max(one.looked, ts);
 }
 
@@ -212,6 +225,8 @@ async function backfill(): Promise<void> {
   const start = now() - BACKFILL_MS;
   await Promise.all(
     matches().map(async (match) => {
+      // Of what was expected once only the newest counts, and the watch tells that.
+      if (match.startsWith(FORECAST_PREFIX)) return;
       try {
         const all = await api.history(match, await sinceOf(match, start));
         if (source === mine) all.forEach(fill);
@@ -242,7 +257,7 @@ function fill(answer: History): void {
   const key = streamText(answer.name, answer.labels);
   const one = series.get(key);
   const n = answer.ts.length;
-  if (one === undefined || n === 0) return;
+  if (one === undefined || n === 0 || Array.isArray(answer.value[n - 1])) return;
   if (typeof answer.value[n - 1] === "string") {
     if (one.text === "") take(one, (answer.ts[n - 1] ?? 0) / NS_PER_MS, answer.value[n - 1] ?? null, 0, 0);
     return;

@@ -1,6 +1,9 @@
 // Is anything wrong, where, since when: read from the streams, said in words. Pure but for its input.
 
 import type { Ring } from "./ring";
+import { FREE, fills, isSoon, reachWords } from "./fills";
+import { FORECAST_PREFIX } from "./projection";
+import type { Projection } from "./projection";
 import { slackOf } from "../sheet/geometry";
 import { duration, percent, plain, quantity } from "../text/format";
 
@@ -22,6 +25,7 @@ export interface Known {
   readonly ring: Ring;
   readonly intervalMs: number;
   readonly looked: number;
+  readonly projection?: Projection;
 }
 
 /** A tier with less than this share free is nearly full. */
@@ -69,11 +73,20 @@ export function troubles(named: (name: string) => readonly Known[], now: number)
     const what = `nearly full, ${plain(quantity(last(free), "bytes"))} free`;
     all.push({ level: "warn", where: `tier ${tier}`, what, said: `is ${what}`, since: NaN });
   }
+  all.push(...filling(named, now));
   for (const one of named("source.up.flag")) {
     if (last(one) === 0) all.push({ level: "warn", where: `source ${one.labels["source"] ?? ""}`, what: "down", said: "is down", since: changed(one) });
   }
   const rank = (t: Trouble) => (t.level === "bad" ? 0 : 1);
   return all.sort((a, b) => rank(a) - rank(b) || (a.since || 0) - (b.since || 0));
+}
+
+/** What is expected to be full within a day. */
+export function filling(named: (name: string) => readonly Known[], now: number): Trouble[] {
+  return fills(named(FORECAST_PREFIX + FREE), now).filter(isSoon).map(({ mount, reach }): Trouble => {
+    const what = `fills in ${reachWords(reach)}`;
+    return { level: "warn", where: mount, what, said: what, since: NaN };
+  });
 }
 
 /** Mean of the newest ten seconds. */
@@ -86,6 +99,9 @@ function recentMean(ring: Ring, now: number): number {
   }
   return n === 0 ? NaN : sum / n;
 }
+
+/** The agent's sentence tells what is; what is coming is told behind it. */
+export const andComing = (told: string, coming: readonly Trouble[]): string => [told, ...coming.map(({ where, said }) => `${where} ${said}`)].join("; ");
 
 /** The sentence at the top, when the agent gives none. */
 export function outlook(all: readonly Trouble[], now: number): string {
@@ -105,6 +121,8 @@ export interface Reading {
   readonly since: number;
   readonly silentMs: number;
   readonly old: boolean;
+  /** What the agent expects, in words: `45 % ± 5 in 30 s`; empty where it says nothing. */
+  readonly expected?: string;
 }
 
 /** A strip as one sentence, for those who hear it. */
@@ -115,5 +133,6 @@ export function stripSentence(r: Reading, now: number): string {
   const spell = Number.isNaN(r.since) ? "" : `, saturated for ${duration(now - r.since)}`;
   const rates = Number.isNaN(r.read) && Number.isNaN(r.write) ? "" : `, reading ${say(r.read, "B/s")}, writing ${say(r.write, "B/s")}`;
   const slow = r.latency > 0 ? `, ${say(r.latency, "s")} a request` : "";
-  return `${r.device}: ${say(r.busy, "ratio")} busy${spell}${rates}${slow}.`;
+  const coming = (r.expected ?? "") === "" ? "" : `, expected ${r.expected}`;
+  return `${r.device}: ${say(r.busy, "ratio")} busy${spell}${rates}${slow}${coming}.`;
 }

@@ -17,11 +17,12 @@ export interface Paper {
   readonly msPerPx: number;
 }
 
-/** Part of the paper right of the pen, which is still white. */
+/** Part of the paper right of the pen, which is still white; wider where something is expected to be drawn there. */
 export const AHEAD = 0.1;
+export const AHEAD_EXPECTED = 0.18;
 
-export function paper(width: number, now: number, windowMs: number): Paper {
-  const penX = Math.round(width * (1 - AHEAD));
+export function paper(width: number, now: number, windowMs: number, ahead = AHEAD): Paper {
+  const penX = Math.round(width * (1 - ahead));
   return { width, penX, now, msPerPx: windowMs / Math.max(1, penX) };
 }
 

@@ -1,7 +1,10 @@
 // Puts ink on one strip's canvas. Knows pixels and colours; what is drawn comes as numbers.
 
+import { endOf, knotsBetween } from "../data/projection";
+import type { Projection } from "../data/projection";
 import type { Ring } from "../data/ring";
 import type { Inks } from "../theme";
+import { bandAlpha, certainty, EXPECTED_DASH, faded, lineAlpha } from "./ahead";
 import { columns, grid, niceMax, PEN_WIDTHS, rules, runs, slackOf, timeAt, timeStep, xOf } from "./geometry";
 import type { Grid, Paper } from "./geometry";
 
@@ -19,6 +22,8 @@ export interface Traces {
   readonly writeLatency: Trace | undefined;
   /** For how long it has been saturated, in seconds. */
   readonly saturated: Trace | undefined;
+  /** What busy is expected to be. */
+  readonly expected: Projection | undefined;
 }
 
 /** The areas are faint: their edges must not vie with the line. */
@@ -72,8 +77,16 @@ export function paintStrip(canvas: HTMLCanvasElement, p: Paper, traces: Traces, 
 /** Where a ratio stands on a strip of this height. */
 const yOf = (share: number, height: number): number => height - FOOT_PX - Math.min(1.02, Math.max(0, share)) * (height - FOOT_PX - HEAD_PX);
 
-/** Paints the white side: level rules, and the pen whose nib stands at the newest value. */
-export function paintPen(canvas: HTMLCanvasElement, width: number, value: number, alarm: boolean, ink: Inks, pale: boolean): void {
+/** What the pen stands at. */
+export interface Nib {
+  readonly value: number;
+  readonly alarm: boolean;
+  readonly expected: Projection | undefined;
+}
+
+/** Paints the white side: level rules, what is expected, and the pen whose nib stands at the newest value. */
+export function paintPen(canvas: HTMLCanvasElement, p: Paper, { value, alarm, expected }: Nib, ink: Inks, pale: boolean): void {
+  const width = p.width - p.penX;
   const height = canvas.clientHeight;
   const ctx = fit(canvas, width, height);
   if (ctx === null) return;
@@ -85,6 +98,7 @@ export function paintPen(canvas: HTMLCanvasElement, width: number, value: number
   levels(ctx, width, height, ink);
   ctx.fillStyle = ink.edge;
   ctx.fillRect(0, 0, 1 / ratio(), height);
+  if (expected !== undefined && !pale) paintExpected(ctx, p, height, expected, ink);
   if (Number.isNaN(value) || pale) return;
   const at = yOf(value, height);
   ctx.fillStyle = alarm ? ink.red : ink.ink;
@@ -95,6 +109,30 @@ export function paintPen(canvas: HTMLCanvasElement, width: number, value: number
   ctx.closePath();
   ctx.fill();
   ctx.fillRect(8, at - 0.5, Math.min(14, width - 10), 1);
+}
+
+/** The expected line, dashed, in its band; both fade as the error grows. */
+function paintExpected(ctx: CanvasRenderingContext2D, p: Paper, height: number, expected: Projection, ink: Inks): void {
+  const to = p.now + (p.width - p.penX) * p.msPerPx;
+  const from = Math.max(p.now, expected.ts);
+  const knots = knotsBetween(expected, from, Math.max(from, Math.min(to, endOf(expected))));
+  const x = (ts: number) => (ts - p.now) / p.msPerPx;
+  const points = knots.map(({ ts, value, half }) => ({ x: x(ts), value, half, sure: certainty(half, 1) }));
+  // An error that is not known has no band.
+  const known = points.filter(({ half }) => Number.isFinite(half));
+  ctx.fillStyle = faded(ctx, ink.ink, known.map(({ x: at, sure }) => ({ x: at, alpha: bandAlpha(sure) })));
+  ctx.beginPath();
+  for (const one of known) ctx.lineTo(one.x, yOf(one.value + one.half, height));
+  for (const one of [...known].reverse()) ctx.lineTo(one.x, yOf(one.value - one.half, height));
+  ctx.fill();
+  ctx.strokeStyle = faded(ctx, ink.ink, points.map(({ x: at, sure }) => ({ x: at, alpha: lineAlpha(sure) })));
+  ctx.lineWidth = 1.4;
+  ctx.lineCap = "butt";
+  ctx.setLineDash([...EXPECTED_DASH]);
+  ctx.beginPath();
+  for (const one of points) ctx.lineTo(one.x, yOf(one.value, height));
+  ctx.stroke();
+  ctx.setLineDash([]);
 }
 
 /** Device pixels in a CSS pixel; more than three are not seen. */

@@ -8,7 +8,7 @@
 import { effect } from "@preact/signals";
 import { beat, link, now } from "../data/feed";
 import { inks, stillness } from "../theme";
-import { past, paper, slackOf, valueAt } from "./geometry";
+import { AHEAD, past, paper, slackOf, valueAt } from "./geometry";
 import type { Paper } from "./geometry";
 import { paintAxis, paintPen, paintStrip, ratio } from "./painter";
 import type { Trace, Traces } from "./painter";
@@ -43,6 +43,7 @@ export class Roll {
   private painted: Paper | null = null;
   private shift = 0;
   private request = 0;
+  private ahead = AHEAD;
 
   constructor(private windowMs: number) {
     this.unwatch = effect(() => {
@@ -59,12 +60,19 @@ export class Roll {
 
   /** The paper as it stands now. */
   get paper(): Paper {
-    return paper(this.width, now() - PEN_LAG_MS, this.windowMs);
+    return paper(this.width, now() - PEN_LAG_MS, this.windowMs, this.ahead);
   }
 
   setWindow(windowMs: number): void {
     this.windowMs = windowMs;
     this.dirty = true;
+  }
+
+  /** How much of the paper is right of the pen. */
+  setAhead(share: number): void {
+    if (share === this.ahead) return;
+    this.ahead = share;
+    this.measure();
   }
 
   setAxis(canvas: HTMLCanvasElement | null): void {
@@ -144,9 +152,9 @@ export class Roll {
     for (const [canvas, strip] of this.strips) {
       if (!strip.visible) continue;
       canvas.style.transform = `translateX(${-shift}px)`;
-      const { busy, saturated } = strip.traces();
+      const { busy, saturated, expected } = strip.traces();
       const at = (trace: Trace | undefined) => (trace === undefined ? NaN : valueAt(trace.ring, p.now, slackOf(trace.intervalMs)));
-      paintPen(strip.pen, p.width - p.penX, at(busy), at(saturated) > 0, inks.value, pale);
+      paintPen(strip.pen, p, { value: at(busy), alarm: at(saturated) > 0, expected }, inks.value, pale);
     }
   }
 }

@@ -3,14 +3,17 @@
 import { signal, useSignal } from "@preact/signals";
 import type { Signal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { ageMs, beat, filled, get, isOld, link, named, now } from "../data/feed";
+import { ageMs, beat, expectedOf, filled, get, isOld, link, named, now } from "../data/feed";
 import type { Series } from "../data/feed";
+import { endOf, expectedAt, FORECAST_PREFIX, furthest } from "../data/projection";
+import type { Knot, Projection } from "../data/projection";
 import { SATURATED, saturatedSince, stripSentence } from "../data/trouble";
 import type { Reading } from "../data/trouble";
-import { clock, duration, moment, plain, rate } from "../text/format";
+import { clock, duration, errorBeside, expectedText, moment, plain, rate } from "../text/format";
 import { streamText } from "../text/fuzzy";
+import { forecasting, ForecastToggle } from "../view/forecasting";
 import { Value } from "../view/parts";
-import { PEN_LATENCIES_S, PEN_WIDTHS, slackOf, timeAt } from "./geometry";
+import { AHEAD, AHEAD_EXPECTED, PEN_LATENCIES_S, PEN_WIDTHS, slackOf, timeAt } from "./geometry";
 import { Roll } from "./roll";
 import type { Trace } from "./painter";
 
@@ -29,7 +32,10 @@ const ROWS = {
   writeLatency: "disk.write.latency.seconds",
   saturated: SATURATED,
 } as const;
-export const SHEET_MATCHES = [...Object.values(ROWS), "disk.tier.name"];
+export const SHEET_MATCHES = [...Object.values(ROWS), "disk.tier.name", FORECAST_PREFIX + ROWS.busy];
+
+/** What the line of a device is expected to be, if that is known and wanted. */
+const expected = (device: string): Projection | undefined => (forecasting.value ? expectedOf(streamText(ROWS.busy, { device })) : undefined);
 
 const of = (name: string, device: string): Series | undefined => get(streamText(name, { device }));
 
@@ -59,6 +65,9 @@ export function Sheet() {
   const shown = unfolded.value ? all : all.filter((device) => !idle.includes(device));
   const density = shown.length <= 1 ? "single" : shown.length <= 3 ? "tall" : shown.length <= 8 ? "middle" : shown.length <= 20 ? "low" : "dense";
   const lost = link.value.state === "lost";
+  const isForecast = shown.some((device) => expectedOf(streamText(ROWS.busy, { device })) !== undefined);
+  const isDrawn = isForecast && forecasting.value;
+  useEffect(() => roll.setAhead(isDrawn ? AHEAD_EXPECTED : AHEAD), [isDrawn]);
   return (
     <section class={`sheet ${density}${lost ? " dead" : ""}`} aria-label="Sheet of the storage devices">
       <Axis roll={roll} />
@@ -69,9 +78,10 @@ export function Sheet() {
         {all.length === 0 && <p class="note empty">{filled.value ? "No block device is seen here: the Doctor says why." : "Waiting for the agent."}</p>}
         <CursorLine />
       </div>
-      <Legend />
+      <Legend forecast={isDrawn} />
       <footer class="sheet-foot">
         {idle.length > 0 && <Fold idle={idle} open={unfolded} />}
+        {isForecast && <ForecastToggle />}
         <span class="spans" role="group" aria-label="Time on the sheet">
           {WINDOWS_MIN.map((n) => (
             <button
@@ -121,28 +131,32 @@ function Axis({ roll }: { roll: Roll }) {
     const p = roll.paper;
     const at = cursor.value ?? p.penX;
     const step = event.shiftKey ? 50 : 5;
+    // Right of the pen there is something only where it is expected.
+    const last = reach() === undefined ? p.penX : p.width;
     const to = { ArrowLeft: at - step, ArrowRight: at + step, PageUp: at - 100, PageDown: at + 100, Home: 0, End: p.penX }[event.key];
-    if (to !== undefined) cursor.value = Math.max(0, Math.min(p.penX, to));
+    if (to !== undefined) cursor.value = Math.max(0, Math.min(last, to));
     else if (event.key === "Escape") cursor.value = null;
     else return;
     event.preventDefault();
   };
   const x = cursor.value;
   const p = roll.paper;
-  const at = x === null ? p.now : timeAt(p, Math.min(x, p.penX));
-  const ago = Math.max(0, now() - at);
+  const coming = reach();
+  const at = x === null ? p.now : timeAt(p, coming === undefined ? Math.min(x, p.penX) : x);
+  const ago = now() - at;
+  const isAhead = x !== null && x > p.penX;
   return (
     <div class="axis">
-      <span class="cursor-time">{x === null ? "" : x > p.penX ? "not yet" : <time title={moment(at)}>{clock(at, now())}</time>}</span>
+      <span class="cursor-time">{x === null ? "" : isAhead && coming === undefined ? "not yet" : <time title={moment(at)}>{clock(at, now())}</time>}</span>
       <canvas
         ref={canvas}
         tabIndex={0}
         role="slider"
         aria-label="Cursor in time over all strips; arrow keys move it, Escape lets go"
         aria-valuemin={-Math.round((p.penX * p.msPerPx) / 1000) || -1}
-        aria-valuemax={0}
-        aria-valuenow={-Math.round(ago / 1000)}
-        aria-valuetext={x === null ? "now" : `${clock(at, now())}, ${duration(ago)} ago`}
+        aria-valuemax={coming === undefined ? 0 : Math.round(((p.width - p.penX) * p.msPerPx) / 1000)}
+        aria-valuenow={coming === undefined ? -Math.round(Math.max(0, ago) / 1000) : Math.round(-ago / 1000)}
+        aria-valuetext={x === null ? "now" : `${clock(at, now())}, ${ago < 0 ? `in ${duration(-ago)}` : `${duration(ago)} ago`}`}
         onKeyDown={move}
         onBlur={() => (cursor.value = null)}
       />
@@ -154,6 +168,15 @@ function Axis({ roll }: { roll: Roll }) {
       </span>
     </div>
   );
+}
+
+/** The time up to which any line is expected to go on; undefined when none is. */
+function reach(): number | undefined {
+  const ends = devices().flatMap((device) => {
+    const projection = expected(device);
+    return projection === undefined ? [] : [endOf(projection)];
+  });
+  return ends.length === 0 ? undefined : Math.max(...ends);
 }
 
 function CursorLine() {
@@ -175,6 +198,7 @@ function Strip({ device, roll }: { device: string; roll: Roll }) {
       readLatency: trace(of(ROWS.readLatency, device)),
       writeLatency: trace(of(ROWS.writeLatency, device)),
       saturated: trace(of(ROWS.saturated, device)),
+      expected: expected(device),
     });
     return roll.attach(canvas.current, pen.current, traces, (to) => (scale.value = to));
   }, [device]);
@@ -183,7 +207,10 @@ function Strip({ device, roll }: { device: string; roll: Roll }) {
   const latest = reading(device, null);
   const x = cursor.value;
   const p = roll.paper;
-  const r = x === null || x > p.penX ? latest : reading(device, timeAt(p, x));
+  const isAhead = x !== null && x > p.penX;
+  const ahead = isAhead && reach() !== undefined ? timeAt(p, x) : null;
+  const knot = ahead === null ? undefined : knotAt(device, ahead);
+  const r = ahead !== null ? { ...UNKNOWN, busy: knot?.value ?? NaN } : x === null || isAhead ? latest : reading(device, timeAt(p, x));
   const bad = !latest.old && !Number.isNaN(latest.since);
   const state = latest.old ? "silent" : bad ? "saturated" : "";
   const tier = of("disk.tier.name", device)?.text ?? "";
@@ -201,7 +228,7 @@ function Strip({ device, roll }: { device: string; roll: Roll }) {
       </div>
       <div class="paper">
         <div class="past">
-          <canvas ref={canvas} role="img" aria-label={stripSentence(latest, at)} />
+          <canvas ref={canvas} role="img" aria-label={stripSentence({ ...latest, expected: expectedWords(device, p.now + (p.width - p.penX) * p.msPerPx) }, at)} />
         </div>
         <canvas ref={pen} class="pen" aria-hidden="true" />
         {scale.value > 0 && (
@@ -215,10 +242,33 @@ function Strip({ device, roll }: { device: string; roll: Roll }) {
         <Value value={r.read} unit="B/s" />
         <Value value={r.write} unit="B/s" />
         <Value value={r.latency} unit="s" />
-        {x !== null && <span class="provenance">{provenance(device, x > p.penX ? null : timeAt(p, x))}</span>}
+        {x !== null && <span class="provenance">{ahead !== null ? foretold(knot, ahead) : provenance(device, isAhead ? null : timeAt(p, x))}</span>}
       </div>
     </div>
   );
+}
+
+const UNKNOWN = { read: NaN, write: NaN, latency: NaN };
+
+/** What the line of a device is expected to be at a time. */
+function knotAt(device: string, ts: number): Knot | undefined {
+  const projection = expected(device);
+  return projection === undefined ? undefined : expectedAt(projection, ts);
+}
+
+/** What is expected at the end of the sheet, or as far as it is forecast: `45 % ± 5 in 30 s`. */
+function expectedWords(device: string, end: number): string {
+  const projection = expected(device);
+  const at = now();
+  const knot = projection === undefined ? undefined : furthest(projection, at, end);
+  return knot === undefined ? "" : expectedText(knot.value, knot.half, "ratio", knot.ts - at);
+}
+
+/** That the value under the cursor is no measured one, and how far it may be off. */
+function foretold(knot: Knot | undefined, ts: number): string {
+  if (knot === undefined) return "not forecast";
+  const error = Number.isFinite(knot.half) ? `± ${errorBeside(knot.value, knot.half, "ratio")}` : "error not known yet";
+  return `${error}, expected${ts > now() ? ` in ${duration(ts - now())}` : ""}`;
 }
 
 /** What is known of a device at a time; `null` is now. */
@@ -252,7 +302,7 @@ function provenance(device: string, ts: number | null): string {
   return `${duration(now() - Math.min(ts, one.ring.held(i)))} old, ${one.ring.quality(i)}`;
 }
 
-function Legend() {
+function Legend({ forecast }: { forecast: boolean }) {
   const bounds = PEN_LATENCIES_S.map((s) => `≤ ${s * 1000} ms`);
   return (
     <p class="legend">
@@ -266,6 +316,11 @@ function Legend() {
         <svg viewBox="0 0 26 10" aria-hidden="true"><path class="l-write" d="M1,9V4L9,6L17,3L25,5V9Z" /></svg> write, on top of it
       </span>
       <span>↥ full height of the areas</span>
+      {forecast && (
+        <span>
+          <svg viewBox="0 0 26 10" aria-hidden="true"><path class="l-band" d="M1,4L25,1V9L1,6Z" /><path class="l-expected" d="M1,5H25" /></svg> dashed: expected, within its error
+        </span>
+      )}
       <span class="pens">
         pen, by latency:
         {PEN_WIDTHS.map((width, i) => (

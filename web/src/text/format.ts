@@ -153,3 +153,24 @@ export function unitOf(name: string, unit: string): string {
 export function plain(q: Quantity): string {
   return q.unit === "" ? q.number : `${q.number} ${q.unit}`;
 }
+
+/** An error beside its value: without a unit of its own where that is the value's. Of a point in time it is a span. */
+export function errorBeside(value: number, half: number, unit: string): string {
+  const own = quantity(half, spanUnit(unit));
+  return unit !== "time" && own.unit === quantity(value, unit).unit ? own.number : plain(own);
+}
+
+/** What is expected when, with its error where one is known: `12.3 GiB ± 0.2 in 5 min`. */
+export function expectedText(value: number, half: number, unit: string, inMs: number): string {
+  const known = Number.isFinite(half);
+  return `${plain(quantity(value, unit))}${known ? ` ± ${errorBeside(value, half, unit)}` : ""} in ${duration(inMs)}${known ? "" : ", error not known yet"}`;
+}
+
+const COARSE_STEPS_S: readonly (readonly [number, number])[] = [[120, 5], [3600, 60], [6 * 3600, 300], [86_400, 600]];
+
+/** A span that is not known to the second: in steps that grow with it. */
+export function roughly(ms: number): string {
+  const s = Math.max(0, ms / 1000);
+  const step = COARSE_STEPS_S.find(([below]) => s < below)?.[1] ?? 3600;
+  return duration(Math.round(s / step) * step * 1000);
+}

@@ -2,20 +2,24 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
+import { bandAlpha, certainty, EXPECTED_DASH, faded, lineAlpha } from "../sheet/ahead";
+import type { Stop } from "../sheet/ahead";
 import { inks } from "../theme";
 import { plain, quantity } from "../text/format";
 import { axisLabels } from "./range";
 
-/** How the n-th series is told apart: colour and dash, so that colour is never the only sign. */
+const [FINE, BOLD] = [1.5, 3.2];
+
+/** How the n-th series is told apart: colour and thickness. Dashes say one thing only: that it was not measured. */
 export const SERIES_STYLES = [
-  { ink: "read", dash: [] },
-  { ink: "write", dash: [] },
-  { ink: "green", dash: [] },
-  { ink: "ink", dash: [] },
-  { ink: "read", dash: [7, 4] },
-  { ink: "write", dash: [7, 4] },
-  { ink: "green", dash: [7, 4] },
-  { ink: "ink", dash: [7, 4] },
+  { ink: "read", width: FINE },
+  { ink: "write", width: FINE },
+  { ink: "green", width: FINE },
+  { ink: "ink", width: FINE },
+  { ink: "read", width: BOLD },
+  { ink: "write", width: BOLD },
+  { ink: "green", width: BOLD },
+  { ink: "ink", width: BOLD },
 ] as const;
 
 /** Times in seconds that are marked on the paper. */
@@ -24,6 +28,16 @@ export interface Marks {
   readonly ticks: readonly number[];
   /** Lines over the whole height, with a flag at their top and its name where there is room: calls into programs. */
   readonly flags: readonly { readonly at: number; readonly label: string; readonly isBad: boolean }[];
+}
+
+/** What is drawn as not measured. */
+export interface Ahead {
+  /** Indices of the lines that have a row of what is expected of them, and of its lower and upper end. */
+  readonly of: readonly number[];
+  /** Right of this time, in seconds, the paper is still white. */
+  readonly now: number;
+  /** Hollow marks on the lines, at seconds: what was derived. */
+  readonly hollow: readonly { readonly line: number; readonly at: number; readonly value: number }[];
 }
 
 /** Ticks nearer to one another than this are drawn as one stretch, in pixels of the style sheet. */
@@ -43,7 +57,7 @@ const styleOf = (line: Line | undefined) => SERIES_STYLES[(line?.style ?? 0) % S
 export interface ChartProps {
   readonly unit: string;
   readonly lines: readonly Line[];
-  /** Times, then a row for each line; with `bands` before these a row of lows and one of highs for each. */
+  /** Times, then a row for each line; with `bands` before these a row of lows and one of highs for each; behind them for each that is `ahead` low, high and line of what is expected. */
   readonly data: uPlot.AlignedData;
   readonly bands?: boolean;
   /** Shown time in seconds; the data's own when left out. */
@@ -52,6 +66,7 @@ export interface ChartProps {
   readonly syncKey?: string;
   readonly name: string;
   readonly marks?: Marks;
+  readonly ahead?: Ahead | undefined;
   readonly onZoom?: (from: number, to: number) => void;
   readonly onCursor?: (ts: number | null) => void;
 }
@@ -61,7 +76,7 @@ export function Chart(props: ChartProps) {
   const plot = useRef<uPlot | undefined>(undefined);
   const live = useRef(props);
   live.current = props;
-  const shape = JSON.stringify([props.unit, props.lines, props.height, props.bands]);
+  const shape = JSON.stringify([props.unit, props.lines, props.height, props.bands, props.ahead?.of]);
   const look = inks.value;
   useEffect(() => {
     const box = host.current;
@@ -87,6 +102,12 @@ export function Chart(props: ChartProps) {
 function options(live: { readonly current: ChartProps }, width: number): uPlot.Options {
   const { unit, lines, height, syncKey } = live.current;
   const banded = live.current.bands === true ? lines.length : 0;
+  const expected = live.current.ahead?.of ?? [];
+  /** Series of what is expected of the n-th of these: low, high, line. */
+  const rowOf = (n: number) => 1 + 2 * banded + lines.length + 3 * n;
+  /** The cursor stands where nothing was measured. */
+  const isAhead = (u: uPlot) => expected.length > 0 && u.posToVal(u.cursor.left ?? 0, "x") > (live.current.ahead?.now ?? Infinity);
+  const isEdge = (i: number) => i <= 2 * banded || (i >= rowOf(0) && (i - rowOf(0)) % 3 !== 2);
   const edge: uPlot.Series = { width: 0, spanGaps: false, points: { show: false } };
   const look = inks.value;
   const style = getComputedStyle(document.body);
@@ -99,25 +120,38 @@ function options(live: { readonly current: ChartProps }, width: number): uPlot.O
     padding: [8, 30, 0, 0],
     cursor: {
       drag: { x: live.current.onZoom !== undefined, y: false, setScale: false },
-      points: { size: (_u, i) => (i > 2 * banded ? 7 : 0) },
+      points: { size: (u, i) => (isEdge(i) || i >= rowOf(0) !== isAhead(u) ? 0 : 7) },
       ...(syncKey === undefined ? {} : { sync: { key: syncKey } }),
     },
     scales: { x: { time: true }, y: { range: (_u, min, max) => yRange(unit, min, max) } },
     axes: [
-      { ...axis, space: 80, size: 32, values: (_u, splits, _axis, _space, step) => axisLabels(splits, step) },
+      { ...axis, space: 80, size: 32, values: (u, splits, _axis, _space, step) => axisLabels(splits, step).map((label, i) => (isAtNow(u, splits[i] ?? 0, live.current.ahead?.now) ? "" : label)) },
       { ...axis, size: unit === "time" ? 150 : 72, ...(unit === "flag" ? { splits: () => [0, 1] } : {}), values: (_u, splits) => axisNumbers(splits, unit) },
     ],
-    bands: Array.from({ length: banded }, (_, i) => ({ series: [1 + banded + i, 1 + i], fill: `${look[styleOf(lines[i]).ink]}${BAND_ALPHA}` })),
+    bands: [
+      ...Array.from({ length: banded }, (_, i): uPlot.Band => ({ series: [1 + banded + i, 1 + i], fill: `${look[styleOf(lines[i]).ink]}${BAND_ALPHA}` })),
+      ...expected.map((line, n): uPlot.Band => ({ series: [rowOf(n) + 1, rowOf(n)], fill: (u) => faded(u.ctx, look[styleOf(lines[line]).ink], stopsOf(u, rowOf(n), bandAlpha)) })),
+    ],
     series: [
       {},
       ...Array.from({ length: 2 * banded }, () => edge),
       ...lines.map((line): uPlot.Series => {
         const s = styleOf(line);
-        return { label: line.label, stroke: look[s.ink], width: 1.5, dash: [...s.dash], spanGaps: false, points: { show: false } };
+        return { label: line.label, stroke: look[s.ink], width: s.width, spanGaps: false, points: { show: false } };
+      }),
+      ...expected.flatMap((line, n): uPlot.Series[] => {
+        const s = styleOf(lines[line]);
+        const stroke = (u: uPlot) => faded(u.ctx, look[s.ink], stopsOf(u, rowOf(n), lineAlpha));
+        return [edge, edge, { label: `${lines[line]?.label ?? ""} expected`, stroke, width: s.width, dash: [...EXPECTED_DASH], spanGaps: false, points: { show: false, fill: look[s.ink] } }];
       }),
     ],
     hooks: {
-      draw: [(u) => live.current.marks !== undefined && drawMarks(u, live.current.marks, font)],
+      drawClear: [(u) => live.current.ahead !== undefined && drawWhite(u, live.current.ahead.now)],
+      draw: [
+        (u) => live.current.ahead !== undefined && drawAhead(u, live.current.ahead, lines),
+        (u) => drawNow(u, live.current.ahead?.now, font),
+        (u) => live.current.marks !== undefined && drawMarks(u, live.current.marks, font),
+      ],
       setSelect: [
         (u) => {
           if (u.select.width > 4) live.current.onZoom?.(u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x"));
@@ -127,6 +161,74 @@ function options(live: { readonly current: ChartProps }, width: number): uPlot.O
       setCursor: [(u) => live.current.onCursor?.(u.cursor.left === undefined || u.cursor.left < 0 ? null : u.posToVal(u.cursor.left, "x") * 1000)],
     },
   };
+}
+
+/** How strong ink is where something is expected, by how sure it is: rows `low`, then high and line. */
+function stopsOf(u: uPlot, low: number, alphaOf: (sure: number) => number): Stop[] {
+  const shown = (u.scales["y"]?.max ?? 0) - (u.scales["y"]?.min ?? 0);
+  const [times, lows, highs, line] = [u.data[0], u.data[low] ?? [], u.data[low + 1] ?? [], u.data[low + 2] ?? []];
+  const stops: Stop[] = [];
+  for (let i = 0; i < times.length; i += 1) {
+    const [a, b] = [lows[i], highs[i]];
+    if (typeof line[i] !== "number") continue;
+    const sure = typeof a === "number" && typeof b === "number" ? certainty((b - a) / 2, shown) : 0;
+    stops.push({ x: u.valToPos(times[i] ?? 0, "x", true), alpha: alphaOf(sure) });
+  }
+  return stops;
+}
+
+/** Right of now the paper is still white. */
+function drawWhite(u: uPlot, now: number): void {
+  const { ctx, bbox } = u;
+  const x = Math.max(bbox.left, u.valToPos(now, "x", true));
+  const width = bbox.left + bbox.width - x;
+  if (!(width > 1)) return;
+  ctx.fillStyle = inks.value.ahead;
+  ctx.fillRect(x, bbox.top, width, bbox.height);
+  ctx.fillStyle = inks.value.edge;
+  ctx.fillRect(x, bbox.top, devicePixelRatio, bbox.height);
+}
+
+const HOLLOW_PX = 2.4;
+
+/** Hollow marks on what was derived. */
+function drawAhead(u: uPlot, { hollow }: Ahead, lines: readonly Line[]): void {
+  const look = inks.value;
+  const { ctx, bbox } = u;
+  const px = devicePixelRatio;
+  ctx.save();
+  ctx.lineWidth = px;
+  ctx.fillStyle = look.sheet;
+  for (const { line, at, value } of hollow) {
+    const [x, y] = [u.valToPos(at, "x", true), u.valToPos(value, "y", true)];
+    if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    ctx.strokeStyle = look[styleOf(lines[line]).ink];
+    ctx.beginPath();
+    ctx.arc(x, y, HOLLOW_PX * px, 0, 2 * Math.PI);
+    ctx.fill();
+    ctx.stroke();
+  }
+  ctx.restore();
+}
+
+/** White paper narrower than this is not told apart by a word on the axis; labels nearer to that word give way to it. */
+const NOW_PX = 36;
+
+const isNowShown = (u: uPlot, now: number | undefined): now is number => now !== undefined && u.valToPos(now, "x") + NOW_PX < u.bbox.width / devicePixelRatio;
+const isAtNow = (u: uPlot, split: number, now: number | undefined): boolean => isNowShown(u, now) && Math.abs(u.valToPos(split, "x") - u.valToPos(now, "x")) < NOW_PX;
+
+/** The word `now` on the axis of time, where measuring ends. */
+function drawNow(u: uPlot, now: number | undefined, font: string): void {
+  if (!isNowShown(u, now)) return;
+  const { ctx, bbox } = u;
+  const px = devicePixelRatio;
+  ctx.save();
+  ctx.font = font.replace(/^\d+px/, `${12 * px}px`);
+  ctx.textBaseline = "top";
+  ctx.textAlign = "center";
+  ctx.fillStyle = inks.value.ink;
+  ctx.fillText("now", u.valToPos(now, "x", true), bbox.top + bbox.height + 9 * px);
+  ctx.restore();
 }
 
 /** Longest label of the axis of values, in letters. */

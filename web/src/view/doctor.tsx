@@ -1,5 +1,5 @@
 // Doctor: every source, what it sees and costs, what is missing and what would make it available;
-// and every insight that is not live, why, and what would help.
+// who forecasts what and how well; and every insight that is not live, why, and what would help.
 
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -8,6 +8,7 @@ import { now } from "../data/feed";
 import type { Insight, Source, Status } from "../data/contract";
 import { clock, duration, plain, seconds } from "../text/format";
 import { Archive } from "./archive";
+import { Forecasts } from "./forecasts";
 import { Note, words } from "./parts";
 
 const all = signal<readonly Source[] | null>(null);
@@ -44,6 +45,7 @@ export function Doctor() {
       {fault.value !== "" && <Note bad>{fault.value}{list === null ? "" : `; what is below was told at ${clock(at.value, now())}`}</Note>}
       {status.value !== null && <Archive of={status.value.archive ?? null} now={status.value.now_ts / 1e6} />}
       {list !== null && <Table list={sorted} />}
+      <Forecasts />
       {insights.value.length > 0 && <Insights list={insights.value} />}
     </main>
   );

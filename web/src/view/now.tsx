@@ -6,7 +6,10 @@ import * as api from "../data/api";
 import { ageMs, beat, current, filled, isOld, lastHeard, link, named, now } from "../data/feed";
 import type { Series } from "../data/feed";
 import type { Source } from "../data/contract";
-import { outlook, troubles } from "../data/trouble";
+import { fills, FREE, reachWords } from "../data/fills";
+import type { Fill } from "../data/fills";
+import { FORECAST_PREFIX } from "../data/projection";
+import { andComing, filling, outlook, troubles } from "../data/trouble";
 import type { Trouble } from "../data/trouble";
 import { clock, duration, moment, percent, plain, size } from "../text/format";
 import { Sheet, SHEET_MATCHES } from "../sheet/sheet";
@@ -14,7 +17,7 @@ import { slackOf } from "../sheet/geometry";
 import { Age, Spark, Value } from "./parts";
 
 /** What this view needs. The page follows it in every view: the head tells of trouble too. */
-export const NOW_MATCHES = [...SHEET_MATCHES, "tier.free.bytes", "tier.total.bytes", "cgroup.io.*.bytes_per_second", "filesystem.responding.flag", "source.up.flag", "node.outlook.text"];
+export const NOW_MATCHES = [...SHEET_MATCHES, "tier.free.bytes", "tier.total.bytes", "cgroup.io.*.bytes_per_second", "filesystem.responding.flag", "source.up.flag", "node.outlook.text", FORECAST_PREFIX + FREE];
 /** Most lines of who causes the I/O. */
 const WHO_MAX = 8;
 /** Below this an originator is not worth a line, in bytes a second. */
@@ -48,7 +51,7 @@ function Outlook() {
   const [stream] = named("node.outlook.text");
   const told = stream === undefined || isOld(stream) ? "" : stream.text;
   // The page also sees what is old; then the agent's calm is not the whole truth.
-  const text = told === "" || (isCalm(told) && all.length > 0) ? outlook(all, at) : told;
+  const text = told === "" || (isCalm(told) && all.length > 0) ? outlook(all, at) : andComing(told, filling(named, at));
   const calm = isCalm(text);
   const bad = all.some((one) => one.level === "bad");
   const tone = calm ? "calm" : bad ? "bad" : "warn";
@@ -107,19 +110,20 @@ function Tanks() {
   const totals = named("tier.total.bytes");
   if (totals.length === 0) return null;
   const frees = new Map(named("tier.free.bytes").map((one) => [one.labels["tier"] ?? "", one]));
+  const full = link.value.state === "lost" ? [] : fills(named(FORECAST_PREFIX + FREE), now());
   return (
     <section class="tanks" aria-label="Tiers">
       <h2>Tiers</h2>
       <ul>
         {totals.map((total) => (
-          <Tank total={total} free={frees.get(total.labels["tier"] ?? "")} />
+          <Tank total={total} free={frees.get(total.labels["tier"] ?? "")} fill={full.find((one) => one.tier === total.labels["tier"])} />
         ))}
       </ul>
     </section>
   );
 }
 
-function Tank({ total, free }: { total: Series; free: Series | undefined }) {
+function Tank({ total, free, fill }: { total: Series; free: Series | undefined; fill: Fill | undefined }) {
   const name = total.labels["tier"] ?? "";
   const all = total.ring.length === 0 ? NaN : total.ring.value(total.ring.length - 1);
   const left = free === undefined || free.ring.length === 0 ? NaN : free.ring.value(free.ring.length - 1);
@@ -143,6 +147,7 @@ function Tank({ total, free }: { total: Series; free: Series | undefined }) {
               {full && <span aria-hidden="true">▲ </span>}
               {plain(percent(used))} of {plain(size(all))} used
             </span>
+            {fill !== undefined && <span class="sub fills">{fill.mount} full in {reachWords(fill.reach)}</span>}
             {old && free !== undefined && <span class="sub">{duration(ageMs(free))} old</span>}
           </>
         ) : (

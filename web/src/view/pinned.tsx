@@ -18,6 +18,7 @@ export function Pinned() {
       line={line}
       sync="streams"
       pins={pins.value}
+      goesOn
       acts={({ pin, one }) => (
         <>
           {one !== undefined && <CopyMenu one={one} />}

@@ -3,6 +3,8 @@
 import type { Ring } from "../data/ring";
 import { bucketAt, endOf, gapOf } from "../data/buckets";
 import type { Past } from "../data/buckets";
+import { endOf as farEnd, knotsBetween } from "../data/projection";
+import type { Projection } from "../data/projection";
 import { stands } from "../sheet/geometry";
 
 /** Points of one series: null is a gap, undefined no point. Times are ms. */
@@ -82,3 +84,79 @@ export function align(all: readonly Points[]): (number | null | undefined)[][] {
   });
   return [times.map((t) => t / 1000), ...rows];
 }
+
+/** A line that is drawn as not measured, with the band of its error where one is known. */
+export interface Expected {
+  readonly line: Points;
+  readonly low: Points;
+  readonly high: Points;
+}
+
+/** What is expected from the last look on, as far as it is said and shown. */
+export function expectedPoints(p: Projection | undefined, from: number, to: number): Expected {
+  const start = p === undefined ? to : Math.max(p.ts, from);
+  const end = p === undefined ? to : Math.min(farEnd(p), to);
+  const knots = p === undefined || !(end > start) ? [] : knotsBetween(p, start, end);
+  const ts = knots.map((knot) => knot.ts);
+  const edge = (side: number) => knots.map(({ value, half }) => (Number.isFinite(half) ? value + side * half : null));
+  return { line: { ts, values: knots.map(({ value }) => value) }, low: { ts, values: edge(-1) }, high: { ts, values: edge(1) } };
+}
+
+const SAID = "predicted";
+
+/** Parts the points of a ring: those that were said without a look leave the line and are dashed instead. */
+export function partSaid(all: Points, ring: Ring): { seen: Points; said: Points } {
+  const isSaid = all.ts.map((ts) => ring.quality(Math.max(0, ring.before(ts))) === SAID);
+  if (!isSaid.includes(true)) return { seen: all, said: { ts: [], values: [] } };
+  const near = (k: number) => isSaid[k] === true || isSaid[k - 1] === true || isSaid[k + 1] === true;
+  return {
+    seen: { ts: all.ts, values: all.values.map((value, k) => (isSaid[k] === true ? null : value)) },
+    said: { ts: all.ts, values: all.values.map((value, k) => (near(k) ? value : null)) },
+  };
+}
+
+/** One line after the other; the second goes on where the first is known no more. */
+export function after(first: Points, second: Points): Points {
+  const start = second.ts[0] ?? Infinity;
+  const kept = first.ts.filter((ts) => ts < start).length;
+  return { ts: [...first.ts.slice(0, kept), ...second.ts], values: [...first.values.slice(0, kept), ...second.values] };
+}
+
+/** Steps of time between marks on a line, in seconds. */
+const MARK_STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
+
+/** The samples that were derived, thinned to one in a stretch of `stepMs` that stays where it is as time goes on. */
+export function derivedMarks(ring: Ring, from: number, to: number, leastMs: number): { readonly ts: number; readonly value: number }[] {
+  const step = (MARK_STEPS_S.find((s) => s * 1000 >= leastMs) ?? 7200) * 1000;
+  const marks: { ts: number; value: number }[] = [];
+  let last = NaN;
+  for (let i = Math.max(0, ring.before(from)); i < ring.length && ring.ts(i) <= to; i += 1) {
+    const stretch = Math.floor(ring.ts(i) / step);
+    if (ring.ts(i) < from || stretch === last || ring.quality(i) !== "derived" || Number.isNaN(ring.value(i))) continue;
+    last = stretch;
+    marks.push({ ts: ring.ts(i), value: ring.value(i) });
+  }
+  return marks;
+}
+
+/** Units of what is never below nothing. */
+const NEVER_NEGATIVE = ["bytes", "By", "B", "B/s", "By/s", "ratio", "s", "seconds"];
+
+/** What a chart has room for, so that a wide band does not flatten the line. */
+export function roomFor(lines: readonly Points[], unit: string): readonly [number, number] {
+  let [low, high] = [Infinity, -Infinity];
+  for (const { values } of lines) {
+    for (const value of values) {
+      if (typeof value !== "number") continue;
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+  }
+  if (!(low <= high)) return [-Infinity, Infinity];
+  const room = Math.max(high - low, Math.abs(high) * 0.02);
+  const floor = low >= 0 && NEVER_NEGATIVE.includes(unit) ? 0 : -Infinity;
+  const top = unit === "ratio" && high <= 1 ? 1 : Infinity;
+  return [Math.max(floor, low - room), Math.min(top, high + room)];
+}
+
+export const clip = ({ ts, values }: Points, [low, high]: readonly [number, number]): Points => ({ ts, values: values.map((v) => (typeof v === "number" ? Math.min(high, Math.max(low, v)) : v)) });

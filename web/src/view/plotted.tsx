@@ -4,17 +4,22 @@
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import type uPlot from "uplot";
-import { ageMs, get, isOld, now } from "../data/feed";
+import { ageMs, expectedOf, get, isOld, now } from "../data/feed";
 import type { Series } from "../data/feed";
+import { expectedAt, furthest, longestOf } from "../data/projection";
+import type { Projection } from "../data/projection";
 import { RING_SAMPLES_MAX } from "../data/ring";
 import { bucketAt } from "../data/buckets";
 import type { Past } from "../data/buckets";
 import { hidePast, pastFault, pasts, showPast } from "../data/past";
-import { age, clock, duration, moment, plain, quantity, spanUnit } from "../text/format";
+import { age, clock, duration, errorBeside, expectedText, moment, quantity } from "../text/format";
 import { slackOf } from "../sheet/geometry";
 import { Chart, SERIES_STYLES } from "./chart";
 import type { Marks } from "./chart";
-import { align, pastPoints, points } from "./plotdata";
+import { forecasting } from "./forecasting";
+import { after, align, clip, derivedMarks, expectedPoints, partSaid, pastPoints, points, roomFor } from "./plotdata";
+import type { Points } from "./plotdata";
+import { aheadOf } from "./range";
 import type { Range } from "./range";
 import { Age, Note, Value } from "./parts";
 import { KEYS_TOLD, shown, steer, Tools } from "./timeline";
@@ -33,6 +38,8 @@ export interface Member {
   readonly style: number | undefined;
   readonly one: Series | undefined;
   readonly past: Past | undefined;
+  /** What is expected of it, where that is known and wanted. */
+  readonly expected: Projection | undefined;
 }
 
 const unitOfMember = ({ one, past }: Member): string | undefined => (one !== undefined && (one.ring.length > 0 || past === undefined) ? one.unit : past?.unit);
@@ -59,6 +66,8 @@ export interface PlottedProps {
   readonly marks?: Marks;
   /** They have ended: all of it is past. */
   readonly isPast?: boolean;
+  /** What is expected of them is drawn on beyond now. */
+  readonly goesOn?: boolean;
   /** What a stream is called in the table, and the head of that column. */
   readonly nameOf?: (pin: string) => string;
   readonly what?: string;
@@ -81,22 +90,25 @@ export function Plotted(props: PlottedProps) {
   }, [long, pins.join("\n"), line.span.value, stop?.[0], stop?.[1]]);
   useEffect(() => hidePast, []);
   const styles = SERIES_STYLES.map((_, style) => style).filter((style) => lane === undefined || style !== LANE_STYLE);
-  const all = pins.map((pin, i): Member => ({ pin, style: pin === lane ? LANE_STYLE : styles[i], one: series[i], past: long ? pasts.value.get(pin) : undefined }));
+  const all = pins.map((pin, i): Member => ({ pin, style: pin === lane ? LANE_STYLE : styles[i], one: series[i], past: long ? pasts.value.get(pin) : undefined, expected: forecasting.value && props.goesOn === true ? expectedOf(pin) : undefined }));
   const drawn = all.filter(isDrawn);
+  // Live charts go on beyond now, as far as something drawn is expected; what was paused stays as it was.
+  const ahead = stop === null ? aheadOf(line.span.value, longestOf(drawn.map(({ expected }) => expected)) / 1000) : 0;
+  const view: Range = [range[0], range[1] + ahead];
   const units = [...new Set(drawn.flatMap((member) => (member.pin === lane ? [] : [unitOfMember(member) ?? ""])))];
   // With a lane they are lower, so that it is in sight.
   const height = (lane === undefined ? [320, 220, 160] : [260, 180, 124])[Math.min(units.length, 3) - 1] ?? 160;
   const unnamed = props.marks === undefined ? undefined : { ...props.marks, flags: props.marks.flags.map((flag) => ({ ...flag, label: "" })) };
   const group = (members: readonly Member[], unit: string, high: number) =>
-    members.length > 0 && <Group key={unit} line={line} sync={props.sync} marks={unit === units[0] ? props.marks : unnamed} unit={unit} range={range} long={long} height={high} members={members} nameOf={nameOf} />;
+    members.length > 0 && <Group key={unit} line={line} sync={props.sync} marks={unit === units[0] ? props.marks : unnamed} unit={unit} range={view} long={long} height={high} members={members} nameOf={nameOf} />;
   return (
     <div class="charts" tabIndex={0} role="group" aria-label={KEYS_TOLD} onKeyDown={(event) => steer(line, event)}>
-      <Tools line={line} range={range} at={at} long={long} />
+      <Tools line={line} range={view} at={at} long={long} forecast={props.goesOn === true && pins.some((pin) => expectedOf(pin) !== undefined)} />
       {props.children}
       {pastFault.value !== "" && long && <Note bad>{pastFault.value}</Note>}
       {units.map((unit) => group(drawn.filter((member) => member.pin !== lane && unitOfMember(member) === unit), unit, height))}
       {group(drawn.filter((member) => member.pin === lane), "lane", 100)}
-      <Legend all={[...all, ...(props.told ?? []).map((pin): Member => ({ pin, style: undefined, one: get(pin), past: undefined }))]} at={at} line={line} what={props.what ?? "stream"} nameOf={nameOf} acts={props.acts} />
+      <Legend all={[...all, ...(props.told ?? []).map((pin): Member => ({ pin, style: undefined, one: get(pin), past: undefined, expected: undefined }))]} at={at} end={view[1] * 1000} line={line} what={props.what ?? "stream"} nameOf={nameOf} acts={props.acts} />
     </div>
   );
 }
@@ -113,19 +125,43 @@ interface GroupProps {
   readonly nameOf: (pin: string) => string;
 }
 
+/** Least distance of hollow marks on a line, as a share of the time shown. */
+const MARK_SHARE = 1 / 24;
+
+/** What a member has on the paper: the measured with its band, and what is dashed. */
+function rowsOf({ one, past, expected }: Member, [from, to]: Range, at: number) {
+  const none: Points = { ts: [], values: [] };
+  const slack = slackOf(one?.intervalMs ?? 0);
+  const until = Math.min(to, at);
+  const coming = expectedPoints(expected, from, to);
+  if (past !== undefined) return { ...pastPoints(past, one?.ring, from, until, slack), coming };
+  if (one === undefined) return { mean: none, low: none, high: none, coming };
+  const { seen, said } = partSaid(points(one.ring, from, until, slack), one.ring);
+  return { mean: seen, low: none, high: none, coming: { ...coming, line: after(said, coming.line) } };
+}
+
 function Group({ line, sync, marks, range, height, members, long, nameOf }: GroupProps) {
   const [from, to] = [range[0] * 1000, range[1] * 1000];
-  const rows = members.map(({ one, past }) => {
-    const slack = slackOf(one?.intervalMs ?? 0);
-    if (past !== undefined) return pastPoints(past, one?.ring, from, to, slack);
-    const mean = one === undefined ? { ts: [], values: [] } : points(one.ring, from, to, slack);
-    return { mean, low: { ts: [], values: [] }, high: { ts: [], values: [] } };
-  });
-  const columns = long ? [...rows.map((row) => row.low), ...rows.map((row) => row.high), ...rows.map((row) => row.mean)] : rows.map((row) => row.mean);
+  const at = now();
+  const rows = members.map((member) => rowsOf(member, [from, to], at));
+  const means = rows.map((row) => row.mean);
   const [first] = members;
+  const unit = (first === undefined ? undefined : unitOfMember(first)) ?? "";
+  const of = rows.flatMap(({ coming }, i) => (coming.line.ts.length > 0 ? [i] : []));
+  const room = roomFor([...means, ...rows.map(({ coming }) => coming.line)], unit);
+  const dashed = of.flatMap((i) => {
+    const { line: expected, low, high } = rows[i]?.coming as (typeof rows)[number]["coming"];
+    return [clip(low, room), clip(high, room), expected];
+  });
+  const columns = [...(long ? [...rows.map((row) => row.low), ...rows.map((row) => row.high)] : []), ...means, ...dashed];
+  const hollow = members.flatMap(({ one, past }, i) => (one === undefined || past !== undefined ? [] : derivedMarks(one.ring, from, Math.min(to, at), (to - from) * MARK_SHARE).map(({ ts, value }) => ({ line: i, at: ts / 1000, value }))));
+  const told = members.flatMap((member) => {
+    const words = comingWords(member, at, to);
+    return words === "" ? [] : [`${nameOf(member.pin)} ${words}`];
+  });
   return (
     <Chart
-      unit={(first === undefined ? undefined : unitOfMember(first)) ?? ""}
+      unit={unit}
       lines={members.map(({ pin, style }) => ({ label: pin, style: style ?? 0 }))}
       bands={long}
       data={align(columns) as uPlot.AlignedData}
@@ -133,23 +169,32 @@ function Group({ line, sync, marks, range, height, members, long, nameOf }: Grou
       height={height}
       syncKey={sync}
       {...(marks === undefined ? {} : { marks })}
-      name={`${members.map(({ pin }) => nameOf(pin)).join(", ")} over ${duration(to - from)}${long ? ", means with the band from smallest to largest" : ""}`}
+      ahead={{ of, now: at / 1000, hollow }}
+      name={[`${members.map(({ pin }) => nameOf(pin)).join(", ")} over ${duration(Math.min(to, at) - from)}${long ? ", means with the band from smallest to largest" : ""}`, ...told].join("; ")}
       onZoom={(a, b) => (line.frozen.value = [a, b])}
       onCursor={(ts) => (line.cursor.value = ts)}
     />
   );
 }
 
+/** What is expected at the end of what is shown, or as far as it is said: `expected 12.3 GiB ± 0.2 in 5 min`. */
+function comingWords(member: Member, at: number, end: number): string {
+  const knot = member.expected === undefined ? undefined : furthest(member.expected, at, end);
+  return knot === undefined ? "" : `expected ${expectedText(knot.value, knot.half, unitOfMember(member) ?? "", knot.ts - at)}`;
+}
+
 interface LegendProps {
   readonly all: readonly Member[];
   readonly at: number;
+  /** Where the paper ends. */
+  readonly end: number;
   readonly line: Timeline;
   readonly what: string;
   readonly nameOf: (pin: string) => string;
   readonly acts: PlottedProps["acts"];
 }
 
-function Legend({ all, at, line, what, nameOf, acts }: LegendProps) {
+function Legend({ all, at, end, line, what, nameOf, acts }: LegendProps) {
   const ts = line.cursor.value;
   return (
     <table class="legend-table">
@@ -165,7 +210,7 @@ function Legend({ all, at, line, what, nameOf, acts }: LegendProps) {
       </thead>
       <tbody>
         {all.map((member) => (
-          <LegendRow key={member.pin} member={member} ts={ts} at={at} name={nameOf(member.pin)} acts={acts} />
+          <LegendRow key={member.pin} member={member} ts={ts} at={at} end={end} name={nameOf(member.pin)} acts={acts} />
         ))}
       </tbody>
     </table>
@@ -176,9 +221,14 @@ function Legend({ all, at, line, what, nameOf, acts }: LegendProps) {
 type Reading =
   | { readonly kind: "nothing"; readonly text: string }
   | { readonly kind: "sample"; readonly value: number; readonly error: number; readonly quality: string }
+  | { readonly kind: "expected"; readonly value: number; readonly error: number }
   | { readonly kind: "bucket"; readonly mean: number; readonly min: number; readonly max: number; readonly count: number };
 
-function readingOf({ one, past }: Member, ts: number | null): Reading {
+function readingOf({ one, past, expected }: Member, ts: number | null, at: number): Reading {
+  // After the last look, and right of now, nothing was measured.
+  const knot = expected !== undefined && ts !== null && ts > expected.ts ? expectedAt(expected, ts) : undefined;
+  if (knot !== undefined) return { kind: "expected", value: knot.value, error: knot.half };
+  if (ts !== null && ts > at) return { kind: "nothing", text: "–" };
   if (past !== undefined && ts !== null && ts <= past.told) {
     const i = bucketAt(past, ts);
     if (i < 0) return { kind: "nothing", text: "–" };
@@ -190,41 +240,44 @@ function readingOf({ one, past }: Member, ts: number | null): Reading {
   return { kind: "sample", value: one.ring.value(i), error: one.ring.error(i), quality: one.ring.quality(i) };
 }
 
-/** Of a point in time the error is a span, with a unit of its own. */
-const errorText = (error: number, unit: string): string => {
-  const q = quantity(error, spanUnit(unit));
-  return unit === "time" ? plain(q) : q.number;
-};
-
-function LegendRow({ member, ts, at, name, acts }: { member: Member; ts: number | null; at: number; name: string; acts: PlottedProps["acts"] }) {
+function LegendRow({ member, ts, at, end, name, acts }: { member: Member; ts: number | null; at: number; end: number; name: string; acts: PlottedProps["acts"] }) {
   const { style, one } = member;
   const s = style === undefined ? undefined : SERIES_STYLES[style % SERIES_STYLES.length];
   const unit = unitOfMember(member) ?? "";
-  const reading = readingOf(member, ts);
+  const reading = readingOf(member, ts, at);
   const old = one !== undefined && ts === null && isOld(one);
+  const coming = ts === null ? comingWords(member, at, end) : "";
   return (
-    <tr class={old ? "old" : ""}>
+    <tr class={old ? "old" : reading.kind === "expected" ? "expected" : ""}>
       <th scope="row" title={one === undefined || one.help === "" ? undefined : one.help}>
-        <svg class="swatch" viewBox="0 0 24 6" aria-hidden="true">{s !== undefined && <path d="M0,3H24" style={{ stroke: `var(--${s.ink})`, strokeDasharray: s.dash.join(" ") }} />}</svg>
-        <span class="path">{name}</span>
+        <svg class="swatch" viewBox="0 0 24 6" aria-hidden="true">{s !== undefined && <path d="M0,3H24" style={{ stroke: `var(--${s.ink})`, strokeWidth: s.width }} />}</svg>
+        <span class="path">{name}{coming !== "" && <span class="coming">{coming}</span>}</span>
       </th>
       <td class="num">
         {reading.kind === "nothing" && reading.text}
-        {reading.kind === "sample" && <Value of={quantity(reading.value, unit)} />}
-        {reading.kind === "sample" && reading.error > 0 && <span class="unit"> ± {errorText(reading.error, unit)}</span>}
+        {(reading.kind === "sample" || reading.kind === "expected") && <Value of={quantity(reading.value, unit)} />}
+        {(reading.kind === "sample" || reading.kind === "expected") && reading.error > 0 && Number.isFinite(reading.error) && <span class="unit"> ± {errorBeside(reading.value, reading.error, unit)}</span>}
         {reading.kind === "bucket" && <Value of={quantity(reading.mean, unit)} />}
         {reading.kind === "bucket" && reading.min < reading.max && (
           <span class="unit"> (<Value of={quantity(reading.min, unit)} /> to <Value of={quantity(reading.max, unit)} />)</span>
         )}
       </td>
       <td>{ts === null ? one !== undefined && <Age of={one} now={at} /> : <span class="age">{ageAt(member, reading, ts, at)}</span>}</td>
-      <td>{reading.kind === "sample" ? reading.quality : reading.kind === "bucket" ? `mean of ${reading.count.toLocaleString("en")}` : ""}</td>
+      <td>{qualityText(reading)}</td>
       <td class="acts">{acts?.(member)}</td>
     </tr>
   );
 }
 
+function qualityText(reading: Reading): string {
+  if (reading.kind === "sample") return reading.quality;
+  if (reading.kind === "expected") return Number.isFinite(reading.error) ? "expected" : "expected, error not known yet";
+  return reading.kind === "bucket" ? `mean of ${reading.count.toLocaleString("en")}` : "";
+}
+
 function ageAt({ one }: Member, reading: Reading, ts: number, at: number): string {
+  if (ts > at) return reading.kind === "expected" ? `in ${duration(ts - at)}` : "not forecast";
   if (reading.kind === "nothing") return "gap";
+  if (reading.kind === "expected") return "since the last look";
   return age(one === undefined || reading.kind === "bucket" ? at - ts : ageMs(one) + Math.max(0, one.looked - ts));
 }

@@ -52,6 +52,16 @@ export function move([from, to]: Range, share: number, now: number): Range {
   return [from + by, to + by];
 }
 
+/** Right of now at most this share of the measured time is shown, and nothing that would not be seen. */
+const AHEAD_SHARE = 0.25;
+const AHEAD_SHARE_MIN = 0.005;
+
+/** How far beyond now a live chart reaches, in seconds, when this much is forecast. */
+export function aheadOf(span: number, forecast: number): number {
+  const ahead = Math.min(span * AHEAD_SHARE, forecast);
+  return ahead < span * AHEAD_SHARE_MIN ? 0 : ahead;
+}
+
 const two = (n: number) => String(n).padStart(2, "0");
 
 /** Labels of an axis of time: as fine as its steps are, and the date where a day begins. */

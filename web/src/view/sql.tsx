@@ -185,7 +185,7 @@ function Rows({ table, tookMs }: { table: api.SqlTable; tookMs: number }) {
         <ul class="keys">
           {chart.lines.map((line) => {
             const s = SERIES_STYLES[line.style % LINES_MAX] ?? SERIES_STYLES[0];
-            return <li><svg class="swatch" viewBox="0 0 24 6" aria-hidden="true"><path d="M0,3H24" style={{ stroke: `var(--${s.ink})`, strokeDasharray: s.dash.join(" ") }} /></svg> {line.label}</li>;
+            return <li><svg class="swatch" viewBox="0 0 24 6" aria-hidden="true"><path d="M0,3H24" style={{ stroke: `var(--${s.ink})`, strokeWidth: s.width }} /></svg> {line.label}</li>;
           })}
         </ul>
       )}

@@ -4,6 +4,7 @@ import { signal, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import * as api from "../data/api";
 import { want } from "../data/feed";
+import { FORECAST_PREFIX } from "../data/projection";
 import type { Latest, StreamInfo } from "../data/contract";
 import { NS_PER_MS } from "../data/contract";
 import { age, moment, unitOf } from "../text/format";
@@ -48,7 +49,7 @@ export function Streams() {
       want("streams", []);
     };
   }, []);
-  useEffect(() => want("streams", pins.value), [pins.value]);
+  useEffect(() => want("streams", pins.value.flatMap((pin) => [pin, FORECAST_PREFIX + pin])), [pins.value]);
   return (
     <main id="main" class="streams">
       <Finder />

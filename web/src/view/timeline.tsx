@@ -4,6 +4,7 @@ import type { Signal } from "@preact/signals";
 import { now } from "../data/feed";
 import { asking, pasts } from "../data/past";
 import { clock, duration } from "../text/format";
+import { ForecastToggle } from "./forecasting";
 import { move, nextSpan, SPANS, zoom } from "./range";
 import type { Range } from "./range";
 
@@ -53,7 +54,7 @@ export function steer(line: Timeline, event: KeyboardEvent): void {
 }
 export const KEYS_TOLD = "Charts: left and right move in time, plus and minus zoom, Escape goes on live";
 
-export function Tools({ line, range, at, long }: { line: Timeline; range: Range; at: number; long: boolean }) {
+export function Tools({ line, range, at, long, forecast }: { line: Timeline; range: Range; at: number; long: boolean; forecast: boolean }) {
   const live = line.frozen.value === null;
   const [past] = pasts.value.values();
   return (
@@ -70,8 +71,9 @@ export function Tools({ line, range, at, long }: { line: Timeline; range: Range;
       <button type="button" class="pause" aria-pressed={!live} onClick={() => (line.frozen.value = live ? range : null)}>
         {live ? "Pause" : "Go on live"}
       </button>
+      {forecast && <ForecastToggle />}
       <span class="cursor-time" role="status">
-        {live ? "live" : `paused at ${clock(range[1] * 1000, at)}`}
+        {live ? "live" : `paused at ${clock(Math.min(range[1] * 1000, at), at)}`}
         {long && (asking.value ? ", asking for the past" : past === undefined ? "" : `, ${duration(past.stepMs)} a bucket`)}
       </span>
       <span class="tip">drag to zoom, arrows move</span>

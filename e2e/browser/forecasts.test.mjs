@@ -1,0 +1,168 @@
+// What is expected, over the fake agent: drawn right of now, told in words, and never where the agent says nothing.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { launch, open } from "./browser.mjs";
+import { startFakeAgent } from "./fake-agent.mjs";
+
+let browser;
+before(async () => (browser = await launch()));
+after(() => browser?.close());
+
+async function visit(scenario, hash, act, view = {}) {
+  const agent = await startFakeAgent({ scenario });
+  const { page, complaints, close } = await open(browser, `${agent.url}/${hash}`, view);
+  try {
+    await act(page, agent);
+    assert.deepEqual(complaints, []);
+  } finally {
+    await close();
+    await agent.kill();
+  }
+}
+
+const pinned = (...pins) => `#/streams?${new URLSearchParams(pins.map((pin) => ["pin", pin]))}`;
+const toggle = (page) => page.getByRole("button", { name: "Forecast", exact: true });
+const nameOf = (page) => page.locator(".chart").first().getAttribute("aria-label");
+/** Moves the pointer to this share of the chart's width. */
+async function point(page, share) {
+  const box = await page.locator(".chart .u-over").first().boundingBox();
+  await page.mouse.move(box.x + box.width * share, box.y + box.height / 2);
+}
+
+/** Columns of a canvas, between two shares of its width, whose ink is near a colour of the page. */
+function columnsOf(canvas, ink, from, to) {
+  return canvas.evaluate((element, { ink, from, to }) => {
+    const probe = document.createElement("canvas").getContext("2d");
+    probe.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(ink).trim();
+    probe.fillRect(0, 0, 1, 1);
+    const want = probe.getImageData(0, 0, 1, 1).data;
+    const { width, height } = element;
+    const { data } = element.getContext("2d").getImageData(0, 0, width, height);
+    const near = (at) => data[at + 3] > 100 && [0, 1, 2].every((c) => Math.abs(data[at + c] - want[c]) < 70);
+    let columns = 0;
+    for (let x = Math.round(width * from); x < Math.round(width * to); x += 1) if (Array.from({ length: height }, (_, y) => near((y * width + x) * 4)).some(Boolean)) columns += 1;
+    return columns / (width * (to - from));
+  }, { ink, from, to });
+}
+
+test("Streams: right of now it is dashed, and said in words with its error", () =>
+  visit("busy", pinned("memory.available.bytes"), async (page) => {
+    await page.waitForFunction(() => /expected .+ GiB ± .+ in 1 min/.test(document.querySelector(".chart")?.getAttribute("aria-label") ?? ""));
+    assert.match(await page.locator(".legend-table .coming").innerText(), /expected [\d.]+ GiB ± .+ in 1 min \d+ s/);
+    assert.equal(await toggle(page).getAttribute("aria-pressed"), "true");
+    const canvas = page.locator(".chart canvas");
+    const [measured, expected] = [await columnsOf(canvas, "--read", 0.4, 0.7), await columnsOf(canvas, "--read", 0.84, 0.97)];
+    assert.ok(measured > 0.95, `the measured line is whole: ${measured}`);
+    assert.ok(expected > 0.2 && expected < 0.9, `the expected line is dashed: ${expected}`);
+    await point(page, 0.9);
+    await page.locator("tr.expected").waitFor();
+    assert.match(await page.locator("tr.expected").innerText(), /GiB\s+± .+\s+in \d+ s\s+expected/);
+    await point(page, 0.5);
+    await page.waitForFunction(() => /measured/.test(document.querySelector(".legend-table tbody tr")?.textContent ?? ""));
+  }));
+
+test("the choice is one for all sheets, is reached by keyboard, and is remembered", () =>
+  visit("busy", pinned("memory.available.bytes"), async (page) => {
+    await toggle(page).focus();
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => !/expected/.test(document.querySelector(".chart").getAttribute("aria-label")));
+    assert.equal(await page.locator(".coming").count(), 0);
+    await page.reload();
+    await toggle(page).waitFor();
+    assert.equal(await toggle(page).getAttribute("aria-pressed"), "false");
+    await page.getByRole("link", { name: /^Now/ }).click();
+    await page.locator(".strip .scale").first().waitFor();
+    assert.doesNotMatch(await page.locator('.strip[data-device="vda"] .past canvas').getAttribute("aria-label"), /expected/);
+    await toggle(page).click();
+    await page.waitForFunction(() => /, expected \d+ % ± \d+ in/.test(document.querySelector('.strip[data-device="vda"] .past canvas').getAttribute("aria-label")));
+  }));
+
+test("between a look and now it is dashed too: seldom looked at, it is expected in between", () =>
+  visit("busy", pinned("scratch.used.bytes"), async (page, agent) => {
+    const [measured] = agent.state.streams.filter((s) => s.name === "scratch.used.bytes");
+    const [forecast] = agent.state.streams.filter((s) => s.name === "forecast.scratch.used.bytes");
+    const last = Date.now() - 25_000;
+    for (const s of [measured, forecast]) s.blind = [last, Date.now() + 60_000];
+    await page.reload();
+    await page.getByRole("button", { name: "1 min" }).click();
+    await page.waitForFunction(() => /expected/.test(document.querySelector(".chart")?.getAttribute("aria-label") ?? ""));
+    await point(page, 0.7);
+    await page.locator("tr.expected").waitFor();
+    assert.match(await page.locator("tr.expected").innerText(), /since the last look\s+expected/);
+    await point(page, 0.2);
+    await page.locator("tr.expected").waitFor({ state: "detached" });
+  }));
+
+test("a stream that is not forecast has the sheet that it had", () =>
+  visit("calm", pinned("memory.available.bytes"), async (page) => {
+    await page.waitForFunction(() => /\d/.test(document.querySelector(".legend-table td.num")?.textContent ?? ""));
+    await page.waitForTimeout(1500);
+    assert.equal(await toggle(page).count(), 0);
+    assert.match(await nameOf(page), /^memory\.available\.bytes over 5 min$/);
+    await page.getByRole("link", { name: /^Now/ }).click();
+    await page.locator(".strip .scale").first().waitFor();
+    assert.equal(await toggle(page).count(), 0);
+    assert.match(await page.locator(".outlook h1").innerText(), /^●\s*Calm\.$/);
+    assert.equal(await page.locator(".tank .fills").count(), 0);
+  }));
+
+test("paused, the chart stays as it was; drawn on over an archive's buckets, too", () =>
+  visit("busy", pinned("memory.available.bytes"), async (page) => {
+    await page.locator(".legend-table .coming").waitFor();
+    await page.getByRole("button", { name: "Pause" }).click();
+    const seen = await page.locator(".tools .cursor-time").innerText();
+    assert.match(seen, /paused at \d\d:\d\d:\d\d/);
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "1 h", exact: true }).click();
+    await page.getByText(/a bucket/).waitFor();
+    await page.waitForFunction(() => /means with the band.+; memory\.available\.bytes expected/.test(document.querySelector(".chart").getAttribute("aria-label")));
+  }));
+
+test("Now: what fills is in the sentence and at its tank, with its error", () =>
+  visit("busy", "", async (page) => {
+    await page.locator(".tank .fills").waitFor();
+    assert.match(await page.locator(".outlook h1").innerText(), /vda is saturated.+; \/ fills in \d h \d+ min ± \d+ min\.$/);
+    assert.match(await page.locator(".tank .fills").innerText(), /^\/ full in \d h \d+ min ± \d+ min$/);
+    assert.match(await page.locator(".troubles").innerText(), /\/ fills in/);
+  }));
+
+test("Now: the cursor goes on beyond the pen, and says that nothing was measured there", () =>
+  visit("busy", "", async (page) => {
+    await toggle(page).waitFor();
+    await page.locator(".strip .scale").first().waitFor();
+    const axis = page.getByRole("slider");
+    await axis.focus();
+    await page.keyboard.press("PageUp");
+    await page.keyboard.press("PageDown");
+    await page.keyboard.press("Shift+ArrowRight");
+    assert.match(await axis.getAttribute("aria-valuetext"), /, in \d+ s$/);
+    const words = (device) => page.locator(`.strip[data-device="${device}"] .provenance`).innerText();
+    assert.match(await words("vda"), /^± \d+(\.\d+)?, expected in \d+ s$/);
+    assert.equal(await words("vdb"), "not forecast");
+    const pen = page.locator('.strip[data-device="sda"] canvas.pen');
+    const dashed = await columnsOf(pen, "--ink", 0.35, 0.95);
+    assert.ok(dashed > 0.2 && dashed < 0.95, `dashed: ${dashed}`);
+  }));
+
+test("Doctor: who forecasts what, how well, and what is looked at seldom; a node without is quiet", async () => {
+  await visit("busy", "#/doctor", async (page) => {
+    const forecasts = page.locator(".forecasts");
+    await forecasts.locator("tbody tr").first().waitFor();
+    assert.match(await forecasts.innerText(), /2 streams are forecast; 91 % of what came was within the error, 90 % was asked for\./);
+    assert.match(await forecasts.locator("tbody").first().innerText(), /disk\.busy\.ratio\{device=vda\}[\s\S]+1 s\s+holt\s+91 %\s+± 3 %\s+0\.69[\s\S]+persistence\s+–\s+not known yet\s+–/);
+    const policies = await page.locator(".policies").innerText();
+    assert.match(policies, /disks\s+disk\.busy\.ratio\{device=vda\}\s+error bounded\s+5 %\s+4 s\s+forecast\s+3\.1 %\s+0\.25\s+75 %/);
+    assert.match(policies, /tape\s+tape\.\*[\s\S]+no stream matches/);
+  });
+  await visit("broken", "#/doctor", async (page) => {
+    await page.locator(".forecasts").waitFor();
+    assert.equal(await page.locator(".policies").count(), 0);
+  });
+  await visit("calm", "#/doctor", async (page) => {
+    await page.locator(".sources tbody").first().waitFor();
+    await page.waitForTimeout(800);
+    assert.equal(await page.locator(".forecasts, .policies").count(), 0);
+    assert.equal(await page.getByRole("alert").count(), 0);
+  });
+});

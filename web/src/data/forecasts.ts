@@ -1,0 +1,154 @@
+// What the agent's tables say of its forecasts and of the policies that rest on them, read without
+// trust, by SQL, and only of tables that this agent has.
+
+import { batch, signal } from "@preact/signals";
+import * as api from "./api";
+import { now } from "./feed";
+import { isAbsent } from "./applications";
+import { labelsOf, rowsOf } from "./publications";
+import type { Row } from "./publications";
+import { NS_PER_MS } from "./contract";
+import { asNumber } from "../text/json";
+import { unitOf } from "../text/format";
+import { streamText } from "../text/fuzzy";
+
+/** Most rows of each table that are asked for. */
+export const ROWS_MAX = 2000;
+/** Which tables there are is asked for this often. */
+const SELDOM_MS = 30_000;
+
+/** A stream that is forecast, with what is said of it at each horizon. */
+export interface Foretold {
+  readonly key: string;
+  readonly unit: string;
+  readonly confidence: number;
+  readonly horizons: readonly Horizon[];
+}
+
+export interface Horizon {
+  readonly ms: number;
+  /** It is forecast in steps of so long: far horizons are a coarser forecaster's. */
+  readonly stepMs: number;
+  readonly follows: string;
+  readonly reason: string;
+  /** NaN while that is not known, as is the error. */
+  readonly coverage: number;
+  readonly error: number;
+  /** Each predictor's error of late as a multiple of persistence's, least first. */
+  readonly losses: readonly (readonly [string, number])[];
+}
+
+/** One stream that a policy looks at, or a policy that matches nothing. */
+export interface Policy {
+  readonly name: string;
+  /** The stream; what the policy is for where it matches none. */
+  readonly stream: string;
+  readonly matches: boolean;
+  readonly kind: string;
+  readonly error: string;
+  readonly unit: string;
+  readonly intervalMs: number;
+  readonly said: string;
+  readonly wrong: number;
+  readonly looksPerS: number;
+  readonly saved: number;
+  readonly reason: string;
+}
+
+const text = (cell: unknown): string => (cell === null || cell === undefined ? "" : String(cell));
+const number = (cell: unknown): number => (cell === null || cell === undefined ? NaN : asNumber(cell));
+
+/** Rows of the table `forecasts`, by stream in the order of its name, each by horizon. */
+export function foretoldOf(rows: readonly Row[]): Foretold[] {
+  const all = new Map<string, { unit: string; confidence: number; horizons: Horizon[] }>();
+  for (const row of rows) {
+    const name = text(row["name"]);
+    const key = streamText(name, labelsOf(row["labels"]));
+    const one = all.get(key) ?? { unit: unitOf(name, text(row["unit"])), confidence: number(row["confidence"]), horizons: [] };
+    all.set(key, one);
+    one.horizons.push({ ms: number(row["horizon_ns"]) / NS_PER_MS, stepMs: number(row["step_ns"]) / NS_PER_MS, follows: text(row["follows"]), reason: text(row["reason"]), coverage: number(row["coverage"]), error: number(row["error"]), losses: lossesOf(row["losses"]) });
+  }
+  const sorted = [...all].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }));
+  return sorted.map(([key, one]) => ({ key, ...one, horizons: one.horizons.sort((a, b) => a.ms - b.ms || a.stepMs - b.stepMs) }));
+}
+
+/** A JSON object of numbers, some of which may be null; anything else is empty. */
+export function lossesOf(cell: unknown): (readonly [string, number])[] {
+  try {
+    const parsed: unknown = typeof cell === "string" ? JSON.parse(cell) : cell;
+    const all = Object.entries(parsed as object).flatMap(([name, loss]) => (typeof loss === "number" ? [[name, loss] as const] : []));
+    return all.sort((a, b) => a[1] - b[1] || a[0].localeCompare(b[0]));
+  } catch {
+    return [];
+  }
+}
+
+export function policyOf(row: Row): Policy {
+  const name = text(row["stream"]);
+  const patterns = text(row["streams"]).replace(/^\["?|"?\]$/g, "").replaceAll('","', ", ");
+  return {
+    name: text(row["name"]),
+    stream: name === "" ? patterns : streamText(name, labelsOf(row["labels"])),
+    matches: name !== "",
+    kind: text(row["kind"]).replaceAll("_", " "),
+    error: text(row["error"]),
+    unit: unitOf(name, text(row["unit"])),
+    intervalMs: number(row["interval_ns"]) / NS_PER_MS,
+    said: text(row["said"]),
+    wrong: number(row["wrong_share"]),
+    looksPerS: number(row["looks_per_s"]),
+    saved: number(row["saved_share"]),
+    reason: text(row["reason"]),
+  };
+}
+
+/** How often what came was within the error, over all horizons where that is known; NaN where it is nowhere. */
+export function meanCoverage(all: readonly Foretold[]): number {
+  const known = all.flatMap(({ horizons }) => horizons.map(({ coverage }) => coverage)).filter((c) => !Number.isNaN(c));
+  return known.length === 0 ? NaN : known.reduce((sum, c) => sum + c, 0) / known.length;
+}
+
+export const foretold = signal<readonly Foretold[]>([]);
+export const policies = signal<readonly Policy[]>([]);
+export const fault = signal("");
+
+const OPTIONAL = ["forecasts", "policies"] as const;
+type Optional = (typeof OPTIONAL)[number];
+
+let has: ReadonlySet<string> = new Set();
+let lastSeldom = -Infinity;
+let asking = false;
+
+/** Asks for both, unless that is under way. */
+export async function load(): Promise<void> {
+  if (asking) return;
+  asking = true;
+  try {
+    if (now() - lastSeldom > SELDOM_MS) {
+      const names = OPTIONAL.map((name) => `'${name}'`).join(", ");
+      has = new Set((await api.sql(`SELECT name FROM tables WHERE name IN (${names})`)).rows.map(([name]) => String(name)));
+      lastSeldom = now();
+    }
+    const rows = [await ask("forecasts"), await ask("policies")] as const;
+    batch(() => {
+      foretold.value = foretoldOf(rows[0]);
+      policies.value = rows[1].map(policyOf);
+      fault.value = "";
+    });
+  } catch (error) {
+    fault.value = error instanceof Error ? error.message : String(error);
+  } finally {
+    asking = false;
+  }
+}
+
+/** Asked only where it is, so that nothing is refused aloud. */
+async function ask(name: Optional): Promise<Row[]> {
+  if (!has.has(name)) return [];
+  try {
+    return rowsOf(await api.sql(`SELECT * FROM ${name} LIMIT ${ROWS_MAX}`));
+  } catch (error) {
+    if (isAbsent(error)) return [];
+    throw error;
+  }
+}

@@ -1,0 +1,119 @@
+// What a stream is expected to be after its newest look: the agent writes, as the value of the stream
+// `forecast.<name>`, knots of seconds after the look, value and half width; here they are evaluated,
+// as every reader does, at its own time. Pure. Times are ms.
+
+/** What the name of a stream of projections begins with; the rest is the stream that is meant. */
+export const FORECAST_PREFIX = "forecast.";
+/** Most knots of one projection. */
+const KNOTS_MAX = 64;
+
+export interface Knot {
+  /** After the look, in ms. */
+  readonly after: number;
+  readonly value: number;
+  /** The true value is within so much of it as often as the agent is told; Infinity while that is not known. */
+  readonly half: number;
+}
+
+export interface Projection {
+  /** The look that it was made at. */
+  readonly ts: number;
+  /** At least one, in the order of time. */
+  readonly knots: readonly Knot[];
+}
+
+/** From the value of such a stream, which is trusted in nothing; undefined for what is none. */
+export function projectionOf(ts: number, raw: unknown): Projection | undefined {
+  if (!Array.isArray(raw) || raw.length === 0 || raw.length % 3 !== 0 || raw.length > KNOTS_MAX * 3) return undefined;
+  const knots: Knot[] = [];
+  for (let i = 0; i < raw.length; i += 3) {
+    const [seconds, value, width] = raw.slice(i, i + 3) as unknown[];
+    // JSON has no word for the infinite.
+    const half = width === null ? Infinity : width;
+    if (typeof seconds !== "number" || typeof value !== "number" || typeof half !== "number") return undefined;
+    const after = seconds * 1000;
+    if (!(after > (knots.at(-1)?.after ?? -Infinity)) || !(after >= 0) || !Number.isFinite(after) || !Number.isFinite(value) || !(half >= 0)) return undefined;
+    knots.push({ after, value, half });
+  }
+  return { ts, knots };
+}
+
+/** The same, made at a later look that found nothing new. */
+export const lookedAgain = (p: Projection, ts: number): Projection => (ts > p.ts ? { ...p, ts } : p);
+
+/** How far it reaches from its look. */
+export const lengthOf = (p: Projection): number => p.knots.at(-1)?.after ?? 0;
+export const endOf = (p: Projection): number => p.ts + lengthOf(p);
+
+/** Of many, the one that reaches furthest. */
+export const longestOf = (all: readonly (Projection | undefined)[]): number => Math.max(0, ...all.map((p) => (p === undefined ? 0 : lengthOf(p))));
+
+/** What is expected at a time; undefined before the look and beyond the last knot. */
+export function expectedAt(p: Projection, ts: number): Knot | undefined {
+  const after = ts - p.ts;
+  const next = p.knots.findIndex((knot) => knot.after >= after);
+  const b = p.knots[next];
+  if (b === undefined || b.after === after) return b;
+  const a = p.knots[next - 1];
+  if (a === undefined) return undefined;
+  return { after, ...between(a, b, (after - a.after) / (b.after - a.after)) };
+}
+
+function between(a: Knot, b: Knot, share: number): { value: number; half: number } {
+  const mix = (from: number, to: number) => from + (to - from) * share;
+  // Half of what is not known is not known.
+  const half = Number.isFinite(a.half) && Number.isFinite(b.half) ? mix(a.half, b.half) : Infinity;
+  return { value: mix(a.value, b.value), half };
+}
+
+/** The knots between two times, with what is expected at these times themselves. */
+export function knotsBetween(p: Projection, from: number, to: number): readonly (Knot & { readonly ts: number })[] {
+  const at = (ts: number) => {
+    const knot = expectedAt(p, ts);
+    return knot === undefined ? [] : [{ ...knot, ts }];
+  };
+  const inner = p.knots.map((knot) => ({ ...knot, ts: p.ts + knot.after })).filter(({ ts }) => ts > from && ts < to);
+  return [...at(from), ...inner, ...(to > from ? at(to) : [])];
+}
+
+/** What is expected at `end`, or as far as it is said; with an error if one is known of any time after `now`. */
+export function furthest(p: Projection, now: number, end: number): (Knot & { readonly ts: number }) | undefined {
+  const coming = knotsBetween(p, now, Math.min(end, endOf(p))).filter(({ ts }) => ts > now);
+  return [...coming].reverse().find(({ half }) => Number.isFinite(half)) ?? coming.at(-1);
+}
+
+/** When a level is reached, in ms from the time that was asked at. */
+export interface Reach {
+  readonly expected: number;
+  /** By the nearer end of the error; NaN while no error is known. */
+  readonly early: number;
+  /** By the further end; Infinity when that is not within what is forecast. */
+  readonly late: number;
+}
+
+/** When what is expected reaches `level` first, from above or below; undefined when it does not, as far as is said. */
+export function reaches(p: Projection, level: number, now: number): Reach | undefined {
+  const here = expectedAt(p, now);
+  if (here === undefined) return undefined;
+  const side = here.value >= level ? 1 : -1;
+  const expected = crossing(p, now, (knot) => side * (knot.value - level));
+  if (expected === undefined) return undefined;
+  const early = crossing(p, now, (knot) => (Number.isFinite(knot.half) ? side * (knot.value - level) - knot.half : NaN));
+  const late = crossing(p, now, (knot) => (Number.isFinite(knot.half) ? side * (knot.value - level) + knot.half : NaN));
+  return { expected, early: early === undefined ? NaN : Math.min(early, expected), late: Math.max(late ?? Infinity, expected) };
+}
+
+/** The first time from `now` on when `room` is used up; where it is not known there is no line. */
+function crossing(p: Projection, now: number, room: (knot: Knot) => number): number | undefined {
+  const all = knotsBetween(p, now, Math.max(now, endOf(p)));
+  for (let i = 0; i < all.length; i += 1) {
+    const knot = all[i] as Knot & { ts: number };
+    const left = room(knot);
+    if (!(left <= 0)) continue;
+    const before = all[i - 1];
+    const had = before === undefined ? NaN : room(before);
+    if (before === undefined || !(had > 0)) return knot.ts - now;
+    return before.ts + ((knot.ts - before.ts) * had) / (had - left) - now;
+  }
+  return undefined;
+}
