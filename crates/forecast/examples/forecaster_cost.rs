@@ -93,7 +93,13 @@ fn cascade(values: &[f64]) {
 }
 
 fn main() {
-    for name in ["sine, noise", "random walk", "hacc regular", "steps", "constant"] {
+    for name in [
+        "sine, noise",
+        "random walk",
+        "hacc regular",
+        "steps",
+        "constant",
+    ] {
         let Some(family) = families::FAMILIES.iter().find(|family| family.name == name) else {
             continue;
         };

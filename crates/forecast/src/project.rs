@@ -120,7 +120,10 @@ mod tests {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         cascade.project_into(&mut before);
         let last_s = before[before.len() - PARTS];
-        assert!(last_s > 200.0, "{last_s}: coarser forecasters say something");
+        assert!(
+            last_s > 200.0,
+            "{last_s}: coarser forecasters say something"
+        );
         for second in 6_000..6_100 {
             cascade.observe(second * 1_000_000_000, 7.0);
             cascade.project_into(&mut after);
@@ -172,7 +175,10 @@ mod tests {
             cascade.observe(second * 1_000_000_000, 1e6 + f64::from(second as i32));
             let projection = cascade.project();
             let knots = projection.knots();
-            assert!(knots.is_sorted_by(|a, b| a.value <= b.value), "{second}: {knots:?}");
+            assert!(
+                knots.is_sorted_by(|a, b| a.value <= b.value),
+                "{second}: {knots:?}"
+            );
         }
     }
 
@@ -182,8 +188,14 @@ mod tests {
         let cascade = fed(Shape::Gauge, (0..6_000).map(|_| random.normal()));
         let coverage: Vec<_> = cascade.coverage().collect();
         assert!(coverage.len() > 4 && coverage.is_sorted_by_key(|of| of.horizon_ns));
-        assert_eq!((coverage[0].horizon_ns, coverage[0].compared), (1_000_000_000, 512));
+        assert_eq!(
+            (coverage[0].horizon_ns, coverage[0].compared),
+            (1_000_000_000, 512)
+        );
         assert!((0.85..0.95).contains(&coverage[0].share), "{coverage:?}");
-        assert_eq!(fed(Shape::Gauge, std::iter::once(1.0)).coverage().count(), 0);
+        assert_eq!(
+            fed(Shape::Gauge, std::iter::once(1.0)).coverage().count(),
+            0
+        );
     }
 }

@@ -136,7 +136,10 @@ impl Forecaster {
     /// The half width at each level; where that was never scored (looks are too seldom for it), the next one's, which
     /// is hardly less.
     pub(crate) fn widths(&self) -> [f64; LEVELS.len()] {
-        let mut widths = self.levels.each_ref().map(|level| level.calibration.half_width());
+        let mut widths = self
+            .levels
+            .each_ref()
+            .map(|level| level.calibration.half_width());
         let mut next = f64::INFINITY;
         for width in widths.iter_mut().rev() {
             if !width.is_finite() {
