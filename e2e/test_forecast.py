@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import barograph
@@ -122,3 +123,38 @@ def test_what_is_not_forecast_says_so(start: Start) -> None:
     assert "memory.available.bytes" in agent.error("forecast", "show", "memory.avialable.bytes")
     assert "like '30s'" in agent.post_sql(f"SELECT * FROM forecast('{MEMORY}', 'soon')").message
     agent.error("forecast", "show", MEMORY, "--horizon", "soon", status=2)
+
+
+def test_insights_and_applications_are_forecast_and_coverage_is_told(start: Start) -> None:
+    names = [MEMORY, "my.spare.bytes", "app.ramp.v"]
+    agent = start(config=QUICK + f"[forecast]\nstreams = {names}\n[applications]\nhttp_ingest = true\n")
+    agent.ask("insight", "create", "CREATE INSIGHT my.spare.bytes AS SELECT value / 2 AS value FROM memory_available_bytes")
+    row = eventually(lambda: agent.sql("SELECT value, error FROM forecast('my.spare.bytes', '1 s')"), "an insight's")[0]
+    assert abs(row["value"] * 2 - agent.value(MEMORY)) < agent.value(MEMORY), row
+
+    # A value each 100 ms, put late and at once; the step is what lies between them.
+    now = time.time_ns()
+    lines = [f"ramp v={at}i {now + (at - 60) * 100_000_000}" for at in range(60)]
+    assert agent.request("POST", "/write", "\n".join(lines)).status == 204
+    knots = eventually(lambda: agent.sql("SELECT after_ns, value FROM forecast('app.ramp.v')"), "an application's")
+    at = {knot["after_ns"]: knot["value"] for knot in knots}
+    assert at[0] == 59 and abs(at[400_000_000] - 63) < 1, knots
+    levels = "SELECT step_ns FROM forecasts WHERE name = 'app.ramp.v'"
+    assert eventually(lambda: agent.sql(levels), "its row")[0] == {"step_ns": 100_000_000}
+    assert "persistence" in agent.out("forecast", "explain", "app.ramp.v")
+
+    ask = f"SELECT value, horizon FROM forecast_coverage_ratio WHERE stream = '{MEMORY}' AND horizon = '0.2'"
+    told = eventually(lambda: agent.has("forecast.coverage.ratio") and agent.sql(ask), "coverage")
+    assert 0 <= told[0]["value"] <= 1
+
+
+def test_streams_beyond_the_limit_are_told(start: Start) -> None:
+    agent = start(config=QUICK + "[forecast]\nstreams = ['memory.*']\nstreams_max = 2\n")
+    count = "SELECT count FROM loss WHERE what LIKE 'streams not forecast%'"
+    lost = eventually(lambda: [r for r in agent.sql(count) if r["count"] > 0], "the loss")[0]["count"]
+    assert agent.value("agent.forecast.streams.count") == 2
+    assert agent.value("agent.forecast.beyond.count") == lost
+    rows = agent.sql("SELECT name FROM forecasts WHERE reason = 'no place: forecast.streams_max is 2'")
+    assert len(rows) == lost
+    assert f"{lost} streams are not forecast" in agent.out("doctor")
+    assert "forecast.streams_max is 2" in agent.out("forecast", "explain", rows[0]["name"])

@@ -25,7 +25,7 @@ use crate::policies::Policies;
 use crate::policy_statements::PolicyStatements;
 use crate::saturation::Saturation;
 use crate::self_watch::SelfWatch;
-use crate::streams::{Facts, Streams};
+use crate::streams::{Facts, Outputs, Streams};
 
 /// Events that may wait for the loop.
 pub const EVENTS_MAX: usize = 64;
@@ -226,25 +226,40 @@ impl<'c> EventLoop<'c> {
         };
         self.poller.run_due(&mut facts);
         let now_ns = self.clock.now_ns();
-        self.graph.evaluate(now_ns, &mut self.streams);
+        self.evaluate(now_ns);
         let monotonic_ns = self.clock.monotonic_ns();
         if monotonic_ns >= self.next_beat_ns {
             self.next_beat_ns = monotonic_ns + BEAT_NS;
             self.beat(now_ns);
         }
+        self.forecasts.project(now_ns, &mut self.streams);
         self.streams.finish();
         if monotonic_ns >= self.next_documents_ns {
             self.write_documents();
         }
     }
 
+    fn evaluate(&mut self, now_ns: i64) {
+        let mut outputs = Outputs {
+            streams: &mut self.streams,
+            forecasts: &mut self.forecasts,
+        };
+        self.graph.evaluate(now_ns, &mut outputs);
+    }
+
     /// Says that the agent lives, and looks at itself.
     fn beat(&mut self, now_ns: i64) {
         self.streams.segment().heartbeat(now_ns);
-        self.graph.confirm(&mut self.streams);
+        self.graph.confirm(&mut Outputs {
+            streams: &mut self.streams,
+            forecasts: &mut self.forecasts,
+        });
+        self.forecasts.beat(now_ns, &mut self.streams);
         self.look_at_archive(now_ns);
         let sentence = self.outlook.sentence(now_ns);
-        self.self_watch.look(now_ns, &sentence, &mut self.streams);
+        let forecasts = self.forecasts.counts();
+        self.self_watch
+            .look(now_ns, &sentence, forecasts, &mut self.streams);
         if let Some(exports) = &mut self.exports {
             exports.look(now_ns, &mut self.streams);
         }
@@ -277,12 +292,16 @@ impl<'c> EventLoop<'c> {
         };
         let dropped = documents::insight(&self.graph, name, &self.poller.reports());
         let before = self.insights.keep(name, statement)?;
-        if let Err(error) = self.graph.execute(sql, &mut self.streams) {
+        let mut outputs = Outputs {
+            streams: &mut self.streams,
+            forecasts: &mut self.forecasts,
+        };
+        if let Err(error) = self.graph.execute(sql, &mut outputs) {
             self.insights.keep(name, before.as_deref())?;
             return Err(error.into());
         }
         info!(insight = name, made = statement.is_some(), "changed");
-        self.graph.evaluate(self.clock.now_ns(), &mut self.streams);
+        self.evaluate(self.clock.now_ns());
         self.streams.finish();
         self.write_documents();
         Ok(match intent {

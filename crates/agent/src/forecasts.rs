@@ -2,84 +2,68 @@
 //! the stream `forecast.<name>`, which readers evaluate at their own time.
 //!
 //! It stands where samples pass, not where they are read: that a value did not change is what a predictor most needs to know, and
-//! only looks say so.
+//! only looks say so. The sampler has one for streams of sources and insights, and each scope of applications one of its own.
 
-use barograph_forecast::{Cascade, Explanation, ForecasterConfig, Shape, interval};
+mod config;
+mod coverage;
+mod document;
+mod pace;
+mod room;
+#[cfg(test)]
+mod tests;
+mod totals;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use barograph_forecast::{Cascade, ForecasterConfig, Shape, Taken, interval};
 use barograph_model::{
-    Descriptor, FORECAST_PREFIX, KNOTS_MAX, Kind, Labels, ModelError, Name, Projection, Quality,
-    Sample, Selector, StreamKey, Value, ValueType,
+    Descriptor, FORECAST_PREFIX, KNOTS_MAX, Kind, Labels, Name, Projection, Sample, Selector,
+    StreamKey, Value, ValueType,
 };
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value as Json, json};
 use tracing::warn;
 
-use crate::AgentError;
 use crate::streams::Streams;
+use coverage::Coverages;
+use pace::Pace;
+use room::{NoPlace, Place};
+use totals::{Totals, total_of};
+
+pub use config::ForecastConfig;
+pub use room::Room;
 
 /// Bytes of the longest projection.
 const PROJECTION_BYTES_MAX: u32 = (KNOTS_MAX * 3 * 8) as u32;
 /// Projections that a ring holds: the newest is what counts.
 const DEPTH: u32 = 16;
-
-/// Which streams are forecast, and how sure one wants to be.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ForecastConfig {
-    /// Streams of sources that are forecast: patterns of names, with labels if wanted (`disk.*{device=sda}`).
-    pub streams: Vec<String>,
-    /// The share of true values that is to be within the error of a forecast, 0.5 to 0.99.
-    pub confidence: f64,
-    /// Most streams that are forecast; those beyond are counted.
-    pub streams_max: usize,
-}
-
-impl Default for ForecastConfig {
-    fn default() -> Self {
-        Self {
-            streams: vec!["filesystem.available.bytes".into()],
-            confidence: 0.9,
-            streams_max: 256,
-        }
-    }
-}
-
-impl ForecastConfig {
-    /// Checks ranges and patterns.
-    pub fn check(&self) -> Result<(), AgentError> {
-        let refuse = |key, value: String, reason: String| {
-            Err(AgentError::ConfigValue { key, value, reason })
-        };
-        if !(0.5..=0.99).contains(&self.confidence) {
-            let value = self.confidence.to_string();
-            return refuse(
-                "forecast.confidence",
-                value,
-                "it must be 0.5 to 0.99".into(),
-            );
-        }
-        match self.selectors() {
-            Ok(_) => Ok(()),
-            Err((value, error)) => refuse("forecast.streams", value, error.to_string()),
-        }
-    }
-
-    fn selectors(&self) -> Result<Vec<Selector>, (String, ModelError)> {
-        let parse = |text: &String| Selector::parse(text).map_err(|e| (text.clone(), e));
-        self.streams.iter().map(parse).collect()
-    }
-}
+/// A stream is not projected anew more often: readers evaluate what was said last at their own time.
+const PROJECT_NS: u64 = 10_000_000;
+/// Steps of one stream that are looked at within a second; what is beyond is not looked at, which is counted.
+const STEPS_PER_S_MAX: u32 = 2_048;
 
 /// The forecasters of all streams that have one.
-#[derive(Default)]
 pub struct Forecasts {
     selectors: Vec<Selector>,
     confidence: f64,
-    streams_max: usize,
+    room: Arc<Room>,
     by_key: Vec<Option<Box<Followed>>>,
-    followed: usize,
+    totals: Totals,
+    /// Streams that were looked at since they were projected.
+    unsaid: Vec<StreamKey>,
+    /// What is about to be said.
+    floats: Vec<f64>,
+    coverages: Coverages,
     /// Streams that are meant and have no place.
-    beyond: u64,
+    beyond: BTreeMap<StreamKey, Beyond>,
+    /// Looks beyond [`STEPS_PER_S_MAX`].
+    unheeded: u64,
+}
+
+/// A stream that is not forecast, as there are too many.
+struct Beyond {
+    name: Name,
+    labels: Labels,
+    place: NoPlace,
 }
 
 /// One stream.
@@ -92,38 +76,95 @@ struct Followed {
     /// When its source is read, ns. It is the step, once it is known.
     interval_ns: i64,
     cascade: Option<Cascade>,
+    /// Finds the step where nobody says when the next look is.
+    pace: Option<Pace>,
+    /// What it is a part of.
+    total: Option<Name>,
+    /// The newest value.
+    newest: Option<Value>,
+    /// Steps in this second.
+    steps: u32,
+    /// When it was projected last, by the agent's clock.
+    said_ns: i64,
+    is_unsaid: bool,
+    /// Streams of its coverage, by horizon.
+    coverage: BTreeMap<i64, Option<StreamKey>>,
+    _place: Place,
 }
 
 impl Forecasts {
     /// Of a configuration that was checked.
-    pub fn new(config: &ForecastConfig) -> Self {
+    pub fn new(config: &ForecastConfig, room: Arc<Room>) -> Self {
         Self {
             selectors: config.selectors().unwrap_or_default(),
             confidence: config.confidence,
-            streams_max: config.streams_max,
-            ..Self::default()
+            room,
+            by_key: Vec::new(),
+            totals: Totals::default(),
+            unsaid: Vec::new(),
+            floats: Vec::new(),
+            coverages: Coverages::default(),
+            beyond: BTreeMap::new(),
+            unheeded: 0,
         }
     }
 
-    /// A stream is there; it is forecast if it is meant and has numbers.
+    /// How many streams of the whole agent are forecast, and how many are meant and have no place.
+    pub fn counts(&self) -> (usize, usize) {
+        self.room.counts()
+    }
+
+    /// A stream is there whose looks come at known intervals; it is forecast if it is meant and has numbers.
     pub fn stream_added(
         &mut self,
         key: StreamKey,
         descriptor: &Descriptor,
         streams: &mut Streams<'_>,
     ) {
-        if self.is_meant(descriptor) {
-            self.add(key, descriptor, streams);
+        self.note_total(key, descriptor);
+        if self.is_meant(&descriptor.name, &descriptor.labels) {
+            self.add(key, descriptor, None, streams);
         }
     }
 
-    fn is_meant(&self, of: &Descriptor) -> bool {
-        let mut selectors = self.selectors.iter();
-        selectors.any(|s| s.matches(of.name.as_str(), &of.labels))
+    /// A stream is there that a user's program puts to when it pleases.
+    pub fn stream_of_user_added(
+        &mut self,
+        key: StreamKey,
+        descriptor: &Descriptor,
+        user: &str,
+        streams: &mut Streams<'_>,
+    ) {
+        self.note_total(key, descriptor);
+        if self.is_meant(&descriptor.name, &descriptor.labels) {
+            self.add(key, descriptor, Some(user), streams);
+        }
     }
 
-    fn add(&mut self, key: StreamKey, descriptor: &Descriptor, streams: &mut Streams<'_>) {
-        let shape = match descriptor.kind {
+    fn note_total(&mut self, key: StreamKey, descriptor: &Descriptor) {
+        let selectors = &self.selectors;
+        let is_meant = |name: &str, labels: &Labels| {
+            let mut selectors = selectors.iter();
+            selectors.any(|s| s.matches(name, labels))
+        };
+        self.totals.stream_added(key, descriptor, is_meant);
+    }
+
+    fn is_meant(&self, name: &Name, labels: &Labels) -> bool {
+        // What is said of streams is not forecast itself.
+        let mut selectors = self.selectors.iter();
+        !name.as_str().starts_with(FORECAST_PREFIX)
+            && selectors.any(|s| s.matches(name.as_str(), labels))
+    }
+
+    fn add(
+        &mut self,
+        key: StreamKey,
+        descriptor: &Descriptor,
+        user: Option<&str>,
+        streams: &mut Streams<'_>,
+    ) {
+        let mut shape = match descriptor.kind {
             Kind::Gauge => Shape::Gauge,
             Kind::Counter => Shape::Counter,
             _ => return,
@@ -132,39 +173,68 @@ impl Forecasts {
         if !has_numbers {
             return;
         }
-        if self.followed >= self.streams_max {
-            if self.beyond == 0 {
-                warn!(
-                    max = self.streams_max,
-                    "a stream is not forecast: forecast.streams_max"
-                );
+        let (name, labels) = (descriptor.name.clone(), descriptor.labels.clone());
+        let place = match self.room.take(user) {
+            Ok(place) => place,
+            Err(place) => {
+                if self.beyond.is_empty() {
+                    let (limit, max) = (place.limit, place.max);
+                    warn!(%name, limit, max, "a stream is not forecast, as there are too many");
+                }
+                let beyond = Beyond {
+                    name,
+                    labels,
+                    place,
+                };
+                self.beyond.insert(key, beyond);
+                return;
             }
-            self.beyond += 1;
-            return;
+        };
+        let total = total_of(&name).filter(|_| shape == Shape::Gauge);
+        if let Some(total) = &total {
+            shape = self.totals.shape(total, &labels);
         }
-        let projections = projections_of(descriptor);
+        let projections = document::projections_of(descriptor);
         let projections = projections
             .and_then(|of| streams.declare_sized(&of, Some(DEPTH), Some(PROJECTION_BYTES_MAX)));
         let index = key.0 as usize;
         if self.by_key.len() <= index {
             self.by_key.resize_with(index + 1, || None);
         }
-        self.followed += 1;
         self.by_key[index] = Some(Box::new(Followed {
-            name: descriptor.name.clone(),
-            labels: descriptor.labels.clone(),
+            name,
+            labels,
             shape,
             projections,
             interval_ns: 0,
             cascade: None,
+            pace: user.map(|_| Pace::default()),
+            total,
+            newest: None,
+            steps: 0,
+            said_ns: i64::MIN,
+            is_unsaid: false,
+            coverage: BTreeMap::new(),
+            _place: place,
         }));
     }
 
     /// A stream is gone, and what is said of it.
     pub fn stream_removed(&mut self, key: StreamKey, streams: &mut Streams<'_>) {
+        if let Some(total) = self.totals.stream_removed(key) {
+            for followed in self.by_key.iter_mut().flatten() {
+                followed.bound(|name, labels| total.is(name, labels), Shape::Gauge);
+            }
+        }
+        self.release(key, streams);
+    }
+
+    /// Forecasts a stream no more, or no longer counts it as one for which there is no place.
+    fn release(&mut self, key: StreamKey, streams: &mut Streams<'_>) {
+        self.beyond.remove(&key);
         let gone = self.by_key.get_mut(key.0 as usize).and_then(Option::take);
         let Some(gone) = gone else { return };
-        self.followed -= 1;
+        self.coverages.stream_removed(&gone, streams);
         if let Some(projections) = gone.projections {
             barograph_model::Sink::retire(streams, projections);
         }
@@ -180,33 +250,66 @@ impl Forecasts {
     }
 
     /// A look at a stream, whether it has changed or not.
-    pub fn looked(&mut self, key: StreamKey, sample: &Sample, streams: &mut Streams<'_>) {
-        if self.observe(key, sample) {
-            let projection = self.projection(key);
-            self.say(key, sample.ts, &projection, streams);
+    pub fn looked(&mut self, key: StreamKey, sample: &Sample) {
+        if self.observe(key, sample)
+            && let Some(Some(followed)) = self.by_key.get_mut(key.0 as usize)
+            && !followed.is_unsaid
+        {
+            followed.is_unsaid = true;
+            self.unsaid.push(key);
         }
     }
 
-    /// The first half of a look: the forecaster learns of it. False where nothing is said after it.
+    /// Its forecaster learns of a look. False where nothing is said after it.
     pub fn observe(&mut self, key: StreamKey, sample: &Sample) -> bool {
+        if let Some(total) = self.totals.looked(key, sample) {
+            let shape = total.shape();
+            for followed in self.by_key.iter_mut().flatten() {
+                followed.bound(|name, labels| total.is(name, labels), shape);
+            }
+        }
         let Some(Some(followed)) = self.by_key.get_mut(key.0 as usize) else {
             return false;
         };
-        if followed.interval_ns <= 0 {
+        if followed.steps >= STEPS_PER_S_MAX {
+            self.unheeded += 1;
             return false;
         }
-        let config = ForecasterConfig {
-            step_ns: followed.interval_ns,
-            confidence: self.confidence,
-            shape: followed.shape,
-        };
-        let cascade = followed.cascade.get_or_insert_with(|| Cascade::new(config));
-        match sample.value {
-            Value::Int(value) => cascade.observe_int(sample.ts, value),
-            Value::Float(value) => cascade.observe(sample.ts, value),
-            _ => return false,
-        };
-        followed.projections.is_some()
+        followed.look(sample, self.confidence);
+        followed.cascade.is_some() && followed.projections.is_some()
+    }
+
+    /// A stream was looked at, and its newest value still holds.
+    pub fn held(&mut self, key: StreamKey, looked_ns: i64) {
+        let followed = self.by_key.get(key.0 as usize).and_then(Option::as_ref);
+        let newest = followed.and_then(|followed| followed.newest.clone());
+        if let Some(newest) = newest {
+            self.looked(key, &Sample::measured(looked_ns, newest));
+        }
+    }
+
+    /// Tells readers what is expected of the streams that were looked at. Those that were told of a moment ago wait for the next
+    /// call.
+    pub fn project(&mut self, now_ns: i64, streams: &mut Streams<'_>) {
+        let Self {
+            by_key,
+            unsaid,
+            floats,
+            ..
+        } = self;
+        unsaid.retain(|key| {
+            let followed = by_key.get_mut(key.0 as usize).and_then(Option::as_mut);
+            let Some(followed) = followed.filter(|followed| followed.is_unsaid) else {
+                return false;
+            };
+            if now_ns.abs_diff(followed.said_ns) < PROJECT_NS {
+                return true;
+            }
+            followed.is_unsaid = false;
+            followed.said_ns = now_ns;
+            followed.project(floats, streams);
+            false
+        });
     }
 
     /// What its forecaster says comes after the newest look; empty where it says nothing.
@@ -215,7 +318,7 @@ impl Forecasts {
         cascade.map_or_else(Projection::default, Cascade::project)
     }
 
-    /// The second half of a look: what readers are told from `ts_ns` on.
+    /// What readers are told from `ts_ns` on, where a policy says something else than the forecaster.
     pub fn say(
         &self,
         key: StreamKey,
@@ -224,18 +327,11 @@ impl Forecasts {
         streams: &mut Streams<'_>,
     ) {
         let followed = self.by_key.get(key.0 as usize).and_then(Option::as_ref);
-        let Some(projections) = followed.and_then(|followed| followed.projections) else {
-            return;
-        };
         let floats = projection.to_floats();
-        if !floats.is_empty() {
-            let said = Sample {
-                ts: ts_ns,
-                value: Value::Floats(floats.into()),
-                quality: Quality::Predicted,
-                error: 0.0,
-            };
-            streams.look(projections, &said);
+        if let (Some(projections), false) =
+            (followed.and_then(|f| f.projections), floats.is_empty())
+        {
+            streams.look_floats(projections, ts_ns, &floats);
         }
     }
 
@@ -250,7 +346,7 @@ impl Forecasts {
     ) {
         let index = key.0 as usize;
         if self.by_key.get(index).is_none_or(Option::is_none) {
-            self.add(key, descriptor, streams);
+            self.add(key, descriptor, None, streams);
         }
         if let Some(Some(followed)) = self.by_key.get_mut(index)
             && followed.cascade.is_none()
@@ -261,8 +357,8 @@ impl Forecasts {
 
     /// The policy is gone, and with it what the configuration does not mean.
     pub fn unfollow(&mut self, key: StreamKey, descriptor: &Descriptor, streams: &mut Streams<'_>) {
-        if !self.is_meant(descriptor) {
-            self.stream_removed(key, streams);
+        if !self.is_meant(&descriptor.name, &descriptor.labels) {
+            self.release(key, streams);
         }
     }
 
@@ -287,151 +383,71 @@ impl Forecasts {
         followed.cascade.as_ref()
     }
 
-    /// Whom each forecaster follows and why, for people and for the table `forecasts`.
-    pub fn document(&self) -> Json {
-        let known = self.by_key.iter().flatten();
-        let rows = known.filter_map(|followed| {
-            let cascade = followed.cascade.as_ref()?;
-            let labels: serde_json::Map<String, Json> = followed
-                .labels
-                .iter()
-                .map(|(name, value)| (name.to_owned(), value.into()))
-                .collect();
-            let levels = cascade.explain();
-            let levels = levels.iter().flat_map(level_rows);
-            let rows = levels.map(|mut row| {
-                row["name"] = followed.name.as_str().into();
-                row["labels"] = Json::Object(labels.clone());
-                row["confidence"] = self.confidence.into();
-                row
-            });
-            Some(rows.collect::<Vec<Json>>())
-        });
-        Json::Array(rows.flatten().collect())
+    /// Once a second: how well what was said did, and a new second's looks.
+    pub fn beat(&mut self, now_ns: i64, streams: &mut Streams<'_>) {
+        for followed in self.by_key.iter_mut().flatten() {
+            followed.steps = 0;
+        }
+        if self.coverages.are_due(now_ns) {
+            for followed in self.by_key.iter_mut().flatten() {
+                self.coverages.tell(followed, now_ns, streams);
+            }
+        }
     }
 }
 
-fn level_rows(explanation: &Explanation) -> impl Iterator<Item = Json> + '_ {
-    let number = |v: f64| v.is_finite().then_some(v);
-    explanation.levels.iter().map(move |level| {
-        let others = level.members.iter();
-        let losses: serde_json::Map<String, Json> = others
-            .map(|m| (m.name.to_owned(), json!(m.relative_loss.and_then(number))))
-            .collect();
-        json!({
-            "horizon_ns": explanation.step_ns.saturating_mul(i64::from(level.steps)),
-            "step_ns": explanation.step_ns,
-            "follows": level.follows,
-            "reason": level.reason.to_string(),
-            "since_step": level.since_step,
-            "steps": explanation.steps,
-            "switches": level.switches,
-            "compared": level.scores,
-            "credit": number(level.credit),
-            "error": number(level.half_width),
-            "coverage": level.coverage,
-            "losses": losses,
-        })
-    })
-}
-
-/// The stream of what is said of a stream; none where its name would be too long.
-fn projections_of(of: &Descriptor) -> Option<Descriptor> {
-    Some(Descriptor {
-        name: Name::new(format!("{FORECAST_PREFIX}{}", of.name.as_str())).ok()?,
-        labels: of.labels.clone(),
-        value_type: ValueType::Floats,
-        unit: of.unit.clone(),
-        kind: Kind::State,
-        help: "What is expected after the newest look: seconds after it, value and half width of each point in turn."
-            .into(),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use barograph_model::{ManualClock, NS_PER_S, Sink as _, Unit};
-    use barograph_stream::{Segment, SegmentConfig};
-
-    use super::*;
-
-    fn descriptor(name: &str, kind: Kind, value_type: ValueType) -> Descriptor {
-        Descriptor {
-            name: Name::new(name).unwrap(),
-            labels: Labels::new([("device", "sda")]).unwrap(),
-            value_type,
-            unit: Unit::new("bytes").unwrap(),
-            kind,
-            help: String::new(),
+impl Followed {
+    fn look(&mut self, sample: &Sample, confidence: f64) {
+        self.newest = Some(sample.value.clone());
+        let Some(pace) = &mut self.pace else {
+            self.observe(sample, confidence);
+            return;
+        };
+        if let Some((step_ns, puts)) = pace.put(sample) {
+            self.pace = None;
+            self.interval_ns = step_ns;
+            puts.iter().for_each(|put| self.observe(put, confidence));
         }
     }
 
-    #[test]
-    fn what_is_meant_is_projected_at_each_look() {
-        let dir = tempfile::tempdir().unwrap();
-        let segment =
-            Segment::create(&dir.path().join("segment"), SegmentConfig::new("n"), 1).unwrap();
-        let reader = segment.reader().unwrap();
-        let clock = ManualClock::at(NS_PER_S);
-        let mut streams = Streams::new(segment, &clock, None, 240 * NS_PER_S);
-        let config = ForecastConfig {
-            streams: vec!["disk.*".into()],
-            streams_max: 1,
-            ..ForecastConfig::default()
-        };
-        config.check().unwrap();
-        let mut forecasts = Forecasts::new(&config);
-        let read = descriptor("disk.read.bytes", Kind::Counter, ValueType::Int);
-        let key = streams.declare(&read, None).unwrap();
-        forecasts.stream_added(key, &read, &mut streams);
-        for (name, kind, value_type) in [
-            ("memory.free.bytes", Kind::Gauge, ValueType::Int),
-            ("disk.state.text", Kind::State, ValueType::Text),
-            ("disk.write.bytes", Kind::Counter, ValueType::Int),
-        ] {
-            let other = descriptor(name, kind, value_type);
-            let key = streams.declare(&other, None).unwrap();
-            forecasts.stream_added(key, &other, &mut streams);
+    fn observe(&mut self, sample: &Sample, confidence: f64) {
+        if self.interval_ns <= 0 {
+            return;
         }
-        assert_eq!((forecasts.followed, forecasts.beyond), (1, 1));
-        // Nothing is said before the interval is known.
-        let look = |second: i64| Sample::measured(second * NS_PER_S, second * 1_000);
-        forecasts.looked(key, &look(1), &mut streams);
-        forecasts.interval(key, NS_PER_S);
-        (2..200).for_each(|second| forecasts.looked(key, &look(second), &mut streams));
-        let directory = reader.directory();
-        let mut entries = directory.entries.iter();
-        let said = entries.find(|e| e.descriptor.name.as_str() == "forecast.disk.read.bytes");
-        let said = said.expect("a stream of projections");
-        let barograph_stream::Latest::Sample { sample: newest, .. } = reader.stream(said).latest()
-        else {
-            panic!("nothing was said");
+        let config = ForecasterConfig {
+            step_ns: self.interval_ns,
+            confidence,
+            shape: self.shape,
         };
-        assert_eq!(
-            (newest.ts, newest.quality),
-            (199 * NS_PER_S, Quality::Predicted)
-        );
-        let Value::Floats(floats) = newest.value else {
-            panic!("{:?}", newest.value);
+        let cascade = self.cascade.get_or_insert_with(|| Cascade::new(config));
+        let taken = match sample.value {
+            Value::Int(value) => cascade.observe_int(sample.ts, value),
+            Value::Float(value) => cascade.observe(sample.ts, value),
+            _ => return,
         };
-        let knot = Projection::from_floats(&floats).unwrap().at(1.5).unwrap();
-        assert!((knot.value - 200_500.0).abs() < 50.0, "{knot:?}");
-        let document = forecasts.document();
-        assert_eq!(document[0]["name"], "disk.read.bytes");
-        assert_eq!(document[0]["horizon_ns"], NS_PER_S);
-        forecasts.stream_removed(key, &mut streams);
-        assert_eq!(forecasts.followed, 0);
+        if !matches!(taken, Taken::SameStep | Taken::Late | Taken::NotFinite) {
+            self.steps += 1;
+        }
     }
 
-    #[test]
-    fn bad_configurations_are_refused() {
-        let check = |text: &str, expect: &str| {
-            let config: ForecastConfig = toml::from_str(text).unwrap();
-            let error = config.check().unwrap_err().to_string();
-            assert!(error.contains(expect), "{text}: {error}");
+    fn project(&self, floats: &mut Vec<f64>, streams: &mut Streams<'_>) {
+        let (Some(cascade), Some(projections)) = (&self.cascade, self.projections) else {
+            return;
         };
-        check("confidence = 1.0", "forecast.confidence = 1 is refused");
-        check("confidence = nan", "forecast.confidence = NaN is refused");
-        check("streams = ['{']", "forecast.streams = { is refused");
+        cascade.project_into(floats);
+        if let (Some(looked_ns), false) = (cascade.finest().newest_ns(), floats.is_empty()) {
+            streams.look_floats(projections, looked_ns, floats);
+        }
+    }
+
+    /// What it can be from now on, if it is a part of that total.
+    fn bound(&mut self, is_total: impl Fn(&Name, &Labels) -> bool, shape: Shape) {
+        let total = self.total.as_ref();
+        if total.is_some_and(|total| is_total(total, &self.labels)) {
+            self.shape = shape;
+            if let Some(cascade) = &mut self.cascade {
+                cascade.set_shape(shape);
+            }
+        }
     }
 }

@@ -13,6 +13,18 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::applications::IngestCounts;
 use crate::streams::Streams;
 
+/// Streams about forecasts, and what they are.
+const FORECASTS: [(&str, &str); 2] = [
+    (
+        "agent.forecast.streams.count",
+        "Streams that are forecast, those of applications too",
+    ),
+    (
+        "agent.forecast.beyond.count",
+        "Streams that are meant to be forecast and are not, as there are too many",
+    ),
+];
+
 /// The agent's own streams.
 pub struct SelfWatch {
     statm: Option<File>,
@@ -22,6 +34,7 @@ pub struct SelfWatch {
     refused: Option<StreamKey>,
     abandoned: Option<StreamKey>,
     waiting: Option<StreamKey>,
+    forecasts: [Option<StreamKey>; 2],
     ingest: Arc<IngestCounts>,
     outlook: Option<StreamKey>,
     page_bytes: i64,
@@ -83,6 +96,7 @@ impl SelfWatch {
                 Gauge,
                 "Processes whose values wait in their rings, as there are as many as may be at a time",
             ),
+            forecasts: FORECASTS.map(|(name, help)| declare(name, Int, "count", Gauge, help)),
             ingest,
             outlook: declare(
                 "node.outlook.text",
@@ -95,8 +109,14 @@ impl SelfWatch {
         }
     }
 
-    /// Looks once.
-    pub fn look(&mut self, now_ns: i64, outlook: &str, sink: &mut Streams<'_>) {
+    /// Looks once. `forecasts`: how many streams are forecast, and how many have no place.
+    pub fn look(
+        &mut self,
+        now_ns: i64,
+        outlook: &str,
+        forecasts: (usize, usize),
+        sink: &mut Streams<'_>,
+    ) {
         let used = clock_gettime(ClockId::ProcessCPUTime);
         let cpu = used.tv_sec as f64 + used.tv_nsec as f64 / 1e9;
         let segment = sink.segment();
@@ -114,6 +134,9 @@ impl SelfWatch {
             (self.waiting, &self.ingest.waiting),
         ] {
             put(key, Value::Int(count.load(Ordering::Relaxed) as i64));
+        }
+        for (key, count) in self.forecasts.into_iter().zip([forecasts.0, forecasts.1]) {
+            put(key, Value::Int(count as i64));
         }
         put(self.outlook, Value::text(outlook));
         if let Some(pages) = self.resident_pages() {

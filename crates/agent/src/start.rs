@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use crate::applications::{Applications, IngestCounts};
 use crate::control::{Insights, LoopControl};
 use crate::event_loop::{EVENTS_MAX, Event, EventLoop, Parts};
-use crate::forecasts::Forecasts;
+use crate::forecasts::{Forecasts, Room};
 use crate::history::History;
 use crate::policies::{Policies, Wake};
 use crate::policy_statements::PolicyStatements;
@@ -77,7 +77,9 @@ impl Agent {
         };
         let ingest_counts = Arc::new(IngestCounts::default());
         let (ready, first_round) = sync_channel(1);
+        let room = Room::new(&config.forecast);
         let made = Made {
+            room: Arc::clone(&room),
             segment,
             graph,
             insights,
@@ -92,7 +94,8 @@ impl Agent {
         )?);
         // A source that hangs must not keep the others from being served.
         let _ = first_round.recv_timeout(FIRST_ROUND_WAIT);
-        agent.applications = Applications::start(&config, &agent.run_dir, &clock, ingest_counts);
+        agent.applications =
+            Applications::start(&config, &agent.run_dir, &clock, ingest_counts, room);
         // Once before there are addresses: readers find the archive by it, the server's too.
         agent.publish_addresses(started_ns)?;
         let ingest = agent.applications.as_ref().map(Applications::ingesting);
@@ -228,6 +231,7 @@ fn create_all(graph: &mut Graph, mut left: Vec<&str>) {
 
 /// What was made for the loop before its thread.
 struct Made {
+    room: Arc<Room>,
     segment: Segment,
     graph: Graph,
     insights: Insights,
@@ -251,7 +255,7 @@ fn start_sampler(
     let policies = Policies::new(config, Arc::clone(&wake));
     let budget = config.budget;
     let sources = config.sources.clone();
-    let forecasts = Forecasts::new(&config.forecast);
+    let forecasts = Forecasts::new(&config.forecast, made.room);
     let (clock, run_dir) = (Arc::clone(clock), run_dir.clone());
     std::thread::Builder::new()
         .name("baro-sampler".into())

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use barograph_archive::{Declared, Entry, Journal, Mark, Position};
 use barograph_insight::Graph;
-use barograph_model::{Clock, Descriptor, Sample, Sink, StreamKey, Value, Wanted, text_start};
+use barograph_model::{
+    Clock, Descriptor, Quality, Sample, Sink, StreamKey, Value, Wanted, text_start,
+};
 use barograph_stream::{Incarnation, Segment, StreamError, StreamWriter};
 use tracing::warn;
 
@@ -103,6 +105,30 @@ impl<'c> Streams<'c> {
         changed
     }
 
+    /// The same of an array that is said of the future; nothing is allocated where it has not changed.
+    pub fn look_floats(&mut self, key: StreamKey, ts: i64, floats: &[f64]) -> bool {
+        let live = self.live.get(key.0 as usize).and_then(Option::as_ref);
+        let newest = live.and_then(|live| live.newest.as_ref());
+        let is_same = newest.is_some_and(|newest| match &newest.value {
+            Value::Floats(newest) => {
+                let newest = newest.iter().map(|v| v.to_bits());
+                newest.eq(floats.iter().map(|v| v.to_bits()))
+            }
+            _ => false,
+        });
+        if is_same {
+            self.confirm(key, ts);
+            return false;
+        }
+        let said = Sample {
+            ts,
+            value: Value::Floats(floats.into()),
+            quality: Quality::Predicted,
+            error: 0.0,
+        };
+        self.look(key, &said)
+    }
+
     /// Appends, also what has not changed: for values that somebody put, of which each is one. The mark says
     /// how far a program's ring was read with it: the archive has both, or neither.
     pub fn append(&mut self, key: StreamKey, sample: &Sample, mark: Option<Mark>) {
@@ -155,6 +181,11 @@ impl<'c> Streams<'c> {
         if let Some(archive) = &mut self.archive {
             archive.push(Entry::Forget(incarnation));
         }
+    }
+
+    /// What time it is.
+    pub fn now_ns(&self) -> i64 {
+        self.clock.now_ns()
     }
 
     /// The segment.
@@ -329,6 +360,42 @@ impl Sink for Facts<'_, '_> {
 
     fn wishes(&self) -> u64 {
         self.policies.wishes()
+    }
+}
+
+/// What insights write to: the streams, with the forecasts looking on.
+pub struct Outputs<'a, 'c> {
+    /// Where the samples go.
+    pub streams: &'a mut Streams<'c>,
+    /// Who says what comes next.
+    pub forecasts: &'a mut crate::forecasts::Forecasts,
+}
+
+impl Sink for Outputs<'_, '_> {
+    fn declare(&mut self, descriptor: &Descriptor, depth: Option<u32>) -> Option<StreamKey> {
+        let key = self.streams.declare(descriptor, depth)?;
+        self.forecasts.stream_added(key, descriptor, self.streams);
+        Some(key)
+    }
+
+    fn retire(&mut self, key: StreamKey) {
+        self.forecasts.stream_removed(key, self.streams);
+        self.streams.retire(key);
+    }
+
+    fn put(&mut self, key: StreamKey, sample: &Sample) {
+        self.streams.look(key, sample);
+        self.forecasts.looked(key, sample);
+    }
+
+    fn confirm(&mut self, key: StreamKey, looked_ns: i64) {
+        self.streams.confirm(key, looked_ns);
+        self.forecasts.held(key, looked_ns);
+    }
+
+    fn expect_interval(&mut self, key: StreamKey, interval_ns: i64) {
+        self.forecasts.interval(key, interval_ns);
+        self.streams.expect_interval(key, interval_ns);
     }
 }
 

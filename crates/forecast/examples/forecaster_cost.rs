@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use barograph_forecast::predictors::{Holt, Kalman, Nlms, Rls, Spectral};
-use barograph_forecast::{Forecaster, ForecasterConfig, Predictor};
+use barograph_forecast::{Cascade, Forecaster, ForecasterConfig, Predictor};
 
 #[path = "../tests/it/families.rs"]
 #[expect(dead_code, reason = "the values alone")]
@@ -65,8 +65,41 @@ fn forecaster(name: &str, make: impl Fn() -> Forecaster, values: &[f64]) {
     println!("{name:<12} observe {observe:5.0}, with at {both:5.0}   ({sum:.0})");
 }
 
+/// What a look costs the agent: the forecasters of all horizons, and what they say for readers.
+fn cascade(values: &[f64]) {
+    let mut cascade = Cascade::new(ForecasterConfig::default());
+    let (mut ts_ns, mut floats) = (0, Vec::new());
+    let mut look = |value: f64, ts_ns: &mut i64| {
+        *ts_ns += STEP_NS;
+        cascade.observe(*ts_ns, value);
+    };
+    let observe = least(|| values.iter().for_each(|value| look(*value, &mut ts_ns)));
+    let mut knots = 0;
+    let project = least(|| {
+        for _ in values {
+            std::hint::black_box(&cascade).project_into(&mut floats);
+            knots = std::hint::black_box(&floats).len() / 3;
+        }
+    });
+    let array = least(|| {
+        for _ in values {
+            cascade.project_into(&mut floats);
+            std::hint::black_box(std::sync::Arc::<[f64]>::from(&*floats));
+        }
+    });
+    println!(
+        "cascade      observe {observe:5.0}, project {project:5.0}, with an array of its own {array:5.0}   ({knots} knots)"
+    );
+}
+
 fn main() {
-    for name in ["sine, noise", "random walk", "hacc regular", "steps"] {
+    for name in [
+        "sine, noise",
+        "random walk",
+        "hacc regular",
+        "steps",
+        "constant",
+    ] {
         let Some(family) = families::FAMILIES.iter().find(|family| family.name == name) else {
             continue;
         };
@@ -79,6 +112,7 @@ fn main() {
             &values,
         );
         forecaster("default", || Forecaster::new(config), &values);
+        cascade(&values);
         predictor(Holt::default(), &values);
         predictor(Kalman::default(), &values);
         predictor(Nlms::<8>::default(), &values);

@@ -17,7 +17,32 @@ pub struct Cascade {
     config: ForecasterConfig,
     finest: Forecaster,
     /// They see what predictors of the finest see: counters without their resets.
-    coarser: [Option<Box<Forecaster>>; 2],
+    coarser: [Option<Box<Coarser>>; 2],
+}
+
+/// A forecaster of longer steps.
+struct Coarser {
+    forecaster: Forecaster,
+    /// What it says at its levels since it was fed last.
+    said: [Option<Forecast>; LEVELS.len()],
+}
+
+impl Coarser {
+    fn observe(&mut self, ts_ns: i64, seen: f64) {
+        self.forecaster.observe(ts_ns, seen);
+        self.said = self.forecaster.levels();
+    }
+}
+
+/// How well what was said at one horizon did.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Coverage {
+    /// The horizon.
+    pub horizon_ns: i64,
+    /// How many forecasts that had a half width were compared with what came; at most some hundreds.
+    pub compared: u32,
+    /// Which share of those was within it.
+    pub share: f64,
 }
 
 impl Cascade {
@@ -63,21 +88,23 @@ impl Cascade {
                         step_ns,
                         ..self.config
                     };
-                    coarser
-                        .insert(Box::new(Forecaster::new(config)))
-                        .observe(ts_ns, seen);
+                    let made = Coarser {
+                        forecaster: Forecaster::new(config),
+                        said: [None; LEVELS.len()],
+                    };
+                    coarser.insert(Box::new(made)).observe(ts_ns, seen);
                 }
                 return;
             };
             // Within half a finer step of the time.
-            let due = coarser.newest_ns().is_none_or(|newest_ns| {
+            let due = coarser.forecaster.newest_ns().is_none_or(|newest_ns| {
                 ts_ns.saturating_sub(newest_ns) >= step_ns.saturating_sub(finer_ns / 2)
             });
             if !due {
                 return;
             }
             coarser.observe(ts_ns, seen);
-            (finer_steps, finer_ns) = (coarser.now, coarser.step_ns());
+            (finer_steps, finer_ns) = (coarser.forecaster.now, coarser.forecaster.step_ns());
         }
     }
 
@@ -110,10 +137,8 @@ impl Cascade {
             return None;
         }
         let mut coarser = self.coarser.iter().flatten();
-        let mut forecast = coarser.find_map(|coarser| coarser.at(ts_ns))?;
-        if self.config.shape == Shape::Counter {
-            forecast.value = forecast.value.max(self.finest.last);
-        }
+        let mut forecast = coarser.find_map(|coarser| coarser.forecaster.at(ts_ns))?;
+        forecast.value = self.possible(forecast.value);
         Some(forecast)
     }
 
@@ -134,39 +159,84 @@ impl Cascade {
     pub fn explain(&self) -> Vec<Explanation> {
         let coarser = self.coarser.iter().flatten();
         std::iter::once(self.finest.explain())
-            .chain(coarser.map(|coarser| coarser.explain()))
+            .chain(coarser.map(|coarser| coarser.forecaster.explain()))
             .collect()
+    }
+
+    /// Which share of what came was within what was said, at each horizon of which that is known. Ascending.
+    pub fn coverage(&self) -> impl Iterator<Item = Coverage> + '_ {
+        let coarser = self.coarser.iter().flatten();
+        let coarser = coarser.map(|coarser| (&coarser.forecaster, 1));
+        // One step of a coarser one is 64 of the finer, which has said how well it did.
+        let all = std::iter::once((&self.finest, 0)).chain(coarser);
+        all.flat_map(|(forecaster, from)| {
+            forecaster.levels[from..].iter().filter_map(|level| {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "at most some hundreds"
+                )]
+                Some(Coverage {
+                    horizon_ns: forecaster.step_ns().saturating_mul(i64::from(level.steps)),
+                    compared: level.calibration.compared() as u32,
+                    share: level.calibration.coverage()?,
+                })
+            })
+        })
+    }
+
+    /// What values the stream can have from now on, see [`Forecaster::set_shape`].
+    pub fn set_shape(&mut self, shape: Shape) {
+        self.finest.set_shape(shape);
+        self.config.shape = self.finest.shape;
+        for coarser in self.coarser.iter_mut().flatten() {
+            coarser.forecaster.set_shape(shape);
+        }
+    }
+
+    /// What a coarser forecaster said some time ago, drawn into what is possible now.
+    fn possible(&self, seen: f64) -> f64 {
+        self.config.shape.possible(self.finest.last, seen)
     }
 
     /// What is said at the levels of all, calibrated: how long after the newest look, ns, what, and how far off it
     /// may be. Ascending.
     pub(crate) fn calibrated(&self) -> Vec<(f64, f64, f64)> {
         let mut all: Vec<(f64, f64, f64)> = Vec::new();
-        let Some(now_ns) = self.finest.newest_ns() else {
-            return all;
-        };
-        let coarser = self.coarser.iter().flatten().map(|coarser| &**coarser);
-        for (at, forecaster) in std::iter::once(&self.finest).chain(coarser).enumerate() {
-            let Some(newest_ns) = forecaster.newest_ns() else {
-                continue;
-            };
-            for (steps, forecast) in LEVELS.iter().zip(forecaster.levels()) {
-                let Some(forecast) = forecast.filter(|forecast| forecast.half_width.is_finite())
-                else {
-                    continue;
-                };
-                #[expect(clippy::cast_precision_loss, reason = "a horizon")]
-                let after_ns = f64::from(*steps) * forecaster.step_ns() as f64
-                    - now_ns.abs_diff(newest_ns) as f64;
-                let value = match at {
-                    0 => forecast.value,
-                    _ => self.finest.track.float(forecast.value),
-                };
-                if all.last().map_or(0.0, |last| last.0) < after_ns {
-                    all.push((after_ns, value, forecast.half_width));
-                }
+        let finest = LEVELS.iter().zip(self.finest.levels());
+        let finest = finest.filter_map(|(steps, forecast)| {
+            let forecast = forecast.filter(|forecast| forecast.half_width.is_finite())?;
+            #[expect(clippy::cast_precision_loss, reason = "a horizon")]
+            let after_ns = f64::from(*steps) * self.finest.step_ns() as f64;
+            Some((after_ns, forecast.value, forecast.half_width))
+        });
+        for said in finest.chain(self.calibrated_beyond()) {
+            if all.last().map_or(0.0, |last| last.0) < said.0 {
+                all.push(said);
             }
         }
         all
+    }
+
+    /// The same of the coarser ones. Each of them ascends; they may overlap with the finest and with each other.
+    pub(crate) fn calibrated_beyond(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
+        let now_ns = self.finest.newest_ns().unwrap_or_default();
+        self.coarser.iter().flatten().flat_map(move |coarser| {
+            let Coarser { forecaster, said } = &**coarser;
+            let passed_ns = now_ns.abs_diff(forecaster.newest_ns().unwrap_or(now_ns));
+            LEVELS.iter().zip(said).filter_map(move |(steps, said)| {
+                let said = said.filter(|said| said.half_width.is_finite())?;
+                // Who says that it stays as it was says so of now as well, as long as it is as it was: so what is said
+                // of a stream that stands still stays the same, too.
+                let stays = forecaster.last.to_bits() == self.finest.last.to_bits()
+                    && said.value.to_bits() == self.finest.last.to_bits();
+                #[expect(clippy::cast_precision_loss, reason = "a horizon")]
+                let passed_ns = if stays { 0.0 } else { passed_ns as f64 };
+                #[expect(clippy::cast_precision_loss, reason = "a horizon")]
+                let after_ns = f64::from(*steps) * forecaster.step_ns() as f64 - passed_ns;
+                let value = self.finest.track.float(self.possible(said.value));
+                Some((after_ns, value, said.half_width))
+            })
+        })
     }
 }

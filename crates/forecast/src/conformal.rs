@@ -68,6 +68,11 @@ impl Calibration {
         (self.looks > 0.0).then_some(self.covered)
     }
 
+    /// How many the coverage is of; in the long run, of the newest of them.
+    pub(crate) fn compared(&self) -> f64 {
+        self.looks
+    }
+
     /// `error`, finite and not negative, is how far off a forecast was whose half width had been said to be `said`.
     pub(crate) fn score(&mut self, error: f64, said: f64) {
         if said.is_finite() {

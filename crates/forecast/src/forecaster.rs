@@ -1,5 +1,7 @@
 //! One stream's forecaster: makes steps of looks, and says what comes between and after them.
 
+use std::sync::LazyLock;
+
 use crate::members::{Member, Members};
 use crate::predictor::Predictor;
 use crate::select::{Level, bounded};
@@ -13,6 +15,14 @@ pub const LEVELS: [u32; 4] = [1, 4, 16, 64];
 const MEMORIES: [f64; 4] = [64.0, 48.0, 32.0, 24.0];
 
 const PATH_MAX: usize = GAP_STEPS_MAX as usize;
+
+/// How much the upper of the two levels around each step counts, see [`share_of_upper`]: logarithms are dear.
+static SHARES: LazyLock<[f64; PATH_MAX + 1]> = LazyLock::new(|| {
+    std::array::from_fn(|step| {
+        let upper = LEVELS[1..].iter().position(|level| step <= *level as usize);
+        share_of_upper(step as f64, upper.unwrap_or(LEVELS.len() - 2))
+    })
+});
 
 /// What a forecaster has to know of a stream.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -110,6 +120,14 @@ impl Forecaster {
     /// One step, ns.
     pub fn step_ns(&self) -> i64 {
         self.steps.step_ns()
+    }
+
+    /// What values the stream can have from now on, as its bounds may change. A counter stays one, and nothing else
+    /// becomes one.
+    pub fn set_shape(&mut self, shape: Shape) {
+        if self.shape != Shape::Counter && shape != Shape::Counter {
+            self.shape = shape;
+        }
     }
 
     /// The time of the newest look. None before the first.
@@ -267,6 +285,7 @@ impl Forecaster {
         let mut highest = self.last;
         let (mut low, mut followed) = (0, [usize::MAX; 2]);
         let steps = path.len().min(PATH_MAX);
+        let shares = &*SHARES;
         for step in 1..=steps {
             while low + 2 < LEVELS.len() && step > LEVELS[low + 1] as usize {
                 low += 1;
@@ -281,7 +300,7 @@ impl Forecaster {
                     self.members.moves(followed[1], &mut moves[1][..steps]);
                 }
             }
-            let upper = share_of_upper(step as f64, low);
+            let upper = shares[step];
             let mix = |a: f64, b: f64| a * (1.0 - upper) + b * upper;
             let off = mix(moves[0][step - 1], moves[1][step - 1]);
             let off = bounded(off, mix(pair[0].reach(), pair[1].reach()));
@@ -294,6 +313,11 @@ impl Forecaster {
             };
         }
     }
+}
+
+/// The same at a whole number of steps, 1 to 64, with the two levels around it.
+pub(crate) fn share_at(step: usize) -> f64 {
+    SHARES.get(step).copied().unwrap_or(1.0)
 }
 
 /// How much the upper of two levels counts at a horizon between them: by its logarithm.

@@ -20,7 +20,7 @@ mod select;
 mod shape;
 mod steps;
 
-pub use cascade::{COARSER, Cascade};
+pub use cascade::{COARSER, Cascade, Coverage};
 pub use explain::{Explanation, LevelExplanation, MemberExplanation, Reason};
 pub use forecaster::{Forecast, Forecaster, ForecasterConfig, LEVELS, Taken};
 pub use predictor::Predictor;

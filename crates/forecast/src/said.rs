@@ -1,7 +1,7 @@
 //! What a forecaster says: values, half widths, coverage, reasons.
 
 use crate::explain::{Explanation, LevelExplanation, MemberExplanation};
-use crate::forecaster::{Forecast, Forecaster, LEVELS, share_of_upper};
+use crate::forecaster::{Forecast, Forecaster, LEVELS, share_at, share_of_upper};
 use crate::steps::GAP_STEPS_MAX;
 
 impl Forecaster {
@@ -126,27 +126,42 @@ impl Forecaster {
         }
         let upper = LEVELS.iter().position(|level| steps <= f64::from(*level));
         let upper = upper.unwrap_or(LEVELS.len() - 1);
-        let high = self.calibrated_from(upper);
-        if upper == 0 {
-            return high;
-        }
-        let share = share_of_upper(steps, upper - 1);
-        if share >= 1.0 || high.is_infinite() {
-            return high;
-        }
-        let low = self.calibrated_from(upper - 1);
-        low * (1.0 - share) + high * share
+        let share = match upper {
+            0 => 1.0,
+            _ => share_of_upper(steps, upper - 1),
+        };
+        mixed(&self.widths(), upper, share)
     }
 
-    /// The half width at a level; where that was never scored (looks are too seldom for it), the next one's, which
+    /// The half width at each level; where that was never scored (looks are too seldom for it), the next one's, which
     /// is hardly less.
-    fn calibrated_from(&self, level: usize) -> f64 {
-        let widths = self.levels[level..]
-            .iter()
+    pub(crate) fn widths(&self) -> [f64; LEVELS.len()] {
+        let mut widths = self
+            .levels
+            .each_ref()
             .map(|level| level.calibration.half_width());
+        let mut next = f64::INFINITY;
+        for width in widths.iter_mut().rev() {
+            if !width.is_finite() {
+                *width = next;
+            }
+            next = *width;
+        }
         widths
-            .into_iter()
-            .find(|width| width.is_finite())
-            .unwrap_or(f64::INFINITY)
     }
+}
+
+/// The half width between the level `upper` and the one below it.
+fn mixed(widths: &[f64; LEVELS.len()], upper: usize, share: f64) -> f64 {
+    let high = widths[upper];
+    if upper == 0 || share >= 1.0 || high.is_infinite() {
+        return high;
+    }
+    widths[upper - 1] * (1.0 - share) + high * share
+}
+
+/// The half width after so many whole steps, 1 to 64, of those at the levels.
+pub(crate) fn width_at(widths: &[f64; LEVELS.len()], step: usize) -> f64 {
+    let upper = LEVELS.iter().position(|level| step <= *level as usize);
+    mixed(widths, upper.unwrap_or(LEVELS.len() - 1), share_at(step))
 }

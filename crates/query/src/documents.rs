@@ -53,6 +53,28 @@ pub(crate) fn per_scope(
     Ok(one(rows))
 }
 
+/// The rows of a document of the run directory, and of that of each scope.
+pub(crate) fn everywhere(
+    live: &Arc<Live>,
+    name: &'static str,
+    columns: &'static [(&'static str, &'static str)],
+) -> Result<Batches> {
+    live.attend().map_err(failed)?;
+    let list = objects_everywhere(live, name)?;
+    Ok(one(list.iter().map(|o| cells(o, columns)).collect()))
+}
+
+/// The same as objects.
+pub(crate) fn objects_everywhere(live: &Arc<Live>, name: &'static str) -> Result<Vec<Object>> {
+    let scopes = live.scopes();
+    let scopes = scopes.into_iter().map(|(_, run_dir)| run_dir);
+    let mut all = Vec::new();
+    for run_dir in live.run_dir().into_iter().chain(scopes) {
+        all.extend(objects(&run_dir, name)?);
+    }
+    Ok(all)
+}
+
 /// The rows of a document of calls of each scope. Of one that stands in the scope of all and in that of its user, who
 /// may read more of it there, that one alone.
 pub(crate) fn calls(

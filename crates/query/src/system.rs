@@ -9,7 +9,9 @@ use barograph_stream::{RunDir, SegmentState};
 use rusqlite::Result;
 use serde_json::Value as Json;
 
-use crate::documents::{Object, calls, document, objects, per_scope};
+use crate::documents::{
+    Object, calls, document, everywhere, objects, objects_everywhere, per_scope,
+};
 use crate::error::failed;
 use crate::functions::{FUNCTIONS, Form, Wide, families, publications as publications_of};
 use crate::latest;
@@ -26,6 +28,7 @@ const SILENT_AFTER_NS: i64 = 5 * NS_PER_S;
 const PUBLICATIONS: &str = "publications.json";
 const CALLS: &str = "calls.json";
 const KNOBS: &str = "knobs.json";
+const FORECASTS: &str = "forecasts.json";
 
 /// All system tables.
 pub(crate) static SYSTEM: [Listing; 14] = [
@@ -301,7 +304,7 @@ pub(crate) static SYSTEM: [Listing; 14] = [
             ("losses", "TEXT"),
         ],
         arguments: &[],
-        produce: |live, _| document(live, "forecasts.json", SYSTEM[12].columns),
+        produce: |live, _| everywhere(live, FORECASTS, SYSTEM[12].columns),
     },
     POLICIES,
 ];
@@ -465,7 +468,22 @@ fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
         let what = application_losses(&objects(&run_dir, PUBLICATIONS)?).into_iter();
         rows.extend(what.map(|(what, count)| row(what, count, place.clone())));
     }
+    let forecasts = objects_everywhere(live, FORECASTS)?;
+    let lost = forecast_losses(&forecasts).into_iter();
+    rows.extend(lost.map(|(what, count)| row(what, count, FORECASTS.into())));
     Ok(one(rows))
+}
+
+/// What is meant to be forecast and is not.
+fn forecast_losses(forecasts: &[Object]) -> [(&'static str, u64); 2] {
+    let sum = |key: &str| {
+        let counts = forecasts.iter().filter_map(|o| o.get(key)?.as_u64());
+        counts.fold(0, u64::saturating_add)
+    };
+    [
+        ("streams not forecast for lack of places", sum("streams")),
+        ("looks that came too fast to be forecast", sum("looks")),
+    ]
 }
 
 /// Which scope something is of, in words.

@@ -208,9 +208,9 @@ impl<'c> Intake<'c> {
         for process in &mut self.processes {
             process.is_awake = true;
         }
-        let now_ns = self.clock.now_ns();
+        let (now_ns, monotonic_ns) = (self.clock.now_ns(), self.clock.monotonic_ns());
         for (_, scope) in self.scopes.iter_mut() {
-            scope.beat(now_ns);
+            scope.beat(now_ns, monotonic_ns);
         }
         self.board.beat();
         self.write_documents();

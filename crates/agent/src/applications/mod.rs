@@ -39,6 +39,7 @@ use intake::Intake;
 use scope::Places;
 pub use scope::{CALLS_DOCUMENT, HANDLERS_DOCUMENT, KNOBS_DOCUMENT};
 
+use crate::forecasts::Room;
 use crate::{AgentError, Config};
 
 /// The thread that takes in what applications publish. Dropping it stops it: what is committed by then
@@ -53,17 +54,19 @@ pub struct Applications {
 
 impl Applications {
     /// Opens the ingest directory and starts the thread; `None` when it is off, or cannot be: that is no
-    /// reason not to observe. What becomes of files of programs is told in `counts`.
+    /// reason not to observe. What becomes of files of programs is told in `counts`; `forecasts` has the places for
+    /// streams that are forecast.
     pub fn start(
         config: &Config,
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
         counts: Arc<IngestCounts>,
+        forecasts: Arc<Room>,
     ) -> Option<Self> {
         if !config.applications.enabled {
             return None;
         }
-        match Self::try_start(config, run_dir, clock, counts) {
+        match Self::try_start(config, run_dir, clock, counts, forecasts) {
             Ok(started) => Some(started),
             Err(error) => {
                 warn!(%error, "what applications publish is not taken in");
@@ -82,8 +85,9 @@ impl Applications {
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
         counts: Arc<IngestCounts>,
+        forecasts: Arc<Room>,
     ) -> Result<Self, AgentError> {
-        let places = Places::new(config, run_dir.clone());
+        let places = Places::new(config, run_dir.clone(), forecasts);
         let stop = Arc::new(AtomicBool::new(false));
         let door = intake::open_door(run_dir, config.applications.is_open_to_all())?;
         let state_dir = places.state_dir().to_owned();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barograph_archive::{Journal, Mark, Position};
-use barograph_model::{Clock, Descriptor, Sample, Sink as _, StreamKey};
+use barograph_model::{Clock, Descriptor, NS_PER_S, Sample, Sink as _, StreamKey};
 use barograph_stream::{AgentLock, Incarnation, RunDir, SCOPES_MAX, Segment, SegmentConfig};
 use serde_json::{Value as Json, json};
 use tracing::{info, warn};
@@ -17,6 +17,8 @@ use super::access::{Reader, make_dir};
 use super::newest::Newest;
 use super::shares::Shares;
 use super::taken::Taken;
+use crate::documents::FORECASTS_DOCUMENT;
+use crate::forecasts::{ForecastConfig, Forecasts, Room};
 use crate::history::History;
 use crate::streams::Streams;
 use crate::{AGENT_DOCUMENT, AgentError, ArchiveConfig, Config};
@@ -35,6 +37,9 @@ const DEPTH: u32 = 1_024;
 /// Memory for the rings of a scope.
 const RING_BYTES_MAX: usize = 1 << 30;
 
+/// How often what is said of forecasts is written anew.
+const FORECASTS_NS: i64 = 5 * NS_PER_S;
+
 /// Where scopes are made, and of what.
 #[derive(Clone, Debug)]
 pub struct Places {
@@ -44,10 +49,12 @@ pub struct Places {
     archive: ArchiveConfig,
     streams_max: u32,
     streams_per_user_max: u32,
+    forecast: ForecastConfig,
+    room: Arc<Room>,
 }
 
 impl Places {
-    pub fn new(config: &Config, run_dir: RunDir) -> Self {
+    pub fn new(config: &Config, run_dir: RunDir, room: Arc<Room>) -> Self {
         Self {
             run_dir,
             node: config.node.clone(),
@@ -63,6 +70,8 @@ impl Places {
             },
             streams_max: config.applications.streams_max,
             streams_per_user_max: config.applications.streams_of_user_max(),
+            forecast: config.forecast.clone(),
+            room,
         }
     }
 
@@ -75,6 +84,10 @@ impl Places {
 /// A segment and its archive, for one set of readers.
 pub struct Scope<'c> {
     streams: Streams<'c>,
+    forecasts: Forecasts,
+    /// Whether there is a document of forecasts that says something.
+    tells_forecasts: bool,
+    next_forecasts_ns: i64,
     history: Arc<History>,
     journal: Option<Journal>,
     /// What earlier lives of the agent took in from files that are still there.
@@ -134,6 +147,9 @@ impl<'c> Scope<'c> {
         let streams = Streams::new(segment, &**clock, journal.clone(), i64::MAX);
         let mut scope = Self {
             streams,
+            forecasts: Forecasts::new(&places.forecast, Arc::clone(&places.room)),
+            tells_forecasts: false,
+            next_forecasts_ns: i64::MIN,
             newest: Newest::default(),
             marks: history.marks(),
             history,
@@ -184,6 +200,8 @@ impl<'c> Scope<'c> {
         if let Some(shares) = &mut self.shares {
             shares.take(key, user);
         }
+        self.forecasts
+            .stream_of_user_added(key, descriptor, user, &mut self.streams);
         Some(key)
     }
 
@@ -191,12 +209,14 @@ impl<'c> Scope<'c> {
         if let Some(shares) = &mut self.shares {
             shares.give_back(key);
         }
+        self.forecasts.stream_removed(key, &mut self.streams);
         self.streams.retire(key);
     }
 
     /// Appends, also what has not changed; with the place up to which a ring was read for it.
     pub fn append(&mut self, key: StreamKey, sample: &Sample, mark: Option<Mark>) {
         self.streams.append(key, sample, mark);
+        self.forecasts.looked(key, sample);
     }
 
     /// The time of the newest sample that is archived of a series, once: from then on whoever has the
@@ -218,6 +238,8 @@ impl<'c> Scope<'c> {
 
     /// Hands the archive what was appended, and wakes readers. Where it can be waited for.
     pub fn finish(&mut self) -> Option<Position> {
+        let now_ns = self.streams.now_ns();
+        self.forecasts.project(now_ns, &mut self.streams);
         self.streams.finish()
     }
 
@@ -235,8 +257,19 @@ impl<'c> Scope<'c> {
         }
     }
 
-    pub fn beat(&self, now_ns: i64) {
+    /// Once a second: says that it lives, and how forecasts do.
+    pub fn beat(&mut self, now_ns: i64, monotonic_ns: i64) {
         self.streams.segment().heartbeat(now_ns);
+        self.forecasts.beat(now_ns, &mut self.streams);
+        if monotonic_ns < self.next_forecasts_ns {
+            return;
+        }
+        self.next_forecasts_ns = monotonic_ns.saturating_add(FORECASTS_NS);
+        let is_needed = self.forecasts.is_needed();
+        if is_needed || self.tells_forecasts {
+            self.publish(FORECASTS_DOCUMENT, &self.forecasts.document());
+        }
+        self.tells_forecasts = is_needed;
     }
 
     pub fn publish(&self, name: &str, document: &Json) {

@@ -313,11 +313,11 @@ impl Policies {
         streams: &mut Streams<'_>,
     ) {
         let Some(Some(slot)) = self.slots.get_mut(key.0 as usize) else {
-            forecasts.looked(key, sample, streams);
+            forecasts.looked(key, sample);
             return;
         };
         match &mut slot.governed {
-            None => forecasts.looked(key, sample, streams),
+            None => forecasts.looked(key, sample),
             Some(governed) => {
                 let outlook = forecasts.outlook(key, sample.ts);
                 let is_said = forecasts.observe(key, sample);

@@ -9,7 +9,10 @@ use barograph_model::Clock as _;
 use clap::Args;
 use serde_json::Value as Json;
 
-use super::{Target, archive, format, output};
+use super::{Target, archive, forecast, format, output};
+
+/// Streams without a forecast that are named.
+const BEYOND_MAX: usize = 5;
 
 /// Arguments of `baro doctor`.
 #[derive(Args)]
@@ -34,6 +37,7 @@ impl Doctor {
         output::print(&table(&sources)?)?;
         output::print(&missing(&sources))?;
         output::print(&state_of_insights(&insights))?;
+        output::print(&self.state_of_forecasts()?)?;
         output::print(&self.state_of_archive())
     }
 
@@ -52,6 +56,13 @@ impl Doctor {
                 _ => format!("  {what:<7} {line}\n"),
             });
         lines.collect()
+    }
+
+    /// Streams that are meant to be forecast and are not.
+    fn state_of_forecasts(&self) -> anyhow::Result<String> {
+        let run_dir = self.target.run_dir();
+        let rows = forecast::rows(&run_dir)?.filter(|_| !self.probe);
+        Ok(beyond(&rows.unwrap_or_default()))
     }
 
     /// Sources and insights: as the agent reports them, or as they are found here and now.
@@ -81,6 +92,35 @@ impl Doctor {
             serde_json::from_value(look.insights)?,
         ))
     }
+}
+
+/// How many streams are not forecast as there are too many, and some of them.
+fn beyond(rows: &[Json]) -> String {
+    let beyond = rows.iter().filter(|row| row["streams"].as_u64() > Some(0));
+    let count: u64 = beyond
+        .clone()
+        .filter_map(|row| row["streams"].as_u64())
+        .sum();
+    let Some(why) = beyond.clone().next().map(|row| text(row, "reason")) else {
+        return String::new();
+    };
+    let names = beyond.map(|row| text(row, "name"));
+    let names: Vec<String> = names
+        .filter(|name| !name.is_empty())
+        .take(BEYOND_MAX)
+        .collect();
+    let more = if count > names.len() as u64 {
+        ", …"
+    } else {
+        ""
+    };
+    let (names, remedy) = (
+        names.join(", "),
+        "name fewer streams in forecast.streams, or raise the limit",
+    );
+    format!(
+        "\n{count} streams are not forecast: {names}{more}\n  why     {why}\n  remedy  {remedy}\n"
+    )
 }
 
 fn text(json: &Json, key: &str) -> String {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use barograph_agent::FORECASTS_DOCUMENT;
-use barograph_model::{Labels, Selector, duration_ns};
+use barograph_client::RunDir;
+use barograph_model::{Labels, Selector, Value, duration_ns};
 use clap::{Args, Subcommand};
 use serde_json::Value as Json;
 
@@ -109,11 +110,8 @@ impl Show {
 impl Explain {
     fn run(&self) -> anyhow::Result<()> {
         let selector = self.which.selector()?;
-        let bytes = self.which.target.run_dir().document(FORECASTS_DOCUMENT)?;
-        let bytes =
-            bytes.context("no agent has written forecasts here: start one with `baro up`")?;
-        let all: Vec<Json> =
-            serde_json::from_slice(&bytes).context("the agent's forecasts.json is damaged")?;
+        let all = rows(&self.which.target.run_dir())?;
+        let all = all.context("no agent has written forecasts here: start one with `baro up`")?;
         let rows: Vec<Json> = all
             .into_iter()
             .filter(|row| is_meant(&selector, row))
@@ -135,6 +133,23 @@ impl Explain {
             &rows,
         )
     }
+}
+
+/// What the agent says of all forecasts, those of applications too; none where there is no agent.
+pub fn rows(run_dir: &RunDir) -> anyhow::Result<Option<Vec<Json>>> {
+    let read = |run_dir: &RunDir| -> anyhow::Result<Option<Vec<Json>>> {
+        let bytes = run_dir.document(FORECASTS_DOCUMENT)?;
+        let rows = bytes.map(|bytes| serde_json::from_slice(&bytes));
+        rows.transpose()
+            .context("the agent's forecasts.json is damaged")
+    };
+    let Some(mut all) = read(run_dir)? else {
+        return Ok(None);
+    };
+    for (_, scope) in run_dir.scopes() {
+        all.extend(read(&scope)?.unwrap_or_default());
+    }
+    Ok(Some(all))
 }
 
 impl Which {
@@ -168,7 +183,10 @@ fn explained(row: &Json) -> Vec<String> {
     };
     vec![
         format!("{}{labels}", cell(row, "name")),
-        format::age(row["horizon_ns"].as_i64().unwrap_or(0)),
+        match row["horizon_ns"].as_i64() {
+            Some(horizon_ns) => format::age(horizon_ns),
+            None => "-".into(),
+        },
         follows.clone(),
         number(&row["losses"][&follows], 3),
         number(&row["error"], 1),

@@ -62,7 +62,11 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let run_dir = RunDir::new(&config.run_dir);
-    let places = Places::new(&config, run_dir.clone());
+    let places = Places::new(
+        &config,
+        run_dir.clone(),
+        crate::forecasts::Room::new(&config.forecast),
+    );
     let board = Board::new(
         run_dir.clone(),
         places.state_dir().to_owned(),

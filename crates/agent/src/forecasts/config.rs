@@ -1,0 +1,76 @@
+//! `[forecast]` of the configuration.
+
+use barograph_model::{ModelError, Selector};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::AgentError;
+
+/// Which streams are forecast, and how sure one wants to be.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ForecastConfig {
+    /// Streams that are forecast, of sources, insights and applications: patterns of names, with labels if wanted
+    /// (`disk.*{device=sda}`).
+    pub streams: Vec<String>,
+    /// The share of true values that is to be within the error of a forecast, 0.5 to 0.99.
+    pub confidence: f64,
+    /// Most streams that are forecast; those beyond are counted.
+    pub streams_max: usize,
+    /// Most of them that one user's applications publish; those beyond are counted.
+    pub streams_per_user_max: usize,
+}
+
+impl Default for ForecastConfig {
+    fn default() -> Self {
+        Self {
+            streams: vec!["filesystem.available.bytes".into()],
+            confidence: 0.9,
+            streams_max: 256,
+            streams_per_user_max: 64,
+        }
+    }
+}
+
+impl ForecastConfig {
+    /// Checks ranges and patterns.
+    pub fn check(&self) -> Result<(), AgentError> {
+        let refuse = |key, value: String, reason: String| {
+            Err(AgentError::ConfigValue { key, value, reason })
+        };
+        if !(0.5..=0.99).contains(&self.confidence) {
+            let value = self.confidence.to_string();
+            return refuse(
+                "forecast.confidence",
+                value,
+                "it must be 0.5 to 0.99".into(),
+            );
+        }
+        match self.selectors() {
+            Ok(_) => Ok(()),
+            Err((value, error)) => refuse("forecast.streams", value, error.to_string()),
+        }
+    }
+
+    pub(super) fn selectors(&self) -> Result<Vec<Selector>, (String, ModelError)> {
+        let parse = |text: &String| Selector::parse(text).map_err(|e| (text.clone(), e));
+        self.streams.iter().map(parse).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_configurations_are_refused() {
+        let check = |text: &str, expect: &str| {
+            let config: ForecastConfig = toml::from_str(text).unwrap();
+            let error = config.check().unwrap_err().to_string();
+            assert!(error.contains(expect), "{text}: {error}");
+        };
+        check("confidence = 1.0", "forecast.confidence = 1 is refused");
+        check("confidence = nan", "forecast.confidence = NaN is refused");
+        check("streams = ['{']", "forecast.streams = { is refused");
+    }
+}

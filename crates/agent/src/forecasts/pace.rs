@@ -1,0 +1,62 @@
+//! The step of a stream that is put to whenever somebody pleases.
+
+use std::ops::RangeInclusive;
+
+use barograph_model::Sample;
+
+/// Puts that are seen before the step is chosen.
+const PUTS: usize = 32;
+/// A step is in here, in ns: a millisecond to a minute.
+const STEP_NS: RangeInclusive<i64> = 1_000_000..=60_000_000_000;
+
+/// The first puts, kept until the step is known: then they are looked at.
+#[derive(Debug, Default)]
+pub struct Pace {
+    puts: Vec<Sample>,
+}
+
+impl Pace {
+    /// One more. The step, the median of the gaps, with what was put by then, when it is known.
+    pub fn put(&mut self, sample: &Sample) -> Option<(i64, Vec<Sample>)> {
+        self.puts.push(sample.clone());
+        if self.puts.len() < PUTS {
+            return None;
+        }
+        let puts = std::mem::take(&mut self.puts);
+        let gap = |pair: &[Sample]| pair[1].ts.saturating_sub(pair[0].ts);
+        let mut gaps: Vec<i64> = puts.windows(2).map(gap).collect();
+        let middle = gaps.len() / 2;
+        let (_, median_ns, _) = gaps.select_nth_unstable(middle);
+        Some(((*median_ns).clamp(*STEP_NS.start(), *STEP_NS.end()), puts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(ts: impl Fn(i64) -> i64, expect: i64) {
+        let mut pace = Pace::default();
+        let mut told = (0..).filter_map(|at| pace.put(&Sample::measured(ts(at), at)));
+        let (step_ns, puts) = told.next().unwrap();
+        assert_eq!((step_ns, puts.len()), (expect, PUTS));
+    }
+
+    #[test]
+    fn the_median_of_gaps_is_the_step() {
+        check(|at| at * 250_000_000, 250_000_000);
+        // Now and then nothing for an hour, or two at once.
+        check(|at| at * 2_000_000 + at / 9 * 3_600_000_000_000, 2_000_000);
+        check(|at| (at - at % 4 / 3) * 5_000_000, 5_000_000);
+        // Bounded.
+        check(|at| at, 1_000_000);
+        check(|_| 7, 1_000_000);
+        check(|at| -at, 1_000_000);
+        check(|at| at * 600_000_000_000, 60_000_000_000);
+        check(
+            |at| if at % 2 == 0 { i64::MIN } else { i64::MAX },
+            60_000_000_000,
+        );
+    }
+}

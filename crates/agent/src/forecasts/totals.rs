@@ -1,0 +1,135 @@
+//! Capacities: what is free or used of something is never below 0, nor above the total that another stream tells.
+
+use barograph_forecast::Shape;
+use barograph_model::{Descriptor, Labels, Name, Sample, StreamKey, Value};
+
+/// The last word but one of names of what is a part of a total.
+const PARTS: [&str; 3] = ["available", "free", "used"];
+const TOTAL: &str = "total";
+
+/// The streams that tell totals of what is forecast.
+#[derive(Debug, Default)]
+pub struct Totals {
+    by_key: Vec<Option<Box<Total>>>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub struct Total {
+    name: Name,
+    labels: Labels,
+    value: Option<f64>,
+}
+
+/// The total of a stream that is called so: of `filesystem.available.bytes`, `filesystem.total.bytes`.
+pub fn total_of(name: &Name) -> Option<Name> {
+    let (front, unit) = name.as_str().rsplit_once('.')?;
+    let (front, part) = front.rsplit_once('.')?;
+    if !PARTS.contains(&part) {
+        return None;
+    }
+    Name::new(format!("{front}.{TOTAL}.{unit}")).ok()
+}
+
+/// What may be parts of a stream that is called so.
+fn parts_of(name: &Name) -> impl Iterator<Item = String> {
+    let split = name.as_str().rsplit_once('.');
+    let split = split.and_then(|(front, unit)| {
+        let (front, total) = front.rsplit_once('.')?;
+        (total == TOTAL).then_some((front, unit))
+    });
+    let parts = |(front, unit)| PARTS.map(|part| format!("{front}.{part}.{unit}"));
+    split.into_iter().flat_map(parts)
+}
+
+impl Totals {
+    /// A stream is there: a total, if one of its parts would be forecast.
+    pub fn stream_added(
+        &mut self,
+        key: StreamKey,
+        descriptor: &Descriptor,
+        is_meant: impl Fn(&str, &Labels) -> bool,
+    ) {
+        self.stream_removed(key);
+        if !parts_of(&descriptor.name).any(|part| is_meant(&part, &descriptor.labels)) {
+            return;
+        }
+        let index = key.0 as usize;
+        if self.by_key.len() <= index {
+            self.by_key.resize_with(index + 1, || None);
+        }
+        self.by_key[index] = Some(Box::new(Total {
+            name: descriptor.name.clone(),
+            labels: descriptor.labels.clone(),
+            value: None,
+        }));
+    }
+
+    /// A stream is gone; which total it was.
+    pub fn stream_removed(&mut self, key: StreamKey) -> Option<Box<Total>> {
+        self.by_key.get_mut(key.0 as usize)?.take()
+    }
+
+    /// A look at a stream; which total has changed.
+    pub fn looked(&mut self, key: StreamKey, sample: &Sample) -> Option<&Total> {
+        let total = self.by_key.get_mut(key.0 as usize)?.as_mut()?;
+        let value = match sample.value {
+            Value::Int(value) => value as f64,
+            Value::Float(value) => value,
+            _ => return None,
+        };
+        let has_changed = total.value != Some(value);
+        total.value = Some(value);
+        has_changed.then_some(total)
+    }
+
+    /// What a part of this total can be.
+    pub fn shape(&self, total: &Name, labels: &Labels) -> Shape {
+        let mut known = self.by_key.iter().flatten();
+        let total = known.find(|known| known.is(total, labels));
+        total.map_or(Shape::Gauge, |total| total.shape())
+    }
+}
+
+impl Total {
+    /// Whether it is called so.
+    pub fn is(&self, name: &Name, labels: &Labels) -> bool {
+        self.name == *name && self.labels == *labels
+    }
+
+    /// What its parts can be.
+    pub fn shape(&self) -> Shape {
+        let known = self.value.filter(|total| *total >= 0.0);
+        known.map_or(Shape::Gauge, |max| Shape::Bounded { min: 0.0, max })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_totals() {
+        for (part, total) in [
+            ("filesystem.available.bytes", Some("filesystem.total.bytes")),
+            (
+                "filesystem.files.free.count",
+                Some("filesystem.files.total.count"),
+            ),
+            ("btrfs.data.used.bytes", Some("btrfs.data.total.bytes")),
+            ("filesystem.total.bytes", None),
+            ("free.bytes", None),
+            ("disk.free", None),
+            ("a.free.b.bytes", None),
+        ] {
+            let found = total_of(&Name::new(part).unwrap());
+            assert_eq!(found.as_ref().map(Name::as_str), total, "{part}");
+            if let Some(found) = found {
+                assert!(parts_of(&found).any(|of| of == part), "{part}");
+            }
+        }
+        for none in ["a.subtotal.bytes", "a.bytes", "total.bytes"] {
+            assert_eq!(parts_of(&Name::new(none).unwrap()).count(), 0, "{none}");
+        }
+    }
+}
