@@ -4,6 +4,12 @@
 //! It stands where samples pass, not where they are read: that a value did not change is what a predictor most needs to know, and
 //! only looks say so.
 
+use std::fs::File;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use barograph_forecast::delphi::{TEXT_LEN_MAX, Weights};
 use barograph_forecast::{Cascade, Explanation, ForecasterConfig, Shape};
 use barograph_model::{
     Descriptor, FORECAST_PREFIX, KNOTS_MAX, Kind, Labels, ModelError, Name, Quality, Sample,
@@ -32,6 +38,9 @@ pub struct ForecastConfig {
     pub confidence: f64,
     /// Most streams that are forecast; those beyond are counted.
     pub streams_max: usize,
+    /// Weights that `baro forecast train` has written: with them Delphi predicts beside the others, and is followed where it
+    /// is the best; empty: it does not.
+    pub delphi: PathBuf,
 }
 
 impl Default for ForecastConfig {
@@ -40,6 +49,7 @@ impl Default for ForecastConfig {
             streams: vec!["filesystem.available.bytes".into()],
             confidence: 0.9,
             streams_max: 256,
+            delphi: PathBuf::new(),
         }
     }
 }
@@ -58,10 +68,30 @@ impl ForecastConfig {
                 "it must be 0.5 to 0.99".into(),
             );
         }
-        match self.selectors() {
-            Ok(_) => Ok(()),
-            Err((value, error)) => refuse("forecast.streams", value, error.to_string()),
+        if let Err((value, error)) = self.selectors() {
+            return refuse("forecast.streams", value, error.to_string());
         }
+        self.weights().map(drop)
+    }
+
+    /// Those of the file that `delphi` names.
+    fn weights(&self) -> Result<Option<Arc<Weights>>, AgentError> {
+        if self.delphi.as_os_str().is_empty() {
+            return Ok(None);
+        }
+        let refused = |reason| AgentError::ConfigValue {
+            key: "forecast.delphi",
+            value: self.delphi.display().to_string(),
+            reason,
+        };
+        let mut bytes = Vec::new();
+        let read = File::open(&self.delphi).and_then(|file| {
+            let most = TEXT_LEN_MAX as u64 + 1;
+            file.take(most).read_to_end(&mut bytes)
+        });
+        read.map_err(|error| refused(error.to_string()))?;
+        let weights = Weights::from_bytes(&bytes).map_err(|error| refused(error.to_string()))?;
+        Ok(Some(Arc::new(weights)))
     }
 
     fn selectors(&self) -> Result<Vec<Selector>, (String, ModelError)> {
@@ -76,6 +106,7 @@ pub struct Forecasts {
     selectors: Vec<Selector>,
     confidence: f64,
     streams_max: usize,
+    delphi: Option<Arc<Weights>>,
     by_key: Vec<Option<Box<Followed>>>,
     followed: usize,
     /// Streams that are meant and have no place.
@@ -95,14 +126,15 @@ struct Followed {
 }
 
 impl Forecasts {
-    /// Of a configuration that was checked.
-    pub fn new(config: &ForecastConfig) -> Self {
-        Self {
+    /// Of a configuration that was checked; the file that it names is read again.
+    pub fn new(config: &ForecastConfig) -> Result<Self, AgentError> {
+        Ok(Self {
             selectors: config.selectors().unwrap_or_default(),
             confidence: config.confidence,
             streams_max: config.streams_max,
+            delphi: config.weights()?,
             ..Self::default()
-        }
+        })
     }
 
     /// A stream is there; it is forecast if it is meant and has numbers.
@@ -183,7 +215,8 @@ impl Forecasts {
             confidence: self.confidence,
             shape: followed.shape,
         };
-        let cascade = followed.cascade.get_or_insert_with(|| Cascade::new(config));
+        let made = || Cascade::with_delphi(config, self.delphi.clone());
+        let cascade = followed.cascade.get_or_insert_with(made);
         match sample.value {
             Value::Int(value) => cascade.observe_int(sample.ts, value),
             Value::Float(value) => cascade.observe(sample.ts, value),
@@ -297,7 +330,7 @@ mod tests {
             ..ForecastConfig::default()
         };
         config.check().unwrap();
-        let mut forecasts = Forecasts::new(&config);
+        let mut forecasts = Forecasts::new(&config).unwrap();
         let read = descriptor("disk.read.bytes", Kind::Counter, ValueType::Int);
         let key = streams.declare(&read, None).unwrap();
         forecasts.stream_added(key, &read, &mut streams);
@@ -350,5 +383,36 @@ mod tests {
         check("confidence = 1.0", "forecast.confidence = 1 is refused");
         check("confidence = nan", "forecast.confidence = NaN is refused");
         check("streams = ['{']", "forecast.streams = { is refused");
+        check(
+            "delphi = '/no/such'",
+            "forecast.delphi = /no/such is refused: No such file",
+        );
+    }
+
+    #[test]
+    fn weights_are_checked_and_are_one_more_to_be_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("weights.txt");
+        let config = ForecastConfig {
+            delphi: path.clone(),
+            ..ForecastConfig::default()
+        };
+        let text = Weights::built_in().to_text();
+        std::fs::write(&path, &text).unwrap();
+        config.check().unwrap();
+        let delphi = Forecasts::new(&config).unwrap().delphi;
+        assert_eq!(delphi, Some(Weights::built_in()));
+        let mut cascade = Cascade::with_delphi(ForecasterConfig::default(), delphi);
+        (0..200).for_each(|second| drop(cascade.observe_int(second * NS_PER_S, second)));
+        for explanation in cascade.explain() {
+            let mut members = explanation.levels[0].members.iter();
+            assert!(members.any(|member| member.name == "delphi"));
+        }
+        // The file, and the line in it.
+        std::fs::write(&path, text.replacen("trust", "thrust", 1)).unwrap();
+        for error in [config.check().unwrap_err(), Forecasts::new(&config).err().unwrap()] {
+            let expect = format!("forecast.delphi = {} is refused: line 18 is", path.display());
+            assert!(error.to_string().contains(&expect), "{error}");
+        }
     }
 }

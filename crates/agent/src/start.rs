@@ -244,7 +244,7 @@ fn start_sampler(
     // A full channel means that the loop is about to run anyway.
     let wake = Arc::new(move || drop(events.try_send(Event::Wake)));
     let sources = config.sources.clone();
-    let forecasts = Forecasts::new(&config.forecast);
+    let forecasts = Forecasts::new(&config.forecast)?;
     let (clock, run_dir) = (Arc::clone(clock), run_dir.clone());
     std::thread::Builder::new()
         .name("baro-sampler".into())
