@@ -2,6 +2,9 @@
 
 mod allocation;
 mod cascade;
+mod delphi;
+#[path = "../exercise.rs"]
+mod exercise;
 mod families;
 mod families_hold;
 mod interval;
