@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/forecast/tests/exercise.rs"]
+#[path = "../../crates/forecast/tests/it/exercise.rs"]
 mod exercise;
 
 fuzz_target!(|input: &[u8]| {

@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/lab/tests/exercise.rs"]
+#[path = "../../crates/lab/tests/it/exercise.rs"]
 mod exercise;
 
 fuzz_target!(|input: &[u8]| {

@@ -403,15 +403,23 @@ mod tests {
         let delphi = Forecasts::new(&config).unwrap().delphi;
         assert_eq!(delphi, Some(Weights::built_in()));
         let mut cascade = Cascade::with_delphi(ForecasterConfig::default(), delphi);
-        (0..200).for_each(|second| drop(cascade.observe_int(second * NS_PER_S, second)));
+        for second in 0..200 {
+            cascade.observe_int(second * NS_PER_S, second);
+        }
         for explanation in cascade.explain() {
             let mut members = explanation.levels[0].members.iter();
             assert!(members.any(|member| member.name == "delphi"));
         }
         // The file, and the line in it.
         std::fs::write(&path, text.replacen("trust", "thrust", 1)).unwrap();
-        for error in [config.check().unwrap_err(), Forecasts::new(&config).err().unwrap()] {
-            let expect = format!("forecast.delphi = {} is refused: line 18 is", path.display());
+        for error in [
+            config.check().unwrap_err(),
+            Forecasts::new(&config).err().unwrap(),
+        ] {
+            let expect = format!(
+                "forecast.delphi = {} is refused: line 18 is",
+                path.display()
+            );
             assert!(error.to_string().contains(&expect), "{error}");
         }
     }

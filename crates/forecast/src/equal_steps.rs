@@ -91,7 +91,8 @@ impl EqualSteps {
         let held = self.values.back().copied().unwrap_or(f64::NAN);
         let mut since_ns = self.steps.newest_ns().unwrap_or(ts_ns);
         // What would go out again is not put in.
-        let room_ns = step_ns.saturating_mul(i64::try_from(self.config.steps_max).unwrap_or(i64::MAX));
+        let room_ns =
+            step_ns.saturating_mul(i64::try_from(self.config.steps_max).unwrap_or(i64::MAX));
         if since_ns < ts_ns.saturating_sub(room_ns) {
             since_ns = ts_ns.saturating_sub(room_ns);
             self.steps.take(since_ns, Advance::Gap);
@@ -152,10 +153,22 @@ mod tests {
     fn what_held_is_there_in_each_step() {
         let gauge = Shape::Gauge;
         check(gauge, &[], &[]);
-        check(gauge, &[(0, 5), (10, 6), (10, 9), (8, 9), (21, 7)], &[5.0, 6.0, 7.0]);
-        check(gauge, &[(0, 5), (40, 6), (71, 7)], &[5.0, 5.0, 5.0, 5.0, 6.0, 6.0, 6.0, 7.0]);
+        check(
+            gauge,
+            &[(0, 5), (10, 6), (10, 9), (8, 9), (21, 7)],
+            &[5.0, 6.0, 7.0],
+        );
+        check(
+            gauge,
+            &[(0, 5), (40, 6), (71, 7)],
+            &[5.0, 5.0, 5.0, 5.0, 6.0, 6.0, 6.0, 7.0],
+        );
         // Two in a step: the later counts.
-        check(gauge, &[(0, 5), (10, 6), (12, 8), (20, 7)], &[5.0, 8.0, 7.0]);
+        check(
+            gauge,
+            &[(0, 5), (10, 6), (12, 8), (20, 7)],
+            &[5.0, 8.0, 7.0],
+        );
     }
 
     #[test]

@@ -187,7 +187,9 @@ impl OutFile for FailingFile {
     }
 
     fn rewind(&mut self, bytes: u64) -> io::Result<()> {
-        let Self { file, path, disk, .. } = self;
+        let Self {
+            file, path, disk, ..
+        } = self;
         disk.op(path, || file.rewind(bytes))?;
         self.bytes = bytes;
         self.synced = self.synced.min(bytes);

@@ -208,7 +208,8 @@ impl Make {
 }
 
 fn weights(path: &Path) -> anyhow::Result<Arc<Weights>> {
-    let bytes = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let bytes =
+        std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
     let weights = Weights::from_bytes(&bytes).with_context(|| path.display().to_string())?;
     Ok(Arc::new(weights))
 }

@@ -39,9 +39,7 @@ pub fn relative_errors(
             }
         }
     }
-    sums.map(|(said, stays)| {
-        Some(said / stays).filter(|ratio| stays > 0.0 && ratio.is_finite())
-    })
+    sums.map(|(said, stays)| Some(said / stays).filter(|ratio| stays > 0.0 && ratio.is_finite()))
 }
 
 #[cfg(test)]
@@ -59,16 +57,29 @@ mod tests {
     fn only_what_is_held_out_is_compared() {
         let ramp: Vec<f64> = (0..400).map(f64::from).collect();
         let on_ramp = relative_errors(&Weights::built_in(), &ramp, 320);
-        assert!(on_ramp.iter().all(|ratio| ratio.is_some_and(|r| r < 0.5)), "{on_ramp:?}");
+        assert!(
+            on_ramp.iter().all(|ratio| ratio.is_some_and(|r| r < 0.5)),
+            "{on_ramp:?}"
+        );
         // Weights that say nothing but the last value are as far off as it is.
         let stays = relative_errors(&Arc::new(Weights::zero()), &ramp, 320);
         assert_eq!(stays[0], Some(1.0));
         // It moves before, and never after.
         let mut flat = ramp.clone();
         flat[200..].fill(7.0);
-        assert_eq!(relative_errors(&Weights::built_in(), &flat, 320), [None; HEADS]);
+        assert_eq!(
+            relative_errors(&Weights::built_in(), &flat, 320),
+            [None; HEADS]
+        );
         assert_eq!(relative_errors(&Weights::built_in(), &[], 0), [None; HEADS]);
-        let huge = [f64::MAX, f64::MIN, f64::MAX, f64::NAN, f64::MIN, f64::INFINITY];
+        let huge = [
+            f64::MAX,
+            f64::MIN,
+            f64::MAX,
+            f64::NAN,
+            f64::MIN,
+            f64::INFINITY,
+        ];
         relative_errors(&Weights::built_in(), &huge, 0);
     }
 }

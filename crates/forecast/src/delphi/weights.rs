@@ -62,7 +62,9 @@ pub enum WeightsError {
     #[error("line {0} is not as training writes it: train them again")]
     Line(usize),
     /// A bit is not what it was.
-    #[error("line {LINES}, the checksum, is not that of the lines before: something was changed, train them again")]
+    #[error(
+        "line {LINES}, the checksum, is not that of the lines before: something was changed, train them again"
+    )]
     Checksum,
 }
 

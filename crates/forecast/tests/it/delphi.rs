@@ -25,7 +25,10 @@ fn delphi_is_a_member_where_there_are_weights() {
 #[test]
 fn bad_weights_cost_hardly_more_than_persistence() {
     let mut bad = Weights::zero();
-    bad.filters.as_flattened_mut().as_flattened_mut().fill(-60.0);
+    bad.filters
+        .as_flattened_mut()
+        .as_flattened_mut()
+        .fill(-60.0);
     bad.trust[0].fill(1e6);
     let bad = Arc::new(bad);
     for family in FAMILIES {
@@ -39,7 +42,11 @@ fn bad_weights_cost_hardly_more_than_persistence() {
             said += (next - pair[1]).abs();
             stays += (pair[0] - pair[1]).abs();
         }
-        assert!(said <= 1.011 * stays + 1e-9, "{} {said} {stays}", family.name);
+        assert!(
+            said <= 1.011 * stays + 1e-9,
+            "{} {said} {stays}",
+            family.name
+        );
     }
 }
 

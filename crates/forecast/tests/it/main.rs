@@ -3,7 +3,6 @@
 mod allocation;
 mod cascade;
 mod delphi;
-#[path = "../exercise.rs"]
 mod exercise;
 mod families;
 mod families_hold;

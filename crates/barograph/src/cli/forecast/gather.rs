@@ -155,7 +155,8 @@ fn is_number(stream: &StreamInfo) -> bool {
 }
 
 pub fn read_trace(path: &Path) -> anyhow::Result<Trace> {
-    let bytes = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let bytes =
+        std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     Trace::parse(&name, &bytes).with_context(|| path.display().to_string())
 }
@@ -163,7 +164,12 @@ pub fn read_trace(path: &Path) -> anyhow::Result<Trace> {
 /// One step, ns, and the values.
 fn steps_of(history: &History, steps_max: usize) -> (i64, Vec<f64>) {
     let step_ns = match history.interval_ns {
-        0 => median_step(history.samples.windows(2).map(|pair| pair[1].ts.saturating_sub(pair[0].ts))),
+        0 => median_step(
+            history
+                .samples
+                .windows(2)
+                .map(|pair| pair[1].ts.saturating_sub(pair[0].ts)),
+        ),
         known => known,
     };
     let mut steps = EqualSteps::new(Resampling {

@@ -102,11 +102,7 @@ impl Train {
     fn gather(&self) -> anyhow::Result<Gathered> {
         let since_ns = duration_ns(&self.since).map_err(|e| Usage(e.to_string()))?;
         let parse = |text: &String| Selector::parse(text).map_err(|e| Usage(e.to_string()));
-        let mut from = self
-            .from
-            .iter()
-            .map(parse)
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut from = self.from.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         if from.is_empty() && self.traces.is_empty() {
             from.push(Selector::parse("*")?);
         }
@@ -181,7 +177,10 @@ fn text(gathered: &Gathered, before: &[Errors], after: &[Errors]) -> String {
     let rows = (0..HORIZONS.len()).map(|at| {
         let pairs = before.iter().zip(after);
         let pairs: Vec<(f64, f64)> = pairs.filter_map(|(b, a)| Some((b[at]?, a[at]?))).collect();
-        let better = pairs.iter().filter(|(before, after)| after < before).count();
+        let better = pairs
+            .iter()
+            .filter(|(before, after)| after < before)
+            .count();
         vec![
             HORIZONS[at].to_string(),
             shown(mean_before[at]),

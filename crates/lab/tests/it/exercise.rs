@@ -44,7 +44,12 @@ pub fn read(bytes: &[u8]) {
     assert!(trace.interval_ns > 0 && !trace.ts_ns.is_empty() && !trace.columns.is_empty());
     assert!(trace.ts_ns.windows(2).all(|pair| pair[0] < pair[1]));
     let rows = trace.ts_ns.len();
-    assert!(trace.columns.iter().all(|column| column.values.len() == rows));
+    assert!(
+        trace
+            .columns
+            .iter()
+            .all(|column| column.values.len() == rows)
+    );
     let written = trace.write();
     let again = Trace::parse("t", written.as_bytes());
     let again = again.unwrap_or_else(|error| panic!("{error} in what was written:\n{written}"));
