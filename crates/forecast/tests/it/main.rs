@@ -2,6 +2,7 @@
 
 mod allocation;
 mod cascade;
+mod counting;
 mod delphi;
 mod exercise;
 mod families;

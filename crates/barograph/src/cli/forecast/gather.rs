@@ -1,5 +1,6 @@
 //! Series to learn from: streams of this node's past, and columns of traces, in equal steps.
 
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -40,6 +41,17 @@ pub struct Gathered {
     pub still: usize,
     /// Beyond [`SERIES_MAX`].
     pub beyond: usize,
+    /// The agent keeps no archive.
+    pub memory_only: bool,
+}
+
+/// How far it is, for people who wait.
+pub fn progress(text: &str) {
+    let mut to = std::io::stderr();
+    if to.is_terminal() {
+        // Whoever cannot be told does not mind.
+        let _ = writeln!(to, "{text}");
+    }
 }
 
 impl Gathered {
@@ -85,13 +97,9 @@ impl Gathered {
             !streams.is_empty(),
             "no stream that --from names has numbers: gauges and counters can be learned"
         );
-        if observer.archive_dir().is_none() {
-            eprintln!(
-                "baro: the agent keeps no archive (archive.enabled): only what its memory holds is learned from"
-            );
-        }
+        self.memory_only = observer.archive_dir().is_none();
         let streams = self.spread(streams);
-        eprintln!("baro: reading {} streams", streams.len());
+        progress(&format!("reading {} streams", streams.len()));
         let now_ns = SystemClock::new().now_ns();
         let window = Window {
             start_ns: now_ns.saturating_sub(since_ns),

@@ -14,7 +14,7 @@ use barograph_model::{Selector, duration_ns};
 use clap::Args;
 use serde_json::{Value as Json, json};
 
-use super::gather::{Gathered, SERIES_MAX, Series};
+use super::gather::{Gathered, SERIES_MAX, Series, progress};
 use crate::cli::{Target, Usage, output};
 
 /// Of each of [`HORIZONS`].
@@ -58,11 +58,11 @@ impl Train {
             .iter()
             .map(|series| &series.values[..learned(series)])
             .collect();
-        eprintln!(
-            "baro: learning from {} series, {} values; the last fifth of each is held out",
-            parts.len(),
-            parts.iter().map(|part| part.len()).sum::<usize>()
-        );
+        let values: usize = parts.iter().map(|part| part.len()).sum();
+        progress(&format!(
+            "learning from {} series, {values} values",
+            parts.len()
+        ));
         let options = TrainingOptions {
             seed: self.seed,
             examples: self.examples as usize,
@@ -137,15 +137,16 @@ impl Train {
             "built_in": mean(before), "trained": mean(after),
             "series": series.collect::<Json>(),
             "short": gathered.short, "still": gathered.still, "beyond": gathered.beyond,
+            "memory_only": gathered.memory_only,
         })
     }
 }
 
-fn tell(progress: Progress) -> ControlFlow<()> {
-    eprintln!(
-        "baro: stage {} of {}, error {:.3} of persistence's",
-        progress.done, progress.of, progress.error
-    );
+fn tell(now: Progress) -> ControlFlow<()> {
+    progress(&format!(
+        "stage {} of {}, error {:.3} of persistence's",
+        now.done, now.of, now.error
+    ));
     ControlFlow::Continue(())
 }
 
@@ -167,6 +168,9 @@ fn left_out(gathered: &Gathered) -> String {
             ", {} are beyond {SERIES_MAX} (name fewer with --from)",
             gathered.beyond
         );
+    }
+    if gathered.memory_only {
+        text += ", and the agent keeps no archive (archive.enabled): all is from its memory";
     }
     text
 }
