@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import barograph
 import pytest
-from harness import QUICK, Agent, eventually
+from harness import QUICK, Agent, baro, eventually
 
 Start = Callable[..., Agent]
 MEMORY = "memory.available.bytes"
@@ -158,3 +160,41 @@ def test_streams_beyond_the_limit_are_told(start: Start) -> None:
     assert len(rows) == lost
     assert f"{lost} streams are not forecast" in agent.out("doctor")
     assert "forecast.streams_max is 2" in agent.out("forecast", "explain", rows[0]["name"])
+
+
+def test_weights_are_trained_on_what_the_node_was(start: Start, tmp_path: Path) -> None:
+    trace = tmp_path / "saw.csv"
+    rows = "".join(f"{second * 10**9},{second * 7 % 40 + second % 3}\n" for second in range(600))
+    trace.write_text("# interval_ns 1000000000\ntime_ns,load\n" + rows)
+    weights = tmp_path / "weights.txt"
+    quick = ("--examples", "1000", "--out", str(weights))
+    train = ("forecast", "train", "--traces", str(trace), *quick)
+    report = json.loads(baro(*train, "--json").stdout)
+    assert [s["name"] for s in report["series"]] == ["saw.csv load"] and report["horizons"] == [1, 4, 16, 64]
+    assert (report["series"][0]["learned"], report["series"][0]["held_out"]) == (480, 120)
+    assert all(0 < error < 2 for error in report["built_in"] + report["trained"]), report
+    # Not over what is there; and what is there is whole.
+    again = baro(*train)
+    assert again.returncode == 2 and "--force" in again.stderr
+    forced = baro(*train, "--force")
+    assert "TRAINED" in forced.stdout and f'delphi = "{weights}"' in forced.stdout
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith("weights")) == ["weights.txt"]
+    replay = ("lab", "replay", str(trace), "--what", "predictors", "--json", "--weights", str(weights))
+    names = [score["predictor"] for score in json.loads(baro(*replay).stdout)[0]["predictors"]]
+    assert names[-3:] == ["delphi (trained)", "selector", "selector, with delphi (trained)"]
+
+    agent = start(config=CONFIG + f"delphi = '{weights}'\n")
+    of_memory = f"SELECT losses FROM forecasts WHERE name = '{MEMORY}'"
+    assert "delphi" in eventually(lambda: agent.sql(of_memory), "the table")[0]["losses"]
+    # What the agent holds is too short, and says so; the archive is read without it.
+    short = agent.error("forecast", "train", "--from", MEMORY, "--out", str(tmp_path / "other.txt"))
+    assert "1 series are too short" in short, short
+    assert "no stream" in agent.error("forecast", "train", "--from", "node.*.text", "--out", str(tmp_path / "other.txt"))
+    agent.stop()
+    weights.write_text(weights.read_text().replace("trust", "thrust", 1))
+    refused = baro(*replay)
+    assert refused.returncode == 1 and f"{weights}: line 18" in refused.stderr, refused.stderr
+    config = tmp_path / "bad.toml"
+    config.write_text(f"[forecast]\ndelphi = '{weights}'\n")
+    up = baro("up", "--config", str(config), "--run-dir", str(tmp_path / "run"))
+    assert up.returncode != 0 and f"forecast.delphi = {weights} is refused: line 18" in up.stderr, up.stderr

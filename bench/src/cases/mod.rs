@@ -9,7 +9,6 @@ mod history;
 mod hops;
 mod idle;
 mod insight;
-mod irregular;
 mod lustre;
 mod machines;
 mod overhead;
@@ -62,7 +61,6 @@ pub const ALL: &[Case] = &[
     ("archive.bytes", archive::bytes),
     ("sql.history", history::run),
     ("poll.skew", served::hostile),
-    ("poll.irregular", irregular::run),
     ("apollo.fig4", figures::anatomy),
     ("apollo.fig5", overhead::run),
     ("apollo.fig6", figures::throughput),

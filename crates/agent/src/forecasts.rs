@@ -275,7 +275,7 @@ impl Forecasts {
             self.unheeded += 1;
             return false;
         }
-        followed.look(sample, self.confidence);
+        followed.look(sample, self.confidence, &self.room);
         followed.cascade.is_some() && followed.projections.is_some()
     }
 
@@ -397,20 +397,21 @@ impl Forecasts {
 }
 
 impl Followed {
-    fn look(&mut self, sample: &Sample, confidence: f64) {
+    fn look(&mut self, sample: &Sample, confidence: f64, room: &Room) {
         self.newest = Some(sample.value.clone());
         let Some(pace) = &mut self.pace else {
-            self.observe(sample, confidence);
+            self.observe(sample, confidence, room);
             return;
         };
         if let Some((step_ns, puts)) = pace.put(sample) {
             self.pace = None;
             self.interval_ns = step_ns;
-            puts.iter().for_each(|put| self.observe(put, confidence));
+            puts.iter()
+                .for_each(|put| self.observe(put, confidence, room));
         }
     }
 
-    fn observe(&mut self, sample: &Sample, confidence: f64) {
+    fn observe(&mut self, sample: &Sample, confidence: f64, room: &Room) {
         if self.interval_ns <= 0 {
             return;
         }
@@ -419,7 +420,8 @@ impl Followed {
             confidence,
             shape: self.shape,
         };
-        let cascade = self.cascade.get_or_insert_with(|| Cascade::new(config));
+        let made = || Cascade::with_delphi(config, room.delphi());
+        let cascade = self.cascade.get_or_insert_with(made);
         let taken = match sample.value {
             Value::Int(value) => cascade.observe_int(sample.ts, value),
             Value::Float(value) => cascade.observe(sample.ts, value),

@@ -77,7 +77,7 @@ impl Agent {
         };
         let ingest_counts = Arc::new(IngestCounts::default());
         let (ready, first_round) = sync_channel(1);
-        let room = Room::new(&config.forecast);
+        let room = Room::new(&config.forecast)?;
         let made = Made {
             room: Arc::clone(&room),
             segment,

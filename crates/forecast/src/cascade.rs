@@ -1,5 +1,8 @@
 //! Forecasts beyond 64 steps: coarser forecasters go on, whose steps are 64 times as long.
 
+use std::sync::Arc;
+
+use crate::delphi::Weights;
 use crate::explain::Explanation;
 use crate::forecaster::{Forecast, Forecaster, ForecasterConfig, LEVELS, Taken};
 use crate::shape::Shape;
@@ -15,6 +18,7 @@ pub const COARSER: i64 = GAP_STEPS_MAX as i64;
 /// once each.
 pub struct Cascade {
     config: ForecasterConfig,
+    delphi: Option<Arc<Weights>>,
     finest: Forecaster,
     /// They see what predictors of the finest see: counters without their resets.
     coarser: [Option<Box<Coarser>>; 2],
@@ -48,9 +52,15 @@ pub struct Coverage {
 impl Cascade {
     /// `config` is of the finest.
     pub fn new(config: ForecasterConfig) -> Self {
+        Self::with_delphi(config, None)
+    }
+
+    /// The same with [`Forecaster::with_delphi`], at each length of steps.
+    pub fn with_delphi(config: ForecasterConfig, delphi: Option<Arc<Weights>>) -> Self {
         Self {
             config,
-            finest: Forecaster::new(config),
+            finest: Forecaster::with_delphi(config, delphi.clone()),
+            delphi,
             coarser: [None, None],
         }
     }
@@ -89,7 +99,7 @@ impl Cascade {
                         ..self.config
                     };
                     let made = Coarser {
-                        forecaster: Forecaster::new(config),
+                        forecaster: Forecaster::with_delphi(config, self.delphi.clone()),
                         said: [None; LEVELS.len()],
                     };
                     coarser.insert(Box::new(made)).observe(ts_ns, seen);

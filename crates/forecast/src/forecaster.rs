@@ -1,7 +1,8 @@
 //! One stream's forecaster: makes steps of looks, and says what comes between and after them.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
+use crate::delphi::Weights;
 use crate::members::{Member, Members};
 use crate::predictor::Predictor;
 use crate::select::{Level, bounded};
@@ -90,7 +91,12 @@ pub struct Forecaster {
 impl Forecaster {
     /// With the default predictors.
     pub fn new(config: ForecasterConfig) -> Self {
-        Self::of(config, Members::default_set())
+        Self::with_delphi(config, None)
+    }
+
+    /// With the default predictors, and Delphi repaired beside them where there are weights for it.
+    pub fn with_delphi(config: ForecasterConfig, delphi: Option<Arc<Weights>>) -> Self {
+        Self::of(config, Members::default_set(delphi))
     }
 
     /// With persistence and these, of which the first eleven names count.

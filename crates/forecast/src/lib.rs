@@ -7,6 +7,7 @@
 mod cascade;
 mod conformal;
 pub mod delphi;
+mod equal_steps;
 mod explain;
 mod forecaster;
 pub mod interval;
@@ -21,6 +22,7 @@ mod shape;
 mod steps;
 
 pub use cascade::{COARSER, Cascade, Coverage};
+pub use equal_steps::{EqualSteps, Resampling};
 pub use explain::{Explanation, LevelExplanation, MemberExplanation, Reason};
 pub use forecaster::{Forecast, Forecaster, ForecasterConfig, LEVELS, Taken};
 pub use predictor::Predictor;

@@ -1,5 +1,8 @@
 //! Who predicts for a forecaster: persistence, and the predictors beside it.
 
+use std::sync::Arc;
+
+use crate::delphi::{Repaired, Weights};
 use crate::predictor::Predictor;
 use crate::predictors::{Holt, Kalman, Rls, Spectral};
 
@@ -17,6 +20,8 @@ pub(crate) enum Member {
     Kalman(Kalman),
     Rls(Box<Rls<8>>),
     Spectral(Box<Spectral>),
+    /// With weights of somebody's own training.
+    Delphi(Box<Repaired>),
     /// What a laboratory brings.
     Other(Box<dyn Predictor + Send>),
 }
@@ -30,6 +35,7 @@ macro_rules! each {
             Member::Kalman($predictor) => $of,
             Member::Rls($predictor) => $of,
             Member::Spectral($predictor) => $of,
+            Member::Delphi($predictor) => $of,
             Member::Other($predictor) => $of,
         }
     };
@@ -67,14 +73,16 @@ pub(crate) struct Members {
 impl Members {
     /// Persistence and the default ones: those without which the error is greater (`examples/selector.rs`, with
     /// letters). NLMS is ahead of RLS nowhere by more than a hundredth, and the sum of both is dear; Delphi repaired
-    /// is never the best for long.
-    pub(crate) fn default_set() -> Self {
-        Self::new([
+    /// is never the best for long, unless it was trained on such streams: it is one more where weights are given.
+    pub(crate) fn default_set(delphi: Option<Arc<Weights>>) -> Self {
+        let set = [
             Member::Holt(Holt::default()),
             Member::Kalman(Kalman::default()),
             Member::Rls(Box::default()),
             Member::Spectral(Box::default()),
-        ])
+        ];
+        let delphi = delphi.map(|weights| Member::Delphi(Box::new(Repaired::new(weights))));
+        Self::new(set.into_iter().chain(delphi))
     }
 
     /// What is not wanted twice is left out, as is what is one too many.

@@ -70,7 +70,7 @@ pub fn replay(stream: &Stream, policy: &mut dyn Policy) -> Outcome {
         if !truth.is_finite() {
             continue;
         }
-        let ts_ns = tick as i64 * stream.interval_ns;
+        let ts_ns = (tick as i64).saturating_mul(stream.interval_ns);
         let counter = stream.counter.get(tick).copied().unwrap_or(0.0);
         match policy.tick(ts_ns, counter) {
             Act::Say(said) if held.is_finite() => tally.said(stream, &said, truth, held),

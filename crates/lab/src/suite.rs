@@ -1,6 +1,8 @@
 //! All policies and all predictors over one column of a trace, as tables.
 
-use barograph_forecast::delphi::{Published, Repaired};
+use std::sync::Arc;
+
+use barograph_forecast::delphi::{Published, Repaired, Weights};
 use barograph_forecast::interval::{Aimd, Bound, BoundedConfig, IntervalPolicy, PublishedAimd};
 use barograph_forecast::predictors::{Holt, Kalman, Nlms, Persistence, Rls, Spectral};
 use barograph_forecast::{Forecaster, ForecasterConfig, Predictor, Shape};
@@ -137,21 +139,33 @@ pub struct Score {
 
 /// Every predictor by itself, and last what the selector made of those that it has, over all ticks of a column.
 pub fn score(case: &Case, now_ns: &mut dyn FnMut() -> u64) -> Vec<Score> {
+    score_with(case, None, now_ns)
+}
+
+/// The same; and Delphi with weights of somebody's own training, and a selector that has it too.
+pub fn score_with(
+    case: &Case,
+    delphi: Option<&Arc<Weights>>,
+    now_ns: &mut dyn FnMut() -> u64,
+) -> Vec<Score> {
     let values = &case.trace.columns[case.value].values;
     let known: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
-    let alone: [Box<dyn Predictor>; 8] = [
-        Box::new(Persistence::default()),
-        Box::new(Published::default()),
-        Box::new(Repaired::default()),
-        Box::new(Holt::default()),
-        Box::new(Kalman::default()),
-        Box::new(<Nlms>::default()),
-        Box::new(<Rls>::default()),
-        Box::new(Spectral::default()),
+    let mut alone: Vec<(&str, Box<dyn Predictor>)> = vec![
+        ("", Box::new(Persistence::default())),
+        ("", Box::new(Published::default())),
+        ("", Box::new(Repaired::default())),
+        ("", Box::new(Holt::default())),
+        ("", Box::new(Kalman::default())),
+        ("", Box::new(<Nlms>::default())),
+        ("", Box::new(<Rls>::default())),
+        ("", Box::new(Spectral::default())),
     ];
+    if let Some(weights) = delphi {
+        alone.push((TRAINED, Box::new(Repaired::new(Arc::clone(weights)))));
+    }
     let mut scores: Vec<Score> = Vec::new();
-    for mut predictor in alone {
-        let name = predictor.name().to_owned();
+    for (kind, mut predictor) in alone {
+        let name = format!("{}{kind}", predictor.name());
         let mut say = |value: f64, said: &mut [(f64, f64); 4]| {
             predictor.observe(value);
             for (said, steps) in said.iter_mut().zip(HORIZONS) {
@@ -160,12 +174,32 @@ pub fn score(case: &Case, now_ns: &mut dyn FnMut() -> u64) -> Vec<Score> {
         };
         scores.push(score_one(name, &known, &mut say, now_ns));
     }
+    scores.push(selected("selector".to_owned(), case, &known, None, now_ns));
+    if delphi.is_some() {
+        let name = format!("selector, with delphi{TRAINED}");
+        scores.push(selected(name, case, &known, delphi, now_ns));
+    }
+    scores
+}
+
+/// What follows the name of who has weights that were given.
+const TRAINED: &str = " (trained)";
+
+/// What the selector says.
+fn selected(
+    name: String,
+    case: &Case,
+    values: &[f64],
+    delphi: Option<&Arc<Weights>>,
+    now_ns: &mut dyn FnMut() -> u64,
+) -> Score {
     let step_ns = case.trace.interval_ns.max(1);
-    let mut forecaster = Forecaster::new(ForecasterConfig {
+    let config = ForecasterConfig {
         step_ns,
         confidence: case.confidence.clamp(0.5, 0.99),
         shape: case.shape,
-    });
+    };
+    let mut forecaster = Forecaster::with_delphi(config, delphi.cloned());
     let mut ts_ns = 0_i64;
     let mut say = |value: f64, said: &mut [(f64, f64); 4]| {
         ts_ns = ts_ns.saturating_add(step_ns);
@@ -174,8 +208,7 @@ pub fn score(case: &Case, now_ns: &mut dyn FnMut() -> u64) -> Vec<Score> {
             *said = level.map_or((value, f64::NAN), |said| (said.value, said.half_width));
         }
     };
-    scores.push(score_one("selector".into(), &known, &mut say, now_ns));
-    scores
+    score_one(name, values, &mut say, now_ns)
 }
 
 type Say<'a> = dyn FnMut(f64, &mut [(f64, f64); 4]) + 'a;

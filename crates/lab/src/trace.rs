@@ -20,6 +20,8 @@ pub const BYTES_MAX: usize = 256 << 20;
 pub const ROWS_MAX: usize = 4_000_000;
 /// Columns in one trace.
 pub const COLUMNS_MAX: usize = 512;
+/// From one moment to the next: a leap year.
+pub const INTERVAL_NS_MAX: i64 = 366 * 86_400 * 1_000_000_000;
 /// Values in one trace: rows times columns.
 const VALUES_MAX: usize = 32_000_000;
 
@@ -65,15 +67,17 @@ impl Trace {
         Ok(trace)
     }
 
-    /// In our format, not packed.
+    /// In our format, not packed. What would be taken for another field of a name is written as `_`.
     pub fn write(&self) -> String {
         use std::fmt::Write;
+        let plain = |name: &str| name.replace([',', '[', ']', '\r', '\n'], "_");
         let mut text = format!(
             "# trace {}\n# interval_ns {}\ntime_ns",
-            self.name, self.interval_ns
+            plain(&self.name),
+            self.interval_ns
         );
         for column in &self.columns {
-            let _ = write!(text, ",{}[{}]", column.name, column.unit);
+            let _ = write!(text, ",{}[{}]", plain(&column.name), plain(&column.unit));
         }
         for (row, ts_ns) in self.ts_ns.iter().enumerate() {
             let _ = write!(text, "\n{ts_ns}");
@@ -156,9 +160,11 @@ fn number(text: &str, line: usize) -> Result<f64, TraceError> {
 
 /// The median step, for a trace that does not say its interval.
 fn median_step(ts_ns: &[i64]) -> i64 {
-    let mut steps: Vec<i64> = ts_ns.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let steps = ts_ns.windows(2);
+    let mut steps: Vec<i64> = steps.map(|pair| pair[1].saturating_sub(pair[0])).collect();
     steps.sort_unstable();
-    steps.get(steps.len() / 2).copied().unwrap_or(0).max(1)
+    let median = steps.get(steps.len() / 2).copied().unwrap_or(0);
+    median.clamp(1, INTERVAL_NS_MAX)
 }
 
 fn parse_own(name: &str, text: &str) -> Result<Trace, TraceError> {
@@ -188,9 +194,13 @@ fn own_remark(trace: &mut Trace, remark: &str, line: usize) -> Result<(), TraceE
     if let Some(name) = remark.strip_prefix("trace ") {
         name.trim().clone_into(&mut trace.name);
     } else if let Some(interval) = remark.strip_prefix("interval_ns ") {
-        let interval_ns = interval.trim().parse().ok().filter(|ns| *ns > 0);
+        let interval_ns = interval.trim().parse().ok();
         trace.interval_ns = interval_ns
-            .ok_or_else(|| TraceError::line(line, "interval_ns is no number above 0"))?;
+            .filter(|ns| (1..=INTERVAL_NS_MAX).contains(ns))
+            .ok_or_else(|| {
+                let fault = format!("interval_ns is no number from 1 to {INTERVAL_NS_MAX}");
+                TraceError::line(line, fault)
+            })?;
     }
     Ok(())
 }

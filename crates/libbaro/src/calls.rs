@@ -72,23 +72,8 @@ pub unsafe extern "C" fn baro_on_owned(
     release: Option<Release>,
 ) -> c_int {
     let data = Data { at: data, release };
-    guarded(
-        |code| code,
-        || {
-            // SAFETY: as this function's.
-            let (baro, name, help) = unsafe {
-                (
-                    thing(baro, "baro")?,
-                    text(name, "the trigger's name")?,
-                    text_or_empty(help, "the help")?,
-                )
-            };
-            let handler = handler.ok_or_else(|| Failure::new(E_ARGUMENT, "the handler is null"))?;
-            baro.on(name, help, move |call| run(handler, call, &data))?;
-            put::note_calls();
-            Ok(OK)
-        },
-    )
+    // SAFETY: as this function's.
+    unsafe { listen(baro, None, name, help, handler, data) }
 }
 
 /// See `baro.h`.
@@ -122,6 +107,22 @@ pub unsafe extern "C" fn baro_publication_on(
     release: Option<Release>,
 ) -> c_int {
     let data = Data { at: data, release };
+    // SAFETY: as this function's.
+    unsafe { listen(baro, Some(publication), name, help, handler, data) }
+}
+
+/// Puts a handler at a trigger of the program, or of one publication.
+///
+/// # Safety
+/// As [`baro_on_owned`].
+unsafe fn listen(
+    baro: *const Publisher,
+    publication: Option<u64>,
+    name: *const c_char,
+    help: *const c_char,
+    handler: Option<BaroHandler>,
+    data: Data,
+) -> c_int {
     guarded(
         |code| code,
         || {
@@ -134,8 +135,11 @@ pub unsafe extern "C" fn baro_publication_on(
                 )
             };
             let handler = handler.ok_or_else(|| Failure::new(E_ARGUMENT, "the handler is null"))?;
-            let publication = baro.publication_of(publication)?;
-            publication.on(name, help, move |call| run(handler, call, &data))?;
+            let called = move |call: &Call| run(handler, call, &data);
+            match publication {
+                Some(publication) => baro.publication_of(publication)?.on(name, help, called)?,
+                None => baro.on(name, help, called)?,
+            }
             put::note_calls();
             Ok(OK)
         },

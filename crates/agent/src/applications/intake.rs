@@ -234,6 +234,7 @@ impl<'c> Intake<'c> {
             *of_users.entry(process.uid()).or_default() += 1;
         }
         let of_user_max = self.limits.processes_of_user_max();
+        let first_new = self.processes.len();
         for path in new {
             // Who has the file, without opening it.
             let Ok(uid) = fs::symlink_metadata(&path).map(|metadata| metadata.uid()) else {
@@ -246,6 +247,8 @@ impl<'c> Intake<'c> {
             }
             *of_user += usize::from(self.open(path));
         }
+        // Who came first has his streams' names first; a directory has no order.
+        self.processes[first_new..].sort_by_key(|process| process.file().created_ns());
         self.counts.waiting.store(waiting, Ordering::Relaxed);
     }
 
@@ -472,5 +475,93 @@ impl<'c> Intake<'c> {
         {
             scope.publish(CALLS_DOCUMENT, &calls);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use barograph_stream::SystemClock;
+    use barograph_stream::ingest::{Producer, ProducerConfig};
+
+    use super::super::bridge::bridge;
+    use super::*;
+    use crate::Config;
+
+    /// Made by hand: no thread takes anything in meanwhile.
+    fn with_intake(test: impl FnOnce(&mut Intake<'_>, &RunDir)) {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config {
+            run_dir: dir.path().join("run"),
+            state_dir: dir.path().join("state"),
+            ..Config::default()
+        };
+        let run_dir = RunDir::new(&config.run_dir);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let door = open_door(&run_dir, false).unwrap();
+        let places = Places::new(&config, run_dir.clone());
+        let state_dir = config.state_dir.clone();
+        let board = Arc::new(Board::new(run_dir.clone(), state_dir, Arc::clone(&clock)));
+        let (_to, from) = bridge(run_dir.ingest_socket(), false, 16).unwrap();
+        let limits = config.applications.clone();
+        let counts = Arc::default();
+        let mut intake = Intake::new(&clock, places, limits, door, counts, board, from);
+        test(&mut intake, &run_dir);
+    }
+
+    fn programs(run_dir: &RunDir, count: usize) -> Vec<Producer> {
+        let clock = SystemClock::new();
+        let made =
+            || Producer::create(&run_dir.ingest_dir(), ProducerConfig::default(), &clock).unwrap();
+        (0..count).map(|_| made()).collect()
+    }
+
+    fn knock(run_dir: &RunDir, of: &Producer) {
+        let socket = UnixDatagram::unbound().unwrap();
+        let sent = socket.send_to(&of.incarnation().0, run_dir.ingest_socket());
+        assert_eq!(sent.unwrap(), INCARNATION_BYTES);
+    }
+
+    fn taken_in(intake: &Intake<'_>) -> Vec<Incarnation> {
+        let all = intake.processes.iter();
+        all.map(|process| process.file().incarnation()).collect()
+    }
+
+    fn incarnations(of: &[Producer]) -> Vec<Incarnation> {
+        of.iter().map(Producer::incarnation).collect()
+    }
+
+    #[test]
+    fn parents_that_are_known_late_are_taken_before_their_child_that_knocks() {
+        with_intake(|intake, run_dir| {
+            // Enough of them that no directory has them in this order by chance.
+            let family = programs(run_dir, 12);
+            knock(run_dir, &family[11]);
+            intake.hear();
+            assert_eq!(taken_in(intake), incarnations(&family));
+            // Those who come later are behind, and nobody is there twice.
+            let later = programs(run_dir, 12);
+            knock(run_dir, &family[3]);
+            knock(run_dir, &later[0]);
+            intake.next_search_ns = i64::MIN;
+            intake.hear();
+            let all = [incarnations(&family), incarnations(&later)].concat();
+            assert_eq!(taken_in(intake), all);
+        });
+    }
+
+    #[test]
+    fn while_a_search_rests_who_knocks_is_taken_in_alone() {
+        with_intake(|intake, run_dir| {
+            intake.search();
+            assert!(intake.next_search_ns > i64::MIN);
+            intake.next_search_ns = i64::MAX;
+            let family = programs(run_dir, 3);
+            knock(run_dir, &family[2]);
+            intake.hear();
+            assert_eq!(taken_in(intake), [family[2].incarnation()]);
+            // The look each second finds the others.
+            intake.scan();
+            assert_eq!(intake.processes.len(), 3);
+        });
     }
 }

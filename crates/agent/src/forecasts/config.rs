@@ -1,5 +1,11 @@
 //! `[forecast]` of the configuration.
 
+use std::fs::File;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use barograph_forecast::delphi::{TEXT_LEN_MAX, Weights};
 use barograph_model::{ModelError, Selector};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,6 +25,9 @@ pub struct ForecastConfig {
     pub streams_max: usize,
     /// Most of them that one user's applications publish; those beyond are counted.
     pub streams_per_user_max: usize,
+    /// Weights that `baro forecast train` has written: with them Delphi predicts beside the others, and is followed where it
+    /// is the best; empty: it does not.
+    pub delphi: PathBuf,
 }
 
 impl Default for ForecastConfig {
@@ -28,6 +37,7 @@ impl Default for ForecastConfig {
             confidence: 0.9,
             streams_max: 256,
             streams_per_user_max: 64,
+            delphi: PathBuf::new(),
         }
     }
 }
@@ -46,10 +56,30 @@ impl ForecastConfig {
                 "it must be 0.5 to 0.99".into(),
             );
         }
-        match self.selectors() {
-            Ok(_) => Ok(()),
-            Err((value, error)) => refuse("forecast.streams", value, error.to_string()),
+        if let Err((value, error)) = self.selectors() {
+            return refuse("forecast.streams", value, error.to_string());
         }
+        self.weights().map(drop)
+    }
+
+    /// Those of the file that `delphi` names.
+    pub(super) fn weights(&self) -> Result<Option<Arc<Weights>>, AgentError> {
+        if self.delphi.as_os_str().is_empty() {
+            return Ok(None);
+        }
+        let refused = |reason| AgentError::ConfigValue {
+            key: "forecast.delphi",
+            value: self.delphi.display().to_string(),
+            reason,
+        };
+        let mut bytes = Vec::new();
+        let read = File::open(&self.delphi).and_then(|file| {
+            let most = TEXT_LEN_MAX as u64 + 1;
+            file.take(most).read_to_end(&mut bytes)
+        });
+        read.map_err(|error| refused(error.to_string()))?;
+        let weights = Weights::from_bytes(&bytes).map_err(|error| refused(error.to_string()))?;
+        Ok(Some(Arc::new(weights)))
     }
 
     pub(super) fn selectors(&self) -> Result<Vec<Selector>, (String, ModelError)> {

@@ -1,15 +1,20 @@
-//! How many streams may be forecast: of the whole agent, and of each user's applications.
+//! What all forecasters of an agent share: how many streams may be forecast, of the whole agent and of each user's applications,
+//! and Delphi's weights.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use barograph_forecast::delphi::Weights;
+
 use super::ForecastConfig;
+use crate::AgentError;
 
 /// Places for streams that are forecast, whichever thread looks at them.
 #[derive(Debug)]
 pub struct Room {
     streams_max: usize,
     per_user_max: usize,
+    delphi: Option<Arc<Weights>>,
     taken: Mutex<Taken>,
 }
 
@@ -39,12 +44,19 @@ pub struct NoPlace {
 }
 
 impl Room {
-    pub fn new(config: &ForecastConfig) -> Arc<Self> {
-        Arc::new(Self {
+    /// Of a configuration that was checked; the file of weights that it names is read again.
+    pub fn new(config: &ForecastConfig) -> Result<Arc<Self>, AgentError> {
+        Ok(Arc::new(Self {
             streams_max: config.streams_max,
             per_user_max: config.streams_per_user_max,
+            delphi: config.weights()?,
             taken: Mutex::default(),
-        })
+        }))
+    }
+
+    /// Somebody's own weights of Delphi, if the configuration names some.
+    pub fn delphi(&self) -> Option<Arc<Weights>> {
+        self.delphi.clone()
     }
 
     /// A place for a stream, of a user's application or of none.
@@ -117,7 +129,8 @@ mod tests {
             streams_max: 3,
             streams_per_user_max: 1,
             ..ForecastConfig::default()
-        });
+        })
+        .unwrap();
         let of_node = room.take(None).unwrap();
         let of_eve = room.take(Some("eve")).unwrap();
         let beyond = room.take(Some("eve")).unwrap_err();

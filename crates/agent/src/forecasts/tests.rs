@@ -33,7 +33,7 @@ fn forecasts(patterns: &[&str], streams_max: usize) -> Forecasts {
         ..ForecastConfig::default()
     };
     config.check().unwrap();
-    Forecasts::new(&config, Room::new(&config))
+    Forecasts::new(&config, Room::new(&config).unwrap())
 }
 
 fn descriptor(name: &str, kind: Kind, value_type: ValueType) -> Descriptor {

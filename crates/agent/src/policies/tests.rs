@@ -138,7 +138,7 @@ impl<'c> Rig<'c> {
             reader,
             graph: Graph::new(Limits::default()),
             outlook: Outlook::default(),
-            forecasts: Forecasts::new(&config.forecast),
+            forecasts: Forecasts::new(&config.forecast, Room::new(&config.forecast).unwrap()),
             policies: Policies::new(&config, Arc::new(|| {})),
             found,
             reads,

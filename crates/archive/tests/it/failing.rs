@@ -34,6 +34,8 @@ pub struct Failing {
     count: Arc<AtomicU64>,
     at: u64,
     failure: Failure,
+    /// Only what is done with log segments counts, and fails.
+    only_log: bool,
 }
 
 /// What becomes of an operation.
@@ -60,6 +62,16 @@ impl Failing {
             count: Arc::default(),
             at,
             failure,
+            only_log: false,
+        }
+    }
+
+    /// A disk where that is so of operations on log segments, and all others work. One thread does those, so that
+    /// their numbers do not depend on who comes first.
+    pub fn of_log(at: u64, failure: Failure) -> Self {
+        Self {
+            only_log: true,
+            ..Self::new(at, failure)
         }
     }
 
@@ -75,8 +87,11 @@ impl Failing {
         }
     }
 
-    fn next(&self) -> Fate {
+    fn next(&self, path: &Path) -> Fate {
         use Failure::{DoneNevertheless, DoneThenFails, ForEver, Twice};
+        if self.only_log && path.extension().is_none_or(|extension| extension != "log") {
+            return Fate::Works;
+        }
         let n = self.count.fetch_add(1, Ordering::SeqCst);
         match n.checked_sub(self.at) {
             Some(0) if matches!(self.failure, DoneNevertheless | DoneThenFails) => Fate::Lies,
@@ -87,8 +102,8 @@ impl Failing {
         }
     }
 
-    fn op<T>(&self, done: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        match self.next() {
+    fn op<T>(&self, path: &Path, done: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        match self.next(path) {
             Fate::Works => return done(),
             Fate::Lies => drop(done()?),
             Fate::Fails => {}
@@ -99,11 +114,11 @@ impl Failing {
 
 impl Storage for Failing {
     fn make_dir(&self, path: &Path) -> io::Result<()> {
-        self.op(|| Disk.make_dir(path))
+        self.op(path, || Disk.make_dir(path))
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn OutFile>> {
-        let file = self.op(|| Disk.create(path))?;
+        let file = self.op(path, || Disk.create(path))?;
         Ok(Box::new(FailingFile {
             file,
             path: path.to_owned(),
@@ -114,37 +129,37 @@ impl Storage for Failing {
     }
 
     fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()> {
-        self.op(|| Disk.truncate(path, bytes))
+        self.op(path, || Disk.truncate(path, bytes))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.op(|| Disk.rename(from, to))
+        self.op(from, || Disk.rename(from, to))
     }
 
     fn unlink(&self, path: &Path) -> io::Result<()> {
-        self.op(|| Disk.unlink(path))
+        self.op(path, || Disk.unlink(path))
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.op(|| Disk.remove_dir(path))
+        self.op(path, || Disk.remove_dir(path))
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.op(|| Disk.sync_dir(path))
+        self.op(path, || Disk.sync_dir(path))
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        self.op(|| Disk.list(path))
+        self.op(path, || Disk.list(path))
     }
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
-        self.op(|| Disk.free_bytes(path))
+        self.op(path, || Disk.free_bytes(path))
     }
 }
 
 impl OutFile for FailingFile {
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let fate = self.disk.next();
+        let fate = self.disk.next(&self.path);
         let part = match fate {
             Fate::Fails => &bytes[..bytes.len() / 2],
             Fate::Works | Fate::Lies => bytes,
@@ -158,7 +173,7 @@ impl OutFile for FailingFile {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        let fate = self.disk.next();
+        let fate = self.disk.next(&self.path);
         if fate == Fate::Fails {
             let lost = vec![0; (self.bytes - self.synced) as usize];
             let file = OpenOptions::new().write(true).open(&self.path)?;
@@ -172,7 +187,10 @@ impl OutFile for FailingFile {
     }
 
     fn rewind(&mut self, bytes: u64) -> io::Result<()> {
-        self.disk.op(|| self.file.rewind(bytes))?;
+        let Self {
+            file, path, disk, ..
+        } = self;
+        disk.op(path, || file.rewind(bytes))?;
         self.bytes = bytes;
         self.synced = self.synced.min(bytes);
         Ok(())

@@ -1,5 +1,8 @@
 //! `baro forecast`: what streams will be, how far off that may be, and who says so.
 
+mod gather;
+mod train;
+
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -8,6 +11,8 @@ use barograph_client::RunDir;
 use barograph_model::{Labels, Selector, Value, duration_ns};
 use clap::{Args, Subcommand};
 use serde_json::Value as Json;
+
+pub use gather::read_trace;
 
 use super::call::cell;
 use super::forecast_reach::Reach;
@@ -28,6 +33,12 @@ enum Verb {
     Reach(Reach),
     /// Say which predictor is followed at each horizon, why, and how well it and the others did of late
     Explain(Explain),
+    /// Train Delphi on this node's history, for forecast.delphi
+    ///
+    /// Learns from made-up series of every kind and as much from the streams of this node's archive, from traces, or both.
+    /// The last fifth of each is held out: on it the new weights are compared with those that are built in. Takes a minute
+    /// or so, and reads without asking the agent anything.
+    Train(train::Train),
 }
 
 #[derive(Args)]
@@ -65,6 +76,7 @@ impl Forecast {
             Verb::Show(show) => show.run(),
             Verb::Reach(reach) => reach.run(),
             Verb::Explain(explain) => explain.run(),
+            Verb::Train(train) => train.run(),
         }
     }
 }

@@ -1,17 +1,20 @@
 //! `baro lab`: what forecasts and interval policies would have made of what was.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
 use barograph_forecast::Shape;
+use barograph_forecast::delphi::Weights;
 use barograph_forecast::interval::Bound;
 use barograph_lab::page::{self, Section};
 use barograph_lab::suite::{self, Case, Score};
-use barograph_lab::{Family, Hacc, Table, Trace, figures, generate, hacc};
+use barograph_lab::{Family, Hacc, Table, figures, generate, hacc};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
+use super::forecast::read_trace;
 use super::{Usage, output};
 
 /// Arguments of `baro lab`.
@@ -49,6 +52,9 @@ struct Replay {
     /// The share of intervals that is to hold, 0.5 to 0.99
     #[arg(long, default_value_t = 0.9)]
     confidence: f64,
+    /// Weights that `baro forecast train` has written, to be scored beside those that are built in
+    #[arg(long, value_name = "FILE")]
+    weights: Option<PathBuf>,
     /// What to replay
     #[arg(long, value_enum, default_value_t = What::All)]
     what: What,
@@ -108,6 +114,7 @@ impl Replay {
             ))
             .into());
         }
+        let weights = self.weights.as_deref().map(weights).transpose()?;
         let begun = Instant::now();
         let mut watch = || u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let mut all = Vec::new();
@@ -123,7 +130,8 @@ impl Replay {
                 }
                 let policies =
                     (self.what != What::Predictors).then(|| suite::policies(&case, &mut watch));
-                let scores = (self.what != What::Policies).then(|| suite::score(&case, &mut watch));
+                let scores = (self.what != What::Policies)
+                    .then(|| suite::score_with(&case, weights.as_ref(), &mut watch));
                 if self.plot.is_some() || self.page.is_some() {
                     sections.push(self.figures(&case, policies.as_ref(), scores.as_deref())?);
                 }
@@ -182,10 +190,8 @@ impl Replay {
     }
 
     fn cases(&self, path: &Path) -> anyhow::Result<Vec<Case>> {
-        let bytes =
-            std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
+        let trace = read_trace(path)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let trace = Trace::parse(&name, &bytes).with_context(|| path.display().to_string())?;
         let place = |name: &str| {
             let found = trace.columns.iter().position(|column| column.name == name);
             found.ok_or_else(|| {
@@ -261,6 +267,13 @@ fn file_name(name: &str) -> String {
 
 fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     std::fs::write(path, bytes).with_context(|| format!("{} cannot be written", path.display()))
+}
+
+fn weights(path: &Path) -> anyhow::Result<Arc<Weights>> {
+    let bytes =
+        std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let weights = Weights::from_bytes(&bytes).with_context(|| path.display().to_string())?;
+    Ok(Arc::new(weights))
 }
 
 fn bound(text: &str) -> Result<Bound, String> {

@@ -2,6 +2,7 @@
 
 mod adam;
 mod features;
+mod held_out;
 mod published;
 mod published_weights;
 mod repaired;
@@ -11,6 +12,7 @@ mod train_published;
 mod weights;
 
 pub use features::{Family, Feature};
+pub use held_out::{LEARNED_LEN_MIN, learned_len, relative_errors};
 pub use published::{
     PARAMETERS as PUBLISHED_PARAMETERS, PARAMETERS_TRAINABLE as PUBLISHED_PARAMETERS_TRAINABLE,
     Published, Weights as PublishedWeights,

@@ -5,9 +5,8 @@
 //! as confident as it was right of late, and "it stays as it is" is one of them: so where nothing can be predicted,
 //! little is. Each horizon has weights of its own.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use super::repaired_weights::WEIGHTS;
 use super::weights::{EXPERTS, FILTERS, HEADS, HORIZONS, PERIODIC, PERSISTENCE, WINDOW, Weights};
 use crate::Predictor;
 
@@ -68,8 +67,7 @@ pub struct Repaired {
 impl Default for Repaired {
     /// With the weights that our training gives.
     fn default() -> Self {
-        static COMMITTED: OnceLock<Arc<Weights>> = OnceLock::new();
-        Self::new(COMMITTED.get_or_init(|| Arc::new(WEIGHTS)).clone())
+        Self::new(Weights::built_in())
     }
 }
 

@@ -53,6 +53,9 @@ const SERIES_LEN: usize = 192;
 /// Windows of a synthetic series that are learned from.
 const SERIES_EXAMPLES: usize = 24;
 
+/// An archived series counts as much as so many synthetic ones, at most.
+const SERIES_FACTOR_MAX: f64 = 1e4;
+
 /// Trains with synthetic series and with `series` of one's own, in equal steps. What is not finite in them is a gap; those
 /// that are shorter than a window and its horizons teach nothing.
 pub fn train(
@@ -94,10 +97,11 @@ pub fn train(
         let half: f64 = all.iter().map(Opinion::stake).sum();
         let first = all.len();
         all.extend(opinions(&frozen, head, series, examples * 2, &mut random));
-        // What is archived counts as much as what is made up.
+        // What is archived counts as much as what is made up, unless hardly anything in it moves.
         let other: f64 = all[first..].iter().map(Opinion::stake).sum();
+        let factor = (half / other).min(SERIES_FACTOR_MAX);
         for opinion in &mut all[first..] {
-            opinion.weight *= half / other.max(f64::MIN_POSITIVE);
+            opinion.weight *= factor;
         }
         tell(fit_trust(&mut weights.trust[head], &all))?;
     }
@@ -496,6 +500,17 @@ mod tests {
         );
         println!("{without:.3} {with:.3}");
         assert!(with < without * 0.97, "{with} {without}");
+    }
+
+    /// All that the last value would be off by is 0 there: a sum that is divided by.
+    #[test]
+    fn a_series_that_moved_once_leaves_the_rest_trained() {
+        let mut series = [1.0; 300];
+        series[0] = 0.0;
+        series[12..].fill(2.0);
+        for trust in trained(&[&series]).trust {
+            assert_ne!(trust, [1.0; EXPERTS]);
+        }
     }
 
     #[test]

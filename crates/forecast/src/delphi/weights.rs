@@ -1,6 +1,10 @@
 //! The weights of the repaired Delphi, and the text that they are kept in.
 
+use std::sync::{Arc, OnceLock};
+
 use thiserror::Error;
+
+use super::repaired_weights::WEIGHTS;
 
 /// Values before the newest that a feature sees.
 pub const WINDOW: usize = 16;
@@ -30,6 +34,8 @@ pub struct Weights {
 pub const PARAMETERS: usize = HEADS * (FILTERS * WINDOW + EXPERTS);
 
 const MAGIC: &str = "barograph-delphi 1";
+/// Of a text: the first, one for each row of numbers, and the checksum.
+const LINES: usize = 1 + HEADS * (WINDOW + 1) + 1;
 /// A text that is longer is not read.
 pub const TEXT_LEN_MAX: usize = 64 * 1024;
 /// A trained filter never weighs a value as much.
@@ -41,29 +47,34 @@ const TRUST_MAX: f32 = 1e6;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WeightsError {
     /// Of another program, or of another version.
-    #[error("weights begin with another line than '{MAGIC}': train them again")]
+    #[error("line 1 is not '{MAGIC}': these are no weights, or of another version")]
     Magic,
     /// More than any weights are.
-    #[error("weights of {0} bytes are longer than {TEXT_LEN_MAX}: train them again")]
-    Long(usize),
+    #[error("it is longer than {TEXT_LEN_MAX} bytes: no weights are")]
+    Long,
     /// Bytes that no text has.
-    #[error("weights are not text: train them again")]
-    Bytes,
+    #[error("line {0} is not text: weights are")]
+    Bytes(usize),
     /// Cut off or added to.
-    #[error("weights have another number of lines than {lines}: train them again")]
-    Lines {
-        /// That there should be.
-        lines: usize,
-    },
+    #[error("it is not {LINES} whole lines: it was cut off or added to, train them again")]
+    Lines,
     /// No number, or one that no training gives.
-    #[error("line {0} of the weights is not as training writes it: train them again")]
+    #[error("line {0} is not as training writes it: train them again")]
     Line(usize),
     /// A bit is not what it was.
-    #[error("the checksum of the weights is wrong: they are damaged, train them again")]
+    #[error(
+        "line {LINES}, the checksum, is not that of the lines before: something was changed, train them again"
+    )]
     Checksum,
 }
 
 impl Weights {
+    /// Those that our training gives.
+    pub fn built_in() -> Arc<Self> {
+        static COMMITTED: OnceLock<Arc<Weights>> = OnceLock::new();
+        COMMITTED.get_or_init(|| Arc::new(WEIGHTS)).clone()
+    }
+
     /// Weights that say nothing but the last value.
     pub fn zero() -> Self {
         Self {
@@ -89,28 +100,19 @@ impl Weights {
 
     /// Of a file that may be anything.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, WeightsError> {
-        const LINES: usize = 1 + HEADS * (WINDOW + 1) + 1;
         if bytes.len() > TEXT_LEN_MAX {
-            return Err(WeightsError::Long(bytes.len()));
+            return Err(WeightsError::Long);
         }
-        let text = std::str::from_utf8(bytes).map_err(|_| WeightsError::Bytes)?;
+        let line_of = |valid: usize| 1 + bytes[..valid].iter().filter(|b| **b == b'\n').count();
+        let text = std::str::from_utf8(bytes)
+            .map_err(|error| WeightsError::Bytes(line_of(error.valid_up_to())))?;
         if text.split('\n').next() != Some(MAGIC) {
             return Err(WeightsError::Magic);
         }
-        let body = text
-            .strip_suffix('\n')
-            .ok_or(WeightsError::Lines { lines: LINES })?;
-        if body.split('\n').count() != LINES {
-            return Err(WeightsError::Lines { lines: LINES });
-        }
-        let (checked, last) = body
-            .rsplit_once('\n')
-            .ok_or(WeightsError::Lines { lines: LINES })?;
-        // The line's end is part of what was summed.
-        if last != format!("checksum {:016x}", fnv1a(&bytes[..=checked.len()])) {
-            return Err(WeightsError::Checksum);
-        }
-        let mut lines = checked.split('\n').enumerate().skip(1);
+        let ends = text.matches('\n').count();
+        let body = text.strip_suffix('\n').filter(|_| ends == LINES);
+        let body = body.ok_or(WeightsError::Lines)?;
+        let mut lines = body.split('\n').enumerate().skip(1);
         let mut weights = Self::zero();
         for head in 0..HEADS {
             for row in &mut weights.filters[head] {
@@ -122,6 +124,12 @@ impl Weights {
             read_line(lines.next(), "trust", trust, |trust| {
                 (TRUST_MIN..=TRUST_MAX).contains(&trust)
             })?;
+        }
+        let last = lines.next().map_or("", |(_, line)| line);
+        // The line's end is part of what was summed.
+        let summed = &bytes[..body.len() - last.len()];
+        if last != format!("checksum {:016x}", fnv1a(summed)) {
+            return Err(WeightsError::Checksum);
         }
         Ok(weights)
     }
@@ -171,7 +179,6 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::repaired_weights::WEIGHTS;
     use super::*;
     use proptest::prelude::*;
 
@@ -198,7 +205,6 @@ mod tests {
     #[test]
     fn what_is_not_ours_is_refused_with_a_reason() {
         let text = WEIGHTS.to_text();
-        let lines = WeightsError::Lines { lines: 70 };
         let check = |changed: &str, expect: &WeightsError| {
             assert_eq!(
                 Weights::from_bytes(changed.as_bytes()).as_ref(),
@@ -207,20 +213,13 @@ mod tests {
         };
         check("", &WeightsError::Magic);
         check("barograph-delphi 2\n", &WeightsError::Magic);
-        check(&text[..text.len() / 2], &lines);
-        check(&format!("{text}\n"), &lines);
-        check(
-            &text.replacen("filter ", "filter 1e", 1),
-            &WeightsError::Checksum,
-        );
-        check(
-            &"x".repeat(TEXT_LEN_MAX + 1),
-            &WeightsError::Long(TEXT_LEN_MAX + 1),
-        );
-        assert_eq!(
-            Weights::from_bytes(b"barograph-delphi 1\n\xff"),
-            Err(WeightsError::Bytes)
-        );
+        check(text.trim_end(), &WeightsError::Lines);
+        check(&format!("{text}\n"), &WeightsError::Lines);
+        let changed = text.replacen("filter 3", "filter 4", 1);
+        check(&changed, &WeightsError::Checksum);
+        check(&"x".repeat(TEXT_LEN_MAX + 1), &WeightsError::Long);
+        let error = Weights::from_bytes(b"barograph-delphi 1\n\xff").unwrap_err();
+        assert_eq!(error.to_string(), "line 2 is not text: weights are");
         let second = text.lines().nth(1).unwrap();
         for line in [
             "filter",

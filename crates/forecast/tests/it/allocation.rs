@@ -1,57 +1,9 @@
-//! A sample allocates nothing: counted by an allocator that counts, on this thread.
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+//! A sample allocates nothing.
 
 use barograph_forecast::{Cascade, Forecaster, ForecasterConfig, Shape};
 
+use crate::counting::allocations;
 use crate::families::FAMILIES;
-
-struct Counting;
-
-thread_local! {
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // At a thread's end the cell may be gone, and nobody counts any more.
-    let _ = COUNT.try_with(|count| count.set(count.get() + 1));
-}
-
-#[expect(
-    unsafe_code,
-    reason = "an allocator is unsafe by its trait; it only counts and passes on"
-)]
-// SAFETY: every call is passed on unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocations(mut of: impl FnMut()) -> u64 {
-    let before = COUNT.with(Cell::get);
-    of();
-    COUNT.with(Cell::get) - before
-}
-
-#[test]
-fn the_counter_counts() {
-    assert!(allocations(|| drop(std::hint::black_box(vec![1u8; 100]))) > 0);
-}
 
 #[test]
 fn a_sample_and_what_is_asked_after_it_allocate_nothing() {

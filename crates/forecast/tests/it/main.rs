@@ -2,6 +2,9 @@
 
 mod allocation;
 mod cascade;
+mod counting;
+mod delphi;
+mod exercise;
 mod families;
 mod families_hold;
 mod interval;

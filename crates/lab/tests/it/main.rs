@@ -1,5 +1,6 @@
 //! The laboratory from outside: published figures, formats, recorded traces.
 
+mod exercise;
 mod figures;
 mod plots;
 mod traces;

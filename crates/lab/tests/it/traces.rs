@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use barograph_lab::{COLUMNS_MAX, Family, Trace, TraceError, generate};
 use proptest::prelude::*;
 
+use crate::exercise;
+
 fn data(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/data")
@@ -102,6 +104,20 @@ proptest! {
     #[test]
     fn no_bytes_are_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = Trace::parse("t", &bytes);
+    }
+
+    #[test]
+    fn no_edits_make_a_trace_unsound(
+        format in 0..exercise::SPECIMENS.len(),
+        edits in prop::collection::vec(any::<u8>(), 0..40),
+        text in "[0-9;,:.eE+\\-\n#\\[\\] a-zA-Z]{0,8}",
+        at in any::<u8>(),
+    ) {
+        let good = exercise::SPECIMENS[format];
+        exercise::read(good);
+        exercise::read(&exercise::overlay(good, &edits));
+        let written = [&[at, text.len() as u8], text.as_bytes()].concat();
+        exercise::read(&exercise::overlay(good, &written));
     }
 
     #[test]

@@ -7,6 +7,8 @@
 
 mod allocation;
 mod config;
+#[path = "../../../forecast/tests/it/counting.rs"]
+mod counting;
 mod fuse;
 mod golden;
 mod health;

@@ -65,7 +65,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
     let places = Places::new(
         &config,
         run_dir.clone(),
-        crate::forecasts::Room::new(&config.forecast),
+        crate::forecasts::Room::new(&config.forecast).unwrap(),
     );
     let board = Board::new(
         run_dir.clone(),
