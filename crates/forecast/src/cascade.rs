@@ -209,26 +209,8 @@ impl Cascade {
         self.config.shape.possible(self.finest.last, seen)
     }
 
-    /// What is said at the levels of all, calibrated: how long after the newest look, ns, what, and how far off it
-    /// may be. Ascending.
-    pub(crate) fn calibrated(&self) -> Vec<(f64, f64, f64)> {
-        let mut all: Vec<(f64, f64, f64)> = Vec::new();
-        let finest = LEVELS.iter().zip(self.finest.levels());
-        let finest = finest.filter_map(|(steps, forecast)| {
-            let forecast = forecast.filter(|forecast| forecast.half_width.is_finite())?;
-            #[expect(clippy::cast_precision_loss, reason = "a horizon")]
-            let after_ns = f64::from(*steps) * self.finest.step_ns() as f64;
-            Some((after_ns, forecast.value, forecast.half_width))
-        });
-        for said in finest.chain(self.calibrated_beyond()) {
-            if all.last().map_or(0.0, |last| last.0) < said.0 {
-                all.push(said);
-            }
-        }
-        all
-    }
-
-    /// The same of the coarser ones. Each of them ascends; they may overlap with the finest and with each other.
+    /// What coarser ones say at their levels, calibrated: how long after the newest look, ns, what, and how far off it may be.
+    /// Each of them ascends; they may overlap with the finest and with each other.
     pub(crate) fn calibrated_beyond(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
         let now_ns = self.finest.newest_ns().unwrap_or_default();
         self.coarser.iter().flatten().flat_map(move |coarser| {

@@ -186,10 +186,10 @@ impl Figure {
                 let dots = places.into_iter();
                 match series.color % SHAPES {
                     0 => chart.draw_series(dots.map(|at| Circle::new(at, 4, color.filled())))?,
-                    1 => {
-                        chart.draw_series(dots.map(|at| TriangleMarker::new(at, 6, color.filled())))?
-                    }
-                    _ => chart.draw_series(dots.map(|at| Cross::new(at, 5, color.stroke_width(2))))?,
+                    1 => chart
+                        .draw_series(dots.map(|at| TriangleMarker::new(at, 6, color.filled())))?,
+                    _ => chart
+                        .draw_series(dots.map(|at| Cross::new(at, 5, color.stroke_width(2))))?,
                 };
                 return Ok(());
             }

@@ -498,7 +498,8 @@ mod tests {
         let run_dir = RunDir::new(&config.run_dir);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let door = open_door(&run_dir, false).unwrap();
-        let places = Places::new(&config, run_dir.clone());
+        let room = crate::forecasts::Room::new(&config.forecast).unwrap();
+        let places = Places::new(&config, run_dir.clone(), room);
         let state_dir = config.state_dir.clone();
         let board = Arc::new(Board::new(run_dir.clone(), state_dir, Arc::clone(&clock)));
         let (_to, from) = bridge(run_dir.ingest_socket(), false, 16).unwrap();

@@ -11,6 +11,7 @@ use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader};
 use serde_json::Value as Json;
 
 use super::*;
+use crate::forecasts::Room;
 use crate::outlook::Outlook;
 use crate::streams::Facts;
 

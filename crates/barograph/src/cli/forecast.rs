@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use barograph_agent::FORECASTS_DOCUMENT;
 use barograph_client::RunDir;
-use barograph_model::{Labels, Selector, Value, duration_ns};
+use barograph_model::{Labels, Selector, duration_ns};
 use clap::{Args, Subcommand};
 use serde_json::Value as Json;
 
