@@ -4,6 +4,7 @@
 mod applications;
 mod bridges;
 mod calls;
+mod policies;
 mod triggers;
 
 use std::path::Path;

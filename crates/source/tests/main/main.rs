@@ -28,3 +28,4 @@ mod raid;
 mod shared_storage;
 mod support;
 mod trace;
+mod wanted;

@@ -17,7 +17,7 @@ use barograph_source::{
 use crate::support::{Map, Tree};
 
 /// How long a test waits for another thread before it fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 fn descriptor(source: &'static str, fact: &str) -> Descriptor {
     Descriptor {
@@ -31,18 +31,18 @@ fn descriptor(source: &'static str, fact: &str) -> Descriptor {
 }
 
 /// Gives `value`, after whatever `during` does; fails when the value is negative.
-struct Fake {
+pub struct Fake {
     name: &'static str,
     facts: Option<(FactId, FactId)>,
-    value: Arc<AtomicI64>,
-    during: Box<dyn FnMut() + Send>,
+    pub value: Arc<AtomicI64>,
+    pub during: Box<dyn FnMut() + Send>,
     slow: bool,
     stall_ns: i64,
     missing: Vec<Missing>,
 }
 
 impl Fake {
-    fn new(name: &'static str) -> Self {
+    pub fn new(name: &'static str) -> Self {
         let value = Arc::new(AtomicI64::new(1));
         let during = Box::new(|| {});
         Self {
@@ -56,7 +56,7 @@ impl Fake {
         }
     }
 
-    fn boxed(self) -> Box<dyn Source> {
+    pub fn boxed(self) -> Box<dyn Source> {
         Box::new(self)
     }
 }
@@ -104,25 +104,25 @@ impl Source for Fake {
     }
 }
 
-fn fixed(seconds: i64) -> IntervalPolicy {
+pub fn fixed(seconds: i64) -> IntervalPolicy {
     IntervalPolicy::Fixed {
         interval_ns: seconds * NS_PER_S,
     }
 }
 
-struct Bench {
-    clock: Arc<ManualClock>,
-    poller: Poller,
-    map: Map,
-    woken: Receiver<()>,
+pub struct Bench {
+    pub clock: Arc<ManualClock>,
+    pub poller: Poller,
+    pub map: Map,
+    pub woken: Receiver<()>,
 }
 
 impl Bench {
-    fn new(sources: Vec<(Box<dyn Source>, IntervalPolicy)>) -> Self {
+    pub fn new(sources: Vec<(Box<dyn Source>, IntervalPolicy)>) -> Self {
         Self::at(Arc::new(ManualClock::at(1000 * NS_PER_S)), sources)
     }
 
-    fn at(clock: Arc<ManualClock>, sources: Vec<(Box<dyn Source>, IntervalPolicy)>) -> Self {
+    pub fn at(clock: Arc<ManualClock>, sources: Vec<(Box<dyn Source>, IntervalPolicy)>) -> Self {
         let (wake, woken) = sync_channel(64);
         let wake = Arc::new(move || wake.send(()).unwrap_or_default());
         let poller = Poller::with_sources(sources, clock.clone(), wake);
@@ -134,23 +134,23 @@ impl Bench {
         }
     }
 
-    fn run(&mut self) -> usize {
+    pub fn run(&mut self) -> usize {
         self.poller.run_due(&mut self.map)
     }
 
     /// Goes to the next deadline and runs.
-    fn step(&mut self) -> usize {
+    pub fn step(&mut self) -> usize {
         let wait_ns = self.poller.next_deadline_ns() - self.clock.monotonic_ns();
         self.clock.advance(wait_ns.max(0));
         self.run()
     }
 
-    fn own(&self, fact: &str, source: &str) -> Option<f64> {
+    pub fn own(&self, fact: &str, source: &str) -> Option<f64> {
         self.map
             .newest(&format!("source.{fact}{{source={source}}}"))
     }
 
-    fn report(&self, source: &str) -> SourceReport {
+    pub fn report(&self, source: &str) -> SourceReport {
         self.poller
             .reports()
             .into_iter()
@@ -159,8 +159,8 @@ impl Bench {
     }
 }
 
-const A: &str = "fake.count{fact=changing,source=a}";
-const B: &str = "fake.count{fact=changing,source=b}";
+pub const A: &str = "fake.count{fact=changing,source=a}";
+pub const B: &str = "fake.count{fact=changing,source=b}";
 
 #[test]
 fn each_source_has_its_own_rhythm() {
@@ -343,7 +343,7 @@ fn streams_that_the_sink_refuses_are_reported() {
 }
 
 /// A slow source whose reads begin when told and say when they have begun.
-fn gated(name: &'static str) -> (Fake, Receiver<()>, SyncSender<()>) {
+pub fn gated(name: &'static str) -> (Fake, Receiver<()>, SyncSender<()>) {
     let (begun_tx, begun) = sync_channel(64);
     let (go, go_rx) = sync_channel::<()>(64);
     let go_rx = Mutex::new(go_rx);

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, NS_PER_S, Sample, Sink, StreamKey};
+use barograph_model::{Descriptor, NS_PER_S, Sample, Sink, StreamKey, Wanted};
 use barograph_source::sources::filesystem::{Filesystems, Space, StatFn};
 use barograph_source::{
     Batch, FactId, FilesystemConfig, Source, SourceConfig, SourceError, SourcesConfig, all_sources,
@@ -263,6 +263,9 @@ pub struct Map {
     next: u32,
     /// How many streams it takes.
     pub room: Option<usize>,
+    /// What policies want, by stream.
+    pub wanted: BTreeMap<String, Wanted>,
+    pub wishes: u64,
 }
 
 impl Map {
@@ -316,5 +319,14 @@ impl Sink for Map {
 
     fn expect_interval(&mut self, key: StreamKey, interval_ns: i64) {
         self.intervals.insert(key.0, interval_ns);
+    }
+
+    fn wanted(&self, key: StreamKey) -> Option<Wanted> {
+        let (descriptor, _) = self.streams.get(&key.0)?;
+        self.wanted.get(&descriptor.to_string()).copied()
+    }
+
+    fn wishes(&self) -> u64 {
+        self.wishes
     }
 }
