@@ -83,9 +83,10 @@ function HorizonRow({ one, horizon }: { one: Foretold; horizon: Horizon }) {
 }
 
 function Policies({ all }: { all: readonly Policy[] }) {
+  const n = all.filter((one) => one.matches).length;
   return (
     <section class="policies" aria-label="Policies">
-      <h2>{all.length === 1 ? "One stream is looked at by a policy." : `${all.length.toLocaleString("en")} streams are looked at by policies.`}</h2>
+      <h2>{n === 1 ? "One stream is" : `${n.toLocaleString("en")} streams are`} looked at by a policy.</h2>
       <div class="scroll" tabIndex={0} role="region" aria-label="Policies and the streams that they look at">
         <table class="sources">
           <thead>
