@@ -152,8 +152,9 @@ test("Doctor: who forecasts what, how well, and what is looked at seldom; a node
     assert.match(await forecasts.innerText(), /2 streams are forecast; 91 % of what came was within the error, 90 % was asked for\./);
     assert.match(await forecasts.locator("tbody").first().innerText(), /disk\.busy\.ratio\{device=vda\}[\s\S]+1 s\s+holt\s+91 %\s+± 3 %\s+0\.69[\s\S]+persistence\s+–\s+not known yet\s+–/);
     const policies = await page.locator(".policies").innerText();
+    assert.match(policies, /^One stream is looked at by a policy\./);
     assert.match(policies, /disks\s+disk\.busy\.ratio\{device=vda\}\s+error bounded\s+5 %\s+4 s\s+forecast\s+3\.1 %\s+0\.25\s+75 %/);
-    assert.match(policies, /tape\s+tape\.\*[\s\S]+no stream matches/);
+    assert.match(policies, /tape\s+tape\.\*, changer\.\*[\s\S]+no stream matches/);
   });
   await visit("broken", "#/doctor", async (page) => {
     await page.locator(".forecasts").waitFor();

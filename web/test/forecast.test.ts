@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fills, FREE, isSoon, reachWords } from "../src/data/fills";
-import { foretoldOf, lossesOf, meanCoverage, policyOf } from "../src/data/forecasts";
+import { foretoldOf, lossesOf, meanCoverage, policyOf, withoutOf } from "../src/data/forecasts";
 import { endOf, expectedAt, furthest, knotsBetween, lookedAgain, projectionOf, reaches } from "../src/data/projection";
 import type { Projection } from "../src/data/projection";
 import { Ring } from "../src/data/ring";
@@ -68,6 +68,9 @@ test("when a level is reached, by what is expected and by both ends of its error
   const wide = reaches(told([[0, 100, 0], [100, 0, 60], [110, -10, 60]]), 0, NOW);
   assert.equal(wide?.late, Infinity, "the further end is beyond what is forecast");
   assert.ok(Number.isNaN(reaches(told([[0, 100, null], [100, 0, null]]), 0, NOW)?.early), "an error that is not known has no ends");
+  // A disk is no fuller than full: bounded there, its ends are as straight as it went.
+  const bounded = reaches(told([[0, 100, 0], [50, 50, 5], [120, 0, 5], [1000, 0, 40]]), 0, NOW + 10_000);
+  assert.deepEqual([bounded?.expected, Math.round(bounded?.early ?? NaN), Math.round(bounded?.late ?? NaN)], [90_000, 80_909, 101_111]);
 });
 
 const H = 3_600_000;
@@ -179,6 +182,8 @@ test("the tables of forecasts and policies, read without trust", () => {
   const row = { name: "memory.available.bytes", labels: "{}", horizon_ns: 4e9, follows: "holt", reason: "least error of late", coverage: 0.92, confidence: 0.9, error: 1e6, losses: '{"persistence":1,"holt":0.7,"kalman":null}' };
   const [one] = foretoldOf([row, { ...row, horizon_ns: 1e9, coverage: null, error: null, losses: "no json" }]);
   assert.equal(one?.unit, "bytes");
+  const lacking = [{ name: "cpu.busy.ratio", labels: "{}", reason: "no place: streams_max is 256" }, { name: null, labels: null, horizon_ns: null, reason: "3 more have no place" }];
+  assert.deepEqual([foretoldOf(lacking), withoutOf([row, ...lacking])], [[], ["cpu.busy.ratio: no place: streams_max is 256", "3 more have no place"]]);
   assert.deepEqual(one?.horizons.map(({ ms, losses }) => [ms, losses]), [[1000, []], [4000, [["holt", 0.7], ["persistence", 1]]]]);
   assert.ok(Number.isNaN(one?.horizons[0]?.coverage));
   assert.equal(meanCoverage([one!]), 0.92);

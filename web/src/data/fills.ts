@@ -31,7 +31,7 @@ export function fills(all: readonly Foretold[], now: number): Fill[] {
 }
 
 /** Worth a sentence: soon, and with an error that leaves something to say. */
-export const isSoon = ({ reach }: Fill): boolean => reach.expected < SOON_MS && (Number.isFinite(reach.late) || reach.early > reach.expected / 2);
+export const isSoon = ({ reach }: Fill): boolean => reach.expected < SOON_MS && reach.early >= 0 && (Number.isFinite(reach.late) || reach.early > reach.expected / 2);
 
 /** `3 h 20 min ± 25 min`; where only one end is within what is forecast, that end. */
 export function reachWords({ expected, early, late }: Reach): string {

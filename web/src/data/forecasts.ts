@@ -58,11 +58,18 @@ export interface Policy {
 const text = (cell: unknown): string => (cell === null || cell === undefined ? "" : String(cell));
 const number = (cell: unknown): number => (cell === null || cell === undefined ? NaN : asNumber(cell));
 
+/** Rows without a horizon tell of what is meant and has no forecast. */
+const isSaid = (row: Row): boolean => !Number.isNaN(number(row["horizon_ns"]));
+
+/** What is meant to be forecast and is not, with the reason. */
+export const withoutOf = (rows: readonly Row[]): string[] => rows.filter((row) => !isSaid(row)).map((row) => [streamText(text(row["name"]), labelsOf(row["labels"])), text(row["reason"])].filter((part) => part !== "").join(": "));
+
 /** Rows of the table `forecasts`, by stream in the order of its name, each by horizon. */
 export function foretoldOf(rows: readonly Row[]): Foretold[] {
   const all = new Map<string, { unit: string; confidence: number; horizons: Horizon[] }>();
   for (const row of rows) {
     const name = text(row["name"]);
+    if (!isSaid(row)) continue;
     const key = streamText(name, labelsOf(row["labels"]));
     const one = all.get(key) ?? { unit: unitOf(name, text(row["unit"])), confidence: number(row["confidence"]), horizons: [] };
     all.set(key, one);
@@ -109,6 +116,7 @@ export function meanCoverage(all: readonly Foretold[]): number {
 }
 
 export const foretold = signal<readonly Foretold[]>([]);
+export const without = signal<readonly string[]>([]);
 export const policies = signal<readonly Policy[]>([]);
 export const fault = signal("");
 
@@ -132,6 +140,7 @@ export async function load(): Promise<void> {
     const rows = [await ask("forecasts"), await ask("policies")] as const;
     batch(() => {
       foretold.value = foretoldOf(rows[0]);
+      without.value = withoutOf(rows[0]);
       policies.value = rows[1].map(policyOf);
       fault.value = "";
     });

@@ -85,35 +85,59 @@ export function furthest(p: Projection, now: number, end: number): (Knot & { rea
 /** When a level is reached, in ms from the time that was asked at. */
 export interface Reach {
   readonly expected: number;
-  /** By the nearer end of the error; NaN while no error is known. */
+  /** By the nearer end of the error; NaN where some error before is not known. */
   readonly early: number;
   /** By the further end; Infinity when that is not within what is forecast. */
   readonly late: number;
 }
 
-/** When what is expected reaches `level` first, from above or below; undefined when it does not, as far as is said. */
+/**
+ * When it first is as great as `level`, or as small if it is greater at the look; undefined when that is not to come, as far as
+ * is said. What stays at the level to the end cannot be beyond it, as a disk is no fuller than full: there the lines go on as
+ * straight as they went. It is what `Projection::reaches` in crates/model says.
+ */
 export function reaches(p: Projection, level: number, now: number): Reach | undefined {
-  const here = expectedAt(p, now);
-  if (here === undefined) return undefined;
-  const side = here.value >= level ? 1 : -1;
-  const expected = crossing(p, now, (knot) => side * (knot.value - level));
-  if (expected === undefined) return undefined;
-  const early = crossing(p, now, (knot) => (Number.isFinite(knot.half) ? side * (knot.value - level) - knot.half : NaN));
-  const late = crossing(p, now, (knot) => (Number.isFinite(knot.half) ? side * (knot.value - level) + knot.half : NaN));
-  return { expected, early: early === undefined ? NaN : Math.min(early, expected), late: Math.max(late ?? Infinity, expected) };
+  const way = level < (p.knots[0]?.value ?? NaN) ? -1 : 1;
+  let free = p.knots.length;
+  while (free > 0 && p.knots[free - 1]?.value === level) free -= 1;
+  const lines = p.knots.slice(0, free === 0 ? undefined : free);
+  const end = free === 0 ? undefined : p.knots[free];
+  const unknown = lines.findIndex(({ half }) => half === Infinity);
+  const beyond = (halves: number) => (end === undefined ? undefined : straightOn(lines, end, level, halves));
+  const last = lines.at(-1)?.after ?? 0;
+  const expected = crossing(lines, level, way, 0) ?? (end === undefined ? undefined : Math.min(end.after, Math.max(last, beyond(0) ?? end.after)));
+  const early = crossing(unknown < 0 ? lines : lines.slice(0, unknown), level, way, way) ?? (unknown < 0 ? beyond(way) : undefined);
+  const late = crossing(lines, level, way, -way) ?? beyond(-way);
+  const passed = now - p.ts;
+  if (expected === undefined || expected < passed) return undefined;
+  return {
+    expected: expected - passed,
+    early: early === undefined ? NaN : Math.max(0, Math.min(early, expected) - passed),
+    late: late === undefined || late > lengthOf(p) ? Infinity : Math.max(late, expected) - passed,
+  };
 }
 
-/** The first time from `now` on when `room` is used up; where it is not known there is no line. */
-function crossing(p: Projection, now: number, room: (knot: Knot) => number): number | undefined {
-  const all = knotsBetween(p, now, Math.max(now, endOf(p)));
-  for (let i = 0; i < all.length; i += 1) {
-    const knot = all[i] as Knot & { ts: number };
-    const left = room(knot);
-    if (!(left <= 0)) continue;
-    const before = all[i - 1];
-    const had = before === undefined ? NaN : room(before);
-    if (before === undefined || !(had > 0)) return knot.ts - now;
-    return before.ts + ((knot.ts - before.ts) * had) / (had - left) - now;
+/** The value with so many half widths. */
+const bound = (knot: Knot, halves: number): number => (halves === 0 ? knot.value : knot.value + halves * knot.half);
+
+/** Where lines between knots first are at `level` or, seen the way it lies, beyond it. */
+function crossing(knots: readonly Knot[], level: number, way: number, halves: number): number | undefined {
+  for (let i = 0; i < knots.length; i += 1) {
+    const [before, knot] = [knots[i - 1], knots[i] as Knot];
+    const there = bound(knot, halves);
+    if (there * way < level * way) continue;
+    if (before === undefined) return knot.after;
+    const from = bound(before, halves);
+    const share = (level - from) / (there - from);
+    return before.after + (knot.after - before.after) * (Number.isFinite(from) && share >= 0 ? Math.min(1, share) : 1);
   }
   return undefined;
+}
+
+/** Where the line from the first knot to the last free one, or to `end` if that is the first itself, is at `level` if it goes on. */
+function straightOn(lines: readonly Knot[], end: Knot, level: number, halves: number): number | undefined {
+  const first = lines[0] as Knot;
+  const to = lines.length > 1 ? (lines.at(-1) as Knot) : end;
+  const times = (level - first.value) / (bound(to, halves) - first.value);
+  return times > 0 && Number.isFinite(times) ? first.after + (to.after - first.after) * times : undefined;
 }

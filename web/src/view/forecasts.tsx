@@ -1,7 +1,7 @@
 // Forecasts: who predicts each stream, how well, and what is looked at seldom because of it.
 
 import { useEffect } from "preact/hooks";
-import { fault, foretold, load, meanCoverage, policies } from "../data/forecasts";
+import { fault, foretold, load, meanCoverage, policies, without } from "../data/forecasts";
 import type { Foretold, Horizon, Policy } from "../data/forecasts";
 import { formatRoute } from "../route";
 import { duration, figures, percent, plain, quantity, spanUnit } from "../text/format";
@@ -54,6 +54,7 @@ function Foretolds({ all }: { all: readonly Foretold[] }) {
         </table>
       </div>
       {all.length > listed.length && <p class="sub">and {(all.length - listed.length).toLocaleString("en")} more: <code>SELECT * FROM forecasts</code></p>}
+      {without.value.length > 0 && <p class="sub">Not forecast: {without.value.slice(0, LISTED_MAX).join("; ")}.</p>}
       <p class="sub">Persistence says that it stays as it is: what is below 1 loses less than that.</p>
     </section>
   );
@@ -83,9 +84,10 @@ function HorizonRow({ one, horizon }: { one: Foretold; horizon: Horizon }) {
 }
 
 function Policies({ all }: { all: readonly Policy[] }) {
+  const n = all.filter((one) => one.matches).length;
   return (
     <section class="policies" aria-label="Policies">
-      <h2>{all.length === 1 ? "One stream is looked at by a policy." : `${all.length.toLocaleString("en")} streams are looked at by policies.`}</h2>
+      <h2>{n === 1 ? "One stream is" : `${n.toLocaleString("en")} streams are`} looked at by a policy.</h2>
       <div class="scroll" tabIndex={0} role="region" aria-label="Policies and the streams that they look at">
         <table class="sources">
           <thead>
