@@ -116,7 +116,11 @@ pub fn said(case: &Case, told: &[(&str, &[Moment])], seconds: std::ops::Range<us
     Figure {
         title: case.name.clone(),
         x: Axis::of("time [s]"),
-        y: Axis::of(&format!("{} - {} [{unit}]", column.name, crate::plot::number(from))),
+        y: Axis::of(&format!(
+            "{} - {} [{unit}]",
+            column.name,
+            crate::plot::number(from)
+        )),
         series,
     }
 }

@@ -54,7 +54,16 @@ pub fn html(title: &str, sections: &[Section]) -> Result<String, PlotError> {
 }
 
 fn policies(table: &Table) -> String {
-    let heads = ["policy", "cost", "exact", "right", "mean error", "covers", "ahead", "ns"];
+    let heads = [
+        "policy",
+        "cost",
+        "exact",
+        "right",
+        "mean error",
+        "covers",
+        "ahead",
+        "ns",
+    ];
     let row = |row: &Row| {
         let outcome = &row.outcome;
         let shown = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.3}"));
@@ -65,8 +74,10 @@ fn policies(table: &Table) -> String {
             format!("{:.3}", outcome.right),
             crate::plot::number(outcome.mean_error),
             shown(outcome.coverage),
-            row.ahead.map_or(String::new(), |ahead| format!("{ahead:+.3}")),
-            row.ns_per_tick.map_or(String::new(), |ns| format!("{ns:.0}")),
+            row.ahead
+                .map_or(String::new(), |ahead| format!("{ahead:+.3}")),
+            row.ns_per_tick
+                .map_or(String::new(), |ns| format!("{ns:.0}")),
         ]
     };
     grid(&heads.map(str::to_owned), table.rows.iter().map(row))

@@ -108,6 +108,12 @@ impl Replay {
             ))
             .into());
         }
+        if self.plot.is_some() && self.what == What::Predictors {
+            return Err(Usage(
+                "--plot draws what policies come to: not with --what predictors".into(),
+            )
+            .into());
+        }
         let begun = Instant::now();
         let mut watch = || u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let mut all = Vec::new();

@@ -53,14 +53,20 @@ fn arguments() -> Result<Arguments, String> {
     Ok(arguments)
 }
 
-#[expect(clippy::disallowed_methods, reason = "measures what models and policies cost")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "measures what models and policies cost"
+)]
 fn write(arguments: &Arguments) -> Result<(), String> {
     let inputs = inputs(arguments)?;
     let begun = Instant::now();
     let mut watch = || begun.elapsed().as_nanos() as u64;
     let evaluation = Evaluation::of(&inputs, &mut watch).map_err(|error| error.to_string())?;
     let text = fill(TEMPLATE, &evaluation.texts).map_err(|error| error.to_string())?;
-    save(&arguments.docs.join("evaluation/forecast.md"), text.as_bytes())?;
+    save(
+        &arguments.docs.join("evaluation/forecast.md"),
+        text.as_bytes(),
+    )?;
     for (name, bytes) in &evaluation.images {
         save(&arguments.docs.join("images").join(name), bytes)?;
     }

@@ -37,7 +37,11 @@ pub fn sections(evaluation: &mut Evaluation, all: &[Case]) -> Result<(), PlotErr
             );
             evaluation.image("between", &figure)?;
         }
-        rows.extend(ways.iter().skip(1).map(|(way, ratios)| row(ticks, *way, ratios)));
+        rows.extend(
+            ways.iter()
+                .skip(1)
+                .map(|(way, ratios)| row(ticks, *way, ratios)),
+        );
     }
     let mut heads = vec!["looks every".to_owned(), "between them".to_owned()];
     for part in Part::ALL {

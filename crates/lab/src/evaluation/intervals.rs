@@ -84,7 +84,9 @@ fn names(tables: &[Table]) -> Vec<&str> {
 
 fn hacc(tables: &[Table]) -> String {
     let there: Vec<&Table> = HACC.iter().filter_map(|name| find(tables, name)).collect();
-    let heads = there.iter().map(|table| table.trace.replace(" available", ""));
+    let heads = there
+        .iter()
+        .map(|table| table.trace.replace(" available", ""));
     let heads: Vec<String> = ["policy".to_owned()].into_iter().chain(heads).collect();
     let line = |policy: &str| {
         let cell = |table: &&Table| {
@@ -126,7 +128,8 @@ fn behind(tables: &[Table]) -> String {
         let mut cells = vec![policy.to_owned()];
         for part in 0..Part::ALL.len() {
             let leads = leads(tables, policy, part);
-            let signed = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:+.3}"));
+            let signed =
+                |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:+.3}"));
             cells.push(count_behind(&leads));
             cells.push(signed(leads.iter().copied().reduce(f64::min)));
             cells.push(signed(median(&leads)));
@@ -139,8 +142,15 @@ fn behind(tables: &[Table]) -> String {
 
 fn ahead(tables: &[Table]) -> Figure {
     let line = |policy: &str| {
-        let of_part = |part| leads(tables, policy, part).into_iter().map(move |ahead| (part, ahead));
-        (policy.to_owned(), (0..Part::ALL.len()).flat_map(of_part).collect())
+        let of_part = |part| {
+            leads(tables, policy, part)
+                .into_iter()
+                .map(move |ahead| (part, ahead))
+        };
+        (
+            policy.to_owned(),
+            (0..Part::ALL.len()).flat_map(of_part).collect(),
+        )
     };
     let rows: Vec<_> = names(tables).into_iter().map(line).collect();
     figures::rows(
@@ -170,7 +180,10 @@ fn bound() -> String {
 /// Figures 9 and 10: two minutes of a capacity, and what half an hour costs.
 fn capacity(evaluation: &mut Evaluation, all: &[Case]) -> Result<(), PlotError> {
     let mut rows: Vec<Vec<String>> = Vec::new();
-    for (name, of) in [("capacity-irregular", HACC[1]), ("capacity-regular", HACC[0])] {
+    for (name, of) in [
+        ("capacity-irregular", HACC[1]),
+        ("capacity-regular", HACC[0]),
+    ] {
         let Some(case) = all.iter().find(|case| case.name == of) else {
             continue;
         };
@@ -192,7 +205,14 @@ fn capacity(evaluation: &mut Evaluation, all: &[Case]) -> Result<(), PlotError> 
         figure.y.range = Some((low * 1.5 - 1.0, -low * 0.5 + 1.0));
         evaluation.image(name, &figure)?;
     }
-    let heads = ["trace", "looks by, and between them", "cost", "exact", "right", "mean error [B]"];
+    let heads = [
+        "trace",
+        "looks by, and between them",
+        "cost",
+        "exact",
+        "right",
+        "mean error [B]",
+    ];
     evaluation.text("capacity.table", &markdown(&heads, &rows));
     Ok(())
 }
@@ -213,10 +233,22 @@ fn lookers(case: &Case) -> Vec<(&'static str, Box<dyn Policy>)> {
     vec![
         ("every second", Box::new(Between::fixed(case, 1, Way::Hold))),
         ("AIMD published", Box::new(Between::aimd(case, Way::Hold))),
-        ("AIMD, Delphi published, fed back", Box::new(Between::aimd(case, Way::FedBack))),
-        ("AIMD, Delphi published", Box::new(Between::aimd(case, Way::Published))),
-        ("AIMD, Delphi repaired", Box::new(Between::aimd(case, Way::Repaired))),
-        ("AIMD, selector", Box::new(Between::aimd(case, Way::Selector))),
+        (
+            "AIMD, Delphi published, fed back",
+            Box::new(Between::aimd(case, Way::FedBack)),
+        ),
+        (
+            "AIMD, Delphi published",
+            Box::new(Between::aimd(case, Way::Published)),
+        ),
+        (
+            "AIMD, Delphi repaired",
+            Box::new(Between::aimd(case, Way::Repaired)),
+        ),
+        (
+            "AIMD, selector",
+            Box::new(Between::aimd(case, Way::Selector)),
+        ),
         ("error-bounded, held", Box::new(Bounded::new(config, None))),
         ("error-bounded", Box::new(Bounded::new(config, shape))),
         ("sentinel", Box::new(Bounded::sentinel(config, shape))),
@@ -226,20 +258,36 @@ fn lookers(case: &Case) -> Vec<(&'static str, Box<dyn Policy>)> {
 fn summary(tables: &[Table]) -> Vec<Vec<String>> {
     let sentinel = |wanted: &dyn Fn(&str) -> bool| -> Vec<&Outcome> {
         let mine = tables.iter().filter(|table| wanted(&table.trace));
-        mine.filter_map(|table| row(table, "sentinel")).map(|row| &row.outcome).collect()
+        mine.filter_map(|table| row(table, "sentinel"))
+            .map(|row| &row.outcome)
+            .collect()
     };
     let line = |figure: &str, outcomes: &[&Outcome]| {
         let cost: Vec<f64> = outcomes.iter().map(|outcome| outcome.cost).collect();
-        let right = outcomes.iter().map(|outcome| outcome.right).reduce(f64::min);
+        let right = outcomes
+            .iter()
+            .map(|outcome| outcome.right)
+            .reduce(f64::min);
         let dearest = super::largest(&cost);
         let least = cost.iter().copied().reduce(f64::min);
-        let is_met = dearest.is_some_and(|cost| cost <= 0.1) && right.is_some_and(|right| right >= 0.99);
-        let ours = format!("{} to {} at {} and above", shown(least), shown(dearest), shown(right));
+        let is_met =
+            dearest.is_some_and(|cost| cost <= 0.1) && right.is_some_and(|right| right >= 0.99);
+        let ours = format!(
+            "{} to {} at {} and above",
+            shown(least),
+            shown(dearest),
+            shown(right)
+        );
         against(figure, ours, is_met, ".10 at .99")
     };
-    let recorded = |name: &str| name.starts_with("hacc") && name.contains("-1s-t") && name.ends_with("available");
+    let recorded = |name: &str| {
+        name.starts_with("hacc") && name.contains("-1s-t") && name.ends_with("available")
+    };
     let held_out = |name: &str| name.starts_with("hacc") && name.contains("-1s-holdout available");
-    let mut lines = vec![line("sentinel on HACC, made to the paper's text: cost and accuracy", &sentinel(&|name| HACC[..3].contains(&name)))];
+    let mut lines = vec![line(
+        "sentinel on HACC, made to the paper's text: cost and accuracy",
+        &sentinel(&|name| HACC[..3].contains(&name)),
+    )];
     for (figure, outcomes) in [
         ("sentinel on HACC as recorded at 1 s", sentinel(&recorded)),
         ("the same, hold-out", sentinel(&held_out)),
@@ -252,7 +300,9 @@ fn summary(tables: &[Table]) -> Vec<Vec<String>> {
         let parts = Part::ALL.map(|part| (part, leads(tables, policy, part as usize)));
         let there = parts.iter().filter(|(_, leads)| !leads.is_empty());
         let ours = there.map(|(part, leads)| format!("{} {}", part.name(), count_behind(leads)));
-        let is_met = parts.iter().all(|(_, leads)| !leads.iter().any(|ahead| is_behind(*ahead)));
+        let is_met = parts
+            .iter()
+            .all(|(_, leads)| !leads.iter().any(|ahead| is_behind(*ahead)));
         lines.push(against(
             &format!("{policy}: traces on which it is behind fixed intervals of equal cost"),
             ours.collect::<Vec<_>>().join(", "),

@@ -60,7 +60,8 @@ impl Evaluation {
     }
 
     fn image(&mut self, name: &str, figure: &Figure) -> Result<(), PlotError> {
-        self.images.push((format!("forecast-{name}.png"), figure.png()?));
+        self.images
+            .push((format!("forecast-{name}.png"), figure.png()?));
         Ok(())
     }
 }

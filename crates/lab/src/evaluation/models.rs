@@ -61,7 +61,14 @@ pub struct LstmSeries {
 const OWN: &str = "LSTM, one for each";
 const ONE: &str = "LSTM, one for all";
 /// Those whose errors are shown series by series.
-const SHOWN: [&str; 6] = ["persistence", "Delphi published", "Delphi repaired", "selector", OWN, ONE];
+const SHOWN: [&str; 6] = [
+    "persistence",
+    "Delphi published",
+    "Delphi repaired",
+    "selector",
+    OWN,
+    ONE,
+];
 
 pub fn sections(
     evaluation: &mut Evaluation,
@@ -90,7 +97,11 @@ pub fn sections(
         .iter()
         .map(|name| row(name, &answers, &took, inputs.lstm.as_ref()))
         .collect();
-    let mut heads = vec!["model".to_owned(), "trained numbers".into(), "ns a value".into()];
+    let mut heads = vec![
+        "model".to_owned(),
+        "trained numbers".into(),
+        "ns a value".into(),
+    ];
     for part in [Part::Recorded, Part::Holdout] {
         heads.push(format!("{}: error", part.name()));
         heads.extend(["worst", "median R2", "better on"].map(str::to_owned));
@@ -136,7 +147,10 @@ fn row(
             .filter(|answer| Part::of(&answer.trace) == part)
             .collect();
         let ratios: Vec<f64> = mine.iter().filter_map(|answer| answer.relative).collect();
-        let r2: Vec<f64> = mine.iter().filter_map(|answer| answer.accuracy.r2).collect();
+        let r2: Vec<f64> = mine
+            .iter()
+            .filter_map(|answer| answer.accuracy.r2)
+            .collect();
         let better = ratios.iter().filter(|ratio| **ratio < 0.9995).count();
         cells.push(shown(geometric(&ratios)));
         cells.push(shown(largest(&ratios)));

@@ -16,7 +16,14 @@ fn parse(line: &str) -> Option<Line> {
     let (name, rest) = line.split_at_checked(20)?;
     let is_continuous = !rest.contains('*');
     let mut numbers = rest.split_whitespace().filter_map(|word| word.parse().ok());
-    let mut four = || Some([numbers.next()?, numbers.next()?, numbers.next()?, numbers.next()?]);
+    let mut four = || {
+        Some([
+            numbers.next()?,
+            numbers.next()?,
+            numbers.next()?,
+            numbers.next()?,
+        ])
+    };
     let (ratios, coverage) = (four()?, four()?);
     Some(Line {
         name: name.trim().to_owned(),
@@ -34,7 +41,8 @@ fn within((low, high): (f64, f64)) -> bool {
 /// Where a family is not covered as it should be. More is no fault where many errors are alike.
 fn outside(line: &Line) -> impl Iterator<Item = String> + '_ {
     let pairs = [1, 4, 16, 64].into_iter().zip(line.coverage);
-    let out = pairs.filter(|(_, coverage)| *coverage < 88.0 || line.is_continuous && *coverage > 92.0);
+    let out =
+        pairs.filter(|(_, coverage)| *coverage < 88.0 || line.is_continuous && *coverage > 92.0);
     out.map(|(steps, coverage)| format!("{coverage:.1} ({} at {steps})", line.name))
 }
 
@@ -63,14 +71,18 @@ pub fn sections(evaluation: &mut Evaluation, text: &str) -> Vec<Vec<String>> {
     };
     let spans = [0, 1, 2, 3].map(span);
     let outside: Vec<String> = lines.iter().flat_map(outside).collect();
-    let all = spans.into_iter().reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+    let all = spans
+        .into_iter()
+        .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
     let all = all.unwrap_or((f64::NAN, f64::NAN));
     let mut four = format!("{:.1} to {:.1} %", all.0, all.1);
     if !outside.is_empty() {
         four = format!("{four}; outside: {}", outside.join(", "));
     }
     let cost = lines.iter().map(|line| line.ns);
-    let cost = cost.fold((f64::INFINITY, 0.0_f64), |(low, high), ns| (low.min(ns), high.max(ns)));
+    let cost = cost.fold((f64::INFINITY, 0.0_f64), |(low, high), ns| {
+        (low.min(ns), high.max(ns))
+    });
     let is_bounded = lines.iter().all(|line| line.ratios[0] <= 1.02);
     vec![
         against(
@@ -81,7 +93,13 @@ pub fn sections(evaluation: &mut Evaluation, text: &str) -> Vec<Vec<String>> {
         ),
         against(
             "geometric mean on the predictable families, 1, 4, 16, 64 steps",
-            format!("{:.3} {:.3} {:.3} {:.3}", mean(0), mean(1), mean(2), mean(3)),
+            format!(
+                "{:.3} {:.3} {:.3} {:.3}",
+                mean(0),
+                mean(1),
+                mean(2),
+                mean(3)
+            ),
             [0, 1, 2, 3].iter().all(|at| mean(*at) <= 0.85),
             ".85",
         ),
@@ -91,7 +109,12 @@ pub fn sections(evaluation: &mut Evaluation, text: &str) -> Vec<Vec<String>> {
             within(spans[0]),
             "88 to 92 %",
         ),
-        against("the same at all four horizons", four, outside.is_empty(), "88 to 92 %"),
+        against(
+            "the same at all four horizons",
+            four,
+            outside.is_empty(),
+            "88 to 92 %",
+        ),
         against(
             "a look and a forecast, the default set with its selector",
             format!("{:.0} to {:.0} ns", cost.0, cost.1),

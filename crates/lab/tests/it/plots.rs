@@ -20,10 +20,14 @@ fn case() -> Case {
 
 /// Width and height of a PNG, whose rows are unpacked whole, and how many of its pixels are not white.
 fn unpacked(bytes: &[u8]) -> (u32, u32, usize) {
-    let mut reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info().unwrap();
+    let mut reader = png::Decoder::new(std::io::Cursor::new(bytes))
+        .read_info()
+        .unwrap();
     let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
     let info = reader.next_frame(&mut pixels).unwrap();
-    let inked = pixels.chunks(3).filter(|pixel| pixel.iter().any(|part| *part < 200));
+    let inked = pixels
+        .chunks(3)
+        .filter(|pixel| pixel.iter().any(|part| *part < 200));
     (info.width, info.height, inked.count())
 }
 
@@ -54,7 +58,15 @@ fn text_is_drawn_with_the_font_that_is_kept() {
 
 #[test]
 fn what_no_axis_can_have_is_left_out() {
-    let values = [f64::NAN, f64::INFINITY, f64::MAX, f64::MIN, 0.0, -1.0, 1e-300];
+    let values = [
+        f64::NAN,
+        f64::INFINITY,
+        f64::MAX,
+        f64::MIN,
+        0.0,
+        -1.0,
+        1e-300,
+    ];
     for is_log in [false, true] {
         for marks in [Mark::Line, Mark::Steps, Mark::Points] {
             let axis = Axis {
@@ -68,7 +80,10 @@ fn what_no_axis_can_have_is_left_out() {
                     name: "s".to_owned(),
                     mark: marks,
                     color: 9,
-                    points: values.into_iter().flat_map(|x| values.map(|y| (x, y))).collect(),
+                    points: values
+                        .into_iter()
+                        .flat_map(|x| values.map(|y| (x, y)))
+                        .collect(),
                 }],
                 ..Figure::default()
             };
@@ -97,7 +112,10 @@ fn a_page_asks_nothing_of_any_other() {
         assert!(!html.contains(outside), "{outside}");
     }
     // The name of SVG's own space is no address that is asked.
-    assert_eq!(html.matches("http").count(), html.matches("http://www.w3.org/2000/svg").count());
+    assert_eq!(
+        html.matches("http").count(),
+        html.matches("http://www.w3.org/2000/svg").count()
+    );
 }
 
 #[test]
@@ -138,14 +156,26 @@ fn the_lstm_was_scored_on_the_same_values() {
     let lstm: Lstm = serde_json::from_slice(&lstm).unwrap();
     assert_eq!(lstm.parameters, 71_851);
     let mut checked = 0;
-    for series in lstm.series.iter().filter(|series| series.trace.ends_with("-test")) {
+    for series in lstm
+        .series
+        .iter()
+        .filter(|series| series.trace.ends_with("-test"))
+    {
         let bytes = fs::read(folder.join(format!("traces/{}.csv.gz", series.trace))).unwrap();
         let trace = Trace::parse(&series.trace, &bytes).unwrap();
         let all = quantities(&series.trace, &trace);
-        let quantity = all.iter().find(|quantity| quantity.metric == series.metric).unwrap();
+        let quantity = all
+            .iter()
+            .find(|quantity| quantity.metric == series.metric)
+            .unwrap();
         let ours = accuracy(&quantity.values, &quantity.values);
         let off = (ours.mae - series.persistence.mae).abs();
-        assert!(off <= 1e-9 * ours.mae.max(1e-9), "{} {}", series.trace, series.metric);
+        assert!(
+            off <= 1e-9 * ours.mae.max(1e-9),
+            "{} {}",
+            series.trace,
+            series.metric
+        );
         checked += 1;
     }
     assert_eq!(checked, 30);
