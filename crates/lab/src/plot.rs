@@ -13,6 +13,8 @@ pub const SIZE: (u32, u32) = (860, 420);
 /// Of a series more is not drawn: every so many-th is.
 pub const POINTS_MAX: usize = 1_500;
 
+/// What is farther off is not drawn: between ends that are farther apart no axis has numbers.
+const PLACE_MAX: f64 = 1e100;
 const LEGEND_WIDTH: u32 = 220;
 const FONT: &[u8] = include_bytes!("../fonts/DejaVuSans-ascii.ttf");
 /// Shapes of points: those of one colour have one.
@@ -69,7 +71,7 @@ pub struct Series {
     pub mark: Mark,
     /// Which of the colours, and which shape of points.
     pub color: usize,
-    /// Where; what is not finite is left out.
+    /// Where; what is not finite, or beyond 1e100, is left out.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -171,7 +173,7 @@ impl Figure {
         let places = series.points.iter().step_by(every);
         places
             .map(|(x, y)| (self.x.place(*x), self.y.place(*y)))
-            .filter(|(x, y)| x.is_finite() && y.is_finite())
+            .filter(|(x, y)| x.abs() <= PLACE_MAX && y.abs() <= PLACE_MAX)
     }
 
     fn draw_series<B: DrawingBackend>(
@@ -258,8 +260,8 @@ impl Axis {
         if from > to {
             return (0.0, 1.0);
         }
-        // Of 1e308 to -1e308 the difference is not finite; of one value it is nothing.
-        let wide = (to - from).max(from.abs() * 1e-9).clamp(1e-12, 1e300);
+        // Of one value, or of some that are hardly apart, it is nothing.
+        let wide = (to - from).max(from.abs().max(to.abs()) * 1e-6).max(1e-12);
         (from - 0.05 * wide, to + 0.05 * wide)
     }
 

@@ -107,13 +107,7 @@ impl Replay {
         reason = "measures what predictors and policies cost"
     )]
     fn run(&self) -> anyhow::Result<()> {
-        if !(0.5..=0.99).contains(&self.confidence) {
-            return Err(Usage(format!(
-                "--confidence {}: it is 0.5 to 0.99",
-                self.confidence
-            ))
-            .into());
-        }
+        self.check()?;
         let weights = self.weights.as_deref().map(weights).transpose()?;
         let begun = Instant::now();
         let mut watch = || u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -133,7 +127,8 @@ impl Replay {
                 let scores = (self.what != What::Policies)
                     .then(|| suite::score_with(&case, weights.as_ref(), &mut watch));
                 if self.plot.is_some() || self.page.is_some() {
-                    sections.push(self.figures(&case, policies.as_ref(), scores.as_deref())?);
+                    let section = self.figures(&case, policies.as_ref(), scores.as_deref())?;
+                    sections.extend(self.page.is_some().then_some(section));
                 }
                 if self.json {
                     all.push(json!({
@@ -159,6 +154,23 @@ impl Replay {
         } else {
             Ok(())
         }
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        if !(0.5..=0.99).contains(&self.confidence) {
+            return Err(Usage(format!(
+                "--confidence {}: it is 0.5 to 0.99",
+                self.confidence
+            ))
+            .into());
+        }
+        if self.plot.is_some() && self.what == What::Predictors {
+            return Err(Usage(
+                "--plot draws what policies come to: not with --what predictors".into(),
+            )
+            .into());
+        }
+        Ok(())
     }
 
     /// What of a case is on the page; its figures are files already where those are asked for.
