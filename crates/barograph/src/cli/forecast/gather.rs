@@ -13,9 +13,9 @@ use barograph_model::{Clock as _, FORECAST_PREFIX, Kind, NS_PER_S, Selector, Val
 
 /// Most series that are learned from.
 pub const SERIES_MAX: usize = 256;
-/// Samples of all series together that are read, about.
-const SAMPLES_MAX: usize = 4_000_000;
-/// Steps of all series together that are kept, about.
+/// Samples of one series that are read, the newest.
+const SAMPLES_MAX: usize = 1_000_000;
+/// Steps of all series together that are kept.
 const STEPS_MAX: usize = 16_000_000;
 /// What holds is appended again every four minutes, unless configured otherwise: after a longer silence nobody knows.
 const HOLD_NS: i64 = 300 * NS_PER_S;
@@ -100,10 +100,11 @@ impl Gathered {
         self.memory_only = observer.archive_dir().is_none();
         let streams = self.spread(streams);
         progress(&format!("reading {} streams", streams.len()));
+        let steps_max = STEPS_MAX / streams.len().max(1);
         let now_ns = SystemClock::new().now_ns();
         let window = Window {
             start_ns: now_ns.saturating_sub(since_ns),
-            samples_max: SAMPLES_MAX / streams.len().max(1),
+            samples_max: SAMPLES_MAX.min(steps_max),
             ..Window::default()
         };
         for stream in &streams {
@@ -115,7 +116,7 @@ impl Gathered {
             let found = observer.try_history(&selector, &window, &AtomicBool::new(false))?;
             let is_it = |history: &History| history.descriptor.labels == descriptor.labels;
             if let Some(history) = found.into_iter().find(is_it) {
-                let (step_ns, values) = steps_of(&history, STEPS_MAX / streams.len());
+                let (step_ns, values) = steps_of(&history, steps_max);
                 self.add(descriptor.to_string(), step_ns, values);
             }
         }
