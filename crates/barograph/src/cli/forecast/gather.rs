@@ -59,10 +59,12 @@ impl Gathered {
     fn add(&mut self, name: String, step_ns: i64, values: Vec<f64>) {
         let learned = &values[..learned_len(values.len())];
         let mut known = learned.iter().copied().filter(|value| value.is_finite());
-        let first = known.next();
         if known.clone().count() < LEARNED_LEN_MIN {
             self.short += 1;
-        } else if known.all(|value| Some(value) == first) {
+            return;
+        }
+        let first = known.next();
+        if known.all(|value| Some(value) == first) {
             self.still += 1;
         } else {
             self.series.push(Series {
@@ -100,7 +102,7 @@ impl Gathered {
         self.memory_only = observer.archive_dir().is_none();
         let streams = self.spread(streams);
         progress(&format!("reading {} streams", streams.len()));
-        let steps_max = STEPS_MAX / streams.len().max(1);
+        let steps_max = self.steps_max(streams.len());
         let now_ns = SystemClock::new().now_ns();
         let window = Window {
             start_ns: now_ns.saturating_sub(since_ns),
@@ -129,13 +131,19 @@ impl Gathered {
             let trace = read_trace(path)?;
             let file = path.file_name().unwrap_or_default().to_string_lossy();
             let columns = self.spread(trace.columns.iter().collect());
+            let steps_max = self.steps_max(columns.len());
             for column in &columns {
-                let most = STEPS_MAX / columns.len();
-                let values = steps_of_column(&trace, column, most);
+                let values = steps_of_column(&trace, column, steps_max);
                 self.add(format!("{file} {}", column.name), trace.interval_ns, values);
             }
         }
         Ok(())
+    }
+
+    /// Steps that each of so many more series may have.
+    fn steps_max(&self, series: usize) -> usize {
+        let taken: usize = self.series.iter().map(|series| series.values.len()).sum();
+        STEPS_MAX.saturating_sub(taken) / series.max(1)
     }
 
     /// As many as there is room for, from all over.
