@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use barograph_forecast::delphi::{Repaired, Weights};
 use barograph_forecast::predictors::{Holt, Kalman, Nlms, Rls, Spectral};
 use barograph_forecast::{Cascade, Forecaster, ForecasterConfig, Predictor};
 
@@ -113,11 +114,17 @@ fn main() {
         );
         forecaster("default", || Forecaster::new(config), &values);
         cascade(&values);
+        forecaster(
+            "with Delphi",
+            || Forecaster::with_delphi(config, Some(Weights::built_in())),
+            &values,
+        );
         predictor(Holt::default(), &values);
         predictor(Kalman::default(), &values);
         predictor(Nlms::<8>::default(), &values);
         predictor(Rls::<4>::default(), &values);
         predictor(Rls::<8>::default(), &values);
         predictor(Spectral::default(), &values);
+        predictor(Repaired::default(), &values);
     }
 }

@@ -13,9 +13,9 @@ use barograph_model::{Clock as _, FORECAST_PREFIX, Kind, NS_PER_S, Selector, Val
 
 /// Most series that are learned from.
 pub const SERIES_MAX: usize = 256;
-/// Samples of all series together that are read, about.
-const SAMPLES_MAX: usize = 4_000_000;
-/// Steps of all series together that are kept, about.
+/// Samples of one series that are read, the newest.
+const SAMPLES_MAX: usize = 1_000_000;
+/// Steps of all series together that are kept.
 const STEPS_MAX: usize = 16_000_000;
 /// What holds is appended again every four minutes, unless configured otherwise: after a longer silence nobody knows.
 const HOLD_NS: i64 = 300 * NS_PER_S;
@@ -59,10 +59,12 @@ impl Gathered {
     fn add(&mut self, name: String, step_ns: i64, values: Vec<f64>) {
         let learned = &values[..learned_len(values.len())];
         let mut known = learned.iter().copied().filter(|value| value.is_finite());
-        let first = known.next();
         if known.clone().count() < LEARNED_LEN_MIN {
             self.short += 1;
-        } else if known.all(|value| Some(value) == first) {
+            return;
+        }
+        let first = known.next();
+        if known.all(|value| Some(value) == first) {
             self.still += 1;
         } else {
             self.series.push(Series {
@@ -100,10 +102,11 @@ impl Gathered {
         self.memory_only = observer.archive_dir().is_none();
         let streams = self.spread(streams);
         progress(&format!("reading {} streams", streams.len()));
+        let steps_max = self.steps_max(streams.len());
         let now_ns = SystemClock::new().now_ns();
         let window = Window {
             start_ns: now_ns.saturating_sub(since_ns),
-            samples_max: SAMPLES_MAX / streams.len().max(1),
+            samples_max: SAMPLES_MAX.min(steps_max),
             ..Window::default()
         };
         for stream in &streams {
@@ -115,7 +118,7 @@ impl Gathered {
             let found = observer.try_history(&selector, &window, &AtomicBool::new(false))?;
             let is_it = |history: &History| history.descriptor.labels == descriptor.labels;
             if let Some(history) = found.into_iter().find(is_it) {
-                let (step_ns, values) = steps_of(&history, STEPS_MAX / streams.len());
+                let (step_ns, values) = steps_of(&history, steps_max);
                 self.add(descriptor.to_string(), step_ns, values);
             }
         }
@@ -128,13 +131,19 @@ impl Gathered {
             let trace = read_trace(path)?;
             let file = path.file_name().unwrap_or_default().to_string_lossy();
             let columns = self.spread(trace.columns.iter().collect());
+            let steps_max = self.steps_max(columns.len());
             for column in &columns {
-                let most = STEPS_MAX / columns.len();
-                let values = steps_of_column(&trace, column, most);
+                let values = steps_of_column(&trace, column, steps_max);
                 self.add(format!("{file} {}", column.name), trace.interval_ns, values);
             }
         }
         Ok(())
+    }
+
+    /// Steps that each of so many more series may have.
+    fn steps_max(&self, series: usize) -> usize {
+        let taken: usize = self.series.iter().map(|series| series.values.len()).sum();
+        STEPS_MAX.saturating_sub(taken) / series.max(1)
     }
 
     /// As many as there is room for, from all over.
