@@ -26,6 +26,6 @@ pub mod replay;
 pub use document::{DocumentError, fill, placeholders};
 pub use error::TraceError;
 pub use generate::{Family, Hacc, generate, hacc};
-pub use optimal::{Frontier, renewal_frontier};
+pub use optimal::{Frontier, forgetful_frontier, renewal_frontier};
 pub use report::{FIXED_TICKS, Row, Table, frontier, is_ahead};
 pub use trace::{BYTES_MAX, COLUMNS_MAX, Column, ROWS_MAX, Trace};

@@ -3,6 +3,9 @@
 //! Changes come after independent gaps of a known distribution, and a look sees whether one came since the last. The
 //! best policy for a price of wrong time follows from dynamic programming over the age of the last change. The policies of
 //! this bound are told the distribution; a real one has to learn it.
+//!
+//! Where what was seen says nothing of how soon what is said goes wrong (walks, steps without memory), fixed intervals
+//! are the best there is: [`forgetful_frontier`].
 
 /// Rounds of value iteration: what is left of the first guess after them is nothing.
 const VALUES: usize = 25;
@@ -26,6 +29,38 @@ pub fn renewal_frontier(gaps: &[f64], prices: &[f64]) -> Vec<Frontier> {
         .iter()
         .map(|price| Renewal::new(gaps, *price).solve())
         .collect()
+}
+
+/// The best share of ticks said right, for so many looks per tick, where each look begins anew: `wrong[k]` is the probability
+/// that what is said is wrong `k + 1` ticks after a look, whatever was seen until then.
+///
+/// A wait of `w` ticks is wrong for `wrong[0] + … + wrong[w - 2]` of them on average, whatever made the policy choose it.
+/// So looks and wrong ticks of any policy are, by the shares of time that it spends in waits of each length, a mean of those of
+/// fixed intervals: no policy passes the concave hull of all of them.
+pub fn forgetful_frontier(wrong: &[f64], cost: f64) -> f64 {
+    let mut late = 0.0;
+    let mut points = vec![(1.0, 1.0)];
+    for (index, wrong) in wrong.iter().enumerate() {
+        late += wrong;
+        let ticks = (index + 2) as f64;
+        points.push((1.0 / ticks, 1.0 - late / ticks));
+    }
+    let least = points.last().map_or(1.0, |(cost, _)| *cost);
+    let cost = cost.clamp(least, 1.0);
+    let mut best = 0.0_f64;
+    for (low, a) in &points {
+        for (high, b) in &points {
+            if *low <= cost && cost <= *high {
+                let share = if high > low {
+                    (cost - low) / (high - low)
+                } else {
+                    0.0
+                };
+                best = best.max(a + (b - a) * share);
+            }
+        }
+    }
+    best
 }
 
 /// Relative value iteration over how late a change was found.
@@ -170,6 +205,18 @@ mod tests {
             (point.cost - 0.2).abs() < 1e-9 && (point.accuracy - 1.0).abs() < 1e-9,
             "{point:?}"
         );
+    }
+
+    #[test]
+    fn between_fixed_intervals_both_are_used() {
+        // Wrong two ticks after a look.
+        let wrong = [0.0, 1.0, 1.0];
+        assert_eq!(forgetful_frontier(&wrong, 1.0), 1.0);
+        assert_eq!(forgetful_frontier(&wrong, 0.5), 1.0);
+        assert_eq!(forgetful_frontier(&wrong, 0.25), 0.5);
+        assert!((forgetful_frontier(&wrong, 0.375) - 0.75).abs() < 1e-12);
+        assert_eq!(forgetful_frontier(&wrong, 0.0), 0.5);
+        assert_eq!(forgetful_frontier(&[], 0.3), 1.0);
     }
 
     #[test]
