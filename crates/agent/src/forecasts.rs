@@ -237,8 +237,7 @@ impl Forecasts {
                 quality: Quality::Predicted,
                 error: 0.0,
             };
-            // The same as before, from a later moment on, is something else.
-            streams.append(projections, &said, None);
+            streams.look(projections, &said);
         }
     }
 

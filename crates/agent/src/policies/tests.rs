@@ -194,13 +194,18 @@ impl<'c> Rig<'c> {
         let mut entries = directory.entries.iter();
         let name = format!("forecast.{name}");
         let entry = entries.find(|e| e.descriptor.name.as_str() == name)?;
-        let Latest::Sample { sample, .. } = self.reader.stream(entry).latest() else {
+        let newest = self.reader.stream(entry).latest();
+        let Latest::Sample {
+            sample, looked_ns, ..
+        } = newest
+        else {
             return None;
         };
         let Value::Floats(floats) = sample.value else {
             panic!("{:?}", sample.value);
         };
-        let after_s = (self.clock.now_ns() - sample.ts) as f64 / 1e9;
+        // The same is said again by a look alone.
+        let after_s = (self.clock.now_ns() - looked_ns) as f64 / 1e9;
         let knot = Projection::from_floats(&floats)?.at(after_s)?;
         Some((knot.value, knot.half_width))
     }
