@@ -275,8 +275,7 @@ impl Forecasts {
             self.unheeded += 1;
             return false;
         }
-        followed.look(sample, self.confidence, &self.room);
-        followed.cascade.is_some() && followed.projections.is_some()
+        followed.look(sample, self.confidence, &self.room) && followed.projections.is_some()
     }
 
     /// A stream was looked at, and its newest value still holds.
@@ -397,23 +396,24 @@ impl Forecasts {
 }
 
 impl Followed {
-    fn look(&mut self, sample: &Sample, confidence: f64, room: &Room) {
+    /// Whether anything is said after it.
+    fn look(&mut self, sample: &Sample, confidence: f64, room: &Room) -> bool {
         self.newest = Some(sample.value.clone());
         let Some(pace) = &mut self.pace else {
-            self.observe(sample, confidence, room);
-            return;
+            return self.observe(sample, confidence, room);
         };
-        if let Some((step_ns, puts)) = pace.put(sample) {
-            self.pace = None;
-            self.interval_ns = step_ns;
-            puts.iter()
-                .for_each(|put| self.observe(put, confidence, room));
-        }
+        let Some((step_ns, puts)) = pace.put(sample) else {
+            return false;
+        };
+        self.pace = None;
+        self.interval_ns = step_ns;
+        let taken = puts.iter().map(|put| self.observe(put, confidence, room));
+        taken.fold(false, |any, taken| any | taken)
     }
 
-    fn observe(&mut self, sample: &Sample, confidence: f64, room: &Room) {
+    fn observe(&mut self, sample: &Sample, confidence: f64, room: &Room) -> bool {
         if self.interval_ns <= 0 {
-            return;
+            return false;
         }
         let config = ForecasterConfig {
             step_ns: self.interval_ns,
@@ -425,11 +425,13 @@ impl Followed {
         let taken = match sample.value {
             Value::Int(value) => cascade.observe_int(sample.ts, value),
             Value::Float(value) => cascade.observe(sample.ts, value),
-            _ => return,
+            _ => return false,
         };
         if !matches!(taken, Taken::SameStep | Taken::Late | Taken::NotFinite) {
             self.steps += 1;
         }
+        // Else what it says is still of the time of the look before.
+        !matches!(taken, Taken::Late | Taken::NotFinite)
     }
 
     fn project(&self, floats: &mut Vec<f64>, streams: &mut Streams<'_>) {
