@@ -121,7 +121,7 @@ impl Forecasts {
         descriptor: &Descriptor,
         streams: &mut Streams<'_>,
     ) {
-        self.note_total(key, descriptor);
+        self.totals.stream_added(key, descriptor);
         if self.is_meant(&descriptor.name, &descriptor.labels) {
             self.add(key, descriptor, None, streams);
         }
@@ -135,19 +135,10 @@ impl Forecasts {
         user: &str,
         streams: &mut Streams<'_>,
     ) {
-        self.note_total(key, descriptor);
+        self.totals.stream_added(key, descriptor);
         if self.is_meant(&descriptor.name, &descriptor.labels) {
             self.add(key, descriptor, Some(user), streams);
         }
-    }
-
-    fn note_total(&mut self, key: StreamKey, descriptor: &Descriptor) {
-        let selectors = &self.selectors;
-        let is_meant = |name: &str, labels: &Labels| {
-            let mut selectors = selectors.iter();
-            selectors.any(|s| s.matches(name, labels))
-        };
-        self.totals.stream_added(key, descriptor, is_meant);
     }
 
     fn is_meant(&self, name: &Name, labels: &Labels) -> bool {

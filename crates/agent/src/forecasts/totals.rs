@@ -7,7 +7,7 @@ use barograph_model::{Descriptor, Labels, Name, Sample, StreamKey, Value};
 const PARTS: [&str; 3] = ["available", "free", "used"];
 const TOTAL: &str = "total";
 
-/// The streams that tell totals of what is forecast.
+/// The streams that tell totals.
 #[derive(Debug, Default)]
 pub struct Totals {
     by_key: Vec<Option<Box<Total>>>,
@@ -31,27 +31,17 @@ pub fn total_of(name: &Name) -> Option<Name> {
     Name::new(format!("{front}.{TOTAL}.{unit}")).ok()
 }
 
-/// What may be parts of a stream that is called so.
-fn parts_of(name: &Name) -> impl Iterator<Item = String> {
-    let split = name.as_str().rsplit_once('.');
-    let split = split.and_then(|(front, unit)| {
-        let (front, total) = front.rsplit_once('.')?;
-        (total == TOTAL).then_some((front, unit))
-    });
-    let parts = |(front, unit)| PARTS.map(|part| format!("{front}.{part}.{unit}"));
-    split.into_iter().flat_map(parts)
+/// Whether a stream that is called so is a total.
+fn is_total(name: &Name) -> bool {
+    let mut words = name.as_str().rsplit('.').skip(1);
+    words.next() == Some(TOTAL) && words.next().is_some()
 }
 
 impl Totals {
-    /// A stream is there: a total, if one of its parts would be forecast.
-    pub fn stream_added(
-        &mut self,
-        key: StreamKey,
-        descriptor: &Descriptor,
-        is_meant: impl Fn(&str, &Labels) -> bool,
-    ) {
+    /// A stream is there, which may be a total.
+    pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
         self.stream_removed(key);
-        if !parts_of(&descriptor.name).any(|part| is_meant(&part, &descriptor.labels)) {
+        if !is_total(&descriptor.name) {
             return;
         }
         let index = key.0 as usize;
@@ -125,11 +115,11 @@ mod tests {
             let found = total_of(&Name::new(part).unwrap());
             assert_eq!(found.as_ref().map(Name::as_str), total, "{part}");
             if let Some(found) = found {
-                assert!(parts_of(&found).any(|of| of == part), "{part}");
+                assert!(is_total(&found), "{part}");
             }
         }
-        for none in ["a.subtotal.bytes", "a.bytes", "total.bytes"] {
-            assert_eq!(parts_of(&Name::new(none).unwrap()).count(), 0, "{none}");
+        for none in ["a.subtotal.bytes", "a.bytes", "total.bytes", "a.total"] {
+            assert!(!is_total(&Name::new(none).unwrap()), "{none}");
         }
     }
 }
