@@ -186,34 +186,21 @@ def test_a_sentinel_wakes_what_is_looked_at_seldom(start: Start, tree: Path) -> 
         f"CREATE POLICY woken FOR '{MEMORY}' ERROR '1 %' BETWEEN '200 ms' AND '10 min' "
         "SENTINEL 'disk.write.bytes{device=nvme0n1}'",
     )  # fmt: skip
-    meminfo, diskstats = tree / "proc/meminfo", tree / "proc/diskstats"
-    first, written = meminfo.read_text(), diskstats.read_text()
-    assert "240000000" in first and " 32000 " in written
-
-    def move(times: int) -> int:
-        """Moves value and counter together; the value then."""
-        free = 240_000_000 - times * 10_000_000
-        replace_file(meminfo, first.replace("240000000", str(free)))
-        replace_file(diskstats, written.replace(" 32000 ", f" {32_000 + times * 20_000} "))
-        return free * KIB
-
-    def seen(value: int) -> list[dict[str, Any]]:
-        return [sample for sample in agent.latest(MEMORY) if sample["value"] == value]
-
-    # What a move of the counter means is learned from moves.
-    for times in range(1, 11):
-        value = move(times)
-        eventually(lambda value=value: seen(value), f"move {times}")
+    ask = f"SELECT interval_ns, looked, now_ns() AS now FROM streams JOIN latest USING (name) WHERE name = '{MEMORY}'"
 
     def planned() -> dict[str, Any] | None:
         """The newest look and the time to the next, while that is long."""
-        [row] = agent.sql(
-            f"SELECT interval_ns, looked, now_ns() AS now FROM streams JOIN latest USING (name) WHERE name = '{MEMORY}'"
-        )
+        [row] = agent.sql(ask)
         is_long = row["interval_ns"] >= 10_000_000_000 and row["now"] - row["looked"] < row["interval_ns"] / 4
         return row if is_long else None
 
     before = eventually(planned, "a wait of 10 s", 120)
-    value = move(11)
-    found = eventually(lambda: seen(value), "the new value")
-    assert found[0]["ts"] < before["looked"] + before["interval_ns"], (before, found, rows(agent, "woken"))
+    meminfo, diskstats = tree / "proc/meminfo", tree / "proc/diskstats"
+    replace_file(meminfo, meminfo.read_text().replace("240000000", "200000000"))
+    written = diskstats.read_text()
+    assert " 32000 " in written
+    # What the first moves of a sentinel mean is not known: they are looked at.
+    replace_file(diskstats, written.replace(" 32000 ", " 64000 "))
+    now = 200_000_000 * KIB
+    found = eventually(lambda: [s for s in agent.latest(MEMORY) if s["value"] == now], "the new value")
+    assert found[0]["ts"] < before["looked"] + before["interval_ns"], (before, found)

@@ -102,10 +102,8 @@ fn a_written_file_is_known_within_what_the_policy_bears() {
         let mut rows = rows.filter(|row| row["labels"]["mount"] == path);
         rows.find(|row| row["looks"].as_u64().is_some_and(|looks| looks > 1))
     });
-    assert_eq!(
-        (&row["name"], &row["source"]),
-        (&"space".into(), &"filesystem".into())
-    );
+    assert_eq!(row["name"], "space");
+    assert_eq!(row["source"], "filesystem");
     assert!(!latest(&observer, "forecast.filesystem.available.bytes").is_empty());
     agent.stop();
 }

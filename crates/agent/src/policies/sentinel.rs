@@ -5,6 +5,9 @@ use barograph_model::{Knot, Projection, StreamKey};
 
 use super::engine::seconds;
 
+/// So many moves of the cheap stream are looked at whatever is planned, to learn what they mean.
+const LESSONS: u32 = 4;
+
 /// What a look at the cheap stream means for the other.
 #[derive(Debug, PartialEq)]
 pub(super) enum Moved {
@@ -22,6 +25,9 @@ pub(super) struct Derived {
     sentinel: Sentinel,
     /// The newest value of the cheap stream.
     counter: f64,
+    /// What it was at the newest look at the other, and how many of those came after a move.
+    anchor: f64,
+    lessons: u32,
     /// What readers were told after the newest look at the other, what it was then, and when.
     base: Projection,
     value: f64,
@@ -36,6 +42,8 @@ impl Derived {
             cheap,
             sentinel: Sentinel::new(config),
             counter: f64::NAN,
+            anchor: f64::NAN,
+            lessons: 0,
             base: Projection::default(),
             value: f64::NAN,
             base_ns: 0,
@@ -48,6 +56,10 @@ impl Derived {
         self.value = looked.value;
         self.base = Projection::default();
         self.told = (looked.value, 0.0);
+        if self.has_moved() {
+            self.lessons = self.lessons.saturating_add(1);
+        }
+        self.anchor = self.counter;
         self.sentinel.called(
             looked.ts_ns,
             self.counter,
@@ -66,6 +78,9 @@ impl Derived {
     /// A look at the cheap stream. What it says is told only where the plan is to derive (`is_told`), and has changed.
     pub(super) fn moved(&mut self, ts_ns: i64, counter: f64, is_told: bool) -> Moved {
         self.counter = counter;
+        if self.lessons < LESSONS && self.has_moved() {
+            return Moved::Call;
+        }
         match self.sentinel.counter(ts_ns, counter, None) {
             Step::Call => Moved::Call,
             Step::Say(now) if is_told && self.told != (now.value, now.half_width) => {
@@ -77,6 +92,10 @@ impl Derived {
             }
             Step::Say(_) => Moved::Nothing,
         }
+    }
+
+    fn has_moved(&self) -> bool {
+        self.anchor.is_finite() && self.counter != self.anchor
     }
 
     /// What was said after the look, as if it had been found so then. `None` where nothing was said, or what is derived is no number.
