@@ -236,7 +236,8 @@ def test_completion_bash_completes() -> None:
 
 COMMANDS = [
     "up", "status", "streams", "latest", "watch", "sql", "insight", "insight create", "insight drop",
-    "insight list", "insight explain", "policy create", "policy drop", "policy ls", "policy explain", "doctor", "top", "completion",
+    "insight list", "insight explain", "policy create", "policy drop", "policy ls", "policy explain",
+    "doctor", "top", "completion",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Policies: made, followed on a stream that is still, dropped, kept over a restart, refused, woken by a sentinel."""
+"""Policies: made, followed while a stream is still, dropped, kept over a restart, refused, woken."""
 
 from __future__ import annotations
 
@@ -48,9 +48,11 @@ def test_a_quiet_stream_is_looked_at_seldom_until_its_policy_is_dropped(start: S
     assert made["name"] == "calm" and made["matched"] == 1 and made["kind"] == "error_bounded", made
     row = grown(agent, "calm", 3 * CONFIGURED_NS)
     assert row["stream"] == MEMORY and row["source"] == "memory" and row["said"] in ("held", "forecast")
-    assert (row["error"], row["confidence"], row["origin"], row["help"]) == ("1 %", 0.9, "made", "it is still")
+    assert (row["error"], row["confidence"]) == ("1 %", 0.9)
+    assert (row["origin"], row["help"]) == ("made", "it is still")
     assert row["sql"] == MADE and row["looks"] > 0 and row["reason"]
-    saved = eventually(lambda: [r for r in rows(agent, "calm") if (r["saved_share"] or 0) > 0], "what is saved")
+    saves = "SELECT saved_share FROM policies WHERE saved_share > 0"
+    saved = eventually(lambda: agent.sql(saves), "what is saved")
     assert saved[0]["saved_share"] < 1
     assert interval_ns(agent, "memory") > CONFIGURED_NS
     # What it is read along with is still there, and no other source is concerned.
@@ -120,9 +122,10 @@ def test_policies_of_the_configuration_are_changed_there(start: Start, tree: Pat
     # One that was made counts before it, whatever its name, and gives the stream back when it is dropped.
     agent.ask("policy", "create", f"CREATE POLICY over FOR '{MEMORY}' KIND 'fixed' BETWEEN '1 s' AND '1 s'")
     eventually(lambda: rows(agent, "over")[0]["stream"] == MEMORY, "the made one")
-    eventually(lambda: [row["stream"] for row in rows(agent, "configured")] == [None], "nothing left for the other")
+    streams = "SELECT stream FROM policies WHERE name = 'configured'"
+    eventually(lambda: agent.sql(streams) == [{"stream": None}], "nothing left for the other")
     agent.ask("policy", "drop", "over")
-    eventually(lambda: [row["stream"] for row in rows(agent, "configured")] == [MEMORY], "the stream again")
+    eventually(lambda: agent.sql(streams) == [{"stream": MEMORY}], "the stream again")
 
 
 def test_one_that_matches_nothing_says_so(start: Start, tree: Path) -> None:
@@ -186,11 +189,12 @@ def test_a_sentinel_wakes_what_is_looked_at_seldom(start: Start, tree: Path) -> 
         f"CREATE POLICY woken FOR '{MEMORY}' ERROR '1 %' BETWEEN '200 ms' AND '10 min' "
         "SENTINEL 'disk.write.bytes{device=nvme0n1}'",
     )  # fmt: skip
+    ask = "SELECT interval_ns, looked, now_ns() AS now FROM streams JOIN latest USING (name)"
+    ask += f" WHERE name = '{MEMORY}'"
 
     def planned() -> dict[str, Any] | None:
         """The newest look and the time to the next, while that is long."""
-        sql = f"SELECT interval_ns, looked, now_ns() AS now FROM streams JOIN latest USING (name) WHERE name = '{MEMORY}'"
-        [row] = agent.sql(sql)
+        [row] = agent.sql(ask)
         is_long = row["interval_ns"] >= 10_000_000_000 and row["now"] - row["looked"] < row["interval_ns"] / 4
         return row if is_long else None
 
@@ -199,7 +203,8 @@ def test_a_sentinel_wakes_what_is_looked_at_seldom(start: Start, tree: Path) -> 
     replace_file(meminfo, meminfo.read_text().replace("240000000", "200000000"))
     written = diskstats.read_text()
     assert " 32000 " in written
+    # What the first moves of a sentinel mean is not known: they are looked at.
     replace_file(diskstats, written.replace(" 32000 ", " 64000 "))
     now = 200_000_000 * KIB
     found = eventually(lambda: [s for s in agent.latest(MEMORY) if s["value"] == now], "the new value")
-    assert found[0]["ts"] < before["looked"] + before["interval_ns"], "sooner than planned"
+    assert found[0]["ts"] < before["looked"] + before["interval_ns"], (before, found)

@@ -280,6 +280,10 @@ mod tests {
             "CREATE POLICY FOR 'x'",
             "expected the name of the policy, found FOR",
         );
+    }
+
+    #[test]
+    fn a_clause_that_is_wrong_is_shown_as_it_should_be() {
         let of = |rest: &str, expect: &str| {
             let sql = format!("CREATE POLICY a {rest}");
             assert_eq!(error(&sql), expect, "{sql}");
