@@ -75,6 +75,15 @@ impl Places {
         }
     }
 
+    fn segment_config(&self) -> SegmentConfig {
+        SegmentConfig {
+            streams_max: self.streams_max,
+            depth_default: DEPTH,
+            ring_bytes_max: RING_BYTES_MAX,
+            ..SegmentConfig::new(&self.node)
+        }
+    }
+
     /// Where what is kept of scopes lies.
     pub fn state_dir(&self) -> &Path {
         &self.state_dir
@@ -135,13 +144,8 @@ impl<'c> Scope<'c> {
             ..places.archive.clone()
         };
         let history = Arc::new(History::start(&config, &places.node, clock));
-        let segment = SegmentConfig {
-            streams_max: places.streams_max,
-            depth_default: DEPTH,
-            ring_bytes_max: RING_BYTES_MAX,
-            ..SegmentConfig::new(&places.node)
-        };
-        let segment = Segment::create(&run_dir.segment(), segment, clock.now_ns())?;
+        let now_ns = clock.now_ns();
+        let segment = Segment::create(&run_dir.segment(), places.segment_config(), now_ns)?;
         let journal = history.journal();
         // Every update is kept: nothing is appended because it holds.
         let streams = Streams::new(segment, &**clock, journal.clone(), i64::MAX);
