@@ -396,8 +396,7 @@ impl Policies {
         let Some(Some(slot)) = self.slots.get_mut(key.0 as usize) else {
             return;
         };
-        let is_other =
-            |g: &Box<Governed>| meant.as_ref().is_none_or(|m| !Arc::ptr_eq(m, &g.policy));
+        let is_other = |g: &Governed| meant.as_ref().is_none_or(|m| !Arc::ptr_eq(m, &g.policy));
         let Some(governed) = slot.governed.take_if(|g| is_other(g)) else {
             return;
         };
