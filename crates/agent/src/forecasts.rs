@@ -4,7 +4,7 @@
 //! It stands where samples pass, not where they are read: that a value did not change is what a predictor most needs to know, and
 //! only looks say so.
 
-use barograph_forecast::{Cascade, Explanation, ForecasterConfig, Shape, interval};
+use barograph_forecast::{Cascade, Explanation, ForecasterConfig, Shape, Taken, interval};
 use barograph_model::{
     Descriptor, FORECAST_PREFIX, KNOTS_MAX, Kind, Labels, ModelError, Name, Projection, Quality,
     Sample, Selector, StreamKey, Value, ValueType,
@@ -201,12 +201,14 @@ impl Forecasts {
             shape: followed.shape,
         };
         let cascade = followed.cascade.get_or_insert_with(|| Cascade::new(config));
-        match sample.value {
+        let taken = match sample.value {
             Value::Int(value) => cascade.observe_int(sample.ts, value),
             Value::Float(value) => cascade.observe(sample.ts, value),
             _ => return false,
         };
-        followed.projections.is_some()
+        // What it says is still of the time of the look before.
+        let is_taken = !matches!(taken, Taken::Late | Taken::NotFinite);
+        is_taken && followed.projections.is_some()
     }
 
     /// What its forecaster says comes after the newest look; empty where it says nothing.

@@ -316,6 +316,7 @@ impl Policies {
             forecasts.looked(key, sample, streams);
             return;
         };
+        let number = sample.value.as_f64().filter(|v| v.is_finite());
         match &mut slot.governed {
             None => forecasts.looked(key, sample, streams),
             Some(governed) => {
@@ -323,13 +324,12 @@ impl Policies {
                 let is_said = forecasts.observe(key, sample);
                 let half_width = |ahead_ns| forecasts.half_width(key, ahead_ns);
                 governed.look(sample, outlook, half_width);
-                if is_said {
+                if is_said && number.is_some() {
                     let said = governed.speak(sample.ts, forecasts.projection(key));
                     forecasts.say(key, sample.ts, &said, streams);
                 }
             }
         }
-        let number = sample.value.as_f64().filter(|v| v.is_finite());
         if let (Some(value), false) = (number, slot.followers.is_empty()) {
             self.moved(key, sample.ts, value, forecasts, streams);
         }
