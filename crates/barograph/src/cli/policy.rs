@@ -22,7 +22,7 @@ pub struct Policy {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Make a policy: baro policy create "CREATE POLICY disks FOR 'filesystem.available.bytes' ERROR '1 %' BETWEEN '1 s' AND '1 min'"
+    /// Make a policy: baro policy create "CREATE POLICY disks FOR 'filesystem.available.bytes' ERROR '1 %' BETWEEN '10 s' AND '10 min'"
     ///
     /// CREATE [OR REPLACE] POLICY name FOR 'pattern' [, 'pattern' …], then any of KIND 'error_bounded' (or fixed, aimd_simple,
     /// aimd_complex), ERROR '1 %' (or '10 MiB', '0.5'), CONFIDENCE 0.9, BETWEEN '1 s' AND '1 min', SENTINEL 'cheap stream',
