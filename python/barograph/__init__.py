@@ -128,9 +128,7 @@ class Observer(_barograph.Observer):
         """See :func:`barograph.history`."""
         return Result(self.past(pattern, start, stop, step, samples_max, labels))
 
-    def time_to(
-        self, pattern: str, /, level: float | str | None = None, **labels: str
-    ) -> Result:
+    def time_to(self, pattern: str, /, level: float | str | None = None, **labels: str) -> Result:
         """See :func:`barograph.time_to`."""
         sql = f"SELECT * FROM time_to({_quoted(pattern)}, {_quoted(level)})"
         # Patterns of labels are those of GLOB, but for its brackets.

@@ -75,14 +75,12 @@ impl Level {
             Self::Share(share) => share,
         };
         let (stem, what, unit) = words(name)?;
-        let full = if is_left(what) {
-            1.0 - share
-        } else if what == "used" {
-            share
-        } else {
+        if what != "used" && !is_left(what) {
             return None;
-        };
-        Some(total(&format!("{stem}.total.{unit}"))? * full)
+        }
+        let total = total(&format!("{stem}.total.{unit}"))?;
+        let used = total * share;
+        Some(if is_left(what) { total - used } else { used })
     }
 }
 
