@@ -22,9 +22,9 @@ fn case() -> Case {
 fn unpacked(bytes: &[u8]) -> (u32, u32, usize) {
     let mut reader = png::Decoder::new(std::io::Cursor::new(bytes))
         .read_info()
-        .unwrap();
-    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
-    let info = reader.next_frame(&mut pixels).unwrap();
+        .expect("a PNG");
+    let mut pixels = vec![0; reader.output_buffer_size().expect("it fits")];
+    let info = reader.next_frame(&mut pixels).expect("rows");
     let inked = pixels
         .chunks(3)
         .filter(|pixel| pixel.iter().any(|part| *part < 200));
