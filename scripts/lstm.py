@@ -4,7 +4,7 @@
 
 Four layers of 50 cells and one sum, on windows of 16 values, one step ahead. A layer of 50 cells with n inputs has
 200 (n + 50 + 1) numbers; the paper's 71,851 are 11,200 + 3 * 20,200 + 51, so the first has five inputs: each step sees
-the last five values. (With one input there were 71,051.) Two trainings:
+the last five values (`--inputs 5`). With one input there are 71,051. Two trainings:
 
 own  one network for each series, as the authors did, on the first half of its recording, scaled to 0..1 by what that
      half had;
@@ -30,7 +30,6 @@ import numpy as np
 CELLS = 50
 LAYERS = 4
 WINDOW = 16
-INPUTS = 5
 BATCH = 32
 RATE = 1e-3
 DROP = 0.2
@@ -87,10 +86,9 @@ def made(rng: np.random.Generator, length: int = 600) -> list[np.ndarray]:
     ]
 
 
-def start(key: jax.Array) -> Parameters:
+def start(key: jax.Array, inputs: int) -> Parameters:
     """Weights as Keras begins with: Glorot uniform, orthogonal for what recurs, 1 for the bias of forgetting."""
     layers = []
-    inputs = INPUTS
     for _ in range(LAYERS):
         key, one, two = jax.random.split(key, 3)
         layers.append({
@@ -109,10 +107,11 @@ def count(parameters: Parameters) -> int:
 
 def predict(parameters: Parameters, windows: jax.Array, key: jax.Array | None = None) -> jax.Array:
     """Of windows (n, WINDOW) the next values (n); with a key some cells are dropped, as in training."""
-    steps = range(WINDOW - INPUTS + 1)
-    values = jnp.stack([windows[:, at : at + INPUTS] for at in steps])
+    inputs = parameters[0]["input"].shape[0]
+    steps = range(WINDOW - inputs + 1)
+    values = jnp.stack([windows[:, at : at + inputs] for at in steps])
     for layer in parameters[:-1]:
-        inputs = values @ layer["input"] + layer["bias"]
+        entering = values @ layer["input"] + layer["bias"]
 
         def step(carry: tuple[jax.Array, jax.Array], now: jax.Array, state: jax.Array = layer["state"]):
             hidden, cell = carry
@@ -122,7 +121,7 @@ def predict(parameters: Parameters, windows: jax.Array, key: jax.Array | None = 
             return (hidden, cell), hidden
 
         nothing = jnp.zeros((windows.shape[0], CELLS))
-        _, values = jax.lax.scan(step, (nothing, nothing), inputs)
+        _, values = jax.lax.scan(step, (nothing, nothing), entering)
         if key is not None:
             key, mine = jax.random.split(key)
             values = jnp.where(jax.random.bernoulli(mine, 1 - DROP, values.shape), values / (1 - DROP), 0.0)
@@ -143,11 +142,11 @@ def adam(parameters: Parameters, first: Parameters, second: Parameters, at: jax.
     return parameters, first, second
 
 
-@partial(jax.jit, static_argnames="rounds")
-def train(windows: jax.Array, truths: jax.Array, key: jax.Array, rounds: int):
+@partial(jax.jit, static_argnames=("rounds", "inputs"))
+def train(windows: jax.Array, truths: jax.Array, key: jax.Array, rounds: int, inputs: int):
     """Networks side by side: windows (networks, n, WINDOW) in `rounds` batches drawn by chance for each."""
     networks, size = truths.shape
-    parameters = jax.vmap(start)(jax.random.split(key, networks))
+    parameters = jax.vmap(lambda mine: start(mine, inputs))(jax.random.split(key, networks))
     zeros = jax.tree.map(jnp.zeros_like, parameters)
 
     def step(carry, at):
@@ -195,7 +194,7 @@ compiled = jax.jit(predict)
 class Own:
     """One network for each series."""
 
-    def __init__(self, known: dict[tuple[str, str], np.ndarray], rounds: int) -> None:
+    def __init__(self, known: dict[tuple[str, str], np.ndarray], rounds: int, inputs: int) -> None:
         self.names = list(known)
         self.low = {name: values.min() for name, values in known.items()}
         self.span = {name: max(float(np.ptp(values)), 1e-12) for name, values in known.items()}
@@ -203,7 +202,7 @@ class Own:
         size = min(len(truths) for _, truths in pairs)
         windows = np.stack([windows[:size] for windows, _ in pairs])
         truths = np.stack([truths[:size] for _, truths in pairs])
-        self.parameters = jax.block_until_ready(train(windows, truths, jax.random.key(SEED), rounds))
+        self.parameters = jax.block_until_ready(train(windows, truths, jax.random.key(SEED), rounds, inputs))
 
     def say(self, name: tuple[str, str], values: np.ndarray) -> np.ndarray:
         parameters = jax.tree.map(lambda array: array[self.names.index(name)], self.parameters)
@@ -214,14 +213,14 @@ class Own:
 class One:
     """One network for all."""
 
-    def __init__(self, known: list[np.ndarray], rounds: int) -> None:
+    def __init__(self, known: list[np.ndarray], rounds: int, inputs: int) -> None:
         rng = np.random.default_rng(SEED)
         all_of = known + [values for _ in range(3) for values in made(rng)]
         scaled = [by_itself(*windows_of(values)) for values in all_of]
         windows = np.concatenate([windows[step > 0] for windows, _, step in scaled])
         truths = np.concatenate([truths[step > 0] for _, truths, step in scaled]).clip(-CUT, CUT)
         self.windows = len(truths)
-        parameters = train(windows[None], truths[None], jax.random.key(SEED), rounds)
+        parameters = train(windows[None], truths[None], jax.random.key(SEED), rounds, inputs)
         self.parameters = jax.block_until_ready(jax.tree.map(lambda array: array[0], parameters))
 
     def say(self, values: np.ndarray) -> np.ndarray:
@@ -247,6 +246,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, required=True)
     parser.add_argument("--holdout", type=Path, help="a folder of hold-outs, where they are elsewhere")
+    parser.add_argument("--inputs", type=int, default=5, help="values that each step sees; the paper's size has 5")
     parser.add_argument("--own-rounds", type=int, default=800, help="batches of 32 for each series")
     parser.add_argument("--one-rounds", type=int, default=8000, help="batches of 32 for all")
     parser.add_argument("--out", type=Path, required=True)
@@ -257,11 +257,11 @@ def main() -> None:
         for metric, values in series(chosen.traces / f"{workload}-1s-train.csv.gz", workload).items()
     }
     begun = time.perf_counter()
-    own = Own(known, chosen.own_rounds)
+    own = Own(known, chosen.own_rounds, chosen.inputs)
     own_s = time.perf_counter() - begun
     print(f"own: {own_s:.0f} s", flush=True)
     begun = time.perf_counter()
-    one = One(list(known.values()), chosen.one_rounds)
+    one = One(list(known.values()), chosen.one_rounds, chosen.inputs)
     one_s = time.perf_counter() - begun
     print(f"one: {one_s:.0f} s", flush=True)
     rows = []
@@ -280,9 +280,11 @@ def main() -> None:
                     "one": figures(one.say(values), truths),
                 })
     report = {
-        "command": "scripts/lstm.py --traces crates/lab/traces --out crates/lab/data/lstm.json",
+        "command": f"scripts/lstm.py --traces crates/lab/traces --inputs {chosen.inputs} --own-rounds {chosen.own_rounds}"
+        f" --one-rounds {chosen.one_rounds} --out crates/lab/data/lstm.json",
         "framework": f"jax {jax.__version__}, {platform.python_implementation()} {platform.python_version()}, CPU",
         "parameters": count(one.parameters),
+        "inputs": chosen.inputs,
         "window": WINDOW,
         "batch": BATCH,
         "own": {"rounds": chosen.own_rounds, "train_s": round(own_s), "networks": len(known)},

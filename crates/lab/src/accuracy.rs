@@ -132,7 +132,8 @@ fn say_selector(values: &[f64]) -> Vec<f64> {
     let mut forecaster = Forecaster::new(config);
     let next = |(tick, value): (i64, &f64)| {
         forecaster.observe(tick * step_ns, *value);
-        forecaster.levels()[0].map_or(*value, |said| said.value)
+        let said = forecaster.at((tick + 1) * step_ns);
+        said.map_or(*value, |said| said.value)
     };
     (0..).zip(values).map(next).collect()
 }

@@ -125,14 +125,11 @@ pub fn said(case: &Case, told: &[(&str, &[Moment])], seconds: std::ops::Range<us
     }
 }
 
+/// A name and its points: of which part each is, and its value.
+pub type NamedRow = (String, Vec<(usize, f64)>);
+
 /// For each name a row of points, each of one part; a line where `even` is.
-pub fn rows(
-    title: &str,
-    x: Axis,
-    even: (&str, f64),
-    rows: &[(String, Vec<(usize, f64)>)],
-    parts: &[&str],
-) -> Figure {
+pub fn rows(title: &str, x: Axis, even: (&str, f64), rows: &[NamedRow], parts: &[&str]) -> Figure {
     let mut series = vec![Series {
         name: even.0.to_owned(),
         mark: Mark::Line,
@@ -141,7 +138,7 @@ pub fn rows(
     }];
     for (part, name) in parts.iter().enumerate() {
         let shift = 0.16 * ((parts.len() - 1) as f64 / 2.0 - part as f64);
-        let row = |(at, (_, values)): (usize, &(String, Vec<(usize, f64)>))| {
+        let row = |(at, (_, values)): (usize, &NamedRow)| {
             let mine = values.iter().filter(|(of, _)| *of == part);
             let place = |(_, value): &(usize, f64)| (*value, at as f64 + shift);
             mine.map(place).collect::<Vec<_>>()

@@ -19,7 +19,9 @@ pub struct Lstm {
     pub framework: String,
     /// Numbers of one network.
     pub parameters: u32,
-    /// Values that it sees.
+    /// Values that each of its steps sees.
+    pub inputs: u32,
+    /// Values that it sees in all.
     pub window: usize,
     /// Windows in a batch.
     pub batch: usize,
@@ -186,9 +188,15 @@ fn note(lstm: Option<&Lstm>) -> String {
     let Some(lstm) = lstm else {
         return "The LSTM was not trained: there is no file of it.".to_owned();
     };
+    let size = match lstm.inputs {
+        5 => "the paper's size",
+        _ => "not quite the paper's size, which is what five inputs give",
+    };
     format!(
-        "{} numbers, windows of {} values. One for each: {} batches of {} for each series, all together in {:.0} s. One for all: {} batches of {} in {:.0} s. {}. Made by `{}`.",
+        "{} numbers, {} inputs a step ({size}), windows of {} values. One for each: {} batches of {} for each series, all series together in {:.0} s. \
+         One for all: {} batches of {} in {:.0} s. Both beside many other jobs. {}. Made by `{}`.",
         lstm.parameters,
+        lstm.inputs,
         lstm.window,
         lstm.own.rounds,
         lstm.batch,

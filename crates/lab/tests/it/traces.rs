@@ -142,7 +142,7 @@ fn recorded() -> Vec<PathBuf> {
 #[test]
 fn the_kept_traces_are_read_and_train_and_test_share_no_moment() {
     let paths = recorded();
-    assert_eq!(paths.len(), 40);
+    assert_eq!(paths.len(), 60);
     for path in paths {
         let name = path.to_string_lossy().into_owned();
         let trace = Trace::parse(&name, &fs::read(&path).unwrap()).unwrap();
