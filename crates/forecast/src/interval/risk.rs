@@ -310,4 +310,25 @@ mod tests {
             assert!(all.len() < 600, "{}", all.len());
         }
     }
+
+    #[test]
+    fn longer_waits_are_wrong_at_least_as_often() {
+        let mut waits = Waits::new(LEAST);
+        for (ticks, missed) in [(1, false), (3, true), (3, true), (9, false), (9, false)] {
+            waits.look(bucket(ticks), missed, 1.0);
+        }
+        let expected = waits.expect(BUCKETS - 1, |_| None);
+        assert!(expected.is_sorted(), "{expected:?}");
+        assert!(expected[0] < 0.2 && expected[8] > 0.3, "{expected:?}");
+        assert!(expected.iter().all(|wrong| (0.0..=1.0).contains(wrong)));
+    }
+
+    #[test]
+    fn what_is_told_again_counts_for_what_is_new() {
+        let [mut once, mut often] = [Waits::new(LEAST), Waits::new(LEAST)];
+        once.look(bucket(8), false, 1.0);
+        (0..8).for_each(|_| often.look(bucket(8), false, 0.125));
+        let [once, often] = [once, often].map(|waits| waits.expect(bucket(8), |_| None)[7]);
+        assert!((once - often).abs() < 0.01, "{once} {often}");
+    }
 }
