@@ -1,3 +1,5 @@
+//! Forecasts over a segment: what is projected, what is counted, and what has no place.
+
 use barograph_model::{ManualClock, NS_PER_S, Projection, Quality, Sink as _, Unit};
 use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader};
 
