@@ -60,7 +60,8 @@ impl Sentinel {
         }
     }
 
-    /// After the counter was read. A forecast of the value is said where those have been better than what is derived.
+    /// After the counter was read. A forecast of the value is said where those have been better than what is derived; what is held
+    /// is not, once a move of the counter contradicts it.
     pub fn counter(&self, ts_ns: i64, counter: f64, forecast: Option<Outlook>) -> Step {
         let Some((from, value)) = self.anchor else {
             return Step::Call;
@@ -76,6 +77,7 @@ impl Sentinel {
                 counter - from,
                 self.config.confidence,
             )),
+            (Said::Held, _) if self.contradicts(counter - from, value) => Step::Call,
             _ => Step::Say(Outlook {
                 value,
                 half_width: self.config.bound.tolerance(value),
@@ -123,6 +125,13 @@ impl Sentinel {
     fn asks(&self, moved: f64, value: f64) -> bool {
         let half_width = self.map.half_width(moved, self.config.confidence);
         moved != 0.0 && half_width > self.config.bound.tolerance(value)
+    }
+
+    /// Whether such a move says for sure that it is no longer as it was.
+    fn contradicts(&self, moved: f64, value: f64) -> bool {
+        let derived = self.map.derive(value, moved, self.config.confidence);
+        let off = (derived.value - value).abs() - derived.half_width;
+        off > self.config.bound.tolerance(value)
     }
 
     fn count(&mut self, ts_ns: i64, asked: bool) {
@@ -212,4 +221,33 @@ fn median(pairs: &[(f64, f64)]) -> f64 {
         }
     }
     0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use barograph_model::NS_PER_S;
+
+    use super::*;
+    use crate::interval::Bound;
+
+    #[test]
+    fn a_move_that_contradicts_what_is_held_is_a_call() {
+        let mut sentinel = Sentinel::new(SentinelConfig {
+            bound: Bound::Absolute(0.5),
+            confidence: 0.99,
+            min_ns: NS_PER_S,
+            max_ns: 3600 * NS_PER_S,
+            looks_per_s_max: f64::INFINITY,
+        });
+        for lesson in 0..8_u32 {
+            let (ts_ns, moved) = (i64::from(lesson) * NS_PER_S, 7.0 * f64::from(lesson));
+            sentinel.called(ts_ns, moved, 1000.0 - 3.0 * moved, None, |_| f64::INFINITY);
+        }
+        sentinel.said = Said::Held;
+        sentinel.due_ns = i64::MAX;
+        let moved = |by| sentinel.counter(9 * NS_PER_S, 49.0 + by, None);
+        assert_eq!(moved(7.0), Step::Call);
+        assert!(matches!(moved(0.1), Step::Say(_)), "within the bound");
+        assert!(matches!(moved(0.0), Step::Say(_)));
+    }
 }
