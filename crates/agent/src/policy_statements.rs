@@ -477,7 +477,10 @@ mod tests {
     fn who_is_not_there_is_not_dropped_but_by_if_exists() {
         let mut rig = Rig::new();
         rig.execute(ONE).unwrap();
-        rig.refused("DROP POLICY on", "there is no policy on: did you mean one?");
+        rig.refused(
+            "DROP POLICY onee",
+            "there is no policy onee: did you mean one?",
+        );
         rig.refused("DROP POLICY nothing.like.it", "see the table policies");
         let done = rig.execute("DROP POLICY IF EXISTS on").unwrap();
         assert!(!done.is_made);
