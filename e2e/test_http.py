@@ -78,7 +78,7 @@ def test_sources(fixed: Agent) -> None:
     for report in reports:
         assert set(report) == {
             "source", "state", "sees", "streams", "missing", "polls", "errors", "cost_ns_mean", "interval_ns",
-            "last_error",
+            "last_error", "pace",
         }  # fmt: skip
 
 

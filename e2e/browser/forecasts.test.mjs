@@ -122,6 +122,7 @@ test("paused, the chart stays as it was; drawn on over an archive's buckets, too
 test("Now: what fills is in the sentence and at its tank, with its error", () =>
   visit("busy", "", async (page) => {
     await page.locator(".tank .fills").waitFor();
+    await page.waitForFunction(() => /fills in/.test(document.querySelector(".outlook h1")?.textContent ?? ""));
     assert.match(await page.locator(".outlook h1").innerText(), /vda is saturated.+; \/ fills in \d h \d+ min ± \d+ min\.$/);
     assert.match(await page.locator(".tank .fills").innerText(), /^\/ full in \d h \d+ min ± \d+ min$/);
     assert.match(await page.locator(".troubles").innerText(), /\/ fills in/);
