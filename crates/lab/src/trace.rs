@@ -295,6 +295,9 @@ impl<'a> Foreign<'a> {
                 if !self.header.contains(&"timestamp") {
                     return Err(TraceError::line(line, "a header without timestamp"));
                 }
+                if self.header.contains(&"") {
+                    return Err(TraceError::line(line, "a column without a name"));
+                }
             } else if row.contains("LINUX-RESTART") || row.trim().is_empty() {
                 // What was before and after stays one trace: counters are rates here.
             } else {

@@ -86,6 +86,7 @@ fn faults_say_their_line() {
     check("time_ns,a\n1,2,3\n", "line 2: more fields");
     check("# interval_ns 0\n", "line 1: interval_ns");
     check("# a;b\n1;2\n", "line 1: a header without timestamp");
+    check("# a;;timestamp\n", "line 1: a column without a name");
     check("# a;timestamp\n1\n", "line 2: 1 fields under a header of 2");
     check("# a;timestamp\n1;noon\n", "line 2: \"noon\" is no time");
     let wide = "a,".repeat(COLUMNS_MAX + 1);
