@@ -174,13 +174,19 @@ impl Governed {
         said
     }
 
-    /// The cheap stream was looked at.
-    pub(super) fn moved(&mut self, ts_ns: i64, counter: f64) -> Moved {
+    /// The cheap stream was looked at. `forecast` is asked for what is expected of this one now, where that is what is said of it.
+    pub(super) fn moved(
+        &mut self,
+        ts_ns: i64,
+        counter: f64,
+        forecast: impl FnOnce() -> Option<Outlook>,
+    ) -> Moved {
         let said = self.plan.map(|plan| plan.said);
+        let forecast = (said == Some(Said::Forecast)).then(forecast).flatten();
         let Way::Sentinel(derived) = &mut self.way else {
             return Moved::Nothing;
         };
-        derived.moved(ts_ns, counter, said == Some(Said::Derived))
+        derived.moved(ts_ns, counter, forecast, said == Some(Said::Derived))
     }
 }
 

@@ -349,7 +349,7 @@ impl Policies {
             let Some(governed) = self.governed_mut(dear) else {
                 continue;
             };
-            match governed.moved(ts_ns, value) {
+            match governed.moved(ts_ns, value, || forecasts.outlook(dear, ts_ns)) {
                 Moved::Call => {
                     let is_news = governed.call();
                     self.wishes += u64::from(is_news);

@@ -75,13 +75,20 @@ impl Derived {
         self.base = said.clone();
     }
 
-    /// A look at the cheap stream. What it says is told only where the plan is to derive (`is_told`), and has changed.
-    pub(super) fn moved(&mut self, ts_ns: i64, counter: f64, is_told: bool) -> Moved {
+    /// A look at the cheap stream; `forecast` is what is expected of the other at that moment. What the cheap one says is told only where the
+    /// plan is to derive (`is_told`), and has changed.
+    pub(super) fn moved(
+        &mut self,
+        ts_ns: i64,
+        counter: f64,
+        forecast: Option<Outlook>,
+        is_told: bool,
+    ) -> Moved {
         self.counter = counter;
         if self.lessons < LESSONS && self.has_moved() {
             return Moved::Call;
         }
-        match self.sentinel.counter(ts_ns, counter, None) {
+        match self.sentinel.counter(ts_ns, counter, forecast) {
             Step::Call => Moved::Call,
             Step::Say(now) if is_told && self.told != (now.value, now.half_width) => {
                 self.told = (now.value, now.half_width);

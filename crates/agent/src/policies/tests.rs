@@ -331,6 +331,46 @@ fn the_first_moves_of_a_sentinel_are_calls() {
 }
 
 #[test]
+fn a_move_that_contradicts_what_is_forecast_is_a_call() {
+    let clock = clock();
+    let bounded = PolicySpec {
+        error: Some("1 GB".into()),
+        ..derived()
+    };
+    let mut rig = Rig::new(&clock, vec![bounded]);
+    // What is free falls evenly; what is written does so only by and large.
+    let (mut written, mut free, mut seed, mut second) = (0.0, 1e13, 7_u32, 0);
+    let mut pass = |rig: &mut Rig<'_>, burst: f64| {
+        if second % 64 == 0 {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        }
+        second += 1;
+        written += 3e7 + f64::from(seed >> 8) * 4.0 + burst;
+        free -= 5e7 + burst;
+        put(&rig.found, CHEAP, written);
+        put(&rig.found, DEAR, free);
+        rig.run(1, |_, _| {});
+        free
+    };
+    for _ in 0..1_000 {
+        pass(&mut rig, 0.0);
+    }
+    for after in 0..8 {
+        while rig.row("derived")["said"] != "forecast" {
+            pass(&mut rig, 0.0);
+        }
+        // In the middle of a wait.
+        for _ in 0..after {
+            pass(&mut rig, 0.0);
+        }
+        pass(&mut rig, 2e10);
+        let truth = pass(&mut rig, 0.0);
+        let (value, _) = rig.said(DEAR).unwrap();
+        assert!((value - truth).abs() <= 1e9, "{after}: {value} for {truth}");
+    }
+}
+
+#[test]
 fn who_matches_nothing_says_so() {
     let clock = clock();
     let mut alone = derived();

@@ -6,7 +6,7 @@
 //! of that may exceed the bound, and when [`ErrorBounded`] wants to look, which learns how often what was derived was
 //! wrong all the same.
 
-use super::bounded::{BoundedConfig, ErrorBounded, Looked, Outlook, Plan, Said};
+use super::bounded::{Bound, BoundedConfig, ErrorBounded, Looked, Outlook, Plan, Said};
 
 /// How many calls are remembered, for ratio and error.
 const PAIRS_MAX: usize = 32;
@@ -60,8 +60,8 @@ impl Sentinel {
         }
     }
 
-    /// After the counter was read. A forecast of the value is said where those have been better than what is derived; what is held
-    /// is not, once a move of the counter contradicts it.
+    /// After the counter was read. A forecast of the value is said where those have been better than what is derived. Neither that
+    /// nor what is held is said once a move of the counter contradicts it.
     pub fn counter(&self, ts_ns: i64, counter: f64, forecast: Option<Outlook>) -> Step {
         let Some((from, value)) = self.anchor else {
             return Step::Call;
@@ -69,15 +69,15 @@ impl Sentinel {
         if ts_ns >= self.due_ns || !counter.is_finite() || counter < from {
             return Step::Call;
         }
+        let moved = counter - from;
+        let derived = self.map.derive(value, moved, self.config.confidence);
+        let must_look = |said: f64| contradicts(&derived, moved, said, self.config.bound);
         match (self.said, forecast) {
+            (Said::Derived, _) if self.asks(moved, value) => Step::Call,
+            (Said::Derived, _) => Step::Say(derived),
+            (Said::Forecast, Some(forecast)) if must_look(forecast.value) => Step::Call,
             (Said::Forecast, Some(forecast)) => Step::Say(forecast),
-            (Said::Derived, _) if self.asks(counter - from, value) => Step::Call,
-            (Said::Derived, _) => Step::Say(self.map.derive(
-                value,
-                counter - from,
-                self.config.confidence,
-            )),
-            (Said::Held, _) if self.contradicts(counter - from, value) => Step::Call,
+            _ if must_look(value) => Step::Call,
             _ => Step::Say(Outlook {
                 value,
                 half_width: self.config.bound.tolerance(value),
@@ -127,13 +127,6 @@ impl Sentinel {
         moved != 0.0 && half_width > self.config.bound.tolerance(value)
     }
 
-    /// Whether such a move says for sure that it is no longer as it was.
-    fn contradicts(&self, moved: f64, value: f64) -> bool {
-        let derived = self.map.derive(value, moved, self.config.confidence);
-        let off = (derived.value - value).abs() - derived.half_width;
-        off > self.config.bound.tolerance(value)
-    }
-
     fn count(&mut self, ts_ns: i64, asked: bool) {
         let elapsed_ns = ts_ns.saturating_sub(self.called_ns).max(0);
         self.called_ns = ts_ns;
@@ -141,6 +134,13 @@ impl Sentinel {
         self.ticks =
             KEEP * self.ticks + (elapsed_ns as f64 / self.config.min_ns.max(1) as f64).max(1.0);
     }
+}
+
+/// Whether what is derived from a move says for sure that what is said of the moment is off by more than the bound. A counter that stands
+/// still says nothing of it: it may not see what a forecast knows of.
+fn contradicts(derived: &Outlook, moved: f64, said: f64, bound: Bound) -> bool {
+    let off = (derived.value - said).abs() - derived.half_width;
+    moved != 0.0 && off > bound.tolerance(said)
 }
 
 /// What a move of the counter means for the value, and how far off that was.
@@ -230,8 +230,8 @@ mod tests {
     use super::*;
     use crate::interval::Bound;
 
-    #[test]
-    fn a_move_that_contradicts_what_is_held_is_a_call() {
+    /// The value is three less for each one of the counter; 49 and 853 at the last look.
+    fn taught() -> Sentinel {
         let mut sentinel = Sentinel::new(SentinelConfig {
             bound: Bound::Absolute(0.5),
             confidence: 0.99,
@@ -243,11 +243,38 @@ mod tests {
             let (ts_ns, moved) = (i64::from(lesson) * NS_PER_S, 7.0 * f64::from(lesson));
             sentinel.called(ts_ns, moved, 1000.0 - 3.0 * moved, None, |_| f64::INFINITY);
         }
-        sentinel.said = Said::Held;
         sentinel.due_ns = i64::MAX;
+        sentinel
+    }
+
+    #[test]
+    fn a_move_that_contradicts_what_is_held_is_a_call() {
+        let mut sentinel = taught();
+        sentinel.said = Said::Held;
         let moved = |by| sentinel.counter(9 * NS_PER_S, 49.0 + by, None);
         assert_eq!(moved(7.0), Step::Call);
         assert!(matches!(moved(0.1), Step::Say(_)), "within the bound");
         assert!(matches!(moved(0.0), Step::Say(_)));
+    }
+
+    #[test]
+    fn a_move_that_contradicts_a_forecast_is_a_call() {
+        let mut sentinel = taught();
+        sentinel.said = Said::Forecast;
+        let expected = |value| Outlook {
+            value,
+            half_width: 0.0,
+            confidence: 0.9,
+        };
+        // After a move of 7 it is 21 less than the 853 of the last look.
+        let moved = |by, value| sentinel.counter(9 * NS_PER_S, 49.0 + by, Some(expected(value)));
+        assert_eq!(moved(7.0, 853.0), Step::Call);
+        assert_eq!(moved(7.0, 832.2), Step::Say(expected(832.2)));
+        assert_eq!(moved(7.0, 831.0), Step::Call);
+        assert_eq!(
+            moved(0.0, 832.0),
+            Step::Say(expected(832.0)),
+            "no move says nothing"
+        );
     }
 }
