@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,18 @@ def grown(agent: Agent, name: str, least_ns: int) -> dict[str, Any]:
         return found[0] if found else None
 
     return eventually(look, f"an interval of {least_ns} ns", 60)
+
+
+def planned(agent: Agent, name: str, least_s: int) -> dict[str, Any]:
+    """The newest look and the time to the next, soon after a look and while that is so long."""
+    ask = "SELECT interval_ns, looked, now_ns() AS now FROM streams JOIN latest USING (name)"
+
+    def look() -> dict[str, Any] | None:
+        [row] = agent.sql(f"{ask} WHERE name = '{name}'")
+        is_long = row["interval_ns"] >= least_s * 1_000_000_000 and row["now"] - row["looked"] < row["interval_ns"] / 4
+        return row if is_long else None
+
+    return eventually(look, f"a wait of {least_s} s", 120)
 
 
 def test_a_quiet_stream_is_looked_at_seldom_until_its_policy_is_dropped(start: Start, tree: Path) -> None:
@@ -145,6 +160,7 @@ REFUSED = [
     ("CREATE POLICY a FOR 'x' ERROR '1 %' BETWEEN '1' AND '2'", "length of time"),
     ("CREATE POLICY a FOR 'x' KIND 'often'", "error_bounded, fixed"),
     ("CREATE POLICY a FOR 'x' ERROR '1 %' PRESSURE 'disk'", "io some 150ms 2s"),
+    ("CREATE POLICY a FOR 'x' KIND 'fixed' PRESSURE 'io some 150ms 2s'", "no room for calls"),
     ("CREATE POLICY a FOR 'x' ERROR '1 %' EVERY '1 s'", "found EVERY"),
     ("CREATE POLICY a ERROR '1 %'", "expected FOR"),
     ("CREATE POLICY A FOR 'x' ERROR '1 %'", "lower-case"),
@@ -189,16 +205,7 @@ def test_a_sentinel_wakes_what_is_looked_at_seldom(start: Start, tree: Path) -> 
         f"CREATE POLICY woken FOR '{MEMORY}' ERROR '1 %' BETWEEN '200 ms' AND '10 min' "
         "SENTINEL 'disk.write.bytes{device=nvme0n1}'",
     )  # fmt: skip
-    ask = "SELECT interval_ns, looked, now_ns() AS now FROM streams JOIN latest USING (name)"
-    ask += f" WHERE name = '{MEMORY}'"
-
-    def planned() -> dict[str, Any] | None:
-        """The newest look and the time to the next, while that is long."""
-        [row] = agent.sql(ask)
-        is_long = row["interval_ns"] >= 10_000_000_000 and row["now"] - row["looked"] < row["interval_ns"] / 4
-        return row if is_long else None
-
-    before = eventually(planned, "a wait of 10 s", 120)
+    before = planned(agent, MEMORY, 5)
     meminfo, diskstats = tree / "proc/meminfo", tree / "proc/diskstats"
     replace_file(meminfo, meminfo.read_text().replace("240000000", "200000000"))
     written = diskstats.read_text()
@@ -208,3 +215,26 @@ def test_a_sentinel_wakes_what_is_looked_at_seldom(start: Start, tree: Path) -> 
     now = 200_000_000 * KIB
     found = eventually(lambda: [s for s in agent.latest(MEMORY) if s["value"] == now], "the new value")
     assert found[0]["ts"] < before["looked"] + before["interval_ns"], (before, found)
+
+
+@pytest.mark.skipif(not os.access("/proc/pressure/cpu", os.W_OK), reason="the kernel tells no pressure")
+def test_the_kernels_word_of_pressure_is_a_look(start: Start) -> None:
+    agent = start()
+    total = "memory.total.bytes"
+    eventually(lambda: agent.value(total), "a value")
+    statement = f"FOR '{total}' KIND 'aimd_simple' BETWEEN '3 s' AND '10 min'"
+    made = agent.ask("policy", "create", f"CREATE POLICY pressed {statement} PRESSURE 'cpu some 200ms 2s'")
+    assert made["matched"] == 1
+    assert "no call" not in rows(agent, "pressed")[0]["reason"]
+    before = planned(agent, total, 10)
+    # More that want a core than there are, for longer than one window.
+    spin = "import time; end = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
+    spinners = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        looked = f"SELECT looked FROM latest WHERE name = '{total}'"
+        newest = eventually(lambda: [r for r in agent.sql(looked) if r["looked"] > before["looked"]], "a look", 25)
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+            spinner.wait()
+    assert newest[0]["looked"] < before["looked"] + before["interval_ns"] * 3 / 4, (before, newest)

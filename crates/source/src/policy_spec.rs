@@ -121,7 +121,7 @@ impl PolicySpec {
         self.selectors()?;
         let bound = self.bound()?;
         let sentinel = self.sentinel()?;
-        self.pressure()?;
+        let pressure = self.pressure()?;
         let is_bounded = self.kind == PolicySpecKind::ErrorBounded;
         if is_bounded && bound.is_none() {
             let reason = "is missing: say how far off is still right, like \"1 %\" or \"10 MiB\"";
@@ -132,6 +132,10 @@ impl PolicySpec {
         }
         if !is_bounded && sentinel.is_some() {
             return Err(self.fault("sentinel", "only error_bounded can follow one"));
+        }
+        if self.kind == PolicySpecKind::Fixed && pressure.is_some() {
+            let reason = "a fixed interval has no room for calls: choose error_bounded, aimd_simple or aimd_complex";
+            return Err(self.fault("pressure", reason));
         }
         if !(0.5..=0.999).contains(&self.confidence) {
             return Err(self.fault("confidence", "must be 0.5 to 0.999"));
@@ -456,6 +460,12 @@ mod tests {
             s.sentinel = Some("disk.write.bytes".into());
         };
         check(&sentinel, "sentinel: only error_bounded");
+        let pressure = |s: &mut PolicySpec| {
+            s.kind = PolicySpecKind::Fixed;
+            s.error = None;
+            s.pressure = Some("io some 150ms 2s".into());
+        };
+        check(&pressure, "pressure: a fixed interval");
     }
 
     #[test]
