@@ -7,6 +7,7 @@
 use barograph_insight::{InsightReport, InsightState, Lack};
 use barograph_model::{Kind, ValueType};
 use barograph_source::{Missing, SourceReport, SourceState, catalogue, cost_of, source_of};
+use serde::Serialize;
 
 /// Most causes that a reason tells; the rest are counted.
 const CAUSES_MAX: usize = 4;
@@ -14,7 +15,7 @@ const CAUSES_MAX: usize = 4;
 const INPUTS_MAX: usize = 3;
 
 /// How an insight stands, in words.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Account {
     /// `live`, `waiting` (its sources have only begun), `unavailable` or `failed`.
     pub state: &'static str,

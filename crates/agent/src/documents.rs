@@ -2,11 +2,14 @@
 //! `docs/design/0001-one-node.md` calls `GET /api/v1/sources` and `GET /api/v1/insights`.
 
 use barograph_insight::{Graph, InsightReport, TestRow};
-use barograph_model::{Value, base64};
+use barograph_model::{Labels, Value, base64};
 use barograph_source::SourceReport;
+use barograph_stream::RunDir;
+use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
+use tracing::warn;
 
-use crate::account::account;
+use crate::account::{Account, account};
 
 /// Reports of the sources.
 pub const SOURCES_DOCUMENT: &str = "sources.json";
@@ -18,46 +21,93 @@ pub const ARCHIVE_DOCUMENT: &str = "archive.json";
 pub const FORECASTS_DOCUMENT: &str = "forecasts.json";
 /// What is wanted of the streams that policies are for, and what came of it.
 pub const POLICIES_DOCUMENT: &str = "policies.json";
+/// Those that are written anew though nothing in them is news (their counters are), one a second.
+pub const IN_TURN: [&str; 5] = [
+    SOURCES_DOCUMENT,
+    INSIGHTS_DOCUMENT,
+    ARCHIVE_DOCUMENT,
+    FORECASTS_DOCUMENT,
+    POLICIES_DOCUMENT,
+];
 /// Addresses and version of the agent, and where its archive is.
 pub const AGENT_DOCUMENT: &str = "agent.json";
 
-/// The whole of `sources.json`.
-pub fn sources(reports: &[SourceReport]) -> Json {
-    json!(reports)
+/// Writes one, for all who may read the run directory. Rows go straight into its bytes: thousands of them must not keep a sampler waiting.
+pub fn publish(run_dir: &RunDir, name: &str, document: &impl Serialize) {
+    let written = serde_json::to_vec(document).map_err(|error| error.to_string());
+    let published = written.and_then(|bytes| {
+        let published = run_dir.publish(name, &bytes, 0o644);
+        published.map_err(|error| error.to_string())
+    });
+    if let Err(error) = published {
+        warn!(error, "a document is not up to date");
+    }
+}
+
+/// Labels as an object.
+pub struct LabelsJson<'a>(pub &'a Labels);
+
+impl Serialize for LabelsJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter())
+    }
+}
+
+/// One row of `insights.json`.
+#[derive(Serialize)]
+struct InsightRow<'a> {
+    #[serde(flatten)]
+    account: Account,
+    name: &'a str,
+    table: &'a str,
+    sql: &'a str,
+    builtin: bool,
+    unit: &'a str,
+    help: &'a str,
+    inputs: &'a [String],
+    groups: usize,
+    evaluations: u64,
+    cost_ns_mean: u64,
+}
+
+impl<'a> InsightRow<'a> {
+    fn new(report: &'a InsightReport, sources: &[SourceReport]) -> Self {
+        Self {
+            account: account(report, sources),
+            name: &report.name,
+            table: &report.table,
+            sql: &report.sql,
+            builtin: report.builtin,
+            unit: &report.unit,
+            help: &report.help,
+            inputs: &report.inputs,
+            groups: report.groups,
+            evaluations: report.evaluations,
+            cost_ns_mean: report.cost_ns / report.evaluations.max(1),
+        }
+    }
 }
 
 /// The whole of `insights.json`.
-pub fn insights(graph: &Graph, sources: &[SourceReport]) -> Json {
-    let reports = graph.reports();
-    reports.iter().map(|r| insight_json(r, sources)).collect()
+pub struct Insights<'a> {
+    /// The insights.
+    pub graph: &'a Graph,
+    /// The sources, for why an insight lacks its inputs.
+    pub sources: &'a [SourceReport],
+}
+
+impl Serialize for Insights<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let reports = self.graph.reports();
+        serializer.collect_seq(reports.iter().map(|r| InsightRow::new(r, self.sources)))
+    }
 }
 
 /// One insight; null when there is none of this name (it was just dropped).
 pub fn insight(graph: &Graph, name: &str, sources: &[SourceReport]) -> Json {
-    graph
-        .reports()
-        .iter()
-        .find(|r| r.name == name)
-        .map_or(Json::Null, |r| insight_json(r, sources))
-}
-
-fn insight_json(report: &InsightReport, sources: &[SourceReport]) -> Json {
-    let account = account(report, sources);
-    json!({
-        "name": report.name,
-        "table": report.table,
-        "sql": report.sql,
-        "builtin": report.builtin,
-        "unit": report.unit,
-        "help": report.help,
-        "inputs": report.inputs,
-        "groups": report.groups,
-        "state": account.state,
-        "reason": account.reason,
-        "remedy": account.remedy,
-        "evaluations": report.evaluations,
-        "cost_ns_mean": report.cost_ns / report.evaluations.max(1),
-    })
+    let reports = graph.reports();
+    let report = reports.iter().find(|report| report.name == name);
+    json!(report.map(|report| InsightRow::new(report, sources)))
 }
 
 /// One row of a test: the labels and `value`.

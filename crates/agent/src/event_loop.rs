@@ -11,7 +11,7 @@ use barograph_server::ExportStatus;
 use barograph_source::Poller;
 use barograph_stream::{RunDir, Segment};
 use serde_json::Value as Json;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::applications::IngestCounts;
 use crate::archive_watch::ArchiveWatch;
@@ -34,8 +34,6 @@ const BEAT_NS: i64 = NS_PER_S;
 /// How long the first round of sources may take before the agent calls itself ready without the
 /// slow ones.
 const FIRST_ROUND_NS: i64 = NS_PER_S;
-/// How often the documents are written anew though nothing in them is news (their counters are).
-const DOCUMENTS_NS: i64 = 5 * NS_PER_S;
 
 /// All that can happen to the loop, besides time passing.
 pub enum Event {
@@ -97,7 +95,8 @@ pub struct EventLoop<'c> {
     archive_watch: Option<ArchiveWatch>,
     archive: Option<Status>,
     next_beat_ns: i64,
-    next_documents_ns: i64,
+    /// Which document was written last.
+    turn: usize,
 }
 
 impl<'c> EventLoop<'c> {
@@ -143,7 +142,7 @@ impl<'c> EventLoop<'c> {
             archive_watch,
             archive,
             next_beat_ns: 0,
-            next_documents_ns: 0,
+            turn: 0,
         }
     }
 
@@ -228,14 +227,16 @@ impl<'c> EventLoop<'c> {
         let now_ns = self.clock.now_ns();
         self.evaluate(now_ns);
         let monotonic_ns = self.clock.monotonic_ns();
-        if monotonic_ns >= self.next_beat_ns {
+        let is_beat = monotonic_ns >= self.next_beat_ns;
+        if is_beat {
             self.next_beat_ns = monotonic_ns + BEAT_NS;
             self.beat(now_ns);
         }
         self.forecasts.project(now_ns, &mut self.streams);
         self.streams.finish();
-        if monotonic_ns >= self.next_documents_ns {
-            self.write_documents();
+        if is_beat {
+            self.turn = (self.turn + 1) % documents::IN_TURN.len();
+            self.write(documents::IN_TURN[self.turn]);
         }
     }
 
@@ -275,12 +276,8 @@ impl<'c> EventLoop<'c> {
         self.outlook.archive(&status.trouble);
         let before = self.archive.replace(status);
         if before.map(|s| s.trouble) != self.archive.as_ref().map(|s| s.trouble.clone()) {
-            self.publish(documents::ARCHIVE_DOCUMENT, &self.archive_document());
+            self.write(documents::ARCHIVE_DOCUMENT);
         }
-    }
-
-    fn archive_document(&self) -> Json {
-        self.history.document(self.archive.as_ref())
     }
 
     /// What is to survive a restart is written first: an insight that cannot be kept is not made.
@@ -323,7 +320,7 @@ impl<'c> EventLoop<'c> {
         let mut done = self.policy_statements.execute(sql, &mut carry)?;
         self.streams.finish();
         let rows = self.policies_document();
-        self.publish(documents::POLICIES_DOCUMENT, &rows);
+        documents::publish(&self.run_dir, documents::POLICIES_DOCUMENT, &rows);
         if done.is_made {
             let is_its = |row: &&Json| row["name"] == *done.name && !row["stream"].is_null();
             let rows = rows.as_array().into_iter().flatten();
@@ -345,26 +342,34 @@ impl<'c> EventLoop<'c> {
         )
     }
 
-    fn write_documents(&mut self) {
-        self.next_documents_ns = self.clock.monotonic_ns() + DOCUMENTS_NS;
-        let reports = self.poller.reports();
-        let sources = documents::sources(&reports);
-        let insights = documents::insights(&self.graph, &reports);
-        for (name, document) in [
-            (documents::SOURCES_DOCUMENT, sources),
-            (documents::INSIGHTS_DOCUMENT, insights),
-            (documents::ARCHIVE_DOCUMENT, self.archive_document()),
-            (documents::FORECASTS_DOCUMENT, self.forecasts.document()),
-            (documents::POLICIES_DOCUMENT, self.policies_document()),
-        ] {
-            self.publish(name, &document);
-        }
+    /// All of them: they are news.
+    fn write_documents(&self) {
+        documents::IN_TURN.iter().for_each(|name| self.write(name));
     }
 
-    fn publish(&self, name: &str, document: &Json) {
-        let bytes = document.to_string();
-        if let Err(error) = self.run_dir.publish(name, bytes.as_bytes(), 0o644) {
-            warn!(%error, "a document is not up to date");
+    fn write(&self, name: &str) {
+        let run_dir = &self.run_dir;
+        match name {
+            documents::SOURCES_DOCUMENT => {
+                documents::publish(run_dir, name, &self.poller.reports());
+            }
+            documents::INSIGHTS_DOCUMENT => {
+                let insights = documents::Insights {
+                    graph: &self.graph,
+                    sources: &self.poller.reports(),
+                };
+                documents::publish(run_dir, name, &insights);
+            }
+            documents::FORECASTS_DOCUMENT => {
+                documents::publish(run_dir, name, &self.forecasts.document());
+            }
+            documents::POLICIES_DOCUMENT => {
+                documents::publish(run_dir, name, &self.policies_document());
+            }
+            _ => {
+                let archive = self.history.document(self.archive.as_ref());
+                documents::publish(run_dir, documents::ARCHIVE_DOCUMENT, &archive);
+            }
         }
     }
 }

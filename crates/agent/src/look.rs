@@ -8,7 +8,7 @@ use barograph_insight::Graph;
 use barograph_model::{Clock, Descriptor, Sample, Sink, StreamKey};
 use barograph_source::Poller;
 use barograph_stream::SystemClock;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use crate::start::{FIRST_ROUND_WAIT, graph};
 use crate::{AgentError, Config, documents};
@@ -43,9 +43,13 @@ pub fn look(config: Config) -> Result<Look, AgentError> {
     let reports = poller.reports();
     poller.stop();
     looked.graph.evaluate(clock.now_ns(), &mut Nowhere(0));
+    let insights = documents::Insights {
+        graph: &looked.graph,
+        sources: &reports,
+    };
     Ok(Look {
-        sources: documents::sources(&reports),
-        insights: documents::insights(&looked.graph, &reports),
+        sources: json!(reports),
+        insights: json!(insights),
     })
 }
 

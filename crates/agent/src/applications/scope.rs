@@ -10,14 +10,15 @@ use std::time::Duration;
 use barograph_archive::{Journal, Mark, Position};
 use barograph_model::{Clock, Descriptor, NS_PER_S, Sample, Sink as _, StreamKey};
 use barograph_stream::{AgentLock, Incarnation, RunDir, SCOPES_MAX, Segment, SegmentConfig};
-use serde_json::{Value as Json, json};
+use serde::Serialize;
+use serde_json::json;
 use tracing::{info, warn};
 
 use super::access::{Reader, make_dir};
 use super::newest::Newest;
 use super::shares::Shares;
 use super::taken::Taken;
-use crate::documents::FORECASTS_DOCUMENT;
+use crate::documents::{self, FORECASTS_DOCUMENT};
 use crate::forecasts::{ForecastConfig, Forecasts, Room};
 use crate::history::History;
 use crate::streams::Streams;
@@ -276,11 +277,8 @@ impl<'c> Scope<'c> {
         self.tells_forecasts = is_needed;
     }
 
-    pub fn publish(&self, name: &str, document: &Json) {
-        let bytes = document.to_string();
-        if let Err(error) = self.run_dir.publish(name, bytes.as_bytes(), 0o644) {
-            warn!(%error, "a document is not up to date");
-        }
+    pub fn publish(&self, name: &str, document: &impl Serialize) {
+        documents::publish(&self.run_dir, name, document);
     }
 }
 

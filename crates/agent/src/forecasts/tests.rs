@@ -118,7 +118,7 @@ fn what_is_meant_is_projected_at_each_look() {
     let said = projection(&reader, "forecast.disk.read.bytes").unwrap();
     let knot = said.at(1.5).unwrap();
     assert!((knot.value - 200_500.0).abs() < 50.0, "{knot:?}");
-    let document = forecasts.document();
+    let document = serde_json::json!(forecasts.document());
     assert_eq!(document[0]["name"], "disk.read.bytes");
     assert_eq!(document[0]["horizon_ns"], NS_PER_S);
     let beyond = document.as_array().unwrap().last().unwrap();
@@ -141,7 +141,7 @@ fn those_beyond_are_counted_as_long_as_they_are_there() {
         keys.push(added(&mut forecasts, of, &mut streams));
     }
     let rest = |forecasts: &Forecasts| {
-        let document = forecasts.document();
+        let document = serde_json::json!(forecasts.document());
         let rows = document.as_array().unwrap();
         let streams = rows.iter().filter_map(|row| row["streams"].as_u64());
         (rows.len(), streams.sum::<u64>())
