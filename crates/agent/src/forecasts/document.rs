@@ -55,8 +55,8 @@ impl Beyond {
     fn row(&self) -> Json {
         let reason = format!("no place: {} is {}", self.place.limit, self.place.max);
         json!({
-            "name": self.name.as_str(),
-            "labels": labels_json(&self.labels),
+            "name": self.of.name.as_str(),
+            "labels": labels_json(&self.of.labels),
             "reason": reason,
             "streams": 1,
         })
