@@ -156,11 +156,13 @@ def test_a_knob_is_set_within_its_bounds_and_is_history(start: Start, called: Pa
         values = "SELECT value FROM app_called_dt ORDER BY ts"
         eventually(lambda: [row["value"] for row in agent.sql(values)][-1:] == [0.5], "the new value is a sample")
         assert [row["value"] for row in agent.sql(values)][:1] == [0.25]
-        listed = eventually(lambda: [k for k in agent.ask("knob", "list") if k["value"] == 0.5], "the list")
-        assert listed[0]["name"] == "dt"
+        # Who was told that it was set finds it set, at once and each time.
+        for step in range(1, 9):
+            assert agent.ask("knob", "set", "called.dt", str(step / 8), "--wait", "10s")["state"] == "acknowledged"
+            assert [(k["name"], k["value"]) for k in agent.ask("knob", "list")] == [("dt", step / 8)]
         # When it was set stands beside all else that happened.
         fired = "SELECT count(*) AS n FROM app_call_fired_id WHERE name = 'called.dt'"
-        eventually(lambda: agent.has("app.call.acked.id") and agent.sql(fired)[0]["n"] == 1, "its stream")
+        eventually(lambda: agent.has("app.call.acked.id") and agent.sql(fired)[0]["n"] == 9, "its stream")
 
 
 def test_http_by_rights(start: Start, called: Path) -> None:

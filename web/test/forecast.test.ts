@@ -69,7 +69,7 @@ test("when a level is reached, by what is expected and by both ends of its error
   assert.equal(wide?.late, Infinity, "the further end is beyond what is forecast");
   assert.ok(Number.isNaN(reaches(told([[0, 100, null], [100, 0, null]]), 0, NOW)?.early), "an error that is not known has no ends");
   // A disk is no fuller than full: bounded there, its ends are as straight as it went.
-  const bounded = reaches(told([[0, 100, 0], [50, 50, 5], [120, 0, 5], [1000, 0, 40]]), 0, NOW + 10_000);
+  const bounded = reaches(told([[0, 100, 0], [50, 50, 5], [100, 0, 5], [1000, 0, 40]]), 0, NOW + 10_000);
   assert.deepEqual([bounded?.expected, Math.round(bounded?.early ?? NaN), Math.round(bounded?.late ?? NaN)], [90_000, 80_909, 101_111]);
 });
 

@@ -53,16 +53,21 @@ pub struct Forecasts {
     /// What is about to be said.
     floats: Vec<f64>,
     coverages: Coverages,
-    /// Streams that are meant and have no place.
+    /// Streams that are meant and wait for a place.
     beyond: BTreeMap<StreamKey, Beyond>,
+    /// What the room had given when they were asked for last.
+    given: u64,
     /// Looks beyond [`STEPS_PER_S_MAX`].
     unheeded: u64,
 }
 
-/// A stream that is not forecast, as there are too many.
+/// A stream that is not forecast yet, as there are too many.
 struct Beyond {
-    name: Name,
-    labels: Labels,
+    of: Descriptor,
+    /// It is put to when somebody pleases.
+    is_of_user: bool,
+    /// As of one that is followed.
+    interval_ns: i64,
     place: NoPlace,
 }
 
@@ -105,6 +110,7 @@ impl Forecasts {
             floats: Vec::new(),
             coverages: Coverages::default(),
             beyond: BTreeMap::new(),
+            given: 0,
             unheeded: 0,
         }
     }
@@ -155,32 +161,44 @@ impl Forecasts {
         user: Option<&str>,
         streams: &mut Streams<'_>,
     ) {
-        let mut shape = match descriptor.kind {
-            Kind::Gauge => Shape::Gauge,
-            Kind::Counter => Shape::Counter,
-            _ => return,
-        };
         let has_numbers = matches!(descriptor.value_type, ValueType::Int | ValueType::Float);
-        if !has_numbers {
+        let is_number = has_numbers && matches!(descriptor.kind, Kind::Gauge | Kind::Counter);
+        // One that waits keeps its place among those who do.
+        if !is_number || self.beyond.contains_key(&key) {
             return;
         }
-        let (name, labels) = (descriptor.name.clone(), descriptor.labels.clone());
-        let place = match self.room.take(user) {
-            Ok(place) => place,
+        match self.room.take(user) {
+            Ok(place) => self.give(key, descriptor, user.is_some(), place, streams),
             Err(place) => {
                 if self.beyond.is_empty() {
-                    let (limit, max) = (place.limit, place.max);
+                    let (name, limit, max) = (&descriptor.name, place.limit, place.max);
                     warn!(%name, limit, max, "a stream is not forecast, as there are too many");
                 }
                 let beyond = Beyond {
-                    name,
-                    labels,
+                    of: descriptor.clone(),
+                    is_of_user: user.is_some(),
+                    interval_ns: 0,
                     place,
                 };
                 self.beyond.insert(key, beyond);
-                return;
             }
+        }
+    }
+
+    /// Follows a stream of numbers from now on.
+    fn give(
+        &mut self,
+        key: StreamKey,
+        descriptor: &Descriptor,
+        is_of_user: bool,
+        place: Place,
+        streams: &mut Streams<'_>,
+    ) {
+        let mut shape = match descriptor.kind {
+            Kind::Counter => Shape::Counter,
+            _ => Shape::Gauge,
         };
+        let (name, labels) = (descriptor.name.clone(), descriptor.labels.clone());
         let total = total_of(&name).filter(|_| shape == Shape::Gauge);
         if let Some(total) = &total {
             shape = self.totals.shape(total, &labels);
@@ -199,15 +217,32 @@ impl Forecasts {
             projections,
             interval_ns: 0,
             cascade: None,
-            pace: user.map(|_| Pace::default()),
+            pace: is_of_user.then(Pace::default),
             total,
-            newest: None,
+            newest: streams.newest(key).map(|sample| sample.value.clone()),
             steps: 0,
             said_ns: i64::MIN,
             is_unsaid: false,
             coverage: BTreeMap::new(),
             _place: place,
         }));
+    }
+
+    /// Takes up the places that streams of this one were given since they wait.
+    fn admit(&mut self, streams: &mut Streams<'_>) {
+        let given = self.room.given();
+        if std::mem::replace(&mut self.given, given) == given {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.beyond);
+        for (key, mut beyond) in waiting {
+            let Some(place) = beyond.place.take() else {
+                self.beyond.insert(key, beyond);
+                continue;
+            };
+            self.give(key, &beyond.of, beyond.is_of_user, place, streams);
+            self.interval(key, beyond.interval_ns);
+        }
     }
 
     /// A stream is gone, and what is said of it.
@@ -233,10 +268,14 @@ impl Forecasts {
 
     /// When the stream's source is read. The first word of it counts: a step stays what it is, however the interval changes.
     pub fn interval(&mut self, key: StreamKey, interval_ns: i64) {
-        if let Some(Some(followed)) = self.by_key.get_mut(key.0 as usize)
-            && followed.interval_ns == 0
+        let known_ns = match self.by_key.get_mut(key.0 as usize) {
+            Some(Some(followed)) => Some(&mut followed.interval_ns),
+            _ => self.beyond.get_mut(&key).map(|b| &mut b.interval_ns),
+        };
+        if let Some(known_ns) = known_ns
+            && *known_ns == 0
         {
-            followed.interval_ns = interval_ns;
+            *known_ns = interval_ns;
         }
     }
 
@@ -342,6 +381,8 @@ impl Forecasts {
             && followed.cascade.is_none()
         {
             followed.interval_ns = step_ns.max(1);
+        } else if let Some(beyond) = self.beyond.get_mut(&key) {
+            beyond.interval_ns = step_ns.max(1);
         }
     }
 
@@ -373,8 +414,9 @@ impl Forecasts {
         followed.cascade.as_ref()
     }
 
-    /// Once a second: how well what was said did, and a new second's looks.
+    /// Once a second: how well what was said did, a new second's looks, and places that have become free.
     pub fn beat(&mut self, now_ns: i64, streams: &mut Streams<'_>) {
+        self.admit(streams);
         for followed in self.by_key.iter_mut().flatten() {
             followed.steps = 0;
         }

@@ -183,6 +183,12 @@ impl<'c> Streams<'c> {
         }
     }
 
+    /// What was appended to a stream last.
+    pub fn newest(&self, key: StreamKey) -> Option<&Sample> {
+        let live = self.live.get(key.0 as usize)?.as_ref()?;
+        live.newest.as_ref()
+    }
+
     /// What time it is.
     pub fn now_ns(&self) -> i64 {
         self.clock.now_ns()

@@ -121,6 +121,15 @@ impl Application {
     }
 }
 
+impl Application {
+    /// Sets the knob and says so, as the library does.
+    fn apply(&mut self, id: u64, value: f64) {
+        let time = self.producer.time_source().now(&SystemClock::new());
+        assert!(self.ring.put(kind::FLOAT, 0, time, value.to_bits()));
+        self.answer(id, 0);
+    }
+}
+
 /// Status and answer of `POST /api/v1/fire`.
 fn fire(dir: &Path, socket: &str, body: &Json) -> (u16, Json) {
     let mut stream = UnixStream::connect(dir.join("run").join(socket)).unwrap();
@@ -267,6 +276,34 @@ fn a_knob_is_known_with_its_bounds_and_set_within_them() {
     // Two of its declarations make no sense.
     let refused = |row: &Json| row["refused"] == 2;
     until("the refusals", || row(&scope, "publications.json", refused));
+}
+
+#[test]
+fn a_knob_that_was_set_is_listed_as_it_was_set() {
+    const SETTINGS: u32 = 40;
+    let dir = tempfile::tempdir().unwrap();
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    let mut application = Application::new(dir.path(), 3);
+    let scope = our_scope(dir.path());
+    until("the knob", || row(&scope, "knobs.json", |_| true));
+    let run_dir = RunDir::new(dir.path().join("run"));
+    for setting in 1..=SETTINGS {
+        let value = f64::from(setting) / f64::from(SETTINGS);
+        let body = json!({"name": "solver.step.dt", "knob": true, "payload": value, "wait_s": 30});
+        let (status, answer) = std::thread::scope(|threads| {
+            let asked = threads.spawn(|| fire(dir.path(), "control.sock", &body));
+            let call = until("the setting", || application.next(&scope));
+            application.apply(call.id, value);
+            asked.join().unwrap()
+        });
+        assert_eq!((status, &answer["state"]), (200, &json!("acknowledged")));
+        // Nothing is waited for.
+        let knob = row(&scope, "knobs.json", |_| true).unwrap();
+        assert_eq!(knob["value"], json!(value), "{setting}");
+        let sql = "SELECT CAST(value AS TEXT) FROM knobs";
+        let asked = text(&run_dir, Scopes::Readable, sql);
+        assert_eq!(asked, Some(format!("{value:?}")), "{setting}");
+    }
 }
 
 /// The process of `crates/stream/tests/meant.txt`; everyone may read its publication `a`.

@@ -27,14 +27,14 @@ pub struct Cascade {
 /// A forecaster of longer steps.
 struct Coarser {
     forecaster: Forecaster,
-    /// What it says at its levels since it was fed last.
+    /// What it says at its levels since it was fed last, as if there were no bounds: those may change.
     said: [Option<Forecast>; LEVELS.len()],
 }
 
 impl Coarser {
     fn observe(&mut self, ts_ns: i64, seen: f64) {
         self.forecaster.observe(ts_ns, seen);
-        self.said = self.forecaster.levels();
+        self.said = self.forecaster.unbounded_levels();
     }
 }
 
@@ -210,7 +210,7 @@ impl Cascade {
     }
 
     /// What coarser ones say at their levels, calibrated: how long after the newest look, ns, what, and how far off it may be.
-    /// Each of them ascends; they may overlap with the finest and with each other.
+    /// Each of them ascends; they may overlap with the finest and with each other. What has bounds goes on beyond them.
     pub(crate) fn calibrated_beyond(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
         let now_ns = self.finest.newest_ns().unwrap_or_default();
         self.coarser.iter().flatten().flat_map(move |coarser| {
@@ -218,16 +218,20 @@ impl Cascade {
             let passed_ns = now_ns.abs_diff(forecaster.newest_ns().unwrap_or(now_ns));
             LEVELS.iter().zip(said).filter_map(move |(steps, said)| {
                 let said = said.filter(|said| said.half_width.is_finite())?;
+                let possible = self.possible(said.value);
                 // Who says that it stays as it was says so of now as well, as long as it is as it was: so what is said
                 // of a stream that stands still stays the same, too.
                 let stays = forecaster.last.to_bits() == self.finest.last.to_bits()
-                    && said.value.to_bits() == self.finest.last.to_bits();
+                    && possible.to_bits() == self.finest.last.to_bits();
                 #[expect(clippy::cast_precision_loss, reason = "a horizon")]
                 let passed_ns = if stays { 0.0 } else { passed_ns as f64 };
                 #[expect(clippy::cast_precision_loss, reason = "a horizon")]
                 let after_ns = f64::from(*steps) * forecaster.step_ns() as f64 - passed_ns;
-                let value = self.finest.track.float(self.possible(said.value));
-                Some((after_ns, value, said.half_width))
+                let seen = match self.config.shape.bounds(self.finest.last) {
+                    Some(_) => said.value,
+                    None => possible,
+                };
+                Some((after_ns, self.finest.track.float(seen), said.half_width))
             })
         })
     }

@@ -287,6 +287,18 @@ impl Forecaster {
                 return;
             }
         }
+        self.path_within(self.shape, path);
+    }
+
+    /// The same, but what has bounds goes on beyond them: so it is seen when between two steps it meets one.
+    pub(crate) fn unbounded_path(&self, path: &mut [f64]) {
+        match self.shape.bounds(self.last) {
+            Some(_) => self.path_within(Shape::Gauge, path),
+            None => self.path(path),
+        }
+    }
+
+    fn path_within(&self, shape: Shape, path: &mut [f64]) {
         let mut moves = [[0.0; PATH_MAX]; 2];
         let mut highest = self.last;
         let (mut low, mut followed) = (0, [usize::MAX; 2]);
@@ -310,9 +322,9 @@ impl Forecaster {
             let mix = |a: f64, b: f64| a * (1.0 - upper) + b * upper;
             let off = mix(moves[0][step - 1], moves[1][step - 1]);
             let off = bounded(off, mix(pair[0].reach(), pair[1].reach()));
-            let value = self.shape.possible(self.last, self.last + off);
+            let value = shape.possible(self.last, self.last + off);
             highest = highest.max(value);
-            path[step - 1] = if self.shape == Shape::Counter {
+            path[step - 1] = if shape == Shape::Counter {
                 highest
             } else {
                 value

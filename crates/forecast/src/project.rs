@@ -3,6 +3,7 @@
 use barograph_model::{KNOTS_MAX, Projection};
 
 use crate::cascade::Cascade;
+use crate::forecaster::LEVELS;
 use crate::said::width_at;
 use crate::shape::Shape;
 use crate::steps::GAP_STEPS_MAX;
@@ -11,6 +12,8 @@ use crate::steps::GAP_STEPS_MAX;
 const STEPS: [usize; 23] = [
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 24, 28, 32, 40, 48, 64,
 ];
+/// Most knots where a bound is met: as many as leave room for all others.
+const MEETINGS_MAX: usize = KNOTS_MAX - (1 + STEPS.len() + 2 * LEVELS.len());
 const NS_PER_S: f64 = 1e9;
 /// Doubles of one knot.
 const PARTS: usize = 3;
@@ -32,25 +35,43 @@ impl Cascade {
             return;
         }
         let mut path = [0.0; GAP_STEPS_MAX as usize];
-        finest.path(&mut path);
+        finest.unbounded_path(&mut path);
         let step_s = finest.step_ns() as f64 / NS_PER_S;
         let widths = finest.widths();
-        let mut knots = Knots { floats };
         let here = finest.track.float(finest.last);
-        knots.push(0.0, here, 0.0);
-        for step in STEPS {
-            let value = finest.track.float(path[step - 1]);
-            knots.push(step as f64 * step_s, value, width_at(&widths, step));
-        }
-        let mut least = match finest.shape {
-            Shape::Counter => finest.track.float(path[path.len() - 1]),
-            _ => f64::NEG_INFINITY,
+        let mut knots = Knots {
+            floats,
+            bounds: finest.shape.bounds(here),
+            meetings: MEETINGS_MAX,
+            before: (0.0, here),
         };
+        knots.add(0.0, here, 0.0);
+        for (step, seen) in (1..).zip(path) {
+            let (after_s, value) = (step as f64 * step_s, finest.track.float(seen));
+            knots.go_on(after_s, value, |at_s| {
+                finest.half_width_after(at_s / step_s)
+            });
+            if STEPS.binary_search(&step).is_ok() {
+                knots.add(after_s, value, width_at(&widths, step));
+            }
+        }
+        let counter = finest.shape == Shape::Counter;
+        let mut least = if counter { knots.before.1 } else { f64::MIN };
+        let mut before = (knots.before.0, widths[widths.len() - 1]);
         for (after_ns, value, half_width) in self.calibrated_beyond() {
             // A counter does not fall, whoever says what of it.
-            let value = value.max(least);
-            if knots.push(after_ns / NS_PER_S, value, half_width) && finest.shape == Shape::Counter
-            {
+            let (after_s, value) = (after_ns / NS_PER_S, value.max(least));
+            if !(after_s > before.0 && after_s.is_finite()) {
+                continue;
+            }
+            let (from_s, from) = before;
+            let share = |at_s: f64| (at_s - from_s) / (after_s - from_s);
+            knots.go_on(after_s, value, |at_s| {
+                from * (1.0 - share(at_s)) + half_width * share(at_s)
+            });
+            knots.add(after_s, value, half_width);
+            before = (after_s, half_width);
+            if counter {
                 least = value;
             }
         }
@@ -60,11 +81,41 @@ impl Cascade {
 /// Knots as doubles.
 struct Knots<'a> {
     floats: &'a mut Vec<f64>,
+    /// What is possible, where that is bounded.
+    bounds: Option<(f64, f64)>,
+    /// So many more knots may be where a bound is met.
+    meetings: usize,
+    /// Up to where the line is drawn, whether that is a knot or not; bounded by nothing.
+    before: (f64, f64),
 }
 
 impl Knots<'_> {
+    /// Draws the line on, with a knot where it meets a bound: up to there it is straight, and level from there.
+    fn go_on(&mut self, after_s: f64, value: f64, half_width: impl Fn(f64) -> f64) {
+        let (from_s, from) = std::mem::replace(&mut self.before, (after_s, value));
+        let Some((least, most)) = self.bounds else {
+            return;
+        };
+        let in_order = match value > from {
+            true => [least, most],
+            false => [most, least],
+        };
+        for bound in in_order {
+            // Of halves, whose differences are finite.
+            let share = (bound / 2.0 - from / 2.0) / (value / 2.0 - from / 2.0);
+            if value != from && (0.0..=1.0).contains(&share) && self.meetings > 0 {
+                let at_s = (from_s + (after_s - from_s) * share).min(after_s);
+                self.meetings -= usize::from(self.add(at_s, bound, half_width(at_s)));
+            }
+        }
+    }
+
     /// Adds one that is sound and later than those before; whether it was.
-    fn push(&mut self, after_s: f64, value: f64, half_width: f64) -> bool {
+    fn add(&mut self, after_s: f64, value: f64, half_width: f64) -> bool {
+        let value = match self.bounds {
+            Some((least, most)) => value.clamp(least, most),
+            None => value,
+        };
         let count = self.floats.len() / PARTS;
         let is_later = match count.checked_sub(1) {
             Some(last) => after_s > self.floats[last * PARTS],
@@ -81,6 +132,8 @@ impl Knots<'_> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::ForecasterConfig;
 
@@ -159,6 +212,81 @@ mod tests {
         assert!(ends(&cascade).1 > now + 300.0);
         let falling = fed(bounded(1e6), ramp().map(|v| 18_100.0 - v));
         assert_eq!(ends(&falling).0, 0.0);
+    }
+
+    /// What readers are told of a time, and what the forecasters themselves say of it; none where either says nothing.
+    fn told_and_said(cascade: &Cascade, after_s: f64) -> Option<(f64, f64)> {
+        let after_ns = (after_s * NS_PER_S) as i64;
+        let told = cascade.project().at(after_ns as f64 / NS_PER_S)?;
+        let said = cascade.at(cascade.finest().newest_ns()? + after_ns)?;
+        Some((told.value, said.value))
+    }
+
+    /// A capacity that has so much to go until it is full or, falling, used up; and its total.
+    fn capacity(looks: u32, to_go_s: f64, rate: f64, noise: f64, falls: bool) -> (Cascade, f64) {
+        let total = rate * (f64::from(looks - 1) + to_go_s);
+        let mut random = crate::Random::new(u64::from(looks));
+        let value = |look: u32| {
+            let used = rate * (f64::from(look) + noise * random.normal());
+            if falls { total - used } else { used }.clamp(0.0, total)
+        };
+        let max = total;
+        let cascade = fed(Shape::Bounded { min: 0.0, max }, (0..looks).map(value));
+        (cascade, total)
+    }
+
+    #[test]
+    fn a_bound_that_is_met_has_a_knot() {
+        for falls in [true, false] {
+            for to_go_s in [2.25, 7.5, 18.75, 55.25, 50.0, 8.0] {
+                let (cascade, total) = capacity(2_000, to_go_s, 3.0, 0.0, falls);
+                let end = if falls { 0.0 } else { total };
+                let projection = cascade.project();
+                let there = projection.knots().iter().find(|knot| knot.value == end);
+                let after_s = there.map_or(f64::NAN, |knot| knot.after_s);
+                assert!((after_s - to_go_s).abs() < 1e-6, "{to_go_s}: {after_s}");
+                let expected_s = projection.reaches(end).and_then(|reach| reach.expected_s);
+                assert_eq!(expected_s, Some(after_s), "{to_go_s}");
+                // One at most, whatever rounding does where a step ends there.
+                let (free, _) = capacity(2_000, 1e9, 3.0, 0.0, falls);
+                let more = projection.knots().len() - free.project().knots().len();
+                assert!(more <= 1, "{to_go_s}: {more}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_capacity_is_told_as_it_is_said(
+            looks in 2_000..2_600_u32,
+            to_go_s in 0.0..600.0,
+            rate in 1e-3..1e9,
+            falls: bool,
+            times in prop::collection::vec(0.0..1_000.0, 9),
+        ) {
+            let (cascade, total) = capacity(looks, to_go_s, rate, 0.0, falls);
+            for after_s in times.into_iter().chain([to_go_s, to_go_s * 0.999]) {
+                let Some((told, said)) = told_and_said(&cascade, after_s) else { continue };
+                prop_assert!((told - said).abs() <= 1e-9 * total, "{after_s}: {told} {said}");
+            }
+        }
+
+        /// Where each step has a knot, that holds whatever is expected.
+        #[test]
+        fn a_noisy_capacity_is_told_as_it_is_said(
+            looks in 2..400_u32,
+            to_go_s in 0.0..20.0,
+            noise in 0.0..9.0,
+            falls: bool,
+            times in prop::collection::vec(0.0..16.0, 9),
+        ) {
+            let (cascade, total) = capacity(looks, to_go_s, 7.0, noise, falls);
+            for after_s in times {
+                let (told, said) = told_and_said(&cascade, after_s).expect("both say something");
+                prop_assert!((told - said).abs() <= 1e-9 * total, "{after_s}: {told} {said}");
+                prop_assert!((0.0..=total).contains(&told), "{after_s}: {told}");
+            }
+        }
     }
 
     #[test]

@@ -25,11 +25,20 @@ impl Forecaster {
 
     /// What is said of 1, 4, 16 and 64 steps after the newest look. None before the first.
     pub fn levels(&self) -> [Option<Forecast>; 4] {
+        self.levels_of(Self::path)
+    }
+
+    /// The same, but what has bounds goes on beyond them.
+    pub(crate) fn unbounded_levels(&self) -> [Option<Forecast>; 4] {
+        self.levels_of(Self::unbounded_path)
+    }
+
+    fn levels_of(&self, said: impl Fn(&Self, &mut [f64])) -> [Option<Forecast>; 4] {
         if self.newest_ns().is_none() {
             return [None; 4];
         }
         let mut path = [0.0; GAP_STEPS_MAX as usize];
-        self.path(&mut path);
+        said(self, &mut path);
         LEVELS.map(|steps| {
             let seen = path[steps as usize - 1];
             Some(self.forecast(f64::from(steps), self.track.float(seen)))
@@ -91,7 +100,7 @@ impl Forecaster {
         let mut path = [0.0; GAP_STEPS_MAX as usize];
         let count = (steps.ceil() as usize).max(1);
         let path = &mut path[..count];
-        self.path(path);
+        self.unbounded_path(path);
         let before = if count > 1 {
             path[count - 2]
         } else {
@@ -101,7 +110,8 @@ impl Forecaster {
         let after = path[count - 1];
         // Two products, as a difference may overflow; what rounding adds would leave the line.
         let between = before * (1.0 - share) + after * share;
-        Some(between.clamp(before.min(after), before.max(after)))
+        let between = between.clamp(before.min(after), before.max(after));
+        Some(self.shape.possible(self.last, between))
     }
 
     fn forecast(&self, steps: f64, value: f64) -> Forecast {

@@ -25,13 +25,20 @@ impl Shape {
     /// `said`, drawn into what is possible after `last`. As `last` is taken to be possible, this never goes farther
     /// from it.
     pub(crate) fn possible(self, last: f64, said: f64) -> f64 {
+        let possible = match (self, self.bounds(last)) {
+            (Self::Counter, _) => said.max(last),
+            (_, Some((least, most))) => said.clamp(least, most),
+            (_, None) => said,
+        };
+        possible.clamp(f64::MIN, f64::MAX)
+    }
+
+    /// The least and the most that is possible after `last`, where there are both.
+    pub(crate) fn bounds(self, last: f64) -> Option<(f64, f64)> {
         match self {
-            Self::Gauge => said,
-            Self::Counter => said.max(last),
-            Self::Bounded { min, max } if min <= max => said.clamp(min.min(last), max.max(last)),
-            Self::Bounded { .. } => said,
+            Self::Bounded { min, max } if min <= max => Some((min.min(last), max.max(last))),
+            _ => None,
         }
-        .clamp(f64::MIN, f64::MAX)
     }
 }
 

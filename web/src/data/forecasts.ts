@@ -2,10 +2,8 @@
 // trust, by SQL, and only of tables that this agent has.
 
 import { batch, signal } from "@preact/signals";
-import * as api from "./api";
-import { now } from "./feed";
-import { isAbsent } from "./applications";
-import { labelsOf, rowsOf } from "./publications";
+import { loader, Optional } from "./optional";
+import { labelsOf } from "./publications";
 import type { Row } from "./publications";
 import { NS_PER_MS } from "./contract";
 import { asNumber } from "../text/json";
@@ -14,8 +12,6 @@ import { streamText } from "../text/fuzzy";
 
 /** Most rows of each table that are asked for. */
 export const ROWS_MAX = 2000;
-/** Which tables there are is asked for this often. */
-const SELDOM_MS = 30_000;
 
 /** A stream that is forecast, with what is said of it at each horizon. */
 export interface Foretold {
@@ -120,44 +116,15 @@ export const without = signal<readonly string[]>([]);
 export const policies = signal<readonly Policy[]>([]);
 export const fault = signal("");
 
-const OPTIONAL = ["forecasts", "policies"] as const;
-type Optional = (typeof OPTIONAL)[number];
-
-let has: ReadonlySet<string> = new Set();
-let lastSeldom = -Infinity;
-let asking = false;
+const tables = new Optional(["forecasts", "policies"]);
 
 /** Asks for both, unless that is under way. */
-export async function load(): Promise<void> {
-  if (asking) return;
-  asking = true;
-  try {
-    if (now() - lastSeldom > SELDOM_MS) {
-      const names = OPTIONAL.map((name) => `'${name}'`).join(", ");
-      has = new Set((await api.sql(`SELECT name FROM tables WHERE name IN (${names})`)).rows.map(([name]) => String(name)));
-      lastSeldom = now();
-    }
-    const rows = [await ask("forecasts"), await ask("policies")] as const;
-    batch(() => {
-      foretold.value = foretoldOf(rows[0]);
-      without.value = withoutOf(rows[0]);
-      policies.value = rows[1].map(policyOf);
-      fault.value = "";
-    });
-  } catch (error) {
-    fault.value = error instanceof Error ? error.message : String(error);
-  } finally {
-    asking = false;
-  }
-}
-
-/** Asked only where it is, so that nothing is refused aloud. */
-async function ask(name: Optional): Promise<Row[]> {
-  if (!has.has(name)) return [];
-  try {
-    return rowsOf(await api.sql(`SELECT * FROM ${name} LIMIT ${ROWS_MAX}`));
-  } catch (error) {
-    if (isAbsent(error)) return [];
-    throw error;
-  }
-}
+export const load = loader(async () => {
+  await tables.look();
+  const rows = [await tables.rows("forecasts", ROWS_MAX), await tables.rows("policies", ROWS_MAX)] as const;
+  batch(() => {
+    foretold.value = foretoldOf(rows[0]);
+    without.value = withoutOf(rows[0]);
+    policies.value = rows[1].map(policyOf);
+  });
+}, fault);

@@ -8,6 +8,7 @@ import { NS_PER_MS } from "./contract";
 import type { BucketHistory } from "./contract";
 import { cut, join, pastOf } from "./buckets";
 import type { Past } from "./buckets";
+import { words } from "../text/format";
 import { streamText } from "../text/fuzzy";
 
 /** Most buckets of one stream: about one for each pixel that a chart has. */
@@ -71,7 +72,7 @@ async function load(pins: readonly string[], stretch: Stretch, gone: AbortSignal
     }
   } catch (error) {
     if (gone.aborted) return;
-    pastFault.value = error instanceof Error ? error.message : String(error);
+    pastFault.value = words(error);
   }
   if (gone.aborted) return;
   asking.value = false;

@@ -93,7 +93,7 @@ export interface Reach {
 
 /**
  * When it first is as great as `level`, or as small if it is greater at the look; undefined when that is not to come, as far as
- * is said. What stays at the level to the end cannot be beyond it, as a disk is no fuller than full: there the lines go on as
+ * is said. What stays at the level to the end cannot be beyond it, as a disk is no fuller than full: there its bounds go on as
  * straight as they went. It is what `Projection::reaches` in crates/model says.
  */
 export function reaches(p: Projection, level: number, now: number): Reach | undefined {
@@ -104,8 +104,7 @@ export function reaches(p: Projection, level: number, now: number): Reach | unde
   const end = free === 0 ? undefined : p.knots[free];
   const unknown = lines.findIndex(({ half }) => half === Infinity);
   const beyond = (halves: number) => (end === undefined ? undefined : straightOn(lines, end, level, halves));
-  const last = lines.at(-1)?.after ?? 0;
-  const expected = crossing(lines, level, way, 0) ?? (end === undefined ? undefined : Math.min(end.after, Math.max(last, beyond(0) ?? end.after)));
+  const expected = crossing(p.knots, level, way, 0);
   const early = crossing(unknown < 0 ? lines : lines.slice(0, unknown), level, way, way) ?? (unknown < 0 ? beyond(way) : undefined);
   const late = crossing(lines, level, way, -way) ?? beyond(-way);
   const passed = now - p.ts;

@@ -174,3 +174,6 @@ export function roughly(ms: number): string {
   const step = COARSE_STEPS_S.find(([below]) => s < below)?.[1] ?? 3600;
   return duration(Math.round(s / step) * step * 1000);
 }
+
+/** The words of an error. */
+export const words = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -6,10 +6,10 @@ import { useEffect } from "preact/hooks";
 import * as api from "../data/api";
 import { now } from "../data/feed";
 import type { Insight, Source, Status } from "../data/contract";
-import { clock, duration, plain, seconds } from "../text/format";
+import { clock, duration, plain, seconds, words } from "../text/format";
 import { Archive } from "./archive";
 import { Forecasts } from "./forecasts";
-import { Note, words } from "./parts";
+import { Note } from "./parts";
 
 const all = signal<readonly Source[] | null>(null);
 const insights = signal<readonly Insight[]>([]);

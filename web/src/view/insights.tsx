@@ -5,12 +5,12 @@ import { useEffect, useMemo } from "preact/hooks";
 import * as api from "../data/api";
 import { beat, isOld, named, now, want } from "../data/feed";
 import type { Insight } from "../data/contract";
-import { plain, quantity, seconds, unitOf } from "../text/format";
+import { plain, quantity, seconds, unitOf, words } from "../text/format";
 import { slackOf } from "../sheet/geometry";
 import { layout } from "./dag";
 import type { Placed } from "./dag";
 import { Maker } from "./maker";
-import { Age, Note, Spark, Value, words } from "./parts";
+import { Age, Note, Spark, Value } from "./parts";
 
 const all = signal<readonly Insight[] | null>(null);
 const fault = signal("");

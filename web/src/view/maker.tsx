@@ -4,7 +4,8 @@ import { signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import * as api from "../data/api";
 import { chosen, load } from "./insights";
-import { Note, words } from "./parts";
+import { Note } from "./parts";
+import { words } from "../text/format";
 
 const EXAMPLE = "CREATE INSIGHT device.busiest.ratio AS\nSELECT max(value) FROM disk_busy_ratio";
 

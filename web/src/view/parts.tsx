@@ -75,6 +75,3 @@ export function Note({ bad, children }: { bad?: boolean; children: ComponentChil
     </p>
   );
 }
-
-/** The words of an error. */
-export const words = (error: unknown): string => (error instanceof Error ? error.message : String(error));

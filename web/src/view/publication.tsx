@@ -4,7 +4,8 @@
 import { signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import * as api from "../data/api";
-import { firings, isAbsent } from "../data/applications";
+import { firings } from "../data/applications";
+import { isAbsent } from "../data/optional";
 import { RING_SAMPLES_MAX } from "../data/ring";
 import { beat, current, get, named, now, want } from "../data/feed";
 import type { Series } from "../data/feed";
@@ -13,14 +14,14 @@ import { concerns, frameOf, isValueOf, streamsOf, valueName } from "../data/publ
 import type { Publication } from "../data/publications";
 import { formatRoute } from "../route";
 import { sqlName, sqlText, tableOf, whereOf } from "../text/copy";
-import { duration, moment, unitOf } from "../text/format";
+import { duration, moment, unitOf, words } from "../text/format";
 import { streamText } from "../text/fuzzy";
 import { asNumber } from "../text/json";
 import { lostParts, ownLabels } from "./applications";
 import { Knobs } from "./calls";
 import type { Marks } from "./chart";
 import { line, load, NO_LOAD, setLoad } from "./choice";
-import { Note, Value as Amount, words } from "./parts";
+import { Note, Value as Amount } from "./parts";
 import { PINS_MAX } from "./pins";
 import type { Range } from "./range";
 import { Plotted } from "./plotted";

@@ -7,10 +7,10 @@ import * as api from "../data/api";
 import { formatRoute, parseRoute } from "../route";
 import { accept, complete } from "../text/complete";
 import type { Candidate, Table } from "../text/complete";
-import { plain, seconds, unitOf } from "../text/format";
+import { plain, seconds, unitOf, words } from "../text/format";
 import { asNumber, BigText } from "../text/json";
 import { Chart, SERIES_STYLES } from "./chart";
-import { Note, words } from "./parts";
+import { Note } from "./parts";
 
 const FIRST = "SELECT name, labels, value, unit, age_ns FROM latest\nORDER BY name LIMIT 50";
 const EXAMPLES: readonly (readonly [string, string])[] = [

@@ -7,10 +7,10 @@ import { want } from "../data/feed";
 import { FORECAST_PREFIX } from "../data/projection";
 import type { Latest, StreamInfo } from "../data/contract";
 import { NS_PER_MS } from "../data/contract";
-import { age, moment, unitOf } from "../text/format";
+import { age, moment, unitOf, words } from "../text/format";
 import { find, streamText } from "../text/fuzzy";
 import { slackOf } from "../sheet/geometry";
-import { Note, Value, words } from "./parts";
+import { Note, Value } from "./parts";
 import { Pinned } from "./pinned";
 import { addressed, pins, PINS_MAX, readAddress, setPins, toggle } from "./pins";
 

@@ -18,6 +18,7 @@ use serde_json::Value as Json;
 use tracing::{debug, warn};
 
 use super::access::Reader;
+use super::answers::Answers;
 use super::bridge::Bridge;
 use super::calls::{Board, CallStreams};
 use super::closer::Closer;
@@ -26,6 +27,7 @@ use super::counts::IngestCounts;
 use super::identity::Instances;
 use super::leftovers;
 use super::process::{Process, Round};
+use super::rates::Rates;
 use super::scope::{
     CALLS_DOCUMENT, HANDLERS_DOCUMENT, KNOBS_DOCUMENT, PUBLICATIONS_DOCUMENT, Places, Scopes,
 };
@@ -76,33 +78,6 @@ pub fn open_door(run_dir: &RunDir, to_all: bool) -> Result<UnixDatagram, AgentEr
     open().map_err(failed(&socket))
 }
 
-/// How many values each user has left, as buckets that fill at a steady rate and hold a second's worth.
-pub(super) struct Rates {
-    rate_max: f64,
-    left: HashMap<u32, (f64, i64)>,
-}
-
-impl Rates {
-    pub(super) fn new(rate_max: f64) -> Self {
-        let left = HashMap::new();
-        Self { rate_max, left }
-    }
-
-    pub(super) fn allowed(&mut self, uid: u32, now_ns: i64) -> u64 {
-        let (left, since_ns) = self.left.entry(uid).or_insert((self.rate_max, now_ns));
-        let seconds = now_ns.saturating_sub(*since_ns).max(0) as f64 / NS_PER_S as f64;
-        *left = (*left + seconds * self.rate_max).min(self.rate_max);
-        *since_ns = now_ns;
-        left.max(0.0) as u64
-    }
-
-    pub(super) fn used(&mut self, uid: u32, values: u64) {
-        if let Some((left, _)) = self.left.get_mut(&uid) {
-            *left -= values as f64;
-        }
-    }
-}
-
 /// All that the thread owns.
 pub struct Intake<'c> {
     clock: &'c Arc<dyn Clock>,
@@ -111,6 +86,7 @@ pub struct Intake<'c> {
     door: UnixDatagram,
     board: Arc<Board>,
     call_streams: CallStreams,
+    answers: Answers,
     scopes: Scopes<'c>,
     instances: Instances,
     timing: Timing,
@@ -152,6 +128,7 @@ impl<'c> Intake<'c> {
             door,
             board,
             call_streams: CallStreams::default(),
+            answers: Answers::default(),
             bridge,
             scopes,
             instances: Instances::default(),
@@ -372,10 +349,12 @@ impl<'c> Intake<'c> {
                 }
             };
             if is_over {
-                let process = self.processes.swap_remove(at);
+                let mut process = self.processes.swap_remove(at);
+                let incarnation = process.file().incarnation();
+                process.answer(&mut self.answers, &self.board);
+                self.answers.tell_of(incarnation, &self.board);
                 self.changed.extend(process.readers());
                 let file = process.end(&mut round);
-                let incarnation = file.incarnation();
                 if attended.is_err() {
                     // It may be worth a look by people.
                     self.unusable.insert(file.path().to_owned());
@@ -392,20 +371,36 @@ impl<'c> Intake<'c> {
             if is_quiet && !process.is_waiting() && process.set_asleep(true).is_ok() {
                 // What was committed before it could know is looked for once more.
                 process.is_awake = process.attend(&mut round, allowed).is_ok_and(|news| news);
-                has_news |= process.is_awake;
+                if process.is_awake {
+                    has_news = true;
+                    self.changed.extend(process.readers());
+                }
             }
+            process.answer(&mut self.answers, &self.board);
             at += 1;
+        }
+        self.end_round();
+        has_news
+    }
+
+    /// Lists the knobs that answers are about, tells these, and ends what was appended.
+    fn end_round(&mut self) {
+        let begun_ns = self.clock.monotonic_ns();
+        if let Some(behind) = self.answers.due(begun_ns) {
+            self.write_knobs(&behind);
+            let ended_ns = self.clock.monotonic_ns();
+            self.answers.tell(begun_ns, ended_ns, &self.board);
         }
         self.call_streams.append(&self.board, &mut self.scopes);
         for (_, scope) in self.scopes.iter_mut() {
             scope.finish();
         }
-        has_news
     }
 
     /// Until the next round is due, or somebody knocks.
     fn wait(&mut self, has_news: bool) {
-        let is_busy = has_news || self.processes.iter().any(|p| p.is_awake);
+        let is_awake = || self.processes.iter().any(|p| p.is_awake);
+        let is_busy = has_news || !self.answers.is_empty() || is_awake();
         let until_scan_ns = self.next_scan_ns.saturating_sub(self.clock.monotonic_ns());
         let wait_ns = if is_busy {
             (self.limits.round_ms * 1e6) as i64
@@ -451,16 +446,33 @@ impl<'c> Intake<'c> {
         }
     }
 
+    fn write_knobs(&mut self, readers: &BTreeSet<Reader>) {
+        for reader in readers {
+            let all = self.processes.iter();
+            let knobs: Json = all.flat_map(|p| p.knob_rows(*reader)).collect();
+            if let Some(scope) = self.scopes.of(*reader) {
+                scope.publish(KNOBS_DOCUMENT, &knobs);
+            }
+        }
+        for process in &mut self.processes {
+            process.listed(readers);
+        }
+    }
+
     fn write_documents(&mut self) {
-        for reader in std::mem::take(&mut self.changed) {
+        let begun_ns = self.clock.monotonic_ns();
+        let changed = std::mem::take(&mut self.changed);
+        self.write_knobs(&changed);
+        // Whoever has answered has had news.
+        let ended_ns = self.clock.monotonic_ns();
+        self.answers.tell(begun_ns, ended_ns, &self.board);
+        for reader in changed {
             let all = self.processes.iter();
             let publications = all.clone().flat_map(|p| p.rows(reader));
             let publications: Json = publications.chain(self.bridge.rows(reader)).collect();
-            let knobs: Json = all.clone().flat_map(|p| p.knob_rows(reader)).collect();
             let handlers: Json = all.flat_map(|p| p.trigger_rows(reader)).collect();
             if let Some(scope) = self.scopes.of(reader) {
                 scope.publish(PUBLICATIONS_DOCUMENT, &publications);
-                scope.publish(KNOBS_DOCUMENT, &knobs);
                 scope.publish(HANDLERS_DOCUMENT, &handlers);
             }
         }

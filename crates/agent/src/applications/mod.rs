@@ -5,6 +5,7 @@
 //! sampler waits for none of them.
 
 mod access;
+mod answers;
 mod bridge;
 mod calls;
 mod closer;
@@ -16,6 +17,7 @@ mod leftovers;
 mod newest;
 mod offers;
 mod process;
+mod rates;
 mod scope;
 mod shares;
 mod taken;

@@ -33,6 +33,8 @@ pub struct Knob {
     pub bounds: Bounds,
     /// When it was put last, and what.
     newest: Option<(i64, Value)>,
+    /// That is in no list yet.
+    is_unlisted: bool,
 }
 
 /// What a value is, as far as a knob needs it.
@@ -123,6 +125,7 @@ impl Offers {
             help: value.help.to_owned(),
             bounds,
             newest: None,
+            is_unlisted: false,
         });
         Ok(())
     }
@@ -140,6 +143,20 @@ impl Offers {
     pub fn note(&mut self, value: u32, ts: i64, put: &Value) {
         if let Some(at) = self.by_value.get(&value) {
             self.knobs[*at].newest = Some((ts, put.clone()));
+            self.knobs[*at].is_unlisted = true;
+        }
+    }
+
+    /// The publications of knobs that were put since they were listed.
+    pub fn unlisted(&self) -> impl Iterator<Item = usize> {
+        let unlisted = self.knobs.iter().filter(|knob| knob.is_unlisted);
+        unlisted.map(|knob| knob.publication)
+    }
+
+    /// Knobs of these publications are listed as they are.
+    pub fn listed(&mut self, is_listed: impl Fn(usize) -> bool) {
+        for knob in &mut self.knobs {
+            knob.is_unlisted &= !is_listed(knob.publication);
         }
     }
 

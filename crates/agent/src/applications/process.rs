@@ -14,6 +14,7 @@ use barograph_stream::{StreamError, user_name, value_bytes_max};
 use tracing::debug;
 
 use super::access::Reader;
+use super::answers::Answer;
 use super::calls::Board;
 use super::counts::Counts;
 use super::identity::{Identity, Instances, PROCESS};
@@ -73,6 +74,8 @@ pub struct Process {
     publications: Vec<Publication>,
     targets: Vec<Target>,
     offers: Offers,
+    /// What it has answered, as long as a round lasts.
+    answers: Vec<Answer>,
     about: Option<About>,
     waiting: VecDeque<Waiting>,
     /// Values that were declared; those beyond the bound too.
@@ -112,6 +115,7 @@ impl Process {
             publications: Vec::new(),
             targets: Vec::new(),
             offers: Offers::default(),
+            answers: Vec::new(),
             about: None,
             waiting: VecDeque::new(),
             values_max,
@@ -230,7 +234,7 @@ impl Process {
         let error_ns = times.error_ns;
         counts.missed += drained.missed;
         counts.damaged += drained.damaged;
-        self.take_answers(&answers, round);
+        self.note_answers(&answers);
         if drained == Default::default() {
             return Ok(());
         }

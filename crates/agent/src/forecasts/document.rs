@@ -145,8 +145,8 @@ struct Unplaced<'a> {
 impl Beyond {
     fn row(&self) -> Unplaced<'_> {
         Unplaced {
-            name: Some(self.name.as_str()),
-            labels: Some(LabelsJson(&self.labels)),
+            name: Some(self.of.name.as_str()),
+            labels: Some(LabelsJson(&self.of.labels)),
             reason: format!("no place: {} is {}", self.place.limit, self.place.max),
             streams: 1,
             looks: None,

@@ -125,7 +125,7 @@ fn what_is_meant_is_projected_at_each_look() {
     assert_eq!(beyond["name"], "disk.write.bytes");
     assert_eq!(beyond["reason"], "no place: forecast.streams_max is 1");
     forecasts.stream_removed(key, &mut streams);
-    assert_eq!(forecasts.counts(), (0, 1));
+    assert_eq!(forecasts.counts(), (1, 0), "it is for the other");
     assert!(newest(&reader, "forecast.disk.read.bytes").is_none());
 }
 
@@ -151,11 +151,93 @@ fn those_beyond_are_counted_as_long_as_they_are_there() {
         forecasts.stream_removed(key, &mut streams);
     }
     assert_eq!((forecasts.counts(), rest(&forecasts)), ((2, 48), (48, 48)));
-    // A place that becomes free is for who comes next.
+    // A place that becomes free is for who has waited longest, not for who comes next.
     forecasts.stream_removed(keys[0], &mut streams);
     let again = descriptor("a.c", Kind::Gauge, ValueType::Float);
     added(&mut forecasts, &again, &mut streams);
     assert_eq!(forecasts.counts(), (2, 48));
+}
+
+/// Which streams are followed.
+fn followed(forecasts: &Forecasts) -> Vec<&str> {
+    let all = forecasts.by_key.iter().flatten();
+    all.map(|followed| followed.name.as_str()).collect()
+}
+
+#[test]
+fn who_waits_has_what_becomes_free_and_is_forecast_from_then_on() {
+    let bench = Bench::new();
+    let (mut streams, reader) = bench.streams();
+    let mut forecasts = forecasts(&["*"], 2);
+    let names = ["a.b", "a.c", "a.d", "a.e", "a.f"];
+    let all = names.map(|name| descriptor(name, Kind::Gauge, ValueType::Int));
+    let keys = all
+        .each_ref()
+        .map(|of| added(&mut forecasts, of, &mut streams));
+    for key in keys {
+        forecasts.interval(key, NS_PER_S);
+    }
+    // What it was when its place became free is what holds.
+    streams.look(keys[2], &look(1, 7));
+    forecasts.beat(NS_PER_S, &mut streams);
+    assert_eq!(followed(&forecasts), ["a.b", "a.c"]);
+    // One that waits can be gone, and one that a policy wants as well keeps its turn, with the policy's step.
+    forecasts.stream_removed(keys[3], &mut streams);
+    forecasts.follow(keys[4], &all[4], 5 * NS_PER_S, &mut streams);
+    forecasts.stream_removed(keys[1], &mut streams);
+    assert_eq!(
+        followed(&forecasts),
+        ["a.b"],
+        "taken up once a second alone"
+    );
+    assert_eq!(forecasts.counts(), (2, 1));
+    forecasts.beat(2 * NS_PER_S, &mut streams);
+    assert_eq!(followed(&forecasts), ["a.b", "a.d"]);
+    for second in 2..9 {
+        forecasts.held(keys[2], second * NS_PER_S);
+        forecasts.project(second * NS_PER_S, &mut streams);
+    }
+    let said = projection(&reader, "forecast.a.d").unwrap();
+    assert_eq!(said.at(1.0).unwrap().value, 7.0);
+    forecasts.stream_removed(keys[0], &mut streams);
+    forecasts.beat(3 * NS_PER_S, &mut streams);
+    let last = forecasts.by_key[keys[4].0 as usize].as_ref().unwrap();
+    assert_eq!(last.interval_ns, 5 * NS_PER_S);
+    assert_eq!(forecasts.counts(), (2, 0));
+}
+
+#[test]
+fn places_pass_from_one_thread_s_streams_to_another_s() {
+    let (bench, other) = (Bench::new(), Bench::new());
+    let ((mut ours, _), (mut theirs, _)) = (bench.streams(), other.streams());
+    let config = ForecastConfig {
+        streams: vec!["*".into()],
+        streams_max: 1,
+        ..ForecastConfig::default()
+    };
+    let room = Room::new(&config).unwrap();
+    let [mut node, mut scope] = [(); 2].map(|()| Forecasts::new(&config, Arc::clone(&room)));
+    let of = descriptor("a.b", Kind::Gauge, ValueType::Int);
+    let key = added(&mut node, &of, &mut ours);
+    let residual = descriptor("solver.residual", Kind::Gauge, ValueType::Int);
+    let put = theirs.declare(&residual, None).unwrap();
+    scope.stream_of_user_added(put, &residual, "eve", &mut theirs);
+    let late = descriptor("a.c", Kind::Gauge, ValueType::Int);
+    added(&mut node, &late, &mut ours);
+    assert_eq!(room.counts(), (1, 2));
+    node.stream_removed(key, &mut ours);
+    node.beat(NS_PER_S, &mut ours);
+    scope.beat(NS_PER_S, &mut theirs);
+    assert_eq!(
+        (followed(&node), followed(&scope)),
+        (vec![], vec!["solver.residual"])
+    );
+    // Its pace is its own, as if it had had a place at once.
+    let one = scope.by_key[put.0 as usize].as_ref().unwrap();
+    assert!(one.pace.is_some());
+    drop(scope);
+    node.beat(2 * NS_PER_S, &mut ours);
+    assert_eq!((followed(&node), room.counts()), (vec!["a.c"], (1, 0)));
 }
 
 #[test]

@@ -25,8 +25,8 @@ use barograph_stream::user_name;
 use serde_json::Value as Json;
 
 use super::access::Reader;
-use super::intake::Rates;
 use super::process::Round;
+use super::rates::Rates;
 pub use series::{AFTER_NS_MAX, AGE_NS_MAX};
 use source::{Allowance, Bridged, Taken, Whose};
 

@@ -1,10 +1,13 @@
 //! A process as one that can be called: what it offers, what it answers.
 
+use std::collections::BTreeSet;
+
 use barograph_stream::calls::{AckStatus, Subject};
 
 use super::{Process, Round};
 use crate::applications::access::Reader;
-use crate::applications::calls::{Member, Offer};
+use crate::applications::answers::{Answer, Answers};
+use crate::applications::calls::{Board, Member, Offer};
 use crate::applications::offers::KnobValue;
 
 impl Process {
@@ -67,14 +70,41 @@ impl Process {
         }
     }
 
-    pub(super) fn take_answers(&mut self, answers: &[(u64, u32)], round: &Round<'_, '_>) {
-        let (uid, incarnation) = (self.uid(), self.file.incarnation());
-        for (id, status) in answers {
+    pub(super) fn note_answers(&mut self, answers: &[(u64, u32)]) {
+        let (uid, from) = (self.uid(), self.file.incarnation());
+        for &(id, status) in answers {
             self.counts.answers += 1;
-            match AckStatus::from_u32(*status) {
-                Some(status) => round.board.answer(uid, incarnation, *id, status),
+            match AckStatus::from_u32(status) {
+                Some(status) => self.answers.push(Answer {
+                    uid,
+                    from,
+                    id,
+                    status,
+                }),
                 None => self.counts.damaged += 1,
             }
         }
+    }
+
+    /// Hands on what it has answered since the last time.
+    pub fn answer(&mut self, answers: &mut Answers, board: &Board) {
+        if self.answers.is_empty() {
+            return;
+        }
+        let unlisted = self.offers.unlisted();
+        let of = unlisted.filter_map(|publication| self.publications.get(publication));
+        let behind = of.map(|publication| publication.reader).collect();
+        answers.take(std::mem::take(&mut self.answers), behind, board);
+    }
+
+    /// The lists of these readers have its knobs as they are.
+    pub fn listed(&mut self, readers: &BTreeSet<Reader>) {
+        let publications = &self.publications;
+        let is_listed = |at: usize| {
+            publications
+                .get(at)
+                .is_none_or(|p| readers.contains(&p.reader))
+        };
+        self.offers.listed(is_listed);
     }
 }

@@ -56,7 +56,10 @@ impl Outbox {
             Some((handle, kind, word)) => !thread::put_at_once(handle, kind, word),
             None => false,
         });
-        while let Some((id, status)) = self.acknowledgements.front() {
+        // Who hears that a knob was set finds its value: no acknowledgement goes before a value that waits for room.
+        while let Some((id, status)) = self.acknowledgements.front()
+            && self.knobs.is_empty()
+        {
             let handle = thread::handle(generation, kind::ACK, *status as u32);
             if !thread::put_at_once(handle, kind::ACK, *id) {
                 break;
