@@ -158,7 +158,7 @@ impl Cascade {
             return self.finest.half_width(horizon_ns);
         };
         let ts_ns = newest_ns.saturating_add(horizon_ns);
-        if horizon_ns <= 0 || self.finest.at(ts_ns).is_some() {
+        if horizon_ns <= 0 || self.finest.is_within(ts_ns) {
             return self.finest.half_width(horizon_ns);
         }
         self.coarser_at(ts_ns)

@@ -87,6 +87,12 @@ impl Forecaster {
         }
     }
 
+    /// Whether it says anything of that time.
+    pub(crate) fn is_within(&self, ts_ns: i64) -> bool {
+        let steps = self.steps.after(ts_ns);
+        steps.is_some_and(|steps| steps <= f64::from(GAP_STEPS_MAX))
+    }
+
     /// `steps` after the newest look, as predictors see it.
     #[expect(
         clippy::cast_possible_truncation,

@@ -8,6 +8,8 @@
 //! What was learned is told twice: smoothed over a third of each gap, and as it was seen, which is right where gaps
 //! repeat. How much of the second is the first, in case the next gap is a new one, is learned from how many were new.
 
+use std::sync::OnceLock;
+
 /// Gaps up to this many ticks have a bin each.
 const BINS: usize = 256;
 /// The longest wait that is weighed, in ticks.
@@ -104,27 +106,44 @@ impl Gaps {
         self.count_survivors();
     }
 
+    /// How likely it is that the last change was so long ago that nothing came since, from the gaps as seen and as smoothed.
+    pub(super) fn alive(&self) -> [f32; 2] {
+        let alive = |survivors| self.left(survivors, 0, 0.0);
+        [&self.survivors, &self.smooth].map(alive)
+    }
+
     /// The probability that the next change comes within so many ticks of the policy, from the gaps as seen and as
-    /// smoothed. Waits of more than [`WAIT_TICKS_MAX`] are not trusted: 1.
-    pub(super) fn within(&self, ticks: u64) -> [f64; 2] {
+    /// smoothed, given what [`Self::alive`] says. Waits of more than [`WAIT_TICKS_MAX`] are not trusted: 1.
+    pub(super) fn within(&self, ticks: u64, alive: [f32; 2]) -> [f64; 2] {
         let ahead = ticks as f64 / self.scale() as f64;
         if ahead > WAIT_TICKS_MAX as f64 {
             return [1.0; 2];
         }
         let (whole, part) = (ahead as usize, ahead.fract() as f32);
-        [&self.survivors, &self.smooth].map(|survivors| {
-            let (mut alive, mut left) = (0.0, 0.0);
-            for (back, place) in self.places[..self.places_len].iter().enumerate() {
-                let age = self.since + back * self.stride;
-                let (low, high) = (
-                    survivor(survivors, age + whole),
-                    survivor(survivors, age + whole + 1),
-                );
-                alive += place * survivor(survivors, age);
-                left += place * (low + (high - low) * part);
-            }
+        let wrong = |survivors, alive: f32| {
+            let left = self.left(survivors, whole, part);
             f64::from((1.0 - left / alive.max(f32::MIN_POSITIVE)).clamp(0.0, 1.0))
-        })
+        };
+        [
+            wrong(&self.survivors, alive[0]),
+            wrong(&self.smooth, alive[1]),
+        ]
+    }
+
+    /// The probability that nothing has changed `whole` ticks and a `part` of one after the last look, since the last change.
+    fn left(&self, survivors: &[f32; BINS + 1], whole: usize, part: f32) -> f32 {
+        let mut left = 0.0;
+        for (back, place) in self.places[..self.places_len].iter().enumerate() {
+            let age = self.since + back * self.stride + whole;
+            let low = survivor(survivors, age);
+            let next = if part > 0.0 {
+                survivor(survivors, age + 1)
+            } else {
+                low
+            };
+            left += place * (low + (next - low) * part);
+        }
+        left
     }
 
     /// A change within the last `waited` ticks, none before them since the last one.
@@ -226,8 +245,7 @@ impl Gaps {
             level += edge;
             *smooth = level.max(0.0);
         }
-        let lindy: [f32; BINS + 1] = std::array::from_fn(prior);
-        count(&smooth, smooth_beyond, PRIOR, &lindy, &mut self.smooth);
+        count(&smooth, smooth_beyond, PRIOR, lindy(), &mut self.smooth);
         count(
             &self.bins,
             self.beyond,
@@ -310,4 +328,10 @@ fn count(
 /// What lasted for `t` changes within as long again with a probability of a sixth.
 fn prior(ticks: usize) -> f32 {
     (ticks as f32 + 1.0).sqrt().sqrt().recip()
+}
+
+/// The same of each wait that has a bin.
+fn lindy() -> &'static [f32; BINS + 1] {
+    static LINDY: OnceLock<[f32; BINS + 1]> = OnceLock::new();
+    LINDY.get_or_init(|| std::array::from_fn(prior))
 }

@@ -47,6 +47,7 @@ pub(super) struct Risk {
 /// The probability of being wrong at each of a growing series of waits.
 pub(super) struct Curve<'a> {
     gaps: &'a Gaps,
+    alive: [f32; 2],
     waits: [f64; BUCKETS],
     weights: [f64; MODELS],
 }
@@ -112,6 +113,7 @@ impl Risk {
     pub(super) fn curve(&self, ticks_max: u64, prior: impl Fn(u64) -> Option<f64>) -> Curve<'_> {
         Curve {
             gaps: &self.gaps,
+            alive: self.gaps.alive(),
             waits: self.waits.expect(bucket(ticks_max), prior),
             weights: weights(self.scores),
         }
@@ -150,7 +152,7 @@ impl Curve<'_> {
     }
 
     fn each(&self, ticks: u64) -> [f64; MODELS] {
-        let [seen, smooth] = self.gaps.within(ticks);
+        let [seen, smooth] = self.gaps.within(ticks, self.alive);
         [seen, smooth, self.waits[bucket(ticks)]]
     }
 }
