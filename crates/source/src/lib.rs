@@ -31,6 +31,7 @@ mod books;
 mod budget;
 mod catalogue;
 mod config;
+mod deadlines;
 mod error;
 mod fact;
 mod feed;
