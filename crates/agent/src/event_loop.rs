@@ -21,7 +21,7 @@ use crate::export::ExportWatch;
 use crate::forecasts::Forecasts;
 use crate::history::History;
 use crate::outlook::Outlook;
-use crate::policies::Policies;
+use crate::policies::{Carrier, Policies};
 use crate::policy_statements::PolicyStatements;
 use crate::saturation::Saturation;
 use crate::self_watch::SelfWatch;
@@ -67,7 +67,7 @@ pub struct Parts {
     pub history: Arc<History>,
     /// When a value that holds is appended again, in ns.
     pub repeat_ns: i64,
-    /// Policies of the configuration, and those that were made.
+    /// Policies that were made at run time.
     pub policy_statements: PolicyStatements,
     /// What comes next, of no stream yet.
     pub forecasts: Forecasts,
@@ -117,8 +117,11 @@ impl<'c> EventLoop<'c> {
             ingest,
         } = parts;
         let mut streams = Streams::new(segment, clock, history.journal(), repeat_ns);
-        policy_statements
-            .restore(&mut |change| policies.carry(change, &mut forecasts, &mut streams));
+        policy_statements.restore(&mut Carrier {
+            policies: &mut policies,
+            forecasts: &mut forecasts,
+            streams: &mut streams,
+        });
         let self_watch = SelfWatch::new(&mut streams, BEAT_NS, ingest);
         let archive = history.status();
         let archive_watch = archive
@@ -313,16 +316,14 @@ impl<'c> EventLoop<'c> {
     }
 
     fn execute_policy(&mut self, sql: &str) -> Answer {
-        let Self {
-            policies,
-            forecasts,
-            streams,
-            ..
-        } = self;
-        let mut carry = |change| policies.carry(change, forecasts, streams);
-        let mut done = self.policy_statements.execute(sql, &mut carry)?;
+        let mut carrier = Carrier {
+            policies: &mut self.policies,
+            forecasts: &mut self.forecasts,
+            streams: &mut self.streams,
+        };
+        let mut done = self.policy_statements.execute(sql, &mut carrier)?;
         self.streams.finish();
-        let rows = self.policies_document();
+        let rows = self.policies.document();
         self.publish(documents::POLICIES_DOCUMENT, &rows);
         if done.is_made {
             let is_its = |row: &&Json| row["name"] == *done.name && !row["stream"].is_null();
@@ -330,12 +331,6 @@ impl<'c> EventLoop<'c> {
             done.policy["matched"] = rows.filter(is_its).count().into();
         }
         Ok(done.policy)
-    }
-
-    fn policies_document(&self) -> Json {
-        let mut rows = self.policies.document();
-        self.policy_statements.tell(&mut rows);
-        rows
     }
 
     fn test(&self, sql: &str) -> Answer {
@@ -355,7 +350,7 @@ impl<'c> EventLoop<'c> {
             (documents::INSIGHTS_DOCUMENT, insights),
             (documents::ARCHIVE_DOCUMENT, self.archive_document()),
             (documents::FORECASTS_DOCUMENT, self.forecasts.document()),
-            (documents::POLICIES_DOCUMENT, self.policies_document()),
+            (documents::POLICIES_DOCUMENT, self.policies.document()),
         ] {
             self.publish(name, &document);
         }

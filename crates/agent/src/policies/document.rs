@@ -6,13 +6,14 @@ use barograph_source::PolicySpecKind;
 use serde_json::{Map, Value as Json, json};
 
 use super::engine::{Governed, seconds};
-use super::{GOVERNED_MAX, Policies, Policy, Standing};
+use super::roster::Standing;
+use super::{GOVERNED_MAX, Policies, Policy};
 
 impl Policies {
     /// One row for each policy and stream; a policy without streams has one too, which says why.
     pub fn document(&self) -> Json {
         let mut rows = Vec::new();
-        for standing in &self.policies {
+        for standing in self.roster.iter() {
             let before = rows.len();
             let slots = self.known.iter().zip(&self.slots);
             for (known, slot) in slots {
@@ -105,9 +106,32 @@ fn plan_reason(governed: &Governed) -> String {
     format!("{what}, and the next look is {wait} after the last")
 }
 
+impl Policy {
+    /// As it was meant, and where it comes from.
+    pub fn document(&self) -> Json {
+        let mut document = json!(self.spec);
+        self.tell(&mut document);
+        document
+    }
+
+    /// Where it comes from, its statement, and what it asks for beside the error.
+    fn tell(&self, row: &mut Json) {
+        let Self { spec, made, .. } = self;
+        let made = made.as_ref();
+        row["origin"] = made.map_or("configured", |_| "made").into();
+        row["sql"] = json!(made.map(|made| &made.sql));
+        row["help"] = made.map_or("", |made| &made.help).into();
+        row["interval_min_ms"] = spec.interval_min_ms.into();
+        row["interval_max_ms"] = spec.interval_max_ms.into();
+        row["sentinel"] = json!(spec.sentinel);
+        row["pressure"] = json!(spec.pressure);
+        row["weight"] = spec.weight.into();
+    }
+}
+
 fn row_of(policy: &Policy) -> Json {
     let spec = &policy.spec;
-    json!({
+    let mut row = json!({
         "name": spec.name,
         "streams": spec.streams.join(", "),
         "kind": spec.kind.as_str(),
@@ -124,7 +148,9 @@ fn row_of(policy: &Policy) -> Json {
         "looks_per_s": null,
         "saved_share": null,
         "reason": null,
-    })
+    });
+    policy.tell(&mut row);
+    row
 }
 
 fn row_without(standing: &Standing) -> Json {

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use barograph_insight::{Graph, Limits};
 use barograph_model::{Clock, Kind, Labels, ManualClock, NS_PER_S, Name, Projection, Unit, Value};
 use barograph_source::policy::IntervalPolicy;
-use barograph_source::{Batch, FactId, Poller, Report, Source, SourceError};
+use barograph_source::{Batch, FactId, PolicySpec, Poller, Report, Source, SourceError};
 use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::*;
 use crate::forecasts::Room;
@@ -212,13 +212,25 @@ impl<'c> Rig<'c> {
     }
 
     fn declare(&mut self, spec: PolicySpec) -> Result<(), String> {
-        self.policies
-            .declare(spec, &mut self.forecasts, &mut self.streams)
+        let made = Made {
+            sql: format!("CREATE POLICY {}", spec.name),
+            help: "h".into(),
+        };
+        let policy = Policy::new(spec, Some(made)).map_err(|fault| fault.to_string())?;
+        self.carry(Change::Declare(Arc::new(policy)))
     }
 
     fn drop(&mut self, name: &str) -> Result<(), String> {
-        self.policies
-            .drop(name, &mut self.forecasts, &mut self.streams)
+        self.carry(Change::Drop(name.into()))
+    }
+
+    fn carry(&mut self, change: Change) -> Result<(), String> {
+        let mut carrier = Carrier {
+            policies: &mut self.policies,
+            forecasts: &mut self.forecasts,
+            streams: &mut self.streams,
+        };
+        carrier.carry(change)
     }
 }
 
@@ -448,6 +460,31 @@ fn policies_come_and_go_while_it_runs() {
     assert!(error.contains("of the configuration"), "{error}");
     let error = rig.declare(policy("c", "x{")).unwrap_err();
     assert!(error.contains("streams"), "{error}");
+}
+
+#[test]
+fn rows_tell_where_their_policy_comes_from() {
+    let clock = clock();
+    let mut rig = Rig::new(&clock, vec![policy("fixed", OTHER)]);
+    rig.declare(policy("one", DEAR)).unwrap();
+    rig.declare(policy("none", "no.such.*")).unwrap();
+    rig.run(10, |_, _| {});
+    let row = rig.row("fixed");
+    assert_eq!(
+        (&row["stream"], &row["origin"]),
+        (&json!(OTHER), &json!("configured"))
+    );
+    assert_eq!((&row["sql"], &row["help"]), (&Json::Null, &json!("")));
+    for (name, stream) in [("one", json!(DEAR)), ("none", Json::Null)] {
+        let row = rig.row(name);
+        assert_eq!((&row["stream"], &row["origin"]), (&stream, &json!("made")));
+        assert_eq!(row["sql"], format!("CREATE POLICY {name}"));
+        assert_eq!(
+            (&row["help"], &row["interval_min_ms"]),
+            (&json!("h"), &json!(1_000))
+        );
+        assert_eq!(row["weight"], 1.0);
+    }
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn calls_under_a_long_interval_leave_nothing_behind() {
     };
     let sources = (0..3).map(|_| {
         let source: Box<dyn Source> = Box::new(Constant(None));
-        (source, fixed.clone())
+        (source, fixed)
     });
     let mut poller = Poller::with_sources(sources, theirs, Arc::new(|| {}));
     let long_ns = 86_400 * NS_PER_S;
