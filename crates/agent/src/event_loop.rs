@@ -18,7 +18,7 @@ use crate::archive_watch::ArchiveWatch;
 use crate::control::{Answer, Insights, Refusal};
 use crate::documents;
 use crate::export::ExportWatch;
-use crate::forecasts::Forecasts;
+use crate::forecasts::{Forecasts, PROJECT_NS};
 use crate::history::History;
 use crate::outlook::Outlook;
 use crate::policies::{Carrier, Policies};
@@ -97,6 +97,8 @@ pub struct EventLoop<'c> {
     archive_watch: Option<ArchiveWatch>,
     archive: Option<Status>,
     next_beat_ns: i64,
+    /// When what could not be said of streams is, if there is anything.
+    next_project_ns: i64,
     next_documents_ns: i64,
 }
 
@@ -146,6 +148,7 @@ impl<'c> EventLoop<'c> {
             archive_watch,
             archive,
             next_beat_ns: 0,
+            next_project_ns: i64::MAX,
             next_documents_ns: 0,
         }
     }
@@ -185,6 +188,7 @@ impl<'c> EventLoop<'c> {
 
     fn next(&self) -> Option<Event> {
         let deadline_ns = self.poller.next_deadline_ns().min(self.next_beat_ns);
+        let deadline_ns = deadline_ns.min(self.next_project_ns);
         let wait_ns = deadline_ns.saturating_sub(self.clock.monotonic_ns());
         if wait_ns <= 0 {
             // Due now: still give events their turn, or a source at full speed would starve them.
@@ -235,7 +239,13 @@ impl<'c> EventLoop<'c> {
             self.next_beat_ns = monotonic_ns + BEAT_NS;
             self.beat(now_ns);
         }
-        self.forecasts.project(now_ns, &mut self.streams);
+        let waits = self
+            .policies
+            .project(now_ns, &mut self.forecasts, &mut self.streams);
+        self.next_project_ns = match waits {
+            true => monotonic_ns.saturating_add(PROJECT_NS),
+            false => i64::MAX,
+        };
         self.streams.finish();
         if monotonic_ns >= self.next_documents_ns {
             self.write_documents();

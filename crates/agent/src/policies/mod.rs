@@ -19,7 +19,7 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Sample, StreamKey, ValueType, Wanted};
 use barograph_source::{Caps, PolicySpecKind};
 
-use self::engine::Governed;
+use self::engine::{Governed, Speech};
 use self::pressure::Pressure;
 pub(crate) use self::pressure::Wake;
 #[cfg(test)]
@@ -53,6 +53,7 @@ pub struct Policies {
     governed: usize,
     wishes: u64,
     pressure: Pressure,
+    speech: Speech,
 }
 
 /// Policies, with what a change of them changes too.
@@ -96,6 +97,7 @@ impl Policies {
             governed: 0,
             wishes: 0,
             pressure: Pressure::new(is_here.then(|| "/proc/pressure".into()), wake),
+            speech: Speech::default(),
         };
         for spec in &config.policy {
             match Policy::new(spec.clone(), None) {
@@ -189,45 +191,30 @@ impl Policies {
     }
 
     /// A look at a stream, whether it has changed or not; the forecaster learns of it here too.
-    pub fn looked(
-        &mut self,
-        key: StreamKey,
-        sample: &Sample,
-        forecasts: &mut Forecasts,
-        streams: &mut Streams<'_>,
-    ) {
+    pub fn looked(&mut self, key: StreamKey, sample: &Sample, forecasts: &mut Forecasts) {
         let Some(Some(slot)) = self.slots.get_mut(key.0 as usize) else {
             forecasts.looked(key, sample);
             return;
         };
         let number = sample.value.as_f64().filter(|v| v.is_finite());
         match &mut slot.governed {
-            None => forecasts.looked(key, sample),
+            None => {
+                forecasts.looked(key, sample);
+            }
             Some(governed) => {
                 let outlook = forecasts.outlook(key, sample.ts);
-                let is_said = forecasts.observe(key, sample);
+                let is_said = forecasts.looked(key, sample);
                 let half_width = |ahead_ns| forecasts.half_width(key, ahead_ns);
-                governed.look(sample, outlook, half_width);
-                if is_said && number.is_some() {
-                    let said = governed.speak(sample.ts, forecasts.projection(key));
-                    forecasts.say(key, sample.ts, &said, streams);
-                }
+                governed.look(sample, outlook, is_said, half_width);
             }
         }
         if let (Some(value), false) = (number, slot.followers.is_empty()) {
-            self.moved(key, sample.ts, value, forecasts, streams);
+            self.moved(key, sample.ts, value, forecasts);
         }
     }
 
     /// A cheap stream was looked at: those that follow it are called, or derived.
-    fn moved(
-        &mut self,
-        cheap: StreamKey,
-        ts_ns: i64,
-        value: f64,
-        forecasts: &mut Forecasts,
-        streams: &mut Streams<'_>,
-    ) {
+    fn moved(&mut self, cheap: StreamKey, ts_ns: i64, value: f64, forecasts: &mut Forecasts) {
         let followers = std::mem::take(&mut self.slot(cheap).followers);
         for &dear in &followers {
             let Some(governed) = self.governed_mut(dear) else {
@@ -238,11 +225,27 @@ impl Policies {
                     let is_news = governed.call();
                     self.wishes += u64::from(is_news);
                 }
-                Moved::Say(projection) => forecasts.say(dear, ts_ns, &projection, streams),
+                Moved::Say => forecasts.unsay(dear),
                 Moved::Nothing => {}
             }
         }
         self.slot(cheap).followers = followers;
+    }
+
+    /// Tells readers what is said of the streams that were looked at, those under policies too, at the end of a round. True if some wait:
+    /// call it again [`crate::forecasts::PROJECT_NS`] later.
+    pub fn project(
+        &mut self,
+        now_ns: i64,
+        forecasts: &mut Forecasts,
+        streams: &mut Streams<'_>,
+    ) -> bool {
+        forecasts.project_by(now_ns, streams, |key, looked_ns, floats| {
+            let slot = self.slots.get(key.0 as usize).and_then(Option::as_ref);
+            let governed = slot.and_then(|slot| slot.governed.as_ref());
+            let speech = &mut self.speech;
+            governed.map_or(looked_ns, |g| g.speak(looked_ns, floats, speech))
+        })
     }
 
     /// Hears what the kernel has said since the last call.

@@ -11,7 +11,8 @@ use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader};
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::forecasts::Room;
+use crate::counting::allocations;
+use crate::forecasts::{PROJECT_NS, Room};
 use crate::outlook::Outlook;
 use crate::streams::Facts;
 
@@ -75,6 +76,8 @@ struct Rig<'c> {
     found: Found,
     /// Reads of the cheap source, and of the other.
     reads: [Arc<AtomicI64>; 2],
+    /// Something is said in the next round.
+    waits: bool,
     _dir: tempfile::TempDir,
 }
 
@@ -143,6 +146,7 @@ impl<'c> Rig<'c> {
             policies: Policies::new(&config, Arc::new(|| {})),
             found,
             reads,
+            waits: false,
             _dir: dir,
         }
     }
@@ -157,6 +161,28 @@ impl<'c> Rig<'c> {
             policies: &mut self.policies,
         };
         self.poller.run_due(&mut facts);
+        self.waits = self.project();
+    }
+
+    /// Tells readers what is to be said; whether some of it waits.
+    fn project(&mut self) -> bool {
+        let now_ns = self.clock.now_ns();
+        let (forecasts, streams) = (&mut self.forecasts, &mut self.streams);
+        self.policies.project(now_ns, forecasts, streams)
+    }
+
+    /// A look at a stream that is there.
+    fn looked(&mut self, name: &str, value: f64) {
+        let key = self.key(name);
+        let sample = Sample::measured(self.clock.now_ns(), value);
+        self.policies.looked(key, &sample, &mut self.forecasts);
+    }
+
+    fn key(&self, name: &str) -> StreamKey {
+        let is_it =
+            |k: &Option<Box<Descriptor>>| k.as_ref().is_some_and(|k| k.name.as_str() == name);
+        let at = self.policies.known.iter().position(is_it);
+        StreamKey(u32::try_from(at.unwrap()).unwrap())
     }
 
     /// Goes on for so long; before each round, `change` says what is to be found then, by the seconds that have passed.
@@ -167,7 +193,10 @@ impl<'c> Rig<'c> {
             let elapsed_ns = self.clock.monotonic_ns() - start_ns;
             change(&self.found, elapsed_ns as f64 / 1e9);
             self.tick();
-            let next_ns = self.poller.next_deadline_ns();
+            let mut next_ns = self.poller.next_deadline_ns();
+            if self.waits {
+                next_ns = next_ns.min(self.clock.monotonic_ns() + PROJECT_NS);
+            }
             if next_ns >= end_ns {
                 self.clock.advance(end_ns - self.clock.monotonic_ns());
                 return;
@@ -191,6 +220,15 @@ impl<'c> Rig<'c> {
 
     /// What readers are told of a stream at this time, and how far off that may be.
     fn said(&self, name: &str) -> Option<(f64, f64)> {
+        let (floats, _, looked_ns) = self.projection(name)?;
+        // The same is said again by a look alone.
+        let after_s = (self.clock.now_ns() - looked_ns) as f64 / 1e9;
+        let knot = Projection::from_floats(&floats)?.at(after_s)?;
+        Some((knot.value, knot.half_width))
+    }
+
+    /// That, when it was appended, and when it was said last.
+    fn projection(&self, name: &str) -> Option<(Arc<[f64]>, i64, i64)> {
         let directory = self.reader.directory();
         let mut entries = directory.entries.iter();
         let name = format!("forecast.{name}");
@@ -205,10 +243,7 @@ impl<'c> Rig<'c> {
         let Value::Floats(floats) = sample.value else {
             panic!("{:?}", sample.value);
         };
-        // The same is said again by a look alone.
-        let after_s = (self.clock.now_ns() - looked_ns) as f64 / 1e9;
-        let knot = Projection::from_floats(&floats)?.at(after_s)?;
-        Some((knot.value, knot.half_width))
+        Some((floats, sample.ts, looked_ns))
     }
 
     fn declare(&mut self, spec: PolicySpec) -> Result<(), String> {
@@ -560,12 +595,7 @@ fn a_sentinel_that_goes_is_missed_and_another_taken() {
     let clock = clock();
     let mut rig = Rig::new(&clock, vec![derived()]);
     rig.run(10, |_, _| {});
-    let at = rig
-        .policies
-        .known
-        .iter()
-        .position(|k| k.as_ref().is_some_and(|k| k.name.as_str() == CHEAP));
-    let key = StreamKey(u32::try_from(at.unwrap()).unwrap());
+    let key = rig.key(CHEAP);
     let descriptor = rig.policies.known[key.0 as usize]
         .as_deref()
         .unwrap()
@@ -584,4 +614,105 @@ fn a_sentinel_that_goes_is_missed_and_another_taken() {
         !row["reason"].as_str().unwrap().contains("is its sentinel"),
         "{row}"
     );
+}
+
+#[test]
+fn a_look_that_says_nothing_new_allocates_nothing() {
+    for spec in [policy("rare", DEAR), derived()] {
+        let clock = clock();
+        let mut rig = Rig::new(&clock, vec![spec]);
+        // Until the longest wait, and the samples that are repeated as they hold for long have made their room.
+        rig.run(7_200, |_, _| {});
+        let (mut same, reads) = (0, rig.reads()[1]);
+        for _ in 0..3_600 {
+            let (_, appended_ns, said_ns) = rig.projection(DEAR).unwrap();
+            rig.clock.advance(NS_PER_S);
+            let made = allocations(|| rig.tick());
+            let (_, again_ns, said_again_ns) = rig.projection(DEAR).unwrap();
+            if again_ns == appended_ns && said_again_ns != said_ns {
+                same += 1;
+                assert_eq!(made, 0, "{} s", rig.clock.now_ns() / NS_PER_S);
+            }
+        }
+        let reads = rig.reads()[1] - reads;
+        assert!(same > 20, "{same} of {reads}");
+    }
+}
+
+#[test]
+fn what_is_said_is_written_at_the_end_of_a_round_and_not_more_often_than_others() {
+    let clock = clock();
+    let mut rig = Rig::new(&clock, vec![policy("rare", DEAR)]);
+    rig.run(60, |_, _| {});
+    let before = rig.projection(DEAR).unwrap();
+    rig.looked(DEAR, 2e9);
+    clock.advance(1_000_000);
+    rig.looked(DEAR, 3e9);
+    assert_eq!(rig.projection(DEAR).unwrap(), before);
+    assert!(!rig.project());
+    assert_eq!(rig.said(DEAR).unwrap().0, 3e9);
+    // What its forecaster takes is said, though a look that it does not take came after.
+    clock.advance(NS_PER_S);
+    rig.looked(DEAR, 3.5e9);
+    rig.looked(DEAR, 9e9);
+    assert!(!rig.project());
+    assert_eq!(rig.said(DEAR).unwrap().0, 3.5e9);
+    // A moment later it waits, and is said of the look's own time.
+    clock.advance(PROJECT_NS / 10);
+    let looked_ns = clock.now_ns();
+    rig.looked(DEAR, 4e9);
+    assert!(rig.project());
+    let (value, _) = rig.said(DEAR).unwrap();
+    assert!((value - 3.5e9).abs() < 1e8, "{value}");
+    clock.advance(PROJECT_NS);
+    assert!(!rig.project());
+    assert_eq!(rig.projection(DEAR).unwrap().2, looked_ns);
+    let (value, _) = rig.said(DEAR).unwrap();
+    assert!((value - 4e9).abs() < 1e8, "{value}");
+}
+
+#[test]
+fn what_is_derived_is_said_in_the_round_of_its_move_and_a_look_counts_more() {
+    let clock = clock();
+    let mut rig = Rig::new(&clock, vec![derived()]);
+    let mut seed = 7_u32;
+    let mut second = |rig: &mut Rig<'_>, written: &mut f64| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        if seed >> 30 == 0 {
+            *written += f64::from(seed & 0xff_ffff) * 3.0;
+        }
+        write(&rig.found, *written);
+        rig.run(1, |_, _| {});
+    };
+    let mut written = 0.0;
+    for _ in 0..1_000 {
+        second(&mut rig, &mut written);
+    }
+    let mut derived = 0;
+    for _ in 0..1_000 {
+        second(&mut rig, &mut written);
+        if rig.row("derived")["said"] != "derived" {
+            continue;
+        }
+        clock.advance(2 * PROJECT_NS);
+        let (before, _) = rig.said(DEAR).unwrap();
+        written += 1e6;
+        rig.looked(CHEAP, written);
+        rig.project();
+        let (after, _) = rig.said(DEAR).unwrap();
+        let (_, _, said_ns) = rig.projection(DEAR).unwrap();
+        if said_ns == clock.now_ns() {
+            derived += 1;
+            let moved = before - after;
+            assert!((moved - 1e6).abs() < 1e5, "{moved}");
+        }
+        // Both in one round.
+        clock.advance(2 * PROJECT_NS);
+        written += 1e6;
+        rig.looked(CHEAP, written);
+        rig.looked(DEAR, FREE - written);
+        rig.project();
+        assert_eq!(rig.said(DEAR).unwrap().0, FREE - written);
+    }
+    assert!(derived > 20, "{derived}");
 }
