@@ -31,7 +31,6 @@ mod books;
 mod budget;
 mod catalogue;
 mod config;
-mod deadlines;
 mod error;
 mod fact;
 mod feed;

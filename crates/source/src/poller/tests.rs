@@ -110,7 +110,7 @@ fn calls_under_a_long_interval_leave_nothing_behind() {
         sink.wait_ns = long_ns;
         poller.run_due(&mut sink);
         assert_eq!(sink.looks, call + 1);
-        assert_eq!(poller.deadlines.len(), 3, "one for each source");
+        assert_eq!(poller.deadlines_ns.len(), 3, "one for each source");
     }
     // 1,000 s have passed: the others were never due, and what was called waits as long as it wants.
     let others_ns = 1_000 * NS_PER_S + 3_600 * NS_PER_S;
