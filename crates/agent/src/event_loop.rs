@@ -10,7 +10,7 @@ use barograph_model::{Clock, NS_PER_S};
 use barograph_server::ExportStatus;
 use barograph_source::Poller;
 use barograph_stream::{RunDir, Segment};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use tracing::info;
 
 use crate::applications::IngestCounts;
@@ -18,10 +18,10 @@ use crate::archive_watch::ArchiveWatch;
 use crate::control::{Answer, Insights, Refusal};
 use crate::documents;
 use crate::export::ExportWatch;
-use crate::forecasts::Forecasts;
+use crate::forecasts::{Forecasts, PROJECT_NS};
 use crate::history::History;
 use crate::outlook::Outlook;
-use crate::policies::Policies;
+use crate::policies::{Carrier, Policies};
 use crate::policy_statements::PolicyStatements;
 use crate::saturation::Saturation;
 use crate::self_watch::SelfWatch;
@@ -65,7 +65,7 @@ pub struct Parts {
     pub history: Arc<History>,
     /// When a value that holds is appended again, in ns.
     pub repeat_ns: i64,
-    /// Policies of the configuration, and those that were made.
+    /// Policies that were made at run time.
     pub policy_statements: PolicyStatements,
     /// What comes next, of no stream yet.
     pub forecasts: Forecasts,
@@ -97,6 +97,8 @@ pub struct EventLoop<'c> {
     next_beat_ns: i64,
     /// Which document was written last.
     turn: usize,
+    /// When what could not be said of streams is, if there is anything.
+    next_project_ns: i64,
 }
 
 impl<'c> EventLoop<'c> {
@@ -116,8 +118,11 @@ impl<'c> EventLoop<'c> {
             ingest,
         } = parts;
         let mut streams = Streams::new(segment, clock, history.journal(), repeat_ns);
-        policy_statements
-            .restore(&mut |change| policies.carry(change, &mut forecasts, &mut streams));
+        policy_statements.restore(&mut Carrier {
+            policies: &mut policies,
+            forecasts: &mut forecasts,
+            streams: &mut streams,
+        });
         let self_watch = SelfWatch::new(&mut streams, BEAT_NS, ingest);
         let archive = history.status();
         let archive_watch = archive
@@ -143,6 +148,7 @@ impl<'c> EventLoop<'c> {
             archive,
             next_beat_ns: 0,
             turn: 0,
+            next_project_ns: i64::MAX,
         }
     }
 
@@ -181,6 +187,7 @@ impl<'c> EventLoop<'c> {
 
     fn next(&self) -> Option<Event> {
         let deadline_ns = self.poller.next_deadline_ns().min(self.next_beat_ns);
+        let deadline_ns = deadline_ns.min(self.next_project_ns);
         let wait_ns = deadline_ns.saturating_sub(self.clock.monotonic_ns());
         if wait_ns <= 0 {
             // Due now: still give events their turn, or a source at full speed would starve them.
@@ -232,7 +239,13 @@ impl<'c> EventLoop<'c> {
             self.next_beat_ns = monotonic_ns + BEAT_NS;
             self.beat(now_ns);
         }
-        self.forecasts.project(now_ns, &mut self.streams);
+        let waits = self
+            .policies
+            .project(now_ns, &mut self.forecasts, &mut self.streams);
+        self.next_project_ns = match waits {
+            true => monotonic_ns.saturating_add(PROJECT_NS),
+            false => i64::MAX,
+        };
         self.streams.finish();
         if is_beat {
             self.turn = (self.turn + 1) % documents::IN_TURN.len();
@@ -310,16 +323,14 @@ impl<'c> EventLoop<'c> {
     }
 
     fn execute_policy(&mut self, sql: &str) -> Answer {
-        let Self {
-            policies,
-            forecasts,
-            streams,
-            ..
-        } = self;
-        let mut carry = |change| policies.carry(change, forecasts, streams);
-        let mut done = self.policy_statements.execute(sql, &mut carry)?;
+        let mut carrier = Carrier {
+            policies: &mut self.policies,
+            forecasts: &mut self.forecasts,
+            streams: &mut self.streams,
+        };
+        let mut done = self.policy_statements.execute(sql, &mut carrier)?;
         self.streams.finish();
-        let rows = self.policies_document();
+        let rows = json!(self.policies.document());
         documents::publish(&self.run_dir, documents::POLICIES_DOCUMENT, &rows);
         if done.is_made {
             let is_its = |row: &&Json| row["name"] == *done.name && !row["stream"].is_null();
@@ -327,12 +338,6 @@ impl<'c> EventLoop<'c> {
             done.policy["matched"] = rows.filter(is_its).count().into();
         }
         Ok(done.policy)
-    }
-
-    fn policies_document(&self) -> Json {
-        let mut rows = self.policies.document();
-        self.policy_statements.tell(&mut rows);
-        rows
     }
 
     fn test(&self, sql: &str) -> Answer {
@@ -364,7 +369,7 @@ impl<'c> EventLoop<'c> {
                 documents::publish(run_dir, name, &self.forecasts.document());
             }
             documents::POLICIES_DOCUMENT => {
-                documents::publish(run_dir, name, &self.policies_document());
+                documents::publish(run_dir, name, &self.policies.document());
             }
             _ => {
                 let archive = self.history.document(self.archive.as_ref());

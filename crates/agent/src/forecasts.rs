@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use barograph_forecast::{Cascade, ForecasterConfig, Shape, Taken, interval};
 use barograph_model::{
-    Descriptor, FORECAST_PREFIX, KNOTS_MAX, Kind, Labels, Name, Projection, Sample, Selector,
-    StreamKey, Value, ValueType,
+    Descriptor, FORECAST_PREFIX, KNOTS_MAX, Kind, Labels, Name, Sample, Selector, StreamKey, Value,
+    ValueType,
 };
 use tracing::warn;
 
@@ -37,7 +37,7 @@ const PROJECTION_BYTES_MAX: u32 = (KNOTS_MAX * 3 * 8) as u32;
 /// Projections that a ring holds: the newest is what counts.
 const DEPTH: u32 = 16;
 /// A stream is not projected anew more often: readers evaluate what was said last at their own time.
-const PROJECT_NS: u64 = 10_000_000;
+pub const PROJECT_NS: i64 = 10_000_000;
 /// Steps of one stream that are looked at within a second; what is beyond is not looked at, which is counted.
 const STEPS_PER_S_MAX: u32 = 2_048;
 
@@ -85,8 +85,6 @@ struct Followed {
     pace: Option<Pace>,
     /// What it is a part of.
     total: Option<Name>,
-    /// The newest value.
-    newest: Option<Value>,
     /// Steps in this second.
     steps: u32,
     /// When it was projected last, by the agent's clock.
@@ -219,7 +217,6 @@ impl Forecasts {
             cascade: None,
             pace: is_of_user.then(Pace::default),
             total,
-            newest: streams.newest(key).map(|sample| sample.value.clone()),
             steps: 0,
             said_ns: i64::MIN,
             is_unsaid: false,
@@ -279,10 +276,19 @@ impl Forecasts {
         }
     }
 
-    /// A look at a stream, whether it has changed or not.
-    pub fn looked(&mut self, key: StreamKey, sample: &Sample) {
-        if self.observe(key, sample)
-            && let Some(Some(followed)) = self.by_key.get_mut(key.0 as usize)
+    /// A look at a stream, whether it has changed or not: its forecaster learns of it, and something is said at the end of the round.
+    /// False where it is not.
+    pub fn looked(&mut self, key: StreamKey, sample: &Sample) -> bool {
+        let is_said = self.observe(key, sample);
+        if is_said {
+            self.unsay(key);
+        }
+        is_said
+    }
+
+    /// What readers were told of a stream no longer holds: at the end of the round they are told anew.
+    pub fn unsay(&mut self, key: StreamKey) {
+        if let Some(Some(followed)) = self.by_key.get_mut(key.0 as usize)
             && !followed.is_unsaid
         {
             followed.is_unsaid = true;
@@ -290,8 +296,7 @@ impl Forecasts {
         }
     }
 
-    /// Its forecaster learns of a look. False where nothing is said after it.
-    pub fn observe(&mut self, key: StreamKey, sample: &Sample) -> bool {
+    fn observe(&mut self, key: StreamKey, sample: &Sample) -> bool {
         if let Some(total) = self.totals.looked(key, sample) {
             let shape = total.shape();
             for followed in self.by_key.iter_mut().flatten() {
@@ -309,17 +314,27 @@ impl Forecasts {
     }
 
     /// A stream was looked at, and its newest value still holds.
-    pub fn held(&mut self, key: StreamKey, looked_ns: i64) {
-        let followed = self.by_key.get(key.0 as usize).and_then(Option::as_ref);
-        let newest = followed.and_then(|followed| followed.newest.clone());
-        if let Some(newest) = newest {
-            self.looked(key, &Sample::measured(looked_ns, newest));
+    pub fn held(&mut self, key: StreamKey, looked_ns: i64, streams: &Streams<'_>) {
+        let is_followed = matches!(self.by_key.get(key.0 as usize), Some(Some(_)));
+        if let Some(newest) = streams.newest(key).filter(|_| is_followed) {
+            self.looked(key, &Sample::measured(looked_ns, newest.value.clone()));
         }
     }
 
     /// Tells readers what is expected of the streams that were looked at. Those that were told of a moment ago wait for the next
     /// call.
     pub fn project(&mut self, now_ns: i64, streams: &mut Streams<'_>) {
+        self.project_by(now_ns, streams, |_, looked_ns, _| looked_ns);
+    }
+
+    /// The same where somebody says something else of some streams: `revise` has their key, when they were looked at and what is expected
+    /// since, as a projection's floats, and gives when what it made of that begins. True if some wait: call it again [`PROJECT_NS`] later.
+    pub fn project_by(
+        &mut self,
+        now_ns: i64,
+        streams: &mut Streams<'_>,
+        mut revise: impl FnMut(StreamKey, i64, &mut Vec<f64>) -> i64,
+    ) -> bool {
         let Self {
             by_key,
             unsaid,
@@ -331,37 +346,16 @@ impl Forecasts {
             let Some(followed) = followed.filter(|followed| followed.is_unsaid) else {
                 return false;
             };
-            if now_ns.abs_diff(followed.said_ns) < PROJECT_NS {
+            if now_ns.abs_diff(followed.said_ns) < PROJECT_NS.unsigned_abs() {
                 return true;
             }
             followed.is_unsaid = false;
             followed.said_ns = now_ns;
-            followed.project(floats, streams);
+            let revise = |looked_ns, floats: &mut _| revise(*key, looked_ns, floats);
+            followed.project(floats, streams, revise);
             false
         });
-    }
-
-    /// What its forecaster says comes after the newest look; empty where it says nothing.
-    pub fn projection(&self, key: StreamKey) -> Projection {
-        let cascade = self.cascade(key);
-        cascade.map_or_else(Projection::default, Cascade::project)
-    }
-
-    /// What readers are told from `ts_ns` on, where a policy says something else than the forecaster.
-    pub fn say(
-        &self,
-        key: StreamKey,
-        ts_ns: i64,
-        projection: &Projection,
-        streams: &mut Streams<'_>,
-    ) {
-        let followed = self.by_key.get(key.0 as usize).and_then(Option::as_ref);
-        let floats = projection.to_floats();
-        if let (Some(projections), false) =
-            (followed.and_then(|f| f.projections), floats.is_empty())
-        {
-            streams.look_floats(projections, ts_ns, &floats);
-        }
+        !unsaid.is_empty()
     }
 
     /// Forecasts a stream for a policy, in steps of `step_ns`, whether or not the configuration means it. One that is forecast
@@ -431,7 +425,6 @@ impl Forecasts {
 impl Followed {
     /// Whether anything is said after it.
     fn look(&mut self, sample: &Sample, confidence: f64, room: &Room) -> bool {
-        self.newest = Some(sample.value.clone());
         let Some(pace) = &mut self.pace else {
             return self.observe(sample, confidence, room);
         };
@@ -467,13 +460,22 @@ impl Followed {
         !matches!(taken, Taken::Late | Taken::NotFinite)
     }
 
-    fn project(&self, floats: &mut Vec<f64>, streams: &mut Streams<'_>) {
+    fn project(
+        &self,
+        floats: &mut Vec<f64>,
+        streams: &mut Streams<'_>,
+        revise: impl FnOnce(i64, &mut Vec<f64>) -> i64,
+    ) {
         let (Some(cascade), Some(projections)) = (&self.cascade, self.projections) else {
             return;
         };
+        let Some(looked_ns) = cascade.finest().newest_ns() else {
+            return;
+        };
         cascade.project_into(floats);
-        if let (Some(looked_ns), false) = (cascade.finest().newest_ns(), floats.is_empty()) {
-            streams.look_floats(projections, looked_ns, floats);
+        let from_ns = revise(looked_ns, floats);
+        if !floats.is_empty() {
+            streams.look_floats(projections, from_ns, floats);
         }
     }
 

@@ -9,6 +9,9 @@ mod archive_config;
 mod archive_watch;
 mod config;
 mod control;
+#[cfg(test)]
+#[path = "../../forecast/tests/it/counting.rs"]
+mod counting;
 mod documents;
 mod error;
 mod event_loop;

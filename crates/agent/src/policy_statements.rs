@@ -1,35 +1,21 @@
-//! `CREATE POLICY …` and `DROP POLICY …`: which policies there are by statement, and what of them survives a restart.
+//! `CREATE POLICY …` and `DROP POLICY …`: what is to become of policies, and which of them survive a restart.
 //!
-//! Apart from those that follow policies (`policies`): these know looks and intervals, this knows names, texts and a file.
+//! Apart from those that follow policies (`policies`): these know what there is, looks and intervals, this knows texts and a file.
 
-use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use barograph_insight::{PolicyStatement, PolicyText};
-use barograph_model::near;
 use barograph_source::{PolicyFault, PolicySpec, PolicySpecKind};
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use tracing::{info, warn};
 
 use crate::AgentError;
 use crate::control::{Insights, Refusal};
+use crate::policies::{Carry, Change, Made, Policy};
 
 /// Where statements are kept, one JSON object of name to statement.
 const POLICIES_FILE: &str = "policies.json";
-/// Most policies that are made by statement. One more is refused.
-const POLICIES_MADE_MAX: usize = 256;
-
-/// What is to become of those who follow policies.
-#[derive(Debug, PartialEq)]
-pub enum Change {
-    /// This one is followed, in the place of one of its name.
-    Declare(PolicySpec),
-    /// The one of this name no longer is.
-    Drop(String),
-}
-
-/// Carries a change out, or says why not; then nothing has changed.
-pub type Carry<'a> = dyn FnMut(Change) -> Result<(), String> + 'a;
 
 /// What a statement did.
 #[derive(Debug, PartialEq)]
@@ -42,212 +28,113 @@ pub struct Done {
     pub policy: Json,
 }
 
-/// The policies that there are, by name.
+/// The statements that made policies, by name. Which policies there are is known by who follows them.
 pub struct PolicyStatements {
     kept: Insights,
-    known: BTreeMap<String, Known>,
-}
-
-struct Known {
-    spec: PolicySpec,
-    /// The statement that made it; none for one of the configuration.
-    sql: Option<String>,
-    help: String,
 }
 
 impl PolicyStatements {
-    /// Those of the configuration, and those that an earlier agent kept in `state_dir`, which [`Self::restore`] takes up.
-    pub fn open(state_dir: &Path, configured: &[PolicySpec]) -> Result<Self, AgentError> {
-        let known = |spec: &PolicySpec| {
-            let known = Known {
-                spec: spec.clone(),
-                sql: None,
-                help: String::new(),
-            };
-            (spec.name.clone(), known)
-        };
+    /// Those that an earlier agent kept in `state_dir`, which [`Self::restore`] takes up.
+    pub fn open(state_dir: &Path) -> Result<Self, AgentError> {
         Ok(Self {
             kept: Insights::open_file(state_dir, POLICIES_FILE)?,
-            known: configured.iter().map(known).collect(),
         })
     }
 
     /// Takes up what was kept. One that no longer holds is left out with a word; it stays in the file.
-    pub fn restore(&mut self, carry: &mut Carry<'_>) {
-        let kept = self.kept.iter();
-        let kept: Vec<(String, String)> = kept.map(|(n, sql)| (n.into(), sql.into())).collect();
-        for (name, sql) in kept {
-            let again = || match PolicyStatement::parse(&sql).map_err(Refusal::from)? {
-                PolicyStatement::Create { policy, .. } => {
-                    let (spec, help) = spec_of(*policy)?;
-                    if spec.name != name {
-                        return Err(statement(format!("it makes {}", spec.name)));
-                    }
-                    self.admit(&spec, false)?;
-                    Ok((spec, help))
-                }
-                PolicyStatement::Drop { .. } => Err(statement("it is no CREATE POLICY")),
-            };
-            let taken = again().and_then(|(spec, help)| {
-                carry(Change::Declare(spec.clone())).map_err(Refusal::Statement)?;
-                Ok((spec, help))
-            });
-            match taken {
-                Ok((spec, help)) => self.know(spec, &sql, help),
-                Err(Refusal::Statement(error) | Refusal::Internal(error)) => {
-                    warn!(%error, name, sql, "a policy is left out");
-                }
+    pub fn restore(&mut self, policies: &mut dyn Carry) {
+        for (name, sql) in self.kept.iter() {
+            if let Err(Refusal::Statement(error) | Refusal::Internal(error)) =
+                again(name, sql, policies)
+            {
+                warn!(%error, name, sql, "a policy is left out");
             }
         }
     }
 
     /// Carries out a statement. What is to survive a restart is written first: a policy that cannot be kept is not made.
-    pub fn execute(&mut self, sql: &str, carry: &mut Carry<'_>) -> Result<Done, Refusal> {
+    pub fn execute(&mut self, sql: &str, policies: &mut dyn Carry) -> Result<Done, Refusal> {
         let done = match PolicyStatement::parse(sql)? {
             PolicyStatement::Create { or_replace, policy } => {
-                let (spec, help) = spec_of(*policy)?;
-                self.admit(&spec, or_replace)?;
-                self.create(spec, sql, help, carry)?
+                let policy = policy_of(*policy, sql)?;
+                let admitted = policies.roster().admit(policy.name(), or_replace);
+                admitted.map_err(Refusal::Statement)?;
+                self.create(policy, sql, policies)?
             }
-            PolicyStatement::Drop { name, if_exists } => {
-                self.droppable(&name, if_exists)?;
-                self.drop(name, carry)?
-            }
+            PolicyStatement::Drop { name, if_exists } => self.drop(name, if_exists, policies)?,
         };
         info!(policy = done.name, made = done.is_made, "changed");
         Ok(done)
     }
 
-    /// A policy as it was meant, with the statement that made it; null if there is none of this name.
-    pub fn policy(&self, name: &str) -> Json {
-        self.known.get(name).map_or(Json::Null, |known| {
-            let mut policy = json!(known.spec);
-            known.tell(&mut policy);
-            policy
-        })
-    }
-
-    /// Adds to each row of the document where its policy comes from, its statement, and what it asks for beside the error.
-    pub fn tell(&self, rows: &mut Json) {
-        for row in rows.as_array_mut().into_iter().flatten() {
-            let name = row["name"].as_str().unwrap_or_default();
-            if let Some(known) = self.known.get(name) {
-                known.tell(row);
-            }
-        }
-    }
-
     fn create(
         &mut self,
-        spec: PolicySpec,
+        policy: Policy,
         sql: &str,
-        help: String,
-        carry: &mut Carry<'_>,
+        policies: &mut dyn Carry,
     ) -> Result<Done, Refusal> {
-        let before = self.kept.keep(&spec.name, Some(sql))?;
-        if let Err(error) = carry(Change::Declare(spec.clone())) {
-            self.kept.keep(&spec.name, before.as_deref())?;
+        let done = Done {
+            name: policy.name().to_owned(),
+            is_made: true,
+            policy: policy.document(),
+        };
+        let before = self.kept.keep(&done.name, Some(sql))?;
+        if let Err(error) = policies.carry(Change::Declare(Arc::new(policy))) {
+            self.kept.keep(&done.name, before.as_deref())?;
             return Err(Refusal::Statement(error));
         }
-        let name = spec.name.clone();
-        self.know(spec, sql, help);
-        Ok(Done {
-            policy: self.policy(&name),
-            name,
-            is_made: true,
-        })
+        Ok(done)
     }
 
-    fn drop(&mut self, name: String, carry: &mut Carry<'_>) -> Result<Done, Refusal> {
-        let before = self.kept.keep(&name, None)?;
-        let policy = self.policy(&name);
+    fn drop(
+        &mut self,
+        name: String,
+        if_exists: bool,
+        policies: &mut dyn Carry,
+    ) -> Result<Done, Refusal> {
+        let roster = policies.roster();
+        let policy = roster.get(&name).map(Policy::document);
         // One that was left out at the start is only in the file.
-        if self.known.contains_key(&name) {
-            if let Err(error) = carry(Change::Drop(name.clone())) {
-                self.kept.keep(&name, before.as_deref())?;
-                return Err(Refusal::Statement(error));
-            }
-            self.known.remove(&name);
+        let is_kept = || self.kept.iter().any(|(kept, _)| kept == name);
+        if policy.is_some() || !(if_exists || is_kept()) {
+            roster.droppable(&name).map_err(Refusal::Statement)?;
+        }
+        let before = self.kept.keep(&name, None)?;
+        if policy.is_some()
+            && let Err(error) = policies.carry(Change::Drop(name.clone()))
+        {
+            self.kept.keep(&name, before.as_deref())?;
+            return Err(Refusal::Statement(error));
         }
         Ok(Done {
             name,
             is_made: false,
-            policy,
+            policy: policy.unwrap_or_default(),
         })
-    }
-
-    fn know(&mut self, spec: PolicySpec, sql: &str, help: String) {
-        let sql = Some(sql.to_owned());
-        let name = spec.name.clone();
-        self.known.insert(name, Known { spec, sql, help });
-    }
-
-    /// Whether a policy of this name may be made now.
-    fn admit(&self, spec: &PolicySpec, or_replace: bool) -> Result<(), Refusal> {
-        let name = &spec.name;
-        match self.known.get(name) {
-            Some(Known { sql: None, .. }) => Err(configured(name)),
-            Some(_) if !or_replace => Err(statement(format!(
-                "there is a policy {name} already: write CREATE OR REPLACE POLICY, or drop it first"
-            ))),
-            Some(_) => Ok(()),
-            None if self.made() >= POLICIES_MADE_MAX => Err(statement(format!(
-                "policies made by statement: at most {POLICIES_MADE_MAX} (POLICIES_MADE_MAX): drop one first"
-            ))),
-            None => Ok(()),
-        }
-    }
-
-    fn made(&self) -> usize {
-        self.known.values().filter(|k| k.sql.is_some()).count()
-    }
-
-    fn droppable(&self, name: &str, if_exists: bool) -> Result<(), Refusal> {
-        let is_kept = || self.kept.iter().any(|(kept, _)| kept == name);
-        match self.known.get(name) {
-            Some(Known { sql: None, .. }) => Err(configured(name)),
-            Some(_) => Ok(()),
-            None if if_exists || is_kept() => Ok(()),
-            None => {
-                let hint = match near(name, self.known.keys().map(String::as_str)) {
-                    near if near.is_empty() => "see the table policies for what there is".into(),
-                    near => format!("did you mean {}?", near.join(" or ")),
-                };
-                Err(statement(format!("there is no policy {name}: {hint}")))
-            }
-        }
     }
 }
 
-impl Known {
-    fn tell(&self, row: &mut Json) {
-        row["origin"] = match self.sql {
-            Some(_) => "made".into(),
-            None => "configured".into(),
-        };
-        row["sql"] = json!(self.sql);
-        row["help"] = self.help.as_str().into();
-        row["interval_min_ms"] = self.spec.interval_min_ms.into();
-        row["interval_max_ms"] = self.spec.interval_max_ms.into();
-        row["sentinel"] = json!(self.spec.sentinel);
-        row["pressure"] = json!(self.spec.pressure);
-        row["weight"] = self.spec.weight.into();
+/// Follows a policy that was made before, by its statement.
+fn again(name: &str, sql: &str, policies: &mut dyn Carry) -> Result<(), Refusal> {
+    let PolicyStatement::Create { policy, .. } = PolicyStatement::parse(sql)? else {
+        return Err(statement("it is no CREATE POLICY"));
+    };
+    let policy = policy_of(*policy, sql)?;
+    if policy.name() != name {
+        return Err(statement(format!("it makes {}", policy.name())));
     }
+    let admitted = policies.roster().admit(name, false);
+    admitted.map_err(Refusal::Statement)?;
+    let carried = policies.carry(Change::Declare(Arc::new(policy)));
+    carried.map_err(Refusal::Statement)
 }
 
 fn statement(message: impl Into<String>) -> Refusal {
     Refusal::Statement(message.into())
 }
 
-fn configured(name: &str) -> Refusal {
-    statement(format!(
-        "the policy {name} is of the configuration ([[policy]]): change it there and start the agent again, \
-         or make one of another name, which counts before it"
-    ))
-}
-
-/// What was written, with the defaults of what was not, checked; and its help.
-fn spec_of(text: PolicyText) -> Result<(PolicySpec, String), Refusal> {
+/// What was written, with the defaults of what was not, checked.
+fn policy_of(text: PolicyText, sql: &str) -> Result<Policy, Refusal> {
     let default = PolicySpec::default();
     let kind = match &text.kind {
         None => default.kind,
@@ -271,8 +158,11 @@ fn spec_of(text: PolicyText) -> Result<(PolicySpec, String), Refusal> {
         pressure: text.pressure,
         weight: text.weight.unwrap_or(default.weight),
     };
-    spec.check().map_err(|fault| statement(in_words(&fault)))?;
-    Ok((spec, text.help.unwrap_or_default()))
+    let made = Made {
+        sql: sql.to_owned(),
+        help: text.help.unwrap_or_default(),
+    };
+    Policy::new(spec, Some(made)).map_err(|fault| statement(in_words(&fault)))
 }
 
 /// Why a policy is refused, with the word that its statement has for the field.
@@ -292,64 +182,102 @@ fn in_words(fault: &PolicyFault) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::policies::{POLICIES_MADE_MAX, Roster};
 
     const ONE: &str =
         "CREATE POLICY one FOR 'filesystem.*' ERROR '1 %' BETWEEN '2 s' AND '1 min' HELP 'h'";
 
-    struct Rig {
-        dir: tempfile::TempDir,
-        configured: Vec<PolicySpec>,
-        statements: PolicyStatements,
-        changes: Vec<Change>,
+    /// What became of policies.
+    #[derive(Debug, PartialEq)]
+    enum Carried {
+        Declare(PolicySpec),
+        Drop(String),
+    }
+
+    /// Follows policies, and nothing else.
+    #[derive(Default)]
+    struct Follower {
+        roster: Roster,
+        changes: Vec<Carried>,
         /// Why changes are refused, if they are.
         refusal: Option<String>,
     }
 
-    impl Rig {
+    impl Follower {
         fn new() -> Self {
-            let dir = tempfile::tempdir().unwrap();
             let configured = PolicySpec {
                 name: "fixed".into(),
                 streams: vec!["disk.*".into()],
                 error: Some("1 %".into()),
                 ..PolicySpec::default()
             };
-            let configured = vec![configured];
-            let statements = PolicyStatements::open(dir.path(), &configured).unwrap();
+            let mut follower = Self::default();
+            let policy = Policy::new(configured, None).unwrap();
+            follower.roster.configure(policy);
+            follower
+        }
+    }
+
+    impl Carry for Follower {
+        fn roster(&self) -> &Roster {
+            &self.roster
+        }
+
+        fn carry(&mut self, change: Change) -> Result<(), String> {
+            if let Some(reason) = &self.refusal {
+                return Err(reason.clone());
+            }
+            self.changes.push(match change {
+                Change::Declare(policy) => {
+                    self.roster.make(Arc::clone(&policy))?;
+                    Carried::Declare(policy.spec.clone())
+                }
+                Change::Drop(name) => {
+                    self.roster.remove(&name)?;
+                    Carried::Drop(name)
+                }
+            });
+            Ok(())
+        }
+    }
+
+    struct Rig {
+        dir: tempfile::TempDir,
+        statements: PolicyStatements,
+        follower: Follower,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
             Self {
+                statements: PolicyStatements::open(dir.path()).unwrap(),
+                follower: Follower::new(),
                 dir,
-                configured,
-                statements,
-                changes: Vec::new(),
-                refusal: None,
             }
         }
 
         fn execute(&mut self, sql: &str) -> Result<Done, String> {
-            let (changes, refusal) = (&mut self.changes, self.refusal.clone());
-            let mut carry = |change| match refusal.clone() {
-                Some(reason) => Err(reason),
-                None => {
-                    changes.push(change);
-                    Ok(())
-                }
-            };
-            let done = self.statements.execute(sql, &mut carry);
+            let done = self.statements.execute(sql, &mut self.follower);
             done.map_err(|refusal| match refusal {
                 Refusal::Statement(message) | Refusal::Internal(message) => message,
             })
         }
 
         /// What an agent that starts now takes up.
-        fn restart(&mut self) -> Vec<Change> {
-            let mut changes = Vec::new();
-            self.statements = PolicyStatements::open(self.dir.path(), &self.configured).unwrap();
-            self.statements.restore(&mut |change| {
-                changes.push(change);
-                Ok(())
-            });
-            changes
+        fn restart(&mut self) -> Vec<Carried> {
+            self.statements = PolicyStatements::open(self.dir.path()).unwrap();
+            let before = std::mem::replace(&mut self.follower, Follower::new());
+            self.statements.restore(&mut self.follower);
+            std::mem::replace(&mut self.follower.changes, before.changes)
+        }
+
+        fn policy(&self, name: &str) -> Json {
+            let policy = self.follower.roster.get(name);
+            policy.map(Policy::document).unwrap()
         }
 
         #[track_caller]
@@ -375,10 +303,10 @@ mod tests {
         let done = rig.execute(ONE).unwrap();
         let name = "one".to_owned();
         assert_eq!((done.name.as_str(), done.is_made), ("one", true));
-        assert_eq!(rig.changes, [Change::Declare(one())]);
-        assert_eq!(rig.restart(), [Change::Declare(one())]);
+        assert_eq!(rig.follower.changes, [Carried::Declare(one())]);
+        assert_eq!(rig.restart(), [Carried::Declare(one())]);
         assert_eq!(rig.execute("DROP POLICY one").unwrap().name, name);
-        assert_eq!(rig.changes[1..], [Change::Drop(name)]);
+        assert_eq!(rig.follower.changes[1..], [Carried::Drop(name)]);
         assert_eq!(rig.restart(), []);
     }
 
@@ -400,7 +328,7 @@ mod tests {
             pressure: Some("io some 150ms 2s".into()),
             weight: 2.0,
         };
-        assert_eq!(rig.changes, [Change::Declare(expect)]);
+        assert_eq!(rig.follower.changes, [Carried::Declare(expect)]);
     }
 
     #[test]
@@ -413,11 +341,11 @@ mod tests {
         );
         let other = "CREATE OR REPLACE POLICY one FOR 'x' KIND 'fixed'";
         rig.execute(other).unwrap();
-        let [Change::Declare(spec)] = &rig.restart()[..] else {
+        let [Carried::Declare(spec)] = &rig.restart()[..] else {
             panic!("one policy");
         };
         assert_eq!(spec.kind, PolicySpecKind::Fixed);
-        assert_eq!(rig.statements.policy("one")["sql"], other);
+        assert_eq!(rig.policy("one")["sql"], other);
     }
 
     #[test]
@@ -429,8 +357,8 @@ mod tests {
             "CREATE OR REPLACE POLICY fixed FOR 'x' ERROR '1'",
             "[[policy]]",
         );
-        assert_eq!(rig.changes, []);
-        assert_eq!(rig.statements.policy("fixed")["origin"], "configured");
+        assert_eq!(rig.follower.changes, []);
+        assert_eq!(rig.policy("fixed")["origin"], "configured");
     }
 
     #[test]
@@ -469,7 +397,7 @@ mod tests {
             "CREATE POLICY Full FOR 'x' ERROR '1'",
             "its name must be lower-case",
         );
-        assert_eq!(rig.changes, []);
+        assert_eq!(rig.follower.changes, []);
         assert_eq!(rig.restart(), []);
     }
 
@@ -484,18 +412,18 @@ mod tests {
         rig.refused("DROP POLICY nothing.like.it", "see the table policies");
         let done = rig.execute("DROP POLICY IF EXISTS on").unwrap();
         assert!(!done.is_made);
-        assert_eq!(rig.changes.len(), 1);
+        assert_eq!(rig.follower.changes.len(), 1);
     }
 
     #[test]
     fn what_is_not_followed_is_not_kept() {
         let mut rig = Rig::new();
-        rig.refusal = Some("no room".into());
+        rig.follower.refusal = Some("no room".into());
         rig.refused(ONE, "no room");
         assert_eq!(rig.restart(), []);
-        rig.refusal = None;
+        rig.follower.refusal = None;
         rig.execute(ONE).unwrap();
-        rig.refusal = Some("stuck".into());
+        rig.follower.refusal = Some("stuck".into());
         rig.refused("DROP POLICY one", "stuck");
         assert_eq!(rig.restart().len(), 1);
     }
@@ -514,46 +442,55 @@ mod tests {
             "one": ONE,
         });
         std::fs::write(&path, kept.to_string()).unwrap();
-        assert_eq!(rig.restart(), [Change::Declare(one())]);
+        assert_eq!(rig.restart(), [Carried::Declare(one())]);
         for name in ["a", "b", "c", "d"] {
             rig.execute(&format!("DROP POLICY {name}")).unwrap();
         }
-        assert_eq!(rig.changes.len(), 1, "those were followed by nobody");
+        assert_eq!(
+            rig.follower.changes.len(),
+            1,
+            "those were followed by nobody"
+        );
         let kept = std::fs::read_to_string(path).unwrap();
         assert!(!kept.contains("nonsense"), "{kept}");
     }
 
     #[test]
-    fn rows_tell_where_their_policy_comes_from() {
+    fn what_a_statement_made_is_told() {
         let mut rig = Rig::new();
-        rig.execute(ONE).unwrap();
-        let mut rows = json!([{ "name": "fixed" }, { "name": "one" }, { "name": "other" }]);
-        rig.statements.tell(&mut rows);
-        assert_eq!(rows[0]["origin"], "configured");
+        let made = rig.execute(ONE).unwrap().policy;
         assert_eq!(
-            (&rows[0]["sql"], &rows[0]["help"]),
-            (&Json::Null, &json!(""))
+            (&made["name"], &made["streams"]),
+            (&json!("one"), &json!(["filesystem.*"]))
         );
-        assert_eq!(rows[1]["origin"], "made");
         assert_eq!(
-            (&rows[1]["sql"], &rows[1]["help"]),
-            (&json!(ONE), &json!("h"))
+            (&made["origin"], &made["sql"]),
+            (&json!("made"), &json!(ONE))
         );
-        assert_eq!(rows[1]["interval_min_ms"], 2_000);
-        assert_eq!(rows[2], json!({ "name": "other" }));
+        assert_eq!(
+            (&made["help"], &made["interval_min_ms"]),
+            (&json!("h"), &json!(2_000))
+        );
+        assert_eq!(rig.execute("DROP POLICY one").unwrap().policy, made);
+        let nothing = rig.execute("DROP POLICY IF EXISTS one").unwrap().policy;
+        assert_eq!(nothing, Json::Null);
     }
 
     #[test]
     fn they_are_bounded() {
         let mut rig = Rig::new();
         for n in 0..POLICIES_MADE_MAX {
-            let known = Known {
-                spec: one(),
-                sql: Some(ONE.into()),
-                help: String::new(),
+            let sql = format!("CREATE POLICY p{n} FOR 'x' ERROR '1'");
+            let PolicyStatement::Create { policy, .. } = PolicyStatement::parse(&sql).unwrap()
+            else {
+                panic!("{sql}");
             };
-            rig.statements.known.insert(format!("p{n}"), known);
+            let policy = policy_of(*policy, &sql).unwrap_or_else(|_| panic!("{sql}"));
+            rig.follower.roster.make(Arc::new(policy)).unwrap();
         }
         rig.refused(ONE, "POLICIES_MADE_MAX");
+        // One of them can be another.
+        rig.execute("CREATE OR REPLACE POLICY p7 FOR 'y' ERROR '1'")
+            .unwrap();
     }
 }

@@ -54,7 +54,7 @@ impl Agent {
         let run_dir = RunDir::new(&config.run_dir);
         let lock = run_dir.occupy()?;
         let insights = Insights::open(&config.state_dir)?;
-        let policy_statements = PolicyStatements::open(&config.state_dir, &config.policy)?;
+        let policy_statements = PolicyStatements::open(&config.state_dir)?;
         let kept = insights.iter().map(|(_, sql)| sql);
         let graph = graph(&config, kept, &clock);
         // Before the segment, since it may have to recover much, and readers take a segment that does not

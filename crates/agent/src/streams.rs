@@ -105,11 +105,15 @@ impl<'c> Streams<'c> {
         changed
     }
 
-    /// The same of an array that is said of the future; nothing is allocated where it has not changed.
+    /// What was appended last.
+    pub fn newest(&self, key: StreamKey) -> Option<&Sample> {
+        let live = self.live.get(key.0 as usize)?.as_ref()?;
+        live.newest.as_ref()
+    }
+
+    /// As [`Self::look`], of an array that is said of the future; nothing is allocated where it has not changed.
     pub fn look_floats(&mut self, key: StreamKey, ts: i64, floats: &[f64]) -> bool {
-        let live = self.live.get(key.0 as usize).and_then(Option::as_ref);
-        let newest = live.and_then(|live| live.newest.as_ref());
-        let is_same = newest.is_some_and(|newest| match &newest.value {
+        let is_same = self.newest(key).is_some_and(|newest| match &newest.value {
             Value::Floats(newest) => {
                 let newest = newest.iter().map(|v| v.to_bits());
                 newest.eq(floats.iter().map(|v| v.to_bits()))
@@ -181,12 +185,6 @@ impl<'c> Streams<'c> {
         if let Some(archive) = &mut self.archive {
             archive.push(Entry::Forget(incarnation));
         }
-    }
-
-    /// What was appended to a stream last.
-    pub fn newest(&self, key: StreamKey) -> Option<&Sample> {
-        let live = self.live.get(key.0 as usize)?.as_ref()?;
-        live.newest.as_ref()
     }
 
     /// What time it is.
@@ -349,8 +347,7 @@ impl Sink for Facts<'_, '_> {
         } else {
             self.graph.looked(key, sample.ts);
         }
-        self.policies
-            .looked(key, sample, self.forecasts, self.streams);
+        self.policies.looked(key, sample, self.forecasts);
     }
 
     fn expect_interval(&mut self, key: StreamKey, interval_ns: i64) {
@@ -396,7 +393,7 @@ impl Sink for Outputs<'_, '_> {
 
     fn confirm(&mut self, key: StreamKey, looked_ns: i64) {
         self.streams.confirm(key, looked_ns);
-        self.forecasts.held(key, looked_ns);
+        self.forecasts.held(key, looked_ns, self.streams);
     }
 
     fn expect_interval(&mut self, key: StreamKey, interval_ns: i64) {

@@ -77,7 +77,7 @@ pub enum ModelError {
     },
     /// A level that cannot be read.
     #[error(
-        "{text:?} is not a level: give a number in the stream's unit, with k, MB, GiB and the like if wanted, or a share (like 90 %)"
+        "{text:?} is not a level: give a number in the stream's unit, with k, MB, GiB, ms and the like if wanted, or a share (like 90 %)"
     )]
     Level {
         /// The refused text.

@@ -1,26 +1,34 @@
-//! A level that a stream may reach, as people write it: `10 GiB`, `90 %`, `0.5`.
+//! A level that a stream may reach, or how far off it may be, as people write it: `10 GiB`, `90 %`, `20 ms`, `0.5`.
 //!
 //! It stands alone because what a share is of is said by names: of a capacity, of its total.
 
 use crate::{ModelError, TEXT_BYTES_MAX};
 
-/// What may follow a number, and how many of the stream's unit it is.
-const UNITS: [(&str, f64); 15] = [
+/// What may follow a number, and how many of the stream's unit it is: streams are in bytes and seconds.
+const UNITS: [(&str, f64); 23] = [
     ("", 1.0),
     ("B", 1.0),
     ("k", 1e3),
     ("kB", 1e3),
+    ("KB", 1e3),
     ("M", 1e6),
     ("MB", 1e6),
     ("G", 1e9),
     ("GB", 1e9),
     ("T", 1e12),
     ("TB", 1e12),
+    ("PB", 1e15),
     ("KiB", 1024.0),
     ("MiB", 1048576.0),
     ("GiB", 1073741824.0),
     ("TiB", 1099511627776.0),
     ("PiB", 1125899906842624.0),
+    ("ns", 1e-9),
+    ("us", 1e-6),
+    ("ms", 1e-3),
+    ("s", 1.0),
+    ("min", 60.0),
+    ("h", 3600.0),
 ];
 
 /// A level of a stream.
@@ -33,7 +41,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// Reads a number with an optional unit (`0.5`, `10GiB`, `1.5 TB`), or per cent (`90 %`).
+    /// Reads a number with an optional unit (`0.5`, `10GiB`, `1.5 TB`, `20 ms`), or per cent (`90 %`).
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let trimmed = text.trim();
         let of_unit = trimmed.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == '%');
@@ -109,6 +117,8 @@ mod tests {
         check("10GiB", Some(Level::Absolute(10_737_418_240.0)));
         check("1.5 TB", Some(Level::Absolute(1.5e12)));
         check("2k", Some(Level::Absolute(2000.0)));
+        check("20 ms", Some(Level::Absolute(0.02)));
+        check("5min", Some(Level::Absolute(300.0)));
         check("90%", Some(Level::Share(0.9)));
         check("50 %", Some(Level::Share(0.5)));
         for text in [

@@ -73,14 +73,28 @@ pub struct Projection(Vec<Knot>);
 impl Projection {
     /// Of knots whose times ascend; those that do not, are no numbers or are too many are left out.
     pub fn new(knots: impl IntoIterator<Item = Knot>) -> Self {
-        let mut kept: Vec<Knot> = Vec::new();
+        let mut projection = Self::default();
+        projection.refill(knots);
+        projection
+    }
+
+    /// The same in place of the knots that it has: allocates only where they had no room.
+    pub fn refill(&mut self, knots: impl IntoIterator<Item = Knot>) {
+        self.0.clear();
         for knot in knots {
-            let is_later = kept.last().is_none_or(|last| knot.after_s > last.after_s);
-            if is_later && knot.is_sound() && kept.len() < KNOTS_MAX {
-                kept.push(knot);
+            let last = self.0.last();
+            let is_later = last.is_none_or(|last| knot.after_s > last.after_s);
+            if is_later && knot.is_sound() && self.0.len() < KNOTS_MAX {
+                self.0.push(knot);
             }
         }
-        Self(kept)
+    }
+
+    /// As [`Self::from_floats`], in place of the knots that it has; no knots for what is no such array.
+    pub fn refill_from_floats(&mut self, floats: &[f64]) {
+        self.0.clear();
+        self.0
+            .extend(whole(floats).into_iter().flatten().map(Knot::of));
     }
 
     /// From the value of a stream of projections: after, value and half width of each knot, in seconds and the stream's unit.
@@ -91,8 +105,16 @@ impl Projection {
 
     /// As the stream's value has them.
     pub fn to_floats(&self) -> Vec<f64> {
+        let mut floats = Vec::new();
+        self.write_floats(&mut floats);
+        floats
+    }
+
+    /// The same in place of what is in `floats`.
+    pub fn write_floats(&self, floats: &mut Vec<f64>) {
         let parts = |knot: &Knot| [knot.after_s, knot.value, knot.half_width];
-        self.0.iter().flat_map(parts).collect()
+        floats.clear();
+        floats.extend(self.0.iter().flat_map(parts));
     }
 
     /// The knots.

@@ -2,7 +2,7 @@
 //! write it, in the configuration and in statements, and is checked here, so that both are refused with the same words.
 
 use barograph_forecast::interval::{Bound, INTERVAL_NS_MAX, INTERVAL_NS_MIN};
-use barograph_model::{NAME_BYTES_MAX, Selector, duration_ns};
+use barograph_model::{Level, NAME_BYTES_MAX, Selector, duration_ns};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -329,49 +329,17 @@ impl PressureTrigger {
     }
 }
 
-/// Units that a bound may have, in those of streams: bytes and seconds.
-const UNITS: &[(&str, f64)] = &[
-    ("", 1.0),
-    ("B", 1.0),
-    ("KiB", 1024.0),
-    ("MiB", 1_048_576.0),
-    ("GiB", 1_073_741_824.0),
-    ("TiB", 1_099_511_627_776.0),
-    ("PiB", 1_125_899_906_842_624.0),
-    ("kB", 1e3),
-    ("KB", 1e3),
-    ("MB", 1e6),
-    ("GB", 1e9),
-    ("TB", 1e12),
-    ("PB", 1e15),
-    ("ns", 1e-9),
-    ("us", 1e-6),
-    ("ms", 1e-3),
-    ("s", 1.0),
-    ("min", 60.0),
-    ("h", 3600.0),
-];
-
-/// `1 %`, `0.5`, `10 MiB`.
+/// `1 %`, `0.5`, `10 MiB`: how far off, so not below 0.
 fn parse_bound(text: &str) -> Option<Bound> {
-    let text = text.trim();
     if text.len() > POLICY_TEXT_BYTES_MAX {
         return None;
     }
-    let is_number = |c: char| c.is_ascii_digit() || ".+-eE".contains(c);
-    let end = text.find(|c| !is_number(c)).unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let number: f64 = number.parse().ok()?;
-    if !(number >= 0.0 && number.is_finite()) {
-        return None;
-    }
-    match unit.trim() {
-        "%" => Some(Bound::Relative(number / 100.0)),
-        unit => {
-            let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit)?;
-            Some(Bound::Absolute(number * factor)).filter(|_| (number * factor).is_finite())
-        }
-    }
+    let bound = match Level::parse(text).ok()? {
+        Level::Absolute(most) => Bound::Absolute(most),
+        Level::Share(share) => Bound::Relative(share),
+    };
+    let (Bound::Absolute(most) | Bound::Relative(most)) = bound;
+    (most >= 0.0).then_some(bound)
 }
 
 fn ns(ms: u64) -> i64 {
@@ -405,6 +373,7 @@ mod tests {
             (" 0.5 ", Some(Bound::Absolute(0.5))),
             ("1e3", Some(Bound::Absolute(1000.0))),
             ("20 ms", Some(Bound::Absolute(0.02))),
+            ("2 k", Some(Bound::Absolute(2000.0))),
             ("0", Some(Bound::Absolute(0.0))),
             ("-1", None),
             ("-1 %", None),

@@ -1,8 +1,9 @@
-//! One loop with a heap of deadlines: reads what is due, applies what slow sources handed over,
-//! and keeps the books about both. Nothing here waits.
+//! One loop over deadlines: reads what is due, applies what slow sources handed over, and keeps the
+//! books about both. Nothing here waits.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,8 +49,9 @@ pub fn all_facts() -> impl Iterator<Item = &'static FactSpec> {
 pub struct Poller {
     clock: Arc<dyn Clock>,
     entries: Vec<Entry>,
-    /// One deadline per entry that counts: [`Entry::queued_ns`]. Others were overtaken by an earlier one.
-    deadlines: BinaryHeap<Reverse<(i64, usize)>>,
+    /// When each entry is next run, in their order. Some tens of numbers that lie side by side are looked through sooner than a heap is
+    /// kept in order, and nothing that was overtaken stays behind.
+    deadlines_ns: Vec<i64>,
     /// Up to where what policies want beside reads is known.
     wishes: u64,
     purse: Purse,
@@ -59,12 +61,10 @@ struct Entry {
     name: &'static str,
     policy: IntervalPolicy,
     interval_ns: i64,
-    /// When it is to be read next; the heap may have an earlier look at a read that may hang.
+    /// When it is to be read next; its deadline may be an earlier look at a read that may hang.
     next_read_ns: i64,
     /// When its newest read began.
     last_read_ns: Option<i64>,
-    /// Its deadline in the heap.
-    queued_ns: i64,
     /// What policies want of it.
     pace: Pace,
     driver: Driver,
@@ -133,11 +133,10 @@ impl Poller {
             .into_iter()
             .map(|(source, policy)| Entry::new(source, policy, now_ns, &clock, &wake))
             .collect();
-        let deadlines = (0..entries.len()).map(|i| Reverse((now_ns, i))).collect();
         Self {
             clock,
+            deadlines_ns: vec![now_ns; entries.len()],
             entries,
-            deadlines,
             wishes: 0,
             purse: Purse::default(),
         }
@@ -161,9 +160,8 @@ impl Poller {
 
     /// When [`Poller::run_due`] has something to do, as monotonic time of the clock.
     pub fn next_deadline_ns(&self) -> i64 {
-        self.deadlines
-            .peek()
-            .map_or(i64::MAX, |Reverse((deadline_ns, _))| *deadline_ns)
+        let deadlines_ns = self.deadlines_ns.iter().copied();
+        deadlines_ns.min().unwrap_or(i64::MAX)
     }
 
     /// Applies what slow sources have ready, reads what is due (each at most once), and gives how
@@ -176,26 +174,21 @@ impl Poller {
             if entry.collect(begin_ns, sink) {
                 entry.publish(&*self.clock, sink);
                 read += 1;
-                self.queue_earlier(index);
+                self.replan(index);
             }
         }
         self.heed(sink);
-        while let Some(Reverse((deadline_ns, index))) = self.deadlines.peek().copied() {
-            if deadline_ns > begin_ns {
-                break;
-            }
-            self.deadlines.pop();
-            let entry = &mut self.entries[index];
-            if entry.queued_ns != deadline_ns {
+        for index in 0..self.entries.len() {
+            if self.deadlines_ns[index] > begin_ns {
                 continue;
             }
+            let entry = &mut self.entries[index];
             let done = entry.run(&*self.clock, sink);
             read += usize::from(done == Done::Read);
             if done != Done::Asked {
                 entry.publish(&*self.clock, sink);
             }
-            entry.queued_ns = entry.next_look_ns(self.clock.monotonic_ns());
-            self.deadlines.push(Reverse((entry.queued_ns, index)));
+            self.replan(index);
         }
         self.heed(sink);
         self.share(begin_ns);
@@ -211,17 +204,13 @@ impl Poller {
         let now_ns = self.clock.monotonic_ns();
         for index in 0..self.entries.len() {
             self.entries[index].heed(now_ns, sink);
-            self.queue_earlier(index);
+            self.replan(index);
         }
     }
 
-    fn queue_earlier(&mut self, index: usize) {
-        let entry = &mut self.entries[index];
-        let look_ns = entry.next_look_ns(self.clock.monotonic_ns());
-        if look_ns < entry.queued_ns {
-            entry.queued_ns = look_ns;
-            self.deadlines.push(Reverse((look_ns, index)));
-        }
+    fn replan(&mut self, index: usize) {
+        let look_ns = self.entries[index].next_look_ns(self.clock.monotonic_ns());
+        self.deadlines_ns[index] = look_ns;
     }
 
     /// Gives each source that policies decide about its share of the budget, now and then.
@@ -316,7 +305,6 @@ impl Entry {
             interval_ns: policy.start().interval_ns,
             next_read_ns: now_ns,
             last_read_ns: None,
-            queued_ns: now_ns,
             pace: Pace::new(Caps::none(policy.start().interval_ns)),
             driver,
             feed: Feed::default(),

@@ -194,7 +194,7 @@ fn who_waits_has_what_becomes_free_and_is_forecast_from_then_on() {
     forecasts.beat(2 * NS_PER_S, &mut streams);
     assert_eq!(followed(&forecasts), ["a.b", "a.d"]);
     for second in 2..9 {
-        forecasts.held(keys[2], second * NS_PER_S);
+        forecasts.held(keys[2], second * NS_PER_S, &streams);
         forecasts.project(second * NS_PER_S, &mut streams);
     }
     let said = projection(&reader, "forecast.a.d").unwrap();
@@ -382,10 +382,11 @@ fn what_is_said_of_a_stream_that_stands_still_is_not_said_again() {
     let key = added(&mut forecasts, &of, &mut streams);
     forecasts.interval(key, NS_PER_S);
     // The look that finds an insight's inputs as they were is one, too.
+    streams.look(key, &look(1, 7));
     forecasts.looked(key, &look(1, 7));
     let mut appended = Vec::new();
     for second in 2..1_400 {
-        forecasts.held(key, second * NS_PER_S);
+        forecasts.held(key, second * NS_PER_S, &streams);
         forecasts.project(second * NS_PER_S, &mut streams);
         let (sample, looked_ns) = newest(&reader, "forecast.disk.size.bytes").unwrap();
         assert_eq!(looked_ns, second * NS_PER_S);

@@ -2,63 +2,33 @@
 
 use barograph_forecast::interval::Said;
 use barograph_model::{Descriptor, NS_PER_S};
-use barograph_source::PolicySpecKind;
-use serde_json::{Map, Value as Json, json};
+use barograph_source::{PolicySpec, PolicySpecKind};
+use serde::ser::SerializeSeq as _;
+use serde::{Serialize, Serializer};
+use serde_json::{Value as Json, json};
 
 use super::engine::{Governed, seconds};
-use super::{GOVERNED_MAX, Policies, Policy, Standing};
+use super::roster::Standing;
+use super::{GOVERNED_MAX, Policies, Policy};
+use crate::documents::LabelsJson;
 
 impl Policies {
     /// One row for each policy and stream; a policy without streams has one too, which says why.
-    pub fn document(&self) -> Json {
-        let mut rows = Vec::new();
-        for standing in &self.policies {
-            let before = rows.len();
-            let slots = self.known.iter().zip(&self.slots);
-            for (known, slot) in slots {
-                let governed = slot.as_ref().and_then(|slot| slot.governed.as_deref());
-                if let (Some(known), Some(governed)) = (known, governed)
-                    && std::ptr::eq(&*governed.policy, &*standing.policy)
-                {
-                    rows.push(self.row(known, governed));
-                }
-            }
-            if standing.beyond > 0 || rows.len() == before {
-                rows.push(row_without(standing));
-            }
-        }
-        Json::Array(rows)
+    pub fn document(&self) -> impl Serialize + '_ {
+        Document(self)
     }
 
-    fn row(&self, known: &Descriptor, governed: &Governed) -> Json {
-        let labels = known.labels.iter();
-        let labels: Map<String, Json> = labels.map(|(k, v)| (k.to_owned(), v.into())).collect();
-        let plan = governed.plan;
-        let is_bounded = governed.policy.spec.kind == PolicySpecKind::ErrorBounded;
-        let said = plan.map(|plan| match plan.said {
-            Said::Held => "held",
-            Said::Forecast => "forecast",
-            Said::Derived => "derived",
-        });
-        let elapsed_ns = governed.newest_ns.saturating_sub(governed.first_ns);
-        let rate = (governed.looks > 1 && elapsed_ns > 0)
-            .then(|| (governed.looks - 1) as f64 / seconds(elapsed_ns));
-        let configured = seconds(governed.caps.interval_ns);
-        let saved = rate.filter(|_| configured > 0.0);
-        let mut row = row_of(&governed.policy);
-        row["stream"] = known.name.as_str().into();
-        row["labels"] = Json::Object(labels);
-        row["source"] = json!(governed.source);
-        row["interval_ns"] = governed.interval_ns.into();
-        row["wait_ns"] = json!(plan.map(|plan| plan.wait_ns));
-        row["said"] = json!(said.filter(|_| is_bounded));
-        let wrong = plan.map(|plan| plan.wrong_share);
-        row["wrong_share"] = json!(wrong.filter(|share| share.is_finite()));
-        row["looks"] = governed.looks.into();
-        row["looks_per_s"] = json!(rate);
-        row["saved_share"] = json!(saved.map(|rate| 1.0 - rate * configured));
-        row["reason"] = self.reason(governed).into();
-        row
+    fn governed_by<'a>(&'a self, policy: &'a Policy) -> impl Iterator<Item = Row<'a>> {
+        let slots = self.known.iter().zip(&self.slots);
+        slots.filter_map(move |(known, slot)| {
+            let governed = slot.as_ref()?.governed.as_deref()?;
+            let is_its = std::ptr::eq(&*governed.policy, policy);
+            is_its.then_some(Row {
+                of: Of::new(policy),
+                stream: Stream::new(known.as_ref()?, governed),
+                reason: self.reason(governed),
+            })
+        })
     }
 
     /// Why it is looked at when it is, and what keeps its policy from being followed.
@@ -105,38 +75,166 @@ fn plan_reason(governed: &Governed) -> String {
     format!("{what}, and the next look is {wait} after the last")
 }
 
-fn row_of(policy: &Policy) -> Json {
-    let spec = &policy.spec;
-    json!({
-        "name": spec.name,
-        "streams": spec.streams.join(", "),
-        "kind": spec.kind.as_str(),
-        "error": spec.error,
-        "confidence": spec.confidence,
-        "stream": null,
-        "labels": null,
-        "source": null,
-        "interval_ns": null,
-        "wait_ns": null,
-        "said": null,
-        "wrong_share": null,
-        "looks": null,
-        "looks_per_s": null,
-        "saved_share": null,
-        "reason": null,
-    })
+struct Document<'a>(&'a Policies);
+
+impl Serialize for Document<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut rows = serializer.serialize_seq(None)?;
+        for standing in self.0.roster.iter() {
+            let mut is_alone = true;
+            for row in self.0.governed_by(&standing.policy) {
+                rows.serialize_element(&row)?;
+                is_alone = false;
+            }
+            if standing.beyond > 0 || is_alone {
+                rows.serialize_element(&Row::without(standing))?;
+            }
+        }
+        rows.end()
+    }
 }
 
-fn row_without(standing: &Standing) -> Json {
-    let mut row = row_of(&standing.policy);
-    row["reason"] = match standing.beyond {
-        0 => "no stream of a source is of this name and has numbers, or another policy comes first".into(),
-        beyond => format!(
-            "{beyond} more of its streams are read as configured: at most {GOVERNED_MAX} have a policy"
-        )
-        .into(),
-    };
-    row
+/// A policy, and what came of it for one stream.
+#[derive(Serialize)]
+struct Row<'a> {
+    #[serde(flatten)]
+    of: Of<'a>,
+    #[serde(flatten)]
+    stream: Stream<'a>,
+    reason: String,
+}
+
+impl<'a> Row<'a> {
+    fn without(standing: &'a Standing) -> Self {
+        let reason = match standing.beyond {
+            0 => "no stream of a source is of this name and has numbers, or another policy comes first".into(),
+            beyond => format!(
+                "{beyond} more of its streams are read as configured: at most {GOVERNED_MAX} have a policy"
+            ),
+        };
+        Self {
+            of: Of::new(&standing.policy),
+            stream: Stream::default(),
+            reason,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Of<'a> {
+    name: &'a str,
+    streams: String,
+    kind: &'static str,
+    error: Option<&'a str>,
+    confidence: f64,
+    #[serde(flatten)]
+    origin: Origin<'a>,
+    interval_min_ms: u64,
+    interval_max_ms: u64,
+    sentinel: Option<&'a str>,
+    pressure: Option<&'a str>,
+    weight: f64,
+}
+
+impl<'a> Of<'a> {
+    fn new(policy: &'a Policy) -> Self {
+        let spec = &policy.spec;
+        Self {
+            name: &spec.name,
+            streams: spec.streams.join(", "),
+            kind: spec.kind.as_str(),
+            error: spec.error.as_deref(),
+            confidence: spec.confidence,
+            origin: Origin::of(policy),
+            interval_min_ms: spec.interval_min_ms,
+            interval_max_ms: spec.interval_max_ms,
+            sentinel: spec.sentinel.as_deref(),
+            pressure: spec.pressure.as_deref(),
+            weight: spec.weight,
+        }
+    }
+}
+
+/// Where a policy comes from.
+#[derive(Serialize)]
+struct Origin<'a> {
+    origin: &'static str,
+    sql: Option<&'a str>,
+    help: &'a str,
+}
+
+impl<'a> Origin<'a> {
+    fn of(policy: &'a Policy) -> Self {
+        let made = policy.made.as_ref();
+        Self {
+            origin: made.map_or("configured", |_| "made"),
+            sql: made.map(|made| &*made.sql),
+            help: made.map_or("", |made| &made.help),
+        }
+    }
+}
+
+/// What there is of one stream; nulls of none. What is no number is null too.
+#[derive(Default, Serialize)]
+struct Stream<'a> {
+    stream: Option<&'a str>,
+    labels: Option<LabelsJson<'a>>,
+    source: Option<&'static str>,
+    interval_ns: Option<i64>,
+    wait_ns: Option<i64>,
+    said: Option<&'static str>,
+    wrong_share: Option<f64>,
+    looks: Option<u64>,
+    looks_per_s: Option<f64>,
+    saved_share: Option<f64>,
+}
+
+impl<'a> Stream<'a> {
+    fn new(known: &'a Descriptor, governed: &Governed) -> Self {
+        let plan = governed.plan;
+        let is_bounded = governed.policy.spec.kind == PolicySpecKind::ErrorBounded;
+        let said = plan.map(|plan| match plan.said {
+            Said::Held => "held",
+            Said::Forecast => "forecast",
+            Said::Derived => "derived",
+        });
+        let elapsed_ns = governed.newest_ns.saturating_sub(governed.first_ns);
+        let looks_per_s = (governed.looks > 1 && elapsed_ns > 0)
+            .then(|| (governed.looks - 1) as f64 / seconds(elapsed_ns));
+        let configured_s = seconds(governed.caps.interval_ns);
+        let compared = looks_per_s.filter(|_| configured_s > 0.0);
+        Self {
+            stream: Some(known.name.as_str()),
+            labels: Some(LabelsJson(&known.labels)),
+            source: governed.source,
+            interval_ns: Some(governed.interval_ns),
+            wait_ns: plan.map(|plan| plan.wait_ns),
+            said: said.filter(|_| is_bounded),
+            wrong_share: plan.map(|plan| plan.wrong_share),
+            looks: Some(governed.looks),
+            looks_per_s,
+            saved_share: compared.map(|rate| 1.0 - rate * configured_s),
+        }
+    }
+}
+
+/// A policy as it was meant, and where it comes from.
+#[derive(Serialize)]
+struct Meant<'a> {
+    #[serde(flatten)]
+    spec: &'a PolicySpec,
+    #[serde(flatten)]
+    origin: Origin<'a>,
+}
+
+impl Policy {
+    /// As it was meant, and where it comes from.
+    pub fn document(&self) -> Json {
+        json!(Meant {
+            spec: &self.spec,
+            origin: Origin::of(self),
+        })
+    }
 }
 
 fn duration(ns: i64) -> String {

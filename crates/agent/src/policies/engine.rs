@@ -49,6 +49,15 @@ pub(super) struct Governed {
     pub(super) first_ns: i64,
     pub(super) newest_ns: i64,
     value: f64,
+    /// The time of the newest look; none where its forecaster did not take it.
+    said_ns: Option<i64>,
+}
+
+/// What is about to be said of one stream after another.
+#[derive(Default)]
+pub(super) struct Speech {
+    expected: Projection,
+    said: Projection,
 }
 
 impl Governed {
@@ -69,6 +78,7 @@ impl Governed {
             first_ns: 0,
             newest_ns: 0,
             value: f64::NAN,
+            said_ns: None,
         }
     }
 
@@ -116,11 +126,12 @@ impl Governed {
     }
 
     /// A look: `forecast` is what was expected of this moment before it, `half_width` how far off what is expected so many ns from now may be,
-    /// now that it is known. What is no number is no answer, and changes no plan.
+    /// now that it is known; `is_said` if readers are told something after it. What is no number is no answer, and changes no plan.
     pub(super) fn look(
         &mut self,
         sample: &Sample,
         forecast: Option<Outlook>,
+        is_said: bool,
         half_width: impl Fn(i64) -> f64,
     ) {
         self.is_called = false;
@@ -133,6 +144,7 @@ impl Governed {
         self.looks += 1;
         self.newest_ns = sample.ts;
         self.value = value;
+        self.said_ns = is_said.then_some(sample.ts);
         let looked = Looked {
             ts_ns: sample.ts,
             value,
@@ -149,29 +161,32 @@ impl Governed {
         });
     }
 
-    /// What readers are told after a look, of what is expected: where something else is said until the next look, that comes first.
-    pub(super) fn speak(&mut self, ts_ns: i64, expected: Projection) -> Projection {
-        let Some(plan) = &self.plan else {
-            return expected;
+    /// What readers are told, in place of what is expected since the look at `looked_ns`; gives from when on. Where something else is said
+    /// until the next look, that comes first.
+    pub(super) fn speak(&self, looked_ns: i64, floats: &mut Vec<f64>, speech: &mut Speech) -> i64 {
+        let (Some(said_ns), Some(plan)) = (self.said_ns, &self.plan) else {
+            // Of a look that its forecaster took before, and the plan does not know.
+            return looked_ns;
         };
         let tolerance = match (plan.said, &self.policy.bound) {
             (Said::Held, Some(bound)) => bound.tolerance(self.value),
             // A move of the cheap stream will say so.
             (Said::Derived, _) => 0.0,
-            (Said::Forecast, _) | (Said::Held, None) => return expected,
+            (Said::Forecast, _) | (Said::Held, None) => return said_ns,
         };
-        let until_s = seconds(plan.wait_ns);
-        let said = hold(
-            &expected,
-            self.value,
-            seconds(self.min_ns),
-            until_s,
-            tolerance,
-        );
-        if let Way::Sentinel(derived) = &mut self.way {
-            derived.base(ts_ns, &said);
+        let Speech { expected, said } = speech;
+        expected.refill_from_floats(floats);
+        let (first_s, until_s) = (seconds(self.min_ns), seconds(plan.wait_ns));
+        hold(expected, self.value, first_s, until_s, tolerance, said);
+        let mut from_ns = said_ns;
+        if let Way::Sentinel(derived) = &self.way
+            && let Some(moved_ns) = derived.shift(said_ns, said, expected)
+        {
+            std::mem::swap(said, expected);
+            from_ns = moved_ns;
         }
-        said
+        said.write_floats(floats);
+        from_ns
     }
 
     /// The cheap stream was looked at. `forecast` is asked for what is expected of this one now, where that is what is said of it.
@@ -182,11 +197,12 @@ impl Governed {
         forecast: impl FnOnce() -> Option<Outlook>,
     ) -> Moved {
         let said = self.plan.map(|plan| plan.said);
+        let told_ns = self.said_ns.filter(|_| said == Some(Said::Derived));
         let forecast = (said == Some(Said::Forecast)).then(forecast).flatten();
         let Way::Sentinel(derived) = &mut self.way else {
             return Moved::Nothing;
         };
-        derived.moved(ts_ns, counter, forecast, said == Some(Said::Derived))
+        derived.moved(ts_ns, counter, forecast, told_ns)
     }
 }
 
@@ -243,7 +259,8 @@ fn hold(
     first_s: f64,
     until_s: f64,
     tolerance: f64,
-) -> Projection {
+    said: &mut Projection,
+) {
     let knot = |after_s: f64| {
         let off = expected
             .at(after_s)
@@ -260,7 +277,7 @@ fn hold(
     };
     let held = [here, knot(first_s), knot(until_s)];
     let later = expected.knots().iter().filter(|k| k.after_s > until_s);
-    Projection::new(held.into_iter().chain(later.copied()))
+    said.refill(held.into_iter().chain(later.copied()));
 }
 
 pub(super) fn seconds(ns: i64) -> f64 {

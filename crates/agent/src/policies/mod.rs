@@ -7,6 +7,7 @@
 mod document;
 mod engine;
 mod pressure;
+mod roster;
 mod sentinel;
 #[cfg(test)]
 mod tests;
@@ -15,69 +16,24 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use barograph_forecast::interval::Bound;
-use barograph_model::{Descriptor, Sample, Selector, StreamKey, ValueType, Wanted};
-use barograph_source::{Caps, PolicyFault, PolicySpec, PolicySpecKind, PressureTrigger};
+use barograph_model::{Descriptor, Sample, StreamKey, ValueType, Wanted};
+use barograph_source::{Caps, PolicySpecKind};
 
-use self::engine::Governed;
+use self::engine::{Governed, Speech};
 use self::pressure::Pressure;
 pub(crate) use self::pressure::Wake;
+#[cfg(test)]
+pub use self::roster::POLICIES_MADE_MAX;
+pub use self::roster::{Carry, Change, Made, Policy, Roster, check};
 use self::sentinel::Moved;
+use crate::Config;
 use crate::forecasts::Forecasts;
-use crate::policy_statements::Change;
 use crate::streams::Streams;
-use crate::{AgentError, Config};
 
-/// Most policies at once.
-pub const POLICIES_MAX: usize = 512;
 /// Most streams under policies; those beyond are read as configured, and counted.
 const GOVERNED_MAX: usize = 512;
 /// What the poller says of sources is written when it reads them: no policy decides about that.
 const OF_THE_POLLER: &str = "source.";
-
-/// One policy, as it matches.
-pub(crate) struct Policy {
-    spec: PolicySpec,
-    selectors: Vec<Selector>,
-    bound: Option<Bound>,
-    sentinel: Option<Selector>,
-    pressure: Option<PressureTrigger>,
-    is_configured: bool,
-}
-
-impl Policy {
-    fn new(spec: PolicySpec, is_configured: bool) -> Result<Self, PolicyFault> {
-        spec.check()?;
-        Ok(Self {
-            selectors: spec.selectors()?,
-            bound: spec.bound()?,
-            sentinel: spec.sentinel()?,
-            pressure: spec.pressure()?,
-            spec,
-            is_configured,
-        })
-    }
-
-    fn is_for(&self, of: &Descriptor) -> bool {
-        matches(&self.selectors, of)
-    }
-
-    /// Made ones count before configured ones, each in the order of names.
-    fn order(&self) -> (bool, &str) {
-        (self.is_configured, &self.spec.name)
-    }
-}
-
-fn matches(selectors: &[Selector], of: &Descriptor) -> bool {
-    let mut selectors = selectors.iter();
-    selectors.any(|s| s.matches(of.name.as_str(), &of.labels))
-}
-
-/// A policy, and how many streams it is for that have no place.
-struct Standing {
-    policy: Arc<Policy>,
-    beyond: u64,
-}
 
 /// What there is of one stream: its policy, and those that follow it.
 #[derive(Default)]
@@ -88,8 +44,7 @@ struct Slot {
 
 /// All policies, and all streams under them.
 pub struct Policies {
-    /// In the order in which they count.
-    policies: Vec<Standing>,
+    roster: Roster,
     /// What sources bear, by their names.
     caps: BTreeMap<&'static str, Caps>,
     /// Streams of sources that have numbers, for policies that are made later.
@@ -98,30 +53,32 @@ pub struct Policies {
     governed: usize,
     wishes: u64,
     pressure: Pressure,
+    speech: Speech,
 }
 
-/// Checks policies as they stand in the configuration.
-pub fn check(policies: &[PolicySpec]) -> Result<(), AgentError> {
-    let refuse = |value: String, reason: String| {
-        Err(AgentError::ConfigValue {
-            key: "policy",
-            value,
-            reason,
-        })
-    };
-    if policies.len() > POLICIES_MAX {
-        let reason = format!("at most {POLICIES_MAX} of them");
-        return refuse(format!("{} policies", policies.len()), reason);
+/// Policies, with what a change of them changes too.
+pub struct Carrier<'a, 'c> {
+    /// What is followed.
+    pub policies: &'a mut Policies,
+    /// Those of streams under policies come and go with these.
+    pub forecasts: &'a mut Forecasts,
+    /// Where what they say stands.
+    pub streams: &'a mut Streams<'c>,
+}
+
+impl Carry for Carrier<'_, '_> {
+    fn roster(&self) -> &Roster {
+        &self.policies.roster
     }
-    for (at, spec) in policies.iter().enumerate() {
-        if let Err(fault) = spec.check() {
-            return refuse(fault.name, format!("{}: {}", fault.field, fault.reason));
+
+    fn carry(&mut self, change: Change) -> Result<(), String> {
+        match change {
+            Change::Declare(policy) => self.policies.roster.make(policy)?,
+            Change::Drop(name) => self.policies.roster.remove(&name)?,
         }
-        if policies[..at].iter().any(|other| other.name == spec.name) {
-            return refuse(spec.name.clone(), "there are two of this name".into());
-        }
+        self.policies.match_again(self.forecasts, self.streams);
+        Ok(())
     }
-    Ok(())
 }
 
 impl Policies {
@@ -133,98 +90,32 @@ impl Policies {
         });
         let is_here = config.sources.sys_root == Path::new("/");
         let mut policies = Self {
-            policies: Vec::new(),
+            roster: Roster::default(),
             caps: caps.collect(),
             known: Vec::new(),
             slots: Vec::new(),
             governed: 0,
             wishes: 0,
             pressure: Pressure::new(is_here.then(|| "/proc/pressure".into()), wake),
+            speech: Speech::default(),
         };
         for spec in &config.policy {
-            if let Err(error) = policies.insert(spec.clone(), true) {
-                tracing::warn!(error, "a policy is left out");
+            match Policy::new(spec.clone(), None) {
+                Ok(policy) => {
+                    policies.roster.configure(policy);
+                    policies.wishes += 1;
+                }
+                Err(error) => tracing::warn!(%error, "a policy is left out"),
             }
         }
         policies.listen();
         policies
     }
 
-    /// Follows a policy from now on, in the place of one of its name. Its streams begin anew.
-    pub fn declare(
-        &mut self,
-        spec: PolicySpec,
-        forecasts: &mut Forecasts,
-        streams: &mut Streams<'_>,
-    ) -> Result<(), String> {
-        self.insert(spec, false)?;
-        self.match_again(forecasts, streams);
-        Ok(())
-    }
-
-    /// Follows the policy of this name no more: its streams go to the next that is for them, or are read as configured.
-    pub fn drop(
-        &mut self,
-        name: &str,
-        forecasts: &mut Forecasts,
-        streams: &mut Streams<'_>,
-    ) -> Result<(), String> {
-        let of_name = |s: &Standing| s.policy.spec.name == name;
-        match self.policies.iter().position(of_name) {
-            None => return Err(format!("there is no policy {name}")),
-            Some(at) if self.policies[at].policy.is_configured => {
-                return Err(format!(
-                    "policy {name} is of the configuration: change it there"
-                ));
-            }
-            Some(at) => drop(self.policies.remove(at)),
-        }
-        self.match_again(forecasts, streams);
-        Ok(())
-    }
-
-    /// What a statement says.
-    pub fn carry(
-        &mut self,
-        change: Change,
-        forecasts: &mut Forecasts,
-        streams: &mut Streams<'_>,
-    ) -> Result<(), String> {
-        match change {
-            Change::Declare(spec) => self.declare(spec, forecasts, streams),
-            Change::Drop(name) => self.drop(&name, forecasts, streams),
-        }
-    }
-
-    fn insert(&mut self, spec: PolicySpec, is_configured: bool) -> Result<(), String> {
-        let policy = Policy::new(spec, is_configured).map_err(|fault| fault.to_string())?;
-        let name = &policy.spec.name;
-        let before = self
-            .policies
-            .iter()
-            .position(|s| s.policy.spec.name == *name);
-        match before {
-            Some(at) if self.policies[at].policy.is_configured => {
-                return Err(format!("policy {name} is of the configuration"));
-            }
-            Some(at) => drop(self.policies.remove(at)),
-            None if self.policies.len() >= POLICIES_MAX => {
-                return Err(format!("at most {POLICIES_MAX} policies: drop one first"));
-            }
-            None => {}
-        }
-        let order = |s: &Standing| s.policy.order() < policy.order();
-        let at = self.policies.partition_point(order);
-        let policy = Arc::new(policy);
-        self.policies.insert(at, Standing { policy, beyond: 0 });
-        self.wishes += 1;
-        Ok(())
-    }
-
     /// Finds the policy of each stream again, and what they listen to.
     fn match_again(&mut self, forecasts: &mut Forecasts, streams: &mut Streams<'_>) {
         self.wishes += 1;
-        self.policies.iter_mut().for_each(|s| s.beyond = 0);
+        self.roster.forget_beyond();
         let keys = (0..self.known.len()).filter_map(|key| u32::try_from(key).ok());
         // Those that lose theirs first, so that there is room.
         for key in keys.clone().map(StreamKey) {
@@ -237,7 +128,7 @@ impl Policies {
     }
 
     fn listen(&mut self) {
-        let policies = self.policies.iter();
+        let policies = self.roster.iter();
         self.pressure
             .set(policies.filter_map(|s| s.policy.pressure));
     }
@@ -261,13 +152,8 @@ impl Policies {
         *place(&mut self.known, key) = Some(Box::new(known));
         self.govern(key, forecasts, streams);
         // Perhaps others have waited for it as their sentinel.
-        let is_sentinel = |s: &Standing| {
-            let sentinel = s.policy.sentinel.iter();
-            let mut sentinel =
-                sentinel.filter(|s| s.matches(descriptor.name.as_str(), &descriptor.labels));
-            sentinel.next().is_some()
-        };
-        if self.policies.iter().any(is_sentinel) {
+        let mut policies = self.roster.iter();
+        if policies.any(|s| s.policy.is_sentinel(descriptor)) {
             (0..self.slots.len()).for_each(|at| self.follow(StreamKey(at as u32)));
         }
     }
@@ -305,45 +191,30 @@ impl Policies {
     }
 
     /// A look at a stream, whether it has changed or not; the forecaster learns of it here too.
-    pub fn looked(
-        &mut self,
-        key: StreamKey,
-        sample: &Sample,
-        forecasts: &mut Forecasts,
-        streams: &mut Streams<'_>,
-    ) {
+    pub fn looked(&mut self, key: StreamKey, sample: &Sample, forecasts: &mut Forecasts) {
         let Some(Some(slot)) = self.slots.get_mut(key.0 as usize) else {
             forecasts.looked(key, sample);
             return;
         };
         let number = sample.value.as_f64().filter(|v| v.is_finite());
         match &mut slot.governed {
-            None => forecasts.looked(key, sample),
+            None => {
+                forecasts.looked(key, sample);
+            }
             Some(governed) => {
                 let outlook = forecasts.outlook(key, sample.ts);
-                let is_said = forecasts.observe(key, sample);
+                let is_said = forecasts.looked(key, sample);
                 let half_width = |ahead_ns| forecasts.half_width(key, ahead_ns);
-                governed.look(sample, outlook, half_width);
-                if is_said && number.is_some() {
-                    let said = governed.speak(sample.ts, forecasts.projection(key));
-                    forecasts.say(key, sample.ts, &said, streams);
-                }
+                governed.look(sample, outlook, is_said, half_width);
             }
         }
         if let (Some(value), false) = (number, slot.followers.is_empty()) {
-            self.moved(key, sample.ts, value, forecasts, streams);
+            self.moved(key, sample.ts, value, forecasts);
         }
     }
 
     /// A cheap stream was looked at: those that follow it are called, or derived.
-    fn moved(
-        &mut self,
-        cheap: StreamKey,
-        ts_ns: i64,
-        value: f64,
-        forecasts: &mut Forecasts,
-        streams: &mut Streams<'_>,
-    ) {
+    fn moved(&mut self, cheap: StreamKey, ts_ns: i64, value: f64, forecasts: &mut Forecasts) {
         let followers = std::mem::take(&mut self.slot(cheap).followers);
         for &dear in &followers {
             let Some(governed) = self.governed_mut(dear) else {
@@ -354,11 +225,27 @@ impl Policies {
                     let is_news = governed.call();
                     self.wishes += u64::from(is_news);
                 }
-                Moved::Say(projection) => forecasts.say(dear, ts_ns, &projection, streams),
+                Moved::Say => forecasts.unsay(dear),
                 Moved::Nothing => {}
             }
         }
         self.slot(cheap).followers = followers;
+    }
+
+    /// Tells readers what is said of the streams that were looked at, those under policies too, at the end of a round. True if some wait:
+    /// call it again [`crate::forecasts::PROJECT_NS`] later.
+    pub fn project(
+        &mut self,
+        now_ns: i64,
+        forecasts: &mut Forecasts,
+        streams: &mut Streams<'_>,
+    ) -> bool {
+        forecasts.project_by(now_ns, streams, |key, looked_ns, floats| {
+            let slot = self.slots.get(key.0 as usize).and_then(Option::as_ref);
+            let governed = slot.and_then(|slot| slot.governed.as_ref());
+            let speech = &mut self.speech;
+            governed.map_or(looked_ns, |g| g.speak(looked_ns, floats, speech))
+        })
     }
 
     /// Hears what the kernel has said since the last call.
@@ -390,9 +277,7 @@ impl Policies {
         forecasts: &mut Forecasts,
         streams: &mut Streams<'_>,
     ) {
-        let meant = self
-            .policy_of(key)
-            .map(|at| Arc::clone(&self.policies[at].policy));
+        let meant = self.policy_of(key);
         let Some(Some(slot)) = self.slots.get_mut(key.0 as usize) else {
             return;
         };
@@ -409,20 +294,19 @@ impl Policies {
 
     /// Gives a stream that has none the policy that is for it.
     fn govern(&mut self, key: StreamKey, forecasts: &mut Forecasts, streams: &mut Streams<'_>) {
-        let Some(at) = self.policy_of(key) else {
+        let Some(policy) = self.policy_of(key) else {
             return;
         };
         if self.governed_mut(key).is_some() {
             return;
         }
         if self.governed >= GOVERNED_MAX {
-            self.policies[at].beyond += 1;
+            self.roster.count_beyond(&policy);
             return;
         }
         let Some(Some(known)) = self.known.get(key.0 as usize) else {
             return;
         };
-        let policy = Arc::clone(&self.policies[at].policy);
         let source = barograph_source::source_of(known.name.as_str());
         let caps = source.and_then(|source| self.caps.get(source).copied());
         let governed = Governed::new(policy, source, caps.unwrap_or(Caps::none(0)));
@@ -435,9 +319,9 @@ impl Policies {
     }
 
     /// The first policy that is for a stream.
-    fn policy_of(&self, key: StreamKey) -> Option<usize> {
+    fn policy_of(&self, key: StreamKey) -> Option<Arc<Policy>> {
         let known = self.known.get(key.0 as usize)?.as_ref()?;
-        self.policies.iter().position(|s| s.policy.is_for(known))
+        self.roster.first_for(known).map(Arc::clone)
     }
 
     /// Makes a stream that wants a sentinel and has none follow the first that there is.
@@ -446,12 +330,12 @@ impl Policies {
             return;
         };
         let policy = Arc::clone(&governed.policy);
-        let Some(sentinel) = &policy.sentinel else {
+        if policy.sentinel.is_none() {
             return;
-        };
+        }
         let is_it = |known: &Option<Box<Descriptor>>| {
             let known = known.as_ref();
-            known.is_some_and(|k| sentinel.matches(k.name.as_str(), &k.labels))
+            known.is_some_and(|known| policy.is_sentinel(known))
         };
         let mut found = self.known.iter().enumerate();
         let found = found.find(|(at, known)| *at != dear.0 as usize && is_it(known));

@@ -13,8 +13,8 @@ const LESSONS: u32 = 4;
 pub(super) enum Moved {
     /// It has to be looked at.
     Call,
-    /// Readers are told this from then on.
-    Say(Projection),
+    /// Readers are told something else from then on.
+    Say,
     /// As before.
     Nothing,
 }
@@ -28,12 +28,10 @@ pub(super) struct Derived {
     /// What it was at the newest look at the other, and how many of those came after a move.
     anchor: f64,
     lessons: u32,
-    /// What readers were told after the newest look at the other, what it was then, and when.
-    base: Projection,
+    /// What the other was at its newest look.
     value: f64,
-    base_ns: i64,
-    /// What they were told last: value and half width.
-    told: (f64, f64),
+    /// What it has become since, as readers are told, and when.
+    now: Option<(i64, Outlook)>,
 }
 
 impl Derived {
@@ -44,18 +42,15 @@ impl Derived {
             counter: f64::NAN,
             anchor: f64::NAN,
             lessons: 0,
-            base: Projection::default(),
             value: f64::NAN,
-            base_ns: 0,
-            told: (f64::NAN, f64::NAN),
+            now: None,
         }
     }
 
     /// A look at the dear stream.
     pub(super) fn look(&mut self, looked: &Looked, half_width: impl Fn(i64) -> f64) -> Plan {
         self.value = looked.value;
-        self.base = Projection::default();
-        self.told = (looked.value, 0.0);
+        self.now = None;
         if self.has_moved() {
             self.lessons = self.lessons.saturating_add(1);
         }
@@ -69,20 +64,14 @@ impl Derived {
         )
     }
 
-    /// What readers are told after it.
-    pub(super) fn base(&mut self, ts_ns: i64, said: &Projection) {
-        self.base_ns = ts_ns;
-        self.base = said.clone();
-    }
-
     /// A look at the cheap stream; `forecast` is what is expected of the other at that moment. What the cheap one says is told only where the
-    /// plan is to derive (`is_told`), and has changed.
+    /// plan is to derive, since the look at the other at `told_ns`, and has changed.
     pub(super) fn moved(
         &mut self,
         ts_ns: i64,
         counter: f64,
         forecast: Option<Outlook>,
-        is_told: bool,
+        told_ns: Option<i64>,
     ) -> Moved {
         self.counter = counter;
         if self.lessons < LESSONS && self.has_moved() {
@@ -90,12 +79,16 @@ impl Derived {
         }
         match self.sentinel.counter(ts_ns, counter, forecast) {
             Step::Call => Moved::Call,
-            Step::Say(now) if is_told && self.told != (now.value, now.half_width) => {
-                self.told = (now.value, now.half_width);
-                match self.shifted(ts_ns, &now) {
-                    Some(projection) => Moved::Say(projection),
-                    None => Moved::Nothing,
+            Step::Say(now) if told_ns.is_some_and(|told_ns| told_ns <= ts_ns) => {
+                let told = self.now.as_ref();
+                let told =
+                    told.map_or((self.value, 0.0), |(_, told)| (told.value, told.half_width));
+                let is_number = (now.value - self.value).is_finite();
+                if !is_number || told == (now.value, now.half_width) {
+                    return Moved::Nothing;
                 }
+                self.now = Some((ts_ns, now));
+                Moved::Say
             }
             Step::Say(_) => Moved::Nothing,
         }
@@ -105,24 +98,28 @@ impl Derived {
         self.anchor.is_finite() && self.counter != self.anchor
     }
 
-    /// What was said after the look, as if it had been found so then. `None` where nothing was said, or what is derived is no number.
-    fn shifted(&self, ts_ns: i64, now: &Outlook) -> Option<Projection> {
-        let elapsed_s = seconds(ts_ns.saturating_sub(self.base_ns));
+    /// What was said after the look, as if it had been found so when the cheap stream said so; gives when. `None` where it has said nothing.
+    pub(super) fn shift(
+        &self,
+        looked_ns: i64,
+        after_look: &Projection,
+        shifted: &mut Projection,
+    ) -> Option<i64> {
+        let (ts_ns, now) = self.now.as_ref()?;
+        let elapsed_s = seconds(ts_ns.saturating_sub(looked_ns));
         let by = now.value - self.value;
-        if elapsed_s < 0.0 || self.base.knots().is_empty() || !by.is_finite() {
-            return None;
-        }
         let here = Knot {
             after_s: 0.0,
             value: now.value,
             half_width: now.half_width,
         };
-        let later = self.base.knots().iter().filter(|k| k.after_s > elapsed_s);
+        let later = after_look.knots().iter().filter(|k| k.after_s > elapsed_s);
         let later = later.map(|k| Knot {
             after_s: k.after_s - elapsed_s,
             value: k.value + by,
             half_width: k.half_width + now.half_width,
         });
-        Some(Projection::new(std::iter::once(here).chain(later)))
+        shifted.refill(std::iter::once(here).chain(later));
+        Some(*ts_ns)
     }
 }

@@ -1,17 +1,19 @@
 //! Policies over a segment, read by the real poller on a clock that moves when told.
 
+mod said;
+
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use barograph_insight::{Graph, Limits};
 use barograph_model::{Clock, Kind, Labels, ManualClock, NS_PER_S, Name, Projection, Unit, Value};
 use barograph_source::policy::IntervalPolicy;
-use barograph_source::{Batch, FactId, Poller, Report, Source, SourceError};
+use barograph_source::{Batch, FactId, PolicySpec, Poller, Report, Source, SourceError};
 use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::forecasts::Room;
+use crate::forecasts::{PROJECT_NS, Room};
 use crate::outlook::Outlook;
 use crate::streams::Facts;
 
@@ -75,6 +77,8 @@ struct Rig<'c> {
     found: Found,
     /// Reads of the cheap source, and of the other.
     reads: [Arc<AtomicI64>; 2],
+    /// Something is said in the next round.
+    waits: bool,
     _dir: tempfile::TempDir,
 }
 
@@ -143,6 +147,7 @@ impl<'c> Rig<'c> {
             policies: Policies::new(&config, Arc::new(|| {})),
             found,
             reads,
+            waits: false,
             _dir: dir,
         }
     }
@@ -157,6 +162,28 @@ impl<'c> Rig<'c> {
             policies: &mut self.policies,
         };
         self.poller.run_due(&mut facts);
+        self.waits = self.project();
+    }
+
+    /// Tells readers what is to be said; whether some of it waits.
+    fn project(&mut self) -> bool {
+        let now_ns = self.clock.now_ns();
+        let (forecasts, streams) = (&mut self.forecasts, &mut self.streams);
+        self.policies.project(now_ns, forecasts, streams)
+    }
+
+    /// A look at a stream that is there.
+    fn looked(&mut self, name: &str, value: f64) {
+        let key = self.key(name);
+        let sample = Sample::measured(self.clock.now_ns(), value);
+        self.policies.looked(key, &sample, &mut self.forecasts);
+    }
+
+    fn key(&self, name: &str) -> StreamKey {
+        let is_it =
+            |k: &Option<Box<Descriptor>>| k.as_ref().is_some_and(|k| k.name.as_str() == name);
+        let at = self.policies.known.iter().position(is_it);
+        StreamKey(u32::try_from(at.unwrap()).unwrap())
     }
 
     /// Goes on for so long; before each round, `change` says what is to be found then, by the seconds that have passed.
@@ -167,7 +194,10 @@ impl<'c> Rig<'c> {
             let elapsed_ns = self.clock.monotonic_ns() - start_ns;
             change(&self.found, elapsed_ns as f64 / 1e9);
             self.tick();
-            let next_ns = self.poller.next_deadline_ns();
+            let mut next_ns = self.poller.next_deadline_ns();
+            if self.waits {
+                next_ns = next_ns.min(self.clock.monotonic_ns() + PROJECT_NS);
+            }
             if next_ns >= end_ns {
                 self.clock.advance(end_ns - self.clock.monotonic_ns());
                 return;
@@ -184,13 +214,22 @@ impl<'c> Rig<'c> {
     }
 
     fn row(&self, policy: &str) -> Json {
-        let document = self.policies.document();
+        let document = serde_json::json!(self.policies.document());
         let mut rows = document.as_array().unwrap().iter();
         rows.find(|row| row["name"] == policy).unwrap().clone()
     }
 
     /// What readers are told of a stream at this time, and how far off that may be.
     fn said(&self, name: &str) -> Option<(f64, f64)> {
+        let (floats, _, looked_ns) = self.projection(name)?;
+        // The same is said again by a look alone.
+        let after_s = (self.clock.now_ns() - looked_ns) as f64 / 1e9;
+        let knot = Projection::from_floats(&floats)?.at(after_s)?;
+        Some((knot.value, knot.half_width))
+    }
+
+    /// That, when it was appended, and when it was said last.
+    fn projection(&self, name: &str) -> Option<(Arc<[f64]>, i64, i64)> {
         let directory = self.reader.directory();
         let mut entries = directory.entries.iter();
         let name = format!("forecast.{name}");
@@ -205,20 +244,29 @@ impl<'c> Rig<'c> {
         let Value::Floats(floats) = sample.value else {
             panic!("{:?}", sample.value);
         };
-        // The same is said again by a look alone.
-        let after_s = (self.clock.now_ns() - looked_ns) as f64 / 1e9;
-        let knot = Projection::from_floats(&floats)?.at(after_s)?;
-        Some((knot.value, knot.half_width))
+        Some((floats, sample.ts, looked_ns))
     }
 
     fn declare(&mut self, spec: PolicySpec) -> Result<(), String> {
-        self.policies
-            .declare(spec, &mut self.forecasts, &mut self.streams)
+        let made = Made {
+            sql: format!("CREATE POLICY {}", spec.name),
+            help: "h".into(),
+        };
+        let policy = Policy::new(spec, Some(made)).map_err(|fault| fault.to_string())?;
+        self.carry(Change::Declare(Arc::new(policy)))
     }
 
     fn drop(&mut self, name: &str) -> Result<(), String> {
-        self.policies
-            .drop(name, &mut self.forecasts, &mut self.streams)
+        self.carry(Change::Drop(name.into()))
+    }
+
+    fn carry(&mut self, change: Change) -> Result<(), String> {
+        let mut carrier = Carrier {
+            policies: &mut self.policies,
+            forecasts: &mut self.forecasts,
+            streams: &mut self.streams,
+        };
+        carrier.carry(change)
     }
 }
 
@@ -262,112 +310,6 @@ fn what_hardly_moves_is_looked_at_seldom() {
         row["said"] == "forecast" || half_width <= 0.01 * truth,
         "{half_width}"
     );
-}
-
-/// What is free when so much was written.
-const FREE: f64 = 1e10;
-
-fn write(found: &Found, written: f64) {
-    put(found, CHEAP, written);
-    put(found, DEAR, FREE - written);
-}
-
-#[test]
-fn what_a_sentinel_says_is_told() {
-    let clock = clock();
-    let mut rig = Rig::new(&clock, vec![derived()]);
-    write(&rig.found, 0.0);
-    rig.run(600, |_, _| {});
-    let quiet = rig.reads()[1];
-    assert!(quiet < 150, "{quiet}");
-    // Bursts that nobody can foresee, of up to half the bound; each byte is one less.
-    let (mut written, mut seed) = (0.0, 7_u32);
-    let mut second = |rig: &mut Rig<'_>| {
-        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        if seed >> 30 == 0 {
-            written += f64::from(seed & 0xff_ffff) * 3.0;
-        }
-        write(&rig.found, written);
-        rig.run(1, |_, _| {});
-        let (value, _) = rig.said(DEAR).unwrap();
-        u32::from((value - (FREE - written)).abs() > 0.01 * FREE)
-    };
-    for _ in 0..1_000 {
-        second(&mut rig);
-    }
-    let before = rig.reads()[1];
-    let mut said = BTreeMap::<String, u32>::new();
-    let wrong: u32 = (0..1_000)
-        .map(|_| {
-            let wrong = second(&mut rig);
-            *said
-                .entry(rig.row("derived")["said"].to_string())
-                .or_default() += 1;
-            wrong
-        })
-        .sum();
-    let reads = rig.reads()[1] - before;
-    assert!(wrong < 100, "{wrong} of 1000, {said:?}");
-    assert!(reads < 400, "{reads} of 1000, {said:?}");
-    assert!(said.contains_key("\"derived\""), "{said:?}");
-}
-
-#[test]
-fn the_first_moves_of_a_sentinel_are_calls() {
-    let clock = clock();
-    let mut rig = Rig::new(&clock, vec![derived()]);
-    rig.run(1_000, |_, _| {});
-    for step in 1..=4 {
-        // Long quiet, then a move that may mean anything.
-        rig.run(37, |_, _| {});
-        let moved = f64::from(step * step) * 1e7;
-        let truth = 1e9 - moved * f64::from(step % 3 + 1);
-        put(&rig.found, CHEAP, moved);
-        put(&rig.found, DEAR, truth);
-        rig.run(3, |_, _| {});
-        let (value, _) = rig.said(DEAR).unwrap();
-        assert!((value - truth).abs() <= 0.01 * truth, "{step}: {value}");
-    }
-}
-
-#[test]
-fn a_move_that_contradicts_what_is_forecast_is_a_call() {
-    let clock = clock();
-    let bounded = PolicySpec {
-        error: Some("1 GB".into()),
-        ..derived()
-    };
-    let mut rig = Rig::new(&clock, vec![bounded]);
-    // What is free falls evenly; what is written does so only by and large.
-    let (mut written, mut free, mut seed, mut second) = (0.0, 1e13, 7_u32, 0);
-    let mut pass = |rig: &mut Rig<'_>, burst: f64| {
-        if second % 64 == 0 {
-            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        }
-        second += 1;
-        written += 3e7 + f64::from(seed >> 8) * 4.0 + burst;
-        free -= 5e7 + burst;
-        put(&rig.found, CHEAP, written);
-        put(&rig.found, DEAR, free);
-        rig.run(1, |_, _| {});
-        free
-    };
-    for _ in 0..1_000 {
-        pass(&mut rig, 0.0);
-    }
-    for after in 0..8 {
-        while rig.row("derived")["said"] != "forecast" {
-            pass(&mut rig, 0.0);
-        }
-        // In the middle of a wait.
-        for _ in 0..after {
-            pass(&mut rig, 0.0);
-        }
-        pass(&mut rig, 2e10);
-        let truth = pass(&mut rig, 0.0);
-        let (value, _) = rig.said(DEAR).unwrap();
-        assert!((value - truth).abs() <= 1e9, "{after}: {value} for {truth}");
-    }
 }
 
 #[test]
@@ -451,6 +393,31 @@ fn policies_come_and_go_while_it_runs() {
 }
 
 #[test]
+fn rows_tell_where_their_policy_comes_from() {
+    let clock = clock();
+    let mut rig = Rig::new(&clock, vec![policy("fixed", OTHER)]);
+    rig.declare(policy("one", DEAR)).unwrap();
+    rig.declare(policy("none", "no.such.*")).unwrap();
+    rig.run(10, |_, _| {});
+    let row = rig.row("fixed");
+    assert_eq!(
+        (&row["stream"], &row["origin"]),
+        (&json!(OTHER), &json!("configured"))
+    );
+    assert_eq!((&row["sql"], &row["help"]), (&Json::Null, &json!("")));
+    for (name, stream) in [("one", json!(DEAR)), ("none", Json::Null)] {
+        let row = rig.row(name);
+        assert_eq!((&row["stream"], &row["origin"]), (&stream, &json!("made")));
+        assert_eq!(row["sql"], format!("CREATE POLICY {name}"));
+        assert_eq!(
+            (&row["help"], &row["interval_min_ms"]),
+            (&json!("h"), &json!(1_000))
+        );
+        assert_eq!(row["weight"], 1.0);
+    }
+}
+
+#[test]
 fn without_a_policy_any_more_it_is_read_as_configured() {
     let clock = clock();
     let mut rig = Rig::new(&clock, Vec::new());
@@ -523,12 +490,7 @@ fn a_sentinel_that_goes_is_missed_and_another_taken() {
     let clock = clock();
     let mut rig = Rig::new(&clock, vec![derived()]);
     rig.run(10, |_, _| {});
-    let at = rig
-        .policies
-        .known
-        .iter()
-        .position(|k| k.as_ref().is_some_and(|k| k.name.as_str() == CHEAP));
-    let key = StreamKey(u32::try_from(at.unwrap()).unwrap());
+    let key = rig.key(CHEAP);
     let descriptor = rig.policies.known[key.0 as usize]
         .as_deref()
         .unwrap()
