@@ -21,8 +21,8 @@ pub const ARCHIVE_DOCUMENT: &str = "archive.json";
 pub const FORECASTS_DOCUMENT: &str = "forecasts.json";
 /// What is wanted of the streams that policies are for, and what came of it.
 pub const POLICIES_DOCUMENT: &str = "policies.json";
-/// Those that are written anew though nothing in them is news (their counters are), one a second.
-pub const IN_TURN: [&str; 5] = [
+/// Those of the loop that samples.
+pub const ALL: [&str; 5] = [
     SOURCES_DOCUMENT,
     INSIGHTS_DOCUMENT,
     ARCHIVE_DOCUMENT,

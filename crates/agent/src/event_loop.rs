@@ -31,6 +31,8 @@ use crate::streams::{Facts, Outputs, Streams};
 pub const EVENTS_MAX: usize = 64;
 /// How often the agent says that it lives, and looks at itself.
 const BEAT_NS: i64 = NS_PER_S;
+/// How often the documents are written anew though nothing in them is news (their counters are).
+const DOCUMENTS_NS: i64 = 5 * NS_PER_S;
 /// How long the first round of sources may take before the agent calls itself ready without the
 /// slow ones.
 const FIRST_ROUND_NS: i64 = NS_PER_S;
@@ -95,8 +97,7 @@ pub struct EventLoop<'c> {
     archive_watch: Option<ArchiveWatch>,
     archive: Option<Status>,
     next_beat_ns: i64,
-    /// Which document was written last.
-    turn: usize,
+    next_documents_ns: i64,
     /// When what could not be said of streams is, if there is anything.
     next_project_ns: i64,
 }
@@ -147,7 +148,7 @@ impl<'c> EventLoop<'c> {
             archive_watch,
             archive,
             next_beat_ns: 0,
-            turn: 0,
+            next_documents_ns: 0,
             next_project_ns: i64::MAX,
         }
     }
@@ -234,8 +235,7 @@ impl<'c> EventLoop<'c> {
         let now_ns = self.clock.now_ns();
         self.evaluate(now_ns);
         let monotonic_ns = self.clock.monotonic_ns();
-        let is_beat = monotonic_ns >= self.next_beat_ns;
-        if is_beat {
+        if monotonic_ns >= self.next_beat_ns {
             self.next_beat_ns = monotonic_ns + BEAT_NS;
             self.beat(now_ns);
         }
@@ -247,9 +247,9 @@ impl<'c> EventLoop<'c> {
             false => i64::MAX,
         };
         self.streams.finish();
-        if is_beat {
-            self.turn = (self.turn + 1) % documents::IN_TURN.len();
-            self.write(documents::IN_TURN[self.turn]);
+        if monotonic_ns >= self.next_documents_ns {
+            self.next_documents_ns = monotonic_ns + DOCUMENTS_NS;
+            self.write_documents();
         }
     }
 
@@ -347,9 +347,9 @@ impl<'c> EventLoop<'c> {
         )
     }
 
-    /// All of them: they are news.
+    /// All at once, so that their tables agree.
     fn write_documents(&self) {
-        documents::IN_TURN.iter().for_each(|name| self.write(name));
+        documents::ALL.iter().for_each(|name| self.write(name));
     }
 
     fn write(&self, name: &str) {

@@ -214,6 +214,25 @@ impl Policy for Held {
     }
 }
 
+/// Looks whenever the counter has moved and at no other time: what the counter alone can know.
+#[derive(Default)]
+pub struct EachMove {
+    looked: Option<(f64, f64)>,
+}
+
+impl Policy for EachMove {
+    fn tick(&mut self, _: i64, counter: f64) -> Act {
+        match self.looked {
+            Some((before, value)) if before == counter => Act::Say(known(value)),
+            _ => Act::Look,
+        }
+    }
+
+    fn look(&mut self, _: i64, counter: f64, value: f64) {
+        self.looked = Some((counter, value));
+    }
+}
+
 /// [`ErrorBounded`] or [`Sentinel`], with a forecaster beside it.
 pub struct Bounded {
     kind: Kind,

@@ -7,7 +7,7 @@ use barograph_forecast::interval::{Aimd, Bound, BoundedConfig, IntervalPolicy, P
 use barograph_forecast::predictors::{Holt, Kalman, Nlms, Persistence, Rls, Spectral};
 use barograph_forecast::{Forecaster, ForecasterConfig, Predictor, Shape};
 
-use crate::replay::{Bounded, Held, Policy, Stream, replay};
+use crate::replay::{Bounded, EachMove, Held, Policy, Stream, replay};
 use crate::{Row, Table, Trace, frontier, is_ahead};
 
 /// Horizons of [`score`], in ticks.
@@ -119,6 +119,7 @@ fn all_policies(case: &Case) -> Vec<(&'static str, Box<dyn Policy>)> {
     if case.counter.is_some() {
         let sentinel = Bounded::sentinel(config, Some(case.shape));
         policies.push(("sentinel", Box::new(sentinel)));
+        policies.push(("each move of the counter", Box::new(EachMove::default())));
     }
     policies
 }

@@ -5,9 +5,6 @@ use barograph_model::{Knot, Projection, StreamKey};
 
 use super::engine::seconds;
 
-/// So many moves of the cheap stream are looked at whatever is planned, to learn what they mean.
-const LESSONS: u32 = 4;
-
 /// What a look at the cheap stream means for the other.
 #[derive(Debug, PartialEq)]
 pub(super) enum Moved {
@@ -25,9 +22,6 @@ pub(super) struct Derived {
     sentinel: Sentinel,
     /// The newest value of the cheap stream.
     counter: f64,
-    /// What it was at the newest look at the other, and how many of those came after a move.
-    anchor: f64,
-    lessons: u32,
     /// What the other was at its newest look.
     value: f64,
     /// What it has become since, as readers are told, and when.
@@ -40,8 +34,6 @@ impl Derived {
             cheap,
             sentinel: Sentinel::new(config),
             counter: f64::NAN,
-            anchor: f64::NAN,
-            lessons: 0,
             value: f64::NAN,
             now: None,
         }
@@ -51,10 +43,6 @@ impl Derived {
     pub(super) fn look(&mut self, looked: &Looked, half_width: impl Fn(i64) -> f64) -> Plan {
         self.value = looked.value;
         self.now = None;
-        if self.has_moved() {
-            self.lessons = self.lessons.saturating_add(1);
-        }
-        self.anchor = self.counter;
         self.sentinel.called(
             looked.ts_ns,
             self.counter,
@@ -74,9 +62,6 @@ impl Derived {
         told_ns: Option<i64>,
     ) -> Moved {
         self.counter = counter;
-        if self.lessons < LESSONS && self.has_moved() {
-            return Moved::Call;
-        }
         match self.sentinel.counter(ts_ns, counter, forecast) {
             Step::Call => Moved::Call,
             Step::Say(now) if told_ns.is_some_and(|told_ns| told_ns <= ts_ns) => {
@@ -92,10 +77,6 @@ impl Derived {
             }
             Step::Say(_) => Moved::Nothing,
         }
-    }
-
-    fn has_moved(&self) -> bool {
-        self.anchor.is_finite() && self.counter != self.anchor
     }
 
     /// What was said after the look, as if it had been found so when the cheap stream said so; gives when. `None` where it has said nothing.

@@ -10,7 +10,7 @@ use super::bounded::{Bound, BoundedConfig, ErrorBounded, Looked, Outlook, Plan, 
 
 /// How many calls are remembered, for ratio and error.
 const PAIRS_MAX: usize = 32;
-/// With fewer, each move of the counter is a call.
+/// With fewer, each move of the counter is a call, whatever is planned.
 const PAIRS_MIN: usize = 4;
 /// What is left of a call's weight after the next, for how often the error asks for one.
 const KEEP: f64 = 0.8;
@@ -60,8 +60,8 @@ impl Sentinel {
         }
     }
 
-    /// After the counter was read. A forecast of the value is said where those have been better than what is derived. Neither that
-    /// nor what is held is said once a move of the counter contradicts it.
+    /// After the counter was read. What the first moves mean is not known: each is a call. A forecast of the value is said where
+    /// those have been better than what is derived. Neither that nor what is held is said once a move of the counter contradicts it.
     pub fn counter(&self, ts_ns: i64, counter: f64, forecast: Option<Outlook>) -> Step {
         let Some((from, value)) = self.anchor else {
             return Step::Call;
@@ -70,6 +70,9 @@ impl Sentinel {
             return Step::Call;
         }
         let moved = counter - from;
+        if moved != 0.0 && self.map.len < PAIRS_MIN {
+            return Step::Call;
+        }
         let derived = self.map.derive(value, moved, self.config.confidence);
         let must_look = |said: f64| contradicts(&derived, moved, said, self.config.bound);
         match (self.said, forecast) {
@@ -245,6 +248,20 @@ mod tests {
         }
         sentinel.due_ns = i64::MAX;
         sentinel
+    }
+
+    #[test]
+    fn the_first_moves_are_calls() {
+        let mut sentinel = taught();
+        sentinel.said = Said::Held;
+        let moved = |sentinel: &Sentinel| sentinel.counter(9 * NS_PER_S, 49.1, None);
+        assert!(matches!(moved(&sentinel), Step::Say(_)));
+        sentinel.map.len = PAIRS_MIN - 1;
+        assert_eq!(moved(&sentinel), Step::Call);
+        assert!(matches!(
+            sentinel.counter(9 * NS_PER_S, 49.0, None),
+            Step::Say(_)
+        ));
     }
 
     #[test]
