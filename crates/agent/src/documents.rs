@@ -21,14 +21,6 @@ pub const ARCHIVE_DOCUMENT: &str = "archive.json";
 pub const FORECASTS_DOCUMENT: &str = "forecasts.json";
 /// What is wanted of the streams that policies are for, and what came of it.
 pub const POLICIES_DOCUMENT: &str = "policies.json";
-/// Those of the loop that samples.
-pub const ALL: [&str; 5] = [
-    SOURCES_DOCUMENT,
-    INSIGHTS_DOCUMENT,
-    ARCHIVE_DOCUMENT,
-    FORECASTS_DOCUMENT,
-    POLICIES_DOCUMENT,
-];
 /// Addresses and version of the agent, and where its archive is.
 pub const AGENT_DOCUMENT: &str = "agent.json";
 

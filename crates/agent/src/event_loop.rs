@@ -289,7 +289,7 @@ impl<'c> EventLoop<'c> {
         self.outlook.archive(&status.trouble);
         let before = self.archive.replace(status);
         if before.map(|s| s.trouble) != self.archive.as_ref().map(|s| s.trouble.clone()) {
-            self.write(documents::ARCHIVE_DOCUMENT);
+            self.write_archive_document();
         }
     }
 
@@ -349,32 +349,21 @@ impl<'c> EventLoop<'c> {
 
     /// All at once, so that their tables agree.
     fn write_documents(&self) {
-        documents::ALL.iter().for_each(|name| self.write(name));
+        let run_dir = &self.run_dir;
+        let sources = &self.poller.reports()[..];
+        let graph = &self.graph;
+        let insights = documents::Insights { graph, sources };
+        documents::publish(run_dir, documents::SOURCES_DOCUMENT, &sources);
+        documents::publish(run_dir, documents::INSIGHTS_DOCUMENT, &insights);
+        let forecasts = self.forecasts.document();
+        documents::publish(run_dir, documents::FORECASTS_DOCUMENT, &forecasts);
+        let policies = self.policies.document();
+        documents::publish(run_dir, documents::POLICIES_DOCUMENT, &policies);
+        self.write_archive_document();
     }
 
-    fn write(&self, name: &str) {
-        let run_dir = &self.run_dir;
-        match name {
-            documents::SOURCES_DOCUMENT => {
-                documents::publish(run_dir, name, &self.poller.reports());
-            }
-            documents::INSIGHTS_DOCUMENT => {
-                let insights = documents::Insights {
-                    graph: &self.graph,
-                    sources: &self.poller.reports(),
-                };
-                documents::publish(run_dir, name, &insights);
-            }
-            documents::FORECASTS_DOCUMENT => {
-                documents::publish(run_dir, name, &self.forecasts.document());
-            }
-            documents::POLICIES_DOCUMENT => {
-                documents::publish(run_dir, name, &self.policies.document());
-            }
-            _ => {
-                let archive = self.history.document(self.archive.as_ref());
-                documents::publish(run_dir, documents::ARCHIVE_DOCUMENT, &archive);
-            }
-        }
+    fn write_archive_document(&self) {
+        let archive = self.history.document(self.archive.as_ref());
+        documents::publish(&self.run_dir, documents::ARCHIVE_DOCUMENT, &archive);
     }
 }
