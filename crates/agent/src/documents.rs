@@ -1,6 +1,8 @@
 //! The documents in the run directory, as JSON: what the contract of
 //! `docs/design/0001-one-node.md` calls `GET /api/v1/sources` and `GET /api/v1/insights`.
 
+use std::path::Path;
+
 use barograph_insight::{Graph, InsightReport, TestRow};
 use barograph_model::{Labels, Value, base64};
 use barograph_source::SourceReport;
@@ -33,6 +35,17 @@ pub fn publish(run_dir: &RunDir, name: &str, document: &impl Serialize) {
     });
     if let Err(error) = published {
         warn!(error, "a document is not up to date");
+    }
+}
+
+/// Says in the agent's document where its archive is by now.
+pub fn name_archive(run_dir: &RunDir, dir: Option<&Path>) {
+    let Ok(Some(bytes)) = run_dir.document(AGENT_DOCUMENT) else {
+        return; // It has not been written yet, and will have it.
+    };
+    if let Ok(Json::Object(mut document)) = serde_json::from_slice(&bytes) {
+        document.insert("archive".into(), json!(dir));
+        publish(run_dir, AGENT_DOCUMENT, &document);
     }
 }
 

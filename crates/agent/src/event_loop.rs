@@ -282,6 +282,9 @@ impl<'c> EventLoop<'c> {
     }
 
     fn look_at_archive(&mut self, now_ns: i64) {
+        if self.history.attend(self.clock.monotonic_ns()) {
+            documents::name_archive(&self.run_dir, self.history.readable_dir().as_deref());
+        }
         let (Some(watch), Some(status)) = (&self.archive_watch, self.history.status()) else {
             return;
         };

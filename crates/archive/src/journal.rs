@@ -3,6 +3,7 @@
 //! One lock guards a batch that the sampler fills and the writer swaps for an empty one. What the
 //! sampler does under it is counting and copying; what the writer does is the swap.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -59,6 +60,24 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// A journal that nobody writes yet: what is submitted waits, as far as there is room, until a
+    /// [`Keeper`](crate::Keeper) is started with it.
+    pub fn new(config: &ArchiveConfig) -> Self {
+        let shared = Arc::new(Shared::new(config));
+        Self { shared }
+    }
+
+    /// What was lost since this journal was made.
+    pub fn lost(&self) -> Losses {
+        self.shared.lock().lost.clone()
+    }
+
+    /// Says why nothing is written just now, and what to do about it. What is lost meanwhile counts as failed.
+    /// The writer takes it back when it has written.
+    pub fn set_trouble(&self, trouble: &str) {
+        trouble.clone_into(&mut self.shared.lock().trouble);
+    }
+
     /// Takes the entries and leaves the vector empty with its capacity: one short lock, no system
     /// call unless somebody waits. Samples beyond the bound are lost and counted; declarations
     /// and ends never are.
@@ -89,6 +108,13 @@ impl Journal {
             self.shared.wake.notify_one();
         }
         position
+    }
+
+    /// Whether nothing up to `position` waits for the disk any more: each durable sample is synced, or it is
+    /// counted as lost and that count is synced.
+    pub fn is_settled(&self, position: Position) -> bool {
+        let state = self.shared.lock();
+        state.ended || state.is_synced(position.0)
     }
 
     /// Waits until everything up to `position` that belongs to durable streams is synced (true), or
@@ -166,6 +192,11 @@ pub(crate) struct State {
     pub free: Vec<u32>,
     /// Counts the batches: what was counted in another batch counts no more.
     batch: u64,
+    /// The pending batch had no room for a sample: it takes no other, so that what is in the log of a ring
+    /// and what is counted as lost of it lie in one order.
+    is_full: bool,
+    /// How far programs' rings are in the log already, where samples were submitted before that was known.
+    had: HashMap<(Incarnation, u32), u64>,
     /// What was lost since the start.
     pub lost: Losses,
     /// Bytes of the batch that the writer has.
@@ -198,6 +229,12 @@ struct Slot {
     waits: u32,
     /// Where in the pending batch it is declared.
     declared_at: Option<usize>,
+}
+
+/// Whether a record up to this mark is in the log.
+fn has(had: &HashMap<(Incarnation, u32), u64>, mark: &Mark) -> bool {
+    let to = had.get(&(mark.incarnation, mark.ring));
+    to.is_some_and(|to| mark.position <= *to)
 }
 
 impl Shared {
@@ -305,8 +342,12 @@ impl State {
         let room =
             !self.ended && self.pending.bytes() + Batch::cost(sample, from) <= shared.bytes_max;
         slot.last = slot.last.max(number.min(NUMBER_MAX));
-        if !fits || !room {
+        if !self.had.is_empty() && from.is_some_and(|mark| has(&self.had, &mark)) {
+            return;
+        }
+        if !fits || !room || self.is_full {
             let durable = slot.durable;
+            self.is_full |= fits;
             self.lose(durable, fits);
             return;
         }
@@ -334,8 +375,16 @@ impl State {
                 losses.failed_samples += 1;
             }
         }
+        if !durable {
+            return;
+        }
+        // The count is synced as the sample would have been: who is told that it was lost is not told of a
+        // loss that a kill takes back.
+        self.pending.durable = true;
+        self.last_durable = self.accepted;
+        self.call = self.call.max(Call::Commit);
         // The stretch ends where the pending batch will.
-        if durable && self.lossy.last().is_none_or(|last| last.1 != u64::MAX) {
+        if self.lossy.last().is_none_or(|last| last.1 != u64::MAX) {
             self.lossy.push((self.accepted, u64::MAX));
             if self.lossy.len() > LOSSY_MAX {
                 let (from, _) = self.lossy.remove(0);
@@ -364,9 +413,26 @@ impl State {
 
     /// While nothing is written they must not pile up either: the next start is asked again.
     fn forget(&mut self, incarnation: Incarnation) {
+        self.had.retain(|(of, _), _| *of != incarnation);
         if self.pending.forgets.len() < MARKS_MAX {
             self.pending.forgets.push(incarnation);
         }
+    }
+
+    /// A writer begins, which has found these marks and these losses. What was submitted before it came and is in
+    /// its log by an earlier life of the agent is not written again.
+    pub fn begin(&mut self, marks: &[Mark], losses: &Losses) {
+        (self.stop, self.ended) = (false, false);
+        self.call = Call::Now;
+        self.pending.losses.add(losses);
+        if self.accepted == 0 {
+            // Whoever submits from now on has been told the marks.
+            return;
+        }
+        let places = marks.iter().map(|m| ((m.incarnation, m.ring), m.position));
+        self.had = places.collect();
+        let had = &self.had;
+        self.pending.drop_records(|mark| has(had, mark));
     }
 
     fn is_lost(&self, position: u64) -> bool {
@@ -388,6 +454,7 @@ impl State {
         std::mem::swap(&mut self.pending, empty);
         empty.end = self.accepted;
         self.batch += 1;
+        self.is_full = false;
         self.call = Call::Flush;
         self.writing_bytes = empty.bytes();
         for (handle, _) in &empty.declares {

@@ -14,7 +14,6 @@ use barograph_model::Clock;
 
 use crate::copier::{self, Errands};
 use crate::flusher::{Flusher, Progress, Request};
-use crate::journal::{Call, Shared};
 use crate::log::{LogWriter, Mark};
 use crate::seal::{self, Context, Order, SealStatus, Sealer};
 use crate::{
@@ -92,17 +91,25 @@ impl Keeper {
         clock: Arc<dyn Clock>,
         target: Option<Box<dyn Target>>,
     ) -> Result<Self, ArchiveError> {
+        let journal = Journal::new(&config);
+        Self::start_with_journal(config, storage, clock, target, journal)
+    }
+
+    /// The same with a journal that may have been written to since it was made: what waits in it is written
+    /// first. After a failure it may be tried again with the same journal, by one at a time.
+    pub fn start_with_journal(
+        config: ArchiveConfig,
+        storage: Arc<dyn Storage>,
+        clock: Arc<dyn Clock>,
+        target: Option<Box<dyn Target>>,
+        journal: Journal,
+    ) -> Result<Self, ArchiveError> {
         let layout = Layout::new(&config.root, &config.node);
         let lock = recover::occupy(&layout, &*storage)?;
         recover::empty_tmp(&layout, &*storage)?;
         let manifest = sweep::start(&layout, &config.node, &*storage)?;
         let recovered = recover::logs(&layout, &*storage, manifest.sealed_through)?;
-        let shared = Arc::new(Shared::new(&config));
-        {
-            let mut state = shared.lock();
-            state.pending.losses = recovered.lost_now;
-            state.call = Call::Now;
-        }
+        let shared = Arc::clone(&journal.shared);
         let progress = Arc::new(Progress::default());
         let now = clock.monotonic_ns();
         progress.flushed_ns.store(now as u64, Ordering::Relaxed);
@@ -111,7 +118,8 @@ impl Keeper {
         let sealed = Arc::new(Mutex::new(SealStatus::default()));
         let (requests, requested) = sync_channel(REQUESTS_MAX);
         let (sealings, to_seal) = sync_channel(SEALINGS_MAX);
-        let marks = recovered.marks.iter().collect();
+        let marks: Vec<Mark> = recovered.marks.iter().collect();
+        shared.lock().begin(&marks, &recovered.lost_now);
         let writer = LogWriter::new(
             Arc::clone(&storage),
             Arc::clone(&clock),
@@ -136,7 +144,7 @@ impl Keeper {
             sealed: Arc::clone(&sealed),
         };
         let mut keeper = Self {
-            journal: Journal { shared },
+            journal,
             clock: Arc::clone(&clock),
             progress,
             sealed: Arc::clone(&sealed),
@@ -148,7 +156,6 @@ impl Keeper {
             threads: Vec::new(),
             _lock: lock,
         };
-        keeper.spawn("archive-log", move || flusher.run())?;
         let root = config.root.clone();
         let context = Context::new(config, storage, Arc::clone(&keeper.stop));
         if let Some(target) = target {
@@ -157,6 +164,8 @@ impl Keeper {
         let errands = keeper.errands.clone();
         let sealer = Sealer::new(context, clock, manifest, sealed, errands);
         keeper.spawn("archive-seal", move || seal::run(sealer, &to_seal))?;
+        // Last: once it runs it takes what waits in the journal.
+        keeper.spawn("archive-log", move || flusher.run())?;
         Ok(keeper)
     }
 

@@ -392,6 +392,9 @@ impl<'c> Intake<'c> {
             self.answers.tell(begun_ns, ended_ns, &self.board);
         }
         self.call_streams.append(&self.board, &mut self.scopes);
+        let run_dir = &self.run_dir;
+        self.scopes
+            .attend(|process| run_dir.ingest_file(process).exists());
         for (_, scope) in self.scopes.iter_mut() {
             scope.finish();
         }

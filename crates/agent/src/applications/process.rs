@@ -28,7 +28,7 @@ use records::{Times, in_order, mark_of, place};
 
 /// Records of one process that one round takes, so that none keeps the others waiting.
 const RECORDS_MAX: u64 = 1 << 16;
-/// Batches that wait for the disk before the next is given to it.
+/// Batches that wait for the disk and are told apart; of more, each two become one.
 const WAITING_MAX: usize = 64;
 /// After this time a batch counts as safe as it gets: the archive has counted what it lost of it.
 const SAFE_NS_MAX: i64 = 10 * NS_PER_S;
@@ -62,6 +62,18 @@ struct Waiting {
     newest_ns: i64,
     /// When, on the monotonic clock.
     since_ns: i64,
+}
+
+impl Waiting {
+    /// This one together with one before it.
+    fn after(mut self, earlier: Self) -> Self {
+        for (reader, position) in earlier.until {
+            if self.until.iter().all(|(of, _)| *of != reader) {
+                self.until.push((reader, position));
+            }
+        }
+        self
+    }
 }
 
 /// A process that publishes, living or not.
@@ -163,10 +175,6 @@ impl Process {
         read?;
         let readers = self.publications.iter().map(|p| p.reader);
         self.taken.skip(&mut self.file, readers);
-        if self.waiting.len() >= WAITING_MAX {
-            // The disk is behind: its ring is the queue.
-            return Ok(has_news);
-        }
         let before = self.counts;
         self.drain(round, records_max.min(RECORDS_MAX))?;
         self.counts.dropped = self.file.dropped();
@@ -252,6 +260,9 @@ impl Process {
                 until.push((reader, position));
             }
         }
+        if self.waiting.len() >= WAITING_MAX {
+            self.join_waiting();
+        }
         self.waiting.push_back(Waiting {
             until,
             tails: self.file.positions().collect(),
@@ -259,6 +270,17 @@ impl Process {
             since_ns: round.monotonic_ns,
         });
         self.settle(round);
+    }
+
+    /// The disk is behind, and nobody waits for it: each two batches become one, which is safe when the later is.
+    fn join_waiting(&mut self) {
+        let mut all = std::mem::take(&mut self.waiting).into_iter();
+        while let Some(earlier) = all.next() {
+            self.waiting.push_back(match all.next() {
+                Some(later) => later.after(earlier),
+                None => earlier,
+            });
+        }
     }
 
     /// Moves the tails of what has become safe.

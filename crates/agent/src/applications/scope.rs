@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, DirBuilder};
+use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use barograph_archive::{Journal, Mark, Position};
 use barograph_model::{Clock, Descriptor, NS_PER_S, Sample, Sink as _, StreamKey};
@@ -37,6 +37,14 @@ pub const CALLS_DOCUMENT: &str = "calls.json";
 const DEPTH: u32 = 1_024;
 /// Memory for the rings of a scope.
 const RING_BYTES_MAX: usize = 1 << 30;
+
+/// A scope that could not be opened is tried again after this time, which doubles with each failure…
+const RETRY_NS_MIN: i64 = NS_PER_S / 2;
+/// …up to this.
+const RETRY_NS_MAX: i64 = 30 * NS_PER_S;
+/// Scopes of which it is known that they could not be opened; one more takes the place of another, which is tried
+/// again at its next use.
+const REFUSED_MAX: usize = 1_024;
 
 /// How often what is said of forecasts is written anew.
 const FORECASTS_NS: i64 = 5 * NS_PER_S;
@@ -98,7 +106,7 @@ pub struct Scope<'c> {
     /// Whether there is a document of forecasts that says something.
     tells_forecasts: bool,
     next_forecasts_ns: i64,
-    history: Arc<History>,
+    history: History,
     journal: Option<Journal>,
     /// What earlier lives of the agent took in from files that are still there.
     marks: Vec<Mark>,
@@ -122,29 +130,13 @@ impl<'c> Scope<'c> {
             let path = path.to_owned();
             move |source| AgentError::Directory { path, source }
         };
-        // Names of scopes are no secret, what is in them is.
-        for dir in [&above, &places.state_dir] {
-            let made = DirBuilder::new().recursive(true).mode(0o755).create(dir);
-            made.map_err(io(dir))?;
-        }
+        make_parent(&above).map_err(io(&above))?;
         let run_dir = places.run_dir.scope(&name);
-        let state_dir = places.state_dir.join(&name);
-        let mut is_readable = true;
-        for dir in [run_dir.path(), &state_dir] {
-            is_readable &= make_dir(dir, reader).map_err(io(dir))?;
-        }
-        if !is_readable {
-            warn!(
-                scope = name,
-                "only the agent can read this scope: the file system has no access-control lists"
-            );
+        if !make_dir(run_dir.path(), reader).map_err(io(run_dir.path()))? {
+            tell_closed(&name);
         }
         let lock = run_dir.occupy()?;
-        let config = ArchiveConfig {
-            dir: state_dir.join("archive"),
-            ..places.archive.clone()
-        };
-        let history = Arc::new(History::start(&config, &places.node, clock));
+        let history = open_history(places, reader, clock);
         let now_ns = clock.now_ns();
         let segment = Segment::create(&run_dir.segment(), places.segment_config(), now_ns)?;
         let journal = history.journal();
@@ -179,6 +171,22 @@ impl<'c> Scope<'c> {
         scope.remember(&places.node, clock);
         info!(scope = name, "a scope of applications is open");
         Ok(scope)
+    }
+
+    /// Goes on with an archive whose start is under way or has failed. Whether it is there now and was not before.
+    fn attend(&mut self, node: &str, clock: &Arc<dyn Clock>) -> bool {
+        let is_new = self.history.attend(clock.monotonic_ns());
+        if is_new {
+            documents::name_archive(&self.run_dir, self.history.readable_dir().as_deref());
+            self.marks = self.history.marks();
+            self.remember(node, clock);
+        }
+        is_new
+    }
+
+    /// Why what is appended cannot be kept beyond the rings now, where it should be.
+    pub fn trouble(&self) -> Option<String> {
+        self.history.trouble()
     }
 
     /// Asks the archive up to when it has each series: by its index alone, no sample is read.
@@ -253,11 +261,11 @@ impl<'c> Scope<'c> {
         self.journal.clone()
     }
 
-    /// Whether everything up to a position is as safe as it gets: on disk, or, where there is no archive,
-    /// in the rings.
+    /// Whether everything up to a position is as safe as it gets: on disk, or counted as lost there; where there
+    /// is no archive, in the rings.
     pub fn is_safe(&self, position: Position) -> bool {
         match &self.journal {
-            Some(journal) => journal.wait_durable(position, Duration::ZERO),
+            Some(journal) => journal.is_settled(position),
             None => true,
         }
     }
@@ -290,13 +298,59 @@ impl Drop for Scope<'_> {
     }
 }
 
+/// Directories above those of scopes: names of scopes are no secret, what is in them is.
+fn make_parent(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(path)
+}
+
+fn tell_closed(scope: &str) {
+    warn!(
+        scope,
+        "only the agent can read this scope: the file system has no access-control lists"
+    );
+}
+
+/// Starts what keeps a scope's past: a directory that cannot be made now is a start that is tried again.
+fn open_history(places: &Places, reader: Reader, clock: &Arc<dyn Clock>) -> History {
+    let scopes = places.state_dir.clone();
+    let state_dir = scopes.join(reader.scope());
+    let config = ArchiveConfig {
+        dir: state_dir.join("archive"),
+        ..places.archive.clone()
+    };
+    let prepare = move || {
+        make_parent(&scopes)?;
+        if !make_dir(&state_dir, reader)? {
+            tell_closed(&reader.scope());
+        }
+        Ok(())
+    };
+    History::start_in(&config, &places.node, clock, Arc::new(prepare))
+}
+
+/// When a scope that could not be opened is tried again.
+#[derive(Clone, Copy, Default)]
+struct RefusedScope {
+    next_ns: i64,
+    backoff_ns: i64,
+}
+
+impl RefusedScope {
+    /// It was refused once more.
+    fn again(&mut self, monotonic_ns: i64) {
+        let doubled_ns = self.backoff_ns.saturating_mul(2);
+        self.backoff_ns = doubled_ns.clamp(RETRY_NS_MIN, RETRY_NS_MAX);
+        self.next_ns = monotonic_ns.saturating_add(self.backoff_ns);
+    }
+}
+
 /// The scopes that are open.
 pub struct Scopes<'c> {
     places: Places,
     clock: &'c Arc<dyn Clock>,
     open: BTreeMap<Reader, Scope<'c>>,
-    /// Refused once, and for good: whoever cannot be kept is told so in the log.
-    refused: Vec<Reader>,
+    /// Could not be opened the last time: a full disk or too many open files pass.
+    refused: BTreeMap<Reader, RefusedScope>,
 }
 
 impl<'c> Scopes<'c> {
@@ -305,31 +359,60 @@ impl<'c> Scopes<'c> {
             places,
             clock,
             open: BTreeMap::new(),
-            refused: Vec::new(),
+            refused: BTreeMap::new(),
         }
     }
 
     /// The scope of a reader, opened when it is needed first.
     pub fn of(&mut self, reader: Reader) -> Option<&mut Scope<'c>> {
-        if !self.open.contains_key(&reader) && !self.refused.contains(&reader) {
-            if self.open.len() >= SCOPES_MAX {
-                warn!(
-                    scope = reader.scope(),
-                    "more than {SCOPES_MAX} scopes: refused"
-                );
-                return None;
-            }
-            match Scope::open(&self.places, reader, self.clock) {
-                Ok(scope) => {
-                    self.open.insert(reader, scope);
-                }
-                Err(error) => {
-                    warn!(scope = reader.scope(), %error, "a scope cannot be opened");
-                    self.refused.push(reader);
-                }
-            }
+        if !self.open.contains_key(&reader) {
+            self.open(reader);
         }
         self.open.get_mut(&reader)
+    }
+
+    /// Opens a scope, unless it was tried a short time ago.
+    fn open(&mut self, reader: Reader) {
+        let monotonic_ns = self.clock.monotonic_ns();
+        let before = self.refused.get(&reader);
+        if before.is_some_and(|refused| monotonic_ns < refused.next_ns) {
+            return;
+        }
+        let is_first = before.is_none();
+        let opened = match self.open.len() {
+            SCOPES_MAX.. => Err(format!("there are {SCOPES_MAX} scopes already")),
+            _ => Scope::open(&self.places, reader, self.clock).map_err(|e| e.to_string()),
+        };
+        match opened {
+            Ok(scope) => {
+                self.refused.remove(&reader);
+                self.open.insert(reader, scope);
+            }
+            Err(error) => {
+                if is_first {
+                    let scope = reader.scope();
+                    warn!(
+                        scope,
+                        error, "a scope cannot be opened, and will be tried again"
+                    );
+                }
+                if is_first && self.refused.len() >= REFUSED_MAX {
+                    self.refused.pop_first();
+                }
+                self.refused.entry(reader).or_default().again(monotonic_ns);
+            }
+        }
+    }
+
+    /// Goes on with archives whose start is under way or has failed; `is_there` tells which processes' files are.
+    pub fn attend(&mut self, is_there: impl Fn(Incarnation) -> bool) {
+        let mut is_new = false;
+        for scope in self.open.values_mut() {
+            is_new |= scope.attend(&self.places.node, self.clock);
+        }
+        if is_new {
+            self.forget_all_but(is_there);
+        }
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Reader, &mut Scope<'c>)> {

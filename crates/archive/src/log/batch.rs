@@ -136,6 +136,41 @@ impl Batch {
         });
     }
 
+    /// Takes out the records that were read from a ring and of which `is_had` says so.
+    pub fn drop_records(&mut self, is_had: impl Fn(&Mark) -> bool) {
+        let rings = &self.rings;
+        let mark = |origin: &Origin| {
+            let (incarnation, ring) = rings[origin.ring as usize];
+            let position = origin.position;
+            Mark {
+                incarnation,
+                ring,
+                position,
+            }
+        };
+        let mut gone = self.origins.iter().filter(|origin| is_had(&mark(origin)));
+        let mut next = gone.next().map(|origin| origin.record);
+        // Where each record goes that stays.
+        let mut places = Vec::with_capacity(self.records.len());
+        let mut kept = 0_u32;
+        for record in 0..self.records.len() as u32 {
+            let stays = next != Some(record);
+            if !stays {
+                next = gone.next().map(|origin| origin.record);
+            }
+            places.push(stays.then_some(kept));
+            kept += u32::from(stays);
+        }
+        let mut at = places.iter();
+        self.records
+            .retain(|_| at.next().is_some_and(Option::is_some));
+        self.origins.retain_mut(|origin| {
+            let place = places[origin.record as usize];
+            origin.record = place.unwrap_or_default();
+            place.is_some()
+        });
+    }
+
     /// How far each ring was read with the records from `from` to `to`, into `marks`: one for a ring, so not
     /// more than there are records.
     pub fn marks(&self, from: usize, to: usize, marks: &mut Vec<Mark>) {

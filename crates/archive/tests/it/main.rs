@@ -14,6 +14,7 @@ mod model;
 mod parquet;
 mod retain;
 mod seal;
+mod stall;
 mod support;
 mod target;
 mod verify;

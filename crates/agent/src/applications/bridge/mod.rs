@@ -222,9 +222,15 @@ impl Bridge {
         round: &mut Round<'_, '_>,
     ) -> Result<(), IngestFault> {
         let (owner, reader) = (Reader::User(hand.uid), hand.reader);
-        if round.scopes.of(reader).is_none() {
-            let message = "there is no place for what this user writes: see the agent's log";
-            return Err(IngestFault::Refused(message.into()));
+        // Before anything is taken, so that all of it can be sent again.
+        let trouble = match round.scopes.of(reader) {
+            Some(scope) => scope.trouble(),
+            None => Some("there is no place for this user: see the agent's log".to_owned()),
+        };
+        if let Some(trouble) = trouble {
+            return Err(IngestFault::Busy(format!(
+                "what this user writes cannot be kept now, try again: {trouble}"
+            )));
         }
         let is_known = self.users.contains_key(&hand.uid);
         if !is_known && self.users.len() >= USERS_MAX {
