@@ -124,11 +124,7 @@ impl Control for LoopControl {
             kind: ControlFaultKind::Unknown,
             message: "this agent takes in no applications (applications.enabled)".into(),
         })?;
-        let fired = board.fire(&request)?;
-        let outcome = match wait.is_zero() {
-            true => board.outcome(&fired),
-            false => board.wait(&fired, wait),
-        };
+        let (fired, outcome) = board.fire_and_wait(&request, wait)?;
         Ok(fired.json(outcome))
     }
 

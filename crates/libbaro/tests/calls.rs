@@ -84,6 +84,7 @@ impl Agent {
             target: Target::default(),
             payload,
             version: 1,
+            at_frame: None,
         };
         self.writer.fire(&call).unwrap()
     }

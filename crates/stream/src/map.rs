@@ -89,7 +89,8 @@ impl Map {
             .expect("header offsets are inside: checked at open")[0]
     }
 
-    /// The 32-bit word at `at`, for futexes.
+    /// The 32-bit word at `at`, for futexes. A word that is reached by this is never reached as 64 bits: racing accesses
+    /// of two widths have no defined meaning in the memory model.
     pub fn half_word(&self, at: usize) -> &AtomicU32 {
         assert!(
             at + 4 <= self.bytes && at.is_multiple_of(4),

@@ -34,6 +34,7 @@ fn call(n: u64) -> Call {
         },
         payload: CallPayload::Bytes(vec![n as u8; length]),
         version: mix(n),
+        at_frame: n.is_multiple_of(5).then(|| mix(n)).filter(|_| n % 2 == 1),
     }
 }
 
@@ -284,4 +285,60 @@ fn a_writer_at_full_speed_that_is_killed_tears_nothing() {
         assert_eq!(writer.written(), last);
         assert_eq!(writer.call(last), Some(call(last - 1)));
     }
+}
+
+/// The two words that tell of calls: where they are is what a program looks at without asking.
+#[test]
+fn no_word_has_two_widths() {
+    const VERSION: u64 = 8;
+    const MOVED: u64 = 264;
+    let (dir, mut writer, reader) = new();
+    writer.fire(&call(0)).unwrap();
+    let path = dir.path().join("calls");
+    let half = |at: u64| {
+        let mut bytes = [0; 4];
+        let file = std::fs::File::open(&path).unwrap();
+        file.read_exact_at(&mut bytes, at).unwrap();
+        u32::from_le_bytes(bytes)
+    };
+    assert_eq!((half(WRITTEN), half(MOVED)), (1, 1));
+    let distance = reader.word().as_ptr().addr() & 0xfff;
+    assert_eq!(distance as u64, MOVED);
+    // A file of an agent of version 1.0 has no such word: it is the lower half of the other one.
+    write_word(&path, VERSION, 1);
+    write_word(&path, MOVED, 0);
+    let older = CallsReader::open(&path).unwrap();
+    assert_eq!(older.word().as_ptr().addr() as u64 & 0xfff, WRITTEN);
+    assert_eq!(older.word().load(Ordering::Acquire), 1);
+    // The next agent goes on with it, and who has mapped it is told by either.
+    let mut writer = CallsWriter::open_or_create(&path, 9).unwrap();
+    assert_eq!((writer.written(), half(MOVED)), (1, 1));
+    writer.fire(&call(1)).unwrap();
+    assert_eq!((half(WRITTEN), half(MOVED)), (2, 2));
+    assert_eq!(older.word().as_ptr().addr() as u64 & 0xfff, MOVED);
+}
+
+#[test]
+fn a_file_that_others_could_have_put_there_is_not_mapped() {
+    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+    let (dir, _writer, _) = new();
+    let path = dir.path().join("calls");
+    let link = dir.path().join("link");
+    symlink(&path, &link).unwrap();
+    assert!(CallsReader::open(&link).is_err(), "it is a link");
+    let set_mode = |mode| {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        CallsReader::open(&path).is_ok()
+    };
+    let found = [0o664, 0o646, 0o644].map(set_mode);
+    assert_eq!(found, [false, false, true], "others may shorten it");
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: another user's file, for this is not root");
+        return;
+    }
+    chown(&path, Some(12_345), None).unwrap();
+    assert!(CallsReader::open(&path).is_err(), "a stranger's");
+    // In a directory of the same user it is that user's agent's.
+    chown(dir.path(), Some(12_345), None).unwrap();
+    assert!(CallsReader::open(&path).is_ok());
 }

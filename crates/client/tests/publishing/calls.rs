@@ -89,6 +89,7 @@ fn trigger(name: &str, payload: &str) -> Call {
         target: Target::default(),
         payload: CallPayload::Text(payload.into()),
         version: 0,
+        at_frame: None,
     }
 }
 

@@ -49,6 +49,8 @@ pub enum AckStatus {
     Refused = 2,
     /// It came to be handled too late.
     Expired = 3,
+    /// The frame at which it was to apply had ended before the process knew of it: the knob is as it was.
+    Late = 4,
 }
 
 /// A trigger that was fired, or a knob that was set.
@@ -70,7 +72,13 @@ pub struct Call {
     pub payload: CallPayload,
     /// For a knob the number of the setting; larger ones are later.
     pub version: u64,
+    /// Of a knob: the number of its publication's frame at whose end the setting applies; none: at once.
+    pub at_frame: Option<u64>,
 }
+
+/// The kind in a slot of a knob's setting that applies at a frame: another number than a knob's, so that a program of
+/// format 1.0, which knows of no frames, passes it over and does not apply it at once.
+const KNOB_AT_FRAME: u8 = 3;
 
 impl CallKind {
     /// From its number.
@@ -99,6 +107,7 @@ impl AckStatus {
             1 => Some(Self::Failed),
             2 => Some(Self::Refused),
             3 => Some(Self::Expired),
+            4 => Some(Self::Late),
             _ => None,
         }
     }
@@ -170,6 +179,9 @@ impl Call {
         if self.name.is_empty() {
             return Err("a call has a name".into());
         }
+        if self.at_frame.is_some() && self.kind != CallKind::Knob {
+            return Err("only a knob is set at a frame".into());
+        }
         at_most("a name", self.name.len(), NAME_BYTES_MAX)?;
         at_most("a payload", bytes, PAYLOAD_BYTES_MAX)?;
         let target = encode_labels(&self.target.labels);
@@ -191,10 +203,12 @@ impl Call {
         set(slot::ID, &self.id.to_le_bytes());
         set(slot::ISSUED, &self.issued_ns.to_le_bytes());
         set(slot::EXPIRES, &self.expires_ns.to_le_bytes());
-        set(
-            slot::LENGTHS,
-            &[self.kind as u8, self.payload.type_number()],
-        );
+        let kind = match self.at_frame {
+            Some(_) => KNOB_AT_FRAME,
+            None => self.kind as u8,
+        };
+        set(slot::LENGTHS, &[kind, self.payload.type_number()]);
+        set(slot::AT_FRAME, &self.at_frame.unwrap_or(0).to_le_bytes());
         for (at, length) in [(2, self.name.len()), (4, labels.len()), (6, payload.len())] {
             set(slot::LENGTHS + at, &(length as u16).to_le_bytes());
         }
@@ -219,6 +233,10 @@ impl Call {
         }
         let word = |at: usize| words[at / 8];
         let [kind, type_number, lengths @ ..] = word(slot::LENGTHS).to_le_bytes();
+        let (kind, at_frame) = match kind {
+            KNOB_AT_FRAME => (CallKind::Knob, Some(word(slot::AT_FRAME))),
+            kind => (CallKind::from_u8(kind)?, None),
+        };
         let length = |at: usize| usize::from(u16::from_le_bytes([lengths[at], lengths[at + 1]]));
         let part = |at: usize, length: usize, max: usize| {
             (length <= max)
@@ -234,7 +252,7 @@ impl Call {
             id: word(slot::ID),
             issued_ns: word(slot::ISSUED) as i64,
             expires_ns: word(slot::EXPIRES) as i64,
-            kind: CallKind::from_u8(kind)?,
+            kind,
             name: std::str::from_utf8(name)
                 .ok()
                 .filter(|n| !n.is_empty())?
@@ -245,6 +263,7 @@ impl Call {
             },
             payload: CallPayload::from_bytes(type_number, payload)?,
             version: word(slot::VERSION),
+            at_frame,
         })
     }
 }
@@ -293,6 +312,7 @@ mod tests {
             },
             payload,
             version: 9,
+            at_frame: None,
         }
     }
 
@@ -319,7 +339,17 @@ mod tests {
         }
         let mut anyone = example(CallPayload::None);
         (anyone.target, anyone.kind) = (Target::default(), CallKind::Knob);
-        assert_eq!(Call::decode(&anyone.encode().unwrap()), Some(anyone));
+        assert_eq!(
+            Call::decode(&anyone.encode().unwrap()),
+            Some(anyone.clone())
+        );
+        for at_frame in [0, u64::MAX] {
+            anyone.at_frame = Some(at_frame);
+            let words = anyone.encode().unwrap();
+            assert_eq!(Call::decode(&words), Some(anyone.clone()));
+            // A program of format 1.0 knows two kinds, and takes this for neither.
+            assert_eq!(CallKind::from_u8(words[slot::LENGTHS / 8] as u8), None);
+        }
     }
 
     #[test]
@@ -337,6 +367,7 @@ mod tests {
             check(&|call| call.target.labels = vec![("a".into(), long(TARGET_BYTES_MAX - 4))]),
             check(&|call| call.target.labels = vec![("a".into(), long(1 << 17))]),
             check(&|call| call.target.incarnation = Some(Incarnation([0; 16]))),
+            check(&|call| call.at_frame = Some(7)),
         ] {
             assert!(!reason.is_empty());
         }

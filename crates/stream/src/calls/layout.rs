@@ -5,7 +5,7 @@ pub const MAGIC: [u8; 8] = *b"BAROCAL\0";
 /// Files of another major version are refused.
 pub const CALLS_VERSION_MAJOR: u32 = 1;
 /// Grows with additions that older readers may ignore.
-pub const CALLS_VERSION_MINOR: u32 = 0;
+pub const CALLS_VERSION_MINOR: u32 = 1;
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
 pub const HEADER_BYTES: usize = 4_096;
@@ -16,7 +16,7 @@ pub const SLOTS_MAX: u64 = 4_096;
 /// Of one slot.
 pub const SLOT_BYTES: usize = 4_096;
 /// Words of a slot that are used.
-pub const SLOT_WORDS: usize = (slot::PAYLOAD + PAYLOAD_BYTES_MAX) / 8;
+pub const SLOT_WORDS: usize = (slot::AT_FRAME + 8) / 8;
 
 /// Longest name of a call, in bytes.
 pub const NAME_BYTES_MAX: usize = 127;
@@ -40,8 +40,11 @@ pub mod header {
     pub const SLOT_BYTES: usize = 72;
     /// The position of the first call that this file ever had.
     pub const FIRST: usize = 80;
-    /// Calls ever written: the position of the next. Its lower half is the futex word.
+    /// Calls ever written: the position of the next. Always read and stored as 64 bits.
     pub const WRITTEN: usize = 256;
+    /// Since 1.1, the futex word: the lower 32 bits of [`WRITTEN`], stored after it. Always read and stored as 32 bits:
+    /// two widths on the same bytes have no defined meaning in the memory models of Rust and C.
+    pub const MOVED: usize = 264;
 }
 
 /// Values of the header's state.
@@ -64,6 +67,8 @@ pub mod slot {
     pub const NAME: usize = 64;
     pub const TARGET: usize = 192;
     pub const PAYLOAD: usize = 704;
+    /// Since 1.1, of a knob that is set at a frame: the frame's number. Behind the longest payload.
+    pub const AT_FRAME: usize = 3_776;
 }
 
 /// Bytes of a whole file.
@@ -86,7 +91,12 @@ pub const fn whole(position: u64) -> u64 {
     position.wrapping_mul(2).wrapping_add(2)
 }
 
-const _: () = assert!(slot::PAYLOAD + PAYLOAD_BYTES_MAX <= SLOT_BYTES);
+const _: () = assert!(slot::PAYLOAD + PAYLOAD_BYTES_MAX == slot::AT_FRAME);
+const _: () = assert!(SLOT_WORDS * 8 <= SLOT_BYTES);
+const _: () = assert!(
+    header::MOVED / 8 != header::WRITTEN / 8,
+    "no word has two widths"
+);
 const _: () = assert!(slot::NAME + NAME_BYTES_MAX < slot::TARGET);
 const _: () = assert!(slot::TARGET + TARGET_BYTES_MAX == slot::PAYLOAD);
 const _: () = assert!(SLOTS.is_power_of_two() && SLOTS <= SLOTS_MAX);

@@ -55,9 +55,10 @@ impl CallsReader {
             }
         };
         // A pipe put there by someone else must not hold us up; files do not mind the flag.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = OpenOptions::new()
             .read(true)
-            .custom_flags(OFlags::NONBLOCK.bits() as i32)
+            .custom_flags(flags.bits() as i32)
             .open(path);
         let file = opened.map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => StreamError::NoAgent {
@@ -74,6 +75,7 @@ impl CallsReader {
                 reason: format!("no calls file has {bytes} bytes"),
             });
         }
+        check_owner(path, &metadata)?;
         let map = Map::new(&file, bytes, Access::Read).map_err(io_error("map"))?;
         let found = check_header(&map, path)?;
         Ok(Self {
@@ -99,18 +101,13 @@ impl CallsReader {
     /// second, please.
     pub fn is_replaced(&self) -> bool {
         let is_other = |m: std::fs::Metadata| (m.dev(), m.ino()) != self.file;
-        self.is_closed() || std::fs::metadata(&self.path).is_ok_and(is_other)
+        self.is_closed() || std::fs::symlink_metadata(&self.path).is_ok_and(is_other)
     }
 
     /// Calls ever written: a cursor that equals it has nothing before it. One load.
     #[inline(always)]
     pub fn written(&self) -> u64 {
         self.map.word(header::WRITTEN).load(Ordering::Acquire)
-    }
-
-    /// The word of [`Self::written`], for inline looks; it lives as long as this.
-    pub fn written_word(&self) -> &AtomicU64 {
-        self.map.word(header::WRITTEN)
     }
 
     /// The cursor of the oldest call that is still there: where a new reader begins.
@@ -124,9 +121,14 @@ impl CallsReader {
         next(&self.map, self.slots, cursor)
     }
 
-    /// The futex word: the lower half of [`Self::written`].
+    /// The futex word, for inline looks too: it moves after [`Self::written`] has, and lives as long as this. Files
+    /// of format 1.0 have it in the lower half of that word.
     pub fn word(&self) -> &AtomicU32 {
-        self.map.half_word(header::WRITTEN)
+        let (_, minor) = halves(self.map.word(header::VERSION).load(Ordering::Acquire));
+        match minor {
+            0 => self.map.half_word(header::WRITTEN),
+            _ => self.map.half_word(header::MOVED),
+        }
     }
 
     /// Sleeps until the word is no longer `seen`, at most `timeout`; also ends early for no reason now and
@@ -136,6 +138,25 @@ impl CallsReader {
             sleep_on(self.word(), seen, timeout, NonZeroU32::MAX);
         }
     }
+}
+
+/// Refuses a file that somebody else could have put there, and could truncate below us: it is root's, this user's, or
+/// of whoever owns its directory, and nobody else writes to it.
+fn check_owner(path: &Path, metadata: &std::fs::Metadata) -> Result<(), StreamError> {
+    const WRITABLE_BY_OTHERS: u32 = 0o022;
+    let ours = rustix::process::geteuid().as_raw();
+    let of_directory = || Some(std::fs::metadata(path.parent()?).ok()?.uid());
+    let owner = metadata.uid();
+    let is_known = owner == 0 || owner == ours || of_directory() == Some(owner);
+    if is_known && metadata.mode() & WRITABLE_BY_OTHERS == 0 {
+        return Ok(());
+    }
+    Err(StreamError::Corrupt {
+        path: path.into(),
+        reason: format!(
+            "it belongs to user {owner} or others may write to it: it is not the agent's"
+        ),
+    })
 }
 
 /// [`CallsReader::next`] on any mapping.
@@ -201,6 +222,7 @@ fn copy_used(place: &[AtomicU64], words: &mut [u64; SLOT_WORDS]) {
     let lengths = place[slot::LENGTHS / 8].load(Ordering::Relaxed);
     copy(slot::TARGET, usize::from((lengths >> 32) as u16));
     copy(slot::PAYLOAD, usize::from((lengths >> 48) as u16));
+    copy(slot::AT_FRAME, 8);
 }
 
 fn first_of(map: &Map) -> u64 {

@@ -65,8 +65,11 @@ impl CallsWriter {
         if found.slots != SLOTS || found.is_closed || written < found.first {
             return Err(corrupt("it is not one to go on with"));
         }
+        // A file of 1.0 has no futex word of its own yet: it is there before the version says so.
+        map.half_word(header::MOVED)
+            .store(written as u32, Ordering::Release);
         // A later minor version's additions are not kept up by this program.
-        map.set(header::VERSION, version_word(), Ordering::Relaxed);
+        map.set(header::VERSION, version_word(), Ordering::Release);
         Ok(Self {
             map,
             path: path.to_owned(),
@@ -192,12 +195,18 @@ impl CallsWriter {
     fn publish(&mut self, written: u64) {
         self.written = written;
         self.map.set(header::WRITTEN, written, Ordering::Release);
+        let moved = self.map.half_word(header::MOVED);
+        moved.store(written as u32, Ordering::Release);
     }
 
+    /// Wakes those who sleep on the futex word, and programs of format 1.0, whose futex word is the lower half of
+    /// `written`: the kernel takes an address, nothing is read or stored by that here.
     fn wake(&self) {
-        let word = self.map.half_word(header::WRITTEN);
-        // Nobody can be told that it failed; who waits looks now and then.
-        let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+        for at in [header::MOVED, header::WRITTEN] {
+            // Nobody can be told that it failed; who waits looks now and then.
+            let word = self.map.half_word(at);
+            let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+        }
     }
 
     /// Says that this file has no future, and wakes who waits. Not at the end of an agent: the next goes on
@@ -226,14 +235,19 @@ fn say_goodbye(path: &Path) {
     let is_file = file.metadata().is_ok_and(|m| m.is_file());
     if is_file && file.read_exact_at(&mut magic, 0).is_ok() && magic == MAGIC {
         let _ = file.write_all_at(&state::CLOSED.to_le_bytes(), header::STATE as u64);
-        // Programs look at this word alone.
-        let mut written = [0; 8];
+        // Programs look at these words alone.
+        let mut words = [0; 16];
         if file
-            .read_exact_at(&mut written, header::WRITTEN as u64)
+            .read_exact_at(&mut words, header::WRITTEN as u64)
             .is_ok()
         {
-            let moved = u64::from_le_bytes(written).wrapping_add(1);
-            let _ = file.write_all_at(&moved.to_le_bytes(), header::WRITTEN as u64);
+            let [written, moved] = [0, 8].map(|at| {
+                let word = words[at..at + 8].try_into().expect("eight bytes");
+                u64::from_le_bytes(word).wrapping_add(1)
+            });
+            let _ = file.write_all_at(&written.to_le_bytes(), header::WRITTEN as u64);
+            let moved = (moved as u32).to_le_bytes();
+            let _ = file.write_all_at(&moved, header::MOVED as u64);
         }
     }
 }

@@ -68,6 +68,11 @@ pub struct IngestFile {
 }
 
 impl IngestFile {
+    /// The minor version of the format that its writer knows.
+    pub fn version_minor(&self) -> u32 {
+        Header(&self.header).halves(header::VERSION).1
+    }
+
     /// Opens a file and checks its header. Not through a link, and nothing but a file.
     pub fn open(path: &Path) -> Result<Self, StreamError> {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;

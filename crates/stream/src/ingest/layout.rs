@@ -5,7 +5,7 @@ pub const MAGIC: [u8; 8] = *b"BAROING\0";
 /// Files of another major version are refused.
 pub const INGEST_VERSION_MAJOR: u32 = 1;
 /// Grows with additions that older readers may ignore.
-pub const INGEST_VERSION_MINOR: u32 = 1;
+pub const INGEST_VERSION_MINOR: u32 = 2;
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
 pub const HEADER_BYTES: usize = 4_096;

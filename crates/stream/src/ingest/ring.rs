@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use barograph_model::Clock;
 
 use super::layout::{
-    BLOB_BYTES_MAX, PIECE_BYTES, RECORD_BYTES, RESERVED_PARTS, head, header, kind, ring_state, what,
+    BLOB_BYTES_MAX, PIECE_BYTES, RECORD_BYTES, RESERVED_PARTS, SERIES_MAX, head, header, kind,
+    ring_state, what,
 };
 use super::producer::Mapped;
 use super::{Overflow, Pair};
@@ -214,6 +215,18 @@ impl ThreadRing {
         let has_room = self.put(kind::FRAME, publication, time, number);
         self.commit();
         has_room
+    }
+
+    /// Publication and number of the frame that the last record ends; none when it is another record. Of frames that
+    /// C programs end inline, too.
+    pub fn frame_just_ended(&self) -> Option<(u32, u64)> {
+        let position = self.cursor.position.checked_sub(1)?;
+        let at = self.records_at + (position & self.cursor.mask) as usize * RECORD_BYTES;
+        let record = self.map.words(at, 3)?;
+        // Nobody but this thread writes here.
+        let what = record[0].load(Ordering::Relaxed) as u32;
+        let is_frame = what >> SERIES_MAX.count_ones() == u32::from(kind::FRAME);
+        is_frame.then(|| (what & SERIES_MAX, record[2].load(Ordering::Relaxed)))
     }
 
     /// Publishes what was put.

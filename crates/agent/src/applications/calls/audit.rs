@@ -2,7 +2,7 @@
 //! known who called whom, and a new agent knows what its predecessor has promised.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -59,28 +59,36 @@ impl Audit {
     pub fn turn_over<'a>(&mut self, carried: impl Iterator<Item = Json> + 'a) -> io::Result<()> {
         let new = self.path.with_extension("new");
         let _ = fs::remove_file(&new);
-        let mut file = append_to(&new)?;
-        let mut text = String::new();
+        let mut file = BufWriter::new(append_to(&new)?);
+        let mut bytes = 0;
         for line in carried {
-            text += &line.to_string();
-            text.push('\n');
+            let text = line.to_string();
+            writeln!(file, "{text}")?;
+            bytes += text.len() as u64 + 1;
         }
-        file.write_all(text.as_bytes())?;
+        let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_data()?;
         // Between these two the older file alone has all that is carried over.
         fs::rename(&self.path, older(&self.path))?;
         fs::rename(&new, &self.path)?;
         self.file = file;
-        self.bytes = text.len() as u64;
+        self.bytes = bytes;
         self.carried = self.bytes;
         Ok(())
     }
 
-    /// Appends a line; `must_last` has it on disk when this returns. When it fails nothing was appended,
+    /// Appends lines; `must_last` has them on disk when this returns. When it fails nothing was appended,
     /// as far as that can be had.
-    pub fn append(&mut self, line: &Json, must_last: bool) -> io::Result<()> {
-        let mut text = line.to_string();
-        text.push('\n');
+    pub fn append(
+        &mut self,
+        lines: impl IntoIterator<Item = Json>,
+        must_last: bool,
+    ) -> io::Result<()> {
+        let mut text = String::new();
+        for line in lines {
+            text += &line.to_string();
+            text.push('\n');
+        }
         let written = self.file.write_all(text.as_bytes()).and_then(|()| {
             if must_last {
                 self.file.sync_data()
@@ -154,12 +162,12 @@ mod tests {
         let path = dir.path().join("calls.jsonl");
         let (mut audit, lines) = all(&path);
         assert_eq!(lines, Vec::<Json>::new());
-        audit.append(&json!({"id": 1}), true).unwrap();
+        audit.append([json!({"id": 1})], true).unwrap();
         let mut file = append_to(&path).unwrap();
         file.write_all(b"{\"id\": 2").unwrap();
         let (mut audit, lines) = all(&path);
         assert_eq!(lines, [json!({"id": 1})]);
-        audit.append(&json!({"id": 3}), false).unwrap();
+        audit.append([json!({"id": 3})], false).unwrap();
         assert_eq!(all(&path).1, [json!({"id": 1}), json!({"id": 3})]);
     }
 
@@ -172,7 +180,7 @@ mod tests {
         let mut written = 0;
         for turn in 0..3 {
             while !audit.is_full() {
-                audit.append(&line, false).unwrap();
+                audit.append([line.clone()], false).unwrap();
                 written += 1;
             }
             audit.turn_over(std::iter::once(position(turn))).unwrap();

@@ -1,65 +1,33 @@
 //! The board: who handles what, and every user's calls, behind one lock.
+//!
+//! The lock is the intake's: whoever holds it touches memory alone. What waits for a disk is done at the desks
+//! (`desk.rs`), which are held without it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use barograph_model::{Clock, NS_PER_S, near};
-use barograph_stream::calls::{AckStatus, Call, CallKind, CallPayload, Subject};
+use barograph_model::Clock;
+use barograph_stream::calls::AckStatus;
 use barograph_stream::{Incarnation, RunDir};
 use serde_json::Value as Json;
+use tracing::warn;
 
-use super::request::{FireError, FireRequest, Fired, Outcome};
-use super::row::{CallRow, Meant};
-use super::user::{ROWS_MAX, UserCalls};
-use super::value::Bounds;
-use barograph_stream::user_name;
+use super::desk::Desk;
+use super::guests::Guests;
+use super::members::{Member, Members, why_nobody};
+use super::request::{FireError, FireRequest, Fired, LeftOut, Outcome};
+use super::row::CallRow;
+use super::user::{ROWS_MAX, Ticket, UserCalls};
 
-/// The calls file in a user's scope.
-const CALLS_FILE: &str = "calls";
-/// The audit in a user's scope of the state directory.
-const AUDIT_FILE: &str = "calls.jsonl";
 /// What happened and was not taken yet; more is dropped, oldest first.
 const EVENTS_MAX: usize = 4_096;
+/// Answers and ends of one user that wait for the audit to be open; more are dropped, and counted.
+const OPENING_MAX: usize = 4_096;
 /// Who waits for answers looks at the time so often.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Calls per second of a user who may not control: each is a write to disk that others wait for.
-const GUEST_CALLS_PER_S: f64 = 200.0;
-/// And so many at once.
-const GUEST_CALLS_MAX: f64 = 1_000.0;
-/// Users whose calls are counted before those who have made none for long are forgotten.
-const GUESTS_MAX: usize = 1_024;
-/// Names that a hint shows.
-const HINT_MAX: usize = 8;
-
-/// A process that can be called.
-#[derive(Clone, Debug)]
-pub struct Member {
-    /// This life of it.
-    pub incarnation: Incarnation,
-    /// Whose it is: the owner of its ingest file.
-    pub uid: u32,
-    /// What it handles.
-    pub offers: Vec<Offer>,
-}
-
-/// A trigger or knob of a process.
-#[derive(Clone, Debug)]
-pub struct Offer {
-    /// Which of the two.
-    pub kind: CallKind,
-    /// The trigger's name; `publication.knob`.
-    pub name: String,
-    /// The publication that it is of; none for one of the process, and where the publication was refused.
-    pub publication: Option<String>,
-    /// Whether everyone may read that publication, and so of its calls.
-    pub is_public: bool,
-    /// What targets are held against.
-    pub subject: Subject,
-    /// Of a knob.
-    pub bounds: Option<Bounds>,
-}
 
 /// Something that happened, for the streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,215 +43,255 @@ pub struct CallEvent {
 }
 
 /// Makes calls. Any thread of the agent may: a call is on disk and in its slot, and whoever sleeps was
-/// woken, when [`Self::fire`] returns. That takes a write to disk; readings and answers wait meanwhile.
+/// woken, when [`Self::fire`] returns. That waits for the disk; nothing else here does.
 pub struct Board {
-    run_dir: RunDir,
-    state_dir: PathBuf,
-    clock: Arc<dyn Clock>,
+    shared: Arc<Shared>,
+    /// Writes what nobody waits for.
+    writer: Option<JoinHandle<()>>,
+}
+
+/// What the board's threads have in common.
+pub(super) struct Shared {
+    pub run_dir: RunDir,
+    pub state_dir: PathBuf,
+    pub clock: Arc<dyn Clock>,
     state: Mutex<State>,
     answered: Condvar,
+    /// Something is to be written.
+    pub work: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    members: HashMap<Incarnation, Member>,
-    users: BTreeMap<u32, UserCalls>,
+pub(super) struct State {
+    pub users: BTreeMap<u32, User>,
     events: VecDeque<CallEvent>,
     events_lost: u64,
     guests: Guests,
+    /// The board goes.
+    pub is_over: bool,
 }
 
-/// How many calls each user who may not control has left: a bucket that fills at a steady rate.
+/// A user whose processes can be called.
 #[derive(Default)]
-struct Guests(HashMap<u32, (f64, i64)>);
+pub(super) struct User {
+    members: Members,
+    pub desk: Desk,
+    pub stand: Stand,
+    /// Why the audit could not be opened, when it was tried last.
+    pub failure: Option<String>,
+}
 
-impl Guests {
-    fn take(&mut self, uid: u32, now_ns: i64) -> Result<(), FireError> {
-        if self.0.len() >= GUESTS_MAX {
-            let is_full =
-                |left: f64, since_ns: i64| filled(left, since_ns, now_ns) >= GUEST_CALLS_MAX;
-            self.0
-                .retain(|_, (left, since_ns)| !is_full(*left, *since_ns));
+/// Whether a user's calls are known.
+pub(super) enum Stand {
+    /// The audit is yet to be opened: what has come meanwhile.
+    Opening { events: Vec<Told>, lost: u64 },
+    /// They are.
+    Open(Box<UserCalls>),
+}
+
+impl Default for Stand {
+    fn default() -> Self {
+        Self::Opening {
+            events: Vec::new(),
+            lost: 0,
         }
-        let entry = self.0.entry(uid).or_insert((GUEST_CALLS_MAX, now_ns));
-        *entry = (filled(entry.0, entry.1, now_ns), now_ns);
-        if entry.0 < 1.0 {
-            return Err(FireError::Busy(format!(
-                "more than {GUEST_CALLS_PER_S} calls per second of one user: try again"
-            )));
-        }
-        entry.0 -= 1.0;
-        Ok(())
     }
 }
 
-fn filled(left: f64, since_ns: i64, now_ns: i64) -> f64 {
-    let seconds = now_ns.saturating_sub(since_ns).max(0) as f64 / NS_PER_S as f64;
-    (left + seconds * GUEST_CALLS_PER_S).min(GUEST_CALLS_MAX)
+/// What a process tells the board.
+pub(super) enum Told {
+    /// It answers a call.
+    Answer(Incarnation, u64, AckStatus),
+    /// It has ended.
+    End(Incarnation),
+}
+
+/// What became of one user's part of a call so far.
+enum Part {
+    /// It goes to the disk.
+    Made(u32, Ticket, usize),
+    /// It does not go at all, for so many processes.
+    LeftOut(LeftOut, FireError),
 }
 
 impl Board {
     /// A board for a run directory; `state_dir` is that of the applications.
     pub fn new(run_dir: RunDir, state_dir: PathBuf, clock: Arc<dyn Clock>) -> Self {
-        Self {
+        let shared = Arc::new(Shared {
             run_dir,
             state_dir,
             clock,
             state: Mutex::default(),
             answered: Condvar::new(),
+            work: Condvar::new(),
+        });
+        let its = Arc::clone(&shared);
+        let writer = std::thread::Builder::new()
+            .name("baro-calls".into())
+            .spawn(move || its.attend_all());
+        if let Err(error) = &writer {
+            warn!(%error, "answers to calls are written down by the next call alone");
+        }
+        Self {
+            shared,
+            writer: writer.ok(),
         }
     }
 
     /// A process can be called from now on, or offers something else than before. The scope of its user
     /// must be open.
-    pub fn join(&self, member: Member) -> Result<(), String> {
-        let mut state = self.state();
-        if let std::collections::btree_map::Entry::Vacant(entry) = state.users.entry(member.uid) {
-            let scope = format!("u{}", member.uid);
-            let calls = self.run_dir.scope(&scope).path().join(CALLS_FILE);
-            let audit = self.state_dir.join(&scope).join(AUDIT_FILE);
-            let (name, now_ns) = (user_name(member.uid), self.clock.now_ns());
-            entry.insert(UserCalls::open(name, &calls, &audit, now_ns)?);
-        }
-        state.members.insert(member.incarnation, member);
-        Ok(())
+    pub fn join(&self, member: Member) {
+        let mut state = self.shared.state();
+        let user = state.users.entry(member.uid).or_default();
+        user.members.join(member);
+        self.shared.tell_writer(&state);
     }
 
     /// A process has ended. Calls that wait for it need not any more.
     pub fn leave(&self, uid: u32, who: Incarnation) {
-        let mut state = self.state();
-        state.members.remove(&who);
-        let now_ns = self.clock.now_ns();
-        if let Some(user) = state.users.get_mut(&uid)
-            && user.leave(who, now_ns)
-        {
-            self.answered.notify_all();
-        }
+        self.take_in(uid, Told::End(who));
     }
 
     /// A process of a user answers a call. Repetitions, and answers of those who are not meant, do nothing.
     pub fn answer(&self, uid: u32, from: Incarnation, id: u64, status: AckStatus) {
-        let mut state = self.state();
-        let now_ns = self.clock.now_ns();
-        let user = state.users.get_mut(&uid);
-        let row = user.and_then(|user| user.answer(from, id, status, now_ns));
-        let Some((name, is_public)) = row.map(|row| (row.call.name.clone(), row.is_public)) else {
-            return;
-        };
-        state.tell(CallEvent {
-            uid,
-            is_public,
-            name,
-            id,
-            ts: now_ns,
-            is_answer: true,
-        });
-        self.answered.notify_all();
+        self.take_in(uid, Told::Answer(from, id, status));
+    }
+
+    fn take_in(&self, uid: u32, told: Told) {
+        let mut state = self.shared.state();
+        let now_ns = self.shared.clock.now_ns();
+        if state.take_in(uid, told, now_ns) {
+            self.shared.answered.notify_all();
+        }
+        self.shared.tell_writer(&state);
     }
 
     /// Makes a call: refused when nobody who lives is meant, when a knob's value is out of its bounds, and
-    /// when calls that nobody has handled are in the way.
+    /// when calls that nobody has handled are in the way. Where several users' processes are meant, those of
+    /// users for whom it cannot be made are left out, and counted in what it gives.
     pub fn fire(&self, request: &FireRequest) -> Result<Fired, FireError> {
         request.check_time()?;
-        let mut state = self.state();
-        let now_ns = self.clock.now_ns();
+        let shared = &self.shared;
         if let Some(uid) = request.only_user {
-            state.guests.take(uid, self.clock.monotonic_ns())?;
+            let now_ns = shared.clock.monotonic_ns();
+            shared.state().guests.take(uid, now_ns)?;
         }
-        let (meant, payload) = state.meant(request)?;
-        let expires_ns = i64::try_from(request.expires.as_nanos()).unwrap_or(i64::MAX);
-        let call = Call {
-            id: 0,
-            issued_ns: now_ns,
-            expires_ns: now_ns.saturating_add(expires_ns),
-            kind: request.kind,
-            name: request.name.clone(),
-            target: request.target.clone(),
-            payload,
-            version: 0,
-        };
-        call.check().map_err(FireError::Request)?;
-        for uid in meant.keys() {
-            let user = state.users.get(uid).ok_or_else(no_file)?;
-            user.check_room(now_ns)?;
+        let unopened = shared.state().unopened(request);
+        for uid in unopened {
+            // Why it failed is kept, and told with those who are left out.
+            let _ = shared.attend(uid);
         }
-        let matched = meant.values().map(|meant| meant.who.len()).sum();
-        let mut calls = Vec::with_capacity(meant.len());
-        for (uid, meant) in meant {
-            let is_public = meant.is_public;
-            let user = state.users.get_mut(&uid).ok_or_else(no_file)?;
-            let id = user.fire(CallRow::new(call.clone(), request.by.clone(), meant))?;
-            calls.push((uid, id));
-            let name = call.name.clone();
-            state.tell(CallEvent {
-                uid,
-                is_public,
-                name,
-                id,
-                ts: now_ns,
-                is_answer: false,
-            });
+        let parts = shared.state().reserve(request, shared.clock.now_ns())?;
+        let mut fired = Fired::default();
+        let mut first_error = None;
+        for part in parts {
+            let (left_out, error) = match part {
+                Part::LeftOut(left_out, error) => (left_out, error),
+                Part::Made(uid, ticket, matched) => match shared.settle(uid, &ticket) {
+                    Ok(id) => {
+                        fired.calls.push((uid, id));
+                        fired.matched += matched;
+                        continue;
+                    }
+                    Err(error) => (LeftOut::of(uid, matched as u64, &error), error),
+                },
+            };
+            first_error.get_or_insert(error);
+            fired.leave_out(left_out);
         }
-        Ok(Fired { calls, matched })
+        match first_error {
+            Some(error) if fired.calls.is_empty() => Err(error),
+            _ => Ok(fired),
+        }
+    }
+
+    /// As [`Self::fire`], and waits for answers as [`Self::wait`] does. One user may wait for a few calls at a
+    /// time, unless he may control.
+    pub fn fire_and_wait(
+        &self,
+        request: &FireRequest,
+        longest: Duration,
+    ) -> Result<(Fired, Outcome), FireError> {
+        let waiter = request.only_user.filter(|_| !longest.is_zero());
+        if let Some(uid) = waiter {
+            self.shared.state().guests.begin_wait(uid)?;
+        }
+        let fired = self.fire(request);
+        let ended = fired.map(|fired| {
+            let outcome = self.wait(&fired, longest);
+            (fired, outcome)
+        });
+        if let Some(uid) = waiter {
+            self.shared.state().guests.end_wait(uid);
+        }
+        ended
     }
 
     /// How a call stands now. One that is forgotten counts as nothing.
     pub fn outcome(&self, fired: &Fired) -> Outcome {
-        self.state().outcome(fired, self.clock.now_ns())
+        let now_ns = self.shared.clock.now_ns();
+        self.shared.state().outcome(fired, now_ns)
     }
 
     /// Waits until everyone who is meant has answered or is gone, it has expired, or `longest` is over.
     pub fn wait(&self, fired: &Fired, longest: Duration) -> Outcome {
+        let clock = &self.shared.clock;
         let longest_ns = i64::try_from(longest.as_nanos()).unwrap_or(i64::MAX);
-        let until_ns = self.clock.monotonic_ns().saturating_add(longest_ns);
-        let mut state = self.state();
+        let until_ns = clock.monotonic_ns().saturating_add(longest_ns);
+        let mut state = self.shared.state();
         loop {
-            let outcome = state.outcome(fired, self.clock.now_ns());
-            let left_ns = until_ns.saturating_sub(self.clock.monotonic_ns());
+            let outcome = state.outcome(fired, clock.now_ns());
+            let left_ns = until_ns.saturating_sub(clock.monotonic_ns());
             let left = Duration::from_nanos(u64::try_from(left_ns).unwrap_or(0));
             if outcome.is_settled() || left.is_zero() {
                 return outcome;
             }
-            let woken = self.answered.wait_timeout(state, left.min(LOOK_EVERY));
+            let answered = &self.shared.answered;
+            let woken = answered.wait_timeout(state, left.min(LOOK_EVERY));
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Notes what has expired. Now and then.
     pub fn beat(&self) {
-        let now_ns = self.clock.now_ns();
-        let mut state = self.state();
-        let expired = state.users.values_mut().map(|user| user.expire(now_ns));
+        let now_ns = self.shared.clock.now_ns();
+        let mut state = self.shared.state();
+        let expired = state.open_users().map(|user| user.expire(now_ns));
         if expired.fold(false, |any, is| any | is) {
-            self.answered.notify_all();
+            self.shared.answered.notify_all();
         }
     }
 
     /// The documents of users whose calls have changed since the last time.
     pub fn documents(&self) -> Vec<(u32, Json)> {
-        let now_ns = self.clock.now_ns();
-        let mut state = self.state();
-        let dirty = state.users.iter_mut().filter(|(_, user)| user.is_dirty);
-        let written = dirty.map(|(uid, user)| {
-            user.is_dirty = false;
-            (*uid, user.document(now_ns))
-        });
-        written.collect()
+        let now_ns = self.shared.clock.now_ns();
+        let mut state = self.shared.state();
+        let mut documents = Vec::new();
+        for (uid, user) in &mut state.users {
+            if let Stand::Open(calls) = &mut user.stand
+                && std::mem::take(&mut calls.is_dirty)
+            {
+                documents.push((*uid, calls.document(now_ns)));
+            }
+        }
+        documents
     }
 
     /// What everyone may read of calls, newest first, if that has changed since the last time: as many as of
     /// one user.
     pub fn public_document(&self) -> Option<Json> {
-        let now_ns = self.clock.now_ns();
-        let mut state = self.state();
-        let users = state.users.values_mut();
-        let is_dirty = users.fold(false, |any, user| {
+        let now_ns = self.shared.clock.now_ns();
+        let mut state = self.shared.state();
+        let is_dirty = state.open_users().fold(false, |any, user| {
             std::mem::take(&mut user.is_public_dirty) | any
         });
         if !is_dirty {
             return None;
         }
-        let mut rows: Vec<_> = state.users.values().flat_map(UserCalls::public).collect();
+        let mut rows: Vec<_> = state
+            .open_users()
+            .flat_map(|calls| calls.public())
+            .collect();
         rows.sort_by_key(|(_, row)| std::cmp::Reverse((row.call.issued_ns, row.call.id)));
         let rows = rows.into_iter().take(ROWS_MAX);
         let rows = rows.map(|(user, row)| row.to_public_document(user, now_ns));
@@ -292,103 +300,221 @@ impl Board {
 
     /// What has happened since the last time, oldest first, and how much of it was dropped.
     pub fn events(&self) -> (Vec<CallEvent>, u64) {
-        let mut state = self.state();
+        let mut state = self.shared.state();
         let lost = std::mem::take(&mut state.events_lost);
         (state.events.drain(..).collect(), lost)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    /// Writes what waits to be written, and opens what is to be opened, for tests.
+    #[cfg(test)]
+    pub(super) fn write_now(&self) {
+        let waiting = self.shared.state().waiting();
+        for uid in waiting {
+            let _ = self.shared.attend(uid);
+        }
+    }
+
+    /// A user's desk, for a test in which a disk is waited for.
+    #[cfg(test)]
+    pub(super) fn desk(&self, uid: u32) -> Option<Desk> {
+        let state = self.shared.state();
+        state.users.get(&uid).map(|user| Arc::clone(&user.desk))
+    }
+}
+
+impl Drop for Board {
+    /// What waits to be written is written.
+    fn drop(&mut self) {
+        self.shared.state().is_over = true;
+        self.shared.work.notify_all();
+        if let Some(writer) = self.writer.take() {
+            // A panic there has been reported where it happened.
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // Whoever panicked with it left no half of anything.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-fn no_file() -> FireError {
-    FireError::Internal("a process has joined without a calls file".into())
+    fn tell_writer(&self, state: &State) {
+        if state.is_waiting() {
+            self.work.notify_one();
+        }
+    }
+
+    /// Brings a call that was taken on to disk and into its slot, with all that waits beside it.
+    fn settle(&self, uid: u32, ticket: &Ticket) -> Result<u64, FireError> {
+        loop {
+            if let Some(settled) = ticket.get() {
+                return settled.clone();
+            }
+            // Each takes what was there before, or fails; another may have taken ours already.
+            if let Err(why) = self.attend(uid)
+                && ticket.get().is_none()
+            {
+                return Err(FireError::Internal(why));
+            }
+        }
+    }
 }
 
 impl State {
-    /// Who is meant, by user, and what is written: of a knob the value in its type.
-    fn meant(
-        &self,
-        request: &FireRequest,
-    ) -> Result<(BTreeMap<u32, Meant>, CallPayload), FireError> {
-        let is_asked = |member: &&Member| request.only_user.is_none_or(|uid| uid == member.uid);
-        let mut meant: BTreeMap<u32, Meant> = BTreeMap::new();
-        let mut payload: Option<CallPayload> = None;
-        for member in self.members.values().filter(is_asked) {
-            let is_meant = |offer: &&Offer| {
-                let is_it = offer.kind == request.kind && offer.name == request.name;
-                is_it && request.target.matches(&offer.subject)
-            };
-            let mut matching = member.offers.iter().filter(is_meant).peekable();
-            if matching.peek().is_none() {
-                continue;
-            }
-            let of_user = meant.entry(member.uid).or_default();
-            of_user.who.push(member.incarnation);
-            for offer in matching {
-                of_user.add(offer);
-                let Some(bounds) = offer.bounds else { continue };
-                let admitted = bounds.admit(&request.payload);
-                let admitted = admitted.map_err(|reason| {
-                    FireError::Request(format!("{} is not set: {reason}", request.name))
-                })?;
-                if *payload.get_or_insert_with(|| admitted.clone()) != admitted {
-                    return Err(FireError::Request(format!(
-                        "{} is of different types in different processes: narrow the target",
-                        request.name
-                    )));
-                }
-            }
-        }
-        if meant.is_empty() {
-            return Err(FireError::Nobody(self.why_nobody(request)));
-        }
-        Ok((meant, payload.unwrap_or_else(|| request.payload.clone())))
+    /// The calls of users whose audit is open.
+    fn open_users(&mut self) -> impl Iterator<Item = &mut UserCalls> {
+        self.users.values_mut().filter_map(User::open_calls)
     }
 
-    fn why_nobody(&self, request: &FireRequest) -> String {
-        let is_asked = |member: &&Member| request.only_user.is_none_or(|uid| uid == member.uid);
-        let members = self.members.values().filter(is_asked);
-        let offers = members.flat_map(|member| &member.offers);
-        let names = offers.filter(|offer| offer.kind == request.kind);
-        let mut names: Vec<&str> = names.map(|offer| offer.name.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        let (what, name) = (request.kind.as_str(), &request.name);
-        if names.contains(&name.as_str()) {
-            return format!("no process that has the {what} {name:?} is the one that is meant");
+    pub(super) fn calls(&mut self, uid: u32) -> Option<&mut UserCalls> {
+        self.users.get_mut(&uid)?.open_calls()
+    }
+
+    /// Whether the thread that writes has anything to do.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.users.values().any(User::is_waiting)
+    }
+
+    /// For whom it has.
+    pub(super) fn waiting(&self) -> Vec<u32> {
+        let waiting = self.users.iter().filter(|(_, user)| user.is_waiting());
+        waiting.map(|(uid, _)| *uid).collect()
+    }
+
+    /// Takes in what a process tells; whether calls stand differently now.
+    pub(super) fn take_in(&mut self, uid: u32, told: Told, now_ns: i64) -> bool {
+        let Some(user) = self.users.get_mut(&uid) else {
+            return false;
+        };
+        if let Told::End(who) = told {
+            user.members.leave(who);
         }
-        let mut hint = near(name, names.iter().copied());
-        if hint.is_empty() {
-            hint = names.into_iter().take(HINT_MAX).collect();
+        let calls = match &mut user.stand {
+            Stand::Open(calls) => calls,
+            Stand::Opening { events, lost } if events.len() >= OPENING_MAX => {
+                *lost += 1;
+                return false;
+            }
+            Stand::Opening { events, .. } => {
+                events.push(told);
+                return false;
+            }
+        };
+        match told {
+            Told::End(who) => calls.leave(who, now_ns),
+            Told::Answer(from, id, status) => {
+                let Some(row) = calls.answer(from, id, status, now_ns) else {
+                    return false;
+                };
+                let mut event = row.to_event(uid);
+                (event.ts, event.is_answer) = (now_ns, true);
+                self.tell(event);
+                true
+            }
         }
-        match hint.is_empty() {
-            true => format!("no process of those that can be called from here has a {what}"),
-            false => format!(
-                "no process has the {what} {name:?}; there is {}",
-                hint.join(", ")
-            ),
+    }
+
+    fn asked<'s>(
+        &'s self,
+        request: &'s FireRequest,
+    ) -> impl Iterator<Item = (u32, &'s User)> + use<'s> {
+        let only = request.only_user;
+        let users = self.users.iter().map(|(uid, user)| (*uid, user));
+        users.filter(move |(uid, _)| only.is_none_or(|only| only == *uid))
+    }
+
+    /// Users who are meant and whose audit is not open.
+    fn unopened(&self, request: &FireRequest) -> Vec<u32> {
+        let asked = self.asked(request);
+        let unopened = asked.filter(|(_, user)| {
+            matches!(user.stand, Stand::Opening { .. }) && user.members.meant(request).is_some()
+        });
+        unopened.map(|(uid, _)| uid).collect()
+    }
+
+    /// Takes a call on for each user whose processes are meant.
+    fn reserve(&mut self, request: &FireRequest, now_ns: i64) -> Result<Vec<Part>, FireError> {
+        let asked = self.asked(request);
+        let meant = asked.filter_map(|(uid, user)| Some((uid, user.members.meant(request)?)));
+        let meant: Vec<_> = meant.collect();
+        if meant.is_empty() {
+            let members = self.asked(request).map(|(_, user)| &user.members);
+            return Err(FireError::Nobody(why_nobody(members, request)));
         }
+        let mut parts = Vec::with_capacity(meant.len());
+        for (uid, meant) in meant {
+            let user = self.users.get_mut(&uid);
+            let part = match (meant, user) {
+                (Err((count, reason)), _) => {
+                    let error = FireError::Request(reason);
+                    Part::LeftOut(LeftOut::of(uid, count, &error), error)
+                }
+                (Ok((meant, payload)), Some(user)) => {
+                    let matched = meant.who.len();
+                    let call = request.call(payload, now_ns);
+                    call.check().map_err(FireError::Request)?;
+                    let row = CallRow::new(call, request.by.clone(), meant);
+                    match user.reserve(row, now_ns) {
+                        Ok(ticket) => Part::Made(uid, ticket, matched),
+                        Err(error) => {
+                            Part::LeftOut(LeftOut::of(uid, matched as u64, &error), error)
+                        }
+                    }
+                }
+                (Ok(_), None) => continue,
+            };
+            parts.push(part);
+        }
+        Ok(parts)
     }
 
     fn outcome(&self, fired: &Fired, now_ns: i64) -> Outcome {
-        let mut sum = Outcome::default();
+        let mut sum = fired.left_out();
         for (uid, id) in &fired.calls {
-            let row = self.users.get(uid).and_then(|user| user.row(*id));
-            if let Some(row) = row {
+            let calls = self.users.get(uid).and_then(|user| match &user.stand {
+                Stand::Open(calls) => Some(calls),
+                Stand::Opening { .. } => None,
+            });
+            if let Some(row) = calls.and_then(|calls| calls.row(*id)) {
                 sum.add(row.outcome(now_ns));
             }
         }
         sum
     }
 
-    fn tell(&mut self, event: CallEvent) {
+    pub(super) fn tell(&mut self, event: CallEvent) {
         if self.events.len() >= EVENTS_MAX {
             self.events.pop_front();
             self.events_lost += 1;
         }
         self.events.push_back(event);
+    }
+}
+
+impl User {
+    fn open_calls(&mut self) -> Option<&mut UserCalls> {
+        match &mut self.stand {
+            Stand::Open(calls) => Some(calls),
+            Stand::Opening { .. } => None,
+        }
+    }
+
+    fn is_waiting(&self) -> bool {
+        match &self.stand {
+            Stand::Open(calls) => calls.has_entries(),
+            Stand::Opening { .. } => !self.members.is_empty(),
+        }
+    }
+
+    fn reserve(&mut self, row: CallRow, now_ns: i64) -> Result<Ticket, FireError> {
+        let failure = self.failure.clone();
+        let Some(calls) = self.open_calls() else {
+            let why = failure.unwrap_or_else(|| "the audit of calls is not open yet".into());
+            return Err(FireError::Internal(why));
+        };
+        calls.check_room(now_ns)?;
+        Ok(calls.reserve(row))
     }
 }

@@ -3,10 +3,14 @@
 //!
 //! The [`Board`] knows who handles what, and writes calls into the files that programs map. It stands
 //! apart from the intake's thread, behind a lock of its own, so that whoever decides that a call is due
-//! (HTTP, a rule, another thread of the agent) makes it at once.
+//! (HTTP, a rule, another thread of the agent) makes it at once. A call is on disk before a program can see it;
+//! the intake never waits for that.
 
 mod audit;
 mod board;
+mod desk;
+mod guests;
+mod members;
 mod request;
 mod row;
 mod streams;
@@ -15,7 +19,8 @@ mod tests;
 mod user;
 mod value;
 
-pub use board::{Board, Member, Offer};
+pub use board::Board;
+pub use members::{Member, Offer};
 pub use request::{By, FireError, FireRequest, Fired, Outcome};
 pub use streams::CallStreams;
 pub use value::Bounds;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use barograph_server::{Asker, ControlFault, ControlFaultKind, FIRE_WAIT_MAX};
-use barograph_stream::Incarnation;
-use barograph_stream::calls::{CallKind, CallPayload, Target};
+use barograph_stream::calls::{Call, CallKind, CallPayload, Target};
+use barograph_stream::{Incarnation, user_name};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use thiserror::Error;
@@ -16,6 +16,9 @@ use super::value::{payload_of, unhex};
 const EXPIRES_DEFAULT: Duration = Duration::from_secs(60);
 const EXPIRES_MIN: Duration = Duration::from_secs(1);
 const EXPIRES_MAX: Duration = Duration::from_secs(86_400);
+
+/// Users that are named among those who were left out of a call; the others are counted.
+const LEFT_OUT_MAX: usize = 16;
 
 /// Who makes a call, for the audit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,6 +48,8 @@ pub struct FireRequest {
     pub by: By,
     /// Only processes of this user; `None`: of all.
     pub only_user: Option<u32>,
+    /// Of a knob: the frame of its publication at whose end it is set; `None`: as soon as a process looks.
+    pub at_frame: Option<u64>,
 }
 
 /// Why a call was not made. Nothing was written then, unless it says so.
@@ -68,12 +73,39 @@ pub enum FireError {
 }
 
 /// A call that was made: into the file of each user concerned.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fired {
     /// User and id there.
     pub calls: Vec<(u32, u64)>,
-    /// Processes that are meant.
+    /// Processes that are meant there.
     pub matched: usize,
+    /// Users for whose processes it was not made, as far as they are named.
+    pub(super) left_out: Vec<LeftOut>,
+    /// Processes of all of those that refuse the value.
+    pub(super) refused: u64,
+    /// And of those who have no room for a call, or whose audit cannot be written.
+    pub(super) busy: u64,
+}
+
+/// A user for whose processes a call was not made, while it was for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    uid: u32,
+    processes: u64,
+    is_refusal: bool,
+    reason: String,
+}
+
+impl LeftOut {
+    /// So many processes of a user, and why.
+    pub fn of(uid: u32, processes: u64, error: &FireError) -> Self {
+        Self {
+            uid,
+            processes,
+            is_refusal: matches!(error, FireError::Request(_)),
+            reason: error.to_string(),
+        }
+    }
 }
 
 /// How a call stands.
@@ -87,10 +119,14 @@ pub struct Outcome {
     pub failed: u64,
     /// Those who refused a value.
     pub refused: u64,
+    /// Those who knew of a value only when the frame at which it was to apply had ended.
+    pub late: u64,
     /// Those who came to it too late, or have not by now.
     pub expired: u64,
     /// Those who ended without an answer.
     pub gone: u64,
+    /// Those who were not called, for their user's calls wait for others to be handled, or for a disk.
+    pub busy: u64,
     /// Those who have not answered, and still may.
     pub waiting: u64,
 }
@@ -109,6 +145,23 @@ impl FireRequest {
                 ..By::default()
             },
             only_user: None,
+            at_frame: None,
+        }
+    }
+
+    /// The call as it stands in a slot, but for its id.
+    pub(super) fn call(&self, payload: CallPayload, now_ns: i64) -> Call {
+        let expires_ns = i64::try_from(self.expires.as_nanos()).unwrap_or(i64::MAX);
+        Call {
+            id: 0,
+            issued_ns: now_ns,
+            expires_ns: now_ns.saturating_add(expires_ns),
+            kind: self.kind,
+            name: self.name.clone(),
+            target: self.target.clone(),
+            payload,
+            version: 0,
+            at_frame: self.at_frame,
         }
     }
 
@@ -142,7 +195,11 @@ impl FireRequest {
                 via: asker.via.into(),
             },
             only_user,
+            at_frame: body.at_frame,
         };
+        if request.at_frame.is_some() && request.kind != CallKind::Knob {
+            return Err(refused("at_frame is for knobs alone"));
+        }
         let wait = seconds("wait_s", body.wait_s, Duration::ZERO)?;
         if wait > FIRE_WAIT_MAX {
             let max = FIRE_WAIT_MAX.as_secs();
@@ -179,6 +236,7 @@ struct Body {
     wait_s: Option<f64>,
     #[serde(default)]
     knob: bool,
+    at_frame: Option<u64>,
 }
 
 fn refused(reason: impl Into<String>) -> FireError {
@@ -223,7 +281,9 @@ impl Outcome {
             _ if self.acknowledged == self.matched => "acknowledged",
             _ if self.failed > 0 => "failed",
             _ if self.refused > 0 => "refused",
+            _ if self.late > 0 => "late",
             _ if self.expired > 0 => "expired",
+            _ if self.busy > 0 => "busy",
             _ => "gone",
         }
     }
@@ -238,13 +298,36 @@ impl Outcome {
         self.acknowledged += other.acknowledged;
         self.failed += other.failed;
         self.refused += other.refused;
+        self.late += other.late;
         self.expired += other.expired;
         self.gone += other.gone;
+        self.busy += other.busy;
         self.waiting += other.waiting;
     }
 }
 
 impl Fired {
+    /// Somebody is left out.
+    pub(super) fn leave_out(&mut self, left_out: LeftOut) {
+        match left_out.is_refusal {
+            true => self.refused += left_out.processes,
+            false => self.busy += left_out.processes,
+        }
+        if self.left_out.len() < LEFT_OUT_MAX {
+            self.left_out.push(left_out);
+        }
+    }
+
+    /// How those stand who were left out.
+    pub(super) fn left_out(&self) -> Outcome {
+        Outcome {
+            matched: self.refused + self.busy,
+            refused: self.refused,
+            busy: self.busy,
+            ..Outcome::default()
+        }
+    }
+
     /// As the API says it; ids are unique per user.
     pub fn json(&self, outcome: Outcome) -> Json {
         let ids: Vec<String> = self
@@ -252,6 +335,11 @@ impl Fired {
             .iter()
             .map(|(u, id)| format!("u{u}:{id}"))
             .collect();
+        let left_out = self.left_out.iter().map(|left| {
+            json!({
+                "user": user_name(left.uid), "processes": left.processes, "reason": left.reason,
+            })
+        });
         json!({
             "id": ids.first(),
             "ids": ids,
@@ -259,8 +347,11 @@ impl Fired {
             "acknowledged": outcome.acknowledged,
             "failed": outcome.failed,
             "refused": outcome.refused,
+            "late": outcome.late,
             "expired": outcome.expired,
             "gone": outcome.gone,
+            "busy": outcome.busy,
+            "left_out": left_out.collect::<Vec<Json>>(),
             "state": outcome.state(),
         })
     }

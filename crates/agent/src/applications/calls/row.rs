@@ -6,7 +6,8 @@ use barograph_stream::Incarnation;
 use barograph_stream::calls::{AckStatus, Call, CallKind, CallPayload, Target};
 use serde_json::{Value as Json, json};
 
-use super::board::Offer;
+use super::board::CallEvent;
+use super::members::Offer;
 use super::request::{By, Outcome};
 use super::value::{from_audit, text, to_audit, unhex};
 
@@ -111,6 +112,7 @@ impl CallRow {
             AckStatus::Failed => &mut self.counts.failed,
             AckStatus::Refused => &mut self.counts.refused,
             AckStatus::Expired => &mut self.counts.expired,
+            AckStatus::Late => &mut self.counts.late,
         };
         *count += 1;
         self.last_ack_ns = Some(now_ns);
@@ -158,6 +160,18 @@ impl CallRow {
         self.is_over = true;
     }
 
+    /// That it was made.
+    pub fn to_event(&self, uid: u32) -> CallEvent {
+        CallEvent {
+            uid,
+            is_public: self.is_public,
+            name: self.call.name.clone(),
+            id: self.call.id,
+            ts: self.call.issued_ns,
+            is_answer: false,
+        }
+    }
+
     /// As the audit keeps it.
     pub fn to_audit(&self) -> Json {
         let Call {
@@ -169,6 +183,7 @@ impl CallRow {
             target,
             payload,
             version,
+            at_frame,
         } = &self.call;
         let waiting: Vec<String> = self.waiting.iter().map(Incarnation::to_string).collect();
         let counts = &self.counts;
@@ -183,13 +198,14 @@ impl CallRow {
             "incarnation": target.incarnation.map(|i| i.to_string()),
             "payload": to_audit(payload),
             "version": version,
+            "at_frame": at_frame,
             "by": { "user": self.by.uid, "pid": self.by.pid, "via": self.by.via },
             "publications": self.publications,
             "public": self.is_public,
             "waiting": waiting,
             "answers": [
                 counts.matched, counts.acknowledged, counts.failed, counts.refused, counts.expired,
-                counts.gone,
+                counts.gone, counts.late,
             ],
         })
     }
@@ -214,6 +230,8 @@ impl CallRow {
             },
             payload,
             version: line["version"].as_u64()?,
+            // Lines of earlier agents have none.
+            at_frame: line["at_frame"].as_u64(),
         };
         let by = &line["by"];
         let small = |key: &str| by[key].as_u64().and_then(|n| u32::try_from(n).ok());
@@ -238,6 +256,7 @@ impl CallRow {
                 refused: count(3)?,
                 expired: count(4)?,
                 gone: count(5)?,
+                late: count(6).unwrap_or(0),
                 ..Outcome::default()
             },
             waiting: waiting.collect::<Option<_>>()?,
@@ -274,12 +293,14 @@ impl CallRow {
             "target": target,
             "incarnation": self.call.target.incarnation.map(|i| i.to_string()),
             "payload": is_knob.then(|| self.shown_payload()),
+            "at_frame": self.call.at_frame,
             "payload_bytes": self.call.payload.to_bytes().len(),
             "expires_ts": self.call.expires_ns,
             "matched": outcome.matched,
             "acknowledged": outcome.acknowledged,
             "failed": outcome.failed,
             "refused": outcome.refused,
+            "late": outcome.late,
             "expired": outcome.expired,
             "gone": outcome.gone,
             "state": outcome.state(),
@@ -302,6 +323,7 @@ impl CallRow {
             target: Target::default(),
             payload: CallPayload::None,
             version: 0,
+            at_frame: None,
         }
     }
 }

@@ -17,6 +17,9 @@ use barograph_stream::user_name;
 
 use super::{Board, Bounds, FireError, FireRequest, Fired, Member, Offer};
 
+mod disk;
+mod shares;
+
 const S: i64 = 1_000_000_000;
 const OURS: u32 = 1_000;
 const OTHERS: u32 = 1_001;
@@ -48,6 +51,12 @@ impl World {
     /// Another agent, after this one.
     fn restart(&mut self) {
         self.board = Self::board(self.dir.path(), &self.clock);
+    }
+
+    /// A process joins, and its user's audit is open when this returns.
+    fn join(&self, member: Member) {
+        self.board.join(member);
+        self.board.write_now();
     }
 
     fn calls_file(&self) -> std::path::PathBuf {
@@ -96,6 +105,7 @@ fn member(n: u8, uid: u32) -> Member {
     let subject = Subject::new(who(n), "solver", u32::from(n), "eve", &[&labels]);
     // Everyone may read of the knob.
     let offer = |kind, name: &str, bounds: Option<Bounds>| Offer {
+        takes_frames: true,
         kind,
         name: name.into(),
         publication: Some("solver".into()),
@@ -132,9 +142,9 @@ fn all(reader: &CallsReader) -> Vec<Call> {
 fn those_who_are_meant_are_called_and_their_answers_counted() {
     let world = World::new();
     for n in 1..=3 {
-        world.board.join(member(n, OURS)).unwrap();
+        world.join(member(n, OURS));
     }
-    world.board.join(member(4, OTHERS)).unwrap();
+    world.join(member(4, OTHERS));
     let body =
         json!({"name": "checkpoint", "payload": {"level": 2}, "target": {"application": "solver"}});
     let fired = world.fire(body).unwrap();
@@ -176,7 +186,7 @@ fn those_who_are_meant_are_called_and_their_answers_counted() {
 fn one_process_by_its_labels_or_its_life() {
     let world = World::new();
     for n in 1..=3 {
-        world.board.join(member(n, OURS)).unwrap();
+        world.join(member(n, OURS));
     }
     for target in [
         json!({"target": {"rank": 2}}),
@@ -210,8 +220,8 @@ fn one_process_by_its_labels_or_its_life() {
 #[test]
 fn on_the_read_side_ones_own_processes_alone() {
     let world = World::new();
-    world.board.join(member(1, OURS)).unwrap();
-    world.board.join(member(2, OTHERS)).unwrap();
+    world.join(member(1, OURS));
+    world.join(member(2, OTHERS));
     let body = json!({"name": "checkpoint"});
     let asker = |uid| Asker {
         uid,
@@ -249,10 +259,10 @@ fn columns(rows: &Json) -> Json {
 #[test]
 fn everyone_may_read_of_calls_of_what_everyone_may_read() {
     let mut world = World::new();
-    world.board.join(member(1, OURS)).unwrap();
+    world.join(member(1, OURS));
     let mut theirs = member(2, OTHERS);
     theirs.offers[0].is_public = true;
-    world.board.join(theirs).unwrap();
+    world.join(theirs);
     assert_eq!(world.board.public_document(), None);
     // Of one user's processes all may read that they are called, of the other's not.
     let fire = |world: &World, payload: &str| {
@@ -288,7 +298,7 @@ fn everyone_may_read_of_calls_of_what_everyone_may_read() {
     // The next agent knows which those were.
     world.restart();
     for (n, uid) in [(1, OURS), (2, OTHERS)] {
-        world.board.join(member(n, uid)).unwrap();
+        world.join(member(n, uid));
     }
     check(&world, ["acknowledged", "fired"]);
     world.board.leave(OTHERS, who(2));
@@ -299,7 +309,7 @@ fn everyone_may_read_of_calls_of_what_everyone_may_read() {
 #[test]
 fn guests_have_a_rate() {
     let world = World::new();
-    world.board.join(member(1, OURS)).unwrap();
+    world.join(member(1, OURS));
     let asker = Asker {
         uid: Some(OURS),
         ..Asker::default()
@@ -325,7 +335,7 @@ fn guests_have_a_rate() {
 #[test]
 fn knobs_are_held_to_their_bounds_before_anything_is_written() {
     let world = World::new();
-    world.board.join(member(1, OURS)).unwrap();
+    world.join(member(1, OURS));
     let set =
         |value: Json| world.fire(json!({"name": "solver.dt", "knob": true, "payload": value}));
     for (n, value) in [json!(0), json!(0.25), json!(1.0)].into_iter().enumerate() {
@@ -347,7 +357,7 @@ fn knobs_are_held_to_their_bounds_before_anything_is_written() {
 #[test]
 fn what_is_asked_wrongly_says_so() {
     let world = World::new();
-    world.board.join(member(1, OURS)).unwrap();
+    world.join(member(1, OURS));
     for body in [
         json!("checkpoint"),
         json!({}),
@@ -369,7 +379,7 @@ fn what_is_asked_wrongly_says_so() {
 #[test]
 fn a_slot_is_not_given_away_while_somebody_is_to_have_it() {
     let world = World::new();
-    world.board.join(member(1, OURS)).unwrap();
+    world.join(member(1, OURS));
     let fire = || world.fire(json!({"name": "checkpoint", "expires_s": 60}));
     let first = fire().unwrap();
     for _ in 1..SLOTS {
@@ -390,6 +400,7 @@ fn a_slot_is_not_given_away_while_somebody_is_to_have_it() {
     let second = Fired {
         calls: vec![(OURS, 2)],
         matched: 1,
+        ..Fired::default()
     };
     assert_eq!(world.state(&second), "expired");
     // The end of a process frees what waits for it.
@@ -398,7 +409,7 @@ fn a_slot_is_not_given_away_while_somebody_is_to_have_it() {
     }
     assert!(fire().is_err());
     world.board.leave(OURS, who(1));
-    world.board.join(member(2, OURS)).unwrap();
+    world.join(member(2, OURS));
     assert!(fire().is_ok());
     assert_eq!(
         world
@@ -415,7 +426,7 @@ fn states_tell_what_became_of_it() {
     let world = World::new();
     let check = |statuses: [Option<AckStatus>; 2], expect: &str| {
         for n in [1, 2] {
-            world.board.join(member(n, OURS)).unwrap();
+            world.join(member(n, OURS));
         }
         let fired = world.fire(json!({"name": "checkpoint"})).unwrap();
         for (n, status) in (1..).zip(statuses) {
@@ -438,7 +449,7 @@ fn states_tell_what_became_of_it() {
 #[test]
 fn who_waits_is_told_of_the_last_answer() {
     let world = World::new();
-    world.board.join(member(1, OURS)).unwrap();
+    world.join(member(1, OURS));
     let fired = world.fire(json!({"name": "checkpoint"})).unwrap();
     assert_eq!(world.board.wait(&fired, Duration::ZERO).state(), "fired");
     let board = Arc::clone(&world.board);
@@ -451,7 +462,7 @@ fn who_waits_is_told_of_the_last_answer() {
 fn a_new_agent_knows_what_was_promised() {
     let mut world = World::new();
     for n in [1, 2] {
-        world.board.join(member(n, OURS)).unwrap();
+        world.join(member(n, OURS));
     }
     let body = json!({"name": "checkpoint", "payload": "é", "target": {"user": "eve"}});
     let first = world.fire(body.clone()).unwrap();
@@ -464,7 +475,7 @@ fn a_new_agent_knows_what_was_promised() {
         all(&world.reader()),
     );
     world.restart();
-    world.board.join(member(2, OURS)).unwrap();
+    world.join(member(2, OURS));
     assert_eq!([&first, &second].map(|f| world.board.outcome(f)), outcomes);
     assert_eq!(all(&world.reader()), before);
     world.board.answer(OURS, who(2), 2, AckStatus::Done);
@@ -478,7 +489,7 @@ fn a_new_agent_knows_what_was_promised() {
 fn calls_that_wait_are_written_again_where_their_file_is_gone() {
     let mut world = World::new();
     for n in [1, 2] {
-        world.board.join(member(n, OURS)).unwrap();
+        world.join(member(n, OURS));
     }
     for id in 1..=4 {
         world
@@ -492,7 +503,7 @@ fn calls_that_wait_are_written_again_where_their_file_is_gone() {
     let before = all(&world.reader());
     fs::remove_file(world.calls_file()).unwrap();
     world.restart();
-    world.board.join(member(1, OURS)).unwrap();
+    world.join(member(1, OURS));
     assert_eq!(all(&world.reader()), before[1..]);
     let next = world.fire(json!({"name": "checkpoint"})).unwrap();
     assert_eq!(next.calls, [(OURS, 5)]);
@@ -501,7 +512,7 @@ fn calls_that_wait_are_written_again_where_their_file_is_gone() {
 #[test]
 fn a_call_that_is_on_disk_and_in_no_slot_is_made() {
     let mut world = World::new();
-    world.board.join(member(1, OURS)).unwrap();
+    world.join(member(1, OURS));
     world.fire(json!({"name": "checkpoint"})).unwrap();
     // As if the agent had been killed between the two.
     let path = world.dir.path().join("state/u1000/calls.jsonl");
@@ -509,7 +520,7 @@ fn a_call_that_is_on_disk_and_in_no_slot_is_made() {
     let lost = line.replace("\"id\":1", "\"id\":2");
     fs::write(&path, format!("{line}{lost}{{\"event\":\"torn")).unwrap();
     world.restart();
-    world.board.join(member(1, OURS)).unwrap();
+    world.join(member(1, OURS));
     let ids: Vec<u64> = all(&world.reader()).iter().map(|call| call.id).collect();
     assert_eq!(ids, [1, 2]);
     let next = world.fire(json!({"name": "checkpoint"})).unwrap();
@@ -519,7 +530,7 @@ fn a_call_that_is_on_disk_and_in_no_slot_is_made() {
 #[test]
 fn a_full_audit_forgets_nobody_who_waits() {
     let mut world = World::new();
-    world.board.join(member(1, OURS)).unwrap();
+    world.join(member(1, OURS));
     let payload = "x".repeat(3_000);
     let fire = |world: &World| {
         let body = json!({"name": "checkpoint", "payload": payload, "expires_s": 3_600});
@@ -548,7 +559,7 @@ fn a_full_audit_forgets_nobody_who_waits() {
     }
     let before = world.rows();
     world.restart();
-    world.board.join(member(1, OURS)).unwrap();
+    world.join(member(1, OURS));
     assert_eq!(world.state(&waits), "fired");
     assert_eq!(world.rows().len(), before.len());
     assert_eq!(fire(&world).calls[0].1, last.calls[0].1 + 1);

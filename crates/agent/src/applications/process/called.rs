@@ -10,6 +10,9 @@ use crate::applications::answers::{Answer, Answers};
 use crate::applications::calls::{Board, Member, Offer};
 use crate::applications::offers::KnobValue;
 
+/// The minor version of ingest files whose writers apply a knob's setting at the end of a frame.
+const FRAMES_SINCE: u32 = 2;
+
 impl Process {
     pub(super) fn declare_knob(&mut self, value: u32, min: f64, max: f64) -> Result<(), String> {
         let target = self.targets.get(value as usize);
@@ -38,10 +41,9 @@ impl Process {
         }
         // It is made by this, where it is not yet.
         let scope = round.scopes.of(self.owner).map(|_| ());
-        let joined = scope.ok_or_else(|| "its user has no scope".to_owned());
-        let joined = joined.and_then(|()| round.board.join(self.member()));
-        if let Err(reason) = joined {
-            self.refuse(format!("the process cannot be called: {reason}"));
+        match scope {
+            Some(()) => round.board.join(self.member()),
+            None => self.refuse("the process cannot be called: its user has no scope".into()),
         }
     }
 
@@ -61,6 +63,7 @@ impl Process {
                 is_public: kept.is_some_and(|(_, reader)| reader == Reader::All),
                 subject: Subject::new(incarnation, &self.application, pid, &self.user, &labels),
                 bounds,
+                takes_frames: self.file.version_minor() >= FRAMES_SINCE,
             }
         });
         Member {
