@@ -26,6 +26,7 @@ INCLUDE = ROOT / "crates" / "libbaro" / "include"
 CALLED = r"""
 #include <baro.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 static int checkpoint(const baro_call_t *call, void *data)
@@ -47,11 +48,16 @@ int main(int count, char **arguments)
     const baro_knob_t *dt = baro_knob_f64(p, "dt", 0.25, 0, 1, "s", "length of a step");
     if (dt == NULL || baro_on(b, "checkpoint", "writes a checkpoint", checkpoint, NULL) < 0) return 2;
     double before = -1;
+    /* Each rank has its own pace where one is given, and says at which step it begins with another value. */
+    useconds_t pause_us = count > 2 ? (useconds_t)atoi(arguments[2]) : 1000;
     for (unsigned long long frame = 1;; frame++) {
         baro_poll(b);
-        if (baro_knob_get_f64(dt) != before) dprintf(1, "dt %g\n", before = baro_knob_get_f64(dt));
+        if (baro_knob_get_f64(dt) != before) {
+            dprintf(1, "dt %g\n", before = baro_knob_get_f64(dt));
+            if (count > 2) dprintf(1, "%g from step %llu\n", before, frame);
+        }
         baro_frame(p, frame);
-        usleep(1000);
+        usleep(pause_us);
     }
 }
 """
@@ -75,10 +81,12 @@ def called() -> Iterator[Path]:
 class Called:
     """A program that runs, and what it has said."""
 
-    def __init__(self, program: Path, agent: Agent, rank: int) -> None:
+    def __init__(self, program: Path, agent: Agent, rank: int, *pace: int) -> None:
         self.out = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
-            [str(program), str(rank)], stdout=self.out, env=environment(BAROGRAPH_RUN_DIR=str(agent.run_dir))
+            [str(program), str(rank), *map(str, pace)],
+            stdout=self.out,
+            env=environment(BAROGRAPH_RUN_DIR=str(agent.run_dir)),
         )
 
     def said(self) -> list[str]:
@@ -88,9 +96,9 @@ class Called:
 
 
 @contextmanager
-def ranks(program: Path, agent: Agent, count: int) -> Iterator[list[Called]]:
-    """So many of the program, known to the agent."""
-    running = [Called(program, agent, rank) for rank in range(count)]
+def ranks(program: Path, agent: Agent, count: int, *paces: int) -> Iterator[list[Called]]:
+    """So many of the program, known to the agent; with paces, each rests so many microseconds at each step."""
+    running = [Called(program, agent, rank, *paces[rank : rank + 1]) for rank in range(count)]
     try:
         eventually(lambda: len(handlers(agent)) == count, f"{count} programs can be called")
         yield running
@@ -163,6 +171,28 @@ def test_a_knob_is_set_within_its_bounds_and_is_history(start: Start, called: Pa
         # When it was set stands beside all else that happened.
         fired = "SELECT count(*) AS n FROM app_call_fired_id WHERE name = 'called.dt'"
         eventually(lambda: agent.has("app.call.acked.id") and agent.sql(fired)[0]["n"] == 9, "its stream")
+
+
+def test_a_knob_is_set_at_the_same_step_in_all_ranks(start: Start, called: Path) -> None:
+    agent = start(config=QUICK)
+    paces = 1_000, 2_000, 5_000, 20_000
+    newest = "SELECT max(value) AS n FROM app_called_frame WHERE newest"
+    with ranks(called, agent, len(paces), *paces) as programs:
+        eventually(lambda: agent.has("app.called.frame") and agent.sql(newest)[0]["n"] >= 10, "they are under way")
+        # The slowest comes to the newest frame of the fastest after a while, and some of them more.
+        answer = agent.ask("knob", "set", "called.dt", "0.5", "--at-frame", "+40", "--wait", "30s", "--expires", "10m")
+        told = eventually(lambda: [c for c in calls(agent) if c["state"] == "acknowledged"], "all have set it")
+        assert (told[0]["matched"], told[0]["late"]) == (4, 0), answer
+        first = f"0.5 from step {told[0]['at_frame'] + 1}"
+        for program in programs:
+            eventually(lambda: first in program.said(), f"{first} in {program.said()}")
+            assert len([line for line in program.said() if line.startswith("0.5 from")]) == 1
+        # For a frame that is over nobody sets it, and that is told.
+        error = agent.error("knob", "set", "called.dt", "0.75", "--at-frame", "1", "--wait", "10s")
+        assert "late" in error, error
+        assert [call["late"] for call in calls(agent)] == [0, 4]
+        assert not any("dt 0.75" in program.said() for program in programs)
+        agent.error("knob", "set", "called.dt", "0.75", "--at-frame", "x", status=2)
 
 
 def test_http_by_rights(start: Start, called: Path) -> None:

@@ -194,11 +194,17 @@ def set_knob(
     *,
     target: Mapping[str, str] | None = None,
     wait: float = 0.0,
+    at_frame: int | None = None,
     run_dir: str | PathLike[str] | None = None,
 ) -> Fired:
-    """Sets a knob, named ``publication.knob``, in the programs that have it. As :func:`fire`."""
+    """Sets a knob, named ``publication.knob``, in the programs that have it. As :func:`fire`.
+
+    With ``at_frame`` every process sets it at the end of its publication's frame of that number, so that all begin
+    their next step with the same value; a process that has ended that frame already leaves its knob as it is, and is
+    counted in ``late``.
+    """
     agent = connect(run_dir).run_dir
-    return _fire(agent, name, value, True, target or {}, wait, None)
+    return _fire(agent, name, value, True, target or {}, wait, None, at_frame)
 
 
 # The observer behind the functions below, with the run directory it was opened for.

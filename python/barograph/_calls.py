@@ -30,6 +30,8 @@ class Fired:
     """Those that have done it."""
     failed: int
     """Those that could not."""
+    late: int
+    """Those for which the frame that a knob was to be set at was over."""
     state: str
 
 
@@ -41,6 +43,7 @@ def fire(
     target: Mapping[str, str],
     wait: float,
     expires: float | None,
+    at_frame: int | None = None,
 ) -> Fired:
     """See :func:`barograph.fire` and :func:`barograph.set_knob`."""
     if knob and type(payload) not in (bool, int, float):
@@ -52,6 +55,8 @@ def fire(
     body: dict[str, Any] = {"name": name, "target": dict(target), "knob": knob, "wait_s": wait}
     if expires is not None:
         body["expires_s"] = expires
+    if at_frame is not None:
+        body["at_frame"] = at_frame
     if payload is not None:
         body["payload_type"], body["payload"] = _payload(payload)
     answer = _ask(run_dir, body, wait + _ANSWER_SECONDS_MAX)
@@ -60,6 +65,7 @@ def fire(
         matched=int(answer.get("matched", 0)),
         acknowledged=int(answer.get("acknowledged", 0)),
         failed=int(answer.get("failed", 0)),
+        late=int(answer.get("late", 0)),
         state=str(answer.get("state", "")),
     )
 

@@ -35,6 +35,9 @@ pub struct Fire {
     pub payload: CallPayload,
     /// When it ceases to be worth handling: 1 s to 24 h from now; 60 s when it is none.
     pub expires: Option<Duration>,
+    /// Of a knob: the number of its publication's frame at whose end each process sets it, the same in all; a process
+    /// that has ended that frame before it knows of the setting leaves the knob as it is, and says that it is late.
+    pub at_frame: Option<u64>,
     /// How long to wait until all that are meant have acknowledged; at most 30 s.
     pub wait: Duration,
 }
@@ -49,6 +52,7 @@ impl Fire {
             incarnation: None,
             payload,
             expires: None,
+            at_frame: None,
             wait: Duration::ZERO,
         }
     }
@@ -65,6 +69,13 @@ impl Fire {
     #[must_use]
     pub fn to(mut self, label: impl Into<String>, value: impl Into<String>) -> Self {
         self.target.push((label.into(), value.into()));
+        self
+    }
+
+    /// At the end of this frame of the knob's publication, in every process.
+    #[must_use]
+    pub fn at_frame(mut self, number: u64) -> Self {
+        self.at_frame = Some(number);
         self
     }
 
@@ -94,6 +105,9 @@ impl Fire {
         if let Some(expires) = self.expires {
             body.insert("expires_s".into(), json!(expires.as_secs_f64()));
         }
+        if let Some(at_frame) = self.at_frame {
+            body.insert("at_frame".into(), json!(at_frame));
+        }
         if let Some(incarnation) = &self.incarnation {
             body.insert("incarnation".into(), json!(incarnation.to_string()));
         }
@@ -116,6 +130,8 @@ pub struct Fired {
     pub acknowledged: u64,
     /// …and those that could not.
     pub failed: u64,
+    /// Those for which the frame that a knob was to be set at was over.
+    pub late: u64,
     /// The agent's word for where it stands: `fired`, `acknowledged`, `expired`…
     pub state: String,
 }
@@ -182,6 +198,7 @@ pub fn fire(run_dir: &RunDir, fire: &Fire) -> Result<Fired, FireError> {
         matched: number("matched"),
         acknowledged: number("acknowledged"),
         failed: number("failed"),
+        late: number("late"),
         state: text("state"),
     })
 }
@@ -237,12 +254,13 @@ mod tests {
         assert_eq!(plain.body().unwrap(), expect);
         let mut knob = Fire::knob("solver.tolerance", CallPayload::Float(0.5))
             .to("rank", "3")
-            .waiting(Duration::from_secs(100));
+            .waiting(Duration::from_secs(100))
+            .at_frame(60);
         knob.expires = Some(Duration::from_secs(5));
         knob.incarnation = Some(Incarnation([0xab; 16]));
         let expect = json!({
             "name": "solver.tolerance", "target": {"rank": "3"}, "knob": true, "wait_s": 30.0,
-            "expires_s": 5.0, "incarnation": "ab".repeat(16), "payload_type": "float", "payload": 0.5,
+            "expires_s": 5.0, "at_frame": 60, "incarnation": "ab".repeat(16), "payload_type": "float", "payload": 0.5,
         });
         assert_eq!(knob.body().unwrap(), expect);
         for payload in [
@@ -291,6 +309,7 @@ mod tests {
             matched: 2,
             acknowledged: 1,
             failed: 1,
+            late: 0,
             state: "acknowledged".into(),
         };
         assert_eq!(fired, expect);

@@ -79,6 +79,44 @@ mod tests {
     use super::*;
     use crate::verbs::VERBS;
 
+    /// Well mixed bits of `n` (SplitMix64).
+    fn mix(n: u64) -> u64 {
+        let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    #[test]
+    fn of_any_bytes_a_verb_of_the_list_or_a_refusal() {
+        let sys = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(sys.path().join("block/sda")).unwrap();
+        std::fs::write(sys.path().join("block/sda/size"), "1").unwrap();
+        let mut accepted = 0;
+        for seed in 0..20_000_u64 {
+            let verb = &VERBS[mix(seed) as usize % VERBS.len()];
+            let mut line = format!("{} sda", verb.name).into_bytes();
+            for step in 0..seed % 4 {
+                let random = mix(seed * 4 + step);
+                let at = (random >> 16) as usize % (line.len() + 1);
+                match random % 3 {
+                    0 => line.insert(at, (random >> 8) as u8),
+                    1 => line.truncate(at),
+                    _ => line.extend_from_within(at..),
+                }
+            }
+            let Ok((found, argument)) = parse(&line, VERBS) else {
+                continue;
+            };
+            assert!(VERBS.iter().any(|verb| std::ptr::eq(verb, found)));
+            if let Ok(path) = device(argument, sys.path()) {
+                assert_eq!(path, "/dev/sda");
+                accepted += 1;
+            }
+        }
+        assert!(accepted > 5_000, "{accepted}");
+    }
+
     #[test]
     fn requests() {
         let check = |line: &[u8], expect: Option<(&str, &str)>| {

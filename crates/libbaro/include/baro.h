@@ -141,7 +141,7 @@ void baro_commit(void);
  *     Puts a value with the time of the call. Others see it when the thread ends a frame, commits or ends.
  * static inline void baro_frame(baro_publication_t publication, uint64_t number);
  *     Ends a frame: its number, and all that this thread has put since its last one, appear at once. Then applies
- *     what knobs were set to. */
+ *     what knobs were set to: at once, or at the frame of this number. */
 
 /* ---- Being called: triggers, which run functions of this program, and knobs, which others set ----
  *
@@ -242,6 +242,14 @@ int baro_knob_set_i64(const char *run_dir, const char *knob, const char *target,
                       baro_fired_t *fired);
 int baro_knob_set_bool(const char *run_dir, const char *knob, const char *target, int value, uint64_t wait_ms,
                        baro_fired_t *fired);
+/* As these, in every process at the end of the same frame of the knob's publication: at_frame is the number that they
+ * give baro_frame. A process that has ended that frame before it knows of the setting leaves its knob as it is. */
+int baro_knob_set_f64_at(const char *run_dir, const char *knob, const char *target, double value, uint64_t at_frame,
+                         uint64_t wait_ms, baro_fired_t *fired);
+int baro_knob_set_i64_at(const char *run_dir, const char *knob, const char *target, int64_t value, uint64_t at_frame,
+                         uint64_t wait_ms, baro_fired_t *fired);
+int baro_knob_set_bool_at(const char *run_dir, const char *knob, const char *target, int value, uint64_t at_frame,
+                          uint64_t wait_ms, baro_fired_t *fired);
 
 /* ---- Inline ---- */
 

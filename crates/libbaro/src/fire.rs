@@ -43,6 +43,7 @@ struct Asked {
     target: *const c_char,
     expires_ms: u64,
     wait_ms: u64,
+    at_frame: Option<u64>,
     fired: *mut BaroFired,
 }
 
@@ -69,6 +70,7 @@ pub unsafe extern "C" fn baro_fire(
         target,
         expires_ms,
         wait_ms,
+        at_frame: None,
         fired,
     };
     // SAFETY: as this function's.
@@ -85,7 +87,7 @@ unsafe fn set_knob(asked: &Asked, value: CallPayload) -> c_int {
 }
 
 macro_rules! setters {
-    ($($name:ident($value:ty) => $payload:expr;)*) => {$(
+    ($($name:ident, $name_at:ident($value:ty) => $payload:expr;)*) => {$(
         /// See `baro.h`.
         ///
         /// # Safety
@@ -99,7 +101,29 @@ macro_rules! setters {
             wait_ms: u64,
             fired: *mut BaroFired,
         ) -> c_int {
-            let asked = Asked { run_dir, name, target, expires_ms: 0, wait_ms, fired };
+            let at_frame = None;
+            let asked = Asked { run_dir, name, target, expires_ms: 0, wait_ms, at_frame, fired };
+            let payload: fn($value) -> CallPayload = $payload;
+            // SAFETY: as this function's.
+            unsafe { set_knob(&asked, payload(value)) }
+        }
+
+        /// See `baro.h`.
+        ///
+        /// # Safety
+        /// `run_dir`, `name` and `target` are null or texts; `fired` is null or may be written.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name_at(
+            run_dir: *const c_char,
+            name: *const c_char,
+            target: *const c_char,
+            value: $value,
+            at_frame: u64,
+            wait_ms: u64,
+            fired: *mut BaroFired,
+        ) -> c_int {
+            let at_frame = Some(at_frame);
+            let asked = Asked { run_dir, name, target, expires_ms: 0, wait_ms, at_frame, fired };
             let payload: fn($value) -> CallPayload = $payload;
             // SAFETY: as this function's.
             unsafe { set_knob(&asked, payload(value)) }
@@ -108,9 +132,9 @@ macro_rules! setters {
 }
 
 setters! {
-    baro_knob_set_f64(f64) => CallPayload::Float;
-    baro_knob_set_i64(i64) => CallPayload::Int;
-    baro_knob_set_bool(c_int) => |value| CallPayload::Bool(value != 0);
+    baro_knob_set_f64, baro_knob_set_f64_at(f64) => CallPayload::Float;
+    baro_knob_set_i64, baro_knob_set_i64_at(i64) => CallPayload::Int;
+    baro_knob_set_bool, baro_knob_set_bool_at(c_int) => |value| CallPayload::Bool(value != 0);
 }
 
 /// # Safety
@@ -138,6 +162,7 @@ unsafe fn ask(
             let mut wanted = Fire::trigger(name, payload()?);
             wanted.is_knob = is_knob;
             wanted.target = pairs(target)?;
+            wanted.at_frame = asked.at_frame;
             wanted.wait = Duration::from_millis(asked.wait_ms);
             let expires = Duration::from_millis(asked.expires_ms);
             wanted.expires = (!expires.is_zero()).then_some(expires);

@@ -29,14 +29,7 @@ pub struct Meant {
 impl Meant {
     /// Has the agent make the call, and prints what came of it. `body` has its name and payload.
     pub fn call(&self, target: &Target, mut body: Map<String, Json>) -> anyhow::Result<()> {
-        let mut labels = Map::new();
-        for label in &self.labels {
-            let Some((name, value)) = label.split_once('=') else {
-                let wrong = format!("{label:?} is not LABEL=VALUE (like rank=0)");
-                return Err(Usage(wrong).into());
-            };
-            labels.insert(name.into(), value.into());
-        }
+        let labels = self.labels()?;
         let wait = self.wait.as_deref().map_or(Ok(Duration::ZERO), duration)?;
         body.insert("target".into(), labels.into());
         if let Some(incarnation) = &self.incarnation {
@@ -65,6 +58,19 @@ impl Meant {
         }
         Ok(())
     }
+
+    /// The labels that a process must have.
+    pub fn labels(&self) -> anyhow::Result<Map<String, Json>> {
+        let mut labels = Map::new();
+        for label in &self.labels {
+            let Some((name, value)) = label.split_once('=') else {
+                let wrong = format!("{label:?} is not LABEL=VALUE (like rank=0)");
+                return Err(Usage(wrong).into());
+            };
+            labels.insert(name.into(), value.into());
+        }
+        Ok(labels)
+    }
 }
 
 fn words(answer: &Json, state: &str) -> String {
@@ -80,10 +86,14 @@ fn words(answer: &Json, state: &str) -> String {
         answer["acknowledged"],
         answer["matched"]
     );
-    for key in ["failed", "refused", "expired", "gone"] {
+    for key in ["failed", "refused", "late", "expired", "gone", "busy"] {
         if answer[key].as_u64().is_some_and(|n| n > 0) {
             text += &format!(", {} {key}", answer[key]);
         }
+    }
+    for left in answer["left_out"].as_array().into_iter().flatten() {
+        let reason = left["reason"].as_str().unwrap_or_default();
+        text += &format!("\nnot called for user {}: {reason}", cell(left, "user"));
     }
     text
 }

@@ -1,6 +1,7 @@
 //! `baro knob`: set and list knobs of running programs.
 
 use barograph_agent::KNOBS_DOCUMENT;
+use barograph_model::{Pattern, Selector, Value};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value as Json, json};
 
@@ -33,6 +34,10 @@ struct Set {
     /// A number, true or false
     #[arg(allow_hyphen_values = true)]
     value: String,
+    /// Set it in every process at the end of this frame of its publication, the same in all: a number, or +K for K
+    /// after the newest frame that is known of any of them
+    #[arg(long, value_name = "N|+K")]
+    at_frame: Option<String>,
     #[command(flatten)]
     meant: Meant,
     #[command(flatten)]
@@ -62,7 +67,54 @@ impl Set {
         body.insert("name".into(), json!(self.name));
         body.insert("knob".into(), json!(true));
         body.insert("payload".into(), value);
+        if let Some(at_frame) = &self.at_frame {
+            body.insert("at_frame".into(), json!(self.frame(at_frame)?));
+        }
         self.meant.call(&self.target, body)
+    }
+
+    /// The number of a frame from `N` or `+K`.
+    fn frame(&self, text: &str) -> anyhow::Result<u64> {
+        let (digits, is_ahead) = match text.strip_prefix('+') {
+            Some(ahead) => (ahead, true),
+            None => (text, false),
+        };
+        let number: u64 = digits
+            .parse()
+            .map_err(|_| Usage(format!("{text:?} is no frame: give its number, or +K")))?;
+        if !is_ahead {
+            return Ok(number);
+        }
+        let newest = self.newest_frame()?;
+        Ok(newest.saturating_add(number))
+    }
+
+    /// The newest frame of the publication in the processes that are meant, as far as streams tell.
+    fn newest_frame(&self) -> anyhow::Result<u64> {
+        let publication = self.name.rsplit_once('.').map_or("", |(of, _)| of);
+        let stream = format!("app.{publication}.frame");
+        let wanted = Selector {
+            name: Pattern::new(&*stream),
+            labels: Vec::new(),
+        };
+        let meant = self.meant.labels()?;
+        let streams = self.target.observer()?.latest(&wanted).into_iter();
+        let is_meant = |labels: &barograph_model::Labels| {
+            let differs = |(name, value): (&str, &str)| {
+                meant.get(name).is_some_and(|wanted| *wanted != value)
+            };
+            !labels.iter().any(differs)
+        };
+        let of_meant = streams.filter(|latest| is_meant(&latest.descriptor.labels));
+        let numbers = of_meant.filter_map(|latest| match latest.sample?.value {
+            Value::Int(number) => u64::try_from(number).ok(),
+            _ => None,
+        });
+        numbers.max().ok_or_else(|| {
+            anyhow::anyhow!(
+                "no frame of {publication} is known ({stream}): give --at-frame a number"
+            )
+        })
     }
 }
 

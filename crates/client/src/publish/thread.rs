@@ -238,10 +238,12 @@ fn is_frame_due() -> bool {
     matches!(is_due, Ok(Some(true)))
 }
 
-/// Applies settings.
+/// Applies settings, at the end of a frame: what this thread has put last tells which.
 #[cold]
 pub fn apply_now() {
-    with_calls(calls::apply);
+    let ended = SEAT.try_with(|seat| seat.try_borrow().ok()?.ring.as_ref()?.frame_just_ended());
+    let ended = ended.ok().flatten();
+    with_calls(|seen| calls::apply(seen, ended));
 }
 
 /// Lets work go on with what this thread has seen of the calls; the seat is free meanwhile.

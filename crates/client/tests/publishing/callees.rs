@@ -18,6 +18,7 @@ pub fn play(role: &str) {
         "handles" => handles(),
         "polls_from_threads" => polls_from_threads(),
         "frames_alone" => frames_alone(),
+        "frames_that_it_is_told" => frames_that_it_is_told(),
         "listens" => listens(),
         "forks_and_polls" => forks_and_polls(),
         "handlers_that_do_anything" => handlers_that_do_anything(),
@@ -127,6 +128,21 @@ fn frames_alone() {
     assert!(!greeted.load(Ordering::Relaxed));
     assert_eq!((publisher.poll(), is_on.version()), (1, 7));
     assert!(greeted.load(Ordering::Relaxed));
+}
+
+/// Ends the frames whose numbers it reads, or polls, and says what its knob is then.
+fn frames_that_it_is_told() {
+    let publisher = open(config());
+    let of = publication(&publisher, "calls");
+    let steps = of.knob("steps", &KnobConfig::int(1, 0, 9)).unwrap();
+    println!("> ready");
+    for line in std::io::stdin().lines() {
+        match line.unwrap().parse() {
+            Ok(number) => of.frame(number),
+            Err(_) => drop(publisher.poll()),
+        }
+        println!("> {}", steps.get_i64());
+    }
 }
 
 fn listens() {

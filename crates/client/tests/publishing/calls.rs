@@ -17,6 +17,7 @@ const DONE: u32 = 0;
 const FAILED: u32 = 1;
 const REFUSED: u32 = 2;
 const EXPIRED: u32 = 3;
+const LATE: u32 = 4;
 
 /// An application that runs, and what it says.
 struct Callee {
@@ -269,6 +270,68 @@ fn frames_set_knobs_and_leave_handlers_to_polls() {
     let states = puts.iter().filter(|put| put.name == "calls.on");
     let states: Vec<&Content> = states.map(|put| &put.value).collect();
     assert_eq!(states, [&Content::Bool(false), &Content::Bool(true)]);
+}
+
+#[test]
+fn a_knob_is_set_at_the_end_of_the_frame_that_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut agent = Agent::new(dir.path());
+    let mut callee = Callee::start("frames_that_it_is_told", dir.path());
+    let at = |value, at_frame, version| Call {
+        at_frame: Some(at_frame),
+        ..knob("calls.steps", CallPayload::Int(value), version)
+    };
+    let mut step = |line: &str, expect: u32| {
+        writeln!(callee.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+        assert_eq!(callee.says(), expect.to_string(), "after {line}");
+    };
+    step("1", 1);
+    agent.fire(&at(2, 3, 1));
+    agent.fire(&at(3, 5, 2));
+    // Neither a poll nor a frame before it, and not again by a poll after it.
+    for (line, expect) in [
+        ("2", 1),
+        ("poll", 1),
+        ("3", 2),
+        ("poll", 2),
+        ("4", 2),
+        ("5", 3),
+    ] {
+        step(line, expect);
+    }
+    // It knows of this one when it has ended the frame; a poll cannot tell.
+    agent.fire(&at(4, 5, 3));
+    for (line, expect) in [("poll", 3), ("6", 3)] {
+        step(line, expect);
+    }
+    // Of what is set at once and what is set later, each at its time; what is out of bounds is told then.
+    agent.fire(&at(5, 9, 4));
+    agent.fire(&at(10, 8, 5));
+    agent.fire(&knob("calls.steps", CallPayload::Int(6), 6));
+    for (line, expect) in [("7", 6), ("8", 6), ("9", 5)] {
+        step(line, expect);
+    }
+    // A frame that is passed over is over, and one that comes too late has expired.
+    agent.fire(&at(7, 10, 7));
+    let short = Call {
+        expires_ns: now_ns() + 1_000_000,
+        ..at(8, 12, 8)
+    };
+    agent.fire(&short);
+    while now_ns() <= short.expires_ns {
+        std::thread::yield_now();
+    }
+    for (line, expect) in [("11", 5), ("12", 5)] {
+        step(line, expect);
+    }
+    drop(callee.child.stdin.take());
+    callee.end();
+    let mut file = reader::only(dir.path());
+    file.read();
+    file.answers.sort_unstable();
+    let expect = [DONE, DONE, LATE, DONE, REFUSED, DONE, LATE, EXPIRED];
+    let expect: Vec<(u64, u32)> = (1..).zip(expect).collect();
+    assert_eq!(file.answers, expect);
 }
 
 #[test]

@@ -92,6 +92,11 @@ impl CallsReader {
         self.incarnation
     }
 
+    /// Device and inode of what was opened: a mapped file's are not given to another.
+    pub fn identity(&self) -> (u64, u64) {
+        self.file
+    }
+
     /// Whether the agent has said that this file has no future: open the path anew.
     pub fn is_closed(&self) -> bool {
         self.map.word(header::STATE).load(Ordering::Acquire) != state::LIVE

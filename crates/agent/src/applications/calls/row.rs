@@ -233,11 +233,14 @@ impl CallRow {
             // Lines of earlier agents have none.
             at_frame: line["at_frame"].as_u64(),
         };
+        // What no slot holds was never written.
+        call.check().ok()?;
         let by = &line["by"];
         let small = |key: &str| by[key].as_u64().and_then(|n| u32::try_from(n).ok());
         let waiting = line["waiting"].as_array()?.iter().map(incarnation);
         let answers = line["answers"].as_array()?;
-        let count = |at: usize| answers.get(at)?.as_u64();
+        // Of processes, of which there are not as many on a node: sums of them do not overflow.
+        let count = |at: usize| answers.get(at)?.as_u64().filter(|n| *n <= u32::MAX.into());
         // Lines of earlier agents have neither.
         let publications = line["publications"].as_array().into_iter().flatten();
         let publications = publications.filter_map(|name| Some(name.as_str()?.to_owned()));

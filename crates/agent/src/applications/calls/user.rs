@@ -18,6 +18,9 @@ pub const ROWS_MAX: usize = 1_024;
 /// Answers and ends that wait to be written to the audit of one user; more are not in the audit, and counted there.
 pub const NOTES_MAX: usize = 32_768;
 
+/// The greatest id that an audit is believed to have given: beyond it a line is damaged.
+const ID_MAX: u64 = 1 << 62;
+
 const _: () = assert!(ROWS_MAX as u64 >= SLOTS, "what is in a slot is known");
 
 /// What becomes of a call that is on its way to disk: its id once it is in its slot, or why it is not.
@@ -89,7 +92,8 @@ pub struct Replayed {
 impl Replayed {
     /// Takes in a line of the audit.
     pub fn take(&mut self, line: &Json) {
-        let id = line["id"].as_u64().unwrap_or(0);
+        let id = line["id"].as_u64().filter(|id| (1..=ID_MAX).contains(id));
+        let Some(id) = id else { return };
         self.last = self.last.max(id);
         let rows = &mut self.rows;
         if line["event"] == "fired" {

@@ -50,7 +50,7 @@ impl File {
     pub fn follow(&mut self) {
         let Some(path) = &self.path else { return };
         // One that is gone without another in its place has no more calls: it does no harm to stay.
-        let Ok(metadata) = fs::metadata(path) else {
+        let Ok(metadata) = fs::symlink_metadata(path) else {
             return;
         };
         let found = (metadata.dev(), metadata.ino());
@@ -59,8 +59,8 @@ impl File {
             return;
         }
         let known = self.mappings.iter().find(|(id, _)| *id == found);
-        let reader = match known {
-            Some((_, reader)) => *reader,
+        let (identity, reader) = match known {
+            Some(known) => *known,
             None if self.mappings.len() >= MAPPINGS_MAX => return,
             None => {
                 // One that is not whole yet, or not for us: there may be another in a second.
@@ -68,11 +68,13 @@ impl File {
                     return;
                 };
                 let reader: &'static CallsReader = Box::leak(Box::new(reader));
-                self.mappings.push((found, reader));
-                reader
+                // Of what was opened: the path may mean another file than a moment ago.
+                let opened = (reader.identity(), reader);
+                self.mappings.push(opened);
+                opened
             }
         };
-        self.mapped = Some((found, reader));
+        self.mapped = Some((identity, reader));
         self.cursor = reader.oldest();
     }
 

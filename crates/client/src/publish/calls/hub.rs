@@ -1,8 +1,9 @@
 //! All that the process knows of calls, and each step that is made with it under the lock.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::mem;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering as Memory};
 
 use barograph_model::{Clock as _, HELP_BYTES_MAX, text_start};
 use barograph_stream::calls::{AckStatus, Call, CallKind, Subject};
@@ -13,6 +14,7 @@ use super::file::File;
 use super::inbox::Inbox;
 use super::listen::Listener;
 use super::outbox::Outbox;
+use super::schedule::{Reached, Schedule};
 use super::who::Who;
 use super::{DECLARED_MAX, Declarer, EPOCH, Handler, clock, new_number};
 use crate::publish::PublishError;
@@ -41,6 +43,8 @@ pub(in crate::publish) struct Hub {
     pub(super) file: File,
     pub(super) inbox: Inbox,
     pub(super) outbox: Outbox,
+    /// Settings that wait for a frame.
+    schedule: Schedule,
     /// A thread runs handlers.
     pub(super) is_running: bool,
     pub(super) listener: Option<Listener>,
@@ -78,6 +82,8 @@ pub(super) struct Knob {
     since_ns: i64,
     /// Of its stream.
     handle: u64,
+    /// Whose frames settings may wait for.
+    publication: Option<u32>,
     cell: &'static Cell,
 }
 
@@ -114,6 +120,7 @@ impl Hub {
             file: File::none(),
             inbox: Inbox::new(),
             outbox: Outbox::new(),
+            schedule: Schedule::new(),
             is_running: false,
             listener: None,
             looked_ns: None,
@@ -133,10 +140,11 @@ impl Hub {
         self.is_running = false;
         self.inbox.forget();
         self.outbox.forget();
+        self.schedule.forget();
         self.looked_ns = None;
         // Its thread is not in this process.
         mem::forget(self.listener.take());
-        EPOCH.fetch_add(1, Ordering::Release);
+        EPOCH.fetch_add(1, Memory::Release);
     }
 
     /// Takes up another generation; what was declared in the one before is given back.
@@ -152,7 +160,7 @@ impl Hub {
         self.life = before.life.wrapping_add(1);
         self.file = before.file;
         self.failure = before.failure.take();
-        EPOCH.fetch_add(1, Ordering::Release);
+        EPOCH.fetch_add(1, Memory::Release);
         Ended {
             triggers: before.triggers,
             listener: before.listener,
@@ -199,7 +207,7 @@ impl Hub {
         trigger.owner = by.owner;
         trigger.number = new_number();
         let before = trigger.handler.replace(handler);
-        EPOCH.fetch_add(1, Ordering::Release);
+        EPOCH.fetch_add(1, Memory::Release);
         Ok(before)
     }
 
@@ -234,12 +242,13 @@ impl Hub {
     ) -> Result<&'static Cell, PublishError> {
         self.renew()?;
         let generation = self.generation;
+        let publication = match &declaration {
+            Declaration::Value { publication, .. } => Some(*publication),
+            _ => None,
+        };
         let (value, labels) = {
             let mut state = state::lock();
-            let labels = match &declaration {
-                Declaration::Value { publication, .. } => state.labels_of(*publication),
-                _ => Pairs::new(),
-            };
+            let labels = publication.map_or_else(Pairs::new, |of| state.labels_of(of));
             (state.value(generation, declaration)?, labels)
         };
         let handle = thread::handle(generation, wanted.value_type() as u8, value);
@@ -261,10 +270,11 @@ impl Hub {
             subject: None,
             since_ns,
             handle,
+            publication,
             cell,
         });
         self.know_ourselves()?;
-        EPOCH.fetch_add(1, Ordering::Release);
+        EPOCH.fetch_add(1, Memory::Release);
         self.flush();
         Ok(cell)
     }
@@ -322,15 +332,15 @@ impl Hub {
         }
         // Before the calls: what comes after it is seen by the next look.
         let word = self.word();
-        let value = word.load(Ordering::Acquire);
+        let value = word.load(Memory::Acquire);
         if !self.is_forked {
-            let (triggers, knobs) = (&self.triggers, &self.knobs);
+            let (triggers, knobs, schedule) = (&self.triggers, &self.knobs, &self.schedule);
             let is_ours = |call: &Call| match call.kind {
                 CallKind::Trigger => {
                     let named = triggers.get(&call.name);
                     named.is_some_and(|named| named.iter().any(|t| t.is_meant(call)))
                 }
-                CallKind::Knob => knobs.iter().any(|k| k.is_meant(call)),
+                CallKind::Knob => knobs.iter().any(|k| k.is_meant(call)) && !schedule.has(call),
             };
             self.inbox.take(&mut self.file, &mut self.outbox, &is_ours);
         }
@@ -353,11 +363,21 @@ impl Hub {
         done
     }
 
-    /// Applies a setting to the knobs that are meant.
+    /// Applies a setting to the knobs that are meant, or keeps it for the frame that it names.
     pub(super) fn set(&mut self, call: &Call) {
         let mut ended = AckStatus::Done;
         if call.is_expired(clock().now_ns()) {
             ended = AckStatus::Expired;
+        } else if call.at_frame.is_some() {
+            let knobs = self.knobs.iter().enumerate();
+            let meant = knobs.filter(|(_, knob)| knob.is_meant(call));
+            if self
+                .schedule
+                .add(call, meant.map(|(index, _)| index).collect())
+            {
+                return;
+            }
+            ended = AckStatus::Refused;
         } else {
             for (index, knob) in self.knobs.iter().enumerate() {
                 if !knob.is_meant(call) {
@@ -371,6 +391,44 @@ impl Hub {
             }
         }
         self.finish(call, ended);
+    }
+
+    /// A frame of a publication has ended, or none: applies what was to be at its end, and gives up what is too late.
+    pub(super) fn reach(&mut self, ended: Option<(u32, u64)>) {
+        if self.schedule.is_empty() {
+            return;
+        }
+        let (knobs, outbox) = (&self.knobs, &mut self.outbox);
+        let reached = |knob: usize, at_frame: u64| match ended {
+            Some((of, number)) if knobs.get(knob).is_some_and(|k| k.publication == Some(of)) => {
+                match number.cmp(&at_frame) {
+                    Ordering::Less => Reached::NotYet,
+                    Ordering::Equal => Reached::Now,
+                    Ordering::Greater => Reached::TooLate,
+                }
+            }
+            _ => Reached::NotYet,
+        };
+        let mut set = |knob: usize, call: &Call| match knobs.get(knob) {
+            Some(k) if k.cell.apply(&call.payload, call.version) => {
+                outbox.put(knob);
+                AckStatus::Done
+            }
+            _ => AckStatus::Refused,
+        };
+        let now_ns = clock().now_ns();
+        let decided = self.schedule.attend(now_ns, &reached, &mut set);
+        for (call, status) in decided {
+            self.finish(&call, status);
+        }
+    }
+
+    /// What a thread that ends frames has seen: while settings wait for a frame, each frame is to come here.
+    pub(super) fn framed(&self, value: u32) -> u32 {
+        match self.schedule.is_empty() {
+            true => value,
+            false => value.wrapping_sub(1),
+        }
     }
 
     pub(super) fn finish(&mut self, call: &Call, ended: AckStatus) {
@@ -425,7 +483,7 @@ impl Hub {
 
     /// Nothing is declared: the next declaration is what there is to see.
     pub(super) fn nothing_to_see(&self, seen: &mut CallsSeen) {
-        let value = EPOCH.load(Ordering::Acquire);
+        let value = EPOCH.load(Memory::Acquire);
         *seen = CallsSeen {
             word: Some(&EPOCH),
             polled: value,

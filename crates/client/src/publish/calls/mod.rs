@@ -13,6 +13,7 @@ mod hub;
 mod inbox;
 mod listen;
 mod outbox;
+mod schedule;
 mod who;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -125,7 +126,7 @@ pub(super) fn poll(seen: &mut CallsSeen) -> usize {
     // Who runs handlers takes what is left, too.
     let is_left = !hub.is_running && !hub.inbox.is_empty();
     hub.note(seen, looked.word, looked.value);
-    seen.framed = looked.value;
+    seen.framed = hub.framed(looked.value);
     // Without a file every poll counts those until it is looked for one: with one it is but a load.
     seen.polled = if !is_left && !is_epoch(looked.word) {
         looked.value
@@ -141,8 +142,8 @@ pub(super) fn is_epoch(word: &AtomicU32) -> bool {
     std::ptr::eq(word, &raw const EPOCH)
 }
 
-/// Applies settings alone.
-pub(super) fn apply(seen: &mut CallsSeen) -> usize {
+/// Applies settings alone; `ended` is the publication and the number of the frame that this thread has just ended.
+pub(super) fn apply(seen: &mut CallsSeen, ended: Option<(u32, u64)>) -> usize {
     let mut hub = lock();
     if hub.is_idle() {
         hub.nothing_to_see(seen);
@@ -150,9 +151,10 @@ pub(super) fn apply(seen: &mut CallsSeen) -> usize {
     }
     let looked = hub.look();
     let done = hub.apply_all();
+    hub.reach(ended);
     hub.flush();
     hub.note(seen, looked.word, looked.value);
-    seen.framed = looked.value;
+    seen.framed = hub.framed(looked.value);
     done
 }
 
@@ -210,6 +212,8 @@ pub(super) fn failure() -> Option<String> {
 fn run(mut hub: MutexGuard<'static, Hub>, part: Part) -> (MutexGuard<'static, Hub>, Looked, usize) {
     let mut looked = hub.look();
     let mut done = 0;
+    // What has expired while it waited for a frame.
+    hub.reach(None);
     if hub.is_running {
         // In the order of their calls: the other thread comes to them. Knobs do not wait for it.
         if part == Part::All {
