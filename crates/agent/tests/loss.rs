@@ -84,11 +84,15 @@ impl Program {
         Self { producer, ring }
     }
 
-    fn put(&self, ring: &ThreadRing, series: u32, value: i64) {
-        let time = self.producer.time_source().now(&SystemClock::new());
-        assert!(ring.put(kind::INT, series, time, value as u64));
-        ring.commit();
+    fn put(&mut self, series: u32, value: i64) {
+        put_into(&self.producer, &mut self.ring, series, value);
     }
+}
+
+fn put_into(producer: &Producer, ring: &mut ThreadRing, series: u32, value: i64) {
+    let time = producer.time_source().now(&SystemClock::new());
+    assert!(ring.put(kind::INT, series, time, value as u64));
+    ring.commit();
 }
 
 /// As [`number`], of all scopes that we may read.
@@ -109,8 +113,8 @@ fn a_scope_that_cannot_be_opened_is_tried_again_and_its_programs_are_heard() {
     fs::create_dir_all(dir.path().join("run")).unwrap();
     fs::write(&obstacle, "").unwrap();
     let _agent = Agent::start(config(dir.path())).unwrap();
-    let program = Program::new(dir.path(), "late", 1, Kind::Gauge);
-    program.put(&program.ring, 0, 1);
+    let mut program = Program::new(dir.path(), "late", 1, Kind::Gauge);
+    program.put(0, 1);
     until("a write is not taken", || {
         lines(dir.path(), "cpu usage=1").0 == 503
     });
@@ -119,7 +123,7 @@ fn a_scope_that_cannot_be_opened_is_tried_again_and_its_programs_are_heard() {
     let mut put = 1;
     until("it is heard", || {
         put += 1;
-        program.put(&program.ring, 0, put);
+        program.put(0, put);
         number(&scope, "SELECT count(*) > 0 FROM app_late_n0") == Some(1)
     });
     until("and what was put before is there or counted", || {
@@ -139,14 +143,14 @@ fn what_found_no_room_has_it_when_others_have_ended() {
     small.applications.streams_max = 32;
     let _agent = Agent::start(small).unwrap();
     // Of the 32 there are its frames, four of the process, and four of the one that follows.
-    let first = Program::new(dir.path(), "first", 20, Kind::Gauge);
-    first.put(&first.ring, 19, 7);
+    let mut first = Program::new(dir.path(), "first", 20, Kind::Gauge);
+    first.put(19, 7);
     let scope = our_scope(dir.path());
     until("the first is there", || {
         number(&scope, "SELECT count(*) FROM app_first_n19") == Some(1)
     });
-    let second = Program::new(dir.path(), "second", 20, Kind::Gauge);
-    second.put(&second.ring, 19, 7);
+    let mut second = Program::new(dir.path(), "second", 20, Kind::Gauge);
+    second.put(19, 7);
     let refused =
         "SELECT refused FROM publications WHERE name = 'second' AND refusal LIKE '%streams_max%'";
     until("the second has no room", || {
@@ -158,7 +162,7 @@ fn what_found_no_room_has_it_when_others_have_ended() {
     });
     drop(first);
     until("it has room", || {
-        second.put(&second.ring, 19, 8);
+        second.put(19, 8);
         number(&scope, "SELECT max(value) FROM app_second_n19") == Some(8)
     });
     until("and is told so", || {
@@ -173,8 +177,8 @@ fn programs_one_after_the_other_are_one_series_and_their_counters_begin_anew() {
     let _agent = Agent::start(config(dir.path())).unwrap();
     let scope = our_scope(dir.path());
     for run in 1..=5 {
-        let program = Program::new(dir.path(), "short", 1, Kind::Counter);
-        program.put(&program.ring, 0, 100);
+        let mut program = Program::new(dir.path(), "short", 1, Kind::Counter);
+        program.put(0, 100);
         let path = program.producer.path().to_owned();
         drop(program);
         until("its file is gone", || !path.exists());
@@ -201,8 +205,8 @@ fn programs_that_follow_at_once_spend_no_instance_numbers() {
     agent.stop();
     // All of them have come and gone, or are there, before an agent looks.
     for _ in 0..20 {
-        let program = Program::new(dir.path(), "short", 1, Kind::Gauge);
-        program.put(&program.ring, 0, 100);
+        let mut program = Program::new(dir.path(), "short", 1, Kind::Gauge);
+        program.put(0, 100);
     }
     let _agent = Agent::start(config(dir.path())).unwrap();
     let scope = our_scope(dir.path());
@@ -217,11 +221,11 @@ fn programs_that_follow_at_once_spend_no_instance_numbers() {
 #[test]
 fn a_value_that_several_threads_put_is_in_the_order_of_time() {
     let dir = tempfile::tempdir().unwrap();
-    let program = Program::new(dir.path(), "team", 1, Kind::Counter);
-    let other = program.producer.thread(&SystemClock::new()).unwrap();
+    let mut program = Program::new(dir.path(), "team", 1, Kind::Counter);
+    let mut other = program.producer.thread(&SystemClock::new()).unwrap();
     for value in (2..=200).step_by(2) {
-        program.put(&other, 0, value - 1);
-        program.put(&program.ring, 0, value);
+        put_into(&program.producer, &mut other, 0, value - 1);
+        program.put(0, value);
     }
     let _agent = Agent::start(config(dir.path())).unwrap();
     let scope = our_scope(dir.path());

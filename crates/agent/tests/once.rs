@@ -157,7 +157,9 @@ fn archive(dir: &Path, readers: Readers) -> PathBuf {
 
 /// The log segments of a scope, oldest first.
 fn logs(dir: &Path, readers: Readers) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(archive(dir, readers).join("nodes/n1/log")).unwrap();
+    // A scope's history is started beside its rings: it may not be there yet.
+    let entries = std::fs::read_dir(archive(dir, readers).join("nodes/n1/log"));
+    let entries = entries.into_iter().flatten();
     let mut logs: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     logs.sort();
     logs
@@ -219,7 +221,12 @@ fn what_was_sealed_meanwhile_is_known_too() {
     let mut program = Program::new(dir.path(), &[Readers::Owner], ProducerConfig::default());
     program.put(1_000);
     program.check(dir.path(), "before");
-    let first = logs(dir.path(), Readers::Owner)[0].clone();
+    let mut first = None;
+    until("its log is there", || {
+        first = logs(dir.path(), Readers::Owner).into_iter().next();
+        first.is_some()
+    });
+    let first = first.unwrap();
     until("its log is sealed", || !first.exists());
     agent.stop();
     program.forget_tail();
