@@ -40,7 +40,15 @@ pub struct Agent {
 impl Agent {
     /// Starts one with this configuration file, and waits until it has settled.
     pub fn start(name: &str, config: &str) -> Result<Self, Fault> {
-        let scratch = Scratch::new(name)?;
+        Self::start_on(Scratch::new(name)?, config, None)
+    }
+
+    /// The same with what it keeps in another directory, on a real disk.
+    pub fn start_in(name: &str, config: &str, state_dir: &Path) -> Result<Self, Fault> {
+        Self::start_on(Scratch::new(name)?, config, Some(state_dir))
+    }
+
+    fn start_on(scratch: Scratch, config: &str, state_dir: Option<&Path>) -> Result<Self, Fault> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let file = scratch.0.join("config.toml");
         fs::write(&file, config)?;
@@ -50,7 +58,7 @@ impl Agent {
             .arg("--run-dir")
             .arg(&scratch.0)
             .arg("--state-dir")
-            .arg(scratch.0.join("state"))
+            .arg(state_dir.map_or_else(|| scratch.0.join("state"), Path::to_owned))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;

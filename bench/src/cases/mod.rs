@@ -4,6 +4,7 @@ mod agent;
 mod app;
 mod append;
 mod archive;
+mod busy;
 mod figures;
 mod history;
 mod hops;
@@ -46,6 +47,7 @@ pub const ALL: &[Case] = &[
     ("app.put", app::put),
     ("app.drain", app::drain),
     ("app.visible", visible::run),
+    ("app.busy_disk", busy::run),
     ("agent.idle", idle::idle),
     ("source.1khz", idle::one_khz),
     ("source.read", source::run),

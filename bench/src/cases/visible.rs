@@ -15,7 +15,7 @@ use crate::measure::{Spread, keep, now};
 use crate::report::{Fault, Report};
 
 /// Values a second that are offered: the target's.
-const OFFERED: u64 = 1_000_000;
+pub const OFFERED: u64 = 1_000_000;
 const SECONDS: u64 = 10;
 /// Values of one frame.
 const PER_FRAME: u64 = 10;
@@ -99,7 +99,7 @@ fn tell(report: &mut Report, ages: &mut [f64], put: u64, taken: &Taken, missing:
 }
 
 /// Puts the time, frame by frame, as many as are due; how many in all.
-fn offer(sent: ValueHandle, mut frame: impl FnMut(u64)) -> u64 {
+pub fn offer(sent: ValueHandle, mut frame: impl FnMut(u64)) -> u64 {
     let clock = SystemClock::new();
     let (begin, mut put, mut frames) = (now(), 0, 0);
     while put < OFFERED * SECONDS {
@@ -117,7 +117,7 @@ fn offer(sent: ValueHandle, mut frame: impl FnMut(u64)) -> u64 {
 }
 
 /// Opens SQL once the value is a table.
-fn appeared(run_dir: &RunDir) -> Result<Database, Fault> {
+pub fn appeared(run_dir: &RunDir) -> Result<Database, Fault> {
     let begin = now();
     loop {
         let clock = Arc::new(SystemClock::new());
@@ -139,7 +139,7 @@ fn appeared(run_dir: &RunDir) -> Result<Database, Fault> {
 }
 
 /// How old the newest value is at each look, in ns.
-fn ages(database: &mut Database, over: &AtomicBool) -> Result<Vec<f64>, Fault> {
+pub fn ages(database: &mut Database, over: &AtomicBool) -> Result<Vec<f64>, Fault> {
     let (limits, cancel) = (SqlLimits::default(), AtomicBool::new(false));
     let clock = SystemClock::new();
     let mut prepared = database.prepare("SELECT value FROM app_visible_sent WHERE newest")?;

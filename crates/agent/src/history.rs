@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use barograph_archive::{ArchiveError, Disk, Journal, Keeper, Layout, Losses, Mark, Status};
+use barograph_archive::{ArchiveError, Disk, Journal, Keeper, Layout, Mark, Status};
 use barograph_model::{Clock, NS_PER_S};
 use barograph_server::{ArchiveVerb, ControlFault, ControlFaultKind};
 use serde_json::{Value as Json, json};
@@ -270,13 +270,6 @@ impl History {
                 ..Status::default()
             },
         })
-    }
-
-    /// What the archive has lost since it began, as far as that is known.
-    pub fn losses(&self) -> Losses {
-        self.status()
-            .map(|status| status.losses)
-            .unwrap_or_default()
     }
 
     /// The whole of `archive.json`; null when history is off.

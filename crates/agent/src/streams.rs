@@ -217,7 +217,8 @@ impl<'c> Streams<'c> {
         }
     }
 
-    fn register(
+    /// The same, and says why there is none.
+    pub fn register(
         &mut self,
         descriptor: &Descriptor,
         depth: Option<u32>,

@@ -157,7 +157,9 @@ fn archive(dir: &Path, readers: Readers) -> PathBuf {
 
 /// The log segments of a scope, oldest first.
 fn logs(dir: &Path, readers: Readers) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(archive(dir, readers).join("nodes/n1/log")).unwrap();
+    // A scope's history is started beside its rings: it may not be there yet.
+    let entries = std::fs::read_dir(archive(dir, readers).join("nodes/n1/log"));
+    let entries = entries.into_iter().flatten();
     let mut logs: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     logs.sort();
     logs
@@ -219,7 +221,12 @@ fn what_was_sealed_meanwhile_is_known_too() {
     let mut program = Program::new(dir.path(), &[Readers::Owner], ProducerConfig::default());
     program.put(1_000);
     program.check(dir.path(), "before");
-    let first = logs(dir.path(), Readers::Owner)[0].clone();
+    let mut first = None;
+    until("its log is there", || {
+        first = logs(dir.path(), Readers::Owner).into_iter().next();
+        first.is_some()
+    });
+    let first = first.unwrap();
     until("its log is sealed", || !first.exists());
     agent.stop();
     program.forget_tail();
@@ -322,6 +329,74 @@ fn an_agent_that_is_killed_over_and_over_takes_in_each_value_once() {
     }
     let _agent = Agent::start(config(dir.path())).unwrap();
     program.check(dir.path(), "at last");
+}
+
+/// What was lost of the owner's, as its stream says.
+fn lost(dir: &Path) -> i64 {
+    let newest = "SELECT coalesce(sum(value), 0) FROM latest('app.process.loss.count')";
+    number(&scope(dir, Readers::Owner), newest).unwrap_or(0)
+}
+
+/// A ring much smaller than what is put: so each agent is lapped, and is killed at any moment while it counts.
+#[test]
+fn whatever_is_killed_what_is_there_and_what_is_lost_is_what_was_put() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let small = ProducerConfig {
+        ring_records: 256,
+        ..ProducerConfig::default()
+    };
+    let mut program = Program::new(dir.path(), &[Readers::Owner], small.clone());
+    let there = "SELECT count(*) FROM app_mine_n";
+    let distinct = "SELECT count(DISTINCT value) FROM app_mine_n";
+    let owners = scope(dir.path(), Readers::Owner);
+    for round in 0..6 {
+        let mut child = agent_of_its_own(dir.path());
+        for burst in 0..20 {
+            program.put(50 + burst * 40);
+            std::thread::sleep(Duration::from_micros(700));
+        }
+        std::thread::sleep(Duration::from_micros(round * 3_719 % 20_000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let check = |put: u64, what: &str| {
+        until(what, || {
+            let there = number(&owners, there);
+            there.is_some_and(|there| there + lost(dir.path()) == put as i64)
+        });
+        assert_eq!(number(&owners, distinct), number(&owners, there), "{what}");
+    };
+    let agent = Agent::start(config(dir.path())).unwrap();
+    check(program.put, "while the program lives");
+    assert!(lost(dir.path()) > 0, "the rings were lapped");
+    let (put, path) = (program.put, program.producer.path().to_owned());
+    drop(program);
+    until("its file is gone", || !path.exists());
+    check(put, "when the program has ended");
+    agent.stop();
+    let mut child = agent_of_its_own(dir.path());
+    check(put, "in the next life of the agent");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let _agent = Agent::start(config(dir.path())).unwrap();
+    check(put, "and in the one after it");
+    let row = format!(
+        "SELECT sum(\"count\") = {} FROM loss WHERE what LIKE '%written over unread'",
+        lost(dir.path())
+    );
+    let all = Database::open(
+        &run_dir(dir.path()),
+        Scopes::Readable,
+        Arc::new(SystemClock::new()),
+    );
+    let rows = all
+        .unwrap()
+        .run(&row, &SqlLimits::default(), &AtomicBool::new(false));
+    assert!(
+        matches!(rows.unwrap().get(0, 0), Some(Cell::Int(1))),
+        "the table has it"
+    );
 }
 
 #[test]

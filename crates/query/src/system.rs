@@ -18,7 +18,7 @@ use crate::latest;
 use crate::listing::{Arguments, Batches, Cell, Listing, Row};
 use crate::live::Live;
 use crate::policies::POLICIES;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Part, Snapshot};
 use crate::stream::Stream;
 
 /// An agent whose heartbeat is older than this is not called live.
@@ -467,7 +467,13 @@ fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     }
     for (scope, run_dir) in live.scopes() {
         let place = format!("applications{}", of_scope(&scope));
+        let part = snapshot.parts.iter().find(|part| part.scope == scope);
+        let told = part.map(|part| counted_losses(part, &place));
+        rows.extend(told.into_iter().flatten());
         let what = application_losses(&objects(&run_dir, PUBLICATIONS)?).into_iter();
+        // Of an agent that has counted nothing beyond the lives of processes.
+        let is_counted = part.is_some_and(|part| losses_of(part).next().is_some());
+        let what = what.filter(|_| !is_counted);
         rows.extend(what.map(|(what, count)| row(what, count, place.clone())));
     }
     let forecasts = objects_everywhere(live, FORECASTS)?;
@@ -494,6 +500,41 @@ fn of_scope(scope: &str) -> String {
         return String::new();
     }
     format!(", scope {scope}")
+}
+
+/// The stream of what was put and is not there, since a scope's archive began.
+const LOSS: &str = "app.process.loss.count";
+
+/// By the label `cause` of [`LOSS`].
+const CAUSES: [(&str, &str); 4] = [
+    ("missed", "records of applications written over unread"),
+    ("dropped", "values that applications gave up"),
+    (
+        "refused",
+        "values of applications whose declaration was refused",
+    ),
+    ("damaged", "records of applications that make no sense"),
+];
+
+fn losses_of(part: &Part) -> impl Iterator<Item = (&'static str, &Arc<Stream>)> {
+    let streams = part.streams.iter().filter(|stream| stream.name() == LOSS);
+    streams.filter_map(|stream| {
+        let cause = stream.entry.descriptor.labels.get("cause")?;
+        let (_, what) = CAUSES.iter().find(|(of, _)| *of == cause)?;
+        Some((*what, stream))
+    })
+}
+
+/// What a scope has lost, by cause, publication and user.
+fn counted_losses(part: &Part, place: &str) -> Vec<Row> {
+    let rows = losses_of(part).filter_map(|(what, stream)| {
+        let (newest, _) = stream.latest()?;
+        let labels = &stream.entry.descriptor.labels;
+        let label = |name| labels.get(name).unwrap_or_default();
+        let place = format!("{place}: {} of {}", label("publication"), label("user"));
+        Some(vec![what.into(), (&newest.value).into(), place.into()])
+    });
+    rows.collect()
 }
 
 /// What the processes that publish now have lost. Their counts are in each of their publications.

@@ -26,6 +26,9 @@ use crate::slots::{Grant, RingShape, Slots};
 use crate::writer::StreamWriter;
 use crate::{SegmentReader, StreamError};
 
+/// Places for streams that get memory at a time, so that a segment for many takes little for few.
+const SLOTS_RESERVED: usize = 1_024;
+
 /// What a segment is made for.
 #[derive(Clone, Debug)]
 pub struct SegmentConfig {
@@ -61,6 +64,8 @@ pub struct Segment {
     config: SegmentConfig,
     slots: Slots,
     live: HashSet<SeriesId>,
+    /// Slots that have memory in the directory.
+    slots_reserved: usize,
     lines_at: usize,
     descriptors_at: usize,
     rings_at: usize,
@@ -69,7 +74,7 @@ pub struct Segment {
 
 impl Segment {
     /// Makes a new segment and puts it at `path` in one step; whoever still reads an older one there
-    /// finds it closed. Memory for the directory is reserved now, for rings as streams come, so
+    /// finds it closed. Memory for directory and rings is reserved as streams come, so
     /// that a full file system is an error here and never a fault later. Limits beyond those of the
     /// format are lowered to them.
     pub fn create(
@@ -117,20 +122,24 @@ impl Segment {
             .open(temporary)
             .map_err(io_error("create", path))?;
         file.set_len(bytes as u64).map_err(io_error("size", path))?;
-        reserve(&file, 0, rings_at).map_err(|e| io_error("reserve memory for", path)(e.into()))?;
+        reserve(&file, 0, lines_at).map_err(|e| io_error("reserve memory for", path)(e.into()))?;
         let map = Map::new(&file, bytes, Access::Write).map_err(io_error("map", path))?;
-        let segment = Self {
+        let mut segment = Self {
             slots: Slots::new(config.streams_max, config.ring_bytes_max),
             map: Arc::new(map),
             file,
             path: path.into(),
             config,
             live: HashSet::new(),
+            slots_reserved: 0,
             lines_at,
             descriptors_at,
             rings_at,
             refused: 0,
         };
+        segment
+            .reserve_slot(0)
+            .map_err(|e| io_error("reserve memory for", path)(e.into()))?;
         segment
             .write_header(bytes, now_ns)
             .map_err(io_error("seed", path))?;
@@ -275,21 +284,42 @@ impl Segment {
                 }
             });
         };
-        if grant.fresh {
-            let from = self.rings_at + grant.ring_at;
-            let reserved = reserve(&self.file, from, shape.bytes());
-            if let Err(errno) = reserved {
-                self.slots.undo(grant, shape);
-                self.count_refused();
-                let what = "reserve a ring in";
-                return Err(StreamError::Io {
-                    what,
-                    path: self.path.clone(),
-                    source: errno.into(),
-                });
-            }
+        if let Err(errno) = self.reserve_slot(grant.slot) {
+            self.slots.undo(grant, shape);
+            self.count_refused();
+            return Err(io_error("reserve a descriptor in", &self.path)(
+                errno.into(),
+            ));
+        }
+        // Also of memory that another ring has had: asking for what is there costs little, and so there is one
+        // way to have it.
+        let from = self.rings_at + grant.ring_at;
+        if let Err(errno) = reserve(&self.file, from, shape.bytes()) {
+            self.slots.undo(grant, shape);
+            self.count_refused();
+            let what = "reserve a ring in";
+            return Err(StreamError::Io {
+                what,
+                path: self.path.clone(),
+                source: errno.into(),
+            });
         }
         Ok(grant)
+    }
+
+    /// Memory for a slot's line and descriptor, and for some that follow.
+    fn reserve_slot(&mut self, slot: u32) -> Result<(), Errno> {
+        let first = self.slots_reserved;
+        if (slot as usize) < first {
+            return Ok(());
+        }
+        let count = SLOTS_RESERVED.min(self.config.streams_max as usize - first);
+        let lines_at = self.lines_at + first * LINE_BYTES;
+        reserve(&self.file, lines_at, count * LINE_BYTES)?;
+        let descriptors_at = self.descriptors_at + first * DESCRIPTOR_BYTES;
+        reserve(&self.file, descriptors_at, count * DESCRIPTOR_BYTES)?;
+        self.slots_reserved += count;
+        Ok(())
     }
 
     fn count_refused(&mut self) {
@@ -408,9 +438,17 @@ impl Segment {
             Ordering::Release,
         );
         self.live.remove(&writer.series());
+        self.give_memory_back(self.rings_at + grant.ring_at, shape.bytes());
         self.slots.give(grant, shape, next);
         self.bump_directory();
         self.wake(writer.wake_bit());
+    }
+
+    /// Gives the pages of a ring back to the system. Readers that still have it find zeros, and its generation
+    /// gone. Where the file system cannot, they stay.
+    fn give_memory_back(&self, from: usize, bytes: usize) {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = retry_on_intr(|| fallocate(&self.file, flags, from as u64, bytes as u64));
     }
 
     /// Says that the agent lives; also the time on `agent alive` checks of readers.

@@ -284,6 +284,11 @@ impl<'c> Intake<'c> {
         let taken = self.scopes.taken(file.incarnation());
         let mut process = Process::new(file, self.limits.values_max, now_ns);
         process.taken = taken;
+        // Who has ended gives its names back before the new one takes any.
+        let same_user = |p: &&mut Process| p.uid() == process.uid();
+        for other in self.processes.iter_mut().filter(same_user) {
+            other.is_awake = true;
+        }
         self.processes.push(process);
         true
     }
@@ -349,7 +354,8 @@ impl<'c> Intake<'c> {
                 }
             };
             if is_over {
-                let mut process = self.processes.swap_remove(at);
+                // In order: whoever has ended gives its names back before who came later takes any.
+                let mut process = self.processes.remove(at);
                 let incarnation = process.file().incarnation();
                 process.answer(&mut self.answers, &self.board);
                 self.answers.tell_of(incarnation, &self.board);

@@ -13,6 +13,7 @@ mod config;
 mod counts;
 mod identity;
 mod intake;
+mod ledger;
 mod leftovers;
 mod newest;
 mod offers;

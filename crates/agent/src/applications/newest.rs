@@ -61,6 +61,11 @@ impl Newest {
         self.0.remove(&descriptor.series_id())
     }
 
+    /// Whether there is one.
+    pub fn has(&self, descriptor: &Descriptor) -> bool {
+        self.0.contains_key(&descriptor.series_id())
+    }
+
     /// Keeps it again.
     pub fn give(&mut self, descriptor: &Descriptor, newest_ns: i64) {
         self.0.insert(descriptor.series_id(), newest_ns);

@@ -2,29 +2,30 @@
 
 mod about;
 mod called;
+mod declare;
 mod records;
 mod rows;
+mod takes;
 
 use std::collections::VecDeque;
 
 use barograph_archive::Position;
-use barograph_model::{Descriptor, NS_PER_S, Sample, StreamKey, Value, ValueType};
-use barograph_stream::ingest::{Declaration, IngestFile, Payload, Readers, Record};
-use barograph_stream::{StreamError, user_name, value_bytes_max};
+use barograph_model::{NS_PER_S, SeriesId, StreamKey, Value, ValueType};
+use barograph_stream::ingest::IngestFile;
+use barograph_stream::{StreamError, user_name};
 use tracing::debug;
 
 use super::access::Reader;
 use super::answers::Answer;
 use super::calls::Board;
 use super::counts::Counts;
-use super::identity::{Identity, Instances, PROCESS};
+use super::identity::{Identity, Instances};
 use super::offers::Offers;
 use super::scope::Scopes;
 use super::taken::Taken;
 use super::timing::Timing;
-use super::who::group_of;
 use about::About;
-use records::{Times, in_order, mark_of, place};
+pub use declare::REFUSAL_BYTES_MAX;
 
 /// Records of one process that one round takes, so that none keeps the others waiting.
 const RECORDS_MAX: u64 = 1 << 16;
@@ -40,6 +41,8 @@ struct Publication {
     labels: Vec<(String, String)>,
     reader: Reader,
     frames: Option<StreamKey>,
+    /// Whether there was no room for its frames, and may be later.
+    waits: bool,
     newest_frame: Option<u64>,
     values: u32,
 }
@@ -51,6 +54,12 @@ struct Target {
     /// Of what is no number: the longest that its stream holds.
     bytes_max: u32,
     key: Option<StreamKey>,
+    /// Whether there was no room for it, and may be later.
+    waits: bool,
+    /// Of a counter, its series.
+    counter: Option<SeriesId>,
+    /// A counter that goes on a series of an earlier process: a 0 is told before its first value.
+    begins_anew: bool,
     /// Name, unit and help, for it may be declared a knob.
     texts: [Box<str>; 3],
 }
@@ -93,6 +102,14 @@ pub struct Process {
     /// Values that were declared; those beyond the bound too.
     values_max: usize,
     last_refusal: String,
+    /// Whether a declaration waits for room, and how often there was some when that was last looked at.
+    waits_for_room: Option<u64>,
+    /// When declarations that wait may be looked at again, on the monotonic clock.
+    next_retry_ns: i64,
+    /// Its streams have ended; what is left waits for the disk.
+    is_retired: bool,
+    /// What it gave up itself, as far as that is counted.
+    dropped_told: u64,
     newest_ns: i64,
     /// The time of each ring's last record; a frame's and 1 ns.
     reached: Vec<i64>,
@@ -132,6 +149,10 @@ impl Process {
             waiting: VecDeque::new(),
             values_max,
             last_refusal: String::new(),
+            waits_for_room: None,
+            next_retry_ns: i64::MIN,
+            is_retired: false,
+            dropped_told: 0,
             newest_ns: 0,
             reached: Vec::new(),
             counts: Counts::default(),
@@ -176,78 +197,21 @@ impl Process {
         let readers = self.publications.iter().map(|p| p.reader);
         self.taken.skip(&mut self.file, readers);
         let before = self.counts;
+        if !self.file.is_closed() && round.scopes.of(self.loss_reader()).is_none() {
+            // Nothing of it can be kept now: its ring is the queue.
+            return Ok(has_news);
+        }
+        self.retry(round)?;
         self.drain(round, records_max.min(RECORDS_MAX))?;
-        self.counts.dropped = self.file.dropped();
         self.tell_loss(round);
+        if self.file.is_closed() && self.file.is_drained() {
+            self.retire(round);
+        }
         has_news |= self.counts != before;
         if has_news {
             self.news_ns = round.monotonic_ns;
         }
         Ok(has_news)
-    }
-
-    fn drain(&mut self, round: &mut Round<'_, '_>, records_max: u64) -> Result<(), StreamError> {
-        let Self {
-            file,
-            publications,
-            targets,
-            offers,
-            counts,
-            newest_ns,
-            reached,
-            taken,
-            ..
-        } = self;
-        let incarnation = file.incarnation();
-        let mut answers = Vec::new();
-        let mut times = Times::new(file, round.timing, round.now_ns);
-        let scopes = &mut round.scopes;
-        let drained = file.drain(records_max, &mut |record: Record<'_>| {
-            let ts = times.of(record.time);
-            let is_frame = matches!(record.payload, Payload::Frame(_));
-            let ts = in_order(reached, record.ring as usize, ts, is_frame);
-            if let Payload::Ack { id, status } = record.payload {
-                answers.push((id, status));
-                return;
-            }
-            let Some((publication, key, value)) = place(&record, publications, targets) else {
-                counts.damaged += 1;
-                return;
-            };
-            let reader = publications[publication].reader;
-            if taken.has(reader, record.ring, record.next) {
-                return;
-            }
-            let Some(scope) = scopes.of(reader) else {
-                counts.damaged += 1;
-                return;
-            };
-            match record.payload {
-                Payload::Frame(number) => {
-                    counts.frames += 1;
-                    publications[publication].newest_frame = Some(number);
-                }
-                _ => {
-                    counts.values += 1;
-                    offers.note(record.series, ts, &value);
-                }
-            }
-            if let (Value::Text(text), Some(of)) = (&value, targets.get(record.series as usize)) {
-                counts.cut += u64::from(text.len() > of.bytes_max as usize);
-            }
-            *newest_ns = (*newest_ns).max(ts);
-            let sample = Sample::measured(ts, value);
-            scope.append(key, &sample, Some(mark_of(&record, incarnation)));
-        })?;
-        let error_ns = times.error_ns;
-        counts.missed += drained.missed;
-        counts.damaged += drained.damaged;
-        self.note_answers(&answers);
-        if drained == Default::default() {
-            return Ok(());
-        }
-        self.hand_over(round, error_ns);
-        Ok(())
     }
 
     /// Gives the archive what was taken in; the tails follow when it is safe. `error_ns` is of the times of what
@@ -310,154 +274,6 @@ impl Process {
         self.tell(round, stored, Value::Int(settled.newest_ns));
     }
 
-    fn declare(&mut self, declaration: Declaration, round: &mut Round<'_, '_>) {
-        match declaration {
-            Declaration::Process {
-                application,
-                labels,
-            } => {
-                (self.application, self.labels) = (application, labels);
-                self.offers.rename();
-            }
-            Declaration::Publication {
-                name,
-                readers,
-                labels,
-            } => self.declare_publication(&name, readers, &labels, round),
-            Declaration::Value {
-                publication,
-                name,
-                value_type,
-                kind,
-                unit,
-                help,
-                bytes_max,
-            } => {
-                let publication = publication as usize;
-                let bytes_max = value_bytes_max(value_type, bytes_max);
-                let key = self.declare_value(publication, round, bytes_max, |identity| {
-                    if name == super::identity::FRAME {
-                        return Err("frame is the name of the frames themselves".to_owned());
-                    }
-                    let stream = identity.stream(&name, value_type, kind, &unit, &help);
-                    stream.map_err(|e| e.to_string())
-                });
-                self.targets.push(Target {
-                    publication,
-                    value_type,
-                    bytes_max,
-                    key,
-                    texts: [name, unit, help].map(String::into_boxed_str),
-                });
-            }
-            Declaration::Trigger {
-                publication,
-                name,
-                help,
-            } => {
-                let publications = self.publications.len();
-                let declared = self
-                    .offers
-                    .declare_trigger(publication, publications, name, help);
-                declared.unwrap_or_else(|reason| self.refuse(reason));
-            }
-            Declaration::Knob { value, min, max } => {
-                let declared = self.declare_knob(value, min, max);
-                declared.unwrap_or_else(|reason| self.refuse(reason));
-            }
-        }
-    }
-
-    fn declare_publication(
-        &mut self,
-        name: &str,
-        readers: Readers,
-        labels: &[(String, String)],
-        round: &mut Round<'_, '_>,
-    ) {
-        let reader = match readers {
-            Readers::Owner => self.owner,
-            Readers::All => Reader::All,
-            Readers::Group => {
-                let group = self.taken.group();
-                let group = group.or_else(|| group_of(self.file.pid(), self.uid()));
-                group.map_or(self.owner, Reader::Group)
-            }
-        };
-        let full = self.publications.len() >= self.values_max;
-        let taken = if full || name == PROCESS {
-            Err("there are too many, or the name is the agent's own".to_owned())
-        } else {
-            let labels = [&self.labels[..], labels];
-            let taken = round
-                .instances
-                .take(name, &self.user, &self.application, &labels);
-            taken.map_err(|e| e.to_string())
-        };
-        let identity = match taken {
-            Ok(identity) => Some(identity),
-            Err(reason) => {
-                self.refuse(format!("publication {name:?}: {reason}"));
-                None
-            }
-        };
-        if full {
-            // Those of them that are not kept are refused by their values, too.
-            return;
-        }
-        self.publications.push(Publication {
-            identity,
-            labels: labels.to_vec(),
-            reader,
-            frames: None,
-            newest_frame: None,
-            values: 0,
-        });
-        let at = self.publications.len() - 1;
-        let frames = |identity: &Identity| identity.frames().map_err(|e| e.to_string());
-        self.publications[at].frames = self.declare_value(at, round, 0, frames);
-        self.publications[at].values = 0;
-    }
-
-    fn declare_value(
-        &mut self,
-        publication: usize,
-        round: &mut Round<'_, '_>,
-        bytes_max: u32,
-        descriptor: impl FnOnce(&Identity) -> Result<Descriptor, String>,
-    ) -> Option<StreamKey> {
-        let is_full = self.targets.len() >= self.values_max;
-        let found = self.publications.get_mut(publication);
-        let Some(found) = found.filter(|_| !is_full) else {
-            self.refuse("a value of no publication, or one too many".into());
-            return None;
-        };
-        // The publication was refused, and that was said.
-        let identity = found.identity.as_ref()?;
-        let descriptor = match descriptor(identity) {
-            Ok(descriptor) => descriptor,
-            Err(reason) => {
-                self.refuse(reason);
-                return None;
-            }
-        };
-        let scope = round.scopes.of(found.reader);
-        let key = scope.and_then(|scope| scope.declare(&descriptor, bytes_max, &self.user));
-        found.values += 1;
-        if key.is_none() {
-            self.refuse(format!(
-                "{descriptor}: there is no room, for all or for this user, or it is declared twice"
-            ));
-        }
-        key
-    }
-
-    fn refuse(&mut self, reason: String) {
-        self.counts.refused += 1;
-        debug!(pid = self.file.pid(), reason, "a declaration is refused");
-        self.last_refusal = reason;
-    }
-
     /// Whether nothing will come any more, and all that came is safe. Whether a process that has not said
     /// goodbye is gone costs a look at /proc: only for one that is quiet.
     pub fn is_over(&self, is_quiet: bool) -> bool {
@@ -465,31 +281,48 @@ impl Process {
         is_done && (self.file.is_closed() || (is_quiet && self.file.is_orphan()))
     }
 
-    /// Ends its streams; gives its file back.
-    pub fn end(self, round: &mut Round<'_, '_>) -> IngestFile {
+    /// Gives its file back.
+    pub fn end(mut self, round: &mut Round<'_, '_>) -> IngestFile {
+        self.retire(round);
         round.board.leave(self.uid(), self.file.incarnation());
-        let values = self
-            .targets
-            .iter()
-            .filter_map(|t| Some((self.publications.get(t.publication)?.reader, t.key?)));
-        let frames = self
-            .publications
-            .iter()
-            .filter_map(|p| Some((p.reader, p.frames?)));
-        let about = self.about.iter();
-        let about = about.flat_map(About::keys);
-        let about = about.map(|key| (self.owner, key));
-        for (reader, key) in values.chain(frames).chain(about) {
-            if let Some(scope) = round.scopes.of(reader) {
+        if let Some(about) = &self.about {
+            if let Some(scope) = round.scopes.of(self.owner) {
+                about.keys().for_each(|key| scope.retire(key));
+            }
+            round.instances.give_back(&about.identity);
+        }
+        self.file
+    }
+
+    /// Ends the streams of what it published, whose names are free for who comes next.
+    fn retire(&mut self, round: &mut Round<'_, '_>) {
+        if std::mem::replace(&mut self.is_retired, true) {
+            return;
+        }
+        for target in &self.targets {
+            let publication = self.publications.get(target.publication);
+            let (Some(publication), Some(key)) = (publication, target.key) else {
+                continue;
+            };
+            if let Some(scope) = round.scopes.of(publication.reader) {
+                match target.counter {
+                    Some(series) => scope.retire_counter(key, series),
+                    None => scope.retire(key),
+                }
+            }
+        }
+        for publication in &self.publications {
+            if let (Some(key), Some(scope)) =
+                (publication.frames, round.scopes.of(publication.reader))
+            {
                 scope.retire(key);
             }
         }
         let publications = self.publications.iter();
         let identities = publications.filter_map(|p| p.identity.as_ref());
-        for identity in identities.chain(self.about.iter().map(|about| &about.identity)) {
+        for identity in identities {
             round.instances.give_back(identity);
         }
-        self.file
     }
 
     /// Tells it to knock, or that it need not.

@@ -1,28 +1,31 @@
 //! Scopes: a segment and an archive for each set of readers, laid out as a run directory.
 
-use std::collections::{BTreeMap, HashSet};
-use std::fs::{self, DirBuilder};
+mod all;
+
+use std::collections::BTreeSet;
+use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use barograph_archive::{Journal, Mark, Position};
-use barograph_model::{Clock, Descriptor, NS_PER_S, Sample, Sink as _, StreamKey};
-use barograph_stream::{AgentLock, Incarnation, RunDir, SCOPES_MAX, Segment, SegmentConfig};
+use barograph_model::{Clock, Descriptor, NS_PER_S, Sample, SeriesId, Sink as _, StreamKey};
+use barograph_stream::{AgentLock, Incarnation, RunDir, Segment, SegmentConfig, StreamError};
 use serde::Serialize;
 use serde_json::json;
 use tracing::{info, warn};
 
 use super::access::{Reader, make_dir};
+use super::ledger::{Cause, LOSS_STREAMS_MAX, Ledger, Told};
 use super::newest::Newest;
 use super::shares::Shares;
-use super::taken::Taken;
 use crate::documents::{self, FORECASTS_DOCUMENT};
 use crate::forecasts::{ForecastConfig, Forecasts, Room};
 use crate::history::History;
 use crate::streams::Streams;
 use crate::{AGENT_DOCUMENT, AgentError, ArchiveConfig, Config};
+pub use all::Scopes;
 
 /// Beside the segment: what is published.
 pub const PUBLICATIONS_DOCUMENT: &str = "publications.json";
@@ -35,16 +38,18 @@ pub const HANDLERS_DOCUMENT: &str = "handlers.json";
 pub const CALLS_DOCUMENT: &str = "calls.json";
 /// Samples that a ring of a scope holds.
 const DEPTH: u32 = 1_024;
+/// Streams of a scope whose rings hold [`DEPTH`] samples; those that come later hold fewer, so that many streams
+/// take little memory.
+const DEEP_STREAMS: u32 = 2_048;
+/// Samples that a ring of each stream beyond them holds.
+const SHALLOW_DEPTH: u32 = 256;
+/// Samples that a ring of counts of losses holds.
+const LOSS_DEPTH: u32 = 64;
 /// Memory for the rings of a scope.
 const RING_BYTES_MAX: usize = 1 << 30;
 
-/// A scope that could not be opened is tried again after this time, which doubles with each failure…
-const RETRY_NS_MIN: i64 = NS_PER_S / 2;
-/// …up to this.
-const RETRY_NS_MAX: i64 = 30 * NS_PER_S;
-/// Scopes of which it is known that they could not be opened; one more takes the place of another, which is tried
-/// again at its next use.
-const REFUSED_MAX: usize = 1_024;
+/// Counters that have ended and are known; of more, any goes, and who goes on with it is taken for its first.
+const ENDED_MAX: usize = 1 << 16;
 
 /// How often what is said of forecasts is written anew.
 const FORECASTS_NS: i64 = 5 * NS_PER_S;
@@ -86,7 +91,7 @@ impl Places {
 
     fn segment_config(&self) -> SegmentConfig {
         SegmentConfig {
-            streams_max: self.streams_max,
+            streams_max: self.streams_max.saturating_add(LOSS_STREAMS_MAX),
             depth_default: DEPTH,
             ring_bytes_max: RING_BYTES_MAX,
             ..SegmentConfig::new(&self.node)
@@ -113,6 +118,15 @@ pub struct Scope<'c> {
     /// Times of what is archived of series that are not bridged now.
     newest: Newest,
     run_dir: RunDir,
+    /// What was put and is not there.
+    ledger: Ledger,
+    streams_max: u32,
+    /// Without those of losses, which have room of their own.
+    streams_used: u32,
+    /// Counters of processes that have ended.
+    ended: BTreeSet<SeriesId>,
+    /// How often there was room for one stream more.
+    rooms: u64,
     /// Where several users write.
     shares: Option<Shares>,
     _lock: AgentLock,
@@ -148,6 +162,11 @@ impl<'c> Scope<'c> {
             tells_forecasts: false,
             next_forecasts_ns: i64::MIN,
             newest: Newest::default(),
+            ledger: Ledger::default(),
+            streams_max: places.streams_max,
+            streams_used: 0,
+            ended: BTreeSet::new(),
+            rooms: 0,
             marks: history.marks(),
             history,
             journal,
@@ -193,6 +212,11 @@ impl<'c> Scope<'c> {
     fn remember(&mut self, node: &str, clock: &Arc<dyn Clock>) {
         if self.history.readable_dir().is_some() {
             self.newest = Newest::read(&self.run_dir, node, clock);
+            self.ledger.add_past(&self.run_dir, node, clock);
+            let now_ns = self.streams.now_ns();
+            for told in self.ledger.due(now_ns) {
+                tell_loss(told, None, &mut self.streams);
+            }
         }
     }
 
@@ -202,20 +226,44 @@ impl<'c> Scope<'c> {
         descriptor: &Descriptor,
         value_bytes_max: u32,
         user: &str,
-    ) -> Option<StreamKey> {
+    ) -> Result<StreamKey, NoStream> {
+        if self.streams_used >= self.streams_max {
+            return Err(NoStream::Full);
+        }
         let shares = self.shares.as_ref();
         if !shares.is_none_or(|shares| shares.has_room(user)) {
-            return None;
+            return Err(NoStream::FullForUser);
         }
-        let key = self
+        let depth = (self.streams_used >= DEEP_STREAMS).then_some(SHALLOW_DEPTH);
+        let depth = depth.filter(|_| descriptor.value_type.is_number());
+        let made = self
             .streams
-            .declare_sized(descriptor, None, Some(value_bytes_max))?;
+            .register(descriptor, depth, Some(value_bytes_max));
+        let key = made.map_err(|error| match error {
+            StreamError::Duplicate { .. } => NoStream::Twice,
+            error => NoStream::NoMemory(error.to_string()),
+        })?;
+        self.streams_used += 1;
         if let Some(shares) = &mut self.shares {
             shares.take(key, user);
         }
         self.forecasts
             .stream_of_user_added(key, descriptor, user, &mut self.streams);
-        Some(key)
+        Ok(key)
+    }
+
+    /// Whether a process that has ended, in this life of the agent or before, had this series.
+    pub fn was_there(&self, descriptor: &Descriptor) -> bool {
+        self.ended.contains(&descriptor.series_id()) || self.newest.has(descriptor)
+    }
+
+    /// Ends a counter of a process: whoever has its series next begins anew.
+    pub fn retire_counter(&mut self, key: StreamKey, series: SeriesId) {
+        self.retire(key);
+        if self.ended.len() >= ENDED_MAX {
+            self.ended.pop_first();
+        }
+        self.ended.insert(series);
     }
 
     pub fn retire(&mut self, key: StreamKey) {
@@ -224,6 +272,22 @@ impl<'c> Scope<'c> {
         }
         self.forecasts.stream_removed(key, &mut self.streams);
         self.streams.retire(key);
+        self.streams_used = self.streams_used.saturating_sub(1);
+        self.rooms += 1;
+    }
+
+    /// Counts values that are lost, with the place up to which a ring was read for it.
+    pub fn lose(
+        &mut self,
+        cause: Cause,
+        publication: &str,
+        user: &str,
+        count: u64,
+        mark: Option<Mark>,
+    ) {
+        let now_ns = self.streams.now_ns();
+        let told = self.ledger.lose(cause, publication, user, count, now_ns);
+        tell_loss(told, mark, &mut self.streams);
     }
 
     /// Appends, also what has not changed; with the place up to which a ring was read for it.
@@ -273,6 +337,9 @@ impl<'c> Scope<'c> {
     /// Once a second: says that it lives, and how forecasts do.
     pub fn beat(&mut self, now_ns: i64, monotonic_ns: i64) {
         self.streams.segment().heartbeat(now_ns);
+        for told in self.ledger.due(now_ns) {
+            tell_loss(told, None, &mut self.streams);
+        }
         self.forecasts.beat(now_ns, &mut self.streams);
         if monotonic_ns < self.next_forecasts_ns {
             return;
@@ -328,166 +395,39 @@ fn open_history(places: &Places, reader: Reader, clock: &Arc<dyn Clock>) -> Hist
     History::start_in(&config, &places.node, clock, Arc::new(prepare))
 }
 
-/// When a scope that could not be opened is tried again.
-#[derive(Clone, Copy, Default)]
-struct RefusedScope {
-    next_ns: i64,
-    backoff_ns: i64,
-}
-
-impl RefusedScope {
-    /// It was refused once more.
-    fn again(&mut self, monotonic_ns: i64) {
-        let doubled_ns = self.backoff_ns.saturating_mul(2);
-        self.backoff_ns = doubled_ns.clamp(RETRY_NS_MIN, RETRY_NS_MAX);
-        self.next_ns = monotonic_ns.saturating_add(self.backoff_ns);
+/// Appends a count of losses, to a stream that is made with the first.
+fn tell_loss(told: Told<'_>, mark: Option<Mark>, streams: &mut Streams<'_>) {
+    if let (None, Some(descriptor)) = (&told.stream, &told.descriptor) {
+        *told.stream = streams.declare(descriptor, Some(LOSS_DEPTH));
+    }
+    if let Some(key) = told.stream {
+        streams.append(*key, &told.sample, mark);
     }
 }
 
-/// The scopes that are open.
-pub struct Scopes<'c> {
-    places: Places,
-    clock: &'c Arc<dyn Clock>,
-    open: BTreeMap<Reader, Scope<'c>>,
-    /// Could not be opened the last time: a full disk or too many open files pass.
-    refused: BTreeMap<Reader, RefusedScope>,
+/// Why a stream is not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoStream {
+    /// All places are taken.
+    #[error("the scope has no room: it has as many streams as [applications] streams_max")]
+    Full,
+    /// The places of this user are.
+    #[error("its user has no room: as many streams as [applications] streams_per_user_max")]
+    FullForUser,
+    /// Ring memory is used up, or cannot be had now.
+    #[error("{0}")]
+    NoMemory(String),
+    /// There is one already.
+    #[error("it is declared twice")]
+    Twice,
+    /// Its readers have none.
+    #[error("its scope cannot be opened: see the log of the agent")]
+    NoScope,
 }
 
-impl<'c> Scopes<'c> {
-    pub fn new(places: Places, clock: &'c Arc<dyn Clock>) -> Self {
-        Self {
-            places,
-            clock,
-            open: BTreeMap::new(),
-            refused: BTreeMap::new(),
-        }
-    }
-
-    /// The scope of a reader, opened when it is needed first.
-    pub fn of(&mut self, reader: Reader) -> Option<&mut Scope<'c>> {
-        if !self.open.contains_key(&reader) {
-            self.open(reader);
-        }
-        self.open.get_mut(&reader)
-    }
-
-    /// Opens a scope, unless it was tried a short time ago.
-    fn open(&mut self, reader: Reader) {
-        let monotonic_ns = self.clock.monotonic_ns();
-        let before = self.refused.get(&reader);
-        if before.is_some_and(|refused| monotonic_ns < refused.next_ns) {
-            return;
-        }
-        let is_first = before.is_none();
-        let opened = match self.open.len() {
-            SCOPES_MAX.. => Err(format!("there are {SCOPES_MAX} scopes already")),
-            _ => Scope::open(&self.places, reader, self.clock).map_err(|e| e.to_string()),
-        };
-        match opened {
-            Ok(scope) => {
-                self.refused.remove(&reader);
-                self.open.insert(reader, scope);
-            }
-            Err(error) => {
-                if is_first {
-                    let scope = reader.scope();
-                    warn!(
-                        scope,
-                        error, "a scope cannot be opened, and will be tried again"
-                    );
-                }
-                if is_first && self.refused.len() >= REFUSED_MAX {
-                    self.refused.pop_first();
-                }
-                self.refused.entry(reader).or_default().again(monotonic_ns);
-            }
-        }
-    }
-
-    /// Goes on with archives whose start is under way or has failed; `is_there` tells which processes' files are.
-    pub fn attend(&mut self, is_there: impl Fn(Incarnation) -> bool) {
-        let mut is_new = false;
-        for scope in self.open.values_mut() {
-            is_new |= scope.attend(&self.places.node, self.clock);
-        }
-        if is_new {
-            self.forget_all_but(is_there);
-        }
-    }
-
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Reader, &mut Scope<'c>)> {
-        self.open.iter_mut().map(|(reader, scope)| (*reader, scope))
-    }
-
-    /// What earlier lives of the agent took in from a process.
-    pub fn taken(&self, incarnation: Incarnation) -> Taken {
-        let mut taken = Taken::default();
-        for (reader, scope) in &self.open {
-            let marks = scope.marks.iter();
-            for mark in marks.filter(|mark| mark.incarnation == incarnation) {
-                taken.add(*reader, mark);
-            }
-        }
-        taken
-    }
-
-    /// The file of a process is gone.
-    pub fn forget(&mut self, incarnation: Incarnation) {
-        for scope in self.open.values_mut() {
-            scope.forget(incarnation);
-        }
-    }
-
-    /// Forgets the processes whose files are gone.
-    pub fn forget_all_but(&mut self, is_there: impl Fn(Incarnation) -> bool) {
-        for scope in self.open.values_mut() {
-            let processes = scope.marks.iter().map(|mark| mark.incarnation);
-            let gone: HashSet<Incarnation> = processes.filter(|p| !is_there(*p)).collect();
-            scope.marks.retain(|mark| !gone.contains(&mark.incarnation));
-            for incarnation in gone {
-                scope.streams.forget(incarnation);
-            }
-        }
-    }
-
-    /// Opens the scopes that there were before, so that their past can be asked for.
-    pub fn reopen(&mut self) {
-        let Ok(names) = fs::read_dir(&self.places.state_dir) else {
-            return;
-        };
-        for name in names.filter_map(|entry| entry.ok()?.file_name().into_string().ok()) {
-            if let Some(reader) = parse(&name) {
-                self.of(reader);
-            }
-        }
-    }
-}
-
-fn parse(name: &str) -> Option<Reader> {
-    if name == "all" {
-        return Some(Reader::All);
-    }
-    let (kind, id) = name.split_at_checked(1)?;
-    let id: u32 = id.parse().ok()?;
-    let reader = match kind {
-        "u" => Reader::User(id),
-        "g" => Reader::Group(id),
-        _ => return None,
-    };
-    (reader.scope() == name).then_some(reader)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_scopes() {
-        for reader in [Reader::All, Reader::User(0), Reader::Group(4_711)] {
-            assert_eq!(parse(&reader.scope()), Some(reader));
-        }
-        for name in ["", "u", "u-1", "u01", "x1", "u1.new", "all2", "é"] {
-            assert_eq!(parse(name), None, "{name}");
-        }
+impl NoStream {
+    /// Whether it may be made later.
+    pub fn is_passing(&self) -> bool {
+        *self != Self::Twice
     }
 }

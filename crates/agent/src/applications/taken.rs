@@ -11,20 +11,39 @@ use tracing::debug;
 
 use super::access::Reader;
 
+/// Where the marks stand of what a program gave up itself: no ring has this number, and what is a position
+/// elsewhere is a count there.
+pub const DROPPED_RING: u32 = u32::MAX;
+
 /// How far each ring was read, for each scope.
 #[derive(Debug, Default)]
 pub struct Taken {
     of: BTreeMap<(u32, Reader), u64>,
+    /// Of what the program gave up itself, how much was counted.
+    dropped: BTreeMap<Reader, u64>,
     group: Option<u32>,
 }
 
 impl Taken {
     pub fn add(&mut self, reader: Reader, mark: &Mark) {
-        let position = self.of.entry((mark.ring, reader)).or_default();
+        let position = match mark.ring {
+            DROPPED_RING => self.dropped.entry(reader).or_default(),
+            ring => self.of.entry((ring, reader)).or_default(),
+        };
         *position = mark.position.max(*position);
         if let Reader::Group(gid) = reader {
             self.group = Some(gid);
         }
+    }
+
+    /// Whether nothing is known of the process from before.
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty() && self.dropped.is_empty()
+    }
+
+    /// How many values that the program gave up itself were counted in a scope.
+    pub fn dropped(&self, reader: Reader) -> u64 {
+        self.dropped.get(&reader).copied().unwrap_or(0)
     }
 
     /// The group that its publications were for: of a process that is gone nobody else knows it.

@@ -307,6 +307,15 @@ impl IngestFile {
         Ok(())
     }
 
+    /// Hands on once more all declarations, as of the last look: so that nobody has to keep them.
+    pub fn declarations_again(
+        &mut self,
+        each: &mut dyn FnMut(Declaration),
+    ) -> Result<(), StreamError> {
+        self.declared = 0;
+        self.declarations(each)
+    }
+
     /// Tells the writer up to where its records are safe. A ring that is not known is none.
     pub fn set_tail(&self, ring: u32, position: u64) -> Result<(), StreamError> {
         if ring as usize >= self.rings.len() {

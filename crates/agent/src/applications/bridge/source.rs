@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use barograph_model::{
-    Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, Value, ValueType,
+    Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, Value, ValueType, text_start,
 };
 use barograph_server::ingest::{
     About, Distribution, Measured, Point, Protocol, QUANTILES, Source, Tags, label_name,
@@ -17,7 +17,9 @@ use super::series::{Histogram, Series};
 use crate::applications::access::Reader;
 use crate::applications::counts::Counts;
 use crate::applications::identity::{FRAME, Identity, Instances, PROCESS};
-use crate::applications::process::Round;
+use crate::applications::ledger::Cause;
+use crate::applications::process::{REFUSAL_BYTES_MAX, Round};
+use crate::applications::scope::NoStream;
 
 /// Names and labels that have a stream, so that two series do not have one.
 pub type Taken = HashSet<(Reader, Name, Labels)>;
@@ -133,7 +135,7 @@ impl Bridged {
     pub fn refuse(&mut self, count: u64, reason: &str) {
         self.counts.damaged += count;
         if !reason.is_empty() {
-            self.last_refusal = reason.to_owned();
+            text_start(reason, REFUSAL_BYTES_MAX).clone_into(&mut self.last_refusal);
         }
     }
 
@@ -231,17 +233,15 @@ impl Bridged {
         spend(allowance.series)?;
         let bytes_max = value_bytes_max(descriptor.value_type, 0);
         let scope = round.scopes.of(self.reader);
-        let made = scope.and_then(|scope| {
+        let made = scope.ok_or(NoStream::NoScope).and_then(|scope| {
             let key = scope.declare(&descriptor, bytes_max, &self.user)?;
-            Some((key, scope.take_newest(&descriptor)))
+            Ok((key, scope.take_newest(&descriptor)))
         });
-        let Some((key, newest_ns)) = made else {
+        let (key, newest_ns) = made.map_err(|why| {
             *allowance.series += 1;
             self.counts.refused += 1;
-            return Err(format!(
-                "{descriptor}: there is no room, or it is declared twice"
-            ));
-        };
+            format!("{descriptor}: {why}")
+        })?;
         allowance.taken.insert(place);
         let series = Series::new(key, Arc::clone(about), round.monotonic_ns).after(newest_ns);
         Ok((series, descriptor))
@@ -285,7 +285,17 @@ impl Bridged {
         if lost == self.lost_told {
             return;
         }
+        let newly = lost - self.lost_told;
         self.lost_told = lost;
+        if let Some(scope) = round.scopes.of(self.reader) {
+            scope.lose(
+                Cause::Damaged,
+                self.identity.name(),
+                &self.user,
+                newly,
+                None,
+            );
+        }
         if self.lost.is_none() {
             self.lost = self.introduce(round.instances).map(|identity| {
                 let stream = identity.stream(
@@ -296,7 +306,7 @@ impl Bridged {
                     "Values that were put and are not there.",
                 );
                 let scope = round.scopes.of(self.owner);
-                let key = scope.and_then(|scope| scope.declare(&stream.ok()?, 0, &self.user));
+                let key = scope.and_then(|scope| scope.declare(&stream.ok()?, 0, &self.user).ok());
                 (identity, key)
             });
         }

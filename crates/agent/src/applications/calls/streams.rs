@@ -63,7 +63,8 @@ impl Written {
             }
             let user = user_name(key.0);
             let descriptor = descriptor(&user, key.1, &key.2);
-            let declared = descriptor.and_then(|descriptor| scope.declare(&descriptor, 0, &user));
+            let declared =
+                descriptor.and_then(|descriptor| scope.declare(&descriptor, 0, &user).ok());
             self.keys.insert(key.clone(), declared);
         }
         let Some(Some(stream)) = self.keys.get(&key) else {

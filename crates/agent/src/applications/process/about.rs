@@ -53,7 +53,7 @@ impl Process {
         which: impl FnOnce(&About) -> Option<StreamKey>,
         value: Value,
     ) {
-        if self.about.is_none() && !self.publications.is_empty() {
+        if self.about.is_none() && !self.publications.is_empty() && !self.is_retired {
             self.about = self.introduce(round);
         }
         let key = self.about.as_ref().and_then(which);
@@ -80,7 +80,7 @@ impl Process {
         let scope = round.scopes.of(self.owner)?;
         let mut declare = |name, kind, unit, help| {
             let stream = identity.stream(name, ValueType::Int, kind, unit, help);
-            scope.declare(&stream.ok()?, 0, &self.user)
+            scope.declare(&stream.ok()?, 0, &self.user).ok()
         };
         let received = "Time of the newest put that the agent had at this time.";
         let stored = "Time of the newest put that was safe at this time.";

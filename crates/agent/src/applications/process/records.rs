@@ -1,8 +1,6 @@
 //! From records to samples: their times, their order, their streams, their values.
 
-use barograph_archive::Mark;
 use barograph_model::{NS_PER_S, StreamKey, Value};
-use barograph_stream::Incarnation;
 use barograph_stream::ingest::{IngestFile, Payload, Record, TimeSource};
 
 use super::super::timing::Timing;
@@ -61,27 +59,32 @@ pub fn in_order(reached: &mut Vec<i64>, ring: usize, ts: i64, is_frame: bool) ->
     ts
 }
 
-/// Where a record goes, and as what; `None` when it makes no sense.
-pub fn place(
-    record: &Record<'_>,
-    publications: &[Publication],
-    targets: &[Target],
-) -> Option<(usize, StreamKey, Value)> {
-    if let Payload::Frame(number) = record.payload {
-        let at = record.series as usize;
-        let key = publications.get(at)?.frames?;
-        return Some((at, key, Value::Int(number as i64)));
-    }
-    let target = targets.get(record.series as usize)?;
-    let value = value_of(record.payload, target.value_type, target.bytes_max)?;
-    Some((target.publication, target.key?, value))
+/// Where a record goes, and as what.
+pub enum Place {
+    /// A publication, a stream, a value.
+    At(usize, StreamKey, Value),
+    /// It is of a declaration that was refused.
+    Refused,
+    /// It makes no sense.
+    None,
 }
 
-/// How far the ring was read with a record.
-pub fn mark_of(record: &Record<'_>, incarnation: Incarnation) -> Mark {
-    Mark {
-        incarnation,
-        ring: record.ring,
-        position: record.next,
-    }
+/// Where a record goes.
+pub fn place(record: &Record<'_>, publications: &[Publication], targets: &[Target]) -> Place {
+    let at = record.series as usize;
+    let (publication, key, value) = if let Payload::Frame(number) = record.payload {
+        let Some(publication) = publications.get(at) else {
+            return Place::None;
+        };
+        (at, publication.frames, Value::Int(number as i64))
+    } else {
+        let Some(target) = targets.get(at) else {
+            return Place::None;
+        };
+        let Some(value) = value_of(record.payload, target.value_type, target.bytes_max) else {
+            return Place::None;
+        };
+        (target.publication, target.key, value)
+    };
+    key.map_or(Place::Refused, |key| Place::At(publication, key, value))
 }

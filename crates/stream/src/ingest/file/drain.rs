@@ -56,6 +56,11 @@ pub enum Payload<'a> {
         /// As [`crate::calls::AckStatus`] numbers them; nobody has checked.
         status: u32,
     },
+    /// Places that were written over before they could be read, as [`Drained::missed`] counts them; of
+    /// [`IngestFile::drain_all`] alone, as the next.
+    Missed(u64),
+    /// A record that makes no sense.
+    Damaged,
 }
 
 /// What came of a look.
@@ -82,10 +87,34 @@ struct Batch {
     until: u64,
 }
 
+/// What stands for records that are not there.
+fn gap(ring: usize, next: u64, payload: Payload<'_>) -> Record<'_> {
+    Record {
+        ring: ring as u32,
+        next,
+        series: 0,
+        time: 0,
+        payload,
+    }
+}
+
 impl IngestFile {
-    /// Hands on what is committed, at most about `records_max` records (a long value counts as what it
-    /// takes in the ring): of each ring in order, the rings in turns.
+    /// As [`Self::drain_all`], of records that are whole.
     pub fn drain(
+        &mut self,
+        records_max: u64,
+        each: &mut dyn FnMut(Record<'_>),
+    ) -> Result<Drained, StreamError> {
+        self.drain_all(records_max, &mut |record| match record.payload {
+            Payload::Missed(_) | Payload::Damaged => {}
+            _ => each(record),
+        })
+    }
+
+    /// Hands on what is committed, at most about `records_max` records (a long value counts as what it
+    /// takes in the ring): of each ring in order, the rings in turns. What was missed or is damaged is handed on
+    /// at its place.
+    pub fn drain_all(
         &mut self,
         records_max: u64,
         each: &mut dyn FnMut(Record<'_>),
@@ -152,6 +181,7 @@ impl IngestFile {
         drained.missed = drained.missed.saturating_add(first - position);
         if first > position {
             self.rings[at].is_in_gap = true;
+            each(gap(at, first, Payload::Missed(first - position)));
         }
         let next = self.hand_on(at, first, batch, each, drained)?;
         self.rings[at].position = next;
@@ -185,11 +215,13 @@ impl IngestFile {
                 }
                 drained.damaged += 1;
                 position += 1;
+                each(gap(ring, position, Payload::Damaged));
                 continue;
             }
             if kind == kind::PIECE && self.rings[ring].is_in_gap {
                 drained.missed = drained.missed.saturating_add(1);
                 position += 1;
+                each(gap(ring, position, Payload::Missed(1)));
                 continue;
             }
             self.rings[ring].is_in_gap = false;
@@ -203,6 +235,7 @@ impl IngestFile {
                     return Ok(position);
                 }
                 drained.damaged += 1;
+                each(gap(ring, end, Payload::Damaged));
                 return Ok(end);
             }
             let is_whole = gather(&self.batch, position, from, length, &mut self.blob);
@@ -217,7 +250,10 @@ impl IngestFile {
                         payload,
                     });
                 }
-                _ => drained.damaged += 1,
+                _ => {
+                    drained.damaged += 1;
+                    each(gap(ring, position + 1 + pieces, Payload::Damaged));
+                }
             }
             position += 1 + pieces;
         }

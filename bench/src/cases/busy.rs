@@ -1,0 +1,120 @@
+//! `app.busy_disk`: how soon SQL sees what a program puts while the disk of the agent's history is kept busy by
+//! somebody who writes and syncs, and whether all that history did not get is counted.
+
+use std::fs::File;
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use barograph_client::RunDir;
+use barograph_client::publish::{PublicationConfig, PublishConfig, Publisher};
+use barograph_model::{Clock as _, Kind, SqlLimits, ValueType};
+use barograph_query::{Database, Field};
+use barograph_stream::SystemClock;
+
+use super::Kept;
+use super::agent::Agent;
+use super::visible::{OFFERED, ages, appeared, offer};
+use crate::measure::{Spread, now};
+use crate::report::{Fault, Report};
+
+/// What is written between two syncs, in blocks of 1 MiB.
+const BLOCKS: usize = 128;
+/// Until history has what it will get.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Puts at a steady rate for some seconds while SQL asks for the newest value and the disk is kept busy.
+pub fn run(report: &mut Report) -> Result<(), Fault> {
+    let disk = Kept::new("busy-disk")?;
+    let agent = Agent::start_in("app-busy-disk", "", &disk.0.join("state"))?;
+    let run_dir = RunDir::new(&agent.scratch.0);
+    let publisher = Publisher::open(PublishConfig {
+        run_dir: Some(run_dir.clone()),
+        ..PublishConfig::of("bench")
+    });
+    if let Some(error) = publisher.error() {
+        return Err(error.to_string().into());
+    }
+    let publication = publisher.publication("visible", PublicationConfig::default())?;
+    let sent = publication.value("sent", ValueType::Int, "ns", Kind::Gauge, "when it was put")?;
+    sent.put_i64(SystemClock::new().now_ns());
+    publication.frame(0);
+    let mut database = appeared(&run_dir)?;
+    let over = AtomicBool::new(false);
+    let (mut ages, put, syncs) = std::thread::scope(|scope| -> Result<_, Fault> {
+        let busy = scope.spawn(|| keep_busy(&disk.0.join("written"), &over));
+        let offering = scope.spawn(|| {
+            let offered = offer(sent, |frame| publication.frame(frame));
+            over.store(true, Ordering::Release);
+            offered
+        });
+        let ages = ages(&mut database, &over);
+        let put = offering.join().map_err(|_| "the program failed")?;
+        let syncs = busy.join().map_err(|_| "the disk could not be kept busy")?;
+        Ok((ages?, put, syncs?))
+    })?;
+    publisher.commit();
+    let (there, lost) = settled(&mut database, put + 1)?;
+    let ages = Spread::of(&mut ages);
+    for (what, number, unit) in [
+        ("age of the newest in SQL, p50", ages.p50 / 1e6, "ms"),
+        ("age of the newest in SQL, p99", ages.p99 / 1e6, "ms"),
+        ("syncs of 128 MiB beside it", f64::from(syncs), "syncs"),
+        ("values put", put as f64, "values"),
+        ("values in history", there as f64, "values"),
+        ("values lost, counted", lost as f64, "values"),
+        (
+            "values missing, not counted",
+            (put + 1).abs_diff(there + lost) as f64,
+            "values",
+        ),
+    ] {
+        let case = format!("{what}, {OFFERED} values/s offered");
+        report.row("app.busy_disk", &case, number, unit, &[]);
+    }
+    Ok(())
+}
+
+/// As `dd conv=fsync` in a loop: how often it was synced.
+fn keep_busy(path: &Path, over: &AtomicBool) -> Result<u32, String> {
+    let written = || -> std::io::Result<u32> {
+        let (mut file, block) = (File::create(path)?, vec![0x5a; 1 << 20]);
+        let mut syncs = 0;
+        while !over.load(Ordering::Acquire) {
+            file.seek(SeekFrom::Start(0))?;
+            for _ in 0..BLOCKS {
+                file.write_all(&block)?;
+            }
+            file.sync_all()?;
+            syncs += 1;
+        }
+        Ok(syncs)
+    };
+    written().map_err(|error| error.to_string())
+}
+
+/// What is there and what is counted as lost, once that is all that was put, or no more comes.
+fn settled(database: &mut Database, put: u64) -> Result<(u64, u64), Fault> {
+    const THERE: &str = "SELECT count(*) FROM app_visible_sent";
+    const LOST: &str = "SELECT sum(\"count\") FROM loss WHERE \"where\" LIKE '%scope%' AND what NOT LIKE '%bytes%'";
+    let begin = now();
+    loop {
+        let (there, lost) = (number(database, THERE)?, number(database, LOST)?);
+        if there + lost >= put || begin.elapsed() > PATIENCE {
+            return Ok((there, lost));
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+fn number(database: &mut Database, sql: &str) -> Result<u64, Fault> {
+    let (limits, cancel) = (SqlLimits::default(), AtomicBool::new(false));
+    let mut found = 0;
+    database.prepare(sql)?.for_each(&limits, &cancel, |row| {
+        if let Field::Int(n) = row.get(0) {
+            found = n.unsigned_abs();
+        }
+    })?;
+    Ok(found)
+}

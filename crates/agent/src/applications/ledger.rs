@@ -1,0 +1,250 @@
+//! What was put and is not there, by cause, publication and user, since a scope's archive began: streams of the
+//! scope, `app.process.loss.count`.
+//!
+//! A loss is a sample of such a stream, with the mark of up to where the ring was read for it. So the archive has
+//! the count and what follows it in the ring, or neither, wherever an agent is killed; and the next agent goes on
+//! from the newest count that it finds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use barograph_model::{
+    Clock, Descriptor, Kind, Labels, NS_PER_S, Name, Past as _, PastRequest, Quality, Sample, Span,
+    StreamKey, Unit, Value, ValueType, text_start,
+};
+use barograph_query::{PastReader, Scopes};
+use barograph_stream::RunDir;
+use tracing::warn;
+
+/// The stream.
+pub const LOSS: &str = "app.process.loss.count";
+/// Most pairs of publication and user of a scope that are told apart; what others lose is summed under
+/// [`OTHERS`].
+pub const LOSS_OWNERS_MAX: usize = 64;
+/// Stands for all publications, and all users, beyond [`LOSS_OWNERS_MAX`].
+const OTHERS: &str = "(others)";
+/// Most streams of losses of a scope: of each pair, and of the others, one per cause. They have room of their own.
+pub const LOSS_STREAMS_MAX: u32 = (LOSS_OWNERS_MAX as u32 + 1) * Cause::ALL.len() as u32;
+/// A count is told again after this time, so that it does not leave the archive before what it is about.
+const REPEAT_NS: i64 = 3_600 * NS_PER_S;
+/// Bytes of a publication's name that a label has.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Why a value is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Cause {
+    /// Written over in the ring before it was read.
+    Missed,
+    /// Given up by the program: its ring was full, or its thread had none.
+    Dropped,
+    /// Of a declaration that was refused.
+    Refused,
+    /// Makes no sense, is of another type, or longer than was declared.
+    Damaged,
+}
+
+impl Cause {
+    const ALL: [Self; 4] = [Self::Missed, Self::Dropped, Self::Refused, Self::Damaged];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Missed => "missed",
+            Self::Dropped => "dropped",
+            Self::Refused => "refused",
+            Self::Damaged => "damaged",
+        }
+    }
+
+    fn of(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.as_str() == text)
+    }
+}
+
+/// Cause, publication, user.
+type LossKey = (Cause, Box<str>, Box<str>);
+
+#[derive(Default)]
+struct LossRow {
+    count: u64,
+    stream: Option<StreamKey>,
+    told_ns: i64,
+}
+
+/// The losses of a scope.
+#[derive(Default)]
+pub struct Ledger {
+    rows: BTreeMap<LossKey, LossRow>,
+}
+
+/// What is to be appended: the count; and the stream that has to be made first, where there is none.
+pub struct Told<'l> {
+    pub stream: &'l mut Option<StreamKey>,
+    pub descriptor: Option<Descriptor>,
+    pub sample: Sample,
+}
+
+impl Ledger {
+    /// Counts values that are lost.
+    pub fn lose(
+        &mut self,
+        cause: Cause,
+        publication: &str,
+        user: &str,
+        count: u64,
+        now_ns: i64,
+    ) -> Told<'_> {
+        let key = self.key(cause, publication, user);
+        let row = self.rows.entry(key.clone()).or_default();
+        row.count = row.count.saturating_add(count);
+        row.tell(&key, now_ns)
+    }
+
+    /// Rows whose count is to be told again, as of an archive that has just been found.
+    pub fn due(&mut self, now_ns: i64) -> impl Iterator<Item = Told<'_>> {
+        let due = self.rows.iter_mut();
+        let due = due.filter(move |(_, row)| now_ns.abs_diff(row.told_ns) >= REPEAT_NS as u64);
+        due.map(move |(key, row)| row.tell(key, now_ns))
+    }
+
+    /// Adds what earlier lives of the agent have counted.
+    pub fn add_past(&mut self, run_dir: &RunDir, node: &str, clock: &Arc<dyn Clock>) {
+        match past(run_dir, node, clock) {
+            Ok(past) => {
+                for ((cause, publication, user), count) in past {
+                    let key = self.key(cause, &publication, &user);
+                    let row = self.rows.entry(key).or_default();
+                    row.count = row.count.saturating_add(count);
+                    row.told_ns = i64::MIN;
+                }
+            }
+            Err(error) => warn!(error, "what was lost before this start is not counted on"),
+        }
+    }
+
+    fn key(&self, cause: Cause, publication: &str, user: &str) -> LossKey {
+        let publication = text_start(publication, NAME_BYTES_MAX);
+        let key = (cause, publication.into(), user.into());
+        if self.rows.contains_key(&key) {
+            return key;
+        }
+        let mut owners: Vec<(&str, &str)> =
+            self.rows.keys().map(|(_, p, u)| (&**p, &**u)).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        let is_known = owners.contains(&(publication, user));
+        match is_known || owners.len() < LOSS_OWNERS_MAX {
+            true => key,
+            false => (cause, OTHERS.into(), OTHERS.into()),
+        }
+    }
+}
+
+impl LossRow {
+    fn tell(&mut self, key: &LossKey, now_ns: i64) -> Told<'_> {
+        self.told_ns = now_ns;
+        let is_new = self.stream.is_none();
+        Told {
+            descriptor: is_new.then(|| descriptor(key)).flatten(),
+            sample: Sample {
+                ts: now_ns,
+                value: Value::Int(i64::try_from(self.count).unwrap_or(i64::MAX)),
+                quality: Quality::Measured,
+                error: 0.0,
+            },
+            stream: &mut self.stream,
+        }
+    }
+}
+
+fn descriptor((cause, publication, user): &LossKey) -> Option<Descriptor> {
+    let labels = [
+        ("cause", cause.as_str()),
+        ("publication", publication),
+        ("user", user),
+    ];
+    Some(Descriptor {
+        name: Name::new(LOSS).ok()?,
+        labels: Labels::new(labels).ok()?,
+        value_type: ValueType::Int,
+        unit: Unit::new("count").ok()?,
+        kind: Kind::Counter,
+        help: "Values that were put since the archive began and are not there.".into(),
+    })
+}
+
+/// The newest counts in the archive.
+fn past(
+    run_dir: &RunDir,
+    node: &str,
+    clock: &Arc<dyn Clock>,
+) -> Result<Vec<(LossKey, u64)>, String> {
+    let wanted = |of: &str, d: &Descriptor| of == node && d.name.as_str() == LOSS;
+    let cancel = AtomicBool::new(false);
+    let reader = PastReader::open(run_dir, Scopes::None, Arc::clone(clock));
+    let reader = reader.map_err(|error| error.to_string())?;
+    let request = PastRequest {
+        wanted: &wanted,
+        span: Span::ALL,
+        samples_max: 0,
+        cancel: &cancel,
+    };
+    let series = reader.series(&request).map_err(|e| e.to_string())?;
+    let mut found = Vec::new();
+    for known in series {
+        let id = known.descriptor.series_id();
+        let at = Span {
+            from: known.known.to,
+            to: known.known.to,
+        };
+        let only = |of: &str, d: &Descriptor| of == node && d.series_id() == id;
+        let newest = reader.newest(&only, at, 1, &cancel);
+        let newest = newest.map_err(|e| e.to_string())?;
+        let sample = newest.first().and_then(|of| of.columns.sample(0));
+        let labels = &known.descriptor.labels;
+        let label = |name| labels.get(name).unwrap_or_default();
+        if let (Some(cause), Some(Sample { value, .. })) = (Cause::of(label("cause")), sample)
+            && let Value::Int(count) = value
+        {
+            let key = (cause, label("publication").into(), label("user").into());
+            found.push((key, u64::try_from(count).unwrap_or(0)));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lose(ledger: &mut Ledger, publication: &str, user: &str) -> (String, Value) {
+        let told = ledger.lose(Cause::Missed, publication, user, 7, 1);
+        let labels = told.descriptor.unwrap().labels.to_string();
+        (labels, told.sample.value)
+    }
+
+    #[test]
+    fn whoever_comes_too_late_is_summed_with_others() {
+        let mut ledger = Ledger::default();
+        for at in 0..LOSS_OWNERS_MAX {
+            lose(&mut ledger, &format!("p{at}"), "eve");
+        }
+        let others = "{cause=missed,publication=(others),user=(others)}";
+        for sum in [7, 14] {
+            let told = lose(&mut ledger, &format!("late{sum}"), "bob");
+            assert_eq!(told, (others.to_owned(), Value::Int(sum)));
+        }
+        let known = "{cause=missed,publication=p0,user=eve}";
+        let told = lose(&mut ledger, "p0", "eve");
+        assert_eq!(told, (known.to_owned(), Value::Int(14)));
+    }
+
+    #[test]
+    fn what_was_told_long_ago_is_told_again() {
+        let mut ledger = Ledger::default();
+        lose(&mut ledger, "p", "eve");
+        assert_eq!(ledger.due(REPEAT_NS).count(), 0);
+        assert_eq!(ledger.due(REPEAT_NS + 1).count(), 1);
+        assert_eq!(ledger.due(REPEAT_NS + 1).count(), 0);
+    }
+}

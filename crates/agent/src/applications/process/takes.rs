@@ -1,0 +1,276 @@
+//! What one look has found in a process's rings: records, and losses at their places, in the order of time.
+//!
+//! A program may put one value from several threads, which have a ring each: ring after ring, its stream would run
+//! backwards. So a look is collected first; records of one ring keep their order.
+
+use barograph_archive::Mark;
+use barograph_model::{NS_PER_S, Quality, Sample, StreamKey, Value};
+use barograph_stream::StreamError;
+use barograph_stream::ingest::{Payload, Record};
+
+use super::records::{Place, Times, in_order, place};
+use super::{Process, Round};
+use crate::applications::access::Reader;
+use crate::applications::ledger::Cause;
+use crate::applications::taken::DROPPED_RING;
+
+/// A counter that begins anew is told to have been 0 at most so long before its first value.
+const ZERO_BEFORE_NS_MAX: i64 = 60 * NS_PER_S;
+
+/// One of them.
+struct Take {
+    ts: i64,
+    ring: u32,
+    /// Where the ring goes on after it.
+    next: u64,
+    what: TakeKind,
+}
+
+enum TakeKind {
+    /// A value or a frame: which of its kind, of which publication, and for a frame its number.
+    Put {
+        publication: usize,
+        series: u32,
+        key: StreamKey,
+        value: Value,
+        is_frame: bool,
+    },
+    Lost(Cause, u64),
+}
+
+/// Losses in a row of one ring, of one cause.
+struct LostRun {
+    ring: u32,
+    next: u64,
+    cause: Cause,
+    count: u64,
+}
+
+impl Process {
+    /// Takes in what the rings have, at most about so many records.
+    pub(super) fn drain(
+        &mut self,
+        round: &mut Round<'_, '_>,
+        records_max: u64,
+    ) -> Result<(), StreamError> {
+        let mut times = Times::new(&self.file, round.timing, round.now_ns);
+        let (mut takes, mut answers) = (Vec::new(), Vec::new());
+        let (publications, targets, reached) =
+            (&self.publications, &self.targets, &mut self.reached);
+        let drained = self.file.drain_all(records_max, &mut |record: Record<'_>| {
+            let ring = record.ring as usize;
+            let (ts, what) = match record.payload {
+                Payload::Ack { id, status } => {
+                    let _ = in_order(reached, ring, times.of(record.time), false);
+                    answers.push((id, status));
+                    return;
+                }
+                // They have no time of their own: they stand where the ring was before them.
+                Payload::Missed(count) => (
+                    in_order(reached, ring, i64::MIN, false),
+                    TakeKind::Lost(Cause::Missed, count),
+                ),
+                Payload::Damaged => (
+                    in_order(reached, ring, i64::MIN, false),
+                    TakeKind::Lost(Cause::Damaged, 1),
+                ),
+                payload => {
+                    let is_frame = matches!(payload, Payload::Frame(_));
+                    let ts = in_order(reached, ring, times.of(record.time), is_frame);
+                    let what = match place(&record, publications, targets) {
+                        Place::Refused => TakeKind::Lost(Cause::Refused, 1),
+                        Place::None => TakeKind::Lost(Cause::Damaged, 1),
+                        Place::At(publication, key, value) => TakeKind::Put {
+                            publication,
+                            series: record.series,
+                            key,
+                            value,
+                            is_frame,
+                        },
+                    };
+                    (ts, what)
+                }
+            };
+            takes.push(Take {
+                ts,
+                ring: record.ring,
+                next: record.next,
+                what,
+            });
+        });
+        let error_ns = times.error_ns;
+        self.note_answers(&answers);
+        self.note_dropped(&mut takes);
+        let is_empty = takes.is_empty() && answers.is_empty();
+        self.apply(takes, round);
+        if !is_empty {
+            self.hand_over(round, error_ns);
+        }
+        drained.map(drop)
+    }
+
+    /// What the program has given up since it was last counted, by whichever life of the agent.
+    fn note_dropped(&mut self, takes: &mut Vec<Take>) {
+        self.counts.dropped = self.file.dropped();
+        let told = self.dropped_told;
+        let told = told.max(self.taken.dropped(self.loss_reader()));
+        self.dropped_told = self.counts.dropped.max(told);
+        if self.dropped_told > told {
+            takes.push(Take {
+                ts: i64::MAX,
+                ring: DROPPED_RING,
+                next: self.dropped_told,
+                what: TakeKind::Lost(Cause::Dropped, self.dropped_told - told),
+            });
+        }
+    }
+
+    /// Where losses of the process are told: with its first publication, whose readers see its counts anyway. Its
+    /// rings are read from where that scope's archive has them.
+    pub(super) fn loss_reader(&self) -> Reader {
+        let first = self.publications.first();
+        first.map_or(self.owner, |publication| publication.reader)
+    }
+
+    fn apply(&mut self, mut takes: Vec<Take>, round: &mut Round<'_, '_>) {
+        if takes.iter().any(|take| take.ring != takes[0].ring) {
+            takes.sort_by_key(|take| take.ts);
+        }
+        let mut lost: Vec<LostRun> = Vec::new();
+        let loss_reader = self.loss_reader();
+        for take in takes {
+            let Take {
+                ts,
+                ring,
+                next,
+                what,
+            } = take;
+            match what {
+                TakeKind::Lost(cause, count) => {
+                    if self.taken.has(loss_reader, ring, next) {
+                        continue;
+                    }
+                    self.count_lost(cause, count);
+                    match lost.iter_mut().find(|run| run.ring == ring) {
+                        Some(run) if run.cause == cause => {
+                            run.count = run.count.saturating_add(count);
+                            run.next = next;
+                        }
+                        _ => {
+                            self.tell_lost(&mut lost, Some(ring), round);
+                            lost.push(LostRun {
+                                ring,
+                                next,
+                                cause,
+                                count,
+                            });
+                        }
+                    }
+                }
+                TakeKind::Put {
+                    publication,
+                    series,
+                    key,
+                    value,
+                    is_frame,
+                } => {
+                    let reader = self.publications[publication].reader;
+                    if self.taken.has(reader, ring, next) {
+                        continue;
+                    }
+                    // In the archive, what was lost stands before what follows it.
+                    self.tell_lost(&mut lost, Some(ring), round);
+                    self.note_put(publication, series, ts, &value, is_frame);
+                    let mark = self.mark(ring, next);
+                    let zero = (!is_frame).then(|| self.zero(series, ts, &value)).flatten();
+                    if let Some(scope) = round.scopes.of(reader) {
+                        if let Some(zero) = zero {
+                            scope.append(key, &zero, None);
+                        }
+                        scope.append(key, &Sample::measured(ts, value), Some(mark));
+                    }
+                }
+            }
+        }
+        self.tell_lost(&mut lost, None, round);
+    }
+
+    /// What is told before the first value of a counter whose series another process had: it began with 0 when its
+    /// process did. So whoever compares neighbours sees that it does not go on.
+    fn zero(&mut self, series: u32, ts: i64, first: &Value) -> Option<Sample> {
+        let target = self.targets.get_mut(series as usize)?;
+        if !std::mem::take(&mut target.begins_anew) {
+            return None;
+        }
+        let began_ns = self.file.created_ns().min(ts.saturating_sub(1));
+        // A file may say any time of its beginning.
+        let began_ns = began_ns.max(ts.saturating_sub(ZERO_BEFORE_NS_MAX));
+        Some(Sample {
+            ts: began_ns,
+            value: match first {
+                Value::Float(_) => Value::Float(0.0),
+                _ => Value::Int(0),
+            },
+            quality: Quality::Derived,
+            error: 0.0,
+        })
+    }
+
+    fn note_put(
+        &mut self,
+        publication: usize,
+        series: u32,
+        ts: i64,
+        value: &Value,
+        is_frame: bool,
+    ) {
+        self.newest_ns = self.newest_ns.max(ts);
+        if is_frame {
+            self.counts.frames += 1;
+            if let Value::Int(number) = value {
+                self.publications[publication].newest_frame = Some(*number as u64);
+            }
+            return;
+        }
+        self.counts.values += 1;
+        self.offers.note(series, ts, value);
+        if let (Value::Text(text), Some(of)) = (value, self.targets.get(series as usize)) {
+            self.counts.cut += u64::from(text.len() > of.bytes_max as usize);
+        }
+    }
+
+    fn count_lost(&mut self, cause: Cause, count: u64) {
+        match cause {
+            Cause::Missed => self.counts.missed += count,
+            Cause::Refused | Cause::Damaged => self.counts.damaged += count,
+            // As the file says.
+            Cause::Dropped => {}
+        }
+    }
+
+    /// Appends what was lost of a ring, or of all.
+    fn tell_lost(&mut self, lost: &mut Vec<LostRun>, ring: Option<u32>, round: &mut Round<'_, '_>) {
+        if lost.is_empty() {
+            return;
+        }
+        let reader = self.loss_reader();
+        let of_ring = |run: &mut LostRun| ring.is_none_or(|ring| run.ring == ring);
+        for run in lost.extract_if(.., of_ring) {
+            let mark = self.mark(run.ring, run.next);
+            let publication = self.publications.first();
+            let publication = publication.and_then(|p| Some(p.identity.as_ref()?.name()));
+            if let Some(scope) = round.scopes.of(reader) {
+                let name = publication.unwrap_or_default();
+                scope.lose(run.cause, name, &self.user, run.count, Some(mark));
+            }
+        }
+    }
+
+    fn mark(&self, ring: u32, position: u64) -> Mark {
+        Mark {
+            incarnation: self.file.incarnation(),
+            ring,
+            position,
+        }
+    }
+}
