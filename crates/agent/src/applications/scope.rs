@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,7 +125,9 @@ impl<'c> Scope<'c> {
         // Names of scopes are no secret, what is in them is.
         for dir in [&above, &places.state_dir] {
             let made = DirBuilder::new().recursive(true).mode(0o755).create(dir);
-            made.map_err(io(dir))?;
+            // Whatever the umask was.
+            made.and_then(|()| fs::set_permissions(dir, fs::Permissions::from_mode(0o755)))
+                .map_err(io(dir))?;
         }
         let run_dir = places.run_dir.scope(&name);
         let state_dir = places.state_dir.join(&name);
