@@ -63,6 +63,10 @@ impl Limits {
     };
 }
 
+/// How long the request of who is refused is waited for, so that he reads why: askers send it at once, and who
+/// does not keeps no connection.
+const REFUSED_REQUEST_WAIT: Duration = Duration::from_millis(100);
+
 /// Decides whether a program may be run, and says which file that really is.
 pub type Vet = fn(&std::path::Path) -> Result<PathBuf, String>;
 
@@ -96,8 +100,14 @@ impl Helper {
     /// Reads one request and writes its answer; whether the answer was `ok` and was taken.
     pub fn serve(&self, input: impl AsFd, output: impl AsFd) -> bool {
         let place = shares::place(&self.shares, &input);
-        let answer = place.as_ref().map_err(String::clone);
-        let answer = answer.and_then(|_held| self.answer(input));
+        let answer = match &place {
+            Ok(_held) => self.answer(input),
+            Err(reason) => {
+                // A request that is left unread when the socket closes would take the answer with it.
+                let _ = request::read(input, REFUSED_REQUEST_WAIT);
+                Err(reason.clone())
+            }
+        };
         write_answer(output, &answer, self.limits.answer) && answer.is_ok()
     }
 
