@@ -86,7 +86,7 @@ def test_the_run_directory_has_the_modes_of_the_design(live: Agent) -> None:
     }
     # Who may publish: all where the agent is the node's own.
     to_all = os.geteuid() < 1_000
-    expect |= {"ingest": 0o3777 if to_all else 0o700, "ingest.sock": 0o666 if to_all else 0o600}
+    expect |= {"ingest": 0o1733 if to_all else 0o700, "ingest.sock": 0o666 if to_all else 0o600}
 
     def modes() -> dict[str, int]:
         found = {}

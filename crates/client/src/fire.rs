@@ -3,12 +3,12 @@
 //! It stands alone because it is the only part of the client that talks to the agent.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use barograph_model::base64;
 use barograph_stream::calls::CallPayload;
-use barograph_stream::{Incarnation, RunDir};
+use barograph_stream::{Door, Incarnation, RunDir};
 use serde_json::{Map, Value as Json, json};
 use thiserror::Error;
 
@@ -167,10 +167,10 @@ pub enum FireError {
 pub fn fire(run_dir: &RunDir, fire: &Fire) -> Result<Fired, FireError> {
     let body = fire.body()?.to_string();
     let wait = fire.wait.min(WAIT_MAX) + ANSWER_WAIT;
-    let ask = |socket: &Path| http::post(socket, PATH, &body, wait);
+    let ask = |door: Door| http::post(run_dir, door, PATH, &body, wait);
     // Who may control the agent may fire for everyone; others may for their own programs.
-    let answer = match ask(&run_dir.control_socket()) {
-        Err(e) if is_unreachable(&e) => ask(&run_dir.read_socket()),
+    let answer = match ask(Door::Control) {
+        Err(e) if is_unreachable(&e) => ask(Door::Read),
         other => other,
     };
     let answer = answer.map_err(|source| match source.kind() {
@@ -243,6 +243,7 @@ fn json_of(payload: &CallPayload) -> Result<Option<(&'static str, Json)>, FireEr
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::os::unix::net::UnixListener;
+    use std::path::Path;
     use std::thread::{self, JoinHandle};
 
     use super::*;

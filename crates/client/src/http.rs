@@ -3,12 +3,10 @@
 //! It stands alone so that programs that fire need no runtime and no thread for it.
 
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
 use barograph_model::Clock as _;
-use barograph_stream::SystemClock;
+use barograph_stream::{Door, RunDir, SystemClock};
 
 /// Largest answer that is taken, with its head.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -20,15 +18,21 @@ pub(crate) struct Answer {
     pub body: Vec<u8>,
 }
 
-/// Posts JSON, and waits for the answer at most so long.
-pub(crate) fn post(socket: &Path, path: &str, body: &str, wait: Duration) -> io::Result<Answer> {
+/// Posts JSON to the agent of a run directory, and waits for the answer at most so long.
+pub(crate) fn post(
+    run_dir: &RunDir,
+    door: Door,
+    path: &str,
+    body: &str,
+    wait: Duration,
+) -> io::Result<Answer> {
     let clock = SystemClock::new();
     let left = || {
         let waited = Duration::from_nanos(clock.monotonic_ns().unsigned_abs());
         let left = wait.checked_sub(waited).filter(|left| !left.is_zero());
         left.ok_or_else(|| io::Error::from(io::ErrorKind::TimedOut))
     };
-    let mut stream = UnixStream::connect(socket)?;
+    let mut stream = run_dir.connect(door)?;
     stream.set_write_timeout(Some(left()?))?;
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\

@@ -53,8 +53,8 @@ pub struct NodeStatus {
     pub started_ns: i64,
     /// How long ago it last said that it lives, in ns.
     pub heartbeat_age_ns: i64,
-    /// Whether it lives: it has not said goodbye, and its heartbeat is younger than
-    /// [`HEARTBEAT_AGE_NS_MAX`](crate::HEARTBEAT_AGE_NS_MAX).
+    /// Whether it lives: it has not said goodbye, and its heartbeat is at most
+    /// [`HEARTBEAT_AGE_NS_MAX`](crate::HEARTBEAT_AGE_NS_MAX) away.
     pub alive: bool,
     /// Streams alive, with those of applications that this process may read. So are the next three.
     pub streams: usize,
@@ -107,7 +107,7 @@ impl Observer {
     /// Maps the segment in `run_dir`. That of a dead agent opens too: its last values can be read,
     /// and say that they are stale.
     pub fn open(run_dir: RunDir, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
-        let segment = Arc::new(SegmentReader::open(&run_dir.segment())?);
+        let segment = Arc::new(SegmentReader::of(&run_dir)?);
         let node = Arc::new(Part::read(segment, None));
         let scopes = Scope::find(&run_dir, &[], clock.now_ns());
         let seen = Mutex::new(Seen {

@@ -7,13 +7,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use barograph_model::{Descriptor, Labels, NS_PER_S, Name, Sample, Selector, SeriesId};
-use barograph_stream::{
-    Entry, Latest, RunDir, SegmentReader, SegmentState, StreamError, StreamReader,
-};
+use barograph_stream::{Entry, Latest, RunDir, SegmentReader, StreamError, StreamReader};
 
 use crate::{LatestValue, StreamInfo};
 
-/// An agent whose heartbeat is older than this is held to be dead.
+/// An agent whose heartbeat is older than this, or as far in the future, is held to be dead.
 pub const HEARTBEAT_AGE_NS_MAX: i64 = 3 * NS_PER_S;
 /// A value whose resource was not looked at for so many of its intervals is stale…
 pub const STALE_INTERVALS: i64 = 3;
@@ -56,11 +54,11 @@ impl Known {
         } else {
             0
         };
-        let overdue = interval_ns > 0
-            && age_ns
-                > interval_ns
-                    .saturating_mul(STALE_INTERVALS)
-                    .max(STALE_AGE_NS_MIN);
+        let late_ns = interval_ns.saturating_mul(STALE_INTERVALS);
+        // A look that is as far in the future proves as little: the clock was set back since.
+        let away_ns = now_ns.saturating_sub(looked_ns).saturating_abs();
+        let overdue =
+            sample.is_some() && interval_ns > 0 && away_ns > late_ns.max(STALE_AGE_NS_MIN);
         let value = LatestValue {
             descriptor: Arc::clone(&self.descriptor),
             sample,
@@ -98,8 +96,7 @@ impl Known {
 
 /// Whether an agent still writes this segment.
 pub(crate) fn alive(segment: &SegmentReader, now_ns: i64) -> bool {
-    segment.state() == SegmentState::Live
-        && now_ns.saturating_sub(segment.heartbeat_ns()) <= HEARTBEAT_AGE_NS_MAX
+    segment.is_alive(now_ns, HEARTBEAT_AGE_NS_MAX)
 }
 
 /// The streams of a segment at one version of its directory.
@@ -184,7 +181,7 @@ impl Scope {
             if let Some(held) = before.iter().find(|scope| *scope.name == *name) {
                 return held.now(now_ns);
             }
-            let segment = SegmentReader::open(&run_dir.segment()).ok()?;
+            let segment = SegmentReader::of(&run_dir).ok()?;
             Some(Self {
                 name: name.into(),
                 part: Arc::new(Part::read(Arc::new(segment), None)),

@@ -78,6 +78,29 @@ fn age_and_staleness() {
     assert!(!observer.status().unwrap().alive);
 }
 
+/// What a clock said that was set back since is neither life nor news.
+#[test]
+fn times_of_the_future_prove_nothing() {
+    let mut node = Node::with(&[VDA]);
+    node.expect_interval(VDA, NS_PER_S / 2);
+    let ahead_ns = 3_600 * NS_PER_S;
+    node.clock.advance(ahead_ns);
+    node.put(VDA, 1.0);
+    node.segment.heartbeat(START_NS + ahead_ns);
+    node.clock.advance(-ahead_ns);
+    let observer = node.observer();
+    let seen = |node: &Node, heartbeat_ns: i64| {
+        node.segment.heartbeat(heartbeat_ns);
+        let value = observer.latest(&selector(VDA)).remove(0);
+        (observer.status().unwrap().alive, value.stale)
+    };
+    assert_eq!(seen(&node, START_NS + ahead_ns), (false, true));
+    // The agent lives on, and has not looked again.
+    assert_eq!(seen(&node, START_NS), (true, true));
+    node.put(VDA, 2.0);
+    assert_eq!(seen(&node, START_NS), (true, false));
+}
+
 #[test]
 fn one_stream_or_an_error_that_helps() {
     let node = Node::with(&[VDA, VDB, "disk.write.bytes{device=vda}"]);

@@ -17,11 +17,14 @@
 //!   three pipes, a bound on time and output, and a process group that is killed as a whole. Whoever
 //!   started the helper (systemd, sudo, root) decides what other descriptors there are at all; all
 //!   that are opened here are closed on exec.
+//! * One user has at most [`REQUESTS_PER_USER_MAX`] requests at once; what is asked of a disk, or of the node, is
+//!   asked once at a time, and its answer stays for those who ask again soon ([`verbs::Verb::fresh`]).
 //! * Nothing can gain privileges below it (`PR_SET_NO_NEW_PRIVS`), and it refuses to be setuid.
 
 mod answer;
 mod request;
 mod run;
+mod shares;
 pub mod verbs;
 mod vet;
 
@@ -32,8 +35,11 @@ use std::time::Duration;
 pub use answer::write as write_answer;
 pub use request::REQUEST_BYTES_MAX;
 pub use run::OUTPUT_BYTES_MAX;
+pub use shares::REQUESTS_PER_USER_MAX;
 pub use vet::vet;
 
+use run::Deadline;
+use shares::{Answer, Subject};
 use verbs::Verb;
 
 /// How long each part may take.
@@ -41,7 +47,7 @@ use verbs::Verb;
 pub struct Limits {
     /// Until the request is whole.
     pub request: Duration,
-    /// Until the program has ended.
+    /// Until others who ask the same are done, and the program has ended.
     pub run: Duration,
     /// Until the asker has taken the answer.
     pub answer: Duration,
@@ -57,6 +63,10 @@ impl Limits {
     };
 }
 
+/// How long the request of who is refused is waited for, so that he reads why: askers send it at once, and who
+/// does not keeps no connection.
+const REFUSED_REQUEST_WAIT: Duration = Duration::from_millis(100);
+
 /// Decides whether a program may be run, and says which file that really is.
 pub type Vet = fn(&std::path::Path) -> Result<PathBuf, String>;
 
@@ -67,6 +77,8 @@ pub struct Helper {
     pub verbs: &'static [Verb],
     /// Where `/sys` is.
     pub sys: PathBuf,
+    /// Where helpers keep what they share: locks, and answers for a moment.
+    pub shares: PathBuf,
     /// Which programs may be run.
     pub vet: Vet,
     /// How long each part may take.
@@ -79,6 +91,7 @@ impl Helper {
         Self {
             verbs: verbs::VERBS,
             sys: PathBuf::from("/sys"),
+            shares: PathBuf::from("/run/barograph-helper"),
             vet,
             limits: Limits::REAL,
         }
@@ -86,11 +99,19 @@ impl Helper {
 
     /// Reads one request and writes its answer; whether the answer was `ok` and was taken.
     pub fn serve(&self, input: impl AsFd, output: impl AsFd) -> bool {
-        let answer = self.answer(input);
+        let place = shares::place(&self.shares, &input);
+        let answer = match &place {
+            Ok(_held) => self.answer(input),
+            Err(reason) => {
+                // A request that is left unread when the socket closes would take the answer with it.
+                let _ = request::read(input, REFUSED_REQUEST_WAIT);
+                Err(reason.clone())
+            }
+        };
         write_answer(output, &answer, self.limits.answer) && answer.is_ok()
     }
 
-    fn answer(&self, input: impl AsFd) -> Result<Vec<u8>, String> {
+    fn answer(&self, input: impl AsFd) -> Answer {
         let line = request::read(input, self.limits.request)?;
         let (verb, argument) = request::parse(&line, self.verbs)?;
         let device = match verb.takes_device {
@@ -98,6 +119,18 @@ impl Helper {
             false if argument.is_empty() => None,
             false => return Err(format!("{} takes no argument", verb.name)),
         };
-        run::run(&verb.program, device.as_deref(), self.vet, self.limits.run)
+        let name = match argument {
+            "" => verb.name.to_owned(),
+            // A checked name of a disk: it has no dot and no slash.
+            disk => format!("{}.{disk}", verb.name),
+        };
+        let deadline = Deadline::after(self.limits.run);
+        let subject = Subject::hold(&self.shares, &name, deadline)?;
+        if let Some(answer) = subject.kept(verb.fresh) {
+            return answer;
+        }
+        let answer = run::run(&verb.program, device.as_deref(), self.vet, deadline);
+        subject.keep(&answer);
+        answer
     }
 }

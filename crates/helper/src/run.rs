@@ -24,8 +24,8 @@ pub const OUTPUT_BYTES_MAX: usize = 8 << 20;
 const COMPLAINT_BYTES_MAX: usize = 160;
 /// How long a killed program is waited for: one that hangs in the kernel is left to it.
 const KILLED_WAIT: Duration = Duration::from_secs(2);
-/// Between looks at whether a program has ended that closed its pipes before.
-const STEP: Duration = Duration::from_millis(5);
+/// Between looks at whether a program has ended that closed its pipes before, or a lock is free.
+pub(crate) const STEP: Duration = Duration::from_millis(5);
 /// All that a program sees of an environment.
 const ENVIRONMENT: [(&str, &str); 3] = [
     ("LC_ALL", "C"),
@@ -38,12 +38,11 @@ pub(crate) fn run(
     program: &Program,
     device: Option<&str>,
     vet: Vet,
-    within: Duration,
+    deadline: Deadline,
 ) -> Result<Vec<u8>, String> {
     let name = program.name;
     let found = program.paths.iter().map(Path::new).find(|p| p.exists());
     let path = vet(found.ok_or(format!("{name} is not installed"))?)?;
-    let deadline = Deadline::after(within);
     let mut child = Command::new(path)
         .args(program.arguments)
         .args(device)
@@ -85,7 +84,7 @@ impl Deadline {
         Self(Instant::now() + time)
     }
 
-    fn left(self) -> Duration {
+    pub(crate) fn left(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }
 }

@@ -1,5 +1,7 @@
 //! All that can be asked. To add a verb is a decision about security: it is made here, in one place.
 
+use std::time::Duration;
+
 /// One thing that can be asked.
 #[derive(Clone, Copy, Debug)]
 pub struct Verb {
@@ -9,6 +11,9 @@ pub struct Verb {
     pub takes_device: bool,
     /// The program that is run.
     pub program: Program,
+    /// How long an answer stays: who asks the same again before gets it, and nothing is run. Much less than
+    /// the agent leaves between two requests.
+    pub fresh: Duration,
     /// In a few words, for `--verbs`.
     pub help: &'static str,
 }
@@ -56,6 +61,7 @@ pub const VERBS: &[Verb] = &[
             input: b"",
             exit: Exit::Any,
         },
+        fresh: Duration::from_secs(10),
         help: "health of a disk, as JSON; a sleeping disk is not woken",
     },
     Verb {
@@ -72,6 +78,7 @@ pub const VERBS: &[Verb] = &[
             input: b"",
             exit: Exit::Zero,
         },
+        fresh: Duration::from_millis(500),
         help: "what the node draws, as its management controller says",
     },
     Verb {
@@ -85,6 +92,7 @@ pub const VERBS: &[Verb] = &[
             input: b"fs_io_s\n",
             exit: Exit::Zero,
         },
+        fresh: Duration::from_millis(500),
         help: "counters of mounted GPFS file systems",
     },
 ];

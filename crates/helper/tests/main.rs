@@ -183,9 +183,11 @@ impl Fake {
         let program = dir.path().join("program");
         std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
-        let disk = dir.path().join("sys/block/sda");
-        std::fs::create_dir_all(&disk).unwrap();
-        std::fs::write(disk.join("size"), "8\n").unwrap();
+        for disk in ["sda", "sdb", "sdc", "sdd"] {
+            let disk = dir.path().join("sys/block").join(disk);
+            std::fs::create_dir_all(&disk).unwrap();
+            std::fs::write(disk.join("size"), "8\n").unwrap();
+        }
         let path: &'static str = program.to_str().unwrap().to_owned().leak();
         let verb = Verb {
             name: "ask",
@@ -197,11 +199,13 @@ impl Fake {
                 input: b"from us\n",
                 exit,
             },
+            fresh: Duration::ZERO,
             help: "",
         };
         let helper = Helper {
             verbs: vec![verb].leak(),
             sys: dir.path().join("sys"),
+            shares: dir.path().join("shares"),
             vet: anything,
             limits: Limits {
                 request: Duration::from_secs(20),
@@ -213,11 +217,23 @@ impl Fake {
     }
 
     fn ask(&self) -> String {
-        let (ours, theirs) = UnixStream::pair().unwrap();
+        self.ask_as(0, "sda")
+    }
+
+    /// As another user, when we are root: the kernel notes who makes a pair of sockets.
+    fn ask_as(&self, user: u32, disk: &str) -> String {
+        let made = std::thread::spawn(move || {
+            if user != 0 {
+                let uid = rustix::process::Uid::from_raw(user);
+                rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+            }
+            UnixStream::pair().unwrap()
+        });
+        let (mut ours, theirs) = made.join().unwrap();
         let helper = self.helper.clone();
         let thread = std::thread::spawn(move || helper.serve(&theirs, &theirs));
-        let mut ours = ours;
-        ours.write_all(b"ask sda\n").unwrap();
+        // Who is refused is not waited for.
+        let _ = ours.write_all(format!("ask {disk}\n").as_bytes());
         let mut answer = Vec::new();
         ours.read_to_end(&mut answer).unwrap();
         let is_ok = thread.join().unwrap();
@@ -355,4 +371,109 @@ fn programs_that_are_not_there_or_not_roots() {
     assert!(answer.contains("others than root may write"), "{answer}");
     std::fs::remove_file(fake.dir.path().join("program")).unwrap();
     assert_eq!(fake.ask(), "error: program is not installed\n");
+}
+
+/// Says that it has started, and ends when the gate is open.
+const GATED: &str =
+    "cd $(dirname $0); echo $2 >> started; until [ -e open ]; do sleep 0.01; done; echo done";
+/// Looks at what a program does, 2 ms apart, before a test gives up on it.
+const LOOKS_MAX: usize = 15_000;
+
+impl Fake {
+    /// Waits until the program was started so often in all.
+    fn wait_for_runs(&self, runs: usize) {
+        let started = || std::fs::read_to_string(self.dir.path().join("started"));
+        let is_there = |_: &usize| started().map_or(0, |text| text.lines().count()) >= runs;
+        let pause = |_: &usize| std::thread::sleep(Duration::from_millis(2));
+        let seen = (0..LOOKS_MAX).inspect(pause).find(is_there);
+        assert!(seen.is_some(), "{runs} runs: {:?}", started());
+    }
+
+    /// Lets every program end that waits at the gate.
+    fn open_gate(&self) {
+        std::fs::write(self.dir.path().join("open"), "").unwrap();
+    }
+}
+
+#[test]
+fn a_user_has_few_requests_at_once_and_takes_no_place_of_others() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("left out: only root can ask as other users");
+        return;
+    }
+    let fake = Fake::new(GATED, Exit::Zero, 60_000);
+    std::thread::scope(|scope| {
+        let ask = |user: u32, disk: &'static str| {
+            let fake = &fake;
+            scope.spawn(move || fake.ask_as(user, disk))
+        };
+        let held = [ask(12_345, "sda"), ask(12_345, "sdb")];
+        fake.wait_for_runs(2);
+        // At once, whatever disk it is.
+        let refused = ask(12_345, "sdc").join().unwrap();
+        assert_eq!(
+            refused,
+            "error: user 12345 has 2 requests under way: ask again when one is done\n"
+        );
+        let others = [ask(65_534, "sdc"), ask(0, "sdd")];
+        fake.wait_for_runs(4);
+        fake.open_gate();
+        for asked in held.into_iter().chain(others) {
+            assert_eq!(asked.join().unwrap(), "ok\ndone\n");
+        }
+    });
+    // A place is free again with its holder.
+    assert_eq!(fake.ask_as(12_345, "sda"), "ok\ndone\n");
+}
+
+#[test]
+fn a_disk_is_asked_once_however_many_want_to_know() {
+    let failing = GATED.replace("echo done", "echo no >&2; exit 1");
+    for (script, answer) in [
+        (GATED, "ok\ndone\n"),
+        // What fails is not tried again at once either.
+        (failing.as_str(), "error: program: exit status: 1: no\n"),
+    ] {
+        let mut fake = Fake::new(script, Exit::Zero, 60_000);
+        let mut verb = fake.helper.verbs[0];
+        verb.fresh = Duration::from_secs(3_600);
+        fake.helper.verbs = vec![verb].leak();
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = (0..6).map(|_| scope.spawn(|| fake.ask())).collect();
+            fake.wait_for_runs(1);
+            fake.open_gate();
+            for asked in asked {
+                assert_eq!(asked.join().unwrap(), answer);
+            }
+        });
+        assert_eq!(fake.ask(), answer);
+        let started = std::fs::read_to_string(fake.dir.path().join("started")).unwrap();
+        assert_eq!(started, "/dev/sda\n");
+    }
+}
+
+#[test]
+fn who_waits_for_others_waits_no_longer_than_for_the_program() {
+    let mut fake = Fake::new(GATED, Exit::Zero, 60_000);
+    std::thread::scope(|scope| {
+        let held = scope.spawn(|| fake.ask());
+        fake.wait_for_runs(1);
+        let mut impatient = Fake {
+            helper: fake.helper.clone(),
+            dir: tempfile::tempdir().unwrap(),
+        };
+        impatient.helper.limits.run = Duration::from_millis(50);
+        assert_eq!(
+            impatient.ask(),
+            "error: others are asking the same, which takes too long\n"
+        );
+        fake.open_gate();
+        assert_eq!(held.join().unwrap(), "ok\ndone\n");
+    });
+    // A place that others can reach is none.
+    let shares = fake.dir.path().join("exposed");
+    std::fs::create_dir(&shares).unwrap();
+    std::fs::set_permissions(&shares, PermissionsExt::from_mode(0o777)).unwrap();
+    fake.helper.shares = shares;
+    assert!(fake.ask().contains("is not the helper's alone"));
 }

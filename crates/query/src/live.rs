@@ -91,10 +91,9 @@ impl Place {
     fn ask_for_archive(&mut self, now_ns: i64) {
         if self.is_archive_due(now_ns) {
             self.asked_ns = Some(now_ns);
-            let run_dir = self.run_dir.as_ref();
-            self.root = run_dir.and_then(source::directory_of);
-            let views = |run_dir| Some(source::views_of_agent(self.root.clone()?, run_dir));
-            self.views = run_dir.and_then(views);
+            let found = self.run_dir.as_ref().and_then(source::archive_of);
+            self.root = found.as_ref().map(|archive| archive.root.clone());
+            self.views = found.map(source::views_of_agent);
         }
     }
 
@@ -185,7 +184,7 @@ impl Inner {
                 parts.push(Arc::clone(&self.snapshot.parts[at]));
                 places.push(place);
             } else if let Some(run_dir) = run_dir
-                && let Ok(segment) = SegmentReader::open(&run_dir.segment())
+                && let Ok(segment) = SegmentReader::of(&run_dir)
             {
                 parts.push(Arc::new(Part::take(scope.into(), Some(segment), None)));
                 places.push(Place::of(Some(&run_dir), None));
@@ -253,7 +252,7 @@ impl Live {
         views: Option<Views>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, QueryError> {
-        let segment = run_dir.map(|run_dir| SegmentReader::open(&run_dir.segment()));
+        let segment = run_dir.map(SegmentReader::of);
         let part = Part::take("".into(), segment.transpose()?, None);
         let schema: Arc<Schema> = Arc::default();
         let mut inner = Inner {
@@ -336,7 +335,7 @@ impl Live {
     /// Looks at another run directory from now on.
     #[cfg(feature = "loadable")]
     pub(crate) fn move_to(&self, run_dir: RunDir) -> Result<(), QueryError> {
-        let segment = SegmentReader::open(&run_dir.segment())?;
+        let segment = SegmentReader::of(&run_dir)?;
         self.move_to_part(Some(segment), Place::of(Some(&run_dir), None));
         Ok(())
     }
@@ -401,10 +400,7 @@ impl Live {
     /// have come or gone.
     pub(crate) fn attend(&self) -> Result<Arc<Snapshot>, QueryError> {
         let now_ns = self.now_ns();
-        let mut inner = self.follow(|segment| {
-            segment.state() == SegmentState::Closed
-                || now_ns.saturating_sub(segment.heartbeat_ns()) > HEARTBEAT_STALE_NS
-        })?;
+        let mut inner = self.follow(|segment| !segment.is_alive(now_ns, HEARTBEAT_STALE_NS))?;
         inner.look_for_scopes(now_ns);
         if !inner.places.iter().any(|p| p.is_archive_due(now_ns)) {
             return Ok(Arc::clone(&inner.snapshot));

@@ -11,7 +11,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use barograph_stream::{RunDir, SystemClock};
+use barograph_stream::{RunDir, SystemClock, environment};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, Result};
 
@@ -60,7 +60,7 @@ fn open() -> std::result::Result<Live, QueryError> {
         Ok(live) => return Ok(live),
         Err(error) => error,
     };
-    match std::env::var_os("BAROGRAPH_ARCHIVE_DIR") {
+    match environment("BAROGRAPH_ARCHIVE_DIR") {
         Some(root) => Live::over(None, views_of(PathBuf::from(root)), clock),
         None => Err(error),
     }

@@ -40,7 +40,7 @@ impl PastReader {
 
     /// The archive's directory, when the agent of the run directory says that it keeps one.
     pub fn archive_of(run_dir: &RunDir) -> Option<PathBuf> {
-        source::directory_of(run_dir)
+        source::archive_of(run_dir).map(|archive| archive.root)
     }
 
     /// The nodes that have series in rings or archive, by name.

@@ -5,7 +5,6 @@
 //! shared by all who read it.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -50,23 +49,27 @@ impl Scopes {
     }
 }
 
-/// The archive of the agent of this run directory, if it says that it keeps one.
-pub(crate) fn directory_of(run_dir: &RunDir) -> Option<PathBuf> {
-    let bytes = run_dir.document(AGENT_DOCUMENT).ok()??;
-    let document: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
-    let path = PathBuf::from(document.get("archive")?.as_str()?);
-    path.is_absolute().then_some(path)
+/// An archive that the agent of a run directory named.
+pub(crate) struct OfAgent {
+    pub root: PathBuf,
+    /// Whose run directory said so.
+    owner: u32,
 }
 
-/// The archive in the directory that the agent of this run directory named. It must be of the user whose run directory
-/// it is, or root's.
-pub(crate) fn views_of_agent(root: PathBuf, run_dir: &RunDir) -> Views {
-    // A run directory that went just now is looked for again; until then only what is this user's own is read.
-    let owner = std::fs::metadata(run_dir.path()).map_or_else(
-        |_| rustix::process::geteuid().as_raw(),
-        |metadata| metadata.uid(),
-    );
-    shared(root, Some(owner))
+/// The archive of the agent of this run directory, if it says that it keeps one.
+pub(crate) fn archive_of(run_dir: &RunDir) -> Option<OfAgent> {
+    // What is said, and who says it, are of one directory, whatever becomes of its path.
+    let place = run_dir.open().ok()?;
+    let bytes = place.document(AGENT_DOCUMENT).ok()??;
+    let document: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
+    let root = PathBuf::from(document.get("archive")?.as_str()?);
+    let owner = place.owner();
+    root.is_absolute().then_some(OfAgent { root, owner })
+}
+
+/// The archive in the directory that an agent named. It must be of the user whose run directory that is, or root's.
+pub(crate) fn views_of_agent(archive: OfAgent) -> Views {
+    shared(archive.root, Some(archive.owner))
 }
 
 /// The archive in a directory that somebody named, whosever it is.

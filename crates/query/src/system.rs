@@ -401,11 +401,12 @@ fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     let mut rows: Vec<Row> = Vec::new();
     let own = snapshot.own();
     if let Some(segment) = &own.segment {
-        let age_ns = live.now_ns().saturating_sub(segment.heartbeat_ns());
+        let now_ns = live.now_ns();
+        let age_ns = now_ns.saturating_sub(segment.heartbeat_ns());
         let state = match segment.state() {
             SegmentState::Closed => "closed",
-            SegmentState::Live if age_ns > SILENT_AFTER_NS => "silent",
-            SegmentState::Live => "live",
+            SegmentState::Live if segment.is_alive(now_ns, SILENT_AFTER_NS) => "live",
+            SegmentState::Live => "silent",
         };
         rows.push(vec![
             Arc::clone(&own.node).into(),

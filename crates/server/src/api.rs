@@ -122,7 +122,7 @@ pub async fn healthz(State(app): Shared) -> Answer {
     if view.is_alive(now_ns) {
         return Ok(axum::Json(body).into_response());
     }
-    let age_s = now_ns.saturating_sub(segment.heartbeat_ns()) as f64 / 1e9;
+    let age_s = now_ns.saturating_sub(segment.heartbeat_ns()).max(0) as f64 / 1e9;
     let fault = Fault::internal(format!(
         "the agent's loop has not ticked for {age_s:.1} s: it has ended or hangs"
     ));

@@ -4,9 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_model::{Labels, NS_PER_S, Name, Selector, SeriesId, projections_among};
-use barograph_stream::{
-    Entry, Incarnation, RunDir, SegmentReader, SegmentState, StreamError, StreamReader,
-};
+use barograph_stream::{Entry, Incarnation, RunDir, SegmentReader, StreamError, StreamReader};
 
 /// The scope of publications that everyone may read.
 const SCOPE: &str = "all";
@@ -50,7 +48,7 @@ struct Part {
 
 impl Part {
     fn open(run_dir: &RunDir) -> Result<Arc<Self>, StreamError> {
-        let segment = SegmentReader::open(&run_dir.segment())?;
+        let segment = SegmentReader::of(run_dir)?;
         Ok(Self::read(Arc::new(segment)))
     }
 
@@ -136,9 +134,7 @@ impl View {
 
     /// Whether the agent still writes.
     pub fn is_alive(&self, now_ns: i64) -> bool {
-        let segment = self.segment();
-        let age_ns = now_ns.saturating_sub(segment.heartbeat_ns());
-        segment.state() == SegmentState::Live && age_ns <= HEARTBEAT_AGE_NS_MAX
+        self.segment().is_alive(now_ns, HEARTBEAT_AGE_NS_MAX)
     }
 }
 

@@ -60,13 +60,26 @@ pub enum StreamError {
         /// Who asks.
         us: u32,
     },
-    /// Anyone may write in the run directory.
+    /// What was found belongs to somebody who is not trusted.
     #[error(
-        "{} may be written by every user (mode {mode:o}): choose another --run-dir, or take that \
-         right away with chmod o-w", path.display()
+        "{} belongs to user {owner}, not to {whose}, and is not read: name the run directory of an \
+         agent that you trust (--run-dir, BAROGRAPH_RUN_DIR)", path.display()
+    )]
+    Untrusted {
+        /// The directory, file or socket.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Whose it should be.
+        whose: &'static str,
+    },
+    /// Others than its owner may write the run directory, or something in it.
+    #[error(
+        "{} may be written by others than its owner (mode {mode:o}): choose another --run-dir, or \
+         take that right away with chmod go-w", path.display()
     )]
     Exposed {
-        /// The run directory.
+        /// The directory or file.
         path: PathBuf,
         /// Its mode.
         mode: u32,

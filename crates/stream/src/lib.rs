@@ -13,12 +13,14 @@ compile_error!(
 pub mod calls;
 mod clock;
 mod entry;
+mod environment;
 mod error;
 mod handle;
 pub mod ingest;
 mod layout;
 mod line;
 mod map;
+mod place;
 mod reader;
 mod run_dir;
 mod segment;
@@ -28,14 +30,16 @@ mod writer;
 
 pub use clock::SystemClock;
 pub use entry::{Directory, Entry, value_bytes_max};
+pub use environment::environment;
 pub use error::StreamError;
 pub use handle::{Latest, Scan, StreamReader, Waited};
 pub use layout::{
     CELL_BYTES, DEPTH_DEFAULT, DEPTH_MAX, DESCRIPTOR_BYTES, NODE_BYTES_MAX, SLOTS_BYTES_MAX,
     STREAMS_DEFAULT, STREAMS_MAX, VALUE_BYTES_DEFAULT, VERSION_MAJOR, VERSION_MINOR, WAKE_BITS,
 };
+pub use place::{DOCUMENT_BYTES_MAX, Place};
 pub use reader::{Incarnation, SegmentReader, SegmentState};
-pub use run_dir::{AgentLock, DOCUMENT_BYTES_MAX, RunDir, SCOPES_MAX};
+pub use run_dir::{AgentLock, Door, RunDir, SCOPES_MAX};
 pub use segment::{Segment, SegmentConfig};
 pub use user::user_name;
 pub use writer::StreamWriter;

@@ -3,22 +3,19 @@
 //! Everything in the file was written by another process: lengths and offsets are checked before
 //! use, and what does not make sense is an error or an absent stream, never a panic. One thing no
 //! reader can check: when the file is made shorter under it, its next look is a SIGBUS. A writer
-//! never does that (it makes a new file), so map only files of someone trusted to leave them alone:
-//! the run directory belongs to the agent's user, and only that user and root can.
+//! never does that (it makes a new file), so only files of someone trusted to leave them alone are
+//! mapped: `place.rs` checks that the owner of the run directory, or root, is the only one who can.
 
+use std::ffi::OsString;
 use std::fmt;
-use std::fs::OpenOptions;
-use std::io;
+use std::fs::{File, Metadata};
 use std::num::NonZeroU32;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
-
-use crate::StreamError;
 use crate::entry::{Bounds, Directory, Entry};
 use crate::handle::{StreamReader, sleep_on, sleep_on_any};
 use crate::layout::{
@@ -27,6 +24,8 @@ use crate::layout::{
 };
 use crate::line;
 use crate::map::{Access, Map};
+use crate::run_dir::SEGMENT;
+use crate::{RunDir, StreamError};
 
 /// A writer life: 128 random bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -57,10 +56,62 @@ pub enum SegmentState {
 #[derive(Clone, Debug)]
 pub struct SegmentReader {
     map: Arc<Map>,
-    path: PathBuf,
-    /// Device and inode: which file the path meant when it was opened.
-    file: (u64, u64),
+    place: Arc<FilePlace>,
+    /// Which file its name meant when it was opened.
+    file: FileId,
     geometry: Geometry,
+}
+
+/// Device and inode of a file; a mapped one's are not given to another.
+pub(crate) type FileId = (u64, u64);
+
+/// Where a file of an agent is looked for.
+#[derive(Debug)]
+pub(crate) struct FilePlace {
+    run_dir: RunDir,
+    name: OsString,
+}
+
+impl FilePlace {
+    pub fn new(run_dir: RunDir, name: impl Into<OsString>) -> Self {
+        let name = name.into();
+        Self { run_dir, name }
+    }
+
+    /// By a path, whose directory somebody named.
+    pub fn of_path(path: &Path) -> Self {
+        let above = path.parent().unwrap_or(path);
+        let above = match above.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => above,
+        };
+        Self::new(RunDir::new(above), path.file_name().unwrap_or_default())
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.run_dir.path().join(&self.name)
+    }
+
+    /// The file that is there now, and which one it is. [`StreamError::NoAgent`] when there is none.
+    pub fn open(&self) -> Result<(File, Metadata, FileId), StreamError> {
+        let file = self.run_dir.open()?.file(&self.name)?;
+        let file = file.ok_or_else(|| StreamError::NoAgent {
+            path: self.run_dir.path().into(),
+        })?;
+        let metadata = file.metadata().map_err(|source| StreamError::Io {
+            what: "look at",
+            path: self.path(),
+            source,
+        })?;
+        let id = (metadata.dev(), metadata.ino());
+        Ok((file, metadata, id))
+    }
+
+    /// Whether its name means another file by now, as far as a look at the path tells. One that is gone
+    /// without another in its place does no harm.
+    pub fn is_doubtful(&self, file: FileId) -> bool {
+        std::fs::metadata(self.path()).is_ok_and(|m| (m.dev(), m.ino()) != file)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,53 +124,69 @@ struct Geometry {
 }
 
 impl SegmentReader {
-    /// Maps the segment at `path` and checks that it is one that this program can read.
+    /// Maps the segment of a run directory, once it is sure whose that is, and checks that it is one that
+    /// this program can read.
+    pub fn of(run_dir: &RunDir) -> Result<Self, StreamError> {
+        Self::at(FilePlace::new(run_dir.clone(), SEGMENT))
+    }
+
+    /// The same of a segment by its path, in a directory that somebody named.
     pub fn open(path: &Path) -> Result<Self, StreamError> {
-        let io_error = |what| {
-            move |source| StreamError::Io {
-                what,
-                path: path.into(),
-                source,
-            }
-        };
-        // A pipe put there by someone else must not hold us up; files do not mind the flag.
-        let opened = OpenOptions::new()
-            .read(true)
-            .custom_flags(OFlags::NONBLOCK.bits() as i32)
-            .open(path);
-        let file = opened.map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => StreamError::NoAgent {
-                path: path.parent().unwrap_or(path).into(),
-            },
-            _ => io_error("open")(source),
-        })?;
-        let metadata = file.metadata().map_err(io_error("look at"))?;
-        let corrupt = |reason: String| StreamError::Corrupt {
-            path: path.into(),
-            reason,
-        };
+        Self::at(FilePlace::of_path(path))
+    }
+
+    fn at(place: FilePlace) -> Result<Self, StreamError> {
+        let (file, metadata, id) = place.open()?;
+        Self::map(Arc::new(place), &file, &metadata, id)
+    }
+
+    fn map(
+        place: Arc<FilePlace>,
+        file: &File,
+        metadata: &Metadata,
+        id: FileId,
+    ) -> Result<Self, StreamError> {
         let bytes = usize::try_from(metadata.len()).unwrap_or(0);
         if !metadata.is_file() || bytes < header::BYTES || !bytes.is_multiple_of(8) {
-            return Err(corrupt(format!("{bytes} bytes cannot hold a header")));
+            return Err(StreamError::Corrupt {
+                path: place.path(),
+                reason: format!("{bytes} bytes cannot hold a header"),
+            });
         }
-        let map = Map::new(&file, bytes, Access::Read).map_err(io_error("map"))?;
-        let geometry = check_header(&map, path)?;
+        let map = Map::new(file, bytes, Access::Read).map_err(|source| StreamError::Io {
+            what: "map",
+            path: place.path(),
+            source,
+        })?;
+        let geometry = check_header(&map, &place.path())?;
         Ok(Self {
             map: Arc::new(map),
-            path: path.into(),
-            file: (metadata.dev(), metadata.ino()),
+            place,
+            file: id,
             geometry,
         })
     }
 
-    /// Opens the path again when the agent has gone or been replaced; `true` when this reader now
-    /// looks at another segment (all handles must be resolved anew).
+    /// Looks whether the agent has gone or been replaced; `true` when this reader now looks at another
+    /// segment (all handles must be resolved anew).
     pub fn reopen_if_replaced(&mut self) -> Result<bool, StreamError> {
-        let replaced = std::fs::metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) != self.file);
-        if replaced {
-            *self = Self::open(&self.path)?;
+        if !self.place.is_doubtful(self.file) {
+            return Ok(false);
         }
-        Ok(replaced)
+        // What the path means may change again at any moment: it is the opened file that decides.
+        let (file, metadata, id) = self.place.open()?;
+        let is_other = id != self.file;
+        if is_other {
+            *self = Self::map(Arc::clone(&self.place), &file, &metadata, id)?;
+        }
+        Ok(is_other)
+    }
+
+    /// Whether its agent still writes: it has not said goodbye, and its heartbeat is at most so old. One that
+    /// is as far in the future proves as little: the clock was set back since.
+    pub fn is_alive(&self, now_ns: i64, age_ns_max: i64) -> bool {
+        let away_ns = now_ns.saturating_sub(self.heartbeat_ns()).saturating_abs();
+        self.state() == SegmentState::Live && away_ns <= age_ns_max
     }
 
     /// The writer's life.

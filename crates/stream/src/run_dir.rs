@@ -2,53 +2,135 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
+use rustix::net::sockopt::socket_peercred;
 
-use crate::{Incarnation, StreamError};
-
-/// Largest document that a reader takes.
-pub const DOCUMENT_BYTES_MAX: u64 = 16 << 20;
+use crate::place::{Place, Trust};
+use crate::{Incarnation, StreamError, environment};
 
 /// Most scopes that a reader follows.
 pub const SCOPES_MAX: usize = 64;
 
-/// The paths in a run directory.
+/// The public segment's name.
+pub(crate) const SEGMENT: &str = "segment";
+/// Where the run directories of users are.
+const SHARED_MEMORY: &str = "/dev/shm";
+/// Where services have theirs, made by root for each.
+const SERVICES: &str = "/run";
+/// What the packaged service calls its own.
+const SERVICE: &str = "barograph";
+/// The directory of scopes in a run directory.
+const SCOPES: &str = "applications";
+
+/// A run directory: its paths, and the way to what an agent has put there. What is read goes through
+/// [`RunDir::open`], which checks whose the directory is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunDir {
     path: PathBuf,
+    trust: Trust,
+    /// The scope that it is of, when it is one in a run directory.
+    scope: Option<String>,
+}
+
+/// A socket on which an agent answers HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// The read side.
+    Read,
+    /// The control side.
+    Control,
 }
 
 impl RunDir {
-    /// A run directory that may or may not exist.
+    /// A run directory that may or may not exist, and that somebody named: it may be anyone's.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self::by(path.into(), Trust::Named)
+    }
+
+    fn by(path: PathBuf, trust: Trust) -> Self {
+        Self {
+            path,
+            trust,
+            scope: None,
+        }
     }
 
     /// `/dev/shm/barograph-<uid>` of this user.
     pub fn default_path() -> PathBuf {
-        Self::path_of_user(rustix::process::getuid().as_raw())
+        path_of_user(Path::new(SHARED_MEMORY), this_user())
     }
 
-    /// Where readers look when they are not told: `BAROGRAPH_RUN_DIR`, then this user's agent, then
-    /// root's (the node's own).
+    /// That which the environment names (`BAROGRAPH_RUN_DIR`); none in a program that has more rights
+    /// than its caller.
+    pub fn named() -> Option<Self> {
+        environment("BAROGRAPH_RUN_DIR").map(Self::new)
+    }
+
+    /// Where readers look when they are not told: `BAROGRAPH_RUN_DIR`, then this user's agent, then the
+    /// node's: the packaged service's, or root's.
     pub fn find() -> Self {
-        if let Some(named) = std::env::var_os("BAROGRAPH_RUN_DIR") {
-            return Self::new(named);
-        }
-        let own = Self::new(Self::default_path());
-        let node = Self::new(Self::path_of_user(0));
-        if !own.segment().exists() && node.segment().exists() {
-            node
-        } else {
-            own
-        }
+        let find = || Self::find_in(Path::new(SHARED_MEMORY), Path::new(SERVICES));
+        Self::named().unwrap_or_else(find)
     }
 
-    fn path_of_user(uid: u32) -> PathBuf {
-        PathBuf::from(format!("/dev/shm/barograph-{uid}"))
+    /// The same without the environment, with other directories in place of `/dev/shm` and `/run`. A directory
+    /// counts only if an agent has been there that can be trusted; this user's own is the answer when there
+    /// is none.
+    pub fn find_in(shared_memory: &Path, services: &Path) -> Self {
+        let of_user = |uid| Self::by(path_of_user(shared_memory, uid), Trust::Found);
+        let own = of_user(this_user());
+        let service = Self::by(services.join(SERVICE), Trust::GivenByRoot);
+        let all = [&own, &service, &of_user(0)];
+        let served = all.into_iter().find(|run_dir| run_dir.has_segment());
+        served.unwrap_or(&own).clone()
+    }
+
+    /// Opens the directory once, and checks it: nobody but its owner may write there, and one that was
+    /// found and not named is this user's, root's, or given by root. [`StreamError::NoAgent`] when there is
+    /// none.
+    pub fn open(&self) -> Result<Place, StreamError> {
+        let Some(scope) = &self.scope else {
+            return Place::open(&self.path, self.trust);
+        };
+        // Two directories above, by construction.
+        let root = self.path.ancestors().nth(2).unwrap_or(&self.path);
+        let root = Place::open(root, self.trust)?;
+        root.below(SCOPES)?.below(scope)
+    }
+
+    fn has_segment(&self) -> bool {
+        let segment = self.open().and_then(|place| place.file(SEGMENT));
+        matches!(segment, Ok(Some(_)))
+    }
+
+    /// Connects to the agent, once the kernel has said that the directory's owner or root listens there.
+    pub fn connect(&self, door: Door) -> io::Result<UnixStream> {
+        let refused = |error: StreamError| match error {
+            StreamError::NoAgent { .. } => io::Error::from(io::ErrorKind::NotFound),
+            StreamError::Io { source, .. } => source,
+            other => io::Error::new(io::ErrorKind::PermissionDenied, other),
+        };
+        let place = self.open().map_err(refused)?;
+        let socket = match door {
+            Door::Read => self.read_socket(),
+            Door::Control => self.control_socket(),
+        };
+        let stream = UnixStream::connect(&socket)?;
+        let peer = socket_peercred(&stream)?.uid.as_raw();
+        match peer == place.owner() || peer == 0 {
+            true => Ok(stream),
+            false => Err(refused(StreamError::Untrusted {
+                path: socket,
+                owner: peer,
+                whose: "the owner of its run directory or root",
+            })),
+        }
     }
 
     /// The directory.
@@ -58,7 +140,7 @@ impl RunDir {
 
     /// The public segment.
     pub fn segment(&self) -> PathBuf {
-        self.path.join("segment")
+        self.path.join(SEGMENT)
     }
 
     /// HTTP, read side.
@@ -93,29 +175,26 @@ impl RunDir {
 
     /// The run directory of a scope: of publications that the same may read (`u1000`, `g100`, `all`).
     pub fn scope(&self, scope: &str) -> Self {
-        Self::new(self.path.join("applications").join(scope))
+        Self {
+            path: self.path.join(SCOPES).join(scope),
+            trust: self.trust,
+            scope: Some(scope.to_owned()),
+        }
     }
 
     /// The scopes whose segments this process may read, by name. Others are not there for it.
     pub fn scopes(&self) -> Vec<(String, Self)> {
-        let Ok(found) = fs::read_dir(self.path.join("applications")) else {
+        let Ok(above) = self.open().and_then(|place| place.below(SCOPES)) else {
             return Vec::new();
         };
-        let readable = |name: String| {
-            let scope = self.scope(&name);
-            let opened = OpenOptions::new()
-                .read(true)
-                .custom_flags(OFlags::NONBLOCK.bits() as i32) // As in `SegmentReader::open`.
-                .open(scope.segment());
-            opened.is_ok().then_some((name, scope))
+        let is_readable = |name: &String| {
+            let segment = above.below(name).and_then(|scope| scope.file(SEGMENT));
+            matches!(segment, Ok(Some(_)))
         };
-        let names = found.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut names: Vec<String> = names.collect();
-        names.sort();
-        names
-            .into_iter()
-            .filter_map(readable)
-            .take(SCOPES_MAX)
+        let names = above.names().unwrap_or_default();
+        let readable = names.into_iter().filter(is_readable).take(SCOPES_MAX);
+        readable
+            .map(|name| (name.clone(), self.scope(&name)))
             .collect()
     }
 
@@ -164,9 +243,9 @@ impl RunDir {
     }
 
     /// /dev/shm is open to all: never settle in a directory that someone else has laid out, or where
-    /// anyone may put files of ours' names. A link and what it leads to must both be ours.
+    /// others may put files of ours' names. A link and what it leads to must both be ours.
     fn check_ours(&self) -> Result<(), StreamError> {
-        let us = rustix::process::getuid().as_raw();
+        let us = this_user();
         let link = fs::symlink_metadata(&self.path);
         let directory = fs::metadata(&self.path);
         let (link, directory) = link
@@ -186,7 +265,7 @@ impl RunDir {
             }
         }
         let mode = directory.mode() & 0o7777;
-        if mode & 0o002 != 0 {
+        if mode & 0o022 != 0 {
             return Err(StreamError::Exposed {
                 path: self.path.clone(),
                 mode,
@@ -206,6 +285,8 @@ impl RunDir {
                 .create_new(true)
                 .mode(mode)
                 .open(&temporary)?;
+            // Whatever the umask was.
+            file.set_permissions(fs::Permissions::from_mode(mode))?;
             file.write_all(bytes)?;
             fs::rename(&temporary, &path)
         };
@@ -221,32 +302,20 @@ impl RunDir {
 
     /// Reads a document; `None` when there is none.
     pub fn document(&self, name: &str) -> Result<Option<Vec<u8>>, StreamError> {
-        let path = self.path.join(name);
-        let read = || -> io::Result<Option<Vec<u8>>> {
-            let opened = OpenOptions::new()
-                .read(true)
-                .custom_flags(OFlags::NONBLOCK.bits() as i32) // As in `SegmentReader::open`.
-                .open(&path);
-            let file = match opened {
-                Ok(file) => file,
-                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-                Err(e) => return Err(e),
-            };
-            let mut bytes = Vec::new();
-            file.take(DOCUMENT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-            if bytes.len() as u64 > DOCUMENT_BYTES_MAX {
-                return Err(io::Error::other(
-                    "the document is larger than any agent writes",
-                ));
-            }
-            Ok(Some(bytes))
-        };
-        read().map_err(|source| StreamError::Io {
-            what: "read",
-            path: path.clone(),
-            source,
-        })
+        match self.open() {
+            Err(StreamError::NoAgent { .. }) => Ok(None),
+            place => place?.document(name),
+        }
     }
+}
+
+/// Whose rights this program has.
+fn this_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn path_of_user(shared_memory: &Path, uid: u32) -> PathBuf {
+    shared_memory.join(format!("barograph-{uid}"))
 }
 
 /// Held while an agent serves a run directory; the kernel frees it when the process ends.

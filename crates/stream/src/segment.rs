@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::num::NonZeroU32;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,6 +28,8 @@ use crate::{SegmentReader, StreamError};
 
 /// Places for streams that get memory at a time, so that a segment for many takes little for few.
 const SLOTS_RESERVED: usize = 1_024;
+/// Everyone reads a segment who may enter its directory; its owner alone writes.
+const SEGMENT_MODE: u32 = 0o644;
 
 /// What a segment is made for.
 #[derive(Clone, Debug)]
@@ -118,9 +120,12 @@ impl Segment {
             .read(true)
             .write(true)
             .create_new(true)
-            .mode(0o644)
+            .mode(SEGMENT_MODE)
             .open(temporary)
             .map_err(io_error("create", path))?;
+        // Whatever the umask was: who may read is decided by the directory.
+        file.set_permissions(fs::Permissions::from_mode(SEGMENT_MODE))
+            .map_err(io_error("give a mode to", path))?;
         file.set_len(bytes as u64).map_err(io_error("size", path))?;
         reserve(&file, 0, lines_at).map_err(|e| io_error("reserve memory for", path)(e.into()))?;
         let map = Map::new(&file, bytes, Access::Write).map_err(io_error("map", path))?;

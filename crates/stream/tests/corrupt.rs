@@ -94,8 +94,10 @@ fn cut_short() {
 #[test]
 fn not_a_file() {
     let dir = tempfile::tempdir().unwrap();
+    let below = dir.path().join("below");
+    std::fs::create_dir(&below).unwrap();
     assert!(matches!(
-        SegmentReader::open(dir.path()),
+        SegmentReader::open(&below),
         Err(StreamError::Corrupt { .. })
     ));
     assert!(matches!(

@@ -23,4 +23,5 @@ mod reference;
 mod reuse;
 mod run_dir;
 mod specimen;
+mod trust;
 mod waiting;

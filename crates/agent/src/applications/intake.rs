@@ -49,6 +49,11 @@ const PAUSE: Duration = Duration::from_millis(2);
 const KNOCKS_MAX: usize = 1_024;
 const INCARNATION_BYTES: usize = 16;
 
+/// Mode of the directory where other users publish: they make files there, remove and replace none but their own,
+/// and do not see whose others there are. Files have the group of who makes them, and let nobody but the
+/// agent's user read.
+const DOOR_TO_ALL: u32 = 0o1733;
+
 /// The directory and the socket, open to those who may publish.
 pub fn open_door(run_dir: &RunDir, to_all: bool) -> Result<UnixDatagram, AgentError> {
     let dir = run_dir.ingest_dir();
@@ -56,8 +61,7 @@ pub fn open_door(run_dir: &RunDir, to_all: bool) -> Result<UnixDatagram, AgentEr
         let path = path.to_owned();
         move |source| AgentError::Directory { path, source }
     };
-    // Group and sticky: files there have the agent's group, and only their owners remove them.
-    let mode = if to_all { 0o3777 } else { 0o700 };
+    let mode = if to_all { DOOR_TO_ALL } else { 0o700 };
     let made = fs::DirBuilder::new()
         .recursive(true)
         .mode(mode)

@@ -3,9 +3,9 @@
 mod all;
 
 use std::collections::BTreeSet;
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -367,7 +367,9 @@ impl Drop for Scope<'_> {
 
 /// Directories above those of scopes: names of scopes are no secret, what is in them is.
 fn make_parent(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o755).create(path)
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
+    // Names of scopes are no secret, what is in them is: this mode, whatever the umask was.
+    made.and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
 }
 
 fn tell_closed(scope: &str) {

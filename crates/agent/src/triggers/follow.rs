@@ -131,7 +131,7 @@ impl Follow {
             if self.parts.iter().any(|part| *part.scope == *scope) {
                 continue;
             }
-            match SegmentReader::open(&run_dir.segment()) {
+            match SegmentReader::of(&run_dir) {
                 Ok(segment) => self.parts.push(Part {
                     scope: scope.into(),
                     run_dir,

@@ -1,9 +1,9 @@
 //! What `baro trigger` and `baro knob` share: who is meant, the way to the agent, the answer.
 
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use barograph_client::Door;
 use clap::Args;
 use serde_json::{Map, Value as Json, json};
 
@@ -40,13 +40,12 @@ impl Meant {
         body.insert("wait_s".into(), json!(wait.as_secs_f64()));
         // Who may control calls anyone's processes; everyone else his own.
         let run_dir = target.run_dir();
-        let control = run_dir.control_socket();
-        let socket = match UnixStream::connect(&control) {
-            Ok(_) => control,
-            Err(_) => run_dir.read_socket(),
+        let door = match run_dir.connect(Door::Control) {
+            Ok(_) => Door::Control,
+            Err(_) => Door::Read,
         };
-        let body = Json::Object(body);
-        let answer = http::post(&socket, "/api/v1/fire", &body, http::ANSWER_WAIT + wait)?;
+        let (body, wait_max) = (Json::Object(body), http::ANSWER_WAIT + wait);
+        let answer = http::post(&run_dir, door, "/api/v1/fire", &body, wait_max)?;
         let state = answer["state"].as_str().unwrap_or("unknown").to_owned();
         if target.json {
             output::print_json(&answer)?;
@@ -124,7 +123,7 @@ pub fn rows(target: &Target, document: &str) -> anyhow::Result<Vec<Json>> {
 pub fn cell(row: &Json, key: &str) -> String {
     match &row[key] {
         Json::Null => String::new(),
-        Json::String(text) => text.clone(),
+        Json::String(text) => output::plain(text).into_owned(),
         other => other.to_string(),
     }
 }

@@ -77,10 +77,10 @@ impl Doctor {
             ));
         }
         if !self.probe {
-            eprintln!(
-                "baro: no agent serves {}, looking for myself",
+            output::tell(&format!(
+                "baro: no agent serves {}, looking for myself\n",
                 run_dir.path().display()
-            );
+            ));
         }
         let mut config = Config::default();
         if let Some(root) = &self.sys_root {
@@ -124,7 +124,7 @@ fn beyond(rows: &[Json]) -> String {
 }
 
 fn text(json: &Json, key: &str) -> String {
-    json[key].as_str().unwrap_or_default().to_owned()
+    output::plain(json[key].as_str().unwrap_or_default()).into_owned()
 }
 
 /// What each source misses, why, and what would help.

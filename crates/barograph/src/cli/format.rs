@@ -2,10 +2,12 @@
 
 use barograph_model::Value;
 
+use super::output::plain;
+
 /// A value with its unit.
 pub fn value(value: &Value, unit: &str) -> String {
     match (value, unit) {
-        (Value::Text(text) | Value::Json(text), _) => text.to_string(),
+        (Value::Text(text) | Value::Json(text), _) => plain(text).into_owned(),
         // For people: what is in them is for programs.
         (Value::Bytes(v), _) => format!("{} bytes", v.len()),
         (Value::Floats(v), _) => format!("{} floats", v.len()),

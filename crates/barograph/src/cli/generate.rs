@@ -26,7 +26,7 @@ pub struct Generate {
 impl Generate {
     /// Prints the page.
     pub fn run(self) -> anyhow::Result<()> {
-        output::print(&match self.page {
+        output::print_own(&match self.page {
             Page::Cli => cli_markdown(),
             Page::Config => barograph_agent::config_markdown(),
             Page::Sources => barograph_agent::sources_markdown(),

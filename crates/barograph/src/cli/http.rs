@@ -1,9 +1,9 @@
 //! Statements to the agent's control socket: HTTP/1.1 over a unix socket.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use barograph_client::{Door, RunDir};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
@@ -14,27 +14,37 @@ pub const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// Largest answer that is taken.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Posts JSON to `path` on the socket; an error answer becomes an error with its message.
-pub fn post(socket: &Path, path: &str, body: &Json, wait: Duration) -> anyhow::Result<Json> {
+/// Posts JSON to `path` on a socket of the agent; an error answer becomes an error with its message.
+pub fn post(
+    run_dir: &RunDir,
+    door: Door,
+    path: &str,
+    body: &Json,
+    wait: Duration,
+) -> anyhow::Result<Json> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        tokio::time::timeout(wait, exchange(socket, path, body))
+        tokio::time::timeout(wait, exchange(run_dir, door, path, body))
             .await
             .with_context(|| format!("the agent did not answer in {} s", wait.as_secs()))?
     })
 }
 
-async fn exchange(socket: &Path, path: &str, body: &Json) -> anyhow::Result<Json> {
-    let stream = tokio::net::UnixStream::connect(socket)
-        .await
-        .with_context(|| {
-            format!(
-                "cannot reach the control socket {}: is the agent running, and yours?",
-                socket.display()
-            )
-        })?;
+async fn exchange(run_dir: &RunDir, door: Door, path: &str, body: &Json) -> anyhow::Result<Json> {
+    let what = match door {
+        Door::Read => "read",
+        Door::Control => "control",
+    };
+    let stream = run_dir.connect(door).with_context(|| {
+        format!(
+            "cannot reach the {what} socket in {}: is the agent running, and yours?",
+            run_dir.path().display()
+        )
+    })?;
+    stream.set_nonblocking(true)?;
+    let stream = tokio::net::UnixStream::from_std(stream)?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);

@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use barograph_agent::INSIGHTS_DOCUMENT;
+use barograph_client::Door;
 use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
 
@@ -81,7 +82,8 @@ impl Insight {
 fn test(target: &Target, statement: &str) -> anyhow::Result<()> {
     let body = json!({ "sql": statement });
     let answer = http::post(
-        &target.run_dir().read_socket(),
+        &target.run_dir(),
+        Door::Read,
         "/api/v1/insights/test",
         &body,
         http::ANSWER_WAIT,
@@ -212,7 +214,8 @@ fn explain(target: &Target, name: &str) -> anyhow::Result<()> {
         let shown = value.sample.as_ref().map_or("-".into(), |s| {
             format::value(&s.value, value.descriptor.unit.as_str())
         });
-        page += &format!("now          {} = {shown}\n", value.descriptor);
+        let stream = value.descriptor.to_string();
+        page += &format!("now          {} = {shown}\n", output::plain(&stream));
     }
     output::print(&page)
 }

@@ -265,7 +265,7 @@ impl Make {
                 generate(family, seconds, self.seed)
             }
         };
-        output::print(&trace.write())
+        output::print_own(&trace.write())
     }
 }
 

@@ -108,7 +108,7 @@ enum Command {
 /// Which agent to look at.
 #[derive(Args)]
 pub struct Target {
-    /// Run directory of the agent [default: $BAROGRAPH_RUN_DIR, this user's agent, else root's]
+    /// Run directory of the agent [default: $BAROGRAPH_RUN_DIR, this user's agent, else the node's]
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
     /// Print JSON
@@ -159,7 +159,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("baro: {}", message(&error));
+            output::tell(&format!("baro: {}\n", message(&error)));
             ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
         }
     }
@@ -200,7 +200,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "baro", &mut script);
-            output::print(&String::from_utf8_lossy(&script))
+            output::print_own(&String::from_utf8_lossy(&script))
         }
         Command::Generate(generate) => generate.run(),
     }

@@ -15,7 +15,7 @@ enum Form {
     Table,
     /// A JSON list of row objects
     Json,
-    /// Comma-separated values with a heading
+    /// Comma-separated values with a heading; on a terminal without the letters that it would obey
     Csv,
     /// An Arrow IPC stream
     Arrow,
@@ -64,12 +64,13 @@ impl Sql {
         } else {
             self.format
         } {
-            Form::Json => {
-                output::print(&String::from_utf8_lossy(&rows.to_json_rows()))?;
-                output::print("\n")
+            Form::Json => output::print_json_text(&String::from_utf8_lossy(&rows.to_json_rows())),
+            Form::Arrow if output::is_terminal() => {
+                let message = "arrow is for programs: send it to a file or a pipe";
+                Err(super::Usage(message.into()).into())
             }
-            Form::Arrow => Ok(std::io::stdout().lock().write_all(&rows.to_arrow_ipc()?)?),
-            Form::Csv => output::print(&csv(&rows)),
+            Form::Arrow => for_programs(&rows.to_arrow_ipc()?),
+            Form::Csv => for_programs(csv(&rows).as_bytes()),
             Form::Table => {
                 let names = rows.unique_names();
                 let headings: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -77,6 +78,12 @@ impl Sql {
             }
         }
     }
+}
+
+fn for_programs(bytes: &[u8]) -> anyhow::Result<()> {
+    let mut out = output::for_programs();
+    out.write_all(bytes)?;
+    Ok(out.flush()?)
 }
 
 /// Every field as text, row by row.

@@ -1,16 +1,18 @@
 //! What commands share that make and drop by a statement: insights and triggers.
 
+use barograph_client::Door;
 use serde_json::{Value as Json, json};
 
 use super::{Target, http, output};
 
 /// Has the agent carry out a statement, which needs the right to control.
 pub fn carry_out(target: &Target, path: &str, statement: &str) -> anyhow::Result<Json> {
-    let socket = target.run_dir().control_socket();
+    let body = json!({ "sql": statement });
     http::post(
-        &socket,
+        &target.run_dir(),
+        Door::Control,
         path,
-        &json!({ "sql": statement }),
+        &body,
         http::ANSWER_WAIT,
     )
 }

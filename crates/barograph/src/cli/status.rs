@@ -52,7 +52,7 @@ impl Status {
             }
             let text: String = rows
                 .iter()
-                .map(|(what, value)| format!("{what:<8} {value}\n"))
+                .map(|(what, value)| format!("{what:<8} {}\n", output::plain(value)))
                 .collect();
             output::print(&text)?;
         }

@@ -39,14 +39,11 @@ impl Watch {
             let lives = observer.status().is_ok_and(|s| s.alive);
             if lives != alive {
                 alive = lives;
-                eprintln!(
-                    "baro: {}",
-                    if alive {
-                        "the agent is back"
-                    } else {
-                        "the agent is dead, waiting for the next"
-                    }
-                );
+                output::tell(if alive {
+                    "baro: the agent is back\n"
+                } else {
+                    "baro: the agent is dead, waiting for the next\n"
+                });
             }
             for update in watch.next(SLICE).into_iter().flatten() {
                 self.print(&update)?;
@@ -70,7 +67,8 @@ impl Watch {
             n => format!("  ({n} samples before it were lost)"),
         };
         let value = format::value(&sample.value, descriptor.unit.as_str());
-        output::print(&format!("{time:.3}  {descriptor}  {value}{lost}\n"))
+        let line = format!("{time:.3}  {descriptor}  {value}{lost}");
+        output::print(&format!("{}\n", output::plain(&line)))
     }
 }
 

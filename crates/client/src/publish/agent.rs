@@ -60,7 +60,7 @@ impl Agent {
             let lives = |segment: &SegmentReader| view::alive(segment, wall_ns);
             if !seen.segment.as_ref().is_some_and(lives) {
                 // There may be another since.
-                seen.segment = SegmentReader::open(&self.run_dir.segment()).ok();
+                seen.segment = SegmentReader::of(&self.run_dir).ok();
             }
             seen.is_alive = seen.segment.as_ref().is_some_and(lives);
         }

@@ -83,7 +83,7 @@ pub struct PublicationConfig {
 
 /// Whether the user wants nothing published: `BAROGRAPH=off`.
 pub(super) fn is_off() -> bool {
-    std::env::var_os("BAROGRAPH").is_some_and(|value| value == "off")
+    barograph_stream::environment("BAROGRAPH").is_some_and(|value| value == "off")
 }
 
 /// The name of the program's file.

@@ -42,7 +42,9 @@ impl Publisher {
         if config.application.is_empty() {
             config.application = config::program_name();
         }
-        config::add_launcher_labels(&mut config.labels, &|name| std::env::var(name).ok());
+        config::add_launcher_labels(&mut config.labels, &|name| {
+            barograph_stream::environment(name)?.into_string().ok()
+        });
         let checked = labels_of(&config.application, &config.labels, &[]);
         let opened = checked.and_then(|_| state::open(&config));
         let (generation, error) = match opened {

@@ -1,15 +1,10 @@
 //! A program's side of a calls file: read-only, without a lock, and without a system call until there is
 //! something to wait for.
 
-use std::fs::OpenOptions;
-use std::io;
 use std::num::NonZeroU32;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-
-use rustix::fs::OFlags;
 
 use super::Call;
 use super::layout::{
@@ -19,7 +14,11 @@ use super::layout::{
 use crate::handle::sleep_on;
 use crate::line::snapshot_of;
 use crate::map::{Access, Map};
-use crate::{Incarnation, StreamError};
+use crate::reader::{FileId, FilePlace};
+use crate::{Incarnation, RunDir, StreamError};
+
+/// The calls file's name in a scope's directory.
+const CALLS: &str = "calls";
 
 /// What is next in a calls file.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,65 +35,58 @@ pub enum Next<C = Call> {
 #[derive(Debug)]
 pub struct CallsReader {
     map: Map,
-    path: PathBuf,
-    /// Device and inode: which file the path meant when it was opened.
-    file: (u64, u64),
+    place: FilePlace,
+    /// Which file its name meant when it was opened.
+    file: FileId,
     slots: u64,
     incarnation: Incarnation,
 }
 
 impl CallsReader {
-    /// Maps the file and checks that it is one that this program can read. [`StreamError::NoAgent`] when
-    /// there is none.
+    /// Maps the calls file of a scope, once it is sure whose directory that is, and checks that it is one that
+    /// this program can read. [`StreamError::NoAgent`] when there is none.
+    pub fn of(scope: &RunDir) -> Result<Self, StreamError> {
+        Self::at(FilePlace::new(scope.clone(), CALLS))
+    }
+
+    /// The same of a file by its path, in a directory that somebody named.
     pub fn open(path: &Path) -> Result<Self, StreamError> {
-        let io_error = |what| {
-            move |source| StreamError::Io {
-                what,
-                path: path.into(),
-                source,
-            }
-        };
-        // A pipe put there by someone else must not hold us up; files do not mind the flag.
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let opened = OpenOptions::new()
-            .read(true)
-            .custom_flags(flags.bits() as i32)
-            .open(path);
-        let file = opened.map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => StreamError::NoAgent {
-                path: path.parent().unwrap_or(path).into(),
-            },
-            _ => io_error("open")(source),
-        })?;
-        let metadata = file.metadata().map_err(io_error("look at"))?;
+        Self::at(FilePlace::of_path(path))
+    }
+
+    fn at(place: FilePlace) -> Result<Self, StreamError> {
+        let (file, metadata, id) = place.open()?;
         let bytes = usize::try_from(metadata.len()).unwrap_or(0);
         let is_possible = (HEADER_BYTES..=file_bytes(SLOTS_MAX)).contains(&bytes);
         if !metadata.is_file() || !is_possible || !bytes.is_multiple_of(8) {
             return Err(StreamError::Corrupt {
-                path: path.into(),
+                path: place.path(),
                 reason: format!("no calls file has {bytes} bytes"),
             });
         }
-        check_owner(path, &metadata)?;
-        let map = Map::new(&file, bytes, Access::Read).map_err(io_error("map"))?;
-        let found = check_header(&map, path)?;
+        let map = Map::new(&file, bytes, Access::Read).map_err(|source| StreamError::Io {
+            what: "map",
+            path: place.path(),
+            source,
+        })?;
+        let found = check_header(&map, &place.path())?;
         Ok(Self {
             map,
-            path: path.into(),
-            file: (metadata.dev(), metadata.ino()),
+            place,
+            file: id,
             slots: found.slots,
             incarnation: found.incarnation,
         })
     }
 
+    /// Which file is mapped: its device and inode, which no other has while it is mapped.
+    pub fn file_id(&self) -> (u64, u64) {
+        self.file
+    }
+
     /// Which file it is: cursors mean nothing in another.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
-    }
-
-    /// Device and inode of what was opened: a mapped file's are not given to another.
-    pub fn identity(&self) -> (u64, u64) {
-        self.file
     }
 
     /// Whether the agent has said that this file has no future: open the path anew.
@@ -105,8 +97,12 @@ impl CallsReader {
     /// Whether the path means another file by now, or this one is closed. A system call: at most once a
     /// second, please.
     pub fn is_replaced(&self) -> bool {
-        let is_other = |m: std::fs::Metadata| (m.dev(), m.ino()) != self.file;
-        self.is_closed() || std::fs::symlink_metadata(&self.path).is_ok_and(is_other)
+        self.is_closed() || self.is_moved()
+    }
+
+    /// Whether the path means another file by now. A system call.
+    pub fn is_moved(&self) -> bool {
+        self.place.is_doubtful(self.file)
     }
 
     /// Calls ever written: a cursor that equals it has nothing before it. One load.
@@ -143,25 +139,6 @@ impl CallsReader {
             sleep_on(self.word(), seen, timeout, NonZeroU32::MAX);
         }
     }
-}
-
-/// Refuses a file that somebody else could have put there, and could truncate below us: it is root's, this user's, or
-/// of whoever owns its directory, and nobody else writes to it.
-fn check_owner(path: &Path, metadata: &std::fs::Metadata) -> Result<(), StreamError> {
-    const WRITABLE_BY_OTHERS: u32 = 0o022;
-    let ours = rustix::process::geteuid().as_raw();
-    let of_directory = || Some(std::fs::metadata(path.parent()?).ok()?.uid());
-    let owner = metadata.uid();
-    let is_known = owner == 0 || owner == ours || of_directory() == Some(owner);
-    if is_known && metadata.mode() & WRITABLE_BY_OTHERS == 0 {
-        return Ok(());
-    }
-    Err(StreamError::Corrupt {
-        path: path.into(),
-        reason: format!(
-            "it belongs to user {owner} or others may write to it: it is not the agent's"
-        ),
-    })
 }
 
 /// [`CallsReader::next`] on any mapping.

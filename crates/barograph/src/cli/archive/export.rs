@@ -1,7 +1,7 @@
 //! `baro archive export`: samples of a time, for other programs.
 
 use std::fs::OpenOptions;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -94,7 +94,7 @@ impl Export {
 
     fn open(&self, to_stdout: bool) -> anyhow::Result<BufWriter<Box<dyn Write>>> {
         if to_stdout {
-            return Ok(BufWriter::new(Box::new(io::stdout().lock())));
+            return Ok(BufWriter::new(output::for_programs()));
         }
         // What is there already is not ours to overwrite.
         let file = OpenOptions::new()

@@ -7,7 +7,6 @@ mod ls;
 mod verify;
 mod work;
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -92,9 +91,9 @@ impl Place {
     /// All of it as it is now; that there is nothing at all is an error.
     fn view(&self) -> anyhow::Result<(PathBuf, Arc<View>)> {
         let dir = self.existing_dir()?;
-        let archive = match (&self.archive_dir, self.target.run_dir().path().metadata()) {
+        let archive = match (&self.archive_dir, self.target.run_dir().open()) {
             // Only an agent that is there has named it; whose it names must be its own.
-            (None, Ok(run_dir)) => Archive::of_user(&dir, run_dir.uid()),
+            (None, Ok(place)) => Archive::of_user(&dir, place.owner()),
             _ => Archive::open(&dir),
         };
         Ok((dir, archive.view()?))

@@ -1,7 +1,5 @@
 //! `baro archive verify`: reads everything and says what is wrong.
 
-use std::io::{IsTerminal as _, Write as _};
-
 use barograph_archive::{Verified, verify};
 use clap::Args;
 use serde_json::{Value as Json, json};
@@ -23,14 +21,10 @@ impl Verify {
     /// Runs the command; findings are a failure (exit code 1), told on the way.
     pub fn run(self) -> anyhow::Result<()> {
         let dir = self.place.existing_dir()?;
-        let shown = std::io::stderr().is_terminal();
         let verified = verify(&dir, &mut |done, all| {
-            if shown {
-                // Whoever cannot be told how far it is does not mind.
-                let _ = write!(std::io::stderr(), "\r{done} of {all} files");
-                if done == all {
-                    let _ = writeln!(std::io::stderr());
-                }
+            output::progress(&format!("{done} of {all} files"), true);
+            if done == all {
+                output::progress("", false);
             }
         })?;
         if self.place.json() {

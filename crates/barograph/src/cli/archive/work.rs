@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use barograph_archive::{Archive, ArchiveConfig, Disk, KeepConfig, Keeper};
-use barograph_client::SystemClock;
+use barograph_client::{Door, SystemClock};
 use clap::Args;
 use serde_json::{Value as Json, json};
 
@@ -81,8 +81,7 @@ impl Work {
         let same = wanted.is_none_or(|wanted| theirs.is_some_and(|theirs| is_same(wanted, theirs)));
         if agent.is_some() && same && self.lives() {
             let path = format!("/api/v1/archive/{verb}");
-            let socket = run_dir.control_socket();
-            return http::post(&socket, &path, &json!({}), ANSWER_WAIT);
+            return http::post(&run_dir, Door::Control, &path, &json!({}), ANSWER_WAIT);
         }
         let dir = self.place.existing_dir()?;
         let keeper = self.hold(&dir)?;

@@ -1,6 +1,5 @@
 //! Series to learn from: streams of this node's past, and columns of traces, in equal steps.
 
-use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -10,6 +9,8 @@ use barograph_forecast::delphi::{LEARNED_LEN_MIN, learned_len};
 use barograph_forecast::{EqualSteps, Resampling, Shape};
 use barograph_lab::{Column, Trace};
 use barograph_model::{Clock as _, FORECAST_PREFIX, Kind, NS_PER_S, Selector, Value, ValueType};
+
+use crate::cli::output;
 
 /// Most series that are learned from.
 pub const SERIES_MAX: usize = 256;
@@ -47,11 +48,7 @@ pub struct Gathered {
 
 /// How far it is, for people who wait.
 pub fn progress(text: &str) {
-    let mut to = std::io::stderr();
-    if to.is_terminal() {
-        // Whoever cannot be told does not mind.
-        let _ = writeln!(to, "{text}");
-    }
+    output::progress(text, false);
 }
 
 impl Gathered {

@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
 use super::super::format;
+use super::super::output::plain;
 use super::board::{Board, Cause, Strip, Tank};
 
 const READ: Color = Color::Blue;
@@ -81,7 +82,7 @@ impl Pen<'_> {
             self.buffer.set_stringn(
                 self.area.x + column,
                 self.area.y + self.line,
-                text,
+                plain(text),
                 room,
                 style,
             );

@@ -3,9 +3,6 @@
 //! Threads look at its word without a lock, C programs inline, so a mapping stays for good: they are few, for a
 //! file is replaced only when an agent cannot go on with it.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;
 
 use barograph_stream::RunDir;
@@ -14,11 +11,12 @@ use barograph_stream::calls::{CallsReader, Next};
 /// Files that a process maps in its life, at most: one more is not followed.
 const MAPPINGS_MAX: usize = 64;
 
-/// Which file a path leads to: device and inode. A mapped one's is not given to another.
+/// Which file is mapped: device and inode. A mapped one's is not given to another.
 type Identity = (u64, u64);
 
 pub(super) struct File {
-    path: Option<PathBuf>,
+    /// This user's scope in the run directory.
+    scope: Option<RunDir>,
     mapped: Option<(Identity, &'static CallsReader)>,
     /// The next call's position.
     cursor: u64,
@@ -29,7 +27,7 @@ pub(super) struct File {
 impl File {
     pub const fn none() -> Self {
         Self {
-            path: None,
+            scope: None,
             mapped: None,
             cursor: 0,
             mappings: Vec::new(),
@@ -39,42 +37,38 @@ impl File {
     /// From now on this user's in a run directory.
     pub fn look_for(&mut self, run_dir: &RunDir) {
         let user = rustix::process::geteuid().as_raw();
-        let path = run_dir.scope(&format!("u{user}")).path().join("calls");
-        if self.path.as_ref() != Some(&path) {
-            self.path = Some(path);
+        let scope = run_dir.scope(&format!("u{user}"));
+        if self.scope.as_ref() != Some(&scope) {
+            self.scope = Some(scope);
             self.mapped = None;
         }
     }
 
     /// Sees whether there is another file by now.
     pub fn follow(&mut self) {
-        let Some(path) = &self.path else { return };
-        // One that is gone without another in its place has no more calls: it does no harm to stay.
-        let Ok(metadata) = fs::symlink_metadata(path) else {
-            return;
-        };
-        let found = (metadata.dev(), metadata.ino());
-        if self.mapped.is_some_and(|(identity, _)| identity == found) {
-            // Closed or not: there is no other.
+        let Some(scope) = &self.scope else { return };
+        // One that is gone without another in its place has no more calls: it does no harm to stay. Closed or
+        // not, there is no other while its name means the same.
+        if self.reader().is_some_and(|reader| !reader.is_moved()) {
             return;
         }
+        // One that is not whole yet, or not for us: there may be another in a second.
+        let Ok(reader) = CallsReader::of(scope) else {
+            return;
+        };
+        // The opened file says which it is: its name may mean another since.
+        let found = reader.file_id();
         let known = self.mappings.iter().find(|(id, _)| *id == found);
-        let (identity, reader) = match known {
-            Some(known) => *known,
+        let reader = match known {
+            Some((_, reader)) => *reader,
             None if self.mappings.len() >= MAPPINGS_MAX => return,
             None => {
-                // One that is not whole yet, or not for us: there may be another in a second.
-                let Ok(reader) = CallsReader::open(path) else {
-                    return;
-                };
                 let reader: &'static CallsReader = Box::leak(Box::new(reader));
-                // Of what was opened: the path may mean another file than a moment ago.
-                let opened = (reader.identity(), reader);
-                self.mappings.push(opened);
-                opened
+                self.mappings.push((found, reader));
+                reader
             }
         };
-        self.mapped = Some((identity, reader));
+        self.mapped = Some((found, reader));
         self.cursor = reader.oldest();
     }
 
