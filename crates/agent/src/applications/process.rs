@@ -2,6 +2,7 @@
 
 mod about;
 mod called;
+mod cells;
 mod records;
 mod rows;
 
@@ -9,7 +10,9 @@ use std::collections::VecDeque;
 
 use barograph_archive::Position;
 use barograph_model::{Descriptor, NS_PER_S, Sample, StreamKey, Value, ValueType};
-use barograph_stream::ingest::{Declaration, IngestFile, Payload, Readers, Record};
+use barograph_stream::ingest::{
+    CellsTold, Declaration, IngestFile, Payload, Readers, Record,
+};
 use barograph_stream::{StreamError, user_name, value_bytes_max};
 use tracing::debug;
 
@@ -24,6 +27,7 @@ use super::taken::Taken;
 use super::timing::Timing;
 use super::who::group_of;
 use about::About;
+use cells::Cells;
 use records::{Times, in_order, mark_of, place};
 
 /// Records of one process that one round takes, so that none keeps the others waiting.
@@ -59,6 +63,7 @@ struct Target {
 struct Waiting {
     until: Vec<(Reader, Position)>,
     tails: Vec<u64>,
+    cells: CellsTold,
     newest_ns: i64,
     /// When, on the monotonic clock.
     since_ns: i64,
@@ -74,6 +79,7 @@ pub struct Process {
     publications: Vec<Publication>,
     targets: Vec<Target>,
     offers: Offers,
+    cells: Cells,
     /// What it has answered, as long as a round lasts.
     answers: Vec<Answer>,
     about: Option<About>,
@@ -109,6 +115,7 @@ impl Process {
         Self {
             user: user_name(uid),
             owner: Reader::User(uid),
+            cells: Cells::new(&file),
             file,
             application: String::new(),
             labels: Vec::new(),
@@ -155,6 +162,10 @@ impl Process {
         let read = self
             .file
             .declarations(&mut |declaration| declared.push(declaration));
+        // It may be long before a process does anything that is worth a stream.
+        self.counts.refused += self.cells.note(declared);
+        let has_counted = self.look_at_cells(round)? && records_max > 0;
+        let declared = self.cells.declared();
         let mut has_news = !declared.is_empty();
         for declaration in declared {
             self.declare(declaration, round);
@@ -167,6 +178,9 @@ impl Process {
             // The disk is behind: its ring is the queue.
             return Ok(has_news);
         }
+        if has_counted {
+            self.tell_cells(round)?;
+        }
         let before = self.counts;
         self.drain(round, records_max.min(RECORDS_MAX))?;
         self.counts.dropped = self.file.dropped();
@@ -174,8 +188,9 @@ impl Process {
         has_news |= self.counts != before;
         if has_news {
             self.news_ns = round.monotonic_ns;
+            self.is_awake = true;
         }
-        Ok(has_news)
+        Ok(has_news || has_counted)
     }
 
     fn drain(&mut self, round: &mut Round<'_, '_>, records_max: u64) -> Result<(), StreamError> {
@@ -255,6 +270,7 @@ impl Process {
         self.waiting.push_back(Waiting {
             until,
             tails: self.file.positions().collect(),
+            cells: self.cells.told(),
             newest_ns: self.newest_ns,
             since_ns: round.monotonic_ns,
         });
@@ -283,6 +299,11 @@ impl Process {
             if let Err(error) = self.file.set_tail(ring, *tail) {
                 debug!(%error, "a process is not told how far it was read");
             }
+        }
+        if self.file.has_cells()
+            && let Err(error) = self.file.set_cells_told(settled.cells)
+        {
+            debug!(%error, "a process is not told how far its cells were read");
         }
         let stored = |about: &About| about.stored;
         self.tell(round, stored, Value::Int(settled.newest_ns));
@@ -343,6 +364,8 @@ impl Process {
                 let declared = self.declare_knob(value, min, max);
                 declared.unwrap_or_else(|reason| self.refuse(reason));
             }
+            // The cells know.
+            Declaration::Cell { .. } => {}
         }
     }
 
@@ -440,6 +463,9 @@ impl Process {
     /// goodbye is gone costs a look at /proc: only for one that is quiet.
     pub fn is_over(&self, is_quiet: bool) -> bool {
         let is_done = self.file.is_drained() && self.waiting.is_empty();
+        if self.file.has_cells() {
+            return is_done && self.cells.is_final();
+        }
         is_done && (self.file.is_closed() || (is_quiet && self.file.is_orphan()))
     }
 
@@ -473,6 +499,11 @@ impl Process {
     /// Tells it to knock, or that it need not.
     pub fn set_asleep(&self, asleep: bool) -> Result<(), StreamError> {
         self.file.set_asleep(asleep)
+    }
+
+    /// Whether it is to be looked at in this round.
+    pub fn is_due(&self, monotonic_ns: i64) -> bool {
+        self.is_awake || self.look_due_ns().is_some_and(|due| monotonic_ns >= due)
     }
 
     /// Whether something waits for the disk.
