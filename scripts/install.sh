@@ -17,8 +17,8 @@ install -m 755 "$build/libbaro.so" "$root/lib/libbaro.so.$version"
 ln -sf "libbaro.so.$version" "$root/lib/libbaro.so.$major"
 ln -sf "libbaro.so.$major" "$root/lib/libbaro.so"
 # What is preloaded to publish a program's own I/O (`baro io`).
-"${CC:-cc}" -O2 -shared -fPIC -fvisibility=hidden -I"$here/crates/libbaro/include" "$here/crates/libbaro/shim/baro_io.c" \
-    -L"$root/lib" -lbaro -ldl -lpthread -Wl,-rpath,'$ORIGIN' -o "$root/lib/libbaro_io.so"
+"${CC:-cc}" -std=gnu11 -O2 -shared -fPIC -fvisibility=hidden "$here/crates/libbaro/shim/"*.c -ldl -lpthread \
+    -Wl,-soname,libbaro_io.so -Wl,-z,nodelete -o "$root/lib/libbaro_io.so"
 install -m 644 "$build/libbaro.a" "$root/lib/libbaro.a"
 install -m 644 "$here/crates/libbaro/include/baro.h" "$here/crates/libbaro/include/baro.hpp" "$root/include"
 # Modules are of one compiler and version: the source is compiled with the program that uses it.

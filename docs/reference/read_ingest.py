@@ -16,6 +16,8 @@ import threading
 
 HEADER_BYTES, HEAD_BYTES, RECORD_BYTES, PIECE_BYTES = 4096, 256, 24, 16
 DECLARATIONS_BYTES, DECLARATION_BYTES_MAX, BLOB_BYTES_MAX = 1 << 20, 16 << 10, 64 << 10
+CELLS_AT, CELLS_MAX = 512, 192
+CELL_USES = ["sum", "maximum", "state", "clock"]
 RINGS_MAX, RING_RECORDS_MIN, RING_RECORDS_MAX = 1024, 256, 1 << 26
 READERS = ["owner", "group", "all"]
 TYPES = {
@@ -71,6 +73,9 @@ class IngestFile:
         places = struct.unpack_from("<QQQQ", header, 96)
         self.rings_at, self.ring_records = struct.unpack_from("<QQ", header, 136)
         self.incarnation = header[32:48].hex()
+        (self.cells_max,) = struct.unpack_from("<Q", header, 176)
+        if self.cells_max > CELLS_MAX:
+            raise Corrupt("it has more cells than there can be")
         self.declarations_at, _, _, self.rings_max = places
         if (order, header_bytes) != (0x01020304, HEADER_BYTES):
             raise Corrupt("its byte order or header is another")
@@ -113,6 +118,10 @@ class IngestFile:
             rings.append((min(tail, committed), committed))
         # After the heads: whatever they say is committed was declared before.
         return min(self._word(88), DECLARATIONS_BYTES), rings
+
+    def cells(self):
+        """Every cell as it is now."""
+        return struct.unpack("<%dQ" % self.cells_max, self._read(CELLS_AT, self.cells_max * 8))
 
     def declarations(self, declared):
         """What is declared: publications and values are numbered, each from 0."""
@@ -236,6 +245,12 @@ def _declaration(kind, number, body):
         return {"trigger": body.text(), "publication": owner, "help": body.text()}
     if kind == 5:
         return {"knob": body.number(4), "min": body.float(), "max": body.float()}
+    if kind == 6:
+        value, cell, scale, use = body.number(4), body.number(4), body.float(), body.number(1)
+        if use >= len(CELL_USES):
+            raise ValueError("unknown use")
+        value = None if value == 0xFFFFFFFF else value
+        return {"cell": cell, "value": value, "scale": scale, "use": CELL_USES[use]}
     return None
 
 
@@ -264,6 +279,8 @@ def main(arguments):
         file = IngestFile(arguments[1])
         declared, rings = file.look()
         lines = list(file.declarations(declared))
+        if file.cells_max:
+            lines.append({"cells": file.cells()})
         starts = dict(enumerate(int(position) for position in arguments[2:]))
         for ring, (position, committed) in enumerate(rings):
             position = min(starts.get(ring, position), committed)

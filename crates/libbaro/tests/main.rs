@@ -5,4 +5,5 @@
 mod build;
 mod calls;
 mod programs;
+mod shim;
 mod subscribe;

@@ -74,6 +74,18 @@ pub fn read_everything(path: &Path) -> Option<Found> {
     }
     let _ = (file.positions().len(), file.dropped(), file.is_closed());
     let _ = file.is_orphan();
+    let mut cells = Vec::new();
+    let _ = (
+        file.has_cells(),
+        file.cells_interval_ns(),
+        file.cells_told(),
+    );
+    if file.read_cells(&mut cells).is_ok() {
+        let _ = cells
+            .iter()
+            .enumerate()
+            .map(|(cell, _)| file.clear_cell(cell));
+    }
     let tails: Vec<u64> = file.positions().collect();
     for (ring, tail) in (0..).zip(tails) {
         let _ = file.set_tail(ring, tail);

@@ -11,6 +11,7 @@ mod exercise;
 mod full;
 mod hammer;
 mod ingest;
+mod ingest_cells;
 mod ingest_exercise;
 mod ingest_foreign;
 mod ingest_hammer;

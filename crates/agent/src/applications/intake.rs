@@ -320,7 +320,8 @@ impl<'c> Intake<'c> {
 
     /// Takes in what the busy ones have; whether there was anything. The last round takes of all.
     fn round(&mut self, is_last: bool) -> bool {
-        if is_last || self.processes.iter().any(|p| p.is_awake) {
+        let monotonic_ns = self.clock.monotonic_ns();
+        if is_last || self.processes.iter().any(|p| p.is_due(monotonic_ns)) {
             self.timing.attend(&**self.clock);
         }
         let mut round = Round {
@@ -335,7 +336,7 @@ impl<'c> Intake<'c> {
         let mut at = 0;
         while at < self.processes.len() {
             let process = &mut self.processes[at];
-            if !process.is_awake && !is_last {
+            if !process.is_due(round.monotonic_ns) && !is_last {
                 at += 1;
                 continue;
             }
@@ -378,7 +379,11 @@ impl<'c> Intake<'c> {
                 continue;
             }
             let is_quiet = process.quiet_ns(round.monotonic_ns) > AWAKE_NS;
-            if is_quiet && !process.is_waiting() && process.set_asleep(true).is_ok() {
+            if is_quiet
+                && process.is_awake
+                && !process.is_waiting()
+                && process.set_asleep(true).is_ok()
+            {
                 // What was committed before it could know is looked for once more.
                 process.is_awake = process.attend(&mut round, allowed).is_ok_and(|news| news);
                 if process.is_awake {
@@ -414,13 +419,15 @@ impl<'c> Intake<'c> {
     fn wait(&mut self, has_news: bool) {
         let is_awake = || self.processes.iter().any(|p| p.is_awake);
         let is_busy = has_news || !self.answers.is_empty() || is_awake();
-        let until_scan_ns = self.next_scan_ns.saturating_sub(self.clock.monotonic_ns());
+        let looks = self.processes.iter().filter_map(Process::look_due_ns);
+        let next_ns = looks.fold(self.next_scan_ns, i64::min);
+        let until_due_ns = next_ns.saturating_sub(self.clock.monotonic_ns());
         let wait_ns = if is_busy {
             (self.limits.round_ms * 1e6) as i64
         } else {
-            until_scan_ns
+            until_due_ns
         };
-        let wait_ns = wait_ns.clamp(0, until_scan_ns.max(0));
+        let wait_ns = wait_ns.clamp(0, until_due_ns.max(0));
         if is_busy {
             std::thread::sleep(Duration::from_nanos(wait_ns.unsigned_abs()));
         } else {

@@ -2,6 +2,7 @@
 
 mod about;
 mod called;
+mod cells;
 mod declare;
 mod records;
 mod rows;
@@ -11,7 +12,7 @@ use std::collections::VecDeque;
 
 use barograph_archive::Position;
 use barograph_model::{NS_PER_S, SeriesId, StreamKey, Value, ValueType};
-use barograph_stream::ingest::IngestFile;
+use barograph_stream::ingest::{CellsTold, IngestFile};
 use barograph_stream::{StreamError, user_name};
 use tracing::debug;
 
@@ -25,6 +26,7 @@ use super::scope::Scopes;
 use super::taken::Taken;
 use super::timing::Timing;
 use about::About;
+use cells::Cells;
 pub use declare::REFUSAL_BYTES_MAX;
 
 /// Records of one process that one round takes, so that none keeps the others waiting.
@@ -68,6 +70,7 @@ struct Target {
 struct Waiting {
     until: Vec<(Reader, Position)>,
     tails: Vec<u64>,
+    cells: CellsTold,
     newest_ns: i64,
     /// When, on the monotonic clock.
     since_ns: i64,
@@ -95,6 +98,7 @@ pub struct Process {
     publications: Vec<Publication>,
     targets: Vec<Target>,
     offers: Offers,
+    cells: Cells,
     /// What it has answered, as long as a round lasts.
     answers: Vec<Answer>,
     about: Option<About>,
@@ -138,6 +142,7 @@ impl Process {
         Self {
             user: user_name(uid),
             owner: Reader::User(uid),
+            cells: Cells::new(&file),
             file,
             application: String::new(),
             labels: Vec::new(),
@@ -188,6 +193,10 @@ impl Process {
         let read = self
             .file
             .declarations(&mut |declaration| declared.push(declaration));
+        // It may be long before a process does anything that is worth a stream.
+        self.counts.refused += self.cells.note(declared);
+        let has_counted = self.look_at_cells(round)? && records_max > 0;
+        let declared = self.cells.declared();
         let mut has_news = !declared.is_empty();
         for declaration in declared {
             self.declare(declaration, round);
@@ -202,16 +211,24 @@ impl Process {
             return Ok(has_news);
         }
         self.retry(round)?;
+        if has_counted {
+            self.tell_cells(round)?;
+        }
         self.drain(round, records_max.min(RECORDS_MAX))?;
         self.tell_loss(round);
-        if self.file.is_closed() && self.file.is_drained() {
+        let has_ended = match self.file.has_cells() {
+            true => self.cells.is_final(),
+            false => self.file.is_closed(),
+        };
+        if has_ended && self.file.is_drained() {
             self.retire(round);
         }
         has_news |= self.counts != before;
         if has_news {
             self.news_ns = round.monotonic_ns;
+            self.is_awake = true;
         }
-        Ok(has_news)
+        Ok(has_news || has_counted)
     }
 
     /// Gives the archive what was taken in; the tails follow when it is safe. `error_ns` is of the times of what
@@ -230,6 +247,7 @@ impl Process {
         self.waiting.push_back(Waiting {
             until,
             tails: self.file.positions().collect(),
+            cells: self.cells.told(),
             newest_ns: self.newest_ns,
             since_ns: round.monotonic_ns,
         });
@@ -270,6 +288,11 @@ impl Process {
                 debug!(%error, "a process is not told how far it was read");
             }
         }
+        if self.file.has_cells()
+            && let Err(error) = self.file.set_cells_told(settled.cells)
+        {
+            debug!(%error, "a process is not told how far its cells were read");
+        }
         let stored = |about: &About| about.stored;
         self.tell(round, stored, Value::Int(settled.newest_ns));
     }
@@ -278,6 +301,9 @@ impl Process {
     /// goodbye is gone costs a look at /proc: only for one that is quiet.
     pub fn is_over(&self, is_quiet: bool) -> bool {
         let is_done = self.file.is_drained() && self.waiting.is_empty();
+        if self.file.has_cells() {
+            return is_done && self.cells.is_final();
+        }
         is_done && (self.file.is_closed() || (is_quiet && self.file.is_orphan()))
     }
 
@@ -328,6 +354,11 @@ impl Process {
     /// Tells it to knock, or that it need not.
     pub fn set_asleep(&self, asleep: bool) -> Result<(), StreamError> {
         self.file.set_asleep(asleep)
+    }
+
+    /// Whether it is to be looked at in this round.
+    pub fn is_due(&self, monotonic_ns: i64) -> bool {
+        self.is_awake || self.look_due_ns().is_some_and(|due| monotonic_ns >= due)
     }
 
     /// Whether something waits for the disk.

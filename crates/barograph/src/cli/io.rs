@@ -9,6 +9,9 @@ use clap::Args;
 
 /// As `make install` names it, beside libbaro.
 const LIBRARY: &str = "libbaro_io.so";
+/// The largest size of a file that the library makes, without and with `--each`.
+const FILE_BYTES: u64 = 2 << 20;
+const FILE_BYTES_EACH: u64 = 27 << 20;
 /// Where it is, when it is not where `make install` puts it.
 const VARIABLE: &str = "BAROGRAPH_IO_LIBRARY";
 
@@ -50,9 +53,45 @@ impl Io {
             // It is told to programs that may go elsewhere.
             command.env("BAROGRAPH_RUN_DIR", std::path::absolute(run_dir)?);
         }
+        if let Some(reason) = self.hindrance() {
+            eprintln!("baro: the I/O of {program:?} is not published: {reason}");
+        }
         let error = command.exec();
         anyhow::bail!("cannot run {}: {error}", Path::new(program).display());
     }
+}
+
+impl Io {
+    /// Why the library will be silent; it says nothing itself, being a guest.
+    fn hindrance(&self) -> Option<String> {
+        let named = std::env::var_os("BAROGRAPH_RUN_DIR").map(PathBuf::from);
+        if let Some(dir) = self.run_dir.clone().or(named)
+            && !dir.join("ingest").is_dir()
+        {
+            let dir = dir.display();
+            return Some(format!(
+                "there is no agent's ingest directory in {dir}: start the agent, or correct the name"
+            ));
+        }
+        let needed = if self.each {
+            FILE_BYTES_EACH
+        } else {
+            FILE_BYTES
+        };
+        let limit = file_size_limit(&std::fs::read_to_string("/proc/self/limits").ok()?)?;
+        (limit < needed).then(|| {
+            format!(
+                "files may have {limit} bytes (ulimit -f), and the library's has up to {needed}"
+            )
+        })
+    }
+}
+
+/// The soft limit on the size of files, of a text as /proc/self/limits; none where there is none.
+fn file_size_limit(limits: &str) -> Option<u64> {
+    let mut lines = limits.lines();
+    let rest = lines.find_map(|line| line.strip_prefix("Max file size"))?;
+    rest.split_whitespace().next()?.parse().ok()
 }
 
 /// Before what is preloaded already.
@@ -91,6 +130,17 @@ fn library() -> anyhow::Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_is_the_first_number_of_its_line() {
+        let text = "Limit  Soft Limit  Hard Limit  Units\n\
+            Max cpu time              unlimited            unlimited            seconds\n\
+            Max file size             10240                unlimited            bytes\n";
+        assert_eq!(file_size_limit(text), Some(10_240));
+        let unlimited = text.replace("10240", "unlimited");
+        assert_eq!(file_size_limit(&unlimited), None);
+        assert_eq!(file_size_limit(""), None);
+    }
 
     #[test]
     fn what_is_preloaded_already_stays() {

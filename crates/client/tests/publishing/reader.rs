@@ -149,7 +149,8 @@ fn names(declared: &[Declaration]) -> BTreeMap<(bool, u32), String> {
         match declaration {
             Declaration::Process { .. }
             | Declaration::Trigger { .. }
-            | Declaration::Knob { .. } => {}
+            | Declaration::Knob { .. }
+            | Declaration::Cell { .. } => {}
             Declaration::Publication { name, .. } => {
                 names.insert((true, publications.len() as u32), name.clone());
                 publications.push(name.clone());

@@ -16,6 +16,7 @@ const PUBLICATION: u32 = 2;
 const VALUE: u32 = 3;
 const TRIGGER: u32 = 4;
 const KNOB: u32 = 5;
+const CELL: u32 = 6;
 
 /// Who may read a publication beside the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,6 +40,20 @@ pub enum Overflow {
     DropOldest = 0,
     /// The put waits, within a bound and while an agent lives; then the value is dropped and counted.
     Block = 1,
+}
+
+/// What the agent makes of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CellUse {
+    /// Its value, which begins at 0.
+    Sum = 0,
+    /// Its value; then it is 0 again.
+    Maximum = 1,
+    /// Its value, which is what it is from the beginning.
+    State = 2,
+    /// No value: nanoseconds between the making of the file and the last change of its neighbours.
+    Clock = 3,
 }
 
 /// One declaration.
@@ -94,6 +109,17 @@ pub enum Declaration {
         min: f64,
         /// The largest; whole for an integer, 1 for a bool.
         max: f64,
+    },
+    /// A value that the agent reads in a cell; nobody puts it.
+    Cell {
+        /// The index of the value; `u32::MAX` for a clock.
+        value: u32,
+        /// The number of the cell.
+        cell: u32,
+        /// Of a float64: what the cell is multiplied by. An int64 is the cell as it stands.
+        scale: f64,
+        /// What the agent makes of it.
+        used_as: CellUse,
     },
 }
 
@@ -155,6 +181,18 @@ impl Declaration {
                 out.0.extend(min.to_le_bytes());
                 out.0.extend(max.to_le_bytes());
                 KNOB
+            }
+            Self::Cell {
+                value,
+                cell,
+                scale,
+                used_as,
+            } => {
+                out.0.extend(value.to_le_bytes());
+                out.0.extend(cell.to_le_bytes());
+                out.0.extend(scale.to_le_bytes());
+                out.0.push(*used_as as u8);
+                CELL
             }
         };
         let mut bytes = out.0;
@@ -237,6 +275,18 @@ impl Declaration {
                 value: input.u32()?,
                 min: input.f64()?,
                 max: input.f64()?,
+            }),
+            CELL => Some(Self::Cell {
+                value: input.u32()?,
+                cell: input.u32()?,
+                scale: input.f64()?,
+                used_as: match input.u8()? {
+                    0 => CellUse::Sum,
+                    1 => CellUse::Maximum,
+                    2 => CellUse::State,
+                    3 => CellUse::Clock,
+                    _ => return None,
+                },
             }),
             _ => None,
         }
@@ -350,6 +400,12 @@ mod tests {
                 min: -0.5,
                 max: f64::INFINITY,
             },
+            Declaration::Cell {
+                value: 7,
+                cell: 191,
+                scale: 1e-9,
+                used_as: CellUse::Maximum,
+            },
         ]
     }
 
@@ -405,7 +461,7 @@ mod tests {
         }
 
         #[test]
-        fn damaged_declarations_never_panic(at in 0usize..60, value: u8, which in 0usize..6) {
+        fn damaged_declarations_never_panic(at in 0usize..60, value: u8, which in 0usize..7) {
             let mut bytes = examples()[which].encode().unwrap();
             if let Some(byte) = bytes.get_mut(at) {
                 *byte = value;

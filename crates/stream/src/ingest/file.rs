@@ -6,6 +6,7 @@
 //!
 //! The order of the reads is the protocol: each is whole before the next begins (see [`IngestFile::read`]).
 
+mod cells;
 mod drain;
 
 use std::fs::{self, File, OpenOptions};
@@ -16,10 +17,11 @@ use std::sync::atomic::{Ordering, fence};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
+pub use cells::CellsTold;
 pub use drain::{Drained, Payload, Record};
 
 use super::layout::{
-    BYTE_ORDER, DECLARATIONS_BYTES, HEAD_BYTES, HEADER_BYTES, INGEST_VERSION_MAJOR, MAGIC,
+    BYTE_ORDER, CELLS_MAX, DECLARATIONS_BYTES, HEAD_BYTES, HEADER_BYTES, INGEST_VERSION_MAJOR, MAGIC,
     RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_MAX, declarations_at, file_bytes, head, header,
     rings_at, state,
 };
@@ -58,6 +60,9 @@ pub struct IngestFile {
     declared: usize,
     homeless: u64,
     is_closed: bool,
+    /// How many there are.
+    cells: usize,
+    cells_interval_ns: i64,
     rings: Vec<Ring>,
     /// The ring whose turn it is.
     turn: usize,
@@ -111,6 +116,11 @@ impl IngestFile {
         let (rings_max, ring_records) = head.check_shape(metadata.len()).map_err(corrupt)?;
         let time_source = TimeSource::from_u64(head.word(header::TIME_SOURCE))
             .ok_or_else(|| corrupt("its clock is none that is known"))?;
+        let cells = head.word(header::CELLS);
+        if cells > CELLS_MAX {
+            return Err(corrupt("it has more cells than there can be"));
+        }
+        let cells_interval_ns = i64::try_from(head.word(header::CELLS_INTERVAL));
         let incarnation = bytes[header::INCARNATION..header::INCARNATION + 16].try_into();
         Ok(Self {
             path: path.to_owned(),
@@ -125,6 +135,8 @@ impl IngestFile {
             declared: 0,
             homeless: 0,
             is_closed: false,
+            cells: cells as usize,
+            cells_interval_ns: cells_interval_ns.unwrap_or(i64::MAX),
             rings: Vec::new(),
             turn: 0,
             header: bytes,
@@ -198,24 +210,22 @@ impl IngestFile {
             .all(|ring| ring.position >= ring.committed)
     }
 
-    /// Whether the process is gone, and left nothing that the last look did not see. One that cannot be
-    /// looked at counts as living, and so does one whose fork lives.
+    /// Whether the process is gone, and left nothing that the last look did not see. Where there are locks, the
+    /// lock tells: it is held as long as the file is mapped, so not by what the process became by exec.
+    /// Elsewhere the process id does, and who cannot be looked at counts as living.
     pub fn is_orphan(&self) -> bool {
-        let is_gone = match start_ticks(&self.pid.to_string()) {
-            Some(ticks) => self.start_ticks != 0 && ticks != self.start_ticks,
-            None => !Path::new("/proc").join(self.pid.to_string()).exists(),
+        let is_gone = match flock(&self.file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => {
+                let _ = flock(&self.file, FlockOperation::Unlock);
+                true
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => false,
+            Err(_) => match start_ticks(&self.pid.to_string()) {
+                Some(ticks) => self.start_ticks != 0 && ticks != self.start_ticks,
+                None => !Path::new("/proc").join(self.pid.to_string()).exists(),
+            },
         };
-        // A process of another name space has another number here: its lock tells.
-        is_gone && !self.is_locked() && !self.has_news()
-    }
-
-    /// Whether the writer holds its lock; not where the file system has none.
-    fn is_locked(&self) -> bool {
-        let tried = flock(&self.file, FlockOperation::NonBlockingLockShared);
-        if tried.is_ok() {
-            let _ = flock(&self.file, FlockOperation::Unlock);
-        }
-        tried == Err(rustix::io::Errno::WOULDBLOCK)
+        is_gone && !self.has_news()
     }
 
     /// Whether anything was committed since the last look. A file that cannot be read has none.

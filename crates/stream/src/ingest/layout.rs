@@ -34,6 +34,11 @@ pub const DECLARATIONS_BYTES: usize = 1 << 20;
 pub const RESERVED_PARTS: u64 = 8;
 /// No ring is handed out beyond this position: whoever wrote it did not count records.
 pub const POSITION_MAX: u64 = 1 << 62;
+/// Where cells lie: in the header, so that a writer of nothing else needs one page.
+pub const CELLS_AT: usize = 512;
+/// Most cells of a file.
+pub const CELLS_MAX: u64 = 192;
+pub const CELL_BYTES: usize = 8;
 /// Of a file's name; what is being made has another.
 pub const EXTENSION: &str = "ingest";
 
@@ -66,9 +71,18 @@ pub mod header {
     pub const HOMELESS: usize = 160;
     /// Declarations that did not fit.
     pub const UNDECLARED: usize = 168;
+    /// How many cells there are.
+    pub const CELLS: usize = 176;
+    /// Nanoseconds between two frames of them, at least.
+    pub const CELLS_INTERVAL: usize = 184;
     /// The agent's: not 0 while it wants to be told of new records.
     pub const ASLEEP: usize = 2_048;
+    /// The agent's: frames that it has made of cells, and their clocks as of the last of them.
+    pub const CELL_FRAMES: usize = 2_056;
+    pub const CELL_CLOCK: usize = 2_064;
 }
+
+const _: () = assert!(CELLS_AT + CELLS_MAX as usize * CELL_BYTES <= header::ASLEEP);
 
 /// Values of the header's state.
 pub mod state {

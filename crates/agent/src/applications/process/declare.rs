@@ -136,6 +136,8 @@ impl Process {
                 let declared = self.declare_knob(value, min, max);
                 declared.unwrap_or_else(|reason| self.refuse(reason));
             }
+            // The cells know.
+            Declaration::Cell { .. } => {}
         }
     }
 

@@ -12,7 +12,7 @@ const BEFORE_NS_MAX: i64 = NS_PER_S;
 /// …nor further in the future: what says otherwise is moved there.
 const AFTER_NS_MAX: i64 = NS_PER_S;
 /// …and never older than this, whatever a stranger says of his beginning.
-const AGE_NS_MAX: i64 = 30 * 86_400 * NS_PER_S;
+pub const AGE_NS_MAX: i64 = 30 * 86_400 * NS_PER_S;
 
 /// The times of the records of one look.
 pub struct Times<'t> {

@@ -1,0 +1,254 @@
+//! Cells of a process: words that it only adds to. They are looked at here, at most every so often while the
+//! process lives and once when it is gone, and become values and frames as if it had put them.
+//!
+//! A process that never adds to its cells has no streams: what it declares is held until it does.
+
+use barograph_model::{NS_PER_S, Sample, Value, ValueType};
+use barograph_stream::StreamError;
+use barograph_stream::ingest::{CELLS_MAX, CellUse, CellsTold, Declaration, IngestFile};
+
+use super::records::AGE_NS_MAX;
+use super::{Process, Round};
+
+/// The longest time between two looks at a process that is quiet, or whose interval is longer: so its end is
+/// known soon.
+const LOOK_NS_MAX: i64 = NS_PER_S;
+/// Declarations that are held; of a process that has declared more, all are taken at once.
+const HELD_BYTES_MAX: u64 = 16 << 10;
+
+/// A cell that a value is read in.
+struct Bound {
+    value: usize,
+    cell: usize,
+    scale: f64,
+    used_as: CellUse,
+}
+
+/// What is known of the cells of a process.
+#[derive(Default)]
+pub struct Cells {
+    bound: Vec<Bound>,
+    clocks: Vec<usize>,
+    /// Declarations of a process that has done nothing yet.
+    held: Vec<Declaration>,
+    is_begun: bool,
+    /// As of this look, and as of the newest frame.
+    words: Vec<u64>,
+    told_words: Vec<u64>,
+    told: CellsTold,
+    told_ts: i64,
+    looked_ts: i64,
+    /// On the monotonic clock: the next look, the next frame.
+    look_due_ns: i64,
+    tell_due_ns: i64,
+    rest_ns: i64,
+    /// The process was gone before the last look.
+    is_final: bool,
+}
+
+impl Cells {
+    pub fn new(file: &IngestFile) -> Self {
+        Self {
+            is_begun: !file.has_cells(),
+            ..Self::default()
+        }
+    }
+
+    /// How far the process is told that its cells were read, once that is safe.
+    pub fn told(&self) -> CellsTold {
+        self.told
+    }
+
+    /// Whether the last look was at a process that was gone, and all of it was told.
+    pub fn is_final(&self) -> bool {
+        self.is_final
+    }
+
+    pub fn look_due_ns(&self) -> i64 {
+        self.look_due_ns
+    }
+
+    /// Takes note of the cells among new declarations, and keeps all of them for [`Cells::declared`]. How many
+    /// cells were bound beyond the number that there can be.
+    pub fn note(&mut self, declared: Vec<Declaration>) -> u64 {
+        let mut refused = 0;
+        for declaration in &declared {
+            let Declaration::Cell {
+                value,
+                cell,
+                scale,
+                used_as,
+            } = *declaration
+            else {
+                continue;
+            };
+            if self.bound.len() + self.clocks.len() >= CELLS_MAX as usize {
+                refused += 1;
+            } else if used_as == CellUse::Clock {
+                self.clocks.push(cell as usize);
+            } else {
+                self.bound.push(Bound {
+                    value: value as usize,
+                    cell: cell as usize,
+                    scale,
+                    used_as,
+                });
+            }
+        }
+        self.held.extend(declared);
+        refused
+    }
+
+    /// What is to be declared now: nothing as long as the process has counted nothing.
+    pub fn declared(&mut self) -> Vec<Declaration> {
+        if self.is_begun {
+            std::mem::take(&mut self.held)
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn word(&self, cell: usize) -> u64 {
+        self.words.get(cell).copied().unwrap_or(0)
+    }
+
+    /// When something was added last, in nanoseconds since the file was made; 0: never.
+    fn clock(&self) -> u64 {
+        let clocks = self.clocks.iter().map(|cell| self.word(*cell));
+        clocks.max().unwrap_or(0)
+    }
+
+    /// The maxima that say something.
+    fn maxima(&self) -> Vec<usize> {
+        let maxima = self.bound.iter().filter(|b| b.used_as == CellUse::Maximum);
+        let cells = maxima.map(|bound| bound.cell);
+        cells.filter(|cell| self.word(*cell) != 0).collect()
+    }
+
+    /// What a value is now; what it was when the file was made, for the frame before all others.
+    fn value_of(&self, bound: &Bound, value_type: ValueType, is_first: bool) -> Option<Value> {
+        let begins_at_0 = bound.used_as != CellUse::State;
+        let is_zero = is_first && begins_at_0;
+        let word = if is_zero { 0 } else { self.word(bound.cell) };
+        match value_type {
+            ValueType::Int => Some(Value::Int(word as i64)),
+            ValueType::Float => Some(Value::Float(word as f64 * bound.scale)),
+            _ => None,
+        }
+    }
+}
+
+impl Process {
+    /// Looks at the cells if it is time to, before anything is declared: whether they have changed.
+    pub(super) fn look_at_cells(&mut self, round: &Round<'_, '_>) -> Result<bool, StreamError> {
+        let is_due = round.monotonic_ns >= self.cells.look_due_ns;
+        if !self.file.has_cells() || !is_due {
+            return Ok(false);
+        }
+        // Before they are read: then they are all that there will be.
+        let is_gone = self.file.is_closed() || self.file.is_orphan();
+        let cells = &mut self.cells;
+        self.file.read_cells(&mut cells.words)?;
+        if cells.told_words.is_empty() {
+            cells.told = self.file.cells_told()?;
+            let has_clock = !cells.clocks.is_empty();
+            let is_known = has_clock && cells.told.frames > 0 && cells.told.clock == cells.clock();
+            cells.told_words = if is_known {
+                cells.words.clone()
+            } else {
+                vec![0; cells.words.len()]
+            };
+        }
+        let may_have = cells.clocks.is_empty() || cells.clock() != 0;
+        let has_changed = may_have && cells.words != cells.told_words;
+        let has_records = self.file.positions().len() > 0;
+        let is_long = self.file.declared_bytes() > HELD_BYTES_MAX;
+        cells.is_begun |= has_changed || has_records || is_long || cells.told.frames > 0;
+        let interval_ns = self.file.cells_interval_ns();
+        let rest_ns = if has_changed {
+            interval_ns
+        } else {
+            cells.rest_ns.max(interval_ns).saturating_mul(2)
+        };
+        cells.rest_ns = rest_ns.clamp(1, LOOK_NS_MAX);
+        cells.look_due_ns = round.monotonic_ns.saturating_add(cells.rest_ns);
+        cells.is_final = is_gone;
+        if !has_changed {
+            cells.looked_ts = round.now_ns;
+        }
+        Ok(has_changed && (is_gone || round.monotonic_ns >= cells.tell_due_ns))
+    }
+
+    /// Makes a frame of the cells as of the last look. Before the first of a process goes one of its beginning, so
+    /// that what a short process did shows as an increase.
+    pub(super) fn tell_cells(&mut self, round: &mut Round<'_, '_>) -> Result<(), StreamError> {
+        let created_ns = self.file.created_ns();
+        let oldest = round.now_ns.saturating_sub(AGE_NS_MAX);
+        let created_ns = created_ns.clamp(oldest, round.now_ns);
+        if self.cells.told.frames == 0 {
+            self.append_cells(round, created_ns, true);
+        }
+        let clock = i64::try_from(self.cells.clock()).unwrap_or(i64::MAX);
+        // What changed after the look before did so after it, whatever became of clocks meanwhile.
+        let from = self.cells.looked_ts.max(created_ns).min(round.now_ns);
+        let ts = if self.cells.clocks.is_empty() {
+            round.now_ns
+        } else {
+            created_ns.saturating_add(clock).clamp(from, round.now_ns)
+        };
+        let ts = ts.max(self.cells.told_ts.saturating_add(1));
+        self.append_cells(round, ts, false);
+        for cell in self.cells.maxima() {
+            self.file.clear_cell(cell)?;
+            self.cells.words[cell] = 0;
+        }
+        let interval_ns = self.file.cells_interval_ns();
+        let cells = &mut self.cells;
+        cells.told.clock = cells.clock();
+        cells.told_words.clone_from(&cells.words);
+        cells.tell_due_ns = round.monotonic_ns.saturating_add(interval_ns);
+        cells.looked_ts = round.now_ns;
+        self.newest_ns = self.newest_ns.max(ts);
+        self.hand_over(round, None);
+        Ok(())
+    }
+
+    fn append_cells(&mut self, round: &mut Round<'_, '_>, ts: i64, is_first: bool) {
+        let number = self.cells.told.frames;
+        let mut framed: Vec<usize> = Vec::new();
+        for bound in &self.cells.bound {
+            let Some(target) = self.targets.get(bound.value) else {
+                continue;
+            };
+            let value = self.cells.value_of(bound, target.value_type, is_first);
+            let place = self.publications.get(target.publication).zip(target.key);
+            let (Some(value), Some((publication, key))) = (value, place) else {
+                continue;
+            };
+            if let Some(scope) = round.scopes.of(publication.reader) {
+                scope.append(key, &Sample::measured(ts, value), None);
+                self.counts.values += 1;
+            }
+            if !framed.contains(&target.publication) {
+                framed.push(target.publication);
+            }
+        }
+        for at in framed {
+            let publication = &mut self.publications[at];
+            let scope = round.scopes.of(publication.reader);
+            if let (Some(key), Some(scope)) = (publication.frames, scope) {
+                let sample = Sample::measured(ts, Value::Int(number as i64));
+                scope.append(key, &sample, None);
+                self.counts.frames += 1;
+                publication.newest_frame = Some(number);
+            }
+        }
+        self.cells.told.frames = number.saturating_add(1);
+        self.cells.told_ts = ts;
+    }
+
+    /// When it has to be looked at, if it is not looked at each round.
+    pub fn look_due_ns(&self) -> Option<i64> {
+        self.file.has_cells().then(|| self.cells.look_due_ns())
+    }
+}
