@@ -128,8 +128,9 @@ impl Process {
     /// Where losses of the process are told: with its first publication, whose readers see its counts anyway. Its
     /// rings are read from where that scope's archive has them.
     pub(super) fn loss_reader(&self) -> Reader {
-        let first = self.publications.first();
-        first.map_or(self.owner, |publication| publication.reader)
+        let mut kept = self.publications.iter().filter(|p| p.identity.is_some());
+        kept.next()
+            .map_or(self.owner, |publication| publication.reader)
     }
 
     fn apply(&mut self, mut takes: Vec<Take>, round: &mut Round<'_, '_>) {
@@ -257,8 +258,8 @@ impl Process {
         let of_ring = |run: &mut LostRun| ring.is_none_or(|ring| run.ring == ring);
         for run in lost.extract_if(.., of_ring) {
             let mark = self.mark(run.ring, run.next);
-            let publication = self.publications.first();
-            let publication = publication.and_then(|p| Some(p.identity.as_ref()?.name()));
+            let mut names = self.publications.iter();
+            let publication = names.find_map(|p| Some(p.identity.as_ref()?.name()));
             if let Some(scope) = round.scopes.of(reader) {
                 let name = publication.unwrap_or_default();
                 scope.lose(run.cause, name, &self.user, run.count, Some(mark));
