@@ -4,5 +4,6 @@
 
 mod build;
 mod calls;
+mod guest;
 mod programs;
 mod subscribe;

@@ -10,10 +10,12 @@ compile_error!(
     "segments are little-endian, and reading them takes 64-bit loads from read-only memory"
 );
 
+mod acl;
 pub mod calls;
 mod clock;
 mod entry;
 mod error;
+pub mod gate;
 mod handle;
 pub mod ingest;
 mod layout;
@@ -26,6 +28,7 @@ mod slots;
 mod user;
 mod writer;
 
+pub use acl::{AccessList, Grantee};
 pub use clock::SystemClock;
 pub use entry::{Directory, Entry, value_bytes_max};
 pub use error::StreamError;

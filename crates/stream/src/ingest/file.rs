@@ -7,7 +7,9 @@
 //! The order of the reads is the protocol: each is whole before the next begins (see [`IngestFile::read`]).
 
 mod drain;
+mod refusals;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -23,7 +25,7 @@ use super::layout::{
     RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_MAX, declarations_at, file_bytes, head, header,
     rings_at, state,
 };
-use super::producer::start_ticks;
+use super::make::start_ticks;
 use super::{Declaration, TimeSource};
 use crate::{Incarnation, StreamError};
 
@@ -65,6 +67,8 @@ pub struct IngestFile {
     heads: Vec<u8>,
     batch: Vec<u8>,
     blob: Vec<u8>,
+    /// Words of refusals as the file has them, by offset: the agent alone writes them.
+    told: BTreeMap<usize, u64>,
 }
 
 impl IngestFile {
@@ -126,6 +130,7 @@ impl IngestFile {
             heads: Vec::new(),
             batch: Vec::new(),
             blob: Vec::new(),
+            told: BTreeMap::new(),
             file,
         })
     }

@@ -17,7 +17,7 @@ mod who;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use barograph_model::{Clock as _, Name, text_start};
 use barograph_stream::SystemClock;
@@ -27,7 +27,7 @@ use barograph_stream::ingest::{CallsSeen, Declaration};
 use self::hub::{Looked, Trigger};
 use super::PublishError;
 use super::knob::{Cell, Wanted};
-use super::state;
+use super::{home, state};
 
 pub(super) use hub::Hub;
 pub(super) use listen::listen;
@@ -59,6 +59,25 @@ pub(super) fn lock() -> MutexGuard<'static, Hub> {
     HUB.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// None while a thread has it.
+pub(super) fn try_lock() -> Option<MutexGuard<'static, Hub>> {
+    match HUB.try_lock() {
+        Ok(hub) => Some(hub),
+        Err(TryLockError::Poisoned(hub)) => Some(hub.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Now, on the monotonic clock by which looks are due.
+pub(super) fn monotonic_ns() -> i64 {
+    clock().monotonic_ns()
+}
+
+/// Makes the clock, which no thread may be about to make while another forks.
+pub(super) fn settle() {
+    clock();
+}
+
 fn clock() -> &'static SystemClock {
     CLOCK.get_or_init(SystemClock::new)
 }
@@ -88,6 +107,7 @@ pub(super) fn on(
     handler: Handler,
 ) -> Result<(), PublishError> {
     Name::new(name)?;
+    home::enter()?;
     let since_ns = clock().now_ns();
     let mut hub = lock();
     let ended = hub.belong_to(by.generation);
@@ -105,6 +125,7 @@ pub(super) fn knob(
     full: &str,
     wanted: &Wanted,
 ) -> Result<&'static Cell, PublishError> {
+    home::enter()?;
     let since_ns = clock().now_ns();
     let mut hub = lock();
     let ended = hub.belong_to(generation);
@@ -116,6 +137,10 @@ pub(super) fn knob(
 
 /// Runs handlers, applies settings, and notes what was seen. Gives how many of both.
 pub(super) fn poll(seen: &mut CallsSeen) -> usize {
+    if home::enter().is_err() {
+        return 0;
+    }
+    state::look_after();
     let hub = lock();
     if hub.is_idle() {
         hub.nothing_to_see(seen);
@@ -143,6 +168,10 @@ pub(super) fn is_epoch(word: &AtomicU32) -> bool {
 
 /// Applies settings alone.
 pub(super) fn apply(seen: &mut CallsSeen) -> usize {
+    if home::enter().is_err() {
+        return 0;
+    }
+    state::look_after();
     let mut hub = lock();
     if hub.is_idle() {
         hub.nothing_to_see(seen);
@@ -158,6 +187,9 @@ pub(super) fn apply(seen: &mut CallsSeen) -> usize {
 
 /// A publisher goes, and its handlers with it.
 pub(super) fn leave(generation: u32, owner: u64) {
+    if home::enter().is_err() {
+        return;
+    }
     let mut hub = lock();
     if hub.generation != generation {
         return;
@@ -198,11 +230,12 @@ pub(super) fn end(generation: u32) {
 
 /// Calls that were written over before this process saw them.
 pub(super) fn missed() -> u64 {
-    lock().inbox.missed()
+    home::enter().map_or(0, |()| lock().inbox.missed())
 }
 
 /// What the handler that failed last has said.
 pub(super) fn failure() -> Option<String> {
+    home::enter().ok()?;
     lock().failure.clone()
 }
 
