@@ -35,6 +35,8 @@ def publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publish
     """Makes publications, in the test's own directory unless told otherwise, and closes them."""
     monkeypatch.delenv("BAROGRAPH", raising=False)
     made: list[barograph.Publication] = []
+    # Nobody else makes a directory that was named.
+    (tmp_path / "run").mkdir(exist_ok=True)
 
     def make(name: str, values: Any, **more: Any) -> barograph.Publication:
         made.append(barograph.publication(name, values, **{"run_dir": tmp_path / "run"} | more))
@@ -140,6 +142,7 @@ def test_what_is_put_is_in_sql(agent: Agent, publish: Publish) -> None:
 
 
 def test_an_agent_that_comes_late(late_agent: Agent, publish: Publish) -> None:
+    late_agent.run_dir.mkdir(exist_ok=True)
     p = publish("late", {"x": "1"}, run_dir=late_agent.run_dir)
     assert p.enabled
     with p:
@@ -351,7 +354,7 @@ def test_switched_off(publish: Publish, tmp_path: Path, monkeypatch: pytest.Monk
         p.put(x=1, word="w")
         p.x.put_many(numpy.arange(10.0))
     assert (p.frame(), p.lost, p.run_dir) == (1, 0, None)
-    assert not (tmp_path / "run").exists() and "off: publishing is" in repr(p)
+    assert not (tmp_path / "run" / "ingest").exists() and "off: publishing is" in repr(p)
 
 
 def test_where_nothing_can_be_made(publish: Publish, tmp_path: Path) -> None:
@@ -373,6 +376,7 @@ def test_closing(publish: Publish, committed: Callable[[], Committed], tmp_path:
         x.put_many([3.0, 4.0])
     assert not p.enabled and repr(p) == "<Publication closing: x (off: closed)>"
     assert committed().values("x") == [1] and p.lost == 0
+    (tmp_path / "other").mkdir()
     other = publish("closing", {"x": "1"}, run_dir=tmp_path / "other")
     assert other.enabled, "the process may publish elsewhere now"
 

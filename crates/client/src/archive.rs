@@ -4,11 +4,11 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use barograph_model::{Clock, Descriptor, PastRequest, Selector, Span, SqlFault};
 use barograph_query::{Moment, PastReader, Scopes, Table};
-use barograph_stream::RunDir;
+use barograph_stream::{RunDir, gate};
 
 use crate::{ClientError, Observer};
 
@@ -149,11 +149,7 @@ pub(crate) struct Held(Mutex<Option<Archive>>);
 impl Observer {
     /// The past of this observer's run directory.
     pub fn archive(&self) -> Result<Archive, ClientError> {
-        let mut held = self
-            .held_archive()
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut held = gate::lock(&self.held_archive().0);
         if let Some(archive) = &*held {
             return Ok(archive.clone());
         }

@@ -1,16 +1,17 @@
 //! The observer of one node: finds the segments, follows them over agent restarts, and answers about
 //! the present.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use barograph_model::{Clock, Descriptor, NS_PER_S, Sample, Selector, SeriesId};
+use barograph_stream::gate::{self, Gated};
 use barograph_stream::{Incarnation, RunDir, SegmentReader};
 
 use crate::archive::Held;
 use crate::history::Reader;
 use crate::sql::Databases;
 use crate::view::{self, Known, Part, Scope, View};
-use crate::{ClientError, Stream, Watch};
+use crate::{ClientError, Stream, Watch, publish};
 
 /// Most streams that the text of an ambiguity lists.
 const MATCHES_SHOWN_MAX: usize = 5;
@@ -107,6 +108,8 @@ impl Observer {
     /// Maps the segment in `run_dir`. That of a dead agent opens too: its last values can be read,
     /// and say that they are stale.
     pub fn open(run_dir: RunDir, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
+        // Children find its locks free.
+        publish::watch_forks();
         let segment = Arc::new(SegmentReader::of(&run_dir)?);
         let node = Arc::new(Part::read(segment, None));
         let scopes = Scope::find(&run_dir, &[], clock.now_ns());
@@ -274,12 +277,9 @@ impl Observer {
         Ok(Arc::clone(&seen.view))
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> Gated<'_, Seen> {
         // A view is replaced whole or not at all: a panic elsewhere leaves a good one.
-        self.inner
-            .seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        gate::lock(&self.inner.seen)
     }
 }
 

@@ -1,10 +1,11 @@
 //! SQL over the streams, in the asker's own process: lends SQLite databases to whoever asks.
 
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, PoisonError};
 
 use barograph_model::{SqlFault, SqlLimits};
 use barograph_query::{Database, Rows, Scopes};
+use barograph_stream::gate;
 
 use crate::Observer;
 
@@ -20,14 +21,11 @@ pub(crate) struct Databases {
 
 impl Databases {
     fn take(&self) -> Option<Database> {
-        self.idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop()
+        gate::lock(&self.idle).pop()
     }
 
     fn give(&self, database: Database) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = gate::lock(&self.idle);
         if idle.len() < IDLE_MAX {
             idle.push(database);
         }

@@ -8,4 +8,5 @@ trap 'rm -rf "$work"' EXIT
 ln -s "$library/libbaro.so" "$work/libbaro.so.1"
 "${CC:-cc}" -O2 -D_GNU_SOURCE -Wall -Wextra -Werror -I "$here/../include" "$here/calls.c" \
     -L "$library" -Wl,-rpath,"$work" -lbaro -lpthread -o "$work/calls"
+mkdir "$work/run"
 BAROGRAPH_RUN_DIR="$work/run" "$work/calls"

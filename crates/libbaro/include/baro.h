@@ -12,10 +12,13 @@
  * Link with -lbaro. The values are the stream app.lulesh.residual, its frames app.lulesh.frame.
  *
  * Every function may be called from any thread, none from a signal handler; where one thread at a time is
- * meant, it says so. A null pointer is an error and no crash, a handle of 0 does nothing, and nothing here
- * ends the program or prints. Without an agent a put keeps the newest values in the ring of its thread, for an
- * agent that comes later; with BAROGRAPH=off in the environment it does nothing. After fork() the child goes on in a
- * file of its own.
+ * meant, it says so. A null pointer is an error and no crash, and so is what was closed or freed before; a handle of 0
+ * does nothing, and nothing here ends the program or prints. Without an agent a put keeps the newest values in the
+ * ring of its thread, for an agent that comes later; with BAROGRAPH=off in the environment it does nothing. After
+ * fork() the child goes on in a file of its own; after vfork() it publishes nothing.
+ *
+ * Between its calls the library has no descriptor open. It sets a handler for SIGBUS, which hands on every fault that
+ * is not in its own file; a program that sets one later has the last word.
  *
  * The ABI is stable within BARO_VERSION_MAJOR: a program that was built with an older header of it runs with a
  * newer library. Apache-2.0. */
@@ -30,7 +33,7 @@ extern "C" {
 #endif
 
 #define BARO_VERSION_MAJOR 1
-#define BARO_VERSION_MINOR 3
+#define BARO_VERSION_MINOR 4
 
 /* The library's version: major << 16 | minor. */
 uint32_t baro_version(void);
@@ -44,11 +47,12 @@ uint32_t baro_version(void);
 #define BARO_E_TYPE -4     /* a text where a number was wanted */
 #define BARO_E_SQL -5      /* the statement is wrong, refused, or beyond a limit */
 #define BARO_E_REFUSED -6  /* a name, label or declaration that is not taken */
-#define BARO_E_BUSY -7     /* the agent cannot take it now: try again later */
+#define BARO_E_BUSY -7     /* the agent cannot take it now, or another thread has it: try again later */
+#define BARO_E_TOO_LONG -8 /* a put that is longer than its value may be (since 1.4) */
 #define BARO_E_INTERNAL -9 /* a defect of barograph */
 
-/* What went wrong in this thread last, and what to do about it; never null, and good until the next error of
- * the thread. */
+/* What went wrong in this thread last, and what to do about it; never null, at most 1,023 bytes. The text stays as it is
+ * for three more errors of the thread, and its memory as long as the thread. */
 const char *baro_error(void);
 
 /* ---- Publishing ---- */
@@ -86,7 +90,7 @@ typedef struct {
     size_t size;           /* of this struct */
     const char *run_dir;   /* the agent's; where baro finds one by itself when null */
     uint32_t overflow;     /* BARO_DROP_OLDEST or BARO_BLOCK */
-    uint32_t rings_max;    /* threads that may put at the same time (64) */
+    uint32_t rings_max;    /* threads that may put at the same time (twice the processors, at least 256; at most 1,024) */
     uint64_t ring_records; /* of each thread, 24 bytes each (65,536) */
     uint64_t block_ms_max; /* longest wait of one put with BARO_BLOCK (100) */
 } baro_config_t;
@@ -105,6 +109,9 @@ int baro_is_enabled(const baro_t *baro);
 /* Values of this process that were given up: a ring was full, a thread had none, a value was of another
  * type or too long. */
 uint64_t baro_lost(const baro_t *baro);
+/* Declarations of this process that the agent refuses now, for there is no room for more of them, or they cannot be what
+ * they are declared as: none of their puts is kept. 0 before an agent has looked (since 1.4). */
+uint64_t baro_refused_count(const baro_t *baro);
 
 /* Adds a label to the streams of the publications that are made from now on. `rank` and `job` are known from
  * the launcher (Open MPI, MPICH, PMIx, Slurm, Flux, PBS, LSF) where they are not given. */
@@ -123,8 +130,13 @@ baro_value_t baro_value(baro_publication_t publication, const char *name, int ty
 baro_value_t baro_value_sized(baro_publication_t publication, const char *name, int type, const char *unit,
                               int kind, const char *help, uint32_t bytes_max);
 
+/* Whether the agent refuses this value now: 1 or 0, which it is before an agent has looked (since 1.4). */
+int baro_refused(baro_value_t value);
+
 /* Puts by any length: a text, JSON (the agent checks that it is, and counts what is not as lost), bytes, floats; at most
- * 64 KiB and a quarter of the ring, longer ones are given up and counted. For errors of the arguments alone a code. */
+ * 64 KiB and a quarter of the ring. What is longer than that, or than was declared, is given up and counted
+ * (BARO_E_TOO_LONG); of a text that is longer than was declared the agent keeps the beginning. BARO_E_TYPE for a value
+ * of another type, BARO_E_REFUSED when there is no room. */
 int baro_put_text(baro_value_t value, const char *text);
 int baro_put_json(baro_value_t value, const char *json);
 int baro_put_bytes(baro_value_t value, const uint8_t *bytes, size_t count);

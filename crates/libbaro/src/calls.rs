@@ -5,7 +5,8 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use barograph_client::publish::raw::{self, Cell, Cursor};
 use barograph_client::publish::{Call, CallPayload, KnobConfig, KnobValue, Publisher};
 
-use crate::guard::{E_ARGUMENT, Failure, OK, guarded, text, text_or_empty, thing, tried};
+use crate::guard::{E_ARGUMENT, Failure, OK, guarded, text, text_or_empty, tried};
+use crate::handles::thing;
 use crate::put;
 
 /// `baro_call_t`.
@@ -60,7 +61,7 @@ impl Drop for Data {
 /// See `baro.h`.
 ///
 /// # Safety
-/// `baro` is null, or of `baro_open` and not closed; `name` and `help` are null or texts. `handler` may be called
+/// `name` and `help` are null or texts. `handler` may be called
 /// with `data` from any thread that polls, and `release` from any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_on_owned(
@@ -129,7 +130,7 @@ unsafe fn listen(
             // SAFETY: as this function's.
             let (baro, name, help) = unsafe {
                 (
-                    thing(baro, "baro")?,
+                    thing(baro)?,
                     text(name, "the trigger's name")?,
                     text_or_empty(help, "the help")?,
                 )
@@ -207,16 +208,12 @@ pub unsafe extern "C" fn baro_poll_slowly(here: *mut *const *const Cursor) -> c_
 }
 
 /// See `baro.h`.
-///
-/// # Safety
-/// `baro` is null, or of `baro_open` and not closed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_listen(baro: *const Publisher) -> c_int {
+pub extern "C" fn baro_listen(baro: *const Publisher) -> c_int {
     guarded(
         |code| code,
         || {
-            // SAFETY: as this function's.
-            unsafe { thing(baro, "baro") }?.listen()?;
+            thing(baro)?.listen()?;
             Ok(OK)
         },
     )

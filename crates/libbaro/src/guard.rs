@@ -1,8 +1,10 @@
 //! Between C and Rust: texts, nulls, errors, panics.
 
-use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use barograph_model::text_start;
 
 /// Codes of `baro.h`; errors are negative.
 pub(crate) const OK: c_int = 0;
@@ -14,10 +16,28 @@ pub(crate) const E_TYPE: c_int = -4;
 pub(crate) const E_SQL: c_int = -5;
 pub(crate) const E_REFUSED: c_int = -6;
 pub(crate) const E_BUSY: c_int = -7;
+pub(crate) const E_TOO_LONG: c_int = -8;
 pub(crate) const E_INTERNAL: c_int = -9;
 
+/// Texts of errors that a thread keeps: what [`baro_error`] has given stays as it is for so many errors less one.
+const ERRORS_KEPT: usize = 4;
+/// Longest text that is kept of one, with its zero byte.
+const ERROR_BYTES_MAX: usize = 1_024;
+
+/// A thread's errors: memory that lives as long as the thread and is written over in turn, never freed.
+struct Errors {
+    texts: UnsafeCell<[[u8; ERROR_BYTES_MAX]; ERRORS_KEPT]>,
+    newest: Cell<usize>,
+}
+
 thread_local! {
-    static ERROR: RefCell<CString> = RefCell::new(CString::default());
+    // It has nothing to drop: its address is good as long as the thread is.
+    static ERRORS: Errors = const {
+        Errors {
+            texts: UnsafeCell::new([[0; ERROR_BYTES_MAX]; ERRORS_KEPT]),
+            newest: Cell::new(0),
+        }
+    };
 }
 
 /// What went wrong: a code, and a text for [`baro_error`].
@@ -96,15 +116,27 @@ pub(crate) fn tried(run: impl FnOnce() -> bool) -> bool {
 
 /// Keeps a text for [`baro_error`].
 pub(crate) fn remember(text: &str) {
-    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    let _ = ERROR.try_with(|error| error.try_borrow_mut().map(|mut error| *error = text));
+    let text = text_start(text, ERROR_BYTES_MAX - 1);
+    ERRORS.with(|errors| {
+        let next = (errors.newest.get() + 1) % ERRORS_KEPT;
+        let texts = errors.texts.get();
+        // SAFETY: the thread's own, and nobody else is here; C code reads it in this thread, after this.
+        let kept = unsafe { &mut (*texts)[next] };
+        kept.fill(0);
+        let bytes = kept.iter_mut().zip(text.bytes());
+        bytes.for_each(|(to, from)| *to = if from == 0 { b' ' } else { from });
+        errors.newest.set(next);
+    });
 }
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn baro_error() -> *const c_char {
-    let text = ERROR.try_with(|error| error.try_borrow().map_or(c"".as_ptr(), |e| e.as_ptr()));
-    text.unwrap_or(c"".as_ptr())
+    ERRORS.with(|errors| {
+        let texts = errors.texts.get().cast::<[u8; ERROR_BYTES_MAX]>();
+        // SAFETY: one of its texts.
+        unsafe { texts.add(errors.newest.get()).cast::<c_char>().cast_const() }
+    })
 }
 
 /// A text of the caller.
@@ -134,44 +166,6 @@ pub(crate) unsafe fn text_or_empty<'a>(
     }
     // SAFETY: as this function's.
     unsafe { text(given, what) }
-}
-
-/// A thing of ours that the caller was given.
-///
-/// # Safety
-/// `thing` is null, or a pointer that was given out and not given back.
-pub(crate) unsafe fn thing<'a, T>(thing: *const T, what: &str) -> Result<&'a T, Failure> {
-    // SAFETY: the caller vouches for it.
-    unsafe { thing.as_ref() }.ok_or_else(|| Failure::null(what))
-}
-
-/// As [`thing`], to change it.
-///
-/// # Safety
-/// As [`thing`]; and no other thread uses it meanwhile.
-pub(crate) unsafe fn thing_mut<'a, T>(thing: *mut T, what: &str) -> Result<&'a mut T, Failure> {
-    // SAFETY: the caller vouches for it.
-    unsafe { thing.as_mut() }.ok_or_else(|| Failure::null(what))
-}
-
-/// Gives a thing out.
-pub(crate) fn give<T>(thing: T) -> *mut T {
-    Box::into_raw(Box::new(thing))
-}
-
-/// Takes back what was given out.
-///
-/// # Safety
-/// `thing` is null, or a pointer of [`give`] that nobody uses any more.
-pub(crate) unsafe fn take_back<T>(thing: *mut T) {
-    if !thing.is_null() {
-        let drop_it = || {
-            // SAFETY: of `give`, and the caller is the last to have it.
-            drop(unsafe { Box::from_raw(thing) });
-            Ok(())
-        };
-        guarded(|_| (), drop_it);
-    }
 }
 
 /// Writes an answer where the caller wants it, if anywhere.

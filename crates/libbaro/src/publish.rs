@@ -10,9 +10,9 @@ use barograph_client::publish::{
 use barograph_model::{Kind, ValueType};
 
 use crate::guard::{
-    E_ARGUMENT, E_REFUSED, Failure, OK, give, guarded, remember, take_back, text, text_or_empty,
-    thing,
+    E_ARGUMENT, E_REFUSED, E_TOO_LONG, E_TYPE, Failure, OK, guarded, remember, text, text_or_empty,
 };
+use crate::handles::{Thing, give, take_back, thing};
 use crate::put;
 
 /// `baro_config_t`: fields that a caller's older header does not have are 0.
@@ -29,8 +29,19 @@ pub struct Config {
 
 impl From<PublishError> for Failure {
     fn from(error: PublishError) -> Self {
-        Self::new(E_REFUSED, error)
+        let code = match &error {
+            PublishError::TooLong { .. } => E_TOO_LONG,
+            PublishError::Type => E_TYPE,
+            _ => E_REFUSED,
+        };
+        Self::new(code, error)
     }
+}
+
+impl Thing for Publisher {
+    const KIND: u8 = 1;
+    const NAME: &'static str = "baro";
+    const IS_EXCLUSIVE: bool = false;
 }
 
 /// See `baro.h`.
@@ -53,7 +64,7 @@ pub unsafe extern "C" fn baro_open(
             let publisher = Publisher::open(wanted);
             let error = publisher.error().map(ToString::to_string);
             remember(&error.unwrap_or_default());
-            Ok(give(publisher))
+            give(publisher)
         },
     )
 }
@@ -100,51 +111,44 @@ unsafe fn config_of(application: &str, config: *const Config) -> Result<PublishC
 }
 
 /// See `baro.h`.
-///
-/// # Safety
-/// `baro` is null, or of `baro_open` and not closed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_close(baro: *mut Publisher) {
-    // SAFETY: as this function's.
-    unsafe { take_back(baro) };
+pub extern "C" fn baro_close(baro: *mut Publisher) {
+    let close = || {
+        // Not by a child that shares our memory: it is the parent's.
+        raw::enter()?;
+        take_back(baro)
+    };
+    guarded(|_| (), close);
+}
+
+/// See `baro.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn baro_is_enabled(baro: *const Publisher) -> c_int {
+    guarded(|_| 0, || Ok(thing(baro)?.is_enabled().into()))
+}
+
+/// See `baro.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn baro_lost(baro: *const Publisher) -> u64 {
+    guarded(|_| 0, || Ok(thing(baro)?.lost()))
+}
+
+/// See `baro.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn baro_refused_count(baro: *const Publisher) -> u64 {
+    guarded(|_| 0, || Ok(thing(baro)?.refused()))
+}
+
+/// See `baro.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn baro_refused(value: u64) -> c_int {
+    guarded(|_| 0, || Ok(raw::is_refused(value).into()))
 }
 
 /// See `baro.h`.
 ///
 /// # Safety
-/// `baro` is null, or of `baro_open` and not closed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_is_enabled(baro: *const Publisher) -> c_int {
-    guarded(
-        |_| 0,
-        || {
-            // SAFETY: as this function's.
-            let baro = unsafe { thing(baro, "baro") }?;
-            Ok(baro.is_enabled().into())
-        },
-    )
-}
-
-/// See `baro.h`.
-///
-/// # Safety
-/// `baro` is null, or of `baro_open` and not closed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_lost(baro: *const Publisher) -> u64 {
-    guarded(
-        |_| 0,
-        || {
-            // SAFETY: as this function's.
-            let baro = unsafe { thing(baro, "baro") }?;
-            Ok(baro.lost())
-        },
-    )
-}
-
-/// See `baro.h`.
-///
-/// # Safety
-/// `baro` is null, or of `baro_open` and not closed; the others are null or texts.
+/// `name` and `value` are null or texts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_label(
     baro: *mut Publisher,
@@ -157,7 +161,7 @@ pub unsafe extern "C" fn baro_label(
             // SAFETY: as this function's.
             let (baro, name, value) = unsafe {
                 (
-                    thing(baro, "baro")?,
+                    thing(baro)?,
                     text(name, "the label's name")?,
                     text(value, "the label's value")?,
                 )
@@ -171,7 +175,7 @@ pub unsafe extern "C" fn baro_label(
 /// See `baro.h`.
 ///
 /// # Safety
-/// `baro` is null, or of `baro_open` and not closed; `name` is null or a text.
+/// `name` is null or a text.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_publication(
     baro: *mut Publisher,
@@ -182,8 +186,7 @@ pub unsafe extern "C" fn baro_publication(
         |_| 0,
         || {
             // SAFETY: as this function's.
-            let (baro, name) =
-                unsafe { (thing(baro, "baro")?, text(name, "the publication's name")?) };
+            let (baro, name) = unsafe { (thing(baro)?, text(name, "the publication's name")?) };
             let readers = match readers {
                 0 => Readers::Owner,
                 1 => Readers::Group,

@@ -8,25 +8,14 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 
 use barograph_client::publish::ValueHandle;
-use barograph_client::publish::raw::{self, CallsSeen, Cursor};
+use barograph_client::publish::raw::{self, CallsSeen, Cursor, kind};
 
 use crate::guard::{OK, guarded, text, tried};
 
 thread_local! {
     /// A cursor on which every put finds no room, for a thread without a ring: what it has seen of the calls.
     // It has nothing to drop: its address is good as long as the thread is.
-    static NOWHERE: UnsafeCell<Cursor> = const {
-        UnsafeCell::new(Cursor {
-            position: 0,
-            limit: 0,
-            mask: 0,
-            records: ptr::null(),
-            committed: ptr::null(),
-            asleep: ptr::null(),
-            owner: 0,
-            calls: CallsSeen::nothing(),
-        })
-    };
+    static NOWHERE: UnsafeCell<Cursor> = const { UnsafeCell::new(Cursor::nowhere()) };
     /// Null before the thread was here.
     static PLACE: Cell<*const Cursor> = const { Cell::new(ptr::null()) };
 }
@@ -47,7 +36,7 @@ pub(crate) fn follow_threads() {
         let cursor = if cursor.is_null() {
             // It may be a child, which has seen nothing.
             // SAFETY: the thread's own, which nobody else looks at meanwhile.
-            unsafe { (*nowhere()).calls = CallsSeen::nothing() };
+            unsafe { *(*nowhere()).calls.get() = CallsSeen::nothing() };
             nowhere()
         } else {
             cursor
@@ -161,7 +150,7 @@ pub unsafe extern "C" fn baro_frame_slowly(
 /// Notes what this thread has seen where inline looks find it, should it have no ring.
 pub(crate) fn note_calls() {
     // SAFETY: the thread's own, which nobody else looks at meanwhile.
-    unsafe { (*nowhere()).calls = raw::calls_seen() };
+    unsafe { *(*nowhere()).calls.get() = raw::calls_seen() };
 }
 
 /// See `baro.h`.
@@ -210,11 +199,7 @@ pub extern "C" fn baro_commit() {
 ///
 /// # Safety
 /// `bytes` is null, or so many may be read.
-unsafe fn put_from(
-    bytes: *const u8,
-    count: usize,
-    put: impl FnOnce(&[u8]) -> Result<(), crate::guard::Failure>,
-) -> c_int {
+unsafe fn put_from(handle: u64, kind: u8, bytes: *const u8, count: usize) -> c_int {
     guarded(
         |code| code,
         || {
@@ -224,7 +209,8 @@ unsafe fn put_from(
                 // SAFETY: as this function's.
                 unsafe { std::slice::from_raw_parts(bytes, count) }
             };
-            put(bytes).map(|()| OK)
+            raw::put_bytes(handle, kind, bytes)?;
+            Ok(OK)
         },
     )
 }
@@ -243,7 +229,7 @@ pub unsafe extern "C" fn baro_put_text(handle: u64, value: *const c_char) -> c_i
         || {
             // SAFETY: as this function's.
             let value = unsafe { text(value, "the text") }?;
-            ValueHandle::from_raw(handle).put_text(value);
+            raw::put_bytes(handle, kind::TEXT, value.as_bytes())?;
             Ok(OK)
         },
     )
@@ -263,7 +249,7 @@ pub unsafe extern "C" fn baro_put_json(handle: u64, value: *const c_char) -> c_i
         || {
             // SAFETY: as this function's.
             let value = unsafe { text(value, "the JSON") }?;
-            ValueHandle::from_raw(handle).put_json(value);
+            raw::put_bytes(handle, kind::JSON, value.as_bytes())?;
             Ok(OK)
         },
     )
@@ -278,12 +264,8 @@ pub unsafe extern "C" fn baro_put_bytes(handle: u64, bytes: *const u8, count: us
     if handle == 0 {
         return OK;
     }
-    let put = |bytes: &[u8]| {
-        ValueHandle::from_raw(handle).put_bytes(bytes);
-        Ok(())
-    };
     // SAFETY: as this function's.
-    unsafe { put_from(bytes, count, put) }
+    unsafe { put_from(handle, kind::BYTES, bytes, count) }
 }
 
 /// See `baro.h`.
@@ -296,11 +278,7 @@ pub unsafe extern "C" fn baro_put_floats(handle: u64, values: *const f64, count:
         return OK;
     }
     let bytes = count.saturating_mul(size_of::<f64>());
-    let put = |bytes: &[u8]| {
-        // Segments are little-endian, and so is every machine that this is built for.
-        ValueHandle::from_raw(handle).put_floats_le(bytes);
-        Ok(())
-    };
+    // Rings are little-endian, and so is every machine that this is built for.
     // SAFETY: as this function's; a float is eight bytes.
-    unsafe { put_from(values.cast(), bytes, put) }
+    unsafe { put_from(handle, kind::FLOATS, values.cast(), bytes) }
 }

@@ -6,7 +6,8 @@ use std::ptr;
 use barograph_client::{Cell as Field, Observer, Rows};
 use barograph_model::SqlLimits;
 
-use crate::guard::{E_ARGUMENT, E_SQL, Failure, OK, give, guarded, set, take_back, text, thing};
+use crate::guard::{E_ARGUMENT, E_SQL, Failure, OK, guarded, set, text};
+use crate::handles::{Thing, give, take_back, thing};
 
 /// Types of cells, as in `baro.h`.
 const NULL: c_int = 0;
@@ -23,6 +24,12 @@ pub struct Table {
     rows: usize,
 }
 
+impl Thing for Table {
+    const KIND: u8 = 5;
+    const NAME: &'static str = "the table";
+    const IS_EXCLUSIVE: bool = false;
+}
+
 enum Cell {
     Null,
     Int(i64),
@@ -33,6 +40,7 @@ enum Cell {
 }
 
 /// `baro_cell_t`.
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub struct CellOut {
     kind: c_int,
@@ -96,7 +104,7 @@ impl From<&Cell> for CellOut {
 /// See `baro.h`.
 ///
 /// # Safety
-/// `node` is null, or of `baro_node_open` and not closed; `sql` is null or a text; `table` is null or may be
+/// `sql` is null or a text; `table` is null or may be
 /// written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_query(
@@ -110,74 +118,61 @@ pub unsafe extern "C" fn baro_query(
         |code| code,
         || {
             // SAFETY: as this function's.
-            let (node, sql) = unsafe { (thing(node, "the node")?, text(sql, "the statement")?) };
+            let (node, sql) = unsafe { (thing(node)?, text(sql, "the statement")?) };
             if table.is_null() {
                 return Err(Failure::new(E_ARGUMENT, "there is no place for the table"));
             }
             let rows = node.sql(sql, &SqlLimits::default());
             let rows = rows.map_err(|fault| Failure::new(E_SQL, fault))?;
             // SAFETY: as this function's.
-            unsafe { set(table, give(Table::from(&rows))) };
+            unsafe { set(table, give(Table::from(&rows))?) };
             Ok(OK)
         },
     )
 }
 
 /// See `baro.h`.
-///
-/// # Safety
-/// `table` is null, or of `baro_query` and not freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_table_free(table: *mut Table) {
-    // SAFETY: as this function's.
-    unsafe { take_back(table) };
+pub extern "C" fn baro_table_free(table: *mut Table) {
+    guarded(|_| (), || take_back(table));
+}
+
+/// What a table says; nothing, and an error, of one that is freed. Null has nothing, and is no error.
+fn of<T>(table: *const Table, nothing: T, look: impl FnOnce(&Table) -> Option<T>) -> T
+where
+    T: Copy,
+{
+    if table.is_null() {
+        return nothing;
+    }
+    let said = || Ok(look(&*thing(table)?).unwrap_or(nothing));
+    guarded(|_| nothing, said)
 }
 
 /// See `baro.h`.
-///
-/// # Safety
-/// `table` is null, or of `baro_query` and not freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_table_rows(table: *const Table) -> usize {
-    // SAFETY: as this function's.
-    unsafe { table.as_ref() }.map_or(0, |table| table.rows)
+pub extern "C" fn baro_table_rows(table: *const Table) -> usize {
+    of(table, 0, |table| Some(table.rows))
 }
 
 /// See `baro.h`.
-///
-/// # Safety
-/// `table` is null, or of `baro_query` and not freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_table_columns(table: *const Table) -> usize {
-    // SAFETY: as this function's.
-    unsafe { table.as_ref() }.map_or(0, |table| table.columns.len())
+pub extern "C" fn baro_table_columns(table: *const Table) -> usize {
+    of(table, 0, |table| Some(table.columns.len()))
 }
 
 /// See `baro.h`.
-///
-/// # Safety
-/// `table` is null, or of `baro_query` and not freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_table_name(table: *const Table, column: usize) -> *const c_char {
-    // SAFETY: as this function's.
-    let table = unsafe { table.as_ref() };
-    let name = table.and_then(|table| table.names.get(column));
-    name.map_or(ptr::null(), |name| name.as_ptr())
+pub extern "C" fn baro_table_name(table: *const Table, column: usize) -> *const c_char {
+    of(table, ptr::null(), |table| {
+        table.names.get(column).map(|name| name.as_ptr())
+    })
 }
 
 /// See `baro.h`.
-///
-/// # Safety
-/// `table` is null, or of `baro_query` and not freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_table_cell(
-    table: *const Table,
-    row: usize,
-    column: usize,
-) -> CellOut {
-    // SAFETY: as this function's.
-    let table = unsafe { table.as_ref() };
-    let column = table.and_then(|table| table.columns.get(column));
-    let cell = column.and_then(|column| column.get(row));
-    CellOut::from(cell.unwrap_or(&Cell::Null))
+pub extern "C" fn baro_table_cell(table: *const Table, row: usize, column: usize) -> CellOut {
+    of(table, CellOut::from(&Cell::Null), |table| {
+        table.columns.get(column)?.get(row).map(CellOut::from)
+    })
 }

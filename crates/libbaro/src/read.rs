@@ -8,9 +8,21 @@ use barograph_client::{ClientError, LatestValue, Observer, RunDir, Stream, Syste
 use barograph_model::Selector;
 
 use crate::guard::{
-    E_ARGUMENT, E_NO_AGENT, E_TYPE, E_UNKNOWN, Failure, NOTHING, OK, give, guarded, set, take_back,
-    text, thing, thing_mut,
+    E_ARGUMENT, E_NO_AGENT, E_TYPE, E_UNKNOWN, Failure, NOTHING, OK, guarded, set, text,
 };
+use crate::handles::{Thing, give, take_back, thing, thing_mut};
+
+impl Thing for Observer {
+    const KIND: u8 = 2;
+    const NAME: &'static str = "the node";
+    const IS_EXCLUSIVE: bool = false;
+}
+
+impl Thing for Stream {
+    const KIND: u8 = 3;
+    const NAME: &'static str = "the stream";
+    const IS_EXCLUSIVE: bool = true;
+}
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
@@ -38,26 +50,22 @@ pub unsafe extern "C" fn baro_node_open(run_dir: *const c_char) -> *mut Observer
                 // SAFETY: as this function's.
                 RunDir::new(unsafe { text(run_dir, "the run directory") }?)
             };
-            Ok(give(Observer::open(run_dir, Arc::new(SystemClock::new()))?))
+            give(Observer::open(run_dir, Arc::new(SystemClock::new()))?)
         },
     )
 }
 
 /// See `baro.h`.
-///
-/// # Safety
-/// `node` is null, or of `baro_node_open` and not closed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_node_close(node: *mut Observer) {
-    // SAFETY: as this function's.
-    unsafe { take_back(node) };
+pub extern "C" fn baro_node_close(node: *mut Observer) {
+    guarded(|_| (), || take_back(node));
 }
 
 /// # Safety
 /// As [`baro_stream_open`].
 unsafe fn find(node: *const Observer, selector: *const c_char) -> Result<Stream, Failure> {
     // SAFETY: as this function's.
-    let (node, selector) = unsafe { (thing(node, "the node")?, text(selector, "the selector")?) };
+    let (node, selector) = unsafe { (thing(node)?, text(selector, "the selector")?) };
     let selector = Selector::parse(selector).map_err(|e| Failure::new(E_ARGUMENT, e))?;
     Ok(node.stream(&selector)?)
 }
@@ -65,7 +73,7 @@ unsafe fn find(node: *const Observer, selector: *const c_char) -> Result<Stream,
 /// See `baro.h`.
 ///
 /// # Safety
-/// `node` is null, or of `baro_node_open` and not closed; `selector` is null or a text.
+/// `selector` is null or a text.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_stream_open(
     node: *const Observer,
@@ -74,25 +82,20 @@ pub unsafe extern "C" fn baro_stream_open(
     // SAFETY: as this function's.
     guarded(
         |_| std::ptr::null_mut(),
-        || Ok(give(unsafe { find(node, selector) }?)),
+        || give(unsafe { find(node, selector) }?),
     )
 }
 
 /// See `baro.h`.
-///
-/// # Safety
-/// `stream` is null, or of `baro_stream_open` and not closed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_stream_close(stream: *mut Stream) {
-    // SAFETY: as this function's.
-    unsafe { take_back(stream) };
+pub extern "C" fn baro_stream_close(stream: *mut Stream) {
+    guarded(|_| (), || take_back(stream));
 }
 
 /// See `baro.h`.
 ///
 /// # Safety
-/// `stream` is null, or of `baro_stream_open`, not closed, and used by this thread alone; the others are null
-/// or may be written.
+/// The places are null or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_stream_latest_f64(
     stream: *mut Stream,
@@ -102,8 +105,7 @@ pub unsafe extern "C" fn baro_stream_latest_f64(
     guarded(
         |code| code,
         || {
-            // SAFETY: as this function's.
-            let stream = unsafe { thing_mut(stream, "the stream") }?;
+            let mut stream = thing_mut(stream)?;
             let Some((newest_ts, newest)) = stream.latest_f64() else {
                 return Ok(NOTHING);
             };
@@ -120,7 +122,7 @@ pub unsafe extern "C" fn baro_stream_latest_f64(
 /// See `baro.h`.
 ///
 /// # Safety
-/// `node` is null, or of `baro_node_open` and not closed; `selector` is null or a text; the others are null
+/// `selector` is null or a text; the others are null
 /// or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_latest(
@@ -185,7 +187,7 @@ impl Places {
 /// See `baro.h`.
 ///
 /// # Safety
-/// `node` is null, or of `baro_node_open` and not closed; `selector` is null or a text; the others are null
+/// `selector` is null or a text; the others are null
 /// or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_latest_expected(
@@ -214,8 +216,7 @@ pub unsafe extern "C" fn baro_latest_expected(
 /// See `baro.h`.
 ///
 /// # Safety
-/// `stream` is null, or of `baro_stream_open`, not closed, and used by this thread alone; the others are null
-/// or may be written.
+/// The places are null or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_stream_latest_expected(
     stream: *mut Stream,
@@ -235,21 +236,17 @@ pub unsafe extern "C" fn baro_stream_latest_expected(
     guarded(
         |code| code,
         // SAFETY: as this function's.
-        || unsafe { places.take(thing_mut(stream, "the stream")?.latest_predicted()) },
+        || unsafe { places.take(thing_mut(stream)?.latest_predicted()) },
     )
 }
 
 /// See `baro.h`.
-///
-/// # Safety
-/// `stream` is null, or of `baro_stream_open`, not closed, and used by this thread alone.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_wait(stream: *mut Stream, timeout_ns: i64) -> c_int {
+pub extern "C" fn baro_wait(stream: *mut Stream, timeout_ns: i64) -> c_int {
     guarded(
         |code| code,
         || {
-            // SAFETY: as this function's.
-            let stream = unsafe { thing_mut(stream, "the stream") }?;
+            let mut stream = thing_mut(stream)?;
             let timeout = Duration::from_nanos(timeout_ns.max(0).unsigned_abs());
             Ok(match stream.wait(timeout) {
                 Woken::News => OK,

@@ -8,9 +8,8 @@ use std::{ptr, vec};
 use barograph_client::{Observer, Update, Watch};
 use barograph_model::{Descriptor, Selector, Value};
 
-use crate::guard::{
-    E_ARGUMENT, Failure, NOTHING, OK, give, guarded, set, take_back, text, thing, thing_mut,
-};
+use crate::guard::{E_ARGUMENT, Failure, NOTHING, OK, guarded, set, text};
+use crate::handles::{Thing, give, take_back, thing, thing_mut};
 
 /// `baro_subscription_t`.
 pub struct Subscription {
@@ -22,6 +21,12 @@ pub struct Subscription {
     value: Option<Value>,
     ended: Vec<u8>,
     given: UpdateOut,
+}
+
+impl Thing for Subscription {
+    const KIND: u8 = 4;
+    const NAME: &'static str = "the subscription";
+    const IS_EXCLUSIVE: bool = true;
 }
 
 /// A stream as C has it.
@@ -154,7 +159,7 @@ fn content(value: &Value, ended: &mut Vec<u8>) -> (usize, Content) {
 /// See `baro.h`.
 ///
 /// # Safety
-/// `node` is null, or of `baro_node_open` and not closed; `pattern` is null or a text.
+/// `pattern` is null or a text.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_subscribe(
     node: *const Observer,
@@ -164,10 +169,9 @@ pub unsafe extern "C" fn baro_subscribe(
         |_| ptr::null_mut(),
         || {
             // SAFETY: as this function's.
-            let (node, pattern) =
-                unsafe { (thing(node, "the node")?, text(pattern, "the pattern")?) };
+            let (node, pattern) = unsafe { (thing(node)?, text(pattern, "the pattern")?) };
             let selector = Selector::parse(pattern).map_err(|e| Failure::new(E_ARGUMENT, e))?;
-            Ok(give(Subscription::new(node.watch(&selector))))
+            give(Subscription::new(node.watch(&selector)))
         },
     )
 }
@@ -175,8 +179,7 @@ pub unsafe extern "C" fn baro_subscribe(
 /// See `baro.h`.
 ///
 /// # Safety
-/// `subscription` is null, or of `baro_subscribe`, not closed, and used by this thread alone; `update` is null or
-/// may be written.
+/// `update` is null or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_subscription_next(
     subscription: *mut Subscription,
@@ -188,8 +191,7 @@ pub unsafe extern "C" fn baro_subscription_next(
     guarded(
         |code| code,
         || {
-            // SAFETY: as this function's.
-            let subscription = unsafe { thing_mut(subscription, "the subscription") }?;
+            let mut subscription = thing_mut(subscription)?;
             let timeout = Duration::from_nanos(timeout_ns.max(0).unsigned_abs());
             let Some(next) = subscription.next(timeout) else {
                 return Ok(NOTHING);
@@ -202,11 +204,7 @@ pub unsafe extern "C" fn baro_subscription_next(
 }
 
 /// See `baro.h`.
-///
-/// # Safety
-/// `subscription` is null, or of `baro_subscribe` and not closed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_subscription_close(subscription: *mut Subscription) {
-    // SAFETY: as this function's.
-    unsafe { take_back(subscription) };
+pub extern "C" fn baro_subscription_close(subscription: *mut Subscription) {
+    guarded(|_| (), || take_back(subscription));
 }

@@ -4,6 +4,7 @@
 
 mod build;
 mod calls;
+mod guest;
 mod programs;
 mod shim;
 mod subscribe;

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use barograph_archive::{Archive, ArchiveError, View};
-use barograph_stream::RunDir;
+use barograph_stream::{RunDir, gate};
 
 /// What the agent says of itself; its key `archive` is the archive's directory.
 const AGENT_DOCUMENT: &str = "agent.json";
@@ -83,7 +83,7 @@ type Opened = (PathBuf, Option<u32>);
 /// One for all readers of the process.
 fn shared(root: PathBuf, owner: Option<u32>) -> Views {
     static OPEN: Mutex<BTreeMap<Opened, Weak<Archive>>> = Mutex::new(BTreeMap::new());
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut open = gate::lock(&OPEN);
     open.retain(|_, archive| archive.strong_count() > 0);
     let key = (root, owner);
     let archive = open.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {

@@ -18,6 +18,30 @@ pub enum StreamError {
         /// What the system said.
         source: io::Error,
     },
+    /// A file that this process may not make so large.
+    #[error(
+        "cannot make a file in {}: it needs {needed} bytes, and files of this process may have {max} (raise ulimit -f)",
+        path.display()
+    )]
+    FileSize {
+        /// The directory.
+        path: PathBuf,
+        /// Bytes of the smallest file that would do.
+        needed: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// A directory of another user, whose agent cannot be let in.
+    #[error(
+        "files in {} cannot be shown to user {owner} alone: its file system has no access-control lists (choose a \
+         --run-dir in /dev/shm)", path.display()
+    )]
+    NoAccessLists {
+        /// The directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
     /// Not a segment, or a damaged one.
     #[error("{} is not a usable segment: {reason}", path.display())]
     Corrupt {

@@ -10,11 +10,13 @@ compile_error!(
     "segments are little-endian, and reading them takes 64-bit loads from read-only memory"
 );
 
+mod acl;
 pub mod calls;
 mod clock;
 mod entry;
 mod environment;
 mod error;
+pub mod gate;
 mod handle;
 pub mod ingest;
 mod layout;
@@ -28,6 +30,7 @@ mod slots;
 mod user;
 mod writer;
 
+pub use acl::{AccessList, Grantee};
 pub use clock::SystemClock;
 pub use entry::{Directory, Entry, value_bytes_max};
 pub use environment::environment;

@@ -10,7 +10,8 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 /// How a file is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +67,45 @@ impl Map {
     /// Length in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Where it begins.
+    pub fn address(&self) -> usize {
+        self.start.as_ptr() as usize
+    }
+
+    /// Has the system find memory for the bytes now. An error where a store into them would be a fault; EINVAL where
+    /// the kernel cannot do this (before Linux 5.14).
+    pub fn populate(&self, at: usize, bytes: usize) -> io::Result<()> {
+        let page = rustix::param::page_size();
+        let first = at / page * page;
+        let end = (at + bytes).next_multiple_of(page).min(self.bytes);
+        if first >= end {
+            return Ok(());
+        }
+        let populate = || {
+            // SAFETY: pages of this mapping, which stays as it is: they only get memory.
+            unsafe {
+                let first = self.start.as_ptr().add(first).cast();
+                madvise(first, end - at / page * page, Advice::LinuxPopulateWrite)
+            }
+        };
+        Ok(uninterrupted(populate)?)
+    }
+
+    /// Has children not inherit the mapping, nor its file's lock, and keeps it out of core dumps. A child must not
+    /// touch it, nor unmap what another has mapped in its place.
+    pub fn keep_from_children(&self) {
+        for advice in [Advice::LinuxDontFork, Advice::LinuxDontDump] {
+            // SAFETY: the whole mapping, which stays as it is in this process; in a child whoever has it finds out
+            // before a touch (see `ingest::cursors`). A kernel that knows neither leaves it as it is.
+            let _ = unsafe { madvise(self.start.as_ptr().cast(), self.bytes, advice) };
+        }
+    }
+
+    /// Puts memory of nobody in the place of the file: what is stored from now on is seen by no other process.
+    pub fn replace(&self) {
+        let _ = replace(self.address(), self.bytes);
     }
 
     /// `count` words from byte offset `at`, or `None` when they are not all inside.
@@ -145,6 +185,24 @@ impl Map {
             word.store(u64::from_le_bytes(padded), Ordering::Relaxed);
         }
     }
+}
+
+/// Makes a call until no signal interrupts it.
+pub fn uninterrupted<T>(call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    // A profiler's timer may come in between, again and again.
+    const TRIES_MAX: usize = 100;
+    let mut tries = std::iter::repeat_with(call).take(TRIES_MAX);
+    let is_done = |done: &Result<T, Errno>| !matches!(done, Err(Errno::INTR | Errno::AGAIN));
+    tries.find(is_done).unwrap_or(Err(Errno::INTR))
+}
+
+/// Maps memory of nobody over a mapping of ours. May be called by a signal handler.
+pub fn replace(start: usize, bytes: usize) -> Result<(), Errno> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // Shared and not reserved: it counts towards no limit of this process.
+    let flags = MapFlags::FIXED | MapFlags::SHARED | MapFlags::NORESERVE;
+    // SAFETY: the callers say what is theirs; words in it are atomics, whose values anyone may change at any time.
+    unsafe { mmap_anonymous(start as *mut _, bytes, access, flags) }.map(drop)
 }
 
 impl Drop for Map {

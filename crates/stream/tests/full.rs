@@ -4,8 +4,9 @@ use std::path::Path;
 use std::process::Command;
 
 use barograph_model::ValueType;
+use barograph_stream::ingest::{Declaration, IngestFile, Producer, ProducerConfig, kind};
 use barograph_stream::{
-    Latest, RunDir, Segment, SegmentConfig, SegmentReader, StreamError, StreamWriter,
+    Latest, RunDir, Segment, SegmentConfig, SegmentReader, StreamError, StreamWriter, SystemClock,
 };
 
 use crate::child;
@@ -52,6 +53,7 @@ const SETTLED: &str = "settled in what there is";
 pub fn settle(path: &Path) {
     let run_dir = RunDir::new(path.join("run"));
     let _lock = run_dir.occupy().unwrap();
+    rings_get_memory_as_they_are_used(path);
     let create = |streams_max| {
         let config = SegmentConfig {
             streams_max,
@@ -106,6 +108,30 @@ pub fn settle(path: &Path) {
     let mut writer = segment.register(&next, None, 1).unwrap();
     writer.append(&sample(ValueType::Int, 1)).unwrap();
     println!("{SETTLED}");
+}
+
+/// A ring is larger than the file system: what does not fit is refused, and no store is a fault.
+fn rings_get_memory_as_they_are_used(path: &Path) {
+    let clock = SystemClock::new();
+    let producer = Producer::create(path, ProducerConfig::default(), &clock).unwrap();
+    let mut ring = producer.thread(&clock).unwrap();
+    let put = (0..100_000)
+        .filter(|n| ring.put(kind::INT, 0, 1, *n))
+        .count();
+    assert!((2_000..12_000).contains(&put), "{put}");
+    assert!(ring.is_starved(), "it does not wait for an agent");
+    assert!(producer.thread(&clock).is_none());
+    let value = Declaration::Process {
+        application: "x".repeat(2_000),
+        labels: Vec::new(),
+    };
+    while producer.declare(&value) {}
+    drop(ring);
+    let mut file = IngestFile::open(producer.path()).unwrap();
+    file.look().unwrap();
+    let drained = file.drain(u64::MAX, &mut |_| {}).unwrap();
+    assert_eq!((drained.records, drained.missed), (put as u64, 0));
+    file.remove().unwrap();
 }
 
 fn publish_in_vain(run_dir: &RunDir) {

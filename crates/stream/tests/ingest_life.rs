@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use barograph_model::{Kind, ValueType};
 use barograph_stream::SystemClock;
-use barograph_stream::ingest::{Declaration, Overflow, ThreadRing, TimeSource, kind};
+use barograph_stream::ingest::{
+    Declaration, IngestFile, Overflow, Producer, ProducerConfig, ThreadRing, TimeSource, kind,
+};
 
 use crate::ingest::{Both, check_numbers, drain, put_numbers};
 use crate::ingest_specimen::RECORDS;
@@ -60,6 +62,60 @@ fn the_file_appears_whole_for_its_owner_alone_and_is_locked() {
     let source = both.file.time_source();
     assert_eq!(source, TimeSource::of_this_machine());
     assert_eq!(both.file.incarnation(), both.producer().incarnation());
+}
+
+#[test]
+fn a_program_sees_what_the_agent_refuses() {
+    let mut both = Both::small();
+    let refused = |both: &Both| {
+        let producer = both.producer();
+        let values = [0, 63, 64, 16_255, 16_256].map(|value| producer.is_refused(value));
+        (producer.refused(), values)
+    };
+    assert_eq!(refused(&both), (0, [false; 5]));
+    for value in [63, 64, 16_255, 16_256, u32::MAX] {
+        both.file.set_refused(value, true).unwrap();
+    }
+    both.file.set_refusals(5).unwrap();
+    // Beyond the map there are no bits.
+    assert_eq!(refused(&both), (5, [false, true, true, true, false]));
+    // Another agent takes over, and has room.
+    let mut file = IngestFile::open(both.path()).unwrap();
+    for value in [63, 16_255] {
+        file.set_refused(value, false).unwrap();
+    }
+    file.set_refusals(1).unwrap();
+    assert_eq!(refused(&both), (1, [false, false, true, false, false]));
+}
+
+/// As root alone: the directory is another user's.
+#[test]
+fn the_agent_of_another_user_is_let_in_and_nobody_else() {
+    const AGENT: u32 = 65_534;
+    const STRANGER: u32 = 12_345;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root has directories of other users");
+        return;
+    }
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(dir.path(), mode).unwrap();
+    std::os::unix::fs::chown(dir.path(), Some(AGENT), None).unwrap();
+    let config = ProducerConfig::default();
+    // Root owns files that its directory's owner is to read, as any other user does.
+    let producer = Producer::create(dir.path(), config, &SystemClock::new()).unwrap();
+    let can_open = |uid: u32| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args([&format!("--reuid={uid}"), "--clear-groups", "--regid=65534"]);
+        let script = "exec 3<>\"$0\"";
+        let opened = command
+            .args(["sh", "-c", script])
+            .arg(producer.path())
+            .output();
+        opened.unwrap().status.success()
+    };
+    assert!(can_open(AGENT));
+    assert!(!can_open(STRANGER));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use rustix::fs::{XattrFlags, setxattr};
+use barograph_stream::{AccessList, Grantee};
 
 /// Whose values a scope holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,43 +44,21 @@ pub fn make_dir(path: &Path, reader: Reader) -> io::Result<bool> {
         Reader::User(uid) if uid == rustix::process::getuid().as_raw() => {
             mode(0o700).map(|()| true)
         }
-        Reader::User(uid) => grant(path, ACL_USER, uid),
-        Reader::Group(gid) => grant(path, ACL_GROUP, gid),
+        Reader::User(uid) => grant(path, Grantee::User(uid)),
+        Reader::Group(gid) => grant(path, Grantee::Group(gid)),
     }
 }
 
-const ACL_VERSION: u32 = 2;
-const ACL_USER_OBJ: u16 = 0x01;
-const ACL_USER: u16 = 0x02;
-const ACL_GROUP_OBJ: u16 = 0x04;
-const ACL_GROUP: u16 = 0x08;
-const ACL_MASK: u16 = 0x10;
-const ACL_OTHER: u16 = 0x20;
-const ACL_NO_ID: u32 = u32::MAX;
-
-/// Lets one more user or group in (`include/uapi/linux/posix_acl_xattr.h`).
-fn grant(path: &Path, tag: u16, id: u32) -> io::Result<bool> {
+/// Lets one more user or group in.
+fn grant(path: &Path, grantee: Grantee) -> io::Result<bool> {
+    const ALL: u16 = 7;
     const READ_ENTER: u16 = 5;
-    let mut acl = ACL_VERSION.to_le_bytes().to_vec();
-    let mut entries = [
-        (ACL_USER_OBJ, 7, ACL_NO_ID),
-        (tag, READ_ENTER, id),
-        (ACL_GROUP_OBJ, 0, ACL_NO_ID),
-        (ACL_MASK, READ_ENTER, ACL_NO_ID),
-        (ACL_OTHER, 0, ACL_NO_ID),
-    ];
-    // In the order of their tags.
-    entries.sort_by_key(|entry| entry.0);
-    for (tag, rights, id) in entries {
-        acl.extend(tag.to_le_bytes());
-        acl.extend(rights.to_le_bytes());
-        acl.extend(id.to_le_bytes());
-    }
-    match setxattr(path, "system.posix_acl_access", &acl, XattrFlags::empty()) {
-        Ok(()) => Ok(true),
-        Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::PERM) => Ok(false),
-        Err(errno) => Err(errno.into()),
-    }
+    let list = AccessList {
+        owner: ALL,
+        grantee,
+        rights: READ_ENTER,
+    };
+    list.set(path)
 }
 
 #[cfg(test)]

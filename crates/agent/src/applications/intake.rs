@@ -48,6 +48,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Knocks that are heard between two rounds.
 const KNOCKS_MAX: usize = 1_024;
 const INCARNATION_BYTES: usize = 16;
+/// How many knocks wait at the door at most, unless the kernel says otherwise; further ones fail.
+const DOOR_QUEUE_DEFAULT: usize = 10;
 
 /// Mode of the directory where other users publish: they make files there, remove and replace none but their own,
 /// and do not see whose others there are. Files have the group of who makes them, and let nobody but the
@@ -82,12 +84,21 @@ pub fn open_door(run_dir: &RunDir, to_all: bool) -> Result<UnixDatagram, AgentEr
     open().map_err(failed(&socket))
 }
 
+/// How many datagrams wait at a socket at most: the kernel takes one more.
+fn door_queue() -> usize {
+    let said = fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen");
+    let said = said.ok().and_then(|text| text.trim().parse().ok());
+    said.unwrap_or(DOOR_QUEUE_DEFAULT).max(1)
+}
+
 /// All that the thread owns.
 pub struct Intake<'c> {
     clock: &'c Arc<dyn Clock>,
     run_dir: RunDir,
     limits: ApplicationsConfig,
     door: UnixDatagram,
+    /// Knocks that wait there at most.
+    door_queue: usize,
     board: Arc<Board>,
     call_streams: CallStreams,
     answers: Answers,
@@ -130,6 +141,7 @@ impl<'c> Intake<'c> {
             rates: Rates::new(limits.rate_max),
             limits,
             door,
+            door_queue: door_queue(),
             board,
             call_streams: CallStreams::default(),
             answers: Answers::default(),
@@ -442,12 +454,25 @@ impl<'c> Intake<'c> {
         self.hear();
     }
 
-    /// Wakes those who have knocked.
+    /// Wakes those who have knocked; when so many have that the door's queue was full, all: a program may have
+    /// found it so, and say nothing more.
     fn hear(&mut self) {
+        let heard = self.hear_knocks();
+        if heard < self.door_queue.min(KNOCKS_MAX) {
+            return;
+        }
+        for process in &mut self.processes {
+            process.is_awake = true;
+        }
+        // Among them may be some who are not known.
+        self.next_scan_ns = self.next_scan_ns.min(self.next_search_ns);
+    }
+
+    fn hear_knocks(&mut self) -> usize {
         let mut knock = [0; INCARNATION_BYTES + 1];
-        for _ in 0..KNOCKS_MAX {
+        for heard in 0..KNOCKS_MAX {
             let Ok(length) = self.door.recv(&mut knock) else {
-                return;
+                return heard;
             };
             if length == 0 {
                 // A bridge's: it is attended next.
@@ -464,6 +489,7 @@ impl<'c> Intake<'c> {
                 None => self.welcome(incarnation),
             }
         }
+        KNOCKS_MAX
     }
 
     fn write_knobs(&mut self, readers: &BTreeSet<Reader>) {
@@ -579,6 +605,27 @@ mod tests {
             intake.hear();
             let all = [incarnations(&family), incarnations(&later)].concat();
             assert_eq!(taken_in(intake), all);
+        });
+    }
+
+    #[test]
+    fn a_queue_that_was_full_wakes_those_who_found_it_so() {
+        with_intake(|intake, run_dir| {
+            let family = programs(run_dir, 3);
+            intake.scan();
+            let awake =
+                |intake: &Intake<'_>| intake.processes.iter().filter(|p| p.is_awake).count();
+            intake.processes.iter_mut().for_each(|p| p.is_awake = false);
+            (intake.door_queue, intake.next_scan_ns) = (2, i64::MAX);
+            knock(run_dir, &family[0]);
+            intake.hear();
+            assert_eq!((awake(intake), intake.next_scan_ns), (1, i64::MAX));
+            knock(run_dir, &family[0]);
+            knock(run_dir, &family[0]);
+            intake.hear();
+            assert_eq!(awake(intake), 3);
+            // And those who are not known are looked for.
+            assert_eq!(intake.next_scan_ns, intake.next_search_ns);
         });
     }
 

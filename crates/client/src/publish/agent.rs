@@ -1,23 +1,36 @@
 //! The little that a publisher wants of an agent: that it wakes, and whether it lives.
 
-use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use barograph_model::Clock;
 use barograph_stream::{RunDir, SegmentReader};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sendto, socket_with,
+};
 
 use crate::view;
 
 /// How often a full ring asks anew whether the agent lives, in ns.
 const LOOK_INTERVAL_NS_MIN: i64 = 50_000_000;
 
+/// What became of a knock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Knock {
+    /// The agent will see it.
+    Heard,
+    /// It did not get there: try again.
+    Unheard,
+    /// There is no agent. One that comes looks at all files.
+    Nobody,
+}
+
 /// The agent as a publisher knows it.
 #[derive(Debug)]
 pub(super) struct Agent {
     run_dir: RunDir,
     door: PathBuf,
-    socket: Option<UnixDatagram>,
     seen: Mutex<Seen>,
 }
 
@@ -31,21 +44,33 @@ struct Seen {
 
 impl Agent {
     pub fn of(run_dir: &RunDir) -> Self {
-        // Without a socket the agent is not woken, and finds what there is when it looks.
-        let socket = UnixDatagram::unbound().ok();
-        let socket = socket.filter(|socket| socket.set_nonblocking(true).is_ok());
         Self {
             run_dir: run_dir.clone(),
             door: run_dir.ingest_socket(),
-            socket,
             seen: Mutex::default(),
         }
     }
 
-    /// Knocks. Nobody may be there, or too busy to hear: both are its own matter.
-    pub fn knock(&self, incarnation: &[u8; 16]) {
-        if let Some(socket) = &self.socket {
-            let _ = socket.send_to(incarnation, &self.door);
+    /// Knocks, with a socket of the moment: a descriptor that were kept might be the program's own by now.
+    pub fn knock(&self, incarnation: &[u8; 16]) -> Knock {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let send = || {
+            let door = SocketAddrUnix::new(&self.door)?;
+            let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+            sendto(&socket, incarnation, SendFlags::NOSIGNAL, &door)
+        };
+        match send() {
+            Ok(_) => Knock::Heard,
+            // Its queue is full, or this process has no descriptor to spare.
+            Err(
+                Errno::AGAIN
+                | Errno::INTR
+                | Errno::NOBUFS
+                | Errno::NOMEM
+                | Errno::MFILE
+                | Errno::NFILE,
+            ) => Knock::Unheard,
+            Err(_) => Knock::Nobody,
         }
     }
 

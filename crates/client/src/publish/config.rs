@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use barograph_stream::RunDir;
-use barograph_stream::ingest::{
-    Overflow, ProducerConfig, RING_RECORDS_DEFAULT, RINGS_DEFAULT, Readers,
-};
+use barograph_stream::ingest::{Overflow, ProducerConfig, RING_RECORDS_DEFAULT, Readers};
 
 /// Longest wait of one put of the policy `block`, unless asked otherwise.
 pub const BLOCK_TIME_DEFAULT: Duration = Duration::from_millis(100);
@@ -34,7 +32,7 @@ pub struct PublishConfig {
     pub overflow: Overflow,
     /// Records of each thread's ring, of 24 bytes; made a power of two.
     pub ring_records: u64,
-    /// Threads that may put at the same time.
+    /// Threads that may put at the same time, 1,024 at most. 0: twice the processors, and at least 256.
     pub rings_max: u32,
     /// Longest wait of one put with [`Overflow::Block`].
     pub block_time_max: Duration,
@@ -66,7 +64,7 @@ impl Default for PublishConfig {
             labels: Vec::new(),
             overflow: Overflow::default(),
             ring_records: RING_RECORDS_DEFAULT,
-            rings_max: RINGS_DEFAULT,
+            rings_max: 0,
             block_time_max: BLOCK_TIME_DEFAULT,
         }
     }

@@ -4,7 +4,7 @@ use barograph_model::{HELP_BYTES_MAX, Kind, Labels, Name, Unit, ValueType, text_
 use barograph_stream::ingest::Declaration;
 
 use super::state::{self, Pairs};
-use super::{Knob, KnobConfig, PublishError, ValueHandle, calls, knob, thread};
+use super::{Knob, KnobConfig, PublishError, ValueHandle, calls, home, knob, thread};
 
 /// Labels that the agent adds itself.
 const LABELS_OF_AGENT: &[&str] = &["user", "instance"];
@@ -49,6 +49,12 @@ pub fn knob(publication: u64, name: &str, config: &KnobConfig) -> Result<Knob, P
     declare_knob(publication, &name_of(publication)?, name, config)
 }
 
+/// As [`ValueHandle::is_refused`], of a value's number ([`ValueHandle::to_raw`]).
+pub fn is_refused(value: u64) -> bool {
+    let process = state::existing(thread::generation_of(value));
+    value != 0 && process.is_some_and(|p| p.producer.is_refused(thread::series_of(value)))
+}
+
 pub(super) fn name_of(publication: u64) -> Result<String, PublishError> {
     if publication == 0 {
         // Disabled; what is said of its values is checked as far as it can be.
@@ -58,7 +64,7 @@ pub(super) fn name_of(publication: u64) -> Result<String, PublishError> {
         thread::generation_of(publication),
         thread::series_of(publication),
     );
-    state::lock().publication_name(generation, index)
+    state::enter()?.publication_name(generation, index)
 }
 
 pub(super) fn declare_knob(
@@ -71,6 +77,7 @@ pub(super) fn declare_knob(
     let full = format!("{named}.{name}");
     let wanted = config.wanted(&full)?;
     if publication == 0 {
+        home::enter()?;
         // Under the lock that forks wait for.
         let _hub = calls::lock();
         return knob::cell_of_nobody(&full, &wanted).map(Knob::new);
@@ -131,7 +138,7 @@ pub(super) fn declare_value(
         help: text_start(help, HELP_BYTES_MAX).to_owned(),
         bytes_max: if value_type.is_number() { 0 } else { bytes_max },
     };
-    let value = state::lock().value(generation, declaration)?;
+    let value = state::enter()?.value(generation, declaration)?;
     let handle = thread::handle(generation, value_type as u8, value);
     Ok(ValueHandle::from_raw(handle))
 }

@@ -15,7 +15,7 @@ pub enum PublishError {
     #[error("publishing is switched off (BAROGRAPH=off)")]
     Off,
     /// There is no directory for the file, and none can be made.
-    #[error("cannot make {} for an agent to find: {source}", path.display())]
+    #[error("cannot use {} to publish: {source}", path.display())]
     Place {
         /// The directory.
         path: PathBuf,
@@ -67,6 +67,28 @@ pub enum PublishError {
     /// The thread that listens could not be started.
     #[error("no thread that listens can be started: {0}; poll() instead")]
     Thread(Arc<io::Error>),
+    /// A child that shares its parent's memory, or was made while another thread was publishing.
+    #[error(
+        "this child process publishes nothing: it was not made by fork(), which lets it have a file of its own"
+    )]
+    Borrowed,
+    /// Bytes, JSON or an array that are longer than the value may be.
+    #[error(
+        "{bytes} bytes are given up: the value takes at most {bytes_max} (declare it with a larger size, of at \
+         most 65,536, or put less)"
+    )]
+    TooLong {
+        /// Bytes that were to be put.
+        bytes: usize,
+        /// Bytes that fit.
+        bytes_max: usize,
+    },
+    /// A put of another type than the value's.
+    #[error("the put is given up: the value was declared with another type")]
+    Type,
+    /// There was no room for it, or nothing to put it into.
+    #[error("the put is given up: there is no room for it")]
+    NoRoom,
     /// The publisher was closed.
     #[error("the publisher was closed")]
     Closed,

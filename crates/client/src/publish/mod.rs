@@ -33,28 +33,33 @@ mod config;
 mod declare;
 mod error;
 mod fork;
+mod home;
 mod knob;
+mod leftovers;
 mod place;
 mod process;
 mod publisher;
+mod sizes;
 mod state;
 mod thread;
 
 pub use barograph_stream::calls::{Call, CallPayload};
-pub use barograph_stream::ingest::{Overflow, RING_RECORDS_DEFAULT, RINGS_DEFAULT, Readers};
+pub use barograph_stream::ingest::{Overflow, RING_RECORDS_DEFAULT, RINGS_DEFAULT_MIN, Readers};
 pub use config::{BLOCK_TIME_DEFAULT, PublicationConfig, PublishConfig};
 pub use error::PublishError;
+pub(crate) use fork::watch as watch_forks;
 pub use knob::{Knob, KnobConfig, KnobValue};
 pub use publisher::{Publication, Publisher, ValueHandle};
 
 /// What the C ABI is made of: puts by handle, and the cursor on which `baro.h` puts inline.
 pub mod raw {
-    pub use barograph_stream::ingest::{CallsSeen, Cursor};
+    pub use barograph_stream::ingest::{CallsSeen, Cursor, kind};
 
-    pub use super::declare::{knob, value};
+    pub use super::declare::{is_refused, knob, value};
+    pub use super::home::enter;
     pub use super::knob::Cell;
     pub use super::thread::{
         apply_now, calls_seen, commit, frame, is_poll_due, is_resting, on_cursor, poll_now,
-        tell_agent, try_frame, try_put,
+        put_bytes, tell_agent, try_frame, try_put,
     };
 }

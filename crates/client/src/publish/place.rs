@@ -1,6 +1,7 @@
 //! The directory in which the file is made: the agent's, or one where an agent will look.
 
 use std::fs::{self, DirBuilder};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -9,47 +10,50 @@ use barograph_stream::RunDir;
 
 use super::PublishError;
 
-/// The run directory to publish in. Where there is no agent that takes applications, the directory is made
-/// in which this user's agent will look: the ring then holds the newest values until it does.
+/// The run directory to publish in. Where there is no agent that takes applications, it is this user's own default
+/// one, which is made if need be, for an agent that comes later: the ring then holds the newest values. A directory
+/// that somebody has named is never made: a name that was mistyped is an error, and no directory for ever.
 pub(super) fn find(wanted: Option<&RunDir>) -> Result<RunDir, PublishError> {
     let is_named = wanted.is_some() || std::env::var_os("BAROGRAPH_RUN_DIR").is_some();
     let found = wanted.cloned().unwrap_or_else(RunDir::find);
     if is_named {
         // It is trusted; and who named it looks there and nowhere else.
-        return ready_or_made(&found).map(|()| found);
+        return ready(&found).map(|()| found);
     }
     // In /dev/shm anyone may have made a directory of our name.
-    let ready = |run_dir: &RunDir| {
-        if run_dir.path().exists() {
-            check_owner(run_dir.path())?;
-        }
-        ready_or_made(run_dir)?;
+    let trusted = |run_dir: &RunDir| {
         check_owner(run_dir.path())?;
+        ready(run_dir)?;
         check_owner(&run_dir.ingest_dir())
     };
     let own = RunDir::new(RunDir::default_path());
-    match ready(&found) {
-        Ok(()) => Ok(found),
-        Err(error) if found == own => Err(error),
-        Err(_) => ready(&own).map(|()| own),
+    if found != own && trusted(&found).is_ok() {
+        return Ok(found);
     }
+    if !own.path().exists() {
+        make(own.path(), 0o755)?;
+    }
+    trusted(&own).map(|()| own)
 }
 
-fn ready_or_made(run_dir: &RunDir) -> Result<(), PublishError> {
+/// Whether files can be made in a run directory that is there.
+fn ready(run_dir: &RunDir) -> Result<(), PublishError> {
     let ingest = run_dir.ingest_dir();
     if ingest.is_dir() {
         return Ok(());
     }
-    make(run_dir.path(), 0o755)?;
     make(&ingest, 0o700)
 }
 
 fn make(path: &Path, mode: u32) -> Result<(), PublishError> {
-    let made = DirBuilder::new().recursive(true).mode(mode).create(path);
-    made.map_err(|source| PublishError::Place {
-        path: path.to_owned(),
-        source: Arc::new(source),
-    })
+    match DirBuilder::new().mode(mode).create(path) {
+        // Another process of this user was faster.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.map_err(|source| PublishError::Place {
+            path: path.to_owned(),
+            source: Arc::new(source),
+        }),
+    }
 }
 
 /// Ours or the node's; of a link, the link itself.
@@ -74,13 +78,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_named_directory_is_made_for_an_agent_to_come() {
+    fn a_named_directory_is_used_and_never_made() {
         let dir = tempfile::tempdir().unwrap();
-        let wanted = RunDir::new(dir.path().join("deep/run"));
+        let wanted = RunDir::new(dir.path());
         assert_eq!(find(Some(&wanted)).unwrap(), wanted);
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&wanted.ingest_dir()), 0o700);
         assert_eq!(find(Some(&wanted)).unwrap(), wanted);
+        let mistyped = RunDir::new(dir.path().join("mistyped"));
+        let text = find(Some(&mistyped)).unwrap_err().to_string();
+        assert!(text.contains("mistyped"), "{text}");
+        assert!(!mistyped.path().exists());
     }
 
     #[test]
@@ -88,7 +96,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        let refused = ready_or_made(&RunDir::new(file.join("run")));
+        let refused = ready(&RunDir::new(file.join("run")));
         let text = refused.unwrap_err().to_string();
         assert!(text.contains("file/run"), "{text}");
     }

@@ -11,7 +11,7 @@ use barograph_stream::{Incarnation, RunDir};
 
 use super::calls::{self, Declarer};
 use super::declare::{Wanted, declare_knob, declare_value, labels_of, stream_name};
-use super::state::{self, LOST_WITHOUT_FILE, Pairs};
+use super::state::{self, LOST_WITHOUT_FILE, Pairs, State};
 use super::{Knob, KnobConfig, PublicationConfig, PublishConfig, PublishError, config, thread};
 
 /// The way in which this process publishes. Cheap to clone, for use from any thread; the file says goodbye
@@ -74,12 +74,12 @@ impl Publisher {
 
     /// Adds a label, or changes it, for the publications that are made from now on.
     pub fn label(&self, name: &str, value: &str) -> Result<(), PublishError> {
-        let mut labels = self.inner.labels();
-        let mut changed = labels.clone();
+        let mut labels = self.inner.labels()?;
+        let mut changed = labels.pairs.clone();
         changed.retain(|(known, _)| known != name);
         changed.push((name.to_owned(), value.to_owned()));
         labels_of(&self.inner.application, &changed, &[])?;
-        *labels = changed;
+        *labels.pairs = changed;
         Ok(())
     }
 
@@ -91,7 +91,7 @@ impl Publisher {
         config: PublicationConfig,
     ) -> Result<Publication, PublishError> {
         let inner = &self.inner;
-        let labels = inner.labels().clone();
+        let labels = inner.labels()?.pairs.clone();
         labels_of(&inner.application, &labels, &config.labels)?;
         stream_name(name, "frame")?;
         if name == "process" {
@@ -103,7 +103,7 @@ impl Publisher {
         let mut handle = 0;
         if self.is_enabled() {
             let own = &config.labels;
-            let index = state::lock().publication(
+            let index = state::enter()?.publication(
                 inner.generation,
                 &inner.application,
                 &labels,
@@ -162,7 +162,7 @@ impl Publisher {
         if !self.is_enabled() {
             return Ok(());
         }
-        let labels = inner.labels().clone();
+        let labels = inner.labels()?.pairs.clone();
         let by = Declarer {
             generation: inner.generation,
             owner: inner.owner,
@@ -233,6 +233,14 @@ impl Publisher {
         })
     }
 
+    /// Declarations of this process that the agent refuses now, because there is no room for more of them or they
+    /// cannot be what they are declared as: none of their puts is kept. Which values, [`ValueHandle::is_refused`]
+    /// says. 0 before an agent has looked.
+    pub fn refused(&self) -> u64 {
+        let process = state::existing(self.inner.generation);
+        process.map_or(0, |process| process.producer.refused())
+    }
+
     /// Which agent's directory this process publishes in, while it does.
     pub fn run_dir(&self) -> Option<RunDir> {
         let process = state::existing(self.inner.generation)?;
@@ -253,9 +261,21 @@ impl Publisher {
 }
 
 impl Inner {
-    fn labels(&self) -> MutexGuard<'_, Pairs> {
-        self.labels.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Under the lock that forks wait for: no child finds them locked by a thread that it does not have.
+    fn labels(&self) -> Result<LockedLabels<'_>, PublishError> {
+        let state = state::enter()?;
+        let pairs = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(LockedLabels {
+            pairs,
+            _state: state,
+        })
     }
+}
+
+/// Labels of a publisher; given back before the lock on the process's state is.
+struct LockedLabels<'a> {
+    pairs: MutexGuard<'a, Pairs>,
+    _state: MutexGuard<'static, State>,
 }
 
 impl Drop for Inner {
@@ -386,18 +406,18 @@ impl ValueHandle {
 
     /// Puts a text.
     pub fn put_text(self, value: &str) {
-        thread::put_bytes(self.0, kind::TEXT, value.as_bytes());
+        let _ = thread::put_bytes(self.0, kind::TEXT, value.as_bytes());
     }
 
     /// Puts bytes, of a value that is declared as bytes.
     pub fn put_bytes(self, value: &[u8]) {
-        thread::put_bytes(self.0, kind::BYTES, value);
+        let _ = thread::put_bytes(self.0, kind::BYTES, value);
     }
 
     /// Puts JSON, of a value that is declared as JSON (or as text); nobody checks here that it is, but the agent
     /// does.
     pub fn put_json(self, value: &str) {
-        thread::put_bytes(self.0, kind::JSON, value.as_bytes());
+        let _ = thread::put_bytes(self.0, kind::JSON, value.as_bytes());
     }
 
     /// Puts an array, of a value that is declared as floats.
@@ -409,7 +429,12 @@ impl ValueHandle {
 
     /// As [`Self::put_floats`], of floats as they lie in memory: little-endian, eight bytes each.
     pub fn put_floats_le(self, bytes: &[u8]) {
-        thread::put_bytes(self.0, kind::FLOATS, bytes);
+        let _ = thread::put_bytes(self.0, kind::FLOATS, bytes);
+    }
+
+    /// Whether the agent refuses it now, so that its puts are in vain; false before an agent has looked.
+    pub fn is_refused(self) -> bool {
+        super::declare::is_refused(self.0)
     }
 
     /// Whether puts of it go anywhere.

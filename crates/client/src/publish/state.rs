@@ -3,19 +3,31 @@
 //! Locked by declarations, by the first put of a thread and by knocks, never by a put that finds room.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use barograph_stream::RunDir;
 use barograph_stream::ingest::{Declaration, Readers};
 
+use super::agent::Agent;
 use super::process::Process;
-use super::{PublishConfig, PublishError, calls, config, fork, place, thread};
+use super::{
+    PublishConfig, PublishError, calls, config, fork, home, leftovers, place, sizes, thread,
+};
 
 pub(super) type Pairs = Vec<(String, String)>;
 
 /// Values that were put when there was no file to count them in.
 pub(super) static LOST_WITHOUT_FILE: AtomicU64 = AtomicU64::new(0);
+
+/// How often it is looked whether the file is still where agents look, and a file is tried to be made that could
+/// not be made, in ns.
+const LOOK_NS: i64 = 1_000_000_000;
+
+/// When that is due, on the monotonic clock of calls.
+static LOOK_DUE_NS: AtomicI64 = AtomicI64::new(0);
+/// The file is another since [`take_remade`] was asked.
+static IS_REMADE: AtomicBool = AtomicBool::new(false);
 
 static STATE: Mutex<State> = Mutex::new(State {
     generation: 0,
@@ -48,10 +60,9 @@ enum Life {
     Closed,
     /// This process has a file.
     Open(Arc<Process>),
-    /// The parent has one, and this process has forked: it gets its own when it needs it.
-    Forked,
-    /// It needed one and could not have it.
-    Failed(PublishError),
+    /// This process gets one of its own when it needs it: its parent had one, or it could not have one the last
+    /// time. Then why, and when it is tried again, on the monotonic clock.
+    Missing(Option<(PublishError, i64)>),
 }
 
 #[derive(PartialEq)]
@@ -73,13 +84,28 @@ pub(super) fn lock() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// None while a thread has it.
+pub(super) fn try_lock() -> Option<MutexGuard<'static, State>> {
+    match STATE.try_lock() {
+        Ok(state) => Some(state),
+        Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// As [`lock`], where no lock of publishing is held yet: an error in a child that must leave it alone.
+pub(super) fn enter() -> Result<MutexGuard<'static, State>, PublishError> {
+    home::enter()?;
+    Ok(lock())
+}
+
 /// Opens the process's file, or joins those who have it open. Gives the generation.
 pub(super) fn open(config: &PublishConfig) -> Result<u32, PublishError> {
     if config::is_off() {
         return Err(PublishError::Off);
     }
     fork::watch();
-    let mut state = lock();
+    let mut state = enter()?;
     if state.opens == 0 {
         let run_dir = place::find(config.run_dir.as_ref())?;
         let generation = state
@@ -87,6 +113,12 @@ pub(super) fn open(config: &PublishConfig) -> Result<u32, PublishError> {
             .checked_add(1)
             .ok_or(PublishError::Closed)?;
         let process = Process::make(&run_dir, config, generation, &[])?;
+        // Looked at once: who keeps a segment mapped keeps its memory.
+        if !Agent::of(&run_dir).is_alive(&process.clock) {
+            // Nobody else removes what the dead have left.
+            leftovers::clear(&run_dir.ingest_dir());
+        }
+        sizes::forget();
         *state = State {
             generation,
             opens: 0,
@@ -108,7 +140,7 @@ pub(super) fn open(config: &PublishConfig) -> Result<u32, PublishError> {
 
 /// Closes one publisher; with the last one the file says goodbye.
 pub(super) fn close(generation: u32) {
-    let mut state = lock();
+    let Ok(mut state) = enter() else { return };
     if state.generation != generation || state.opens == 0 {
         return;
     }
@@ -126,19 +158,79 @@ pub(super) fn close(generation: u32) {
 
 /// The file of a generation, for who has not been there yet.
 pub(super) fn process(generation: u32) -> Result<Arc<Process>, PublishError> {
-    lock().process(generation)
+    enter()?.process(generation)
 }
 
 /// The file of a generation if there is one already: a forked child is not made to have one.
 pub(super) fn existing(generation: u32) -> Option<Arc<Process>> {
-    let state = lock();
+    let state = enter().ok()?;
     match &state.life {
         Life::Open(process) if generation == state.generation => Some(Arc::clone(process)),
         _ => None,
     }
 }
 
+/// Sees once a second whether the file is still where agents look: a run directory that was removed under a living
+/// program, and made anew, gets a file anew.
+pub(super) fn look_after() {
+    let now_ns = calls::monotonic_ns();
+    if now_ns < LOOK_DUE_NS.load(Ordering::Relaxed) {
+        return;
+    }
+    LOOK_DUE_NS.store(now_ns.saturating_add(LOOK_NS), Ordering::Relaxed);
+    if let Ok(mut state) = enter() {
+        state.come_back();
+    }
+}
+
+/// Whether the file is another since this was asked last: who knows the process by it is to look anew.
+pub(super) fn take_remade() -> bool {
+    IS_REMADE.load(Ordering::Relaxed) && IS_REMADE.swap(false, Ordering::Relaxed)
+}
+
 impl State {
+    /// Makes a file anew where there is a directory for it and the old one is not seen there any more.
+    fn come_back(&mut self) {
+        let Life::Open(process) = &self.life else {
+            return;
+        };
+        if process.producer.is_in_place() {
+            return;
+        }
+        let (process, generation) = (Arc::clone(process), self.generation);
+        if let Ok(made) = self.make(generation) {
+            // What the old file still holds is read by no agent that comes.
+            let lost = process.producer.unread();
+            process.producer.retire();
+            self.take_up(made, lost);
+        }
+    }
+
+    /// Makes this process's file with all that was declared.
+    fn make(&self, generation: u32) -> Result<Process, PublishError> {
+        let (before, config) = self.site.as_ref().ok_or(PublishError::Closed)?;
+        // Where it is found now: who named a directory gets that one.
+        let run_dir = match place::find(config.run_dir.as_ref()) {
+            Ok(run_dir) => run_dir,
+            Err(_) => before.clone(),
+        };
+        Process::make(&run_dir, config, generation, &self.declared)
+    }
+
+    fn take_up(&mut self, made: Process, lost: u64) {
+        if let Some((run_dir, _)) = &mut self.site {
+            *run_dir = made.run_dir.clone();
+        }
+        if let Life::Open(before) = &self.life {
+            let given_up = before.producer.dropped() + before.producer.homeless();
+            LOST_WITHOUT_FILE.fetch_add(given_up.saturating_add(lost), Ordering::Relaxed);
+        }
+        // A child's calls begin anew by themselves.
+        let is_another = matches!(self.life, Life::Open(_));
+        self.life = Life::Open(Arc::new(made));
+        IS_REMADE.fetch_or(is_another, Ordering::Relaxed);
+    }
+
     fn check_place(&self, config: &PublishConfig) -> Result<(), PublishError> {
         match (&self.site, &config.run_dir) {
             (Some((ours, _)), Some(wanted)) if ours != wanted => Err(PublishError::Elsewhere {
@@ -152,26 +244,40 @@ impl State {
         if generation != self.generation {
             return Err(PublishError::Closed);
         }
-        if let (Life::Forked, Some((run_dir, config))) = (&self.life, &self.site) {
-            let made = Process::make(run_dir, config, generation, &self.declared);
-            self.life = match made {
-                Ok(process) => Life::Open(Arc::new(process)),
-                Err(error) => Life::Failed(error),
-            };
+        let is_due = match &self.life {
+            Life::Closed => return Err(PublishError::Closed),
+            // Its owner has cut it short.
+            Life::Open(process) => process.producer.is_retired(),
+            Life::Missing(None) => true,
+            Life::Missing(Some((_, due_ns))) => calls::monotonic_ns() >= *due_ns,
+        };
+        let is_retired = is_due && matches!(self.life, Life::Open(_));
+        if is_due {
+            match self.make(generation) {
+                // What was in the other is not known: at least what was to be put when it was found out.
+                Ok(process) => self.take_up(process, u64::from(is_retired)),
+                // The next who asks tries again: calls are told of another file only when there was one.
+                Err(error) if is_retired => return Err(error),
+                Err(error) => {
+                    let due_ns = calls::monotonic_ns().saturating_add(LOOK_NS);
+                    self.life = Life::Missing(Some((error, due_ns)));
+                }
+            }
         }
         match &self.life {
             Life::Open(process) => Ok(Arc::clone(process)),
-            Life::Failed(error) => Err(error.clone()),
-            Life::Closed | Life::Forked => Err(PublishError::Closed),
+            Life::Missing(Some((error, _))) => Err(error.clone()),
+            Life::Missing(None) | Life::Closed => Err(PublishError::Closed),
         }
     }
 
     /// In a child, right after the fork: the file is the parent's, and is left alone.
     pub fn disown(&mut self) {
         if let Life::Open(process) = std::mem::replace(&mut self.life, Life::Closed) {
-            // Dropping it would say goodbye in the parent's name.
+            process.producer.abandon();
+            // Threads of the parent, which are not here, have it for good.
             std::mem::forget(process);
-            self.life = Life::Forked;
+            self.life = Life::Missing(None);
         }
         LOST_WITHOUT_FILE.store(0, Ordering::Relaxed);
     }
@@ -271,6 +377,14 @@ impl State {
                 name: stream.clone(),
             })?;
         let value = self.values;
+        if let Declaration::Value {
+            value_type,
+            bytes_max,
+            ..
+        } = &declaration
+        {
+            sizes::note(value, *value_type, *bytes_max);
+        }
         self.values += 1;
         self.streams.entry(stream).or_default().push(Meaning {
             publication,

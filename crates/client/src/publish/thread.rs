@@ -8,9 +8,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use barograph_stream::SystemClock;
 use barograph_stream::ingest::{CallsSeen, Cursor, ThreadRing, TimeSource, kind};
 
-use super::calls;
 use super::process::Process;
 use super::state::{self, LOST_WITHOUT_FILE};
+use super::{PublishError, calls, home, sizes};
 
 /// Puts of a thread without a ring between two of its requests for one.
 const PUTS_BETWEEN_REQUESTS: u32 = 1_024;
@@ -28,7 +28,10 @@ static HOOK: OnceLock<fn(*mut Cursor)> = OnceLock::new();
 /// on, and when it goes, with null. Only where records are stamped by the processor's counter. The cursor is
 /// the thread's alone, and must not be used after null was said.
 pub fn on_cursor(hook: fn(*mut Cursor)) {
-    let _ = HOOK.set(hook);
+    // Under the lock that forks wait for.
+    if let Ok(_state) = state::enter() {
+        let _ = HOOK.set(hook);
+    }
 }
 
 /// What a thread has.
@@ -77,7 +80,7 @@ const fn owner(generation: u32) -> u64 {
 #[inline(always)]
 pub(super) fn put(handle: u64, kind: u8, word: u64) {
     if handle != 0 && !try_put(handle, kind, word) {
-        put_slowly(handle, kind, Content::Word(word));
+        let _ = put_slowly(handle, kind, Content::Word(word));
     }
 }
 
@@ -93,11 +96,12 @@ pub fn try_put(handle: u64, kind: u8, word: u64) -> bool {
     matches!(done, Ok(Some(())))
 }
 
-/// Puts a text, bytes, JSON or an array.
-pub(super) fn put_bytes(handle: u64, kind: u8, bytes: &[u8]) {
-    if handle != 0 {
-        put_slowly(handle, kind, Content::Bytes(bytes));
+/// Puts a text, bytes, JSON or an array. An error says why it was given up, and it is counted.
+pub fn put_bytes(handle: u64, kind: u8, bytes: &[u8]) -> Result<(), PublishError> {
+    if handle == 0 {
+        return Ok(());
     }
+    put_slowly(handle, kind, Content::Bytes(bytes))
 }
 
 /// Ends a frame of the publication with this handle ([`Publication::to_raw`](super::Publication::to_raw)),
@@ -118,7 +122,7 @@ pub fn frame(handle: u64, number: u64) {
             }
         }
         None => {
-            put_slowly(handle, kind::FRAME, Content::Word(number));
+            let _ = put_slowly(handle, kind::FRAME, Content::Word(number));
             commit();
             apply();
         }
@@ -136,7 +140,7 @@ pub fn try_frame(handle: u64, number: u64) -> Option<(bool, bool)> {
         let is_whole = ring.frame(series_of(handle), now, number);
         // Counted once a frame: what is not whole comes again.
         is_whole.then(|| {
-            let is_due = ring.cursor().calls.is_frame_due();
+            let is_due = ring.calls().is_frame_due();
             (ring.is_agent_asleep(), is_due)
         })
     });
@@ -161,8 +165,11 @@ pub fn commit() {
 #[cold]
 pub fn tell_agent() {
     let process = SEAT.try_with(|seat| seat.try_borrow().ok()?.process.upgrade());
-    if let Ok(Some(process)) = process {
-        process.tell_agent();
+    if let Ok(Some(process)) = process
+        && !process.tell_agent()
+    {
+        // Its directory may be gone, and there again.
+        state::look_after();
     }
 }
 
@@ -270,9 +277,12 @@ pub(super) fn is_uncommitted() -> bool {
 
 /// Puts eight bytes if there is room now; false when not, and nobody counts it.
 pub(super) fn put_at_once(handle: u64, kind: u8, word: u64) -> bool {
+    if home::enter().is_err() {
+        return false;
+    }
     let is_put = SEAT.try_with(|seat| {
         let mut seat = seat.try_borrow_mut().ok()?;
-        let process = seat.sit(generation_of(handle))?;
+        let process = seat.sit(generation_of(handle)).ok()?;
         let time = process.now();
         let ring = seat.ring.as_mut()?;
         Some(ring.put(kind, series_of(handle), time, word))
@@ -297,20 +307,47 @@ pub(super) fn disown() {
 }
 
 #[cold]
-fn put_slowly(handle: u64, kind: u8, content: Content<'_>) {
-    let is_put = SEAT.try_with(|seat| match seat.try_borrow_mut() {
-        Ok(mut seat) => seat.put_slowly(handle, kind, content),
-        Err(_) => false,
+fn put_slowly(handle: u64, kind: u8, content: Content<'_>) -> Result<(), PublishError> {
+    let has_ring = SEAT.try_with(|seat| {
+        let seat = seat.try_borrow().ok()?;
+        seat.ring.as_ref().map(ThreadRing::is_here)
     });
-    if !matches!(is_put, Ok(true)) {
-        // Not in this thread's ring, for there is none.
-        match state::process(generation_of(handle)) {
-            Ok(process) => process.producer.count_homeless(1),
-            Err(_) => {
-                LOST_WITHOUT_FILE.fetch_add(1, Ordering::Relaxed);
-            }
+    if !matches!(has_ring, Ok(Some(true))) {
+        // Before the seat is taken: a child may have to leave it.
+        home::enter()?;
+    }
+    let put = SEAT.try_with(|seat| match seat.try_borrow_mut() {
+        Ok(mut seat) => seat.put_slowly(handle, kind, content),
+        Err(_) => Err(Given::Up(PublishError::NoRoom)),
+    });
+    match put {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(Given::Counted(why))) => Err(why),
+        Ok(Err(Given::Up(why))) => {
+            count_lost(handle);
+            Err(why)
+        }
+        Err(_) => {
+            count_lost(handle);
+            Err(PublishError::NoRoom)
         }
     }
+}
+
+/// Counts a value that is not in this thread's ring, for there is none.
+fn count_lost(handle: u64) {
+    match state::process(generation_of(handle)) {
+        Ok(process) => process.producer.count_homeless(1),
+        Err(_) => {
+            LOST_WITHOUT_FILE.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A value that was given up, and why: counted already, or not yet.
+enum Given {
+    Counted(PublishError),
+    Up(PublishError),
 }
 
 fn tell_hook(cursor: *mut Cursor) {
@@ -340,8 +377,8 @@ impl Seat {
     #[inline(always)]
     fn calls(&mut self) -> &mut CallsSeen {
         match &mut self.ring {
-            Some(ring) => &mut ring.cursor().calls,
-            None => &mut self.calls,
+            Some(ring) if ring.is_here() => ring.calls(),
+            _ => &mut self.calls,
         }
     }
 
@@ -349,61 +386,68 @@ impl Seat {
     #[inline(always)]
     fn ring_of(&mut self, handle: u64, kind: u8) -> Option<&mut ThreadRing> {
         let ring = self.ring.as_mut()?;
-        let is_ours = handle >> SERIES_BITS == ring.cursor().owner | u64::from(kind);
+        let is_ours = handle >> SERIES_BITS == ring.owner() | u64::from(kind);
         is_ours.then_some(ring)
     }
 
-    /// Puts, having done all that it takes. False when the value is lost and nobody has counted it.
-    fn put_slowly(&mut self, handle: u64, kind: u8, content: Content<'_>) -> bool {
+    /// Puts, having done all that it takes.
+    fn put_slowly(&mut self, handle: u64, kind: u8, content: Content<'_>) -> Result<(), Given> {
         if !is_of_type(kind_of(handle), kind, content) {
-            return false;
+            return Err(Given::Up(PublishError::Type));
         }
-        let Some(process) = self.sit(generation_of(handle)) else {
-            return false;
-        };
+        let process = self.sit(generation_of(handle)).map_err(Given::Up)?;
         let time = process.now();
-        let Some(ring) = self.ring.as_mut() else {
-            return false;
-        };
+        let no_room = || PublishError::NoRoom;
+        let ring = self.ring.as_mut().ok_or_else(|| Given::Up(no_room()))?;
         let records = match content {
             Content::Word(_) => 1,
-            Content::Bytes(bytes) if bytes.len() <= ring.blob_bytes_max() => {
-                ring.records_of(bytes.len())
+            Content::Bytes(bytes) => {
+                let bytes = bytes.len();
+                let bytes_max = match kind_of(handle) {
+                    // The agent keeps the beginning of a text.
+                    kind::TEXT => ring.blob_bytes_max(),
+                    _ => sizes::of(series_of(handle)).min(ring.blob_bytes_max()),
+                };
+                if bytes > bytes_max {
+                    return Err(Given::Up(PublishError::TooLong { bytes, bytes_max }));
+                }
+                ring.records_of(bytes)
             }
-            Content::Bytes(_) => return false,
         };
         let put = |ring: &mut ThreadRing| match content {
             Content::Word(word) => ring.put(kind, series_of(handle), time, word),
             Content::Bytes(bytes) => ring.put_bytes(kind, series_of(handle), time, bytes),
         };
-        let is_put = put(ring) || (process.wait_for_room(ring, records) && put(ring));
-        if !is_put {
-            ring.drop_one();
+        if put(ring) || (process.wait_for_room(ring, records) && put(ring)) {
+            return Ok(());
         }
-        true
+        ring.drop_one();
+        Err(Given::Counted(no_room()))
     }
 
     /// Sees to it that this thread has a ring in the file of this generation.
-    fn sit(&mut self, generation: u32) -> Option<Arc<Process>> {
-        if self.ring.is_some()
+    fn sit(&mut self, generation: u32) -> Result<Arc<Process>, PublishError> {
+        if let Some(ring) = &self.ring
+            && ring.is_here()
+            && !ring.is_retired()
             && let Some(process) = self.process.upgrade()
             && process.generation == generation
         {
-            return Some(process);
+            return Ok(process);
         }
         if self.patience > 0 && self.ring.is_none() {
             self.patience -= 1;
-            return None;
+            return Err(PublishError::NoRoom);
         }
-        let process = state::process(generation).ok()?;
+        let process = state::process(generation)?;
         self.leave();
         let Some(mut ring) = process.producer.thread(&process.clock) else {
             self.patience = PUTS_BETWEEN_REQUESTS;
-            return None;
+            return Err(PublishError::NoRoom);
         };
-        ring.cursor().owner = owner(generation);
         // Of another file it has seen nothing.
-        ring.cursor().calls = CallsSeen::nothing();
+        *ring.calls() = CallsSeen::nothing();
+        ring.set_owner(owner(generation));
         self.time_source = process.producer.time_source();
         self.clock = (self.time_source == TimeSource::Realtime).then_some(process.clock);
         self.process = Arc::downgrade(&process);
@@ -411,14 +455,16 @@ impl Seat {
         if self.time_source == TimeSource::Counter {
             tell_hook(ring.cursor());
         }
-        Some(process)
+        Ok(process)
     }
 
     fn leave(&mut self) {
         let Some(mut ring) = self.ring.take() else {
             return;
         };
-        self.calls = ring.cursor().calls;
+        if ring.is_here() {
+            self.calls = *ring.calls();
+        }
         tell_hook(ptr::null_mut());
         let process = self.process.upgrade();
         if let Some(process) = &process {

@@ -1,5 +1,6 @@
 //! Processes that fork, end, come too early or too often, and rings that are full.
 
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
@@ -61,11 +62,24 @@ fn forks_in_the_middle_of_other_threads_puts_harm_nobody() {
 }
 
 #[test]
-fn a_thousand_short_lives_leave_nothing_that_cannot_be_drained() {
+fn without_an_agent_lives_do_not_leave_files_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    run("many_lives", dir.path());
+    let mut files = reader::files(dir.path());
+    // The newest of the dead, and the one that came last, which has cleared the others.
+    assert_eq!(files.len(), 65);
+    let numbers = files.iter_mut().map(|f| frames(&f.read(), "short")[0]);
+    let numbers: Vec<u64> = numbers.collect();
+    // Those of one tick of the file system's clock are of one age.
+    assert!(numbers[0] > 100 && numbers[64] == 199, "{numbers:?}");
+}
+
+#[test]
+fn short_lives_leave_nothing_that_cannot_be_drained() {
     let dir = tempfile::tempdir().unwrap();
     run("short_lives", dir.path());
     let files = reader::files(dir.path());
-    assert_eq!(files.len(), 1_000);
+    assert_eq!(files.len(), 60);
     for (number, mut file) in (0_u32..).zip(files) {
         let puts = file.take();
         assert_eq!(frames(&puts, "short"), [u64::from(number)]);
@@ -76,6 +90,44 @@ fn a_thousand_short_lives_leave_nothing_that_cannot_be_drained() {
         file.file.remove().unwrap();
     }
     assert!(reader::files(dir.path()).is_empty());
+}
+
+#[test]
+fn a_knock_that_was_not_heard_is_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = RunDir::new(dir.path()).ingest_socket();
+    let door = UnixDatagram::bind(&path).unwrap();
+    // As many as the queue holds; further ones fail.
+    let other = UnixDatagram::unbound().unwrap();
+    other.set_nonblocking(true).unwrap();
+    while other.send_to(b"another", &path).is_ok() {}
+    let mut child = command("knocks", dir.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().contains("first")));
+    let mut knock = [0; 64];
+    door.set_nonblocking(true).unwrap();
+    while door
+        .recv(&mut knock)
+        .is_ok_and(|length| length == b"another".len())
+    {}
+    door.set_nonblocking(false).unwrap();
+    door.set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    assert_eq!(door.recv(&mut knock).unwrap(), 16);
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn no_child_waits_for_a_lock_of_a_thread_that_it_does_not_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let _segment = living(&RunDir::new(dir.path()));
+    run("labels_and_forks", dir.path());
+    assert_eq!(reader::files(dir.path()).len(), 201);
 }
 
 #[test]
@@ -101,6 +153,7 @@ fn where_no_directory_can_be_made_it_says_so() {
 fn an_agent_that_comes_late_finds_what_the_ring_holds() {
     let dir = tempfile::tempdir().unwrap();
     let run_dir = dir.path().join("later");
+    std::fs::create_dir(&run_dir).unwrap();
     run("plain", &run_dir);
     // The agent: the directory that it comes to is its own.
     let _lock = RunDir::new(&run_dir).occupy().unwrap();

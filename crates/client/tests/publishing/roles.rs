@@ -54,7 +54,10 @@ fn plays_its_role() {
         "generations" => generations(),
         "forks" => forks(),
         "fork_storm" => fork_storm(),
-        "short_lives" => short_lives(),
+        "short_lives" => short_lives(60),
+        "many_lives" => short_lives(200),
+        "knocks" => knocks(),
+        "labels_and_forks" => labels_and_forks(),
         "laps" => laps(),
         "blocks" => blocks(),
         "blocks_alone" => blocks_alone(),
@@ -314,9 +317,9 @@ fn fork_storm() {
     }
 }
 
-/// A thousand processes, each with little to say; some say it by halves.
-fn short_lives() {
-    for number in 0..1_000_u32 {
+/// Processes, each with little to say; some say it by halves.
+fn short_lives(count: u32) {
+    for number in 0..count {
         let child = fork();
         if child == 0 {
             let publisher = Publisher::open(PublishConfig {
@@ -336,6 +339,65 @@ fn short_lives() {
         }
         wait(child);
     }
+}
+
+/// Ends a frame each millisecond until nobody listens; says when the first has ended.
+fn knocks() {
+    let publisher = open(config());
+    let of = publication(&publisher, "knocks");
+    of.frame(0);
+    println!("first");
+    let (done, is_done) = std::sync::mpsc::channel::<()>();
+    thread::spawn(move || {
+        let _ = std::io::stdin().read_line(&mut String::new());
+        drop(done);
+    });
+    let mut number = 1;
+    while is_done.recv_timeout(Duration::from_millis(1))
+        == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+    {
+        of.frame(number);
+        number += 1;
+    }
+}
+
+fn any() -> barograph_model::Selector {
+    barograph_model::Selector::parse("*").unwrap()
+}
+
+/// Threads change labels and look at streams while the process forks: no child waits for a lock of theirs.
+fn labels_and_forks() {
+    let publisher = open(config());
+    let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let busy = |work: Box<dyn Fn() + Send>| {
+        let is_over = Arc::clone(&is_over);
+        thread::spawn(move || {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                work();
+            }
+        })
+    };
+    let run_dir = publisher.run_dir().unwrap();
+    let clock = Arc::new(barograph_client::SystemClock::new());
+    let node = barograph_client::Observer::open(run_dir, clock).unwrap();
+    let (labels, streams) = (publisher.clone(), node.clone());
+    let busy = [
+        busy(Box::new(move || labels.label("phase", "busy").unwrap())),
+        busy(Box::new(move || drop(streams.streams(&any())))),
+    ];
+    for number in 0..200_u32 {
+        let child = fork();
+        if child == 0 {
+            publisher.label("phase", "child").unwrap();
+            let of = publication(&publisher, &format!("child{number}"));
+            of.frame(number.into());
+            let _ = node.streams(&any());
+            end();
+        }
+        wait(child);
+    }
+    is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    busy.into_iter().for_each(|t| t.join().unwrap());
 }
 
 fn laps() {

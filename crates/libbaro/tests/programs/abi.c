@@ -27,7 +27,8 @@ static void nulls(void)
     CHECK(baro_value(0, NULL, BARO_FLOAT, NULL, BARO_GAUGE, NULL) == 0);
     CHECK(baro_put_text(1, NULL) == BARO_E_ARGUMENT && baro_put_json(1, NULL) == BARO_E_ARGUMENT);
     CHECK(baro_put_text(0, NULL) == BARO_OK);
-    CHECK(baro_put_bytes(1, NULL, 9) == BARO_OK && baro_put_floats(1, NULL, 9) == BARO_OK);
+    CHECK(baro_put_bytes(1, NULL, 9) == BARO_E_TYPE && baro_put_floats(1, NULL, 9) == BARO_E_TYPE);
+    CHECK(baro_refused(0) == 0 && baro_refused(1) == 0 && baro_refused_count(NULL) == 0);
     baro_put_slowly(1, 99, 1, NULL);
     baro_frame_slowly(1, 1, NULL);
     baro_wake_agent();

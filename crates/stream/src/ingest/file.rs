@@ -8,7 +8,9 @@
 
 mod cells;
 mod drain;
+mod refusals;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -25,7 +27,7 @@ use super::layout::{
     RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_MAX, declarations_at, file_bytes, head, header,
     rings_at, state,
 };
-use super::producer::start_ticks;
+use super::make::start_ticks;
 use super::{Declaration, TimeSource};
 use crate::{Incarnation, StreamError};
 
@@ -70,6 +72,8 @@ pub struct IngestFile {
     heads: Vec<u8>,
     batch: Vec<u8>,
     blob: Vec<u8>,
+    /// Words of refusals as the file has them, by offset: the agent alone writes them.
+    told: BTreeMap<usize, u64>,
 }
 
 impl IngestFile {
@@ -143,6 +147,7 @@ impl IngestFile {
             heads: Vec::new(),
             batch: Vec::new(),
             blob: Vec::new(),
+            told: BTreeMap::new(),
             file,
         })
     }

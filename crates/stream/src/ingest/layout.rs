@@ -16,10 +16,13 @@ pub const RECORD_BYTES: usize = 24;
 /// Of a text, bytes or array that one record after the first carries.
 pub const PIECE_BYTES: usize = 16;
 
-/// Threads of one process that may put at the same time.
-pub const RINGS_DEFAULT: u32 = 64;
+/// Threads of one process that may put at the same time, at least, unless it is said: twice the processors where
+/// there are more of those. Rings that were never used take no memory.
+pub const RINGS_DEFAULT_MIN: u32 = 256;
 /// Most rings of a file.
 pub const RINGS_MAX: u32 = 1_024;
+/// Records of a ring that get memory when its first thread comes; then as many again as there are.
+pub const RING_RECORDS_FIRST: u64 = 1 << 10;
 /// Records of a ring: 1.5 MiB.
 pub const RING_RECORDS_DEFAULT: u64 = 1 << 16;
 /// Fewest records of a ring.
@@ -80,6 +83,27 @@ pub mod header {
     /// The agent's: frames that it has made of cells, and their clocks as of the last of them.
     pub const CELL_FRAMES: usize = 2_056;
     pub const CELL_CLOCK: usize = 2_064;
+    /// The agent's: declarations that it refuses now.
+    pub const REFUSED: usize = 2_072;
+    /// The agent's: a bit for each value, set while it refuses that value; up to the end of the header.
+    pub const REFUSED_BITS: usize = 2_080;
+}
+
+/// The map of refused values in the header.
+pub mod refused_bits {
+    use super::{HEADER_BYTES, header};
+
+    /// Values that have a bit.
+    pub const VALUES: u32 = ((HEADER_BYTES - header::REFUSED_BITS) * 8) as u32;
+
+    /// Offset of a value's word in the header, and its bit in the word; none beyond the map.
+    pub const fn place(value: u32) -> Option<(usize, u64)> {
+        if value >= VALUES {
+            return None;
+        }
+        let at = header::REFUSED_BITS + (value / 64) as usize * 8;
+        Some((at, 1 << (value % 64)))
+    }
 }
 
 const _: () = assert!(CELLS_AT + CELLS_MAX as usize * CELL_BYTES <= header::ASLEEP);

@@ -4,9 +4,14 @@
 //! ([`Producer`], [`ThreadRing`]) maps it; the agent's side ([`IngestFile`]) reads it with `pread` and
 //! trusts nothing in it. The byte layout is `docs/reference/ingest-format.md`.
 
+mod cursors;
 mod declaration;
+mod fault;
 mod file;
 mod layout;
+mod make;
+mod mark;
+mod memory;
 mod producer;
 mod ring;
 mod ticks;
@@ -15,8 +20,9 @@ pub use declaration::{CellUse, DECLARATION_BYTES_MAX, Declaration, Overflow, Rea
 pub use file::{CellsTold, Drained, IngestFile, Payload, Record};
 pub use layout::{
     BLOB_BYTES_MAX, CELLS_AT, CELLS_MAX, INGEST_VERSION_MAJOR, INGEST_VERSION_MINOR, RING_RECORDS_DEFAULT,
-    RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_DEFAULT, RINGS_MAX, kind,
+    RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_DEFAULT_MIN, RINGS_MAX, kind,
 };
+pub use mark::ForkMark;
 pub use producer::{Producer, ProducerConfig};
 pub use ring::{CallsSeen, Cursor, ThreadRing};
 pub use ticks::{Pair, TimeSource, now as ticks_now};

@@ -1,30 +1,31 @@
 //! The application's side of an ingest file: making it, declaring, handing out rings.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
-use std::ops::Deref;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use barograph_model::Clock;
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 
 use super::layout::{
     self, BYTE_ORDER, DECLARATIONS_BYTES, EXTENSION, HEAD_BYTES, HEADER_BYTES,
-    INGEST_VERSION_MAJOR, INGEST_VERSION_MINOR, MAGIC, POSITION_MAX, RING_RECORDS_DEFAULT,
-    RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_DEFAULT, RINGS_MAX, declarations_at, file_bytes,
-    head, header, ring_bytes, ring_state, rings_at, state,
+    INGEST_VERSION_MAJOR, INGEST_VERSION_MINOR, MAGIC, POSITION_MAX, RECORD_BYTES,
+    RING_RECORDS_DEFAULT, RING_RECORDS_FIRST, declarations_at, file_bytes, head, header,
+    refused_bits, ring_bytes, ring_state, rings_at, state,
 };
+use super::make::{Unnamed, io_error, random_bytes, shape, start_ticks};
+use super::memory::Memory;
+use super::ring::Place;
 use super::{Declaration, Overflow, ThreadRing, TimeSource};
-use crate::map::{Access, Map};
 use crate::{Incarnation, StreamError};
+
+/// A random name that is taken is another's doing: so many are tried.
+const NAMES_MAX: usize = 8;
 
 /// What an ingest file is made for.
 #[derive(Clone, Copy, Debug)]
 pub struct ProducerConfig {
-    /// Threads that may put at the same time; raised and lowered to the format's limits.
+    /// Threads that may put at the same time; lowered to the format's limit. 0: as many as the machine calls for.
     pub rings_max: u32,
     /// Records of each ring; made a power of two.
     pub ring_records: u64,
@@ -35,44 +36,9 @@ pub struct ProducerConfig {
 impl Default for ProducerConfig {
     fn default() -> Self {
         Self {
-            rings_max: RINGS_DEFAULT,
+            rings_max: 0,
             ring_records: RING_RECORDS_DEFAULT,
             overflow: Overflow::default(),
-        }
-    }
-}
-
-/// The file as its producer and its rings share it: the last of them says goodbye.
-#[derive(Debug)]
-pub(super) struct Mapped {
-    map: Map,
-    /// Locked as long as it, or the mapping of a fork, is there: so it is known who lives, whatever name
-    /// space their process ids are of.
-    file: File,
-    pid: u32,
-}
-
-impl Mapped {
-    /// Whether this process made it: a fork has it too, and must leave it alone.
-    pub fn is_ours(&self) -> bool {
-        self.pid == std::process::id()
-    }
-}
-
-impl Deref for Mapped {
-    type Target = Map;
-
-    #[inline(always)]
-    fn deref(&self) -> &Map {
-        &self.map
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        if self.is_ours() {
-            let closed = state::CLOSED;
-            self.map.set(header::STATE, closed, Ordering::Release);
         }
     }
 }
@@ -81,8 +47,7 @@ impl Drop for Mapped {
 /// goodbye, and stays until an agent has read it.
 #[derive(Debug)]
 pub struct Producer {
-    map: Arc<Mapped>,
-    path: PathBuf,
+    map: Arc<Memory>,
     incarnation: Incarnation,
     time_source: TimeSource,
     config: ProducerConfig,
@@ -93,39 +58,47 @@ pub struct Producer {
 
 impl Producer {
     /// Makes the file in an agent's ingest directory. Memory for the header is reserved now, for rings as
-    /// threads come, so that a full file system is an error and never a fault.
+    /// threads come and go on, so that a full file system is an error and never a fault. Where the process may not
+    /// make a file of this size, it has fewer and smaller rings.
     pub fn create(
         directory: &Path,
-        mut config: ProducerConfig,
+        config: ProducerConfig,
         clock: &dyn Clock,
     ) -> Result<Self, StreamError> {
-        config.rings_max = config.rings_max.clamp(1, RINGS_MAX);
-        let records = config
-            .ring_records
-            .clamp(RING_RECORDS_MIN, RING_RECORDS_MAX);
-        config.ring_records = records.next_power_of_two();
+        let config = shape(config, directory)?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match Self::try_create(directory, config, clock) {
+                Err(StreamError::Io { source, .. })
+                    if source.kind() == io::ErrorKind::AlreadyExists && tries < NAMES_MAX => {}
+                made => return made,
+            }
+        }
+    }
+
+    fn try_create(
+        directory: &Path,
+        config: ProducerConfig,
+        clock: &dyn Clock,
+    ) -> Result<Self, StreamError> {
         let random = random_bytes();
         let incarnation = Incarnation(random.map_err(io_error("read", Path::new("/dev/urandom")))?);
         let path = directory.join(format!("{incarnation}.{EXTENSION}"));
-        // Agents do not look at it under this name.
-        let new = directory.join(format!("{incarnation}.new"));
-        let failed = |source| {
-            let _ = fs::remove_file(&new);
-            io_error("make", &new)(source)
-        };
-        let mapped = open(directory, &new, &config).map_err(failed)?;
-        let time_source = TimeSource::of_this_machine();
+        let unnamed = Unnamed::make(directory, incarnation, &config)?;
+        let bytes = file_bytes(config.rings_max, config.ring_records);
+        let memory = Memory::new(&unnamed.file, path.clone(), bytes, config.rings_max)
+            .map_err(io_error("map", &path))?;
         let producer = Self {
-            map: Arc::new(mapped),
-            path,
+            map: Arc::new(memory),
             incarnation,
-            time_source,
+            time_source: TimeSource::of_this_machine(),
             config,
             declared: Mutex::default(),
             rings: Mutex::default(),
         };
         producer.write_header(clock);
-        fs::rename(&new, &producer.path).map_err(failed)?;
+        unnamed.name(&path).map_err(io_error("name", &path))?;
         Ok(producer)
     }
 
@@ -141,7 +114,7 @@ impl Producer {
         set(header::FILE_BYTES, self.map.bytes() as u64);
         self.map.copy_in(header::INCARNATION, &self.incarnation.0);
         set(header::CREATED, clock.now_ns() as u64);
-        set(header::PID, self.map.pid.into());
+        set(header::PID, self.map.pid().into());
         set(header::START_TICKS, start_ticks("self").unwrap_or(0));
         set(header::STATE, state::OPEN);
         set(header::TIME_SOURCE, self.time_source as u64);
@@ -161,7 +134,7 @@ impl Producer {
 
     /// The file.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.map.path()
     }
 
     /// This life of the process.
@@ -176,6 +149,9 @@ impl Producer {
 
     /// Adds a declaration; false when there is no more room, which is counted.
     pub fn declare(&self, declaration: &Declaration) -> bool {
+        if !self.map.is_ours() {
+            return false;
+        }
         let mut declared = lock(&self.declared);
         let at = declarations_at(self.config.rings_max) + *declared;
         let bytes = declaration.encode();
@@ -185,7 +161,7 @@ impl Producer {
             return false;
         };
         // Reserved first: a file system that is full gives an error here, and a fault in a store.
-        if reserve(&self.map.file, at, bytes.len()).is_err() {
+        if self.map.reserve(at, bytes.len()).is_err() {
             self.count(header::UNDECLARED, 1);
             return false;
         }
@@ -200,6 +176,9 @@ impl Producer {
     /// one, or, when there is no more room, one whose thread has ended: its records go on where that
     /// thread left them, and what is full does what the policy says. `None` when all are in use, or there is no memory.
     pub fn thread(&self, clock: &dyn Clock) -> Option<ThreadRing> {
+        if !self.map.is_ours() {
+            return None;
+        }
         let mut used = lock(&self.rings);
         let word = |ring: u32, at: usize| self.map.word(head_at(ring) + at).load(Ordering::Acquire);
         let has_ended = |ring: &u32| {
@@ -215,19 +194,18 @@ impl Producer {
             Some(ended) if unread(&ended) == 0 => ended,
             _ if *used < self.config.rings_max && self.reserve_ring(*used) => {
                 *used += 1;
+                self.map.cursors().set_used(*used);
                 *used - 1
             }
             other => other?,
         };
-        let head_at = head_at(ring);
-        let ring = ThreadRing::new(
-            Arc::clone(&self.map),
-            head_at,
-            self.records_at(ring),
-            self.config.ring_records,
-            self.config.overflow,
-            clock,
-        );
+        let place = Place {
+            ring,
+            head_at: head_at(ring),
+            records_at: self.records_at(ring),
+            records: self.config.ring_records,
+        };
+        let ring = ThreadRing::new(Arc::clone(&self.map), place, self.config.overflow, clock);
         let all = u64::from(*used);
         self.map.set(header::RINGS_USED, all, Ordering::Release);
         Some(ring)
@@ -240,46 +218,108 @@ impl Producer {
 
     /// Values of threads that had no ring.
     pub fn homeless(&self) -> u64 {
-        self.map.word(header::HOMELESS).load(Ordering::Relaxed)
+        self.word(header::HOMELESS)
+    }
+
+    /// Whether an agent refuses the value with this number now, and takes none of its puts.
+    pub fn is_refused(&self, value: u32) -> bool {
+        let place = refused_bits::place(value);
+        place.is_some_and(|(at, bit)| self.word(at) & bit != 0)
+    }
+
+    /// Declarations of this file that an agent refuses now.
+    pub fn refused(&self) -> u64 {
+        self.word(header::REFUSED)
+    }
+
+    /// Whether this process has it: a child of the one that made it has not.
+    pub fn is_ours(&self) -> bool {
+        self.map.is_ours()
+    }
+
+    /// Whether it was given up, because it was cut short or by [`Self::retire`]: puts are lost, until there is
+    /// another.
+    pub fn is_retired(&self) -> bool {
+        self.map.is_retired()
+    }
+
+    /// Gives it up: the next put of each thread finds no room.
+    pub fn retire(&self) {
+        if self.map.is_ours() {
+            self.map.cursors().retire();
+        }
+    }
+
+    /// Whether the file is still where it was made. A system call.
+    pub fn is_in_place(&self) -> bool {
+        self.map.is_in_place()
+    }
+
+    /// In a child, right after a fork: nothing here is this process's, and it holds none of it.
+    pub fn abandon(&self) {
+        self.map.abandon();
+    }
+
+    /// Records that are committed and not yet said to be safe.
+    pub fn unread(&self) -> u64 {
+        let used = *lock(&self.rings);
+        let unread = |ring| {
+            let word = |at| self.word(head_at(ring) + at);
+            word(head::COMMITTED).saturating_sub(word(head::TAIL))
+        };
+        (0..used).map(unread).fold(0, u64::saturating_add)
     }
 
     /// Whether an agent wants to be told of what is committed. After a commit.
     #[inline(always)]
     pub fn is_agent_asleep(&self) -> bool {
-        self.map.word(header::ASLEEP).load(Ordering::Relaxed) != 0
+        self.word(header::ASLEEP) != 0
     }
 
     /// The agent is told: once is enough. To be called *before* it is: it may be done, and asleep again,
     /// before the caller goes on, and what it said then must not be taken back. [`Self::ask_to_be_told`]
     /// if telling it failed.
     pub fn agent_was_told(&self) {
-        self.map.set(header::ASLEEP, 0, Ordering::Relaxed);
+        self.set_asleep(0);
     }
 
     /// The agent could not be told: the next commit is to try again.
     pub fn ask_to_be_told(&self) {
-        self.map.set(header::ASLEEP, 1, Ordering::Relaxed);
+        self.set_asleep(1);
     }
 
-    /// A pointer to the word of [`Self::is_agent_asleep`], for inline commits; it lives as long as this.
-    pub fn asleep_word(&self) -> *const std::sync::atomic::AtomicU64 {
-        self.map.word(header::ASLEEP)
+    fn set_asleep(&self, asleep: u64) {
+        if self.map.is_ours() {
+            self.map.set(header::ASLEEP, asleep, Ordering::Relaxed);
+        }
+    }
+
+    /// A word of the file; 0 in a child, where it is not.
+    fn word(&self, at: usize) -> u64 {
+        if !self.map.is_here() {
+            return 0;
+        }
+        self.map.word(at).load(Ordering::Relaxed)
     }
 
     fn count(&self, at: usize, more: u64) {
-        self.map.word(at).fetch_add(more, Ordering::Relaxed);
+        if self.map.is_ours() {
+            self.map.word(at).fetch_add(more, Ordering::Relaxed);
+        }
     }
 
     /// Values given up by rings that were full, in the life of the file.
     pub fn dropped(&self) -> u64 {
         let used = *lock(&self.rings);
-        let dropped = |ring| self.map.word(head_at(ring) + head::DROPPED);
-        let each = (0..used).map(|ring| dropped(ring).load(Ordering::Relaxed));
-        each.fold(0, u64::saturating_add)
+        let dropped = |ring| self.word(head_at(ring) + head::DROPPED);
+        (0..used).map(dropped).fold(0, u64::saturating_add)
     }
 
+    /// Memory for a ring's head and its first records.
     fn reserve_ring(&self, ring: u32) -> bool {
-        reserve(&self.map.file, self.records_at(ring), self.ring_bytes()).is_ok()
+        let records = RING_RECORDS_FIRST.min(self.config.ring_records) as usize;
+        let reserve = |at, bytes| self.map.reserve(at, bytes).is_ok();
+        reserve(head_at(ring), HEAD_BYTES) && reserve(self.records_at(ring), records * RECORD_BYTES)
     }
 
     fn records_at(&self, ring: u32) -> usize {
@@ -293,72 +333,6 @@ impl Producer {
 
 fn head_at(ring: u32) -> usize {
     HEADER_BYTES + ring as usize * HEAD_BYTES
-}
-
-/// A file that only the owner and the agent can open: where the directory is another user's, its group is
-/// the agent's and comes with the directory's set-group-id bit.
-fn open(directory: &Path, path: &Path, config: &ProducerConfig) -> io::Result<Mapped> {
-    let owner = fs::metadata(directory)?.uid();
-    let us = rustix::process::geteuid().as_raw();
-    let mode = if owner == us || owner == 0 {
-        0o600
-    } else {
-        0o660
-    };
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(path)?;
-    // Whatever the umask was.
-    file.set_permissions(fs::Permissions::from_mode(mode))?;
-    let bytes = file_bytes(config.rings_max, config.ring_records);
-    file.set_len(bytes as u64)?;
-    reserve(&file, 0, declarations_at(config.rings_max))?;
-    // A file system without locks leaves the agent with the process id.
-    let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
-    let map = Map::new(&file, bytes, Access::Write)?;
-    let pid = std::process::id();
-    Ok(Mapped { map, file, pid })
-}
-
-/// Has the file system set the bytes aside. One that cannot (ENOTSUP) is trusted to have them.
-fn reserve(file: &File, at: usize, bytes: usize) -> io::Result<()> {
-    // A signal (a profiler's timer) ends the call early and undoes it: in steps that fit between two.
-    const STEP_BYTES: usize = 1 << 20;
-    const TRIES: usize = 100;
-    for step in (at..at + bytes).step_by(STEP_BYTES) {
-        let length = STEP_BYTES.min(at + bytes - step) as u64;
-        let one = || fallocate(file, FallocateFlags::empty(), step as u64, length);
-        let mut tries = std::iter::repeat_with(one).take(TRIES);
-        match tries.find(|done| !matches!(done, Err(rustix::io::Errno::INTR))) {
-            Some(Ok(()) | Err(rustix::io::Errno::NOTSUP)) => {}
-            Some(Err(errno)) => return Err(errno.into()),
-            None => return Err(io::ErrorKind::Interrupted.into()),
-        }
-    }
-    Ok(())
-}
-
-/// When a process began, in clock ticks since boot: tells its life from that of a later one of its number.
-pub(super) fn start_ticks(pid: &str) -> Option<u64> {
-    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything, parentheses too: fields are counted after the last one.
-    let end = text.iter().rposition(|b| *b == b')')?;
-    let rest = std::str::from_utf8(text.get(end + 1..)?).ok()?;
-    rest.split_ascii_whitespace().nth(19)?.parse().ok()
-}
-
-fn random_bytes() -> io::Result<[u8; 16]> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes)
-}
-
-fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StreamError {
-    let path = path.to_owned();
-    move |source| StreamError::Io { what, path, source }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

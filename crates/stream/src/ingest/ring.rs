@@ -8,16 +8,18 @@
 //! What the memory model has to say to this is in the free functions, generic over [`Word`] so that loom
 //! can run them (see the tests).
 
+use std::cell::{Cell, UnsafeCell};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use barograph_model::Clock;
 
 use super::layout::{
-    BLOB_BYTES_MAX, PIECE_BYTES, RECORD_BYTES, RESERVED_PARTS, SERIES_MAX, head, header, kind,
-    ring_state, what,
+    BLOB_BYTES_MAX, PIECE_BYTES, RECORD_BYTES, RESERVED_PARTS, RING_RECORDS_FIRST, SERIES_MAX,
+    head, header, kind, ring_state, what,
 };
-use super::producer::Mapped;
+use super::memory::Memory;
 use super::{Overflow, Pair};
 use crate::line::Word;
 
@@ -44,26 +46,42 @@ fn publish<W: Word>(committed: &W, position: u64) {
 }
 
 /// Where a thread writes next: what a put needs, in one cache line. C programs have the same struct
-/// (`baro_cursor` in `baro.h`) and put through it inline.
+/// (`baro_cursor` in `baro.h`) and put through it inline. All zeros are a cursor on which no put finds room.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Cursor {
     /// The next record's position.
-    pub position: u64,
-    /// Up to here records may be written without asking.
-    pub limit: u64,
+    pub position: Cell<u64>,
+    /// Up to here records may be written without asking. 0 is set by others, too: when the file is given up.
+    pub limit: AtomicU64,
     /// Records of the ring, less one.
-    pub mask: u64,
-    /// The first record.
-    pub records: *const AtomicU64,
+    pub mask: Cell<u64>,
+    /// The first record; null in a child of the process that has the ring.
+    pub records: Cell<*const AtomicU64>,
     /// Where commits are published.
-    pub committed: *const AtomicU64,
+    pub committed: Cell<*const AtomicU64>,
     /// Not 0 while the agent wants to be told of commits.
-    pub asleep: *const AtomicU64,
-    /// Free for who holds the ring: by it a put knows whether its handle is of this ring's file.
-    pub owner: u64,
+    pub asleep: Cell<*const AtomicU64>,
+    /// Free for who holds the ring: by it a put knows whether its handle is of this ring's file. As `limit`.
+    pub owner: AtomicU64,
     /// Whether something has come for the program.
-    pub calls: CallsSeen,
+    pub calls: UnsafeCell<CallsSeen>,
+}
+
+impl Cursor {
+    /// A cursor of no ring.
+    pub const fn nowhere() -> Self {
+        Self {
+            position: Cell::new(0),
+            limit: AtomicU64::new(0),
+            mask: Cell::new(0),
+            records: Cell::new(std::ptr::null()),
+            committed: Cell::new(std::ptr::null()),
+            asleep: Cell::new(std::ptr::null()),
+            owner: AtomicU64::new(0),
+            calls: UnsafeCell::new(CallsSeen::nothing()),
+        }
+    }
 }
 
 /// What a thread has seen of the calls that come for its process: a load and a compare tell whether there are
@@ -119,53 +137,70 @@ impl CallsSeen {
     }
 }
 
+/// Puts of a ring whose memory could not be had, between two tries to have it.
+const PUTS_BETWEEN_TRIES: u32 = 1_024;
+
+/// Where a ring is in its file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub ring: u32,
+    pub head_at: usize,
+    pub records_at: usize,
+    pub records: u64,
+}
+
 /// A ring and the right to write it: for one thread at a time.
 #[derive(Debug)]
 pub struct ThreadRing {
-    cursor: Cursor,
-    map: Arc<Mapped>,
-    head_at: usize,
-    records_at: usize,
+    /// In memory of `map`.
+    cursor: NonNull<Cursor>,
+    map: Arc<Memory>,
+    place: Place,
     overflow: Overflow,
     dropped: u64,
+    /// Records from the first on that have memory.
+    filled: u64,
+    /// Puts that are refused before memory is asked for again.
+    patience: u32,
 }
 
 // SAFETY is not in question: the pointers of the cursor are only followed by C programs, which keep them to
 // their thread; here the ring is reached through the map.
 #[expect(unsafe_code, reason = "raw pointers are not Send by themselves")]
-// SAFETY: they point into `map`, which lives as long as this and is `Send + Sync`.
+// SAFETY: they point into `map`, which lives as long as this and is `Send + Sync`; no other ring has the cursor.
 unsafe impl Send for ThreadRing {}
 
 impl ThreadRing {
     /// Takes over a ring that is free; its positions go on where the last thread left them.
     pub(super) fn new(
-        map: Arc<Mapped>,
-        head_at: usize,
-        records_at: usize,
-        ring_records: u64,
+        map: Arc<Memory>,
+        place: Place,
         overflow: Overflow,
         clock: &dyn Clock,
     ) -> Self {
-        let position = map.word(head_at + head::COMMITTED).load(Ordering::Acquire);
-        let dropped = map.word(head_at + head::DROPPED).load(Ordering::Relaxed);
-        let cursor = Cursor {
-            position,
-            limit: position,
-            mask: ring_records - 1,
-            records: map.word(records_at),
-            committed: map.word(head_at + head::COMMITTED),
-            asleep: map.word(header::ASLEEP),
-            owner: 0,
-            calls: CallsSeen::nothing(),
-        };
+        let word = |at| map.word(place.head_at + at).load(Ordering::Acquire);
+        let (position, dropped) = (word(head::COMMITTED), word(head::DROPPED));
+        // What was announced once has memory; the first records have it before the ring is handed out.
+        let filled = word(head::RESERVED).max(RING_RECORDS_FIRST);
         let ring = Self {
-            cursor,
+            cursor: map.cursors().of(place.ring),
+            filled: filled.min(place.records),
             map,
-            head_at,
-            records_at,
+            place,
             overflow,
             dropped,
+            patience: 0,
         };
+        let cursor = ring.at();
+        cursor.owner.store(0, Ordering::Relaxed);
+        cursor.limit.store(position, Ordering::Relaxed);
+        cursor.position.set(position);
+        cursor.mask.set(place.records - 1);
+        cursor.records.set(ring.map.word(place.records_at));
+        cursor
+            .committed
+            .set(ring.map.word(place.head_at + head::COMMITTED));
+        cursor.asleep.set(ring.map.word(header::ASLEEP));
         ring.tell_time(clock);
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         ring.set(head::THREAD, thread as u64);
@@ -174,15 +209,69 @@ impl ThreadRing {
     }
 
     /// What inline puts work on.
-    pub fn cursor(&mut self) -> &mut Cursor {
-        &mut self.cursor
+    pub fn cursor(&mut self) -> *mut Cursor {
+        self.cursor.as_ptr()
+    }
+
+    #[inline(always)]
+    #[expect(
+        unsafe_code,
+        reason = "the cursor lies in memory that children do not inherit"
+    )]
+    fn at(&self) -> &Cursor {
+        // SAFETY: a cursor of `map`, which lives as long as this. Its fields are cells, which only the thread with
+        // this ring touches, and atomics; in a child they are zeros, which are valid.
+        unsafe { self.cursor.as_ref() }
+    }
+
+    /// By which handles are known whose puts may come here; 0 when the ring is not to be used any more.
+    #[inline(always)]
+    pub fn owner(&self) -> u64 {
+        self.at().owner.load(Ordering::Relaxed)
+    }
+
+    /// See [`Self::owner`].
+    pub fn set_owner(&mut self, owner: u64) {
+        self.at().owner.store(owner, Ordering::Relaxed);
+        if self.map.is_retired() {
+            // It was given up meanwhile.
+            self.at().owner.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// What this thread has seen of the calls.
+    #[inline(always)]
+    #[expect(
+        unsafe_code,
+        reason = "the cursor lies in memory that children do not inherit"
+    )]
+    pub fn calls(&mut self) -> &mut CallsSeen {
+        // SAFETY: only the thread with this ring touches them, and here it has the ring for itself.
+        unsafe { &mut *self.at().calls.get() }
+    }
+
+    /// Whether it is this process's. In a child, however it was made, there is neither ring nor file.
+    #[inline(always)]
+    pub fn is_here(&self) -> bool {
+        !self.at().records.get().is_null()
+    }
+
+    /// Whether its file was given up.
+    pub fn is_retired(&self) -> bool {
+        self.map.is_retired()
+    }
+
+    /// Whether puts are refused because there is no memory: to wait for the agent is no help.
+    pub fn is_starved(&self) -> bool {
+        self.patience > 0
     }
 
     /// Puts a value of eight bytes of a kind ([`kind`]) and series, created at `time` (as the file's time
     /// source counts). False when there was no room: try again later, or [`Self::drop_one`].
     #[inline(always)]
     pub fn put(&mut self, kind: u8, series: u32, time: u64, payload: u64) -> bool {
-        if self.cursor.position >= self.cursor.limit && !self.reserve(1) {
+        let cursor = self.at();
+        if cursor.position.get() >= cursor.limit.load(Ordering::Relaxed) && !self.reserve(1) {
             return false;
         }
         self.write(what(kind, series), time, payload);
@@ -195,7 +284,9 @@ impl ThreadRing {
         let bytes = cut(kind, bytes, self.blob_bytes_max());
         let pieces = bytes.chunks(PIECE_BYTES);
         let needed = pieces.len() as u64 + 1;
-        if self.cursor.position + needed > self.cursor.limit && !self.reserve(needed) {
+        let cursor = self.at();
+        let is_there = cursor.position.get() + needed <= cursor.limit.load(Ordering::Relaxed);
+        if !is_there && !self.reserve(needed) {
             return false;
         }
         self.write(what(kind, series), time, bytes.len() as u64);
@@ -232,38 +323,42 @@ impl ThreadRing {
     /// Publishes what was put.
     #[inline(always)]
     pub fn commit(&mut self) {
-        let committed = self.map.word(self.head_at + head::COMMITTED);
-        publish(committed, self.cursor.position);
+        if self.is_here() {
+            let committed = self.map.word(self.place.head_at + head::COMMITTED);
+            publish(committed, self.at().position.get());
+        }
     }
 
     /// Whether an agent wants to be told of what is committed. After a commit.
     #[inline(always)]
     pub fn is_agent_asleep(&self) -> bool {
-        self.map.word(header::ASLEEP).load(Ordering::Relaxed) != 0
+        self.is_here() && self.map.word(header::ASLEEP).load(Ordering::Relaxed) != 0
     }
 
     /// Whether something was put that was not published yet.
     pub fn is_uncommitted(&self) -> bool {
-        let committed = self.map.word(self.head_at + head::COMMITTED);
-        committed.load(Ordering::Relaxed) != self.cursor.position
+        let committed = || self.map.word(self.place.head_at + head::COMMITTED);
+        self.is_here() && committed().load(Ordering::Relaxed) != self.at().position.get()
     }
 
     /// Makes room for so many records beyond the position.
     #[cold]
     pub fn reserve(&mut self, records: u64) -> bool {
-        let capacity = self.cursor.mask + 1;
-        if records > capacity / 2 {
+        let capacity = self.place.records;
+        if records > capacity / 2 || !self.map.is_ours() || self.map.is_retired() {
             return false;
         }
-        let position = self.cursor.position;
-        let committed = self.map.word(self.head_at + head::COMMITTED);
+        let position = self.at().position.get();
+        let committed = self.map.word(self.place.head_at + head::COMMITTED);
         if position.saturating_sub(committed.load(Ordering::Relaxed)) >= capacity / 4 {
             // A frame larger than the ring cannot appear at once.
             self.commit();
         }
-        let mut limit = position + records.max(capacity / RESERVED_PARTS);
+        // A ring gets memory as it is used: as much again as it has, until it has all.
+        let part = self.filled.min(capacity / RESERVED_PARTS);
+        let mut limit = position + records.max(part);
         if self.overflow == Overflow::Block {
-            let tail = self.map.word(self.head_at + head::TAIL);
+            let tail = self.map.word(self.place.head_at + head::TAIL);
             let end = tail.load(Ordering::Acquire).saturating_add(capacity);
             if position + records > end {
                 self.commit();
@@ -271,10 +366,36 @@ impl ThreadRing {
             }
             limit = limit.min(end);
         }
+        if !self.fill(limit.min(capacity)) {
+            self.commit();
+            return false;
+        }
         // Pairs with the reads of `IngestFile::drain`.
-        announce(self.map.word(self.head_at + head::RESERVED), limit);
-        self.cursor.limit = limit;
+        announce(self.map.word(self.place.head_at + head::RESERVED), limit);
+        self.at().limit.store(limit, Ordering::Relaxed);
+        if self.map.is_retired() {
+            // It was given up meanwhile.
+            self.at().limit.store(0, Ordering::Relaxed);
+        }
         true
+    }
+
+    /// Sees to it that so many records, from the first on, have memory.
+    fn fill(&mut self, records: u64) -> bool {
+        if records <= self.filled {
+            return true;
+        }
+        if self.patience > 0 {
+            self.patience -= 1;
+            return false;
+        }
+        let at = self.place.records_at + self.filled as usize * RECORD_BYTES;
+        let bytes = (records - self.filled) as usize * RECORD_BYTES;
+        match self.map.reserve(at, bytes) {
+            Ok(()) => self.filled = records,
+            Err(_) => self.patience = PUTS_BETWEEN_TRIES,
+        }
+        self.patience == 0
     }
 
     /// Counts a value that was given up.
@@ -299,7 +420,7 @@ impl ThreadRing {
 
     /// Longest text, bytes or array: a quarter of the ring.
     pub fn blob_bytes_max(&self) -> usize {
-        let quarter = (self.cursor.mask + 1) as usize / 4;
+        let quarter = self.place.records as usize / 4;
         BLOB_BYTES_MAX.min((quarter - 1) * PIECE_BYTES)
     }
 
@@ -310,18 +431,22 @@ impl ThreadRing {
 
     #[inline(always)]
     fn write(&mut self, what: u64, time: u64, payload: u64) {
-        let position = self.cursor.position;
-        let at = self.records_at + (position & self.cursor.mask) as usize * RECORD_BYTES;
+        let cursor = self.at();
+        let position = cursor.position.get();
+        let at = self.place.records_at + (position & cursor.mask.get()) as usize * RECORD_BYTES;
         let words = self
             .map
             .words(at, 3)
             .expect("records lie in the file: checked when the ring was made");
         store(words, [position << 32 | what, time, payload]);
-        self.cursor.position = position + 1;
+        cursor.position.set(position + 1);
     }
 
     fn set(&self, at: usize, value: u64) {
-        self.map.set(self.head_at + at, value, Ordering::Relaxed);
+        if self.is_here() {
+            self.map
+                .set(self.place.head_at + at, value, Ordering::Relaxed);
+        }
     }
 }
 
@@ -343,12 +468,12 @@ fn cut(kind: u8, bytes: &[u8], bytes_max: usize) -> &[u8] {
 impl Drop for ThreadRing {
     fn drop(&mut self) {
         if !self.map.is_ours() {
-            // A fork's copy: the ring is the parent's.
+            // A child's copy: the ring is the parent's.
             return;
         }
         self.commit();
         self.map.set(
-            self.head_at + head::STATE,
+            self.place.head_at + head::STATE,
             ring_state::ENDED,
             Ordering::Release,
         );

@@ -28,6 +28,8 @@ const LOOK_NS_MIN: i64 = 1_000_000_000;
 const ASK_NS: i64 = 500_000_000;
 /// …and after so many polls and frames at the latest, should it become slower.
 const LOOKS_MAX: i64 = 64;
+/// As `LOOKS_MAX`, of a program that declares nothing which can be called: it only looks after its file.
+const LOOKS_IDLE_MAX: i64 = 1_024;
 
 /// All of the process's.
 pub(in crate::publish) struct Hub {
@@ -313,6 +315,7 @@ impl Hub {
         let now_ns = clock().now_ns();
         // This makes the file, with all of them in it.
         self.know_ourselves()?;
+        let _ = state::take_remade();
         self.is_forked = false;
         let triggers = self.triggers.values_mut().flatten();
         triggers.for_each(|t| t.since_ns = now_ns);
@@ -323,6 +326,8 @@ impl Hub {
 
     /// Takes what has come since the last look.
     pub(super) fn look(&mut self) -> Looked {
+        // Of another file it is another callee.
+        self.is_forked |= state::take_remade();
         if self.renew().is_ok() {
             let now_ns = clock().monotonic_ns();
             if self.looked_ns.is_none_or(|at| now_ns - at >= LOOK_NS_MIN) {
@@ -473,25 +478,28 @@ impl Hub {
             seen.framed = value.wrapping_sub(1);
         }
         seen.word = Some(word);
-        let now_ns = clock().monotonic_ns();
-        let each_ns = (now_ns - seen.asked_ns) / i64::from(seen.step.max(1));
-        let step = (ASK_NS / each_ns.max(1)).clamp(1, LOOKS_MAX);
-        seen.step = step as u32;
-        seen.left = seen.step;
-        seen.asked_ns = now_ns;
+        pace(seen, LOOKS_MAX);
     }
 
     /// Nothing is declared: the next declaration is what there is to see.
     pub(super) fn nothing_to_see(&self, seen: &mut CallsSeen) {
         let value = EPOCH.load(Memory::Acquire);
-        *seen = CallsSeen {
-            word: Some(&EPOCH),
-            polled: value,
-            framed: value,
-            left: u32::MAX,
-            ..CallsSeen::nothing()
-        };
+        seen.word = Some(&EPOCH);
+        seen.polled = value;
+        seen.framed = value;
+        // Frames see by the clock whether the file is to be looked after.
+        pace(seen, LOOKS_IDLE_MAX);
     }
+}
+
+/// Says after how many frames, and polls that look for a file, the clock is asked again.
+fn pace(seen: &mut CallsSeen, looks_max: i64) {
+    let now_ns = clock().monotonic_ns();
+    let each_ns = (now_ns - seen.asked_ns) / i64::from(seen.step.max(1));
+    let step = (ASK_NS / each_ns.max(1)).clamp(1, looks_max);
+    seen.step = step as u32;
+    seen.left = seen.step;
+    seen.asked_ns = now_ns;
 }
 
 impl Trigger {

@@ -15,7 +15,7 @@ use barograph_stream::calls::CallsReader;
 use rustix::thread::futex;
 
 use super::{Part, clock, lock, run};
-use crate::publish::{PublishError, state};
+use crate::publish::{PublishError, home, state};
 use barograph_model::Clock as _;
 
 /// Longest sleep: then it is looked for another file.
@@ -31,6 +31,7 @@ pub(super) struct Listener {
 
 /// Starts the thread, unless there is one.
 pub(in crate::publish) fn listen(generation: u32) -> Result<(), PublishError> {
+    home::enter()?;
     let mut hub = lock();
     let ended = hub.belong_to(generation);
     let listened = match &hub.listener {

@@ -18,7 +18,7 @@ mod who;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use barograph_model::{Clock as _, Name, text_start};
 use barograph_stream::SystemClock;
@@ -28,7 +28,7 @@ use barograph_stream::ingest::{CallsSeen, Declaration};
 use self::hub::{Looked, Trigger};
 use super::PublishError;
 use super::knob::{Cell, Wanted};
-use super::state;
+use super::{home, state};
 
 pub(super) use hub::Hub;
 pub(super) use listen::listen;
@@ -60,6 +60,25 @@ pub(super) fn lock() -> MutexGuard<'static, Hub> {
     HUB.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// None while a thread has it.
+pub(super) fn try_lock() -> Option<MutexGuard<'static, Hub>> {
+    match HUB.try_lock() {
+        Ok(hub) => Some(hub),
+        Err(TryLockError::Poisoned(hub)) => Some(hub.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Now, on the monotonic clock by which looks are due.
+pub(super) fn monotonic_ns() -> i64 {
+    clock().monotonic_ns()
+}
+
+/// Makes the clock, which no thread may be about to make while another forks.
+pub(super) fn settle() {
+    clock();
+}
+
 fn clock() -> &'static SystemClock {
     CLOCK.get_or_init(SystemClock::new)
 }
@@ -89,6 +108,7 @@ pub(super) fn on(
     handler: Handler,
 ) -> Result<(), PublishError> {
     Name::new(name)?;
+    home::enter()?;
     let since_ns = clock().now_ns();
     let mut hub = lock();
     let ended = hub.belong_to(by.generation);
@@ -106,6 +126,7 @@ pub(super) fn knob(
     full: &str,
     wanted: &Wanted,
 ) -> Result<&'static Cell, PublishError> {
+    home::enter()?;
     let since_ns = clock().now_ns();
     let mut hub = lock();
     let ended = hub.belong_to(generation);
@@ -117,6 +138,10 @@ pub(super) fn knob(
 
 /// Runs handlers, applies settings, and notes what was seen. Gives how many of both.
 pub(super) fn poll(seen: &mut CallsSeen) -> usize {
+    if home::enter().is_err() {
+        return 0;
+    }
+    state::look_after();
     let hub = lock();
     if hub.is_idle() {
         hub.nothing_to_see(seen);
@@ -144,6 +169,10 @@ pub(super) fn is_epoch(word: &AtomicU32) -> bool {
 
 /// Applies settings alone; `ended` is the publication and the number of the frame that this thread has just ended.
 pub(super) fn apply(seen: &mut CallsSeen, ended: Option<(u32, u64)>) -> usize {
+    if home::enter().is_err() {
+        return 0;
+    }
+    state::look_after();
     let mut hub = lock();
     if hub.is_idle() {
         hub.nothing_to_see(seen);
@@ -160,6 +189,9 @@ pub(super) fn apply(seen: &mut CallsSeen, ended: Option<(u32, u64)>) -> usize {
 
 /// A publisher goes, and its handlers with it.
 pub(super) fn leave(generation: u32, owner: u64) {
+    if home::enter().is_err() {
+        return;
+    }
     let mut hub = lock();
     if hub.generation != generation {
         return;
@@ -200,11 +232,12 @@ pub(super) fn end(generation: u32) {
 
 /// Calls that were written over before this process saw them.
 pub(super) fn missed() -> u64 {
-    lock().inbox.missed()
+    home::enter().map_or(0, |()| lock().inbox.missed())
 }
 
 /// What the handler that failed last has said.
 pub(super) fn failure() -> Option<String> {
+    home::enter().ok()?;
     lock().failure.clone()
 }
 

@@ -1,0 +1,311 @@
+//! What C programs hold of ours: numbers in the clothes of pointers, which nobody ever follows.
+//!
+//! Each is a place in a table and the number of its use: what was closed already, or was never opened, is told by
+//! a comparison, so that a second close or a call after it is an error and no crash. Whoever uses a thing pins it:
+//! one that is closed meanwhile by another thread is freed by who uses it last. No lock is taken that a fork could
+//! leave behind.
+
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crate::guard::{E_ARGUMENT, E_BUSY, Failure};
+
+/// Things that a program may have open at a time.
+const THINGS_MAX: usize = 1 << 16;
+
+/// What a handle begins with: no address of any program does.
+const FAMILY: u64 = 0xba << 56;
+const KIND_SHIFT: u32 = 48;
+const PLACE_SHIFT: u32 = 32;
+
+/// In a place's state, below the number of its use.
+const OPEN: u64 = 1 << 31;
+const USERS: u64 = OPEN - 1;
+const USE_SHIFT: u32 = 32;
+
+/// Something that is given to C programs.
+pub(crate) trait Thing: 'static {
+    /// Another for each type.
+    const KIND: u8;
+    /// What errors call it.
+    const NAME: &'static str;
+    /// One thread at a time may have it.
+    const IS_EXCLUSIVE: bool;
+}
+
+struct Place {
+    /// Number of its use, whether it is open, and how many use it now.
+    state: AtomicU64,
+    thing: AtomicPtr<()>,
+    /// The next free place, plus one.
+    next: AtomicU32,
+}
+
+static PLACES: [Place; THINGS_MAX] = [const {
+    Place {
+        state: AtomicU64::new(0),
+        thing: AtomicPtr::new(std::ptr::null_mut()),
+        next: AtomicU32::new(0),
+    }
+}; THINGS_MAX];
+
+/// The first free place that was used before, plus one; above it a number that moves with every change.
+static FREE: AtomicU64 = AtomicU64::new(0);
+/// Places from here on were never used.
+static USED: AtomicU32 = AtomicU32::new(0);
+
+/// Gives a thing out.
+pub(crate) fn give<T: Thing>(thing: T) -> Result<*mut T, Failure> {
+    let Some(at) = take_place() else {
+        let text = format!("{THINGS_MAX} things are open already: close some");
+        return Err(Failure::new(E_BUSY, text));
+    };
+    let place = &PLACES[at as usize];
+    let thing = Box::into_raw(Box::new(thing));
+    place.thing.store(thing.cast(), Ordering::Relaxed);
+    let number = place.state.load(Ordering::Relaxed) >> USE_SHIFT;
+    place
+        .state
+        .store(number << USE_SHIFT | OPEN, Ordering::Release);
+    let kind = u64::from(T::KIND) << KIND_SHIFT;
+    let handle = FAMILY | kind | u64::from(at) << PLACE_SHIFT | number;
+    Ok(handle as usize as *mut T)
+}
+
+/// Takes back what was given out; freed when nobody uses it any more.
+pub(crate) fn take_back<T: Thing>(handle: *mut T) -> Result<(), Failure> {
+    if handle.is_null() {
+        return Ok(());
+    }
+    let (at, number) = parse(handle).ok_or_else(gone::<T>)?;
+    let place = &PLACES[at as usize];
+    let close =
+        |state: u64| (state >> USE_SHIFT == number && state & OPEN != 0).then_some(state & !OPEN);
+    let closed = place
+        .state
+        .fetch_update(Ordering::AcqRel, Ordering::Relaxed, close);
+    match closed {
+        Ok(before) => {
+            if before & USERS == 0 {
+                free::<T>(at);
+            }
+            Ok(())
+        }
+        Err(_) => Err(gone::<T>()),
+    }
+}
+
+/// A thing that a caller names, for any thread.
+pub(crate) fn thing<T: Thing>(handle: *const T) -> Result<Held<T>, Failure> {
+    if handle.is_null() {
+        return Err(Failure::new(E_ARGUMENT, format!("{} is null", T::NAME)));
+    }
+    let (at, number) = parse(handle).ok_or_else(gone::<T>)?;
+    let mut is_busy = false;
+    let pin = |state: u64| {
+        let is_it = state >> USE_SHIFT == number && state & OPEN != 0;
+        is_busy = is_it && T::IS_EXCLUSIVE && state & USERS != 0;
+        (is_it && !is_busy && state & USERS < USERS).then(|| state + 1)
+    };
+    let place = &PLACES[at as usize];
+    let pinned = place
+        .state
+        .fetch_update(Ordering::Acquire, Ordering::Relaxed, pin);
+    match pinned {
+        Ok(_) => Ok(Held {
+            at,
+            thing: place.thing.load(Ordering::Relaxed).cast(),
+            of: PhantomData,
+        }),
+        Err(_) if is_busy => {
+            let text = format!("{} is used by another thread at this moment", T::NAME);
+            Err(Failure::new(E_BUSY, text))
+        }
+        Err(_) => Err(gone::<T>()),
+    }
+}
+
+/// As [`thing`], of a type that one thread at a time may have: to change it.
+pub(crate) fn thing_mut<T: Thing>(handle: *mut T) -> Result<HeldMut<T>, Failure> {
+    const { assert!(T::IS_EXCLUSIVE, "only one thread has it") };
+    thing(handle.cast_const()).map(HeldMut)
+}
+
+/// A thing in use.
+pub(crate) struct Held<T: Thing> {
+    at: u32,
+    thing: *mut T,
+    of: PhantomData<T>,
+}
+
+impl<T: Thing> Deref for Held<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: of `give` and of this type, as the handle's kind says; it is not freed while it is pinned.
+        unsafe { &*self.thing }
+    }
+}
+
+impl<T: Thing> Drop for Held<T> {
+    fn drop(&mut self) {
+        let state = &PLACES[self.at as usize].state;
+        let before = state.fetch_sub(1, Ordering::AcqRel);
+        if before & (OPEN | USERS) == 1 {
+            // It was closed meanwhile, and this was its last user.
+            free::<T>(self.at);
+        }
+    }
+}
+
+/// A thing in use that nobody else uses.
+pub(crate) struct HeldMut<T: Thing>(Held<T>);
+
+impl<T: Thing> Deref for HeldMut<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Thing> DerefMut for HeldMut<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `Held`; of such a type there is one user at a time.
+        unsafe { &mut *self.0.thing }
+    }
+}
+
+fn gone<T: Thing>() -> Failure {
+    let text = format!("{} was closed before, or was never opened", T::NAME);
+    Failure::new(E_ARGUMENT, text)
+}
+
+/// Place and number of use, if it is a handle of this type.
+fn parse<T: Thing>(handle: *const T) -> Option<(u32, u64)> {
+    let handle = handle as usize as u64;
+    let begins = FAMILY | u64::from(T::KIND) << KIND_SHIFT;
+    let place = u64::from(u16::MAX) << PLACE_SHIFT | u64::from(u32::MAX);
+    let at = (handle >> PLACE_SHIFT) as u16;
+    (handle & !place == begins).then_some((at.into(), handle & u64::from(u32::MAX)))
+}
+
+/// Frees a thing that is closed and that nobody uses.
+fn free<T: Thing>(at: u32) {
+    let place = &PLACES[at as usize];
+    let thing: *mut T = place
+        .thing
+        .swap(std::ptr::null_mut(), Ordering::Relaxed)
+        .cast();
+    let number = (place.state.load(Ordering::Relaxed) >> USE_SHIFT) as u32;
+    let next = u64::from(number.wrapping_add(1)) << USE_SHIFT;
+    place.state.store(next, Ordering::Release);
+    leave_place(at);
+    // SAFETY: of `give`; the number of its use has moved, so that nobody finds it again.
+    drop(unsafe { Box::from_raw(thing) });
+}
+
+fn take_place() -> Option<u32> {
+    let pop = |free: u64| {
+        let first = (free as u32).checked_sub(1)?;
+        let next = PLACES[first as usize].next.load(Ordering::Relaxed);
+        Some(moved(free) | u64::from(next))
+    };
+    let popped = FREE.fetch_update(Ordering::Acquire, Ordering::Acquire, pop);
+    if let Ok(free) = popped {
+        return Some(free as u32 - 1);
+    }
+    let more = |used: u32| ((used as usize) < THINGS_MAX).then(|| used + 1);
+    let fresh = USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+    fresh.ok()
+}
+
+fn leave_place(at: u32) {
+    let push = |free: u64| {
+        let next = &PLACES[at as usize].next;
+        next.store(free as u32, Ordering::Relaxed);
+        Some(moved(free) | u64::from(at + 1))
+    };
+    let _ = FREE.fetch_update(Ordering::Release, Ordering::Relaxed, push);
+}
+
+/// The number above the first free place, moved on: who has seen another list does not take this one for it.
+fn moved(free: u64) -> u64 {
+    (free >> 32).wrapping_add(1) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Counted(std::sync::Arc<()>);
+
+    impl Thing for Counted {
+        const KIND: u8 = 200;
+        const NAME: &'static str = "the thing";
+        const IS_EXCLUSIVE: bool = false;
+    }
+
+    struct Alone;
+
+    impl Thing for Alone {
+        const KIND: u8 = 201;
+        const NAME: &'static str = "the other";
+        const IS_EXCLUSIVE: bool = true;
+    }
+
+    #[test]
+    fn what_is_closed_is_freed_once_and_known_to_be_gone() {
+        let alive = std::sync::Arc::new(());
+        let count = || std::sync::Arc::strong_count(&alive);
+        let handle = give(Counted(alive.clone())).ok().unwrap();
+        let held = thing(handle.cast_const()).ok().unwrap();
+        assert_eq!(std::sync::Arc::strong_count(&held.0), 2);
+        assert!(take_back(handle).is_ok());
+        assert_eq!(count(), 2, "it is in use");
+        assert!(thing(handle.cast_const()).is_err() && take_back(handle).is_err());
+        drop(held);
+        assert_eq!(count(), 1);
+        // The place serves another, whom the old handle does not mean.
+        let other = give(Counted(alive.clone())).ok().unwrap();
+        assert!(take_back(handle).is_err());
+        assert_eq!(count(), 2);
+        assert!(take_back(other).is_ok());
+        assert_eq!(count(), 1);
+    }
+
+    #[test]
+    fn what_was_never_given_out_is_refused() {
+        let handle = give(Alone).ok().unwrap();
+        for wrong in [1_usize, 4_096, usize::MAX, handle as usize ^ 1] {
+            assert!(thing(wrong as *const Alone).is_err(), "{wrong:x}");
+        }
+        assert!(thing(handle.cast::<Counted>().cast_const()).is_err());
+        assert!(take_back(std::ptr::null_mut::<Alone>()).is_ok());
+        let held = thing_mut(handle).ok().unwrap();
+        assert_eq!(thing_mut(handle).err().unwrap().code, E_BUSY);
+        drop(held);
+        assert!(thing_mut(handle).is_ok());
+        assert!(take_back(handle).is_ok());
+    }
+
+    #[test]
+    fn threads_close_what_others_use() {
+        let alive = std::sync::Arc::new(());
+        for _ in 0..1_000 {
+            let handle = give(Counted(alive.clone())).ok().unwrap() as usize;
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        while let Ok(held) = thing(handle as *const Counted) {
+                            assert!(std::sync::Arc::strong_count(&held.0) >= 2);
+                        }
+                    });
+                }
+                scope.spawn(|| assert!(take_back(handle as *mut Counted).is_ok()));
+            });
+            assert_eq!(std::sync::Arc::strong_count(&alive), 1);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Locks that no child finds taken by a thread that it does not have.
+//!
+//! Whoever locks a thing by [`lock`] passes the gate, for as long as he has it; a fork closes the gate first (see
+//! the client's handlers of forks), and so waits until nobody has such a lock. They are to be held for short.
+
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+static GATE: RwLock<()> = RwLock::new(());
+
+thread_local! {
+    /// Locks that this thread has behind the gate: with one it is behind it already.
+    static HELD: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A lock behind the gate.
+pub struct Gated<'a, T> {
+    // Dropped in this order: the lock, then the pass.
+    guard: MutexGuard<'a, T>,
+    _pass: Pass,
+}
+
+struct Pass(#[expect(dead_code, reason = "held")] Option<RwLockReadGuard<'static, ()>>);
+
+/// Locks what a panic elsewhere leaves whole.
+pub fn lock<T>(mutex: &Mutex<T>) -> Gated<'_, T> {
+    let held = HELD.get();
+    let pass = (held == 0).then(|| GATE.read().unwrap_or_else(PoisonError::into_inner));
+    HELD.set(held + 1);
+    let pass = Pass(pass);
+    Gated {
+        guard: mutex.lock().unwrap_or_else(PoisonError::into_inner),
+        _pass: pass,
+    }
+}
+
+/// Waits until nobody has a lock behind the gate, and lets nobody have one.
+pub fn close() -> RwLockWriteGuard<'static, ()> {
+    GATE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        HELD.set(HELD.get().saturating_sub(1));
+    }
+}
+
+impl<T> Deref for Gated<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for Gated<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_fork_waits_for_locks_and_locks_for_the_fork() {
+        let mutex = Mutex::new(1);
+        let (tell, told) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let held = lock(&mutex);
+            scope.spawn(|| {
+                let gate = close();
+                tell.send("closed").unwrap();
+                drop(gate);
+            });
+            // A lock behind a lock does not wait for a gate that is being closed.
+            let other = Mutex::new(2);
+            for _ in 0..100 {
+                assert_eq!(*lock(&other) + *held, 3);
+                std::thread::yield_now();
+            }
+            assert!(told.try_recv().is_err());
+            drop(held);
+            assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok("closed"));
+        });
+        *lock(&mutex) += 1;
+        assert_eq!(*lock(&mutex), 2);
+    }
+}

@@ -1,0 +1,246 @@
+//! Making an ingest file: how large it may be, who may open it, and how it gets its name.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::num::NonZeroUsize;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, OFlags, fallocate, flock, linkat};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use super::ProducerConfig;
+use super::layout::{
+    HEADER_BYTES, RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_DEFAULT_MIN, RINGS_MAX, file_bytes,
+};
+use crate::acl::{AccessList, Grantee};
+use crate::map::uninterrupted;
+use crate::{Incarnation, StreamError};
+
+/// Bytes of a ring's records are set aside this many at a time.
+const STEP_BYTES: usize = 1 << 20;
+/// A file that may not be as large as it should be has at least so many rings, before it has smaller ones…
+const RINGS_WANTED: u32 = 16;
+/// …of at least so many records, before it has fewer.
+const RECORDS_WANTED: u64 = 1 << 12;
+/// The file takes at most this part of the address space that the process may have.
+const ADDRESSES_PARTS: u64 = 16;
+
+/// Where the files that this process has open are, by their numbers.
+const OWN_FILES: &str = "/proc/self/fd";
+
+/// How many threads a process's file has room for unless it is said: twice the processors that it may run on.
+pub(super) fn rings_default() -> u32 {
+    let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let rings = u32::try_from(processors.saturating_mul(2)).unwrap_or(u32::MAX);
+    rings.clamp(RINGS_DEFAULT_MIN, RINGS_MAX)
+}
+
+/// Raises and lowers what is wanted to what the format has, and further to what the limits of this process allow: a
+/// file that would be larger is a signal, which ends the program.
+pub(super) fn shape(
+    wanted: ProducerConfig,
+    directory: &Path,
+) -> Result<ProducerConfig, StreamError> {
+    let file_bytes_max = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+    let addresses_max = getrlimit(Resource::As).current.unwrap_or(u64::MAX) / ADDRESSES_PARTS;
+    let rings_max = match wanted.rings_max {
+        0 => rings_default(),
+        wanted => wanted.min(RINGS_MAX),
+    };
+    let records = wanted
+        .ring_records
+        .clamp(RING_RECORDS_MIN, RING_RECORDS_MAX);
+    let shape = ProducerConfig {
+        rings_max,
+        ring_records: records.next_power_of_two(),
+        ..wanted
+    };
+    let shape = smaller(shape, file_bytes_max.min(addresses_max));
+    let needed = bytes_of(&shape);
+    if needed > file_bytes_max {
+        return Err(StreamError::FileSize {
+            path: directory.to_owned(),
+            needed,
+            max: file_bytes_max,
+        });
+    }
+    Ok(shape)
+}
+
+/// The largest shape of so many bytes that is no larger than this one; the smallest of all where none is.
+fn smaller(mut shape: ProducerConfig, bytes_max: u64) -> ProducerConfig {
+    while bytes_of(&shape) > bytes_max {
+        let (rings, records) = (shape.rings_max, shape.ring_records);
+        match () {
+            () if rings > RINGS_WANTED => shape.rings_max = rings / 2,
+            () if records > RECORDS_WANTED => shape.ring_records = records / 2,
+            () if rings > 1 => shape.rings_max = rings / 2,
+            () if records > RING_RECORDS_MIN => shape.ring_records = records / 2,
+            () => break,
+        }
+    }
+    shape
+}
+
+fn bytes_of(shape: &ProducerConfig) -> u64 {
+    file_bytes(shape.rings_max, shape.ring_records) as u64
+}
+
+/// A file that has no name yet under which an agent looks at it.
+pub(super) struct Unnamed {
+    pub file: File,
+    /// What is to be removed when it does not get its name; none where it has no name at all.
+    temporary: Option<PathBuf>,
+}
+
+impl Unnamed {
+    /// A file of a length that only this user and the directory's owner, whose agent it is for, can open. Locked.
+    pub fn make(
+        directory: &Path,
+        incarnation: Incarnation,
+        shape: &ProducerConfig,
+    ) -> Result<Self, StreamError> {
+        let made = Self::open(directory, incarnation);
+        let unnamed = made.map_err(io_error("make a file in", directory))?;
+        unnamed.let_agent_in(directory)?;
+        let prepare = || -> io::Result<()> {
+            unnamed.file.set_len(bytes_of(shape))?;
+            allocate(&unnamed.file, 0, HEADER_BYTES)?;
+            // A file system without locks leaves the agent with the process id.
+            let _ = flock(&unnamed.file, FlockOperation::NonBlockingLockExclusive);
+            Ok(())
+        };
+        prepare().map_err(io_error("make a file in", directory))?;
+        Ok(unnamed)
+    }
+
+    fn open(directory: &Path, incarnation: Incarnation) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600);
+        // Its number is the way to name it later.
+        if Path::new(OWN_FILES).exists() {
+            let flags = OFlags::TMPFILE.bits() as i32;
+            if let Ok(file) = options.clone().custom_flags(flags).open(directory) {
+                let temporary = None;
+                return Ok(Self { file, temporary });
+            }
+        }
+        // Agents do not look at it under this name.
+        let path = directory.join(format!("{incarnation}.new"));
+        let file = options.create_new(true).open(&path)?;
+        let temporary = Some(path);
+        Ok(Self { file, temporary })
+    }
+
+    fn let_agent_in(&self, directory: &Path) -> Result<(), StreamError> {
+        let failed = |source| io_error("make a file in", directory)(source);
+        let owner = fs::metadata(directory).map_err(failed)?.uid();
+        // Whatever the umask and the directory's own list were.
+        let mode = fs::Permissions::from_mode(0o600);
+        self.file.set_permissions(mode).map_err(failed)?;
+        let us = rustix::process::geteuid().as_raw();
+        if owner == us || owner == 0 {
+            return Ok(());
+        }
+        const READ_WRITE: u16 = 6;
+        let list = AccessList {
+            owner: READ_WRITE,
+            grantee: Grantee::User(owner),
+            rights: READ_WRITE,
+        };
+        match list.set_on(&self.file) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(StreamError::NoAccessLists {
+                path: directory.to_owned(),
+                owner,
+            }),
+            Err(source) => Err(failed(source)),
+        }
+    }
+
+    /// Gives it its name, which nobody may have taken.
+    pub fn name(mut self, path: &Path) -> io::Result<()> {
+        match &self.temporary {
+            None => {
+                let at = format!("{OWN_FILES}/{}", self.file.as_raw_fd());
+                linkat(CWD, &*at, CWD, path, AtFlags::SYMLINK_FOLLOW)?;
+            }
+            Some(temporary) => {
+                linkat(CWD, temporary, CWD, path, AtFlags::empty())?;
+                fs::remove_file(temporary)?;
+                self.temporary = None;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Unnamed {
+    fn drop(&mut self) {
+        if let Some(path) = &self.temporary {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Has the file system set bytes of an open file aside. One that cannot (ENOTSUP) is trusted to have them.
+pub(super) fn allocate(file: &File, at: usize, bytes: usize) -> io::Result<()> {
+    // A signal (a profiler's timer) ends the call early and undoes it: in steps that fit between two.
+    for step in (at..at + bytes).step_by(STEP_BYTES) {
+        let length = STEP_BYTES.min(at + bytes - step) as u64;
+        let one = || fallocate(file, FallocateFlags::empty(), step as u64, length);
+        match uninterrupted(one) {
+            Ok(()) | Err(Errno::NOTSUP) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// When a process began, in clock ticks since boot: tells its life from that of a later one of its number.
+pub(super) fn start_ticks(pid: &str) -> Option<u64> {
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, parentheses too: fields are counted after the last one.
+    let end = text.iter().rposition(|b| *b == b')')?;
+    let rest = std::str::from_utf8(text.get(end + 1..)?).ok()?;
+    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+pub(super) fn random_bytes() -> io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+pub(super) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StreamError {
+    let path = path.to_owned();
+    move |source| StreamError::Io { what, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_as_large_as_it_may_be() {
+        let wanted = ProducerConfig {
+            rings_max: 256,
+            ring_records: 1 << 16,
+            ..ProducerConfig::default()
+        };
+        let fits = |bytes_max: u64| {
+            let shape = smaller(wanted, bytes_max);
+            let is_within = bytes_of(&shape) <= bytes_max;
+            (shape.rings_max, shape.ring_records, is_within)
+        };
+        assert_eq!(fits(u64::MAX), (256, 1 << 16, true));
+        assert_eq!(fits(100 << 20), (32, 1 << 16, true));
+        assert_eq!(fits(20 << 20), (16, 1 << 15, true));
+        assert_eq!(fits(2 << 20), (8, 1 << 12, true));
+        assert_eq!(fits(1_100_000), (4, 1 << 8, true));
+        assert_eq!(fits(1 << 20), (1, 1 << 8, false));
+    }
+}

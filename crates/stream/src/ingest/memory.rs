@@ -1,0 +1,168 @@
+//! The mapping of an ingest file, as its producer and its rings share it. There is no descriptor behind it: a
+//! program that closes numbers which are not its own closes nothing of ours.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::cursors::{Cursors, Mark};
+use super::fault::Region;
+use super::layout::{header, state};
+use super::make::allocate;
+use crate::map::{Access, Map};
+
+/// Device and inode: which file it is.
+type Identity = (u64, u64);
+
+/// The mapped file with its cursors. The last of those who share it says goodbye.
+///
+/// The file is locked as long as this mapping is there, so that it is known who lives, whatever name space their
+/// process ids are of. Children do not inherit the mapping.
+#[derive(Debug)]
+pub(super) struct Memory {
+    map: ManuallyDrop<Map>,
+    cursors: ManuallyDrop<Cursors>,
+    region: Option<Region>,
+    path: PathBuf,
+    identity: Identity,
+    pid: u32,
+}
+
+impl Memory {
+    /// Maps a file that this process has made, and that is to have this path. The descriptor is not needed
+    /// afterwards.
+    pub fn new(file: &File, path: PathBuf, bytes: usize, rings: u32) -> io::Result<Self> {
+        let map = Map::new(file, bytes, Access::Write)?;
+        let cursors = Cursors::new(rings)?;
+        if cursors.is_wiped_on_fork() {
+            // What finds its cursor wiped does not look at the file.
+            map.keep_from_children();
+        }
+        let metadata = file.metadata()?;
+        Ok(Self {
+            region: Region::watch(map.address()..map.address() + bytes, cursors.address()),
+            map: ManuallyDrop::new(map),
+            cursors: ManuallyDrop::new(cursors),
+            path,
+            identity: (metadata.dev(), metadata.ino()),
+            pid: std::process::id(),
+        })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub fn cursors(&self) -> &Cursors {
+        &self.cursors
+    }
+
+    /// Whether the mapping is there: not in a child.
+    #[inline]
+    pub fn is_here(&self) -> bool {
+        self.cursors.mark() != Mark::Wiped
+    }
+
+    /// Whether this process made it: a fork has it not, and a child that shares our memory, as after `vfork`,
+    /// must leave it alone.
+    pub fn is_ours(&self) -> bool {
+        self.is_here() && self.pid == std::process::id()
+    }
+
+    pub fn is_retired(&self) -> bool {
+        self.cursors.mark() == Mark::Retired
+    }
+
+    /// In a child, right after a fork: none of it is there any more.
+    pub fn abandon(&self) {
+        if let Some(region) = &self.region {
+            region.free();
+        }
+        self.cursors.wipe();
+        if !self.cursors.is_wiped_on_fork() {
+            // The kernel has left the mapping, and with it the parent's lock.
+            self.map.replace();
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the path still leads to this file.
+    pub fn is_in_place(&self) -> bool {
+        let identity = |m: fs::Metadata| (m.dev(), m.ino());
+        fs::symlink_metadata(&self.path).is_ok_and(|m| identity(m) == self.identity)
+    }
+
+    /// Has the file system set the bytes aside, so that one that is full is an error here, and no fault in a
+    /// store. The path is opened for it where the kernel has no other way (before Linux 5.14).
+    pub fn reserve(&self, at: usize, bytes: usize) -> io::Result<()> {
+        match self.map.populate(at, bytes) {
+            Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                self.reserve_by_path(at, bytes)
+            }
+            // A store would have been a fault: there is no more memory, or no more file.
+            Err(e) if e.raw_os_error() == Some(Errno::FAULT.raw_os_error()) => {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            other => other,
+        }
+    }
+
+    fn reserve_by_path(&self, at: usize, bytes: usize) -> io::Result<()> {
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(flags.bits() as i32)
+            .open(&self.path)?;
+        let metadata = file.metadata()?;
+        if (metadata.dev(), metadata.ino()) != self.identity {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        allocate(&file, at, bytes)
+    }
+}
+
+impl Deref for Memory {
+    type Target = Map;
+
+    #[inline(always)]
+    fn deref(&self) -> &Map {
+        &self.map
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if !self.is_ours() {
+            // A child has no such mapping, and one that shares our memory must leave it to us.
+            std::mem::forget(self.region.take());
+            return;
+        }
+        self.map
+            .set(header::STATE, state::CLOSED, Ordering::Release);
+        drop(self.region.take());
+        drop_both(&mut self.map, &mut self.cursors);
+    }
+}
+
+#[expect(
+    unsafe_code,
+    reason = "the two are dropped once, by their owner's drop"
+)]
+fn drop_both(map: &mut ManuallyDrop<Map>, cursors: &mut ManuallyDrop<Cursors>) {
+    // SAFETY: called once, at the end of the owner's `drop`: nobody uses them afterwards.
+    unsafe {
+        ManuallyDrop::drop(map);
+        ManuallyDrop::drop(cursors);
+    }
+}
