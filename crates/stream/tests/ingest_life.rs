@@ -69,11 +69,11 @@ fn a_program_sees_what_the_agent_refuses() {
     let mut both = Both::small();
     let refused = |both: &Both| {
         let producer = both.producer();
-        let values = [0, 63, 64, 16_255, 16_256].map(|value| producer.is_refused(value));
+        let values = [0, 63, 64, 16_127, 16_128].map(|value| producer.is_refused(value));
         (producer.refused(), values)
     };
     assert_eq!(refused(&both), (0, [false; 5]));
-    for value in [63, 64, 16_255, 16_256, u32::MAX] {
+    for value in [63, 64, 16_127, 16_128, u32::MAX] {
         both.file.set_refused(value, true).unwrap();
     }
     both.file.set_refusals(5).unwrap();
@@ -81,7 +81,7 @@ fn a_program_sees_what_the_agent_refuses() {
     assert_eq!(refused(&both), (5, [false, true, true, true, false]));
     // Another agent takes over, and has room.
     let mut file = IngestFile::open(both.path()).unwrap();
-    for value in [63, 16_255] {
+    for value in [63, 16_127] {
         file.set_refused(value, false).unwrap();
     }
     file.set_refusals(1).unwrap();
