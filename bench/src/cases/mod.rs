@@ -11,6 +11,7 @@ mod idle;
 mod insight;
 mod lustre;
 mod machines;
+mod neighbour;
 mod overhead;
 mod predicted;
 mod process;
@@ -46,6 +47,7 @@ pub const ALL: &[Case] = &[
     ("app.put", app::put),
     ("app.drain", app::drain),
     ("app.visible", visible::run),
+    ("app.neighbour", neighbour::run),
     ("agent.idle", idle::idle),
     ("source.1khz", idle::one_khz),
     ("source.read", source::run),
@@ -76,6 +78,7 @@ pub fn role(role: &str, arguments: &[String]) -> ExitCode {
         "log" => archive::log(arguments),
         "day" => history::day(arguments),
         "hops" => hops::publisher(arguments),
+        "stranger" => neighbour::stranger(arguments),
         _ => Err(format!("no role {role}").into()),
     };
     match done {

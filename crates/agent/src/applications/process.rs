@@ -2,32 +2,42 @@
 
 mod about;
 mod called;
+mod declared;
 mod records;
 mod rows;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use barograph_archive::Position;
-use barograph_model::{Descriptor, NS_PER_S, Sample, StreamKey, Value, ValueType};
-use barograph_stream::ingest::{Declaration, IngestFile, Payload, Readers, Record};
-use barograph_stream::{StreamError, user_name, value_bytes_max};
+use barograph_model::{NS_PER_S, Sample, StreamKey, Value, ValueType};
+use barograph_stream::ingest::{Drained, IngestFile, Payload, Record};
+use barograph_stream::{StreamError, user_name};
 use tracing::debug;
 
 use super::access::Reader;
 use super::answers::Answer;
 use super::calls::Board;
 use super::counts::Counts;
-use super::identity::{Identity, Instances, PROCESS};
+use super::identity::{Identity, Instances};
 use super::offers::Offers;
-use super::scope::Scopes;
+use super::scope::{Scope, Scopes};
+use super::shares::Shares;
 use super::taken::Taken;
 use super::timing::Timing;
-use super::who::group_of;
 use about::About;
 use records::{Times, in_order, mark_of, place};
 
-/// Records of one process that one round takes, so that none keeps the others waiting.
-const RECORDS_MAX: u64 = 1 << 16;
+/// What a look costs, in records that could be gone through meanwhile; and so much more for each ring…
+pub const LOOK_WORK: u64 = 32;
+const RINGS_PER_WORK: u64 = 8;
+/// …and for each declaration.
+const DECLARATION_WORK: u64 = 128;
+/// Declarations that one look takes; further ones come with the next, and records after them.
+const DECLARATIONS_MAX: u64 = 256;
+/// Memory that is kept of a process, in bytes, beside what it declares; and of each of its rings, of which places
+/// wait for the disk.
+pub const PROCESS_BYTES: u64 = 4 << 10;
+const RING_BYTES: u64 = 640;
 /// Batches that wait for the disk before the next is given to it.
 const WAITING_MAX: usize = 64;
 /// After this time a batch counts as safe as it gets: the archive has counted what it lost of it.
@@ -78,8 +88,16 @@ pub struct Process {
     answers: Vec<Answer>,
     about: Option<About>,
     waiting: VecDeque<Waiting>,
-    /// Values that were declared; those beyond the bound too.
+    /// Values and publications that may be declared.
     values_max: usize,
+    /// Memory that its user has for it, in bytes.
+    kept_bytes: u64,
+    /// Rings that are in it.
+    rings_paid: u64,
+    /// Its user had no memory for a declaration: whatever follows would have another's number.
+    is_spent: bool,
+    /// Of its publications.
+    readers: BTreeSet<Reader>,
     last_refusal: String,
     newest_ns: i64,
     /// The time of each ring's last record; a frame's and 1 ns.
@@ -98,17 +116,36 @@ pub struct Round<'r, 'c> {
     pub board: &'r Board,
     pub scopes: &'r mut Scopes<'c>,
     pub instances: &'r mut Instances,
+    /// What is kept of processes, in bytes, by user.
+    pub memory: &'r mut Shares<u32>,
     pub timing: &'r Timing,
     pub now_ns: i64,
     pub monotonic_ns: i64,
 }
 
+/// What came of a look.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Attended {
+    pub has_news: bool,
+    /// Whether there is more that could be taken now.
+    pub has_more: bool,
+    /// Records gone through, whatever they were.
+    pub records: u64,
+    /// What all of it cost, in records.
+    pub work: u64,
+}
+
 impl Process {
+    /// Its user has [`PROCESS_BYTES`] for it.
     pub fn new(file: IngestFile, values_max: usize, monotonic_ns: i64) -> Self {
         let (uid, _) = file.owner();
         Self {
             user: user_name(uid),
             owner: Reader::User(uid),
+            kept_bytes: PROCESS_BYTES,
+            rings_paid: 0,
+            is_spent: false,
+            readers: BTreeSet::new(),
             file,
             application: String::new(),
             labels: Vec::new(),
@@ -143,42 +180,80 @@ impl Process {
         self.file.owner().0
     }
 
-    /// Takes in what is new, at most about so many records: whether there was anything.
+    /// Takes in what is new, at most about so many records.
     pub fn attend(
         &mut self,
         round: &mut Round<'_, '_>,
         records_max: u64,
-    ) -> Result<bool, StreamError> {
+    ) -> Result<Attended, StreamError> {
         self.settle(round);
         self.file.look()?;
+        if !self.pay_rings(round) {
+            // Its records wait in the rings.
+            return Ok(Attended {
+                work: LOOK_WORK,
+                ..Attended::default()
+            });
+        }
         let mut declared = Vec::new();
         let read = self
             .file
-            .declarations(&mut |declaration| declared.push(declaration));
-        let mut has_news = !declared.is_empty();
+            .some_declarations(DECLARATIONS_MAX as usize, &mut |declaration| {
+                declared.push(declaration);
+            });
+        let rings = self.file.positions().len() as u64;
+        let mut attended = Attended {
+            has_news: !declared.is_empty(),
+            work: LOOK_WORK + rings / RINGS_PER_WORK + declared.len() as u64 * DECLARATION_WORK,
+            ..Attended::default()
+        };
         for declaration in declared {
             self.declare(declaration, round);
         }
         self.join(round);
-        read?;
-        let readers = self.publications.iter().map(|p| p.reader);
-        self.taken.skip(&mut self.file, readers);
+        if read? {
+            // What follows may be of values that are yet to be declared.
+            attended.has_more = true;
+            self.news_ns = round.monotonic_ns;
+            return Ok(attended);
+        }
+        self.taken
+            .skip(&mut self.file, self.readers.iter().copied());
         if self.waiting.len() >= WAITING_MAX {
             // The disk is behind: its ring is the queue.
-            return Ok(has_news);
+            return Ok(attended);
         }
         let before = self.counts;
-        self.drain(round, records_max.min(RECORDS_MAX))?;
+        let drained = self.drain(round, records_max)?;
+        attended.records = drained.passed;
+        attended.work += drained.passed;
+        attended.has_more = drained.has_more;
         self.counts.dropped = self.file.dropped();
         self.tell_loss(round);
-        has_news |= self.counts != before;
-        if has_news {
+        attended.has_news |= self.counts != before;
+        if attended.has_news {
             self.news_ns = round.monotonic_ns;
         }
-        Ok(has_news)
+        Ok(attended)
     }
 
-    fn drain(&mut self, round: &mut Round<'_, '_>, records_max: u64) -> Result<(), StreamError> {
+    /// Has its user pay for rings that are new; false where that is too much.
+    fn pay_rings(&mut self, round: &mut Round<'_, '_>) -> bool {
+        let rings = self.file.positions().len() as u64;
+        let bytes = rings.saturating_sub(self.rings_paid) * RING_BYTES;
+        let is_paid = bytes == 0 || round.memory.take(self.uid(), bytes);
+        if is_paid {
+            self.kept_bytes += bytes;
+            self.rings_paid = rings.max(self.rings_paid);
+        }
+        is_paid
+    }
+
+    fn drain(
+        &mut self,
+        round: &mut Round<'_, '_>,
+        records_max: u64,
+    ) -> Result<Drained, StreamError> {
         let Self {
             file,
             publications,
@@ -235,11 +310,10 @@ impl Process {
         counts.missed += drained.missed;
         counts.damaged += drained.damaged;
         self.note_answers(&answers);
-        if drained == Default::default() {
-            return Ok(());
+        if drained.passed > 0 || drained.missed > 0 {
+            self.hand_over(round, error_ns);
         }
-        self.hand_over(round, error_ns);
-        Ok(())
+        Ok(drained)
     }
 
     /// Gives the archive what was taken in; the tails follow when it is safe. `error_ns` is of the times of what
@@ -247,8 +321,9 @@ impl Process {
     fn hand_over(&mut self, round: &mut Round<'_, '_>, error_ns: Option<i64>) {
         self.tell_received(round, error_ns);
         let mut until = Vec::new();
-        for (reader, scope) in round.scopes.iter_mut() {
-            if let Some(position) = scope.finish() {
+        // What is in other scopes is none of this process.
+        for reader in self.readers.iter().copied().chain([self.owner]) {
+            if let Some(position) = round.scopes.of(reader).and_then(Scope::finish) {
                 until.push((reader, position));
             }
         }
@@ -288,154 +363,6 @@ impl Process {
         self.tell(round, stored, Value::Int(settled.newest_ns));
     }
 
-    fn declare(&mut self, declaration: Declaration, round: &mut Round<'_, '_>) {
-        match declaration {
-            Declaration::Process {
-                application,
-                labels,
-            } => {
-                (self.application, self.labels) = (application, labels);
-                self.offers.rename();
-            }
-            Declaration::Publication {
-                name,
-                readers,
-                labels,
-            } => self.declare_publication(&name, readers, &labels, round),
-            Declaration::Value {
-                publication,
-                name,
-                value_type,
-                kind,
-                unit,
-                help,
-                bytes_max,
-            } => {
-                let publication = publication as usize;
-                let bytes_max = value_bytes_max(value_type, bytes_max);
-                let key = self.declare_value(publication, round, bytes_max, |identity| {
-                    if name == super::identity::FRAME {
-                        return Err("frame is the name of the frames themselves".to_owned());
-                    }
-                    let stream = identity.stream(&name, value_type, kind, &unit, &help);
-                    stream.map_err(|e| e.to_string())
-                });
-                self.targets.push(Target {
-                    publication,
-                    value_type,
-                    bytes_max,
-                    key,
-                    texts: [name, unit, help].map(String::into_boxed_str),
-                });
-            }
-            Declaration::Trigger {
-                publication,
-                name,
-                help,
-            } => {
-                let publications = self.publications.len();
-                let declared = self
-                    .offers
-                    .declare_trigger(publication, publications, name, help);
-                declared.unwrap_or_else(|reason| self.refuse(reason));
-            }
-            Declaration::Knob { value, min, max } => {
-                let declared = self.declare_knob(value, min, max);
-                declared.unwrap_or_else(|reason| self.refuse(reason));
-            }
-        }
-    }
-
-    fn declare_publication(
-        &mut self,
-        name: &str,
-        readers: Readers,
-        labels: &[(String, String)],
-        round: &mut Round<'_, '_>,
-    ) {
-        let reader = match readers {
-            Readers::Owner => self.owner,
-            Readers::All => Reader::All,
-            Readers::Group => {
-                let group = self.taken.group();
-                let group = group.or_else(|| group_of(self.file.pid(), self.uid()));
-                group.map_or(self.owner, Reader::Group)
-            }
-        };
-        let full = self.publications.len() >= self.values_max;
-        let taken = if full || name == PROCESS {
-            Err("there are too many, or the name is the agent's own".to_owned())
-        } else {
-            let labels = [&self.labels[..], labels];
-            let taken = round
-                .instances
-                .take(name, &self.user, &self.application, &labels);
-            taken.map_err(|e| e.to_string())
-        };
-        let identity = match taken {
-            Ok(identity) => Some(identity),
-            Err(reason) => {
-                self.refuse(format!("publication {name:?}: {reason}"));
-                None
-            }
-        };
-        if full {
-            // Those of them that are not kept are refused by their values, too.
-            return;
-        }
-        self.publications.push(Publication {
-            identity,
-            labels: labels.to_vec(),
-            reader,
-            frames: None,
-            newest_frame: None,
-            values: 0,
-        });
-        let at = self.publications.len() - 1;
-        let frames = |identity: &Identity| identity.frames().map_err(|e| e.to_string());
-        self.publications[at].frames = self.declare_value(at, round, 0, frames);
-        self.publications[at].values = 0;
-    }
-
-    fn declare_value(
-        &mut self,
-        publication: usize,
-        round: &mut Round<'_, '_>,
-        bytes_max: u32,
-        descriptor: impl FnOnce(&Identity) -> Result<Descriptor, String>,
-    ) -> Option<StreamKey> {
-        let is_full = self.targets.len() >= self.values_max;
-        let found = self.publications.get_mut(publication);
-        let Some(found) = found.filter(|_| !is_full) else {
-            self.refuse("a value of no publication, or one too many".into());
-            return None;
-        };
-        // The publication was refused, and that was said.
-        let identity = found.identity.as_ref()?;
-        let descriptor = match descriptor(identity) {
-            Ok(descriptor) => descriptor,
-            Err(reason) => {
-                self.refuse(reason);
-                return None;
-            }
-        };
-        let scope = round.scopes.of(found.reader);
-        let key = scope.and_then(|scope| scope.declare(&descriptor, bytes_max, &self.user));
-        found.values += 1;
-        if key.is_none() {
-            self.refuse(format!(
-                "{descriptor}: there is no room, for all or for this user, or it is declared twice"
-            ));
-        }
-        key
-    }
-
-    fn refuse(&mut self, reason: String) {
-        self.counts.refused += 1;
-        debug!(pid = self.file.pid(), reason, "a declaration is refused");
-        self.last_refusal = reason;
-    }
-
     /// Whether nothing will come any more, and all that came is safe. Whether a process that has not said
     /// goodbye is gone costs a look at /proc: only for one that is quiet.
     pub fn is_over(&self, is_quiet: bool) -> bool {
@@ -446,6 +373,7 @@ impl Process {
     /// Ends its streams; gives its file back.
     pub fn end(self, round: &mut Round<'_, '_>) -> IngestFile {
         round.board.leave(self.uid(), self.file.incarnation());
+        round.memory.give_back(&self.uid(), self.kept_bytes);
         let values = self
             .targets
             .iter()

@@ -1,9 +1,11 @@
 //! Scopes: a segment and an archive for each set of readers, laid out as a run directory.
 
-use std::collections::{BTreeMap, HashSet};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +52,8 @@ pub struct Places {
     archive: ArchiveConfig,
     streams_max: u32,
     streams_per_user_max: u32,
+    ring_bytes_max: u64,
+    is_shared: bool,
     forecast: ForecastConfig,
     room: Arc<Room>,
 }
@@ -71,6 +75,8 @@ impl Places {
             },
             streams_max: config.applications.streams_max,
             streams_per_user_max: config.applications.streams_of_user_max(),
+            ring_bytes_max: config.applications.ring_bytes_max,
+            is_shared: config.applications.is_open_to_all(),
             forecast: config.forecast.clone(),
             room,
         }
@@ -83,6 +89,15 @@ impl Places {
             ring_bytes_max: RING_BYTES_MAX,
             ..SegmentConfig::new(&self.node)
         }
+    }
+
+    fn shares_of_streams(&self) -> Shares<Box<str>> {
+        let (all, of_user) = (self.streams_max, self.streams_per_user_max);
+        Shares::new(all.into(), of_user.into(), self.is_shared)
+    }
+
+    fn shares_of_rings(&self) -> Shares<Box<str>> {
+        Shares::new(self.ring_bytes_max, u64::MAX, self.is_shared)
     }
 
     /// Where what is kept of scopes lies.
@@ -105,8 +120,12 @@ pub struct Scope<'c> {
     /// Times of what is archived of series that are not bridged now.
     newest: Newest,
     run_dir: RunDir,
-    /// Where several users write.
-    shares: Option<Shares>,
+    /// Streams, by user, where several users write.
+    shares: Option<Shares<Box<str>>>,
+    /// Bytes of rings of all scopes, by user.
+    rings: Rc<RefCell<Shares<Box<str>>>>,
+    /// Who has a stream, and how many bytes its ring has.
+    owners: HashMap<StreamKey, (Box<str>, u64)>,
     _lock: AgentLock,
 }
 
@@ -115,6 +134,7 @@ impl<'c> Scope<'c> {
         places: &Places,
         reader: Reader,
         clock: &'c Arc<dyn Clock>,
+        rings: Rc<RefCell<Shares<Box<str>>>>,
     ) -> Result<Self, AgentError> {
         let name = reader.scope();
         let above = places.run_dir.path().join("applications");
@@ -160,8 +180,9 @@ impl<'c> Scope<'c> {
             history,
             journal,
             run_dir,
-            shares: (!matches!(reader, Reader::User(_)))
-                .then(|| Shares::new(places.streams_per_user_max)),
+            shares: (!matches!(reader, Reader::User(_))).then(|| places.shares_of_streams()),
+            rings,
+            owners: HashMap::new(),
             _lock: lock,
         };
         scope.publish(
@@ -195,24 +216,34 @@ impl<'c> Scope<'c> {
         value_bytes_max: u32,
         user: &str,
     ) -> Option<StreamKey> {
+        let segment = self.streams.segment();
+        let bytes = segment.ring_bytes(descriptor, None, Some(value_bytes_max)) as u64;
+        let user_of: Box<str> = user.into();
         let shares = self.shares.as_ref();
-        if !shares.is_none_or(|shares| shares.has_room(user)) {
+        if !shares.is_none_or(|shares| shares.has_room(&user_of, 1))
+            || !self.rings.borrow().has_room(&user_of, bytes)
+        {
             return None;
         }
         let key = self
             .streams
             .declare_sized(descriptor, None, Some(value_bytes_max))?;
         if let Some(shares) = &mut self.shares {
-            shares.take(key, user);
+            shares.take(user_of.clone(), 1);
         }
+        self.rings.borrow_mut().take(user_of.clone(), bytes);
+        self.owners.insert(key, (user_of, bytes));
         self.forecasts
             .stream_of_user_added(key, descriptor, user, &mut self.streams);
         Some(key)
     }
 
     pub fn retire(&mut self, key: StreamKey) {
-        if let Some(shares) = &mut self.shares {
-            shares.give_back(key);
+        if let Some((user, bytes)) = self.owners.remove(&key) {
+            self.rings.borrow_mut().give_back(&user, bytes);
+            if let Some(shares) = &mut self.shares {
+                shares.give_back(&user, 1);
+            }
         }
         self.forecasts.stream_removed(key, &mut self.streams);
         self.streams.retire(key);
@@ -295,6 +326,7 @@ pub struct Scopes<'c> {
     places: Places,
     clock: &'c Arc<dyn Clock>,
     open: BTreeMap<Reader, Scope<'c>>,
+    rings: Rc<RefCell<Shares<Box<str>>>>,
     /// Refused once, and for good: whoever cannot be kept is told so in the log.
     refused: Vec<Reader>,
 }
@@ -302,6 +334,7 @@ pub struct Scopes<'c> {
 impl<'c> Scopes<'c> {
     pub fn new(places: Places, clock: &'c Arc<dyn Clock>) -> Self {
         Self {
+            rings: Rc::new(RefCell::new(places.shares_of_rings())),
             places,
             clock,
             open: BTreeMap::new(),
@@ -319,7 +352,7 @@ impl<'c> Scopes<'c> {
                 );
                 return None;
             }
-            match Scope::open(&self.places, reader, self.clock) {
+            match Scope::open(&self.places, reader, self.clock, Rc::clone(&self.rings)) {
                 Ok(scope) => {
                     self.open.insert(reader, scope);
                 }
