@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixDatagram;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, parent_id};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -172,6 +172,7 @@ pub fn stranger(arguments: &[String]) -> Result<(), Fault> {
     let [place] = arguments else {
         return Err("it takes a run directory".into());
     };
+    let parent = parent_id();
     let run_dir = RunDir::new(place);
     let dir = run_dir.ingest_dir();
     for n in 0..JUNK_FILES {
@@ -189,7 +190,11 @@ pub fn stranger(arguments: &[String]) -> Result<(), Fault> {
         let mut n = 0;
         // Until there is no room: the second half of them are of names that are none.
         while declare(&producer, &format!("flood{n}")) {
-            let name = if n % 2 == 0 { "v" } else { "No Name" };
+            let name = if u32::is_multiple_of(n, 2) {
+                "v"
+            } else {
+                "No Name"
+            };
             producer.declare(&value(&format!("{name}{n}"), &"x".repeat(100)));
             n += 1;
         }
@@ -210,7 +215,10 @@ pub fn stranger(arguments: &[String]) -> Result<(), Fault> {
             ring.frame(0, n, n);
             ring.put(kind::ACK, 9, n, n);
         }
-        if n % 64 == 0 {
+        if n.is_multiple_of(1 << 16) && parent_id() != parent {
+            break;
+        }
+        if n.is_multiple_of(64) {
             let _ = knock.send_to(&[7; 16], run_dir.ingest_socket());
         }
     }

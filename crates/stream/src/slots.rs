@@ -184,7 +184,8 @@ mod tests {
         let many: Vec<Grant> = std::iter::from_fn(|| slots.take(SMALL)).collect();
         assert!(many.len() > 64 && slots.take(TEXT).is_none());
         // In an order in which neighbours are not free one after the other.
-        let (even, odd): (Vec<_>, Vec<_>) = (0..many.len()).partition(|n| n % 2 == 0);
+        let (even, odd): (Vec<_>, Vec<_>) =
+            (0..many.len()).partition(|n: &usize| n.is_multiple_of(2));
         for n in even.into_iter().chain(odd) {
             slots.give(many[n], SMALL, 2);
         }

@@ -296,8 +296,8 @@ fn what_is_refused_is_not_kept_and_memory_is_shared() {
         for program in &eves {
             publication(program, "a", Readers::Owner);
             // Half of them are of names that are none.
-            for n in 0.. {
-                let name = if n % 2 == 0 {
+            for n in 0u32.. {
+                let name = if n.is_multiple_of(2) {
                     format!("v{n}")
                 } else {
                     format!("No Name {n}")
