@@ -49,7 +49,7 @@ fn drained(mut file: IngestFile) -> Left {
             Payload::Float(v) => Put::Float(v),
             Payload::Bool(v) => Put::Bool(v),
             Payload::Frame(v) => Put::Frame(v),
-            Payload::Ack { .. } => return,
+            Payload::Ack { .. } | Payload::Missed(_) | Payload::Damaged => return,
             Payload::Text(v) => Put::Text(text(v)),
             Payload::Json(v) => Put::Json(text(v)),
             Payload::Bytes(v) | Payload::Floats(v) => Put::Bytes(v.to_vec()),

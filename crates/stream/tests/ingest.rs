@@ -120,6 +120,7 @@ pub fn drain(file: &mut IngestFile, records_max: u64) -> (Vec<Owned>, Drained) {
                 Payload::Bytes(b) => (kind::BYTES, 0, b),
                 Payload::Json(b) => (kind::JSON, 0, b),
                 Payload::Floats(b) => (kind::FLOATS, 0, b),
+                Payload::Missed(_) | Payload::Damaged => panic!("whole records alone"),
             };
             found.push(Owned {
                 ring: record.ring,

@@ -60,6 +60,7 @@ fn records(path: &Path) -> Vec<Json> {
                 Payload::Bytes(b) => ("bytes", long(b)),
                 Payload::Json(b) => ("json", long(b)),
                 Payload::Floats(b) => ("floats", long(b)),
+                Payload::Missed(_) | Payload::Damaged => panic!("whole records alone"),
             };
             let (ring, series, time) = (record.ring, record.series, record.time);
             found[ring as usize]

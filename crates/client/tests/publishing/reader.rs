@@ -102,6 +102,7 @@ impl Follower {
                 }
                 Payload::Frame(v) => Content::Frame(v),
                 Payload::Ack { id, status } => return answers.push((id, status)),
+                Payload::Missed(_) | Payload::Damaged => return,
             };
             let is_frame = matches!(value, Content::Frame(_));
             puts.push(Put {

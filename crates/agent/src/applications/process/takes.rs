@@ -6,7 +6,7 @@
 use barograph_archive::Mark;
 use barograph_model::{NS_PER_S, Quality, Sample, StreamKey, Value};
 use barograph_stream::StreamError;
-use barograph_stream::ingest::{Payload, Record};
+use barograph_stream::ingest::{Drained, Payload, Record};
 
 use super::records::{Place, Times, in_order, place};
 use super::{Process, Round};
@@ -52,7 +52,7 @@ impl Process {
         &mut self,
         round: &mut Round<'_, '_>,
         records_max: u64,
-    ) -> Result<(), StreamError> {
+    ) -> Result<Drained, StreamError> {
         let mut times = Times::new(&self.file, round.timing, round.now_ns);
         let (mut takes, mut answers) = (Vec::new(), Vec::new());
         let (publications, targets, reached) =
@@ -106,7 +106,7 @@ impl Process {
         if !is_empty {
             self.hand_over(round, error_ns);
         }
-        drained.map(drop)
+        drained
     }
 
     /// What the program has given up since it was last counted, by whichever life of the agent.
@@ -128,8 +128,9 @@ impl Process {
     /// Where losses of the process are told: with its first publication, whose readers see its counts anyway. Its
     /// rings are read from where that scope's archive has them.
     pub(super) fn loss_reader(&self) -> Reader {
-        let first = self.publications.first();
-        first.map_or(self.owner, |publication| publication.reader)
+        let mut kept = self.publications.iter().filter(|p| p.identity.is_some());
+        kept.next()
+            .map_or(self.owner, |publication| publication.reader)
     }
 
     fn apply(&mut self, mut takes: Vec<Take>, round: &mut Round<'_, '_>) {
@@ -257,8 +258,8 @@ impl Process {
         let of_ring = |run: &mut LostRun| ring.is_none_or(|ring| run.ring == ring);
         for run in lost.extract_if(.., of_ring) {
             let mark = self.mark(run.ring, run.next);
-            let publication = self.publications.first();
-            let publication = publication.and_then(|p| Some(p.identity.as_ref()?.name()));
+            let mut names = self.publications.iter();
+            let publication = names.find_map(|p| Some(p.identity.as_ref()?.name()));
             if let Some(scope) = round.scopes.of(reader) {
                 let name = publication.unwrap_or_default();
                 scope.lose(run.cause, name, &self.user, run.count, Some(mark));
