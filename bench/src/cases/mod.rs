@@ -12,6 +12,7 @@ mod idle;
 mod insight;
 mod lustre;
 mod machines;
+mod neighbour;
 mod overhead;
 mod predicted;
 mod process;
@@ -48,6 +49,7 @@ pub const ALL: &[Case] = &[
     ("app.drain", app::drain),
     ("app.visible", visible::run),
     ("app.busy_disk", busy::run),
+    ("app.neighbour", neighbour::run),
     ("agent.idle", idle::idle),
     ("source.1khz", idle::one_khz),
     ("source.read", source::run),
@@ -78,6 +80,7 @@ pub fn role(role: &str, arguments: &[String]) -> ExitCode {
         "log" => archive::log(arguments),
         "day" => history::day(arguments),
         "hops" => hops::publisher(arguments),
+        "stranger" => neighbour::stranger(arguments),
         _ => Err(format!("no role {role}").into()),
     };
     match done {

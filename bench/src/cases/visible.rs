@@ -200,7 +200,7 @@ fn held(pid: u32, over: &AtomicBool) -> Result<Vec<f64>, String> {
 }
 
 /// Memory of a process, shared pages apart, in MB.
-fn resident_mb(pid: u32) -> Result<f64, Fault> {
+pub fn resident_mb(pid: u32) -> Result<f64, Fault> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status
         .lines()

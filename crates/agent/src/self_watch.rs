@@ -94,7 +94,7 @@ impl SelfWatch {
                 Int,
                 "count",
                 Gauge,
-                "Processes whose values wait in their rings, as there are as many as may be at a time",
+                "Processes whose values wait in their rings, for a place, or until their files can be opened",
             ),
             forecasts: FORECASTS.map(|(name, help)| declare(name, Int, "count", Gauge, help)),
             ingest,

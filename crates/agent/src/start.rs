@@ -15,6 +15,7 @@ use barograph_server::{
 };
 use barograph_source::Poller;
 use barograph_stream::{AgentLock, RunDir, Segment, SegmentConfig, SystemClock};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use tracing::{info, warn};
 
@@ -30,6 +31,9 @@ use crate::{AGENT_DOCUMENT, AgentError, Config};
 
 /// How long a start waits for the first round of sources.
 pub(crate) const FIRST_ROUND_WAIT: Duration = Duration::from_secs(5);
+
+/// Files that the agent wants to have open at a time, at most.
+const DESCRIPTORS_MAX: u64 = 1 << 18;
 
 /// A running agent. Dropping it stops it.
 pub struct Agent {
@@ -49,6 +53,7 @@ impl Agent {
     /// Starts everything; returns when the first round of sources has been read.
     pub fn start(config: Config) -> Result<Self, AgentError> {
         let config = config.resolve()?;
+        raise_descriptors();
         let exports = config.export.prepare()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let run_dir = RunDir::new(&config.run_dir);
@@ -171,6 +176,24 @@ impl Drop for Agent {
             server.stop();
         }
         info!("stopped");
+    }
+}
+
+/// Raises the soft limit of open files to the hard one: files of thousands of processes are open at a time.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit
+        .maximum
+        .unwrap_or(DESCRIPTORS_MAX)
+        .min(DESCRIPTORS_MAX);
+    if limit.current.is_some_and(|current| current < wanted) {
+        let raised = Rlimit {
+            current: Some(wanted),
+            maximum: limit.maximum,
+        };
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            warn!(%error, "the limit of open files stays as it is");
+        }
     }
 }
 

@@ -196,6 +196,7 @@ pub(crate) static SYSTEM: [Listing; 14] = [
             ("refused", "INTEGER"),
             ("refusal", "TEXT"),
             ("newest_ts", "INTEGER"),
+            ("left_out", "INTEGER"),
         ],
         arguments: &[],
         produce: |live, _| per_scope(live, PUBLICATIONS, SYSTEM[8].columns),

@@ -179,6 +179,18 @@ pub enum StreamError {
     },
 }
 
+impl StreamError {
+    /// Whether it is of the moment: the system refused, and may not the next time. What a file holds is not.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => {
+                source.raw_os_error().is_some() && source.kind() != io::ErrorKind::NotFound
+            }
+            _ => false,
+        }
+    }
+}
+
 fn advice(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::StorageFull => " (free space there, or choose another --run-dir)",

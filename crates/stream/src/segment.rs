@@ -218,18 +218,14 @@ impl Segment {
                 stream: stream.to_string(),
             });
         }
-        let slots = ValueSlots::of(stream.value_type, value_bytes_max);
-        let depth = self.depth_of(depth, slots);
+        let (slots, shape) = self.shape_of(stream, depth, value_bytes_max);
+        let depth = shape.depth;
         if !(2..=DEPTH_MAX).contains(&depth) {
             return Err(StreamError::Depth {
                 stream: stream.to_string(),
                 depth,
             });
         }
-        let shape = RingShape {
-            depth,
-            slot_bytes: slots.slot_bytes(),
-        };
         let grant = self.grant(stream, shape)?;
         let ring_at = self.rings_at + grant.ring_at;
         let text_at = if slots != ValueSlots::None {
@@ -258,6 +254,30 @@ impl Segment {
             ring_at,
             text_at,
         ))
+    }
+
+    /// Bytes that [`Self::register_sized`] takes of the memory for rings, for the same arguments.
+    pub fn ring_bytes(
+        &self,
+        stream: &Descriptor,
+        depth: Option<u32>,
+        value_bytes_max: Option<u32>,
+    ) -> usize {
+        self.shape_of(stream, depth, value_bytes_max).1.bytes()
+    }
+
+    fn shape_of(
+        &self,
+        stream: &Descriptor,
+        depth: Option<u32>,
+        value_bytes_max: Option<u32>,
+    ) -> (ValueSlots, RingShape) {
+        let slots = ValueSlots::of(stream.value_type, value_bytes_max);
+        let shape = RingShape {
+            depth: self.depth_of(depth, slots),
+            slot_bytes: slots.slot_bytes(),
+        };
+        (slots, shape)
     }
 
     fn depth_of(&self, depth: Option<u32>, slots: ValueSlots) -> u32 {

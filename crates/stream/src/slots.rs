@@ -1,6 +1,6 @@
 //! Which slots and which ring memory are free. Pure bookkeeping of the one writer; no memory here.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::layout::CELL_BYTES;
 
@@ -34,20 +34,17 @@ pub struct Grant {
     pub generation: u16,
     /// Offset of the ring from the start of the ring area.
     pub ring_at: usize,
-    /// Whether the ring memory has never been used (must be reserved).
-    pub fresh: bool,
 }
 
 /// Free slots and rings. Freed slots are reused oldest first, so that a slot's 16-bit generation
-/// comes round as late as possible.
+/// comes round as late as possible. Freed rings become one piece with what is free beside them, so that
+/// rings of any other shape find room there.
 #[derive(Debug)]
 pub struct Slots {
     max: u32,
     used: u32,
-    ring_end: usize,
-    ring_bytes_max: usize,
     free_slots: VecDeque<(u32, u16)>,
-    free_rings: HashMap<RingShape, Vec<usize>>,
+    free_rings: Extents,
 }
 
 impl Slots {
@@ -56,10 +53,8 @@ impl Slots {
         Self {
             max,
             used: 0,
-            ring_end: 0,
-            ring_bytes_max,
             free_slots: VecDeque::new(),
-            free_rings: HashMap::new(),
+            free_rings: Extents::of(ring_bytes_max),
         }
     }
 
@@ -73,15 +68,7 @@ impl Slots {
         if self.free_slots.is_empty() && self.used == self.max {
             return None;
         }
-        let (ring_at, fresh) = match self.free_rings.get_mut(&shape).and_then(Vec::pop) {
-            Some(at) => (at, false),
-            None if self.ring_end + shape.bytes() <= self.ring_bytes_max => {
-                let at = self.ring_end;
-                self.ring_end += shape.bytes();
-                (at, true)
-            }
-            None => return None,
-        };
+        let ring_at = self.free_rings.take(shape.bytes())?;
         let (slot, generation) = self.free_slots.pop_front().unwrap_or_else(|| {
             self.used += 1;
             (self.used - 1, 1)
@@ -90,30 +77,69 @@ impl Slots {
             slot,
             generation,
             ring_at,
-            fresh,
         })
     }
 
     /// Gives a slot and its ring back; the slot's next generation is `next_generation`.
     pub fn give(&mut self, grant: Grant, shape: RingShape, next_generation: u16) {
         self.free_slots.push_back((grant.slot, next_generation));
-        self.free_rings
-            .entry(shape)
-            .or_default()
-            .push(grant.ring_at);
+        self.free_rings.give(grant.ring_at, shape.bytes());
     }
 
-    /// Takes a grant back whose fresh ring could not be reserved: nothing was written.
+    /// Takes a grant back whose ring could not be reserved: nothing was written.
     pub fn undo(&mut self, grant: Grant, shape: RingShape) {
         self.free_slots.push_front((grant.slot, grant.generation));
-        if grant.fresh && grant.ring_at + shape.bytes() == self.ring_end {
-            self.ring_end = grant.ring_at;
-        } else {
-            self.free_rings
-                .entry(shape)
-                .or_default()
-                .push(grant.ring_at);
+        self.free_rings.give(grant.ring_at, shape.bytes());
+    }
+}
+
+/// The free pieces of an area, of which no two touch: by place, and by size for the search.
+#[derive(Debug, Default)]
+struct Extents {
+    by_place: BTreeMap<usize, usize>,
+    by_size: BTreeSet<(usize, usize)>,
+}
+
+impl Extents {
+    fn of(bytes: usize) -> Self {
+        let mut extents = Self::default();
+        extents.insert(0, bytes);
+        extents
+    }
+
+    /// The smallest piece that has room gives of its beginning, the first of several.
+    fn take(&mut self, bytes: usize) -> Option<usize> {
+        let (found, at) = *self.by_size.range((bytes, 0)..).next()?;
+        self.remove(at, found);
+        self.insert(at + bytes, found - bytes);
+        Some(at)
+    }
+
+    fn give(&mut self, mut at: usize, mut bytes: usize) {
+        let before = self.by_place.range(..at).next_back();
+        if let Some((before_at, before_bytes)) = before.map(|(a, b)| (*a, *b))
+            && before_at + before_bytes == at
+        {
+            self.remove(before_at, before_bytes);
+            (at, bytes) = (before_at, before_bytes + bytes);
         }
+        if let Some(after) = self.by_place.get(&(at + bytes)).copied() {
+            self.remove(at + bytes, after);
+            bytes += after;
+        }
+        self.insert(at, bytes);
+    }
+
+    fn insert(&mut self, at: usize, bytes: usize) {
+        if bytes > 0 {
+            self.by_place.insert(at, bytes);
+            self.by_size.insert((bytes, at));
+        }
+    }
+
+    fn remove(&mut self, at: usize, bytes: usize) {
+        self.by_place.remove(&at);
+        self.by_size.remove(&(bytes, at));
     }
 }
 
@@ -139,7 +165,7 @@ mod tests {
         slots.give(a, SMALL, 2);
         slots.give(b, SMALL, 2);
         let c = slots.take(SMALL).unwrap();
-        assert_eq!((c.slot, c.generation, c.fresh), (a.slot, 2, false));
+        assert_eq!((c.slot, c.generation, c.ring_at), (a.slot, 2, a.ring_at));
         assert_eq!(slots.used(), 2);
     }
 
@@ -149,6 +175,23 @@ mod tests {
         assert!(slots.take(SMALL).is_some());
         assert!(slots.take(SMALL).is_none());
         assert!(Slots::new(9, 64).take(TEXT).is_none());
+    }
+
+    #[test]
+    fn what_rings_of_one_shape_leave_is_room_for_others() {
+        let room = 64 * TEXT.bytes();
+        let mut slots = Slots::new(1_000, room);
+        let many: Vec<Grant> = std::iter::from_fn(|| slots.take(SMALL)).collect();
+        assert!(many.len() > 64 && slots.take(TEXT).is_none());
+        // In an order in which neighbours are not free one after the other.
+        let (even, odd): (Vec<_>, Vec<_>) =
+            (0..many.len()).partition(|n: &usize| n.is_multiple_of(2));
+        for n in even.into_iter().chain(odd) {
+            slots.give(many[n], SMALL, 2);
+        }
+        let texts = std::iter::from_fn(|| slots.take(TEXT)).count();
+        assert_eq!(texts, 64);
+        assert!(slots.free_rings.by_place.is_empty() && slots.free_rings.by_size.is_empty());
     }
 
     proptest! {
@@ -171,6 +214,14 @@ mod tests {
                 ids.sort_unstable();
                 ids.dedup();
                 prop_assert_eq!(ids.len(), live.len());
+                let free = &slots.free_rings;
+                let taken: usize = spans.iter().map(|(from, to)| to - from).sum();
+                prop_assert_eq!(free.by_place.values().sum::<usize>() + taken, 1 << 16);
+                let by_size: Vec<_> = free.by_size.iter().map(|(bytes, at)| (*at, *bytes)).collect();
+                prop_assert_eq!(by_size.len(), free.by_place.len());
+                let is_apart = |w: &[(&usize, &usize)]| w[0].0 + w[0].1 < *w[1].0;
+                let by_place: Vec<_> = free.by_place.iter().collect();
+                prop_assert!(by_place.windows(2).all(is_apart));
             }
         }
     }

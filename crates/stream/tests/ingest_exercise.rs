@@ -32,7 +32,11 @@ pub fn read_everything(path: &Path) -> Option<Found> {
         if file.look().is_err() {
             return Some(found);
         }
+        let before = found.declarations;
+        let _ = file.some_declarations(3, &mut |_| found.declarations += 1);
+        assert!(found.declarations <= before + 3);
         let _ = file.declarations(&mut |_| found.declarations += 1);
+        assert!(!matches!(file.some_declarations(1, &mut |_| ()), Ok(true)));
         if round == 1 {
             file.skip_to(0, u64::MAX);
             file.skip_to(9, 1);
@@ -57,6 +61,7 @@ pub fn read_everything(path: &Path) -> Option<Found> {
                 return Some(found);
             };
             assert!(passed <= RECORDS + 4_097 && passed <= rings * RING_RECORDS_MAX);
+            assert!(passed <= drained.passed && drained.passed <= RECORDS + 8_192);
             found.records += drained.records;
             found.missed = found.missed.saturating_add(drained.missed);
             found.damaged += drained.damaged;
@@ -73,7 +78,7 @@ pub fn read_everything(path: &Path) -> Option<Found> {
         }
     }
     let _ = (file.positions().len(), file.dropped(), file.is_closed());
-    let _ = file.is_orphan();
+    let _ = (file.is_orphan(), file.has_news());
     let mut cells = Vec::new();
     let _ = (
         file.has_cells(),
@@ -81,10 +86,9 @@ pub fn read_everything(path: &Path) -> Option<Found> {
         file.cells_told(),
     );
     if file.read_cells(&mut cells).is_ok() {
-        let _ = cells
-            .iter()
-            .enumerate()
-            .map(|(cell, _)| file.clear_cell(cell));
+        for cell in 0..cells.len() {
+            let _ = file.clear_cell(cell);
+        }
     }
     let tails: Vec<u64> = file.positions().collect();
     for (ring, tail) in (0..).zip(tails) {

@@ -1,7 +1,7 @@
 //! How an ingest file begins and ends, and who is told.
 
 use std::fs::OpenOptions;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use barograph_model::{Kind, ValueType};
@@ -31,6 +31,107 @@ fn a_writer_says_goodbye_with_its_last_ring() {
     let path = both.path().to_owned();
     both.file.remove().unwrap();
     assert!(!path.exists());
+}
+
+/// A copy of the file, which nobody has locked, of a writer with this number and beginning.
+fn unlocked(both: &Both, pid: u64, start_ticks: u64) -> IngestFile {
+    let path = both.path().with_extension("copy");
+    std::fs::copy(both.path(), &path).unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    for (at, word) in [(56, pid), (64, start_ticks)] {
+        file.write_all_at(&word.to_le_bytes(), at).unwrap();
+    }
+    IngestFile::open(&path).unwrap()
+}
+
+#[test]
+fn where_the_lock_can_be_had_the_writer_is_gone_whatever_the_header_says() {
+    let mut both = Both::small();
+    let ours = u64::from(std::process::id());
+    // The beginning of this process is unknown to the file, or is that of the file itself: it called exec.
+    let file = std::fs::read(both.path()).unwrap();
+    let begun = u64::from_le_bytes(file[64..72].try_into().unwrap());
+    for start_ticks in [0, begun, begun + 1] {
+        let mut left = unlocked(&both, ours, start_ticks);
+        left.look().unwrap();
+        assert!(left.is_orphan(), "{start_ticks} of {begun}");
+    }
+    // And who has it lives, though no process has its number.
+    let file = OpenOptions::new().write(true).open(both.path()).unwrap();
+    file.write_all_at(&u64::MAX.to_le_bytes(), 56).unwrap();
+    let mut living = IngestFile::open(both.path()).unwrap();
+    living.look().unwrap();
+    assert!(!living.is_orphan());
+    both.file.look().unwrap();
+    assert!(!both.file.is_orphan());
+}
+
+#[test]
+fn what_another_has_put_in_a_file_s_place_stays() {
+    let both = Both::small();
+    let path = both.path().to_owned();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "another's").unwrap();
+    assert!(both.file.remove().is_err());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "another's");
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
+    assert!(both.file.remove().is_err() && path.is_symlink());
+}
+
+#[test]
+fn one_read_tells_whether_there_is_news() {
+    let mut both = Both::small();
+    assert!(!both.file.has_news());
+    let mut ring = both.thread();
+    assert!(both.file.has_news(), "a ring");
+    both.file.look().unwrap();
+    assert!(!both.file.has_news());
+    put_numbers(&mut ring, 0..3);
+    assert!(both.file.has_news(), "records");
+    both.read();
+    assert!(!both.file.has_news());
+    assert!(both.producer().declare(&Declaration::Process {
+        application: "a".into(),
+        labels: Vec::new(),
+    }));
+    assert!(both.file.has_news(), "a declaration");
+    both.file.look().unwrap();
+    both.file.declarations(&mut |_| ()).unwrap();
+    assert!(!both.file.has_news());
+    drop(ring);
+    both.producer = None;
+    assert!(both.file.has_news(), "goodbye");
+}
+
+#[test]
+fn declarations_come_as_many_at_a_time_as_are_asked_for() {
+    let mut both = Both::small();
+    let count = 3_000;
+    for n in 0..count {
+        assert!(both.producer().declare(&Declaration::Process {
+            application: format!("{n}{}", "x".repeat(300)),
+            labels: Vec::new(),
+        }));
+    }
+    both.file.look().unwrap();
+    let mut found = 0;
+    loop {
+        let before = found;
+        let mut each = |declaration: Declaration| {
+            let expect = format!("{found}x");
+            assert!(
+                matches!(declaration, Declaration::Process { application, .. } if application.starts_with(&expect))
+            );
+            found += 1;
+        };
+        let has_more = both.file.some_declarations(1_000, &mut each).unwrap();
+        assert!(found > before && found <= before + 1_000);
+        assert_eq!(has_more, found < count);
+        if !has_more {
+            break;
+        }
+    }
 }
 
 #[test]

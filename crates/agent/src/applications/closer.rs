@@ -1,48 +1,64 @@
 //! Closes files of processes that have ended. Whoever closes a removed file last frees its memory, and that takes
 //! longer than all else that is done for a short process: so a thread of its own does, and intake goes on.
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use barograph_stream::ingest::IngestFile;
 use tracing::warn;
 
-/// Files that wait to be closed; one more is closed by who brings it.
-const WAITING_MAX: usize = 256;
-
-/// The thread; dropping it waits until all is closed.
+/// The thread; dropping it waits until all is closed. What waits is bounded by the places of processes, which are
+/// given back when their files are closed.
 pub struct Closer {
-    to: Option<SyncSender<Box<IngestFile>>>,
+    to: Option<Sender<Box<IngestFile>>>,
+    closed: Receiver<u32>,
+    /// Tells of what is closed where there is no thread.
+    done: Sender<u32>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Closer {
     pub fn new() -> Self {
-        let (to, files) = sync_channel(WAITING_MAX);
-        let close_all = move |files: Receiver<Box<IngestFile>>| files.into_iter().for_each(drop);
+        let (to, files) = channel::<Box<IngestFile>>();
+        let (done, closed) = channel();
+        let tell = done.clone();
+        let close_all = move || {
+            for file in files {
+                let (uid, _) = file.owner();
+                drop(file);
+                // Intake may have ended.
+                let _ = tell.send(uid);
+            }
+        };
         let thread = std::thread::Builder::new()
             .name("baro-closer".into())
-            .spawn(move || close_all(files));
-        match thread {
-            Ok(thread) => Self {
-                to: Some(to),
-                thread: Some(thread),
-            },
-            Err(error) => {
-                warn!(%error, "files of programs are closed by who reads them");
-                Self {
-                    to: None,
-                    thread: None,
-                }
-            }
+            .spawn(close_all);
+        let thread = thread.inspect_err(|error| {
+            warn!(%error, "files of programs are closed by who reads them");
+        });
+        Self {
+            to: thread.is_ok().then_some(to),
+            closed,
+            done,
+            thread: thread.ok(),
         }
     }
 
     pub fn close(&self, file: IngestFile) {
-        if let Some(to) = &self.to {
-            // What finds no room comes back, and is dropped here.
-            let _ = to.try_send(Box::new(file));
+        let (uid, _) = file.owner();
+        match &self.to {
+            // The thread ends only after this does.
+            Some(to) => drop(to.send(Box::new(file))),
+            None => {
+                drop(file);
+                let _ = self.done.send(uid);
+            }
         }
+    }
+
+    /// The users of the files that were closed since the last call.
+    pub fn closed(&self) -> impl Iterator<Item = u32> {
+        self.closed.try_iter()
     }
 }
 

@@ -14,10 +14,11 @@ pub struct ApplicationsConfig {
     /// Whose processes may publish: `self` (the agent's user), `all`, or `auto`: all where the agent is a
     /// node's own (root or a system user), else self.
     pub users: String,
-    /// Most processes at a time, 1 to 65536; further ones wait in their rings.
+    /// Most processes at a time, 1 to 65536, and no more than half of the files that the agent may have open;
+    /// further ones wait in their rings.
     pub processes_max: usize,
-    /// Most of them of one user, 1 to 65536, where others than the agent's may publish; further ones wait in
-    /// their rings.
+    /// Most of them of one user, 1 to 65536, where others than the agent's may publish, and no more than there are
+    /// places left for the others; further ones wait in their rings.
     pub processes_per_user_max: usize,
     /// Most publications and values of one process, 1 to 65536; further ones are refused and counted.
     pub values_max: usize,
@@ -26,7 +27,14 @@ pub struct ApplicationsConfig {
     /// Most streams of one user in a scope that several share (a group's, or that of all), 16 to 1048576, where
     /// others than the agent's may publish; further ones are refused and counted.
     pub streams_per_user_max: u32,
-    /// Most values per second of one user; what is beyond waits in its rings.
+    /// Most memory for the rings of all scopes, in bytes, 1 MiB to 1 TiB. Where others than the agent's user may
+    /// publish, each user has no more of it than is left for the others; further streams are refused and counted.
+    pub ring_bytes_max: u64,
+    /// Most memory for what is kept of processes and their declarations, in bytes, 1 MiB to 64 GiB; shared as
+    /// that for rings. Further declarations are refused and counted, further processes wait in their rings.
+    pub memory_bytes_max: u64,
+    /// Most records per second of one user: values, frames, answers, and one for every 16 bytes of a longer
+    /// value; what is beyond waits in its rings.
     pub rate_max: f64,
     /// Most series of one user at a time that come by OTLP or line protocol, 1 to 65536; further ones are
     /// refused and counted.
@@ -48,6 +56,8 @@ impl Default for ApplicationsConfig {
             values_max: 4_096,
             streams_max: 16_384,
             streams_per_user_max: 8_192,
+            ring_bytes_max: 1 << 30,
+            memory_bytes_max: 128 << 20,
             rate_max: 4e6,
             bridged_max: 1_024,
             http_ingest: false,
@@ -127,8 +137,21 @@ impl ApplicationsConfig {
                 return refused(key, &value, "it must be 16 to 1048576");
             }
         }
+        for (key, value, bytes_max) in [
+            ("applications.ring_bytes_max", self.ring_bytes_max, 1 << 40),
+            (
+                "applications.memory_bytes_max",
+                self.memory_bytes_max,
+                64 << 30,
+            ),
+        ] {
+            if !(1 << 20..=bytes_max).contains(&value) {
+                let reason = format!("it must be {} to {bytes_max} bytes", 1 << 20);
+                return refused(key, &value, &reason);
+            }
+        }
         if !(1.0..=1e12).contains(&self.rate_max) {
-            let reason = "it must be 1 to 1e12 values per second";
+            let reason = "it must be 1 to 1e12 records per second";
             return refused("applications.rate_max", &self.rate_max, reason);
         }
         if !(0.1..=1_000.0).contains(&self.round_ms) {

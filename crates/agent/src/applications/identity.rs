@@ -17,7 +17,40 @@ const APPLICATION: &str = "application";
 
 /// The publications of living processes, by name and labels: the instances that are taken.
 #[derive(Debug, Default)]
-pub struct Instances(HashMap<(String, Labels), BTreeSet<u32>>);
+pub struct Instances(HashMap<(String, Labels), Numbers>);
+
+/// Numbers from 1 on, of which the smallest free one is given. Nothing is searched: a process may have
+/// thousands of publications of one name.
+#[derive(Debug, Default)]
+struct Numbers {
+    /// All numbers above this one are free…
+    reached: u32,
+    /// …and these of those up to it.
+    free: BTreeSet<u32>,
+}
+
+impl Numbers {
+    fn take(&mut self) -> u32 {
+        self.free.pop_first().unwrap_or_else(|| {
+            self.reached += 1;
+            self.reached
+        })
+    }
+
+    fn give_back(&mut self, number: u32) {
+        if (1..=self.reached).contains(&number) {
+            self.free.insert(number);
+        }
+        while self.reached > 0 && self.free.last() == Some(&self.reached) {
+            self.free.pop_last();
+            self.reached -= 1;
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.reached == 0
+    }
+}
 
 /// A publication as its streams name it. Given back to [`Instances::give_back`] when it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,28 +84,35 @@ impl Instances {
         pairs.insert(USER, user);
         pairs.remove(INSTANCE);
         let plain = Labels::new(pairs.clone())?;
-        let taken = self.0.entry((name.to_owned(), plain.clone())).or_default();
-        let instance = (1..).find(|n| !taken.contains(n)).expect("some are free");
+        let numbers = self.0.entry((name.to_owned(), plain.clone())).or_default();
+        let instance = numbers.take();
         let text = instance.to_string();
         if instance > 1 {
             pairs.insert(INSTANCE, &text);
         }
-        let labels = Labels::new(pairs)?;
-        taken.insert(instance);
-        Ok(Identity {
+        let mut identity = Identity {
             name: name.to_owned(),
+            labels: plain.clone(),
             plain,
-            labels,
             instance,
-        })
+        };
+        match Labels::new(pairs) {
+            Ok(labels) => identity.labels = labels,
+            // With its instance there may be a label too many.
+            Err(error) => {
+                self.give_back(&identity);
+                return Err(error);
+            }
+        }
+        Ok(identity)
     }
 
     /// A publication has ended.
     pub fn give_back(&mut self, identity: &Identity) {
         let key = (identity.name.clone(), identity.plain.clone());
-        if let Some(taken) = self.0.get_mut(&key) {
-            taken.remove(&identity.instance);
-            if taken.is_empty() {
+        if let Some(numbers) = self.0.get_mut(&key) {
+            numbers.give_back(identity.instance);
+            if numbers.is_empty() {
                 self.0.remove(&key);
             }
         }
@@ -163,6 +203,18 @@ mod tests {
     }
 
     #[test]
+    fn the_smallest_free_number_is_given_however_many_are_taken() {
+        let mut numbers = Numbers::default();
+        assert!((1..=100_000).all(|n| numbers.take() == n));
+        for n in [7, 99_999, 5, 0, 200_000] {
+            numbers.give_back(n);
+        }
+        assert_eq!([(); 4].map(|()| numbers.take()), [5, 7, 99_999, 100_001]);
+        (1..=100_001).for_each(|n| numbers.give_back(n));
+        assert!(numbers.is_empty() && numbers.free.is_empty());
+    }
+
+    #[test]
     fn wrong_names_are_refused() {
         let mut instances = Instances::default();
         for name in ["", "Big", "a b", "a..b"] {
@@ -170,7 +222,13 @@ mod tests {
         }
         let wrong = pairs("no label=1");
         assert!(instances.take("a", "eve", "", &[&wrong]).is_err());
-        assert!(instances.0.is_empty() || instances.0.values().all(BTreeSet::is_empty));
+        assert!(instances.0.is_empty());
+        // As many labels as there may be: a second one has no room for its instance.
+        let full: Vec<(String, String)> = (0..15).map(|n| (format!("l{n}"), "x".into())).collect();
+        let first = instances.take("b", "eve", "", &[&full]).unwrap();
+        assert!(instances.take("b", "eve", "", &[&full]).is_err());
+        instances.give_back(&first);
+        assert!(instances.0.is_empty());
         let identity = instances.take("a", "eve", "", &[]).unwrap();
         let value = identity.stream("X", ValueType::Int, Kind::Gauge, "", "");
         assert!(value.is_err());

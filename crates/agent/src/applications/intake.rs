@@ -1,20 +1,18 @@
 //! The thread that takes in what applications publish: rounds over those that are busy, sleep with an ear
 //! at the door for the others.
+//!
+//! Whoever may publish is a stranger to all others, and may do anything with his files. So all that a round does
+//! for a user is bounded by a share of the round, and the directory is read in steps beside the rounds.
 
-use std::collections::{BTreeSet, HashMap};
-use std::fs;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use barograph_model::{Clock, NS_PER_S};
 use barograph_stream::ingest::IngestFile;
-use barograph_stream::{Incarnation, RunDir};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_json::Value as Json;
+use barograph_stream::{Incarnation, StreamError};
+use rustix::process::{Resource, getrlimit};
 use tracing::{debug, warn};
 
 use super::access::Reader;
@@ -24,100 +22,86 @@ use super::calls::{Board, CallStreams};
 use super::closer::Closer;
 use super::config::ApplicationsConfig;
 use super::counts::IngestCounts;
+use super::directory::{Directory, Found, is_named};
+use super::door::Door;
 use super::identity::Instances;
-use super::leftovers;
-use super::process::{Process, Round};
+use super::process::{LOOK_WORK, PROCESS_BYTES, Process, Round};
 use super::rates::Rates;
+use super::roster::Roster;
+use super::rows::fair_rows;
 use super::scope::{
     CALLS_DOCUMENT, HANDLERS_DOCUMENT, KNOBS_DOCUMENT, PUBLICATIONS_DOCUMENT, Places, Scopes,
 };
+use super::shares::Shares;
 use super::timing::Timing;
-use crate::AgentError;
 
 /// A process without news for so long is told to knock.
 const AWAKE_NS: i64 = 50_000_000;
 /// Every process is looked at so often, knock or no knock, and the directory as well.
 const SCAN_NS: i64 = NS_PER_S;
-/// After a look at the directory for somebody who knocks there is none for so many times as long as it took.
-const SEARCH_REST: i64 = 20;
-/// Files that could not be opened and are not tried again.
-const UNUSABLE_MAX: usize = 1_024;
+/// After something that others wait for there is a rest of so many times as long as it took.
+const REST: i64 = 20;
+/// Work of one round, in records that are gone through: some milliseconds. It is shared by the users who have
+/// news, and the share of each by his processes…
+const ROUND_WORK_MAX: u64 = 1 << 15;
+/// …of which none has less than this.
+const USER_WORK_MIN: u64 = 1 << 10;
+const PROCESS_WORK_MIN: u64 = 1 << 9;
+/// Sleeping processes that one round looks at for news.
+const SWEEP_MAX: usize = 2_048;
+/// Of the files that the agent may have open, one part of so many is for those of processes: the others are for
+/// scopes, history and readers.
+const DESCRIPTORS_PARTS: u64 = 2;
 /// A stop waits so long for applications that go on putting, and for the disk.
 const FINISH_NS_MAX: i64 = 2 * NS_PER_S;
+/// …and takes so many steps over the directory.
+const LAST_STEPS_MAX: usize = 64;
 const PAUSE: Duration = Duration::from_millis(2);
-/// Knocks that are heard between two rounds.
-const KNOCKS_MAX: usize = 1_024;
-const INCARNATION_BYTES: usize = 16;
-/// How many knocks wait at the door at most, unless the kernel says otherwise; further ones fail.
-const DOOR_QUEUE_DEFAULT: usize = 10;
-
-/// Mode of the directory where other users publish: they make files there, remove and replace none but their own,
-/// and do not see whose others there are. Files have the group of who makes them, and let nobody but the
-/// agent's user read.
-const DOOR_TO_ALL: u32 = 0o1733;
-
-/// The directory and the socket, open to those who may publish.
-pub fn open_door(run_dir: &RunDir, to_all: bool) -> Result<UnixDatagram, AgentError> {
-    let dir = run_dir.ingest_dir();
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| AgentError::Directory { path, source }
-    };
-    let mode = if to_all { DOOR_TO_ALL } else { 0o700 };
-    let made = fs::DirBuilder::new()
-        .recursive(true)
-        .mode(mode)
-        .create(&dir);
-    made.and_then(|()| fs::set_permissions(&dir, fs::Permissions::from_mode(mode)))
-        .map_err(failed(&dir))?;
-    let socket = run_dir.ingest_socket();
-    let new = socket.with_extension("new");
-    let open = || {
-        let _ = fs::remove_file(&new);
-        let door = UnixDatagram::bind(&new)?;
-        door.set_nonblocking(true)?;
-        let mode = if to_all { 0o666 } else { 0o600 };
-        fs::set_permissions(&new, fs::Permissions::from_mode(mode))?;
-        fs::rename(&new, &socket)?;
-        Ok(door)
-    };
-    open().map_err(failed(&socket))
-}
-
-/// How many datagrams wait at a socket at most: the kernel takes one more.
-fn door_queue() -> usize {
-    let said = fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen");
-    let said = said.ok().and_then(|text| text.trim().parse().ok());
-    said.unwrap_or(DOOR_QUEUE_DEFAULT).max(1)
-}
 
 /// All that the thread owns.
 pub struct Intake<'c> {
     clock: &'c Arc<dyn Clock>,
-    run_dir: RunDir,
     limits: ApplicationsConfig,
-    door: UnixDatagram,
-    /// Knocks that wait there at most.
-    door_queue: usize,
+    door: Door,
     board: Arc<Board>,
     call_streams: CallStreams,
     answers: Answers,
     scopes: Scopes<'c>,
     instances: Instances,
     timing: Timing,
-    processes: Vec<Process>,
+    roster: Roster,
+    /// Places of processes, by user.
+    places: Shares<u32>,
+    /// What is kept of them, in bytes.
+    memory: Shares<u32>,
     closer: Closer,
-    /// Files that are none of ours; looked at once.
-    unusable: BTreeSet<PathBuf>,
+    directory: Directory,
+    /// Files that wait, of the pass over the directory that is under way.
+    waiting: u64,
     rates: Rates,
     bridge: Bridge,
     next_scan_ns: i64,
-    /// When all files may be looked at again for somebody who knocks.
-    next_search_ns: i64,
-    /// Whether a document has to be written at the next beat.
+    /// Whether the directory is to be looked at as soon as it may be.
+    is_scan_due: bool,
+    /// Files that were given up since the last beat.
+    given_up: u64,
+    /// No sweep for news, and no documents, before these times.
+    next_sweep_ns: i64,
+    next_documents_ns: i64,
+    /// Whether more knocked than could be heard.
+    is_deaf: bool,
+    /// Whose documents have to be written.
     changed: BTreeSet<Reader>,
     /// What becomes of files.
     counts: Arc<IngestCounts>,
+}
+
+/// What came of a round.
+#[derive(Clone, Copy, Debug, Default)]
+struct RoundEnd {
+    has_news: bool,
+    /// Whether there is work left that only the round's bound has kept it from.
+    has_more: bool,
 }
 
 impl<'c> Intake<'c> {
@@ -125,34 +109,42 @@ impl<'c> Intake<'c> {
         clock: &'c Arc<dyn Clock>,
         places: Places,
         limits: ApplicationsConfig,
-        door: UnixDatagram,
+        door: Door,
         counts: Arc<IngestCounts>,
         board: Arc<Board>,
         bridge: Bridge,
     ) -> Self {
-        let run_dir = places.run_dir.clone();
+        let directory = Directory::new(places.run_dir.ingest_dir());
         let mut scopes = Scopes::new(places, clock);
         scopes.reopen();
-        scopes.forget_all_but(|process| run_dir.ingest_file(process).exists());
+        scopes.forget_all_but(|process| directory.has(process));
+        let is_shared = limits.is_open_to_all();
+        let processes_max = (limits.processes_max as u64).min(descriptors_for_processes());
+        let of_user_max = limits.processes_of_user_max() as u64;
         Self {
             timing: Timing::new(&**clock),
             clock,
-            run_dir,
             rates: Rates::new(limits.rate_max),
+            places: Shares::new(processes_max, of_user_max, is_shared),
+            memory: Shares::new(limits.memory_bytes_max, u64::MAX, is_shared),
             limits,
             door,
-            door_queue: door_queue(),
             board,
             call_streams: CallStreams::default(),
             answers: Answers::default(),
             bridge,
             scopes,
             instances: Instances::default(),
-            processes: Vec::new(),
+            roster: Roster::default(),
             closer: Closer::new(),
-            unusable: BTreeSet::new(),
+            directory,
+            waiting: 0,
             next_scan_ns: i64::MIN,
-            next_search_ns: i64::MIN,
+            is_scan_due: true,
+            given_up: 0,
+            next_sweep_ns: i64::MIN,
+            next_documents_ns: i64::MIN,
+            is_deaf: false,
             changed: BTreeSet::new(),
             counts,
         }
@@ -163,14 +155,13 @@ impl<'c> Intake<'c> {
         while !stop.load(Ordering::Acquire) {
             self.beat();
             self.attend_bridge();
-            let has_news = self.round(false);
-            if self.bridge.has_more() {
-                self.hear();
-            } else {
-                self.wait(has_news);
+            let round = self.round(false);
+            if !self.bridge.has_more() && !round.has_more {
+                self.wait(round.has_news);
             }
+            self.hear();
         }
-        self.scan();
+        self.scan_all();
         self.finish();
         self.write_documents();
     }
@@ -179,141 +170,139 @@ impl<'c> Intake<'c> {
     fn finish(&mut self) {
         let until_ns = self.clock.monotonic_ns() + FINISH_NS_MAX;
         while self.clock.monotonic_ns() < until_ns {
-            let has_news = self.round(true);
-            if !has_news && !self.processes.iter().any(Process::is_waiting) {
+            let round = self.round(true);
+            if !round.has_news && !round.has_more && !self.roster.iter().any(Process::is_waiting) {
                 return;
             }
-            std::thread::sleep(PAUSE);
+            if !round.has_more {
+                std::thread::sleep(PAUSE);
+            }
         }
     }
 
-    /// Once a second: new files, signs of life, documents.
+    /// Once a second: new files, signs of life, documents. More of the directory when it is time for it.
     fn beat(&mut self) {
         let now_ns = self.clock.monotonic_ns();
-        if now_ns < self.next_scan_ns {
+        let is_due = now_ns >= self.next_scan_ns;
+        self.is_scan_due |= is_due;
+        if self.is_scan_due && now_ns >= self.directory.next_ns() {
+            self.is_scan_due = !self.scan();
+        }
+        if !is_due {
             return;
         }
         self.next_scan_ns = now_ns + SCAN_NS;
-        self.timing.attend(&**self.clock);
-        self.scan();
-        let left = leftovers::remove(&self.run_dir.ingest_dir(), self.clock.now_ns());
-        self.counts.abandoned.fetch_add(left, Ordering::Relaxed);
-        for process in &mut self.processes {
-            process.is_awake = true;
+        let given_up = std::mem::take(&mut self.given_up);
+        if given_up > 0 {
+            warn!(
+                given_up,
+                "files of processes are damaged and no longer read: `log = \"debug\"` names them"
+            );
         }
+        self.timing.attend(&**self.clock);
+        self.rates.forget_idle(now_ns);
+        self.roster.wake_all();
         let (now_ns, monotonic_ns) = (self.clock.now_ns(), self.clock.monotonic_ns());
         for (_, scope) in self.scopes.iter_mut() {
             scope.beat(now_ns, monotonic_ns);
         }
         self.board.beat();
-        self.write_documents();
+        if monotonic_ns >= self.next_documents_ns {
+            self.write_documents();
+        }
     }
 
-    /// Opens the files that are new, as far as there are places; the others wait.
-    fn scan(&mut self) {
-        let Ok(entries) = fs::read_dir(self.run_dir.ingest_dir()) else {
-            return;
-        };
-        let known: BTreeSet<&Path> = self.processes.iter().map(|p| p.file().path()).collect();
-        let is_new = |path: &PathBuf| {
-            let is_ours = path.extension().is_some_and(|e| e == "ingest");
-            is_ours && !known.contains(&**path) && !self.unusable.contains(path)
-        };
-        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-        let new: Vec<PathBuf> = paths.filter(is_new).collect();
-        let mut waiting = 0;
-        let mut of_users: HashMap<u32, usize> = HashMap::new();
-        for process in &self.processes {
-            *of_users.entry(process.uid()).or_default() += 1;
-        }
-        let of_user_max = self.limits.processes_of_user_max();
-        let first_new = self.processes.len();
-        for path in new {
-            // Who has the file, without opening it.
-            let Ok(uid) = fs::symlink_metadata(&path).map(|metadata| metadata.uid()) else {
-                continue;
-            };
-            let of_user = of_users.entry(uid).or_default();
-            if self.processes.len() >= self.limits.processes_max || *of_user >= of_user_max {
-                waiting += 1;
-                continue;
-            }
-            *of_user += usize::from(self.open(path));
-        }
-        // Who came first has his streams' names first; a directory has no order.
-        self.processes[first_new..].sort_by_key(|process| process.file().created_ns());
-        self.counts.waiting.store(waiting, Ordering::Relaxed);
-    }
-
-    /// Somebody who is not known has knocked: looks for all who have come, so that one who was there before him,
-    /// his parent say, has his streams' names before him. Not for each who comes when that costs much: it would
-    /// cost as the square of their number.
-    fn search(&mut self) {
+    /// One step over the directory: opens the files that are new, as far as there are places; the others wait.
+    /// Whether it was the last of a pass.
+    fn scan(&mut self) -> bool {
         let begun_ns = self.clock.monotonic_ns();
-        self.scan();
-        let ended_ns = self.clock.monotonic_ns();
-        let took_ns = ended_ns.saturating_sub(begun_ns);
-        self.next_search_ns = ended_ns.saturating_add(took_ns.saturating_mul(SEARCH_REST));
+        let roster = &self.roster;
+        let mut step = self
+            .directory
+            .step(self.clock.now_ns(), |process| roster.has(process));
+        self.counts
+            .abandoned
+            .fetch_add(step.abandoned, Ordering::Relaxed);
+        let mut files: Vec<(Found, IngestFile)> = std::mem::take(&mut step.found)
+            .into_iter()
+            .filter_map(|found| Some((found, self.open(found)?)))
+            .collect();
+        // Who came first has his streams' names first; a directory has no order.
+        files.sort_by_key(|(_, file)| file.created_ns());
+        for (found, file) in files {
+            self.add(found, file);
+        }
+        if step.is_last {
+            let waiting = std::mem::take(&mut self.waiting);
+            self.counts.waiting.store(waiting, Ordering::Relaxed);
+        }
+        self.directory.rest(begun_ns, self.clock.monotonic_ns());
+        step.is_last
+    }
+
+    /// All of the directory, if it is not too full: the last chance of those who have come.
+    fn scan_all(&mut self) {
+        self.directory.begin_anew();
+        for _ in 0..LAST_STEPS_MAX {
+            if self.scan() {
+                return;
+            }
+        }
     }
 
     /// Takes in a process that has knocked and is not known, by a look at its file alone.
     fn welcome(&mut self, incarnation: Incarnation) {
-        let path = self.run_dir.ingest_file(incarnation);
-        let Ok(uid) = fs::symlink_metadata(&path).map(|metadata| metadata.uid()) else {
-            return;
-        };
-        let of_user = self.processes.iter().filter(|p| p.uid() == uid).count();
-        let is_full = self.processes.len() >= self.limits.processes_max;
-        if !is_full
-            && of_user < self.limits.processes_of_user_max()
-            && !self.unusable.contains(&path)
+        // Who waits is counted where the directory is read.
+        let waiting = self.waiting;
+        if let Some(found) = self.directory.look_at(incarnation)
+            && let Some(file) = self.open(found)
         {
-            self.open(path);
+            self.add(found, file);
         }
+        self.waiting = waiting;
     }
 
-    /// Whether it is a process's file and taken in.
-    fn open(&mut self, path: PathBuf) -> bool {
-        match IngestFile::open(&path) {
-            Ok(file) => self.add(file),
+    /// The file, if there is a place for it and it is one.
+    fn open(&mut self, found: Found) -> Option<IngestFile> {
+        if !self.places.has_room(&found.uid, 1) || !self.directory.may_open(&found) {
+            self.waiting += 1;
+            return None;
+        }
+        match IngestFile::open(&self.directory.file(found.incarnation)) {
+            Ok(file) => Some(file),
             Err(error) => {
                 debug!(%error, "a file in the ingest directory is passed over");
-                // One that is being made is tried again.
-                if fs::metadata(&path).is_ok_and(|m| m.len() > 0) {
-                    self.pass_over(path);
-                }
-                false
+                self.waiting += u64::from(error.is_passing());
+                self.directory.failed(&found, &error);
+                None
             }
         }
     }
 
-    fn add(&mut self, file: IngestFile) -> bool {
-        // One incarnation twice would be taken in twice.
-        let is_twin = |p: &Process| p.file().incarnation() == file.incarnation();
-        // Nor under another's name: what was taken in is known by it.
-        let is_itself = self.run_dir.ingest_file(file.incarnation()) == file.path();
-        if !is_itself || self.processes.iter().any(is_twin) {
-            self.pass_over(file.path().to_owned());
-            return false;
+    fn add(&mut self, found: Found, file: IngestFile) {
+        let (incarnation, uid) = (file.incarnation(), file.owner().0);
+        // What was taken in is known by its incarnation, which is the file's name: not twice, nor under another's.
+        if !is_named(file.path(), incarnation) || self.roster.has(incarnation) {
+            self.directory.refuse(found);
+            return;
         }
+        if !self.places.has_room(&uid, 1) || !self.memory.take(uid, PROCESS_BYTES) {
+            self.waiting += 1;
+            return;
+        }
+        self.places.take(uid, 1);
+        let taken = self.scopes.taken(incarnation);
         let now_ns = self.clock.monotonic_ns();
-        let taken = self.scopes.taken(file.incarnation());
         let mut process = Process::new(file, self.limits.values_max, now_ns);
         process.taken = taken;
-        // Who has ended gives its names back before the new one takes any.
-        let same_user = |p: &&mut Process| p.uid() == process.uid();
-        for other in self.processes.iter_mut().filter(same_user) {
-            other.is_awake = true;
-        }
-        self.processes.push(process);
-        true
+        self.roster.add(process);
     }
 
-    fn pass_over(&mut self, path: PathBuf) {
-        if self.unusable.len() >= UNUSABLE_MAX {
-            self.unusable.pop_first();
+    /// The places of those whose files are closed are free.
+    fn reap(&mut self) {
+        for uid in self.closer.closed() {
+            self.places.give_back(&uid, 1);
         }
-        self.unusable.insert(path);
     }
 
     /// Takes what other protocols have written.
@@ -322,6 +311,7 @@ impl<'c> Intake<'c> {
             board: &self.board,
             scopes: &mut self.scopes,
             instances: &mut self.instances,
+            memory: &mut self.memory,
             timing: &self.timing,
             now_ns: self.clock.now_ns(),
             monotonic_ns: self.clock.monotonic_ns(),
@@ -330,84 +320,153 @@ impl<'c> Intake<'c> {
         self.changed.extend(changed);
     }
 
-    /// Takes in what the busy ones have; whether there was anything. The last round takes of all.
-    fn round(&mut self, is_last: bool) -> bool {
-        let monotonic_ns = self.clock.monotonic_ns();
-        if is_last || self.processes.iter().any(|p| p.is_due(monotonic_ns)) {
+    /// Takes in what the busy ones have, each user's up to a share of the round. The last rounds take of all.
+    fn round(&mut self, is_last: bool) -> RoundEnd {
+        if is_last {
+            self.roster.wake_all();
+        }
+        self.reap();
+        self.roster.wake_due(self.clock.monotonic_ns());
+        let users = self.roster.awake();
+        if !users.is_empty() {
             self.timing.attend(&**self.clock);
         }
+        let share = (ROUND_WORK_MAX / (users.len() as u64).max(1)).max(USER_WORK_MIN);
+        let mut end = RoundEnd::default();
+        for (uid, awake) in users {
+            let of_user = self.round_of_user(uid, awake, share);
+            end.has_news |= of_user.has_news;
+            end.has_more |= of_user.has_more;
+        }
+        self.end_round();
+        end
+    }
+
+    /// The processes of a user in turns, until all had one or his share is spent.
+    fn round_of_user(&mut self, uid: u32, awake: usize, share: u64) -> RoundEnd {
+        let mut end = RoundEnd::default();
+        let mut left = share;
+        let of_process = (share / (awake as u64).max(1)).max(PROCESS_WORK_MIN);
+        for _ in 0..awake {
+            if left == 0 {
+                end.has_more = true;
+                break;
+            }
+            let Some((number, mut process)) = self.roster.take_turn(uid) else {
+                break;
+            };
+            let allowed = self.rates.allowed(uid, self.clock.monotonic_ns());
+            let records_max = allowed.min(left).min(of_process);
+            let attended = self.attend(&mut process, records_max);
+            if let Ok((look, work)) = attended {
+                left = left.saturating_sub(work);
+                end.has_news |= look.has_news;
+                // Where the rate is what holds it back, more is for later.
+                end.has_more |= look.has_more && records_max < allowed;
+            }
+            let is_over = attended.is_err() || {
+                let is_quiet = process.quiet_ns(self.clock.monotonic_ns()) > AWAKE_NS;
+                process.is_over(is_quiet)
+            };
+            if is_over {
+                self.let_go(process, attended.is_ok());
+            } else {
+                process.answer(&mut self.answers, &self.board);
+                self.roster.put_back(number, process);
+            }
+        }
+        end
+    }
+
+    /// Looks at a process, and again after it was told to knock, which it may not have seen in time. What that
+    /// cost, in records.
+    fn attend(
+        &mut self,
+        process: &mut Process,
+        records_max: u64,
+    ) -> Result<(RoundEnd, u64), StreamError> {
         let mut round = Round {
             board: &self.board,
             scopes: &mut self.scopes,
             instances: &mut self.instances,
+            memory: &mut self.memory,
             timing: &self.timing,
             now_ns: self.clock.now_ns(),
             monotonic_ns: self.clock.monotonic_ns(),
         };
-        let mut has_news = false;
-        let mut at = 0;
-        while at < self.processes.len() {
-            let process = &mut self.processes[at];
-            if !process.is_due(round.monotonic_ns) && !is_last {
-                at += 1;
-                continue;
-            }
-            let uid = process.uid();
-            let before = process.counts.values;
-            let allowed = self.rates.allowed(uid, round.monotonic_ns);
-            let attended = process.attend(&mut round, allowed);
-            self.rates.used(uid, process.counts.values - before);
-            let is_over = match &attended {
-                Ok(news) => {
-                    has_news |= news;
-                    if *news {
-                        self.changed.extend(process.readers());
-                    }
-                    process.is_over(process.quiet_ns(round.monotonic_ns) > AWAKE_NS)
+        let mut look = |process: &mut Process, records_max: u64| {
+            let attended = process.attend(&mut round, records_max);
+            match attended {
+                // The system refused, and may not the next time.
+                Err(error) if error.is_passing() => {
+                    debug!(pid = process.file().pid(), %error, "a process is looked at later");
+                    Ok(None)
                 }
                 Err(error) => {
-                    warn!(pid = process.file().pid(), %error, "a process's file is given up");
-                    true
+                    debug!(pid = process.file().pid(), %error, "a process's file is given up");
+                    Err(error)
                 }
-            };
-            if is_over {
-                // In order: whoever has ended gives its names back before who came later takes any.
-                let mut process = self.processes.remove(at);
-                let incarnation = process.file().incarnation();
-                process.answer(&mut self.answers, &self.board);
-                self.answers.tell_of(incarnation, &self.board);
-                self.changed.extend(process.readers());
-                let file = process.end(&mut round);
-                if attended.is_err() {
-                    // It may be worth a look by people.
-                    self.unusable.insert(file.path().to_owned());
-                } else if let Err(error) = file.remove() {
-                    debug!(%error, "the file of a process that has ended");
-                }
-                self.closer.close(file);
-                if !self.run_dir.ingest_file(incarnation).exists() {
-                    round.scopes.forget(incarnation);
-                }
-                continue;
+                Ok(attended) => Ok(Some(attended)),
             }
-            let is_quiet = process.quiet_ns(round.monotonic_ns) > AWAKE_NS;
-            if is_quiet
-                && process.is_awake
-                && !process.is_waiting()
-                && process.set_asleep(true).is_ok()
-            {
-                // What was committed before it could know is looked for once more.
-                process.is_awake = process.attend(&mut round, allowed).is_ok_and(|news| news);
-                if process.is_awake {
-                    has_news = true;
-                    self.changed.extend(process.readers());
-                }
-            }
-            process.answer(&mut self.answers, &self.board);
-            at += 1;
+        };
+        let Some(first) = look(process, records_max)? else {
+            process.is_awake = false;
+            return Ok((RoundEnd::default(), LOOK_WORK));
+        };
+        let (mut has_news, mut has_more) = (first.has_news, first.has_more);
+        let (mut records, mut work) = (first.records, first.work);
+        let is_quiet = process.quiet_ns(self.clock.monotonic_ns()) > AWAKE_NS;
+        if process.has_cells_alone() {
+            // It does not knock: it is looked at by the clock.
+            process.is_awake = false;
+        } else if is_quiet
+            && !has_more
+            && !process.is_waiting()
+            && process.set_asleep(true).is_ok()
+        {
+            // What was committed before it could know is looked for once more.
+            let again = look(process, records_max)?.unwrap_or_default();
+            process.is_awake = again.has_news || again.has_more;
+            has_news |= again.has_news;
+            has_more |= again.has_more;
+            records += again.records;
+            work += again.work;
         }
-        self.end_round();
-        has_news
+        self.rates.used(process.uid(), records);
+        if has_news {
+            self.changed.extend(process.readers());
+        }
+        Ok((RoundEnd { has_news, has_more }, work))
+    }
+
+    /// Ends a process: nothing will come of it any more, or its file `is_sound` no longer.
+    fn let_go(&mut self, mut process: Box<Process>, is_sound: bool) {
+        let incarnation = process.file().incarnation();
+        process.answer(&mut self.answers, &self.board);
+        self.answers.tell_of(incarnation, &self.board);
+        self.changed.extend(process.readers());
+        self.roster.let_go(&process);
+        let mut round = Round {
+            board: &self.board,
+            scopes: &mut self.scopes,
+            instances: &mut self.instances,
+            memory: &mut self.memory,
+            timing: &self.timing,
+            now_ns: self.clock.now_ns(),
+            monotonic_ns: self.clock.monotonic_ns(),
+        };
+        let file = process.end(&mut round);
+        if !is_sound {
+            // It may be worth a look by people.
+            self.given_up += 1;
+            self.directory.give_up(incarnation);
+        } else if let Err(error) = file.remove() {
+            debug!(%error, "the file of a process that has ended");
+        }
+        self.closer.close(file);
+        if !self.directory.has(incarnation) {
+            self.scopes.forget(incarnation);
+        }
     }
 
     /// Lists the knobs that answers are about, tells these, and ends what was appended.
@@ -419,9 +478,8 @@ impl<'c> Intake<'c> {
             self.answers.tell(begun_ns, ended_ns, &self.board);
         }
         self.call_streams.append(&self.board, &mut self.scopes);
-        let run_dir = &self.run_dir;
-        self.scopes
-            .attend(|process| run_dir.ingest_file(process).exists());
+        let directory = &self.directory;
+        self.scopes.attend(|process| directory.has(process));
         for (_, scope) in self.scopes.iter_mut() {
             scope.finish();
         }
@@ -429,78 +487,75 @@ impl<'c> Intake<'c> {
 
     /// Until the next round is due, or somebody knocks.
     fn wait(&mut self, has_news: bool) {
-        let is_awake = || self.processes.iter().any(|p| p.is_awake);
-        let is_busy = has_news || !self.answers.is_empty() || is_awake();
-        let looks = self.processes.iter().filter_map(Process::look_due_ns);
-        let next_ns = looks.fold(self.next_scan_ns, i64::min);
-        let until_due_ns = next_ns.saturating_sub(self.clock.monotonic_ns());
-        let wait_ns = if is_busy {
-            (self.limits.round_ms * 1e6) as i64
-        } else {
-            until_due_ns
-        };
-        let wait_ns = wait_ns.clamp(0, until_due_ns.max(0));
-        if is_busy {
-            std::thread::sleep(Duration::from_nanos(wait_ns.unsigned_abs()));
-        } else {
-            let timeout = Timespec {
-                tv_sec: wait_ns / NS_PER_S,
-                tv_nsec: wait_ns % NS_PER_S,
-            };
-            let mut door = [PollFd::new(&self.door, PollFlags::IN)];
-            // Interrupted or not: what is there is looked at.
-            let _ = poll(&mut door, Some(&timeout));
+        let now_ns = self.clock.monotonic_ns();
+        let round_ns = (self.limits.round_ms * 1e6) as i64;
+        let is_busy = has_news
+            || !self.answers.is_empty()
+            || self.roster.is_anyone_awake()
+            || self.roster.is_sweeping();
+        let mut until_ns = self.next_scan_ns.min(self.roster.next_look_ns());
+        if self.is_scan_due {
+            until_ns = until_ns.min(self.directory.next_ns());
         }
-        self.hear();
+        if self.is_deaf {
+            until_ns = until_ns.min(self.next_sweep_ns);
+        }
+        let wait_ns = until_ns.saturating_sub(now_ns).max(0);
+        // Who is deaf to single knocks for their number does not get up for each.
+        if is_busy || self.is_deaf {
+            std::thread::sleep(Duration::from_nanos(wait_ns.min(round_ns).unsigned_abs()));
+        } else {
+            self.door.wait(wait_ns);
+        }
     }
 
-    /// Wakes those who have knocked; when so many have that the door's queue was full, all: a program may have
-    /// found it so, and say nothing more.
+    /// Wakes those who have knocked, and, where that were so many that others were not heard, all who have
+    /// news.
     fn hear(&mut self) {
-        let heard = self.hear_knocks();
-        if heard < self.door_queue.min(KNOCKS_MAX) {
-            return;
+        let heard = self.door.hear();
+        let mut strangers = Vec::new();
+        for incarnation in heard.knocks {
+            if !self.roster.wake(incarnation) {
+                strangers.push(incarnation);
+            }
         }
-        for process in &mut self.processes {
-            process.is_awake = true;
+        if !strangers.is_empty() && self.clock.monotonic_ns() >= self.directory.next_ns() {
+            // Looks for all who have come, so that one who was there before him, his parent say, has his streams'
+            // names before him.
+            self.scan();
         }
-        // Among them may be some who are not known.
-        self.next_scan_ns = self.next_scan_ns.min(self.next_search_ns);
+        for incarnation in strangers {
+            if !self.roster.has(incarnation) {
+                self.welcome(incarnation);
+            }
+        }
+        self.is_deaf |= heard.is_burst;
+        self.sweep();
     }
 
-    fn hear_knocks(&mut self) -> usize {
-        let mut knock = [0; INCARNATION_BYTES + 1];
-        for heard in 0..KNOCKS_MAX {
-            let Ok(length) = self.door.recv(&mut knock) else {
-                return heard;
-            };
-            if length == 0 {
-                // A bridge's: it is attended next.
-                continue;
-            }
-            let Some((incarnation, [])) = knock[..length].split_first_chunk() else {
-                continue;
-            };
-            let incarnation = Incarnation(*incarnation);
-            let is_it = |p: &&mut Process| p.file().incarnation() == incarnation;
-            match self.processes.iter_mut().find(is_it) {
-                Some(process) => process.is_awake = true,
-                None if self.clock.monotonic_ns() >= self.next_search_ns => self.search(),
-                None => self.welcome(incarnation),
-            }
+    /// Looks at sleeping processes for news, where somebody may have knocked in vain.
+    fn sweep(&mut self) {
+        let begun_ns = self.clock.monotonic_ns();
+        if self.is_deaf && begun_ns >= self.next_sweep_ns {
+            self.is_deaf = false;
+            self.roster.begin_sweep();
         }
-        KNOCKS_MAX
+        if self.roster.is_sweeping() {
+            self.roster.sweep(SWEEP_MAX);
+            self.next_sweep_ns = after_rest(begun_ns, self.clock.monotonic_ns());
+        }
     }
 
     fn write_knobs(&mut self, readers: &BTreeSet<Reader>) {
         for reader in readers {
-            let all = self.processes.iter();
-            let knobs: Json = all.flat_map(|p| p.knob_rows(*reader)).collect();
-            if let Some(scope) = self.scopes.of(*reader) {
+            let reader = *reader;
+            let count = |p: &Process| p.knob_count(reader);
+            let knobs = fair_rows(self.roster.iter(), count, |p| p.knob_rows(reader));
+            if let Some(scope) = self.scopes.of(reader) {
                 scope.publish(KNOBS_DOCUMENT, &knobs);
             }
         }
-        for process in &mut self.processes {
+        for process in self.roster.iter_mut() {
             process.listed(readers);
         }
     }
@@ -513,10 +568,11 @@ impl<'c> Intake<'c> {
         let ended_ns = self.clock.monotonic_ns();
         self.answers.tell(begun_ns, ended_ns, &self.board);
         for reader in changed {
-            let all = self.processes.iter();
-            let publications = all.clone().flat_map(|p| p.rows(reader));
-            let publications: Json = publications.chain(self.bridge.rows(reader)).collect();
-            let handlers: Json = all.flat_map(|p| p.trigger_rows(reader)).collect();
+            let count = |p: &Process| p.row_count(reader);
+            let mut publications = fair_rows(self.roster.iter(), count, |p| p.rows(reader));
+            publications.extend(self.bridge.rows(reader));
+            let count = |p: &Process| p.trigger_count(reader);
+            let handlers = fair_rows(self.roster.iter(), count, |p| p.trigger_rows(reader));
             if let Some(scope) = self.scopes.of(reader) {
                 scope.publish(PUBLICATIONS_DOCUMENT, &publications);
                 scope.publish(HANDLERS_DOCUMENT, &handlers);
@@ -533,115 +589,21 @@ impl<'c> Intake<'c> {
         {
             scope.publish(CALLS_DOCUMENT, &calls);
         }
+        self.next_documents_ns = after_rest(begun_ns, self.clock.monotonic_ns());
     }
+}
+
+/// When something may be done again that took so long.
+fn after_rest(begun_ns: i64, ended_ns: i64) -> i64 {
+    let took_ns = ended_ns.saturating_sub(begun_ns).max(0);
+    ended_ns.saturating_add(took_ns.saturating_mul(REST))
+}
+
+/// Most files of processes that may be open, by the limit that the agent has.
+fn descriptors_for_processes() -> u64 {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    (limit / DESCRIPTORS_PARTS).max(1)
 }
 
 #[cfg(test)]
-mod tests {
-    use barograph_stream::SystemClock;
-    use barograph_stream::ingest::{Producer, ProducerConfig};
-
-    use super::super::bridge::bridge;
-    use super::*;
-    use crate::Config;
-
-    /// Made by hand: no thread takes anything in meanwhile.
-    fn with_intake(test: impl FnOnce(&mut Intake<'_>, &RunDir)) {
-        let dir = tempfile::tempdir().unwrap();
-        let config = Config {
-            run_dir: dir.path().join("run"),
-            state_dir: dir.path().join("state"),
-            ..Config::default()
-        };
-        let run_dir = RunDir::new(&config.run_dir);
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let door = open_door(&run_dir, false).unwrap();
-        let room = crate::forecasts::Room::new(&config.forecast).unwrap();
-        let places = Places::new(&config, run_dir.clone(), room);
-        let state_dir = config.state_dir.clone();
-        let board = Arc::new(Board::new(run_dir.clone(), state_dir, Arc::clone(&clock)));
-        let (_to, from) = bridge(run_dir.ingest_socket(), false, 16).unwrap();
-        let limits = config.applications.clone();
-        let counts = Arc::default();
-        let mut intake = Intake::new(&clock, places, limits, door, counts, board, from);
-        test(&mut intake, &run_dir);
-    }
-
-    fn programs(run_dir: &RunDir, count: usize) -> Vec<Producer> {
-        let clock = SystemClock::new();
-        let made =
-            || Producer::create(&run_dir.ingest_dir(), ProducerConfig::default(), &clock).unwrap();
-        (0..count).map(|_| made()).collect()
-    }
-
-    fn knock(run_dir: &RunDir, of: &Producer) {
-        let socket = UnixDatagram::unbound().unwrap();
-        let sent = socket.send_to(&of.incarnation().0, run_dir.ingest_socket());
-        assert_eq!(sent.unwrap(), INCARNATION_BYTES);
-    }
-
-    fn taken_in(intake: &Intake<'_>) -> Vec<Incarnation> {
-        let all = intake.processes.iter();
-        all.map(|process| process.file().incarnation()).collect()
-    }
-
-    fn incarnations(of: &[Producer]) -> Vec<Incarnation> {
-        of.iter().map(Producer::incarnation).collect()
-    }
-
-    #[test]
-    fn parents_that_are_known_late_are_taken_before_their_child_that_knocks() {
-        with_intake(|intake, run_dir| {
-            // Enough of them that no directory has them in this order by chance.
-            let family = programs(run_dir, 12);
-            knock(run_dir, &family[11]);
-            intake.hear();
-            assert_eq!(taken_in(intake), incarnations(&family));
-            // Those who come later are behind, and nobody is there twice.
-            let later = programs(run_dir, 12);
-            knock(run_dir, &family[3]);
-            knock(run_dir, &later[0]);
-            intake.next_search_ns = i64::MIN;
-            intake.hear();
-            let all = [incarnations(&family), incarnations(&later)].concat();
-            assert_eq!(taken_in(intake), all);
-        });
-    }
-
-    #[test]
-    fn a_queue_that_was_full_wakes_those_who_found_it_so() {
-        with_intake(|intake, run_dir| {
-            let family = programs(run_dir, 3);
-            intake.scan();
-            let awake =
-                |intake: &Intake<'_>| intake.processes.iter().filter(|p| p.is_awake).count();
-            intake.processes.iter_mut().for_each(|p| p.is_awake = false);
-            (intake.door_queue, intake.next_scan_ns) = (2, i64::MAX);
-            knock(run_dir, &family[0]);
-            intake.hear();
-            assert_eq!((awake(intake), intake.next_scan_ns), (1, i64::MAX));
-            knock(run_dir, &family[0]);
-            knock(run_dir, &family[0]);
-            intake.hear();
-            assert_eq!(awake(intake), 3);
-            // And those who are not known are looked for.
-            assert_eq!(intake.next_scan_ns, intake.next_search_ns);
-        });
-    }
-
-    #[test]
-    fn while_a_search_rests_who_knocks_is_taken_in_alone() {
-        with_intake(|intake, run_dir| {
-            intake.search();
-            assert!(intake.next_search_ns > i64::MIN);
-            intake.next_search_ns = i64::MAX;
-            let family = programs(run_dir, 3);
-            knock(run_dir, &family[2]);
-            intake.hear();
-            assert_eq!(taken_in(intake), [family[2].incarnation()]);
-            // The look each second finds the others.
-            intake.scan();
-            assert_eq!(intake.processes.len(), 3);
-        });
-    }
-}
+mod tests;

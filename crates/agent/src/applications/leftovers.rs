@@ -9,32 +9,12 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 
 /// Making a file takes milliseconds: one that is so old is not being made.
 const AGE_NS_MIN: i64 = 60 * NS_PER_S;
-/// As ingest files are called before they are whole: this, behind the incarnation.
-const EXTENSION: &str = "new";
-const NAME_DIGITS: usize = 32;
-/// Files that are removed at one look, so that it does not take long.
-const REMOVED_MAX: usize = 1_024;
-
-/// Removes those of a directory that are old and whose writers are gone: how many.
-pub fn remove(dir: &Path, now_ns: i64) -> u64 {
-    let Ok(entries) = fs::read_dir(dir) else {
-        return 0;
-    };
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let left = paths.filter(|path| is_unfinished(path));
-    let removed = left.filter(|path| {
-        // The lock is held over the removal.
-        let abandoned = abandoned(path, now_ns);
-        abandoned.is_some() && fs::remove_file(path).is_ok()
-    });
-    removed.take(REMOVED_MAX).count() as u64
-}
-
-fn is_unfinished(path: &Path) -> bool {
-    let stem = path.file_stem().and_then(|stem| stem.to_str());
-    let is_named =
-        |s: &str| s.len() == NAME_DIGITS && s.bytes().all(|byte| byte.is_ascii_hexdigit());
-    path.extension().is_some_and(|e| e == EXTENSION) && stem.is_some_and(is_named)
+/// Removes a file that is old and whose writer is gone: whether it did. Who makes files without a name leaves
+/// none; file systems that know no such files, and programs of before, leave these.
+pub fn remove(path: &Path, now_ns: i64) -> bool {
+    // The lock is held over the removal.
+    let abandoned = abandoned(path, now_ns);
+    abandoned.is_some() && fs::remove_file(path).is_ok()
 }
 
 /// The file, locked, if it is one, is old, and its writer does not hold it. Where there are no locks nobody
@@ -69,39 +49,29 @@ mod tests {
         file
     }
 
-    fn names(dir: &Path) -> Vec<String> {
-        let entries = fs::read_dir(dir).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut names: Vec<String> = names.collect();
-        names.sort();
-        names
-    }
-
     #[test]
     fn what_is_old_and_nobodys_goes() {
         let dir = tempfile::tempdir().unwrap();
-        let name = |n: u8| format!("{n:032x}.new");
-        let dir = dir.path();
-        for (n, age_s) in [(1, 61), (2, 3_600), (3, 10), (4, -3_600)] {
-            made(dir, &name(n), age_s);
-        }
-        let living = made(dir, &name(5), 3_600);
-        flock(&living, FlockOperation::NonBlockingLockExclusive).unwrap();
-        for other in [
-            format!("{:032x}.ingest", 6),
-            "a.new".into(),
-            "ingest.sock.new".into(),
+        let path = |name: &str| dir.path().join(name);
+        for (name, age_s, expect) in [
+            ("old", 61, true),
+            ("older", 3_600, true),
+            ("young", 10, false),
+            ("later", -3_600, false),
         ] {
-            made(dir, &other, 3_600);
+            made(dir.path(), name, age_s);
+            assert_eq!(remove(&path(name), NOW_NS), expect, "{name}");
+            assert_eq!(path(name).exists(), !expect, "{name}");
         }
-        std::os::unix::fs::symlink("/etc/passwd", dir.join(name(7))).unwrap();
-        fs::create_dir(dir.join(name(8))).unwrap();
-        assert_eq!(remove(dir, NOW_NS), 2);
-        let left = names(dir);
-        assert_eq!(left.len(), 8, "{left:?}");
-        assert!(!left.contains(&name(1)) && !left.contains(&name(2)));
+        let living = made(dir.path(), "living", 3_600);
+        flock(&living, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(!remove(&path("living"), NOW_NS));
         drop(living);
-        assert_eq!(remove(dir, NOW_NS), 1);
-        assert_eq!(remove(&dir.join("nowhere"), NOW_NS), 0);
+        assert!(remove(&path("living"), NOW_NS));
+        std::os::unix::fs::symlink("/etc/passwd", path("link")).unwrap();
+        fs::create_dir(path("directory")).unwrap();
+        for name in ["link", "directory", "nowhere"] {
+            assert!(!remove(&path(name), NOW_NS), "{name}");
+        }
     }
 }

@@ -11,6 +11,8 @@ mod calls;
 mod closer;
 mod config;
 mod counts;
+mod directory;
+mod door;
 mod identity;
 mod intake;
 mod ledger;
@@ -19,6 +21,8 @@ mod newest;
 mod offers;
 mod process;
 mod rates;
+mod roster;
+mod rows;
 mod scope;
 mod shares;
 mod taken;
@@ -38,6 +42,7 @@ use tracing::warn;
 pub use calls::{Board, By, FireError, FireRequest, Fired, Outcome};
 pub use config::ApplicationsConfig;
 pub use counts::IngestCounts;
+use door::Door;
 use intake::Intake;
 use scope::Places;
 pub use scope::{CALLS_DOCUMENT, HANDLERS_DOCUMENT, KNOBS_DOCUMENT};
@@ -92,7 +97,7 @@ impl Applications {
     ) -> Result<Self, AgentError> {
         let places = Places::new(config, run_dir.clone(), forecasts);
         let stop = Arc::new(AtomicBool::new(false));
-        let door = intake::open_door(run_dir, config.applications.is_open_to_all())?;
+        let door = Door::open(run_dir, config.applications.is_open_to_all())?;
         let state_dir = places.state_dir().to_owned();
         let board = Arc::new(Board::new(run_dir.clone(), state_dir, Arc::clone(clock)));
         let (bridge_door, bridge) = bridge::bridge(

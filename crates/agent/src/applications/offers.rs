@@ -153,6 +153,16 @@ impl Offers {
         unlisted.map(|knob| knob.publication)
     }
 
+    /// The publication of each knob.
+    pub fn knob_publications(&self) -> impl Iterator<Item = usize> {
+        self.knobs.iter().map(|knob| knob.publication)
+    }
+
+    /// The publication of each trigger that is of one.
+    pub fn trigger_publications(&self) -> impl Iterator<Item = Option<usize>> {
+        self.triggers.iter().map(|trigger| trigger.publication)
+    }
+
     /// Knobs of these publications are listed as they are.
     pub fn listed(&mut self, is_listed: impl Fn(usize) -> bool) {
         for knob in &mut self.knobs {

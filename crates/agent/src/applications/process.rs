@@ -3,12 +3,12 @@
 mod about;
 mod called;
 mod cells;
-mod declare;
+mod declared;
 mod records;
 mod rows;
 mod takes;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use barograph_archive::Position;
 use barograph_model::{NS_PER_S, SeriesId, StreamKey, Value, ValueType};
@@ -22,15 +22,25 @@ use super::calls::Board;
 use super::counts::Counts;
 use super::identity::{Identity, Instances};
 use super::offers::Offers;
-use super::scope::Scopes;
+use super::scope::{Scope, Scopes};
+use super::shares::Shares;
 use super::taken::Taken;
 use super::timing::Timing;
 use about::About;
 use cells::Cells;
-pub use declare::REFUSAL_BYTES_MAX;
+pub use declared::REFUSAL_BYTES_MAX;
 
-/// Records of one process that one round takes, so that none keeps the others waiting.
-const RECORDS_MAX: u64 = 1 << 16;
+/// What a look costs, in records that could be gone through meanwhile; and so much more for each ring…
+pub const LOOK_WORK: u64 = 32;
+const RINGS_PER_WORK: u64 = 8;
+/// …and for each declaration.
+const DECLARATION_WORK: u64 = 128;
+/// Declarations that one look takes; further ones come with the next, and records after them.
+const DECLARATIONS_MAX: u64 = 256;
+/// Memory that is kept of a process, in bytes, beside what it declares; and of each of its rings, of which places
+/// wait for the disk.
+pub const PROCESS_BYTES: u64 = 4 << 10;
+const RING_BYTES: u64 = 640;
 /// Batches that wait for the disk and are told apart; of more, each two become one.
 const WAITING_MAX: usize = 64;
 /// After this time a batch counts as safe as it gets: the archive has counted what it lost of it.
@@ -103,8 +113,16 @@ pub struct Process {
     answers: Vec<Answer>,
     about: Option<About>,
     waiting: VecDeque<Waiting>,
-    /// Values that were declared; those beyond the bound too.
+    /// Values and publications that may be declared.
     values_max: usize,
+    /// Memory that its user has for it, in bytes.
+    kept_bytes: u64,
+    /// Rings that are in it.
+    rings_paid: u64,
+    /// Its user had no memory for a declaration: whatever follows would have another's number.
+    is_spent: bool,
+    /// Of its publications.
+    readers: BTreeSet<Reader>,
     last_refusal: String,
     /// Whether a declaration waits for room, and how often there was some when that was last looked at.
     waits_for_room: Option<u64>,
@@ -131,18 +149,37 @@ pub struct Round<'r, 'c> {
     pub board: &'r Board,
     pub scopes: &'r mut Scopes<'c>,
     pub instances: &'r mut Instances,
+    /// What is kept of processes, in bytes, by user.
+    pub memory: &'r mut Shares<u32>,
     pub timing: &'r Timing,
     pub now_ns: i64,
     pub monotonic_ns: i64,
 }
 
+/// What came of a look.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Attended {
+    pub has_news: bool,
+    /// Whether there is more that could be taken now.
+    pub has_more: bool,
+    /// Records gone through, whatever they were.
+    pub records: u64,
+    /// What all of it cost, in records.
+    pub work: u64,
+}
+
 impl Process {
+    /// Its user has [`PROCESS_BYTES`] for it.
     pub fn new(file: IngestFile, values_max: usize, monotonic_ns: i64) -> Self {
         let (uid, _) = file.owner();
         Self {
             user: user_name(uid),
             owner: Reader::User(uid),
             cells: Cells::new(&file),
+            kept_bytes: PROCESS_BYTES,
+            rings_paid: 0,
+            is_spent: false,
+            readers: BTreeSet::new(),
             file,
             application: String::new(),
             labels: Vec::new(),
@@ -181,40 +218,65 @@ impl Process {
         self.file.owner().0
     }
 
-    /// Takes in what is new, at most about so many records: whether there was anything.
+    /// Takes in what is new, at most about so many records.
     pub fn attend(
         &mut self,
         round: &mut Round<'_, '_>,
         records_max: u64,
-    ) -> Result<bool, StreamError> {
+    ) -> Result<Attended, StreamError> {
         self.settle(round);
         self.file.look()?;
+        if !self.pay_rings(round) {
+            // Its records wait in the rings.
+            return Ok(Attended {
+                work: LOOK_WORK,
+                ..Attended::default()
+            });
+        }
         let mut declared = Vec::new();
         let read = self
             .file
-            .declarations(&mut |declaration| declared.push(declaration));
+            .some_declarations(DECLARATIONS_MAX as usize, &mut |declaration| {
+                declared.push(declaration);
+            });
+        let rings = self.file.positions().len() as u64;
+        let declared_work = declared.len() as u64 * DECLARATION_WORK;
         // It may be long before a process does anything that is worth a stream.
         self.counts.refused += self.cells.note(declared);
         let has_counted = self.look_at_cells(round)? && records_max > 0;
         let declared = self.cells.declared();
-        let mut has_news = !declared.is_empty();
+        let mut attended = Attended {
+            has_news: !declared.is_empty(),
+            work: LOOK_WORK + rings / RINGS_PER_WORK + declared_work,
+            ..Attended::default()
+        };
         for declaration in declared {
             self.declare(declaration, round);
         }
         self.join(round);
-        read?;
-        let readers = self.publications.iter().map(|p| p.reader);
-        self.taken.skip(&mut self.file, readers);
+        if read? {
+            // What follows may be of values that are yet to be declared.
+            attended.has_more = true;
+            self.news_ns = round.monotonic_ns;
+            return Ok(attended);
+        }
+        self.taken
+            .skip(&mut self.file, self.readers.iter().copied());
         let before = self.counts;
         if !self.file.is_closed() && round.scopes.of(self.loss_reader()).is_none() {
             // Nothing of it can be kept now: its ring is the queue.
-            return Ok(has_news);
+            return Ok(attended);
         }
-        self.retry(round)?;
+        attended.work += self.retry(round)? * DECLARATION_WORK;
         if has_counted {
-            self.tell_cells(round)?;
+            let told = self.tell_cells(round)?;
+            attended.records += told;
+            attended.work += told;
         }
-        self.drain(round, records_max.min(RECORDS_MAX))?;
+        let drained = self.drain(round, records_max)?;
+        attended.records += drained.passed;
+        attended.work += drained.passed;
+        attended.has_more = drained.has_more;
         self.tell_loss(round);
         let has_ended = match self.file.has_cells() {
             true => self.cells.is_final(),
@@ -223,12 +285,23 @@ impl Process {
         if has_ended && self.file.is_drained() {
             self.retire(round);
         }
-        has_news |= self.counts != before;
-        if has_news {
+        attended.has_news |= self.counts != before;
+        if attended.has_news {
             self.news_ns = round.monotonic_ns;
-            self.is_awake = true;
         }
-        Ok(has_news || has_counted)
+        Ok(attended)
+    }
+
+    /// Has its user pay for rings that are new; false where that is too much.
+    fn pay_rings(&mut self, round: &mut Round<'_, '_>) -> bool {
+        let rings = self.file.positions().len() as u64;
+        let bytes = rings.saturating_sub(self.rings_paid) * RING_BYTES;
+        let is_paid = bytes == 0 || round.memory.take(self.uid(), bytes);
+        if is_paid {
+            self.kept_bytes += bytes;
+            self.rings_paid = rings.max(self.rings_paid);
+        }
+        is_paid
     }
 
     /// Gives the archive what was taken in; the tails follow when it is safe. `error_ns` is of the times of what
@@ -236,8 +309,9 @@ impl Process {
     fn hand_over(&mut self, round: &mut Round<'_, '_>, error_ns: Option<i64>) {
         self.tell_received(round, error_ns);
         let mut until = Vec::new();
-        for (reader, scope) in round.scopes.iter_mut() {
-            if let Some(position) = scope.finish() {
+        // What is in other scopes is none of this process.
+        for reader in self.readers.iter().copied().chain([self.owner]) {
+            if let Some(position) = round.scopes.of(reader).and_then(Scope::finish) {
                 until.push((reader, position));
             }
         }
@@ -311,6 +385,7 @@ impl Process {
     pub fn end(mut self, round: &mut Round<'_, '_>) -> IngestFile {
         self.retire(round);
         round.board.leave(self.uid(), self.file.incarnation());
+        round.memory.give_back(&self.uid(), self.kept_bytes);
         if let Some(about) = &self.about {
             if let Some(scope) = round.scopes.of(self.owner) {
                 about.keys().for_each(|key| scope.retire(key));
@@ -356,9 +431,9 @@ impl Process {
         self.file.set_asleep(asleep)
     }
 
-    /// Whether it is to be looked at in this round.
-    pub fn is_due(&self, monotonic_ns: i64) -> bool {
-        self.is_awake || self.look_due_ns().is_some_and(|due| monotonic_ns >= due)
+    /// Whether all that it has are cells: such a process does not knock.
+    pub fn has_cells_alone(&self) -> bool {
+        self.file.has_cells() && self.file.positions().len() == 0
     }
 
     /// Whether something waits for the disk.

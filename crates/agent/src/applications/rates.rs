@@ -1,10 +1,11 @@
-//! How fast each user's values are taken in.
+//! How fast each user's records are gone through.
 
 use std::collections::HashMap;
 
 use barograph_model::NS_PER_S;
 
-/// How many values each user has left, as buckets that fill at a steady rate and hold a second's worth.
+/// How many records each user has left, as buckets that fill at a steady rate and hold a second's worth. Records
+/// count whatever they are: values, frames, answers, pieces, and what makes no sense.
 pub struct Rates {
     rate_max: f64,
     left: HashMap<u32, (f64, i64)>,
@@ -24,9 +25,36 @@ impl Rates {
         left.max(0.0) as u64
     }
 
-    pub fn used(&mut self, uid: u32, values: u64) {
+    pub fn used(&mut self, uid: u32, records: u64) {
         if let Some((left, _)) = self.left.get_mut(&uid) {
-            *left -= values as f64;
+            *left -= records as f64;
         }
+    }
+
+    /// Forgets those whose buckets are full by now: they are as if they had never come.
+    pub fn forget_idle(&mut self, now_ns: i64) {
+        let rate_max = self.rate_max;
+        self.left.retain(|_, (left, since_ns)| {
+            let seconds = now_ns.saturating_sub(*since_ns).max(0) as f64 / NS_PER_S as f64;
+            *left + seconds * rate_max < rate_max
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_s_worth_is_there_at_once_and_who_is_idle_is_forgotten() {
+        let mut rates = Rates::new(1_000.0);
+        assert_eq!(rates.allowed(7, 0), 1_000);
+        rates.used(7, 1_500);
+        assert_eq!(rates.allowed(7, NS_PER_S / 2), 0);
+        assert_eq!(rates.allowed(7, NS_PER_S), 500);
+        rates.forget_idle(NS_PER_S);
+        assert_eq!(rates.left.len(), 1);
+        rates.forget_idle(2 * NS_PER_S);
+        assert!(rates.left.is_empty());
     }
 }

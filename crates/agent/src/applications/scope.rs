@@ -2,11 +2,13 @@
 
 mod all;
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use barograph_archive::{Journal, Mark, Position};
@@ -63,6 +65,8 @@ pub struct Places {
     archive: ArchiveConfig,
     streams_max: u32,
     streams_per_user_max: u32,
+    ring_bytes_max: u64,
+    is_shared: bool,
     forecast: ForecastConfig,
     room: Arc<Room>,
 }
@@ -84,6 +88,8 @@ impl Places {
             },
             streams_max: config.applications.streams_max,
             streams_per_user_max: config.applications.streams_of_user_max(),
+            ring_bytes_max: config.applications.ring_bytes_max,
+            is_shared: config.applications.is_open_to_all(),
             forecast: config.forecast.clone(),
             room,
         }
@@ -96,6 +102,15 @@ impl Places {
             ring_bytes_max: RING_BYTES_MAX,
             ..SegmentConfig::new(&self.node)
         }
+    }
+
+    fn shares_of_streams(&self) -> Shares<Box<str>> {
+        let (all, of_user) = (self.streams_max, self.streams_per_user_max);
+        Shares::new(all.into(), of_user.into(), self.is_shared)
+    }
+
+    fn shares_of_rings(&self) -> Shares<Box<str>> {
+        Shares::new(self.ring_bytes_max, u64::MAX, self.is_shared)
     }
 
     /// Where what is kept of scopes lies.
@@ -127,8 +142,12 @@ pub struct Scope<'c> {
     ended: BTreeSet<SeriesId>,
     /// How often there was room for one stream more.
     rooms: u64,
-    /// Where several users write.
-    shares: Option<Shares>,
+    /// Streams, by user, where several users write.
+    shares: Option<Shares<Box<str>>>,
+    /// Bytes of rings of all scopes, by user.
+    rings: Rc<RefCell<Shares<Box<str>>>>,
+    /// Who has a stream, and how many bytes its ring has.
+    owners: HashMap<StreamKey, (Box<str>, u64)>,
     _lock: AgentLock,
 }
 
@@ -137,6 +156,7 @@ impl<'c> Scope<'c> {
         places: &Places,
         reader: Reader,
         clock: &'c Arc<dyn Clock>,
+        rings: Rc<RefCell<Shares<Box<str>>>>,
     ) -> Result<Self, AgentError> {
         let name = reader.scope();
         let above = places.run_dir.path().join("applications");
@@ -171,8 +191,9 @@ impl<'c> Scope<'c> {
             history,
             journal,
             run_dir,
-            shares: (!matches!(reader, Reader::User(_)))
-                .then(|| Shares::new(places.streams_per_user_max)),
+            shares: (!matches!(reader, Reader::User(_))).then(|| places.shares_of_streams()),
+            rings,
+            owners: HashMap::new(),
             _lock: lock,
         };
         scope.publish(
@@ -230,12 +251,18 @@ impl<'c> Scope<'c> {
         if self.streams_used >= self.streams_max {
             return Err(NoStream::Full);
         }
-        let shares = self.shares.as_ref();
-        if !shares.is_none_or(|shares| shares.has_room(user)) {
-            return Err(NoStream::FullForUser);
-        }
         let depth = (self.streams_used >= DEEP_STREAMS).then_some(SHALLOW_DEPTH);
         let depth = depth.filter(|_| descriptor.value_type.is_number());
+        let segment = self.streams.segment();
+        let bytes = segment.ring_bytes(descriptor, depth, Some(value_bytes_max)) as u64;
+        let user_of: Box<str> = user.into();
+        let shares = self.shares.as_ref();
+        if !shares.is_none_or(|shares| shares.has_room(&user_of, 1)) {
+            return Err(NoStream::FullForUser);
+        }
+        if !self.rings.borrow().has_room(&user_of, bytes) {
+            return Err(NoStream::RingsFullForUser);
+        }
         let made = self
             .streams
             .register(descriptor, depth, Some(value_bytes_max));
@@ -245,8 +272,10 @@ impl<'c> Scope<'c> {
         })?;
         self.streams_used += 1;
         if let Some(shares) = &mut self.shares {
-            shares.take(key, user);
+            shares.take(user_of.clone(), 1);
         }
+        self.rings.borrow_mut().take(user_of.clone(), bytes);
+        self.owners.insert(key, (user_of, bytes));
         self.forecasts
             .stream_of_user_added(key, descriptor, user, &mut self.streams);
         Ok(key)
@@ -267,8 +296,11 @@ impl<'c> Scope<'c> {
     }
 
     pub fn retire(&mut self, key: StreamKey) {
-        if let Some(shares) = &mut self.shares {
-            shares.give_back(key);
+        if let Some((user, bytes)) = self.owners.remove(&key) {
+            self.rings.borrow_mut().give_back(&user, bytes);
+            if let Some(shares) = &mut self.shares {
+                shares.give_back(&user, 1);
+            }
         }
         self.forecasts.stream_removed(key, &mut self.streams);
         self.streams.retire(key);
@@ -416,6 +448,11 @@ pub enum NoStream {
     /// The places of this user are.
     #[error("its user has no room: as many streams as [applications] streams_per_user_max")]
     FullForUser,
+    /// The ring memory of this user is.
+    #[error(
+        "its user has no room: as many bytes of rings as [applications] ring_bytes_max gives him"
+    )]
+    RingsFullForUser,
     /// Ring memory is used up, or cannot be had now.
     #[error("{0}")]
     NoMemory(String),

@@ -1,47 +1,76 @@
-//! How many streams each user has in a scope that several write to, so that none takes all places.
+//! What users share: places, memory, streams. Each has a share that shrinks as more users come, so that
+//! neither one user nor several together take all of it.
+//!
+//! A user may take as long as he holds no more than is free afterwards: alone he gets a half, two users get a
+//! third each, `k` users one part of `k + 1`; and who holds nothing yet may have the last of it. (Known from the buffers of
+//! network switches as dynamic thresholds: Choudhury and Hahne, 1998.)
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
-use barograph_model::StreamKey;
-
-/// The streams of one scope, by user.
+/// A bound that several users share.
 #[derive(Debug)]
-pub struct Shares {
-    per_user_max: u32,
-    users: HashMap<StreamKey, Box<str>>,
-    counts: HashMap<Box<str>, u32>,
+pub struct Shares<U> {
+    total_max: u64,
+    of_user_max: u64,
+    /// Whether there may be others: who is alone may take all.
+    is_shared: bool,
+    taken: u64,
+    by_user: HashMap<U, u64>,
 }
 
-impl Shares {
-    pub fn new(per_user_max: u32) -> Self {
+impl<U: Hash + Eq> Shares<U> {
+    /// So much in total, and of it so much for one user at most.
+    pub fn new(total_max: u64, of_user_max: u64, is_shared: bool) -> Self {
         Self {
-            per_user_max,
-            users: HashMap::new(),
-            counts: HashMap::new(),
+            total_max,
+            of_user_max,
+            is_shared,
+            taken: 0,
+            by_user: HashMap::new(),
         }
     }
 
-    /// Whether this user may have one more.
-    pub fn has_room(&self, user: &str) -> bool {
-        self.counts.get(user).copied().unwrap_or(0) < self.per_user_max
+    /// Whether this user may have so much more.
+    pub fn has_room(&self, user: &U, amount: u64) -> bool {
+        let held = self.by_user.get(user).copied().unwrap_or(0);
+        let Some(left) = self
+            .total_max
+            .checked_sub(self.taken.saturating_add(amount))
+        else {
+            return false;
+        };
+        let wanted = held.saturating_add(amount);
+        wanted <= self.of_user_max && (!self.is_shared || held == 0 || wanted <= left)
     }
 
-    pub fn take(&mut self, key: StreamKey, user: &str) {
-        if self.users.insert(key, user.into()).is_none() {
-            *self.counts.entry(user.into()).or_default() += 1;
+    /// Takes it, if there is room.
+    pub fn take(&mut self, user: U, amount: u64) -> bool {
+        let has_room = self.has_room(&user, amount);
+        if has_room {
+            self.taken += amount;
+            *self.by_user.entry(user).or_default() += amount;
         }
+        has_room
     }
 
-    pub fn give_back(&mut self, key: StreamKey) {
-        let Some(user) = self.users.remove(&key) else {
+    /// Gives back what was taken.
+    pub fn give_back(&mut self, user: &U, amount: u64) {
+        let Some(held) = self.by_user.get_mut(user) else {
             return;
         };
-        if let Some(count) = self.counts.get_mut(&user) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(&user);
-            }
+        let amount = amount.min(*held);
+        *held -= amount;
+        self.taken -= amount;
+        if *held == 0 {
+            self.by_user.remove(user);
         }
+    }
+
+    /// How much is taken by all.
+    #[cfg(test)]
+    pub fn taken(&self) -> u64 {
+        self.taken
     }
 }
 
@@ -49,18 +78,55 @@ impl Shares {
 mod tests {
     use super::*;
 
+    /// Takes ones for a user until there is no room.
+    fn fill(shares: &mut Shares<u32>, user: u32) -> u64 {
+        let mut count = 0;
+        while shares.take(user, 1) {
+            count += 1;
+        }
+        count
+    }
+
     #[test]
-    fn each_user_has_a_share() {
-        let mut shares = Shares::new(2);
-        shares.take(StreamKey(1), "eve");
-        shares.take(StreamKey(2), "eve");
-        assert!(!shares.has_room("eve") && shares.has_room("bob"));
-        shares.give_back(StreamKey(1));
-        // What it never had changes nothing.
-        shares.give_back(StreamKey(1));
-        shares.give_back(StreamKey(9));
-        assert!(shares.has_room("eve"));
-        shares.give_back(StreamKey(2));
-        assert!(shares.counts.is_empty() && shares.users.is_empty());
+    fn shares_shrink_as_users_come_and_the_last_place_is_a_newcomers() {
+        let mut shares = Shares::new(1_200, 1_200, true);
+        assert_eq!(fill(&mut shares, 1), 600);
+        assert_eq!(fill(&mut shares, 2), 300);
+        assert_eq!(fill(&mut shares, 3), 150);
+        shares.give_back(&1, 600);
+        // Who had much has what the others leave him.
+        assert_eq!(fill(&mut shares, 1), 375);
+        let mut few = Shares::new(3, 3, true);
+        assert_eq!([1, 2, 3, 4].map(|user| fill(&mut few, user)), [1, 1, 1, 0]);
+        let mut alone = Shares::new(9, 9, false);
+        assert_eq!(fill(&mut alone, 1), 9);
+        let mut bounded = Shares::new(100, 7, true);
+        assert_eq!(fill(&mut bounded, 1), 7);
+    }
+
+    #[test]
+    fn what_is_given_back_is_there_again() {
+        let mut shares = Shares::new(8, 8, true);
+        assert!(shares.take("eve", 4) && !shares.take("eve", 1));
+        shares.give_back(&"bob", 3);
+        shares.give_back(&"eve", 3);
+        assert!(shares.take("eve", 2) && shares.take("bob", 2));
+        shares.give_back(&"eve", 9);
+        shares.give_back(&"bob", 2);
+        assert!(shares.by_user.is_empty() && shares.taken == 0);
+        assert!(!shares.take("eve", u64::MAX));
+    }
+
+    #[test]
+    fn colluding_users_leave_room_for_one_who_comes() {
+        let mut shares = Shares::new(1_000, 1_000, true);
+        for n in 0..4_000u64 {
+            let (user, amount) = (n * 7_919 % 20, 1 + n * 104_729 % 50);
+            shares.take(user, amount);
+            assert_eq!(shares.by_user.values().sum::<u64>(), shares.taken);
+        }
+        // Those who hold anything have left some.
+        assert!(shares.taken < 1_000, "{}", shares.taken);
+        assert!(shares.take(99, 1));
     }
 }

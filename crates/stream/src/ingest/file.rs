@@ -8,16 +8,18 @@
 
 mod cells;
 mod drain;
+mod life;
 mod refusals;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering, fence};
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::OFlags;
 
 pub use cells::CellsTold;
 pub use drain::{Drained, Payload, Record};
@@ -27,12 +29,13 @@ use super::layout::{
     RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_MAX, declarations_at, file_bytes, head, header,
     rings_at, state,
 };
-use super::make::start_ticks;
-use super::{Declaration, TimeSource};
+use super::{DECLARATION_BYTES_MAX, Declaration, TimeSource};
 use crate::{Incarnation, StreamError};
 
 /// Bytes of the header that a look reads.
 const LOOK_BYTES: usize = 256;
+/// Bytes of declarations that one read takes at most.
+const DECLARATIONS_READ_BYTES: usize = 4 * DECLARATION_BYTES_MAX;
 
 /// What the agent knows of a ring.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,6 +45,8 @@ struct Ring {
     /// As last read.
     committed: u64,
     dropped: u64,
+    /// The tail as the writer knows it.
+    told: u64,
     /// The record before `position` was missed: what comes may be the rest of a long value.
     is_in_gap: bool,
 }
@@ -69,11 +74,30 @@ pub struct IngestFile {
     /// The ring whose turn it is.
     turn: usize,
     header: [u8; LOOK_BYTES],
+    /// Which file it is, whatever its name leads to by now.
+    place: (u64, u64),
+    /// Words of refusals as the file has them, by offset: the agent alone writes them.
+    told: BTreeMap<usize, u64>,
+}
+
+/// Memory that one look needs: a thread has it once, since a node has thousands of files.
+#[derive(Default)]
+struct Scratch {
     heads: Vec<u8>,
     batch: Vec<u8>,
     blob: Vec<u8>,
-    /// Words of refusals as the file has them, by offset: the agent alone writes them.
-    told: BTreeMap<usize, u64>,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Scratch> = Cell::default();
+}
+
+/// Runs something with the scratch memory of this thread. What calls it from within has other memory.
+fn with_scratch<T>(act: impl FnOnce(&mut Scratch) -> T) -> T {
+    let mut scratch = SCRATCH.take();
+    let result = act(&mut scratch);
+    SCRATCH.set(scratch);
+    result
 }
 
 impl IngestFile {
@@ -82,7 +106,8 @@ impl IngestFile {
         Header(&self.header).halves(header::VERSION).1
     }
 
-    /// Opens a file and checks its header. Not through a link, and nothing but a file.
+    /// Opens a file and checks its header. Not through a link, and nothing but a file, so that no name of a
+    /// stranger leads elsewhere. Where the system refuses ([`StreamError::is_passing`]) it may be tried again.
     pub fn open(path: &Path) -> Result<Self, StreamError> {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = OpenOptions::new()
@@ -144,9 +169,7 @@ impl IngestFile {
             rings: Vec::new(),
             turn: 0,
             header: bytes,
-            heads: Vec::new(),
-            batch: Vec::new(),
-            blob: Vec::new(),
+            place: (metadata.dev(), metadata.ino()),
             told: BTreeMap::new(),
             file,
         })
@@ -215,47 +238,23 @@ impl IngestFile {
             .all(|ring| ring.position >= ring.committed)
     }
 
-    /// Whether the process is gone, and left nothing that the last look did not see. Where there are locks, the
-    /// lock tells: it is held as long as the file is mapped, so not by what the process became by exec.
-    /// Elsewhere the process id does, and who cannot be looked at counts as living.
-    pub fn is_orphan(&self) -> bool {
-        let is_gone = match flock(&self.file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => {
-                let _ = flock(&self.file, FlockOperation::Unlock);
-                true
-            }
-            Err(rustix::io::Errno::WOULDBLOCK) => false,
-            Err(_) => match start_ticks(&self.pid.to_string()) {
-                Some(ticks) => self.start_ticks != 0 && ticks != self.start_ticks,
-                None => !Path::new("/proc").join(self.pid.to_string()).exists(),
-            },
-        };
-        is_gone && !self.has_news()
-    }
-
-    /// Whether anything was committed since the last look. A file that cannot be read has none.
-    fn has_news(&self) -> bool {
-        let word = |at| self.read_word(at).unwrap_or(0);
-        let used = self.used_of(word(header::RINGS_USED));
-        let is_later = |(at, ring): (usize, &Ring)| {
-            let committed = word(head_at(at) + head::COMMITTED);
-            committed.max(ring.position) != ring.committed
-        };
-        used > self.rings.len() || self.rings.iter().enumerate().any(is_later)
-    }
-
     /// Reads header and heads anew: what is committed, whether the writer is done. To be called before
     /// [`Self::declarations`] and [`Self::drain`].
     pub fn look(&mut self) -> Result<(), StreamError> {
         // A writer with rings that come faster than this is looked at again soon.
         const TRIES: usize = 4;
+        with_scratch(|scratch| self.look_by(&mut scratch.heads, TRIES))
+    }
+
+    fn look_by(&mut self, heads: &mut Vec<u8>, tries: usize) -> Result<(), StreamError> {
         let (mut used, mut is_closed) = (self.rings.len(), self.is_closed);
         self.is_closed = false;
-        for _ in 0..TRIES {
+        for _ in 0..tries {
             // The heads first: all that was declared before what they say is committed is then in the
             // header. But when the header says that nothing more will be committed, or that there are
             // other rings, then the heads again.
-            self.read_heads(used)?;
+            heads.resize(used * HEAD_BYTES, 0);
+            self.read(heads, HEADER_BYTES)?;
             self.read_header()?;
             let header = Header(&self.header);
             let now_closed = header.word(header::STATE) == state::CLOSED;
@@ -266,21 +265,20 @@ impl IngestFile {
             }
             (used, is_closed) = (now_used, now_closed);
         }
-        let used = self.heads.len() / HEAD_BYTES;
         self.homeless = Header(&self.header).word(header::HOMELESS);
-        for at in 0..used {
-            self.take_head(at);
+        for (at, head) in heads.chunks_exact(HEAD_BYTES).enumerate() {
+            self.take_head(at, head);
         }
         Ok(())
     }
 
-    fn take_head(&mut self, at: usize) {
-        let head = &self.heads[at * HEAD_BYTES..];
+    fn take_head(&mut self, at: usize, head: &[u8]) {
         let word = |offset| Header(head).word(offset);
         if at == self.rings.len() {
             // Where another agent, or nobody, has left it.
             self.rings.push(Ring {
                 position: word(head::TAIL).min(word(head::COMMITTED)),
+                told: word(head::TAIL),
                 ..Ring::default()
             });
         }
@@ -296,17 +294,34 @@ impl IngestFile {
 
     /// Hands on the declarations that are new since the last call. Damage ends them for good.
     pub fn declarations(&mut self, each: &mut dyn FnMut(Declaration)) -> Result<(), StreamError> {
+        while self.some_declarations(usize::MAX, each)? {}
+        Ok(())
+    }
+
+    /// The same of at most so many: whether there are more, without which records cannot be understood. What
+    /// is read at a time is bounded as well.
+    pub fn some_declarations(
+        &mut self,
+        count_max: usize,
+        each: &mut dyn FnMut(Declaration),
+    ) -> Result<bool, StreamError> {
         let all = Header(&self.header).word(header::DECLARED);
         let all = usize::try_from(all).unwrap_or(usize::MAX);
         let all = all.min(DECLARATIONS_BYTES);
         if all <= self.declared {
-            return Ok(());
+            return Ok(false);
         }
-        let mut bytes = vec![0; all - self.declared];
+        let mut bytes = [0; DECLARATIONS_READ_BYTES];
+        let length = (all - self.declared).min(bytes.len());
         let at = declarations_at(self.rings_max) + self.declared;
-        self.read(&mut bytes, at)?;
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
+        self.read(&mut bytes[..length], at)?;
+        let mut rest = &bytes[..length];
+        let is_last = self.declared + length == all;
+        for _ in 0..count_max {
+            // One that is cut by the end of what was read comes with the next.
+            if rest.is_empty() || (!is_last && rest.len() < DECLARATION_BYTES_MAX) {
+                break;
+            }
             match Declaration::decode(rest) {
                 Ok((declaration, length)) => {
                     declaration.into_iter().for_each(&mut *each);
@@ -319,7 +334,7 @@ impl IngestFile {
                 }
             }
         }
-        Ok(())
+        Ok(self.declared < all)
     }
 
     /// Hands on once more all declarations, as of the last look: so that nobody has to keep them.
@@ -331,12 +346,16 @@ impl IngestFile {
         self.declarations(each)
     }
 
-    /// Tells the writer up to where its records are safe. A ring that is not known is none.
-    pub fn set_tail(&self, ring: u32, position: u64) -> Result<(), StreamError> {
-        if ring as usize >= self.rings.len() {
+    /// Tells the writer up to where its records are safe, if it does not know. A ring that is not known is
+    /// none.
+    pub fn set_tail(&mut self, ring: u32, position: u64) -> Result<(), StreamError> {
+        let known = self.rings.get(ring as usize);
+        if known.is_none_or(|known| known.told == position) {
             return Ok(());
         }
-        self.write_word(head_at(ring as usize) + head::TAIL, position)
+        self.write_word(head_at(ring as usize) + head::TAIL, position)?;
+        self.rings[ring as usize].told = position;
+        Ok(())
     }
 
     /// Tells the writer whether it is to knock at the agent's socket after its next commit. Whoever says
@@ -347,24 +366,11 @@ impl IngestFile {
         self.write_word(header::ASLEEP, asleep.into())
     }
 
-    /// Removes the file; what it takes is free when this is dropped.
-    pub fn remove(&self) -> Result<(), StreamError> {
-        fs::remove_file(&self.path).map_err(|e| self.io("remove", e))
-    }
-
     fn read_header(&mut self) -> Result<(), StreamError> {
         let mut header = self.header;
         self.read(&mut header, 0)?;
         self.header = header;
         Ok(())
-    }
-
-    fn read_heads(&mut self, used: usize) -> Result<(), StreamError> {
-        let mut heads = std::mem::take(&mut self.heads);
-        heads.resize(used * HEAD_BYTES, 0);
-        let read = self.read(&mut heads, HEADER_BYTES);
-        self.heads = heads;
-        read
     }
 
     fn read_word(&self, at: usize) -> Result<u64, StreamError> {

@@ -311,13 +311,17 @@ impl ThreadRing {
     /// Publication and number of the frame that the last record ends; none when it is another record. Of frames that
     /// C programs end inline, too.
     pub fn frame_just_ended(&self) -> Option<(u32, u64)> {
-        let position = self.cursor.position.checked_sub(1)?;
-        let at = self.records_at + (position & self.cursor.mask) as usize * RECORD_BYTES;
-        let record = self.map.words(at, 3)?;
+        if !self.is_here() {
+            return None;
+        }
+        let position = self.at().position.get().checked_sub(1)?;
+        let place = (position & self.at().mask.get()) as usize;
+        let at = self.place.records_at + place * RECORD_BYTES;
         // Nobody but this thread writes here.
-        let what = record[0].load(Ordering::Relaxed) as u32;
+        let word = |word: usize| self.map.word(at + word * 8).load(Ordering::Relaxed);
+        let what = word(0) as u32;
         let is_frame = what >> SERIES_MAX.count_ones() == u32::from(kind::FRAME);
-        is_frame.then(|| (what & SERIES_MAX, record[2].load(Ordering::Relaxed)))
+        is_frame.then(|| (what & SERIES_MAX, word(2)))
     }
 
     /// Publishes what was put.

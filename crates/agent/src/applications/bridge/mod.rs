@@ -43,6 +43,8 @@ const IDLE_NS: i64 = 600 * NS_PER_S;
 const SWEEP_EVERY_NS: i64 = 10 * NS_PER_S;
 /// Sources of one user.
 const SOURCES_MAX: usize = 256;
+/// Rows of one document, of all users together.
+const ROWS_MAX: usize = 4_096;
 /// Users; as many as there may be scopes.
 const USERS_MAX: usize = barograph_stream::SCOPES_MAX;
 
@@ -192,11 +194,19 @@ impl Bridge {
         self.has_more
     }
 
-    /// The rows of publications for these readers.
+    /// The rows of publications for these readers, of each user an equal part of what a document has room for.
     pub fn rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
-        let sources = self.users.values().flat_map(|user| user.sources.values());
-        let of_reader = sources.filter(move |source| source.reader() == reader);
-        of_reader.map(Bridged::row)
+        let of_user_max = ROWS_MAX / self.users.len().max(1);
+        self.users.values().flat_map(move |user| {
+            let sources = user.sources.values();
+            let of_reader = sources.filter(move |source| source.reader() == reader);
+            let left_out = of_reader.clone().count().saturating_sub(of_user_max);
+            of_reader.take(of_user_max).map(move |source| {
+                let mut row = source.row();
+                row["left_out"] = left_out.into();
+                row
+            })
+        })
     }
 
     /// The next request that may be taken.

@@ -9,6 +9,7 @@ use crate::Config;
 use crate::applications::Board;
 use crate::applications::identity::Instances;
 use crate::applications::scope::{Places, Scopes};
+use crate::applications::shares::Shares;
 use crate::applications::timing::Timing;
 
 const POINTS: usize = 2 * ROUND_POINTS_MAX + 100;
@@ -78,6 +79,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
     let (door, mut bridge) = bridge(dir.path().join("nobody"), true, 16).unwrap();
     let uid = rustix::process::getuid().as_raw();
     let now_ns = clock.now_ns();
+    let mut memory = Shares::new(1 << 20, 1 << 20, false);
     let (reply, answer) = sync_channel(1);
     let job = Job {
         request: request(uid, now_ns),
@@ -90,6 +92,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
             board: &board,
             scopes: &mut scopes,
             instances: &mut instances,
+            memory: &mut memory,
             timing: &timing,
             now_ns: clock.now_ns(),
             monotonic_ns: clock.monotonic_ns(),

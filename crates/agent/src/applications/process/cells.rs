@@ -180,8 +180,9 @@ impl Process {
     }
 
     /// Makes a frame of the cells as of the last look. Before the first of a process goes one of its beginning, so
-    /// that what a short process did shows as an increase.
-    pub(super) fn tell_cells(&mut self, round: &mut Round<'_, '_>) -> Result<(), StreamError> {
+    /// that what a short process did shows as an increase. How many values and frames that were.
+    pub(super) fn tell_cells(&mut self, round: &mut Round<'_, '_>) -> Result<u64, StreamError> {
+        let before = self.counts.values + self.counts.frames;
         let created_ns = self.file.created_ns();
         let oldest = round.now_ns.saturating_sub(AGE_NS_MAX);
         let created_ns = created_ns.clamp(oldest, round.now_ns);
@@ -210,7 +211,7 @@ impl Process {
         cells.looked_ts = round.now_ns;
         self.newest_ns = self.newest_ns.max(ts);
         self.hand_over(round, None);
-        Ok(())
+        Ok(self.counts.values + self.counts.frames - before)
     }
 
     fn append_cells(&mut self, round: &mut Round<'_, '_>, ts: i64, is_first: bool) {

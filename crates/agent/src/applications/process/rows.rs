@@ -37,6 +37,33 @@ impl Process {
         })
     }
 
+    /// How many rows [`Self::rows`] gives.
+    pub fn row_count(&self, reader: Reader) -> usize {
+        let publications = self.publications.iter();
+        let of_reader = publications.filter(|p| p.reader == reader && p.identity.is_some());
+        of_reader.count()
+    }
+
+    /// How many rows [`Self::knob_rows`] gives.
+    pub fn knob_count(&self, reader: Reader) -> usize {
+        let of = self.offers.knob_publications();
+        of.filter(|at| self.reader_of(*at) == Some(reader)).count()
+    }
+
+    /// How many rows [`Self::trigger_rows`] gives.
+    pub fn trigger_count(&self, reader: Reader) -> usize {
+        let of = self.offers.trigger_publications();
+        let readers = of.map(|at| at.and_then(|at| self.reader_of(at)));
+        readers
+            .filter(|of| of.unwrap_or(self.owner) == reader)
+            .count()
+    }
+
+    fn reader_of(&self, publication: usize) -> Option<Reader> {
+        let publication = self.publications.get(publication)?;
+        publication.identity.as_ref().map(|_| publication.reader)
+    }
+
     /// The knobs that it has for these readers.
     pub fn knob_rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
         let rows = self.offers.knob_rows(|at| self.known(at));
@@ -68,11 +95,8 @@ impl Process {
 
     /// Who has documents with rows of it.
     pub fn readers(&self) -> impl Iterator<Item = Reader> {
-        let publications = self.publications.iter();
         let owner = (!self.offers.is_empty()).then_some(self.owner);
-        publications
-            .map(|publication| publication.reader)
-            .chain(owner)
+        self.readers.iter().copied().chain(owner)
     }
 }
 

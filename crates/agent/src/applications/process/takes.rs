@@ -6,7 +6,7 @@
 use barograph_archive::Mark;
 use barograph_model::{NS_PER_S, Quality, Sample, StreamKey, Value};
 use barograph_stream::StreamError;
-use barograph_stream::ingest::{Payload, Record};
+use barograph_stream::ingest::{Drained, Payload, Record};
 
 use super::records::{Place, Times, in_order, place};
 use super::{Process, Round};
@@ -52,7 +52,7 @@ impl Process {
         &mut self,
         round: &mut Round<'_, '_>,
         records_max: u64,
-    ) -> Result<(), StreamError> {
+    ) -> Result<Drained, StreamError> {
         let mut times = Times::new(&self.file, round.timing, round.now_ns);
         let (mut takes, mut answers) = (Vec::new(), Vec::new());
         let (publications, targets, reached) =
@@ -106,7 +106,7 @@ impl Process {
         if !is_empty {
             self.hand_over(round, error_ns);
         }
-        drained.map(drop)
+        drained
     }
 
     /// What the program has given up since it was last counted, by whichever life of the agent.

@@ -1,7 +1,9 @@
 //! The scopes that are open: each when it is needed first, and tried again when it could not be opened.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use barograph_model::{Clock, NS_PER_S};
@@ -10,6 +12,7 @@ use tracing::warn;
 
 use super::{Places, Scope};
 use crate::applications::access::Reader;
+use crate::applications::shares::Shares;
 use crate::applications::taken::Taken;
 
 /// A scope that could not be opened is tried again after this time, which doubles with each failure…
@@ -41,6 +44,8 @@ pub struct Scopes<'c> {
     places: Places,
     clock: &'c Arc<dyn Clock>,
     open: BTreeMap<Reader, Scope<'c>>,
+    /// Bytes of rings of all scopes, by user.
+    rings: Rc<RefCell<Shares<Box<str>>>>,
     /// Could not be opened the last time: a full disk or too many open files pass.
     refused: BTreeMap<Reader, RefusedScope>,
 }
@@ -48,6 +53,7 @@ pub struct Scopes<'c> {
 impl<'c> Scopes<'c> {
     pub fn new(places: Places, clock: &'c Arc<dyn Clock>) -> Self {
         Self {
+            rings: Rc::new(RefCell::new(places.shares_of_rings())),
             places,
             clock,
             open: BTreeMap::new(),
@@ -73,7 +79,8 @@ impl<'c> Scopes<'c> {
         let is_first = before.is_none();
         let opened = match self.open.len() {
             SCOPES_MAX.. => Err(format!("there are {SCOPES_MAX} scopes already")),
-            _ => Scope::open(&self.places, reader, self.clock).map_err(|e| e.to_string()),
+            _ => Scope::open(&self.places, reader, self.clock, Rc::clone(&self.rings))
+                .map_err(|e| e.to_string()),
         };
         match opened {
             Ok(scope) => {

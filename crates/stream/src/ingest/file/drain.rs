@@ -3,15 +3,13 @@
 use super::super::layout::{
     self, BLOB_BYTES_MAX, PIECE_BYTES, RECORD_BYTES, SERIES_MAX, head, kind, ring_bytes, rings_at,
 };
-use super::{Header, IngestFile, Ring, head_at};
+use super::{Header, IngestFile, Ring, Scratch, head_at, with_scratch};
 use crate::StreamError;
 
 /// Records that one read takes at most: 192 KiB.
 const BATCH_RECORDS: u64 = 1 << 13;
 /// Records of the longest value.
 const LONGEST_RECORDS: u64 = 1 + (BLOB_BYTES_MAX / PIECE_BYTES) as u64;
-/// Memory that is kept for the next drain when this one needed no more: there are many files.
-const KEPT_BYTES: usize = 32 << 10;
 
 const _: () = assert!(BATCH_RECORDS > LONGEST_RECORDS, "a value fits into a batch");
 
@@ -74,6 +72,8 @@ pub struct Drained {
     pub missed: u64,
     /// Records that make no sense: of unknown kind, or with pieces that do not fit.
     pub damaged: u64,
+    /// Records gone through, whatever they are: by these a look is bounded.
+    pub passed: u64,
     /// There is more now.
     pub has_more: bool,
 }
@@ -119,29 +119,33 @@ impl IngestFile {
         records_max: u64,
         each: &mut dyn FnMut(Record<'_>),
     ) -> Result<Drained, StreamError> {
+        with_scratch(|scratch| self.drain_by(scratch, records_max, each))
+    }
+
+    fn drain_by(
+        &mut self,
+        scratch: &mut Scratch,
+        records_max: u64,
+        each: &mut dyn FnMut(Record<'_>),
+    ) -> Result<Drained, StreamError> {
         let mut drained = Drained::default();
-        let (mut left, mut idle, mut most) = (records_max, 0, 0);
+        let (mut left, mut idle) = (records_max, 0);
         while left > 0 && idle < self.rings.len() {
             let at = self.turn % self.rings.len();
-            let taken = self.drain_batch(at, left, each, &mut drained)?;
+            let taken = self.drain_batch(scratch, at, left, each, &mut drained)?;
             self.turn = at + 1;
             left = left.saturating_sub(taken);
+            drained.passed += taken;
             idle = if taken == 0 { idle + 1 } else { 0 };
-            most = most.max(self.batch.len());
         }
         drained.has_more = !self.is_drained();
-        if most <= KEPT_BYTES {
-            self.batch.truncate(KEPT_BYTES);
-            self.batch.shrink_to(KEPT_BYTES);
-            self.blob.clear();
-            self.blob.shrink_to(KEPT_BYTES);
-        }
         Ok(drained)
     }
 
     /// A batch of a ring, or `records_max` of it: how many records were gone through.
     fn drain_batch(
         &mut self,
+        scratch: &mut Scratch,
         at: usize,
         records_max: u64,
         each: &mut dyn FnMut(Record<'_>),
@@ -153,13 +157,12 @@ impl IngestFile {
             ..
         } = self.rings[at];
         if position >= committed {
-            self.batch.clear();
             return Ok(0);
         }
         let from = position.max(committed.saturating_sub(self.ring_records));
         let wanted = records_max.clamp(LONGEST_RECORDS, BATCH_RECORDS);
         let count = (committed - from).min(wanted);
-        self.copy_records(at, from, count)?;
+        self.copy_records(&mut scratch.batch, at, from, count)?;
         // After the copy: up to where the writer may have been writing meanwhile.
         let reserved = self.read_word(head_at(at) + head::RESERVED)?;
         if committed > reserved {
@@ -183,7 +186,7 @@ impl IngestFile {
             self.rings[at].is_in_gap = true;
             each(gap(at, first, Payload::Missed(first - position)));
         }
-        let next = self.hand_on(at, first, batch, each, drained)?;
+        let next = self.hand_on(scratch, at, first, batch, each, drained)?;
         self.rings[at].position = next;
         Ok(next - from)
     }
@@ -191,6 +194,11 @@ impl IngestFile {
     /// Hands on the copied records from `first` on; gives the position of the first that was not.
     fn hand_on(
         &mut self,
+        Scratch {
+            batch: copied,
+            blob,
+            ..
+        }: &mut Scratch,
         ring: usize,
         first: u64,
         batch: Batch,
@@ -201,7 +209,7 @@ impl IngestFile {
         let mut position = first;
         let mut is_checked = false;
         while position < end && (position < until || position == from) {
-            let [what, time, payload] = record(&self.batch, position - from);
+            let [what, time, payload] = record(copied, position - from);
             let (kind, series) = ((what >> 24) as u8, what as u32 & SERIES_MAX);
             if what >> 32 != position & 0xffff_ffff {
                 // As in `drain_batch`, before this is called damage.
@@ -238,8 +246,8 @@ impl IngestFile {
                 each(gap(ring, end, Payload::Damaged));
                 return Ok(end);
             }
-            let is_whole = gather(&self.batch, position, from, length, &mut self.blob);
-            match payload_of(kind, series, payload, &self.blob) {
+            let is_whole = gather(copied, position, from, length, blob);
+            match payload_of(kind, series, payload, blob) {
                 Some(payload) if is_whole => {
                     drained.records += 1;
                     each(Record {
@@ -261,18 +269,20 @@ impl IngestFile {
     }
 
     /// Copies records, which may go round the end of the ring.
-    fn copy_records(&mut self, ring: usize, from: u64, count: u64) -> Result<(), StreamError> {
-        let mut batch = std::mem::take(&mut self.batch);
+    fn copy_records(
+        &self,
+        batch: &mut Vec<u8>,
+        ring: usize,
+        from: u64,
+        count: u64,
+    ) -> Result<(), StreamError> {
         batch.resize(count as usize * RECORD_BYTES, 0);
         let ring_at = rings_at(self.rings_max) + ring * ring_bytes(self.ring_records);
         let first = (from & (self.ring_records - 1)) as usize;
         let straight = (self.ring_records as usize - first).min(count as usize) * RECORD_BYTES;
         let (before, after) = batch.split_at_mut(straight);
-        let read = self
-            .read(before, ring_at + first * RECORD_BYTES)
-            .and_then(|()| self.read(after, ring_at));
-        self.batch = batch;
-        read
+        self.read(before, ring_at + first * RECORD_BYTES)?;
+        self.read(after, ring_at)
     }
 }
 

@@ -1,0 +1,383 @@
+//! The ingest directory, read in steps: any user may put any number of files there, so that one look never
+//! reads all of it, and nothing is kept of a file that is none of ours.
+//!
+//! Steps are so far apart that the directory takes a small part of the thread's time, however full it is. Who
+//! knocks is found by his name meanwhile, without the directory.
+
+use std::collections::HashMap;
+use std::fs::{self, ReadDir};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use barograph_stream::{Incarnation, StreamError};
+
+use super::leftovers;
+use super::shares::Shares;
+
+/// What one step may do, in names that are read…
+const STEP_WORK_MAX: u32 = 4_096;
+/// …of which a file that is looked at counts as so many, and one that is opened as more.
+const LOOK_WORK: u32 = 4;
+const OPEN_WORK: u32 = 16;
+/// After a step there is none for so many times as long as it took.
+const REST: i64 = 20;
+/// Files of one user that one pass opens in vain; further ones wait for the next.
+const FAILURES_OF_USER_MAX: u32 = 64;
+/// Files of which it is remembered that their content is of no use: in total, and of one user. Of more, each
+/// pass opens some again.
+const REFUSED_MAX: u64 = 4_096;
+const REFUSED_OF_USER_MAX: u64 = 256;
+const INGEST: &str = ".ingest";
+const NEW: &str = ".new";
+
+/// A file of a process, as its name and the kernel say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub incarnation: Incarnation,
+    pub uid: u32,
+    place: (u64, u64),
+    /// When it was changed last, by a call: what is stored through a mapping does not count.
+    changed: (i64, i64),
+}
+
+/// A file whose content is of no use.
+#[derive(Debug)]
+struct Refused {
+    changed: (i64, i64),
+    uid: u32,
+    /// The pass that saw it last.
+    pass: u64,
+}
+
+/// What one step has come to.
+#[derive(Debug, Default)]
+pub struct Step {
+    /// Files that are not known.
+    pub found: Vec<Found>,
+    /// Files removed that nobody will finish.
+    pub abandoned: u64,
+    /// Whether it was the last of its pass.
+    pub is_last: bool,
+}
+
+/// What is known of the directory.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    entries: Option<ReadDir>,
+    pass: u64,
+    /// What is left of the step that is under way.
+    left: u32,
+    /// No step before this time, on the monotonic clock.
+    next_ns: i64,
+    refused: HashMap<(u64, u64), Refused>,
+    refused_of: Shares<u32>,
+    failures: HashMap<u32, u32>,
+}
+
+impl Directory {
+    pub fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            entries: None,
+            pass: 0,
+            left: 0,
+            next_ns: i64::MIN,
+            refused: HashMap::new(),
+            refused_of: Shares::new(REFUSED_MAX, REFUSED_OF_USER_MAX, true),
+            failures: HashMap::new(),
+        }
+    }
+
+    pub fn file(&self, incarnation: Incarnation) -> PathBuf {
+        self.path.join(format!("{incarnation}{INGEST}"))
+    }
+
+    /// Whether the file of a process is there. A link is none, wherever it leads.
+    pub fn has(&self, incarnation: Incarnation) -> bool {
+        fs::symlink_metadata(self.file(incarnation)).is_ok_and(|found| found.is_file())
+    }
+
+    /// The next step is the first of a pass.
+    pub fn begin_anew(&mut self) {
+        self.entries = None;
+    }
+
+    /// When the next step may be.
+    pub fn next_ns(&self) -> i64 {
+        self.next_ns
+    }
+
+    /// Reads on, or begins anew. Files that `is_known` knows are passed over unseen.
+    pub fn step(&mut self, now_ns: i64, is_known: impl Fn(Incarnation) -> bool) -> Step {
+        let mut step = Step::default();
+        if self.entries.is_none() {
+            self.entries = fs::read_dir(&self.path).ok();
+            self.pass += 1;
+            self.failures.clear();
+        }
+        self.left = STEP_WORK_MAX;
+        while self.left > 0 {
+            let entry = self.entries.as_mut().and_then(Iterator::next);
+            let Some(Ok(entry)) = entry else {
+                self.end_pass();
+                step.is_last = true;
+                break;
+            };
+            self.left -= 1;
+            let name = entry.file_name();
+            match name.to_str().and_then(parse) {
+                Some((incarnation, true)) if !is_known(incarnation) => {
+                    let found = self.look_at(incarnation);
+                    self.spend(found.map_or(0, |_| OPEN_WORK));
+                    step.found.extend(found);
+                }
+                Some((_, false)) => {
+                    self.spend(OPEN_WORK);
+                    step.abandoned += u64::from(leftovers::remove(&entry.path(), now_ns));
+                }
+                _ => {}
+            }
+        }
+        step
+    }
+
+    /// A step was made, from when to when on the monotonic clock, with all that came of it.
+    pub fn rest(&mut self, begun_ns: i64, ended_ns: i64) {
+        let took_ns = ended_ns.saturating_sub(begun_ns).max(0);
+        self.next_ns = ended_ns.saturating_add(took_ns.saturating_mul(REST));
+    }
+
+    /// The file of a process, if it is there and worth a try.
+    pub fn look_at(&mut self, incarnation: Incarnation) -> Option<Found> {
+        self.spend(LOOK_WORK);
+        let metadata = fs::symlink_metadata(self.file(incarnation)).ok()?;
+        // One that is empty is being made.
+        if !metadata.is_file() || metadata.len() == 0 {
+            return None;
+        }
+        let found = Found {
+            incarnation,
+            uid: metadata.uid(),
+            place: (metadata.dev(), metadata.ino()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        };
+        if let Some(refused) = self.refused.get_mut(&found.place) {
+            refused.pass = self.pass;
+            if refused.changed == found.changed {
+                return None;
+            }
+            self.forget(found.place);
+        }
+        Some(found)
+    }
+
+    /// Whether one more file of this user may be opened in this pass.
+    pub fn may_open(&self, found: &Found) -> bool {
+        let failures = self.failures.get(&found.uid).copied().unwrap_or(0);
+        failures < FAILURES_OF_USER_MAX
+    }
+
+    /// A file could not be taken in. What it holds does not change by itself, so that it is not opened again
+    /// before somebody changes it; where the system refused, it is.
+    pub fn failed(&mut self, found: &Found, error: &StreamError) {
+        *self.failures.entry(found.uid).or_default() += 1;
+        if !error.is_passing() {
+            self.refuse(*found);
+        }
+    }
+
+    /// A file is not to be opened again as it is now.
+    pub fn refuse(&mut self, found: Found) {
+        self.forget(found.place);
+        if self.refused_of.take(found.uid, 1) {
+            let refused = Refused {
+                changed: found.changed,
+                uid: found.uid,
+                pass: self.pass,
+            };
+            self.refused.insert(found.place, refused);
+        }
+    }
+
+    /// The same of one that was taken in and has turned out to be of no use.
+    pub fn give_up(&mut self, incarnation: Incarnation) {
+        if let Some(found) = self.look_at(incarnation) {
+            self.refuse(found);
+        }
+    }
+
+    fn forget(&mut self, place: (u64, u64)) {
+        if let Some(refused) = self.refused.remove(&place) {
+            self.refused_of.give_back(&refused.uid, 1);
+        }
+    }
+
+    /// What this pass has not seen is gone, or was not looked at, and need not be remembered.
+    fn end_pass(&mut self) {
+        self.entries = None;
+        let (pass, shares) = (self.pass, &mut self.refused_of);
+        self.refused.retain(|_, refused| {
+            let is_seen = refused.pass == pass;
+            if !is_seen {
+                shares.give_back(&refused.uid, 1);
+            }
+            is_seen
+        });
+    }
+
+    fn spend(&mut self, work: u32) {
+        self.left = self.left.saturating_sub(work);
+    }
+
+    /// Files that are remembered.
+    #[cfg(test)]
+    pub fn remembered(&self) -> usize {
+        self.refused.len()
+    }
+}
+
+/// Whose file it is by its name, and whether it is whole.
+fn parse(name: &str) -> Option<(Incarnation, bool)> {
+    let (digits, is_whole) = match name.strip_suffix(INGEST) {
+        Some(digits) => (digits, true),
+        None => (name.strip_suffix(NEW)?, false),
+    };
+    let mut bytes = [0; 16];
+    if digits.len() != 2 * bytes.len() {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+        let digit = |c: u8| match c {
+            b'0'..=b'9' => Some(c - b'0'),
+            b'a'..=b'f' => Some(c - b'a' + 10),
+            _ => None,
+        };
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some((Incarnation(bytes), is_whole))
+}
+
+/// Whether a path is a file's own name, as [`Directory::file`] makes it.
+pub fn is_named(path: &Path, incarnation: Incarnation) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.and_then(parse) == Some((incarnation, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JUNK: usize = 20_000;
+
+    fn empty(path: &Path) {
+        fs::write(path, "junk").unwrap();
+    }
+
+    /// Steps of one pass, and what they found.
+    fn pass(directory: &mut Directory) -> (usize, Vec<Found>) {
+        let (mut steps, mut found) = (0, Vec::new());
+        loop {
+            steps += 1;
+            let step = directory.step(0, |_| false);
+            found.extend(step.found);
+            if step.is_last {
+                return (steps, found);
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_directory_is_read_in_steps_and_nothing_is_kept_of_junk() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        for n in 0..JUNK {
+            empty(&dir.path().join(format!("junk-{n}")));
+        }
+        let ours = Incarnation([7; 16]);
+        let mut directory = Directory::new(dir.path().into());
+        empty(&directory.file(ours));
+        let (steps, found) = pass(&mut directory);
+        let least = JUNK / STEP_WORK_MAX as usize;
+        assert!((least..least + 4).contains(&steps), "{steps}");
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].incarnation, ours);
+        assert_eq!(directory.remembered(), 0);
+    }
+
+    #[test]
+    fn files_of_no_use_are_remembered_until_they_change_or_go_and_no_more_than_so_many() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut directory = Directory::new(dir.path().into());
+        let count = 2 * REFUSED_OF_USER_MAX as usize;
+        let name = |n: usize| Incarnation((n as u128 + 1).to_be_bytes());
+        for n in 0..count {
+            empty(&directory.file(name(n)));
+        }
+        let (_, found) = pass(&mut directory);
+        assert_eq!(found.len(), count);
+        found.iter().for_each(|found| directory.refuse(*found));
+        assert_eq!(directory.remembered(), REFUSED_OF_USER_MAX as usize);
+        let (_, found) = pass(&mut directory);
+        assert_eq!(found.len(), count - REFUSED_OF_USER_MAX as usize);
+        // One that is changed is worth another try.
+        let is_new = |n: &usize| found.iter().any(|found| found.incarnation == name(*n));
+        let known = (0..count).find(|n| !is_new(n)).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        fs::write(directory.file(name(known)), "other").unwrap();
+        assert!(directory.look_at(name(known)).is_some());
+        for n in 0..count {
+            let _ = fs::remove_file(directory.file(name(n)));
+        }
+        pass(&mut directory);
+        assert_eq!(
+            (directory.remembered(), directory.refused_of.taken()),
+            (0, 0)
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_opened_is_tried_so_often_in_a_pass() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut directory = Directory::new(dir.path().into());
+        empty(&directory.file(Incarnation([1; 16])));
+        let (_, found) = pass(&mut directory);
+        let source = std::io::Error::from_raw_os_error(24);
+        let passing = StreamError::Io {
+            what: "open",
+            path: dir.path().into(),
+            source,
+        };
+        let mut tries = 0;
+        while directory.may_open(&found[0]) {
+            directory.failed(&found[0], &passing);
+            tries += 1;
+        }
+        assert_eq!(tries, FAILURES_OF_USER_MAX);
+        assert_eq!(directory.remembered(), 0, "too many open files pass");
+        pass(&mut directory);
+        assert!(directory.may_open(&found[0]), "the next pass tries again");
+    }
+
+    #[test]
+    fn names() {
+        let digits = "00112233445566778899aabbccddeeff";
+        let incarnation = parse(&format!("{digits}.ingest")).unwrap().0;
+        assert_eq!(incarnation.to_string(), digits);
+        assert_eq!(parse(&format!("{digits}.new")), Some((incarnation, false)));
+        assert!(is_named(
+            Path::new(&format!("/a/{digits}.ingest")),
+            incarnation
+        ));
+        for name in [
+            "",
+            ".ingest",
+            "a.ingest",
+            "00112233445566778899AABBCCDDEEFF.ingest",
+            digits,
+        ] {
+            assert_eq!(parse(name), None, "{name}");
+        }
+        assert_eq!(parse(&format!("0{digits}.ingest")), None);
+        assert_eq!(parse("é0112233445566778899aabbccddeef.ingest"), None);
+    }
+}

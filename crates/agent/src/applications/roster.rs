@@ -1,0 +1,169 @@
+//! The processes that are taken in: found by incarnation, kept in the order in which they came, and looked at
+//! in turns, those of each user by themselves.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use barograph_stream::Incarnation;
+
+use super::process::Process;
+
+/// All of them.
+#[derive(Default)]
+pub struct Roster {
+    /// By the number with which they came.
+    all: BTreeMap<u64, Box<Process>>,
+    by_incarnation: HashMap<Incarnation, u64>,
+    /// Those that are awake, by user, in the order of their turns.
+    awake: BTreeMap<u32, VecDeque<u64>>,
+    next: u64,
+    /// The sleeping ones from this number on are yet to be looked at for news.
+    sweep: Option<u64>,
+}
+
+impl Roster {
+    /// Adds one that is awake.
+    pub fn add(&mut self, mut process: Process) {
+        let number = self.next;
+        self.next += 1;
+        process.is_awake = true;
+        self.by_incarnation
+            .insert(process.file().incarnation(), number);
+        self.awake
+            .entry(process.uid())
+            .or_default()
+            .push_back(number);
+        self.all.insert(number, Box::new(process));
+    }
+
+    pub fn has(&self, incarnation: Incarnation) -> bool {
+        self.by_incarnation.contains_key(&incarnation)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Process> + Clone {
+        self.all.values().map(|process| &**process)
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Process> {
+        self.all.values_mut().map(|process| &mut **process)
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub fn is_anyone_awake(&self) -> bool {
+        !self.awake.is_empty()
+    }
+
+    /// Wakes a process; whether it is known.
+    pub fn wake(&mut self, incarnation: Incarnation) -> bool {
+        let number = self.by_incarnation.get(&incarnation).copied();
+        if let Some(number) = number {
+            self.wake_number(number);
+        }
+        number.is_some()
+    }
+
+    pub fn wake_all(&mut self) {
+        self.sweep = None;
+        for (number, process) in &mut self.all {
+            if !process.is_awake {
+                process.is_awake = true;
+                let queue = self.awake.entry(process.uid()).or_default();
+                queue.push_back(*number);
+            }
+        }
+    }
+
+    /// Wakes those whose cells are to be looked at.
+    pub fn wake_due(&mut self, monotonic_ns: i64) {
+        for (number, process) in &mut self.all {
+            let due_ns = process.look_due_ns();
+            if !process.is_awake && due_ns.is_some_and(|due_ns| monotonic_ns >= due_ns) {
+                process.is_awake = true;
+                let queue = self.awake.entry(process.uid()).or_default();
+                queue.push_back(*number);
+            }
+        }
+    }
+
+    /// When cells are to be looked at next, on the monotonic clock.
+    pub fn next_look_ns(&self) -> i64 {
+        let asleep = self.all.values().filter(|process| !process.is_awake);
+        let due = asleep.filter_map(|process| process.look_due_ns());
+        due.min().unwrap_or(i64::MAX)
+    }
+
+    /// All sleeping ones are to be looked at for news: somebody may have knocked and not been heard.
+    pub fn begin_sweep(&mut self) {
+        self.sweep = Some(0);
+    }
+
+    pub fn is_sweeping(&self) -> bool {
+        self.sweep.is_some()
+    }
+
+    /// Looks at so many more of them, and wakes those that have news.
+    pub fn sweep(&mut self, count_max: usize) {
+        let Some(from) = self.sweep else {
+            return;
+        };
+        let asleep = self.all.range(from..).filter(|(_, p)| !p.is_awake);
+        let looked: Vec<(u64, bool)> = asleep
+            .take(count_max)
+            .map(|(number, process)| (*number, process.file().has_news()))
+            .collect();
+        let last = looked.last().map(|(number, _)| *number);
+        self.sweep = last.filter(|_| looked.len() == count_max).map(|n| n + 1);
+        for (number, has_news) in looked {
+            if has_news {
+                self.wake_number(number);
+            }
+        }
+    }
+
+    fn wake_number(&mut self, number: u64) {
+        if let Some(process) = self.all.get_mut(&number)
+            && !process.is_awake
+        {
+            process.is_awake = true;
+            let queue = self.awake.entry(process.uid()).or_default();
+            queue.push_back(number);
+        }
+    }
+
+    /// The users of those that are awake, and how many each has.
+    pub fn awake(&self) -> Vec<(u32, usize)> {
+        let users = self.awake.iter();
+        users.map(|(uid, queue)| (*uid, queue.len())).collect()
+    }
+
+    /// Takes the process of a user whose turn it is, until it is put back or let go.
+    pub fn take_turn(&mut self, uid: u32) -> Option<(u64, Box<Process>)> {
+        let number = self.awake.get_mut(&uid)?.pop_front()?;
+        Some((number, self.all.remove(&number)?))
+    }
+
+    /// It has had its turn.
+    pub fn put_back(&mut self, number: u64, process: Box<Process>) {
+        let uid = process.uid();
+        if process.is_awake {
+            self.awake.entry(uid).or_default().push_back(number);
+        }
+        self.all.insert(number, process);
+        self.drop_empty(uid);
+    }
+
+    /// It is over.
+    pub fn let_go(&mut self, process: &Process) {
+        self.by_incarnation.remove(&process.file().incarnation());
+        self.drop_empty(process.uid());
+    }
+
+    fn drop_empty(&mut self, uid: u32) {
+        if self.awake.get(&uid).is_some_and(VecDeque::is_empty) {
+            self.awake.remove(&uid);
+        }
+    }
+}
