@@ -268,13 +268,8 @@ impl Sealer {
         let mut next = self.manifest.clone();
         let mut logs = Vec::new();
         for file in batch {
-            match LogPart::open(&file.path) {
-                Ok(log) if log.sequence() == file.sequence => logs.push(log),
-                Ok(_) => {
-                    let reason = "it is another segment than its name says";
-                    let error = ArchiveError::corrupt(&file.path, reason, 0);
-                    self.set_aside(&file.path, error, &mut next)?;
-                }
+            match LogPart::of_sequence(&file.path, file.sequence) {
+                Ok(log) => logs.push(log),
                 Err(error) => self.set_aside(&file.path, error, &mut next)?,
             }
         }

@@ -14,6 +14,7 @@ pub mod calls;
 mod clock;
 mod entry;
 mod error;
+mod file_lock;
 mod handle;
 pub mod ingest;
 mod layout;
@@ -29,6 +30,7 @@ mod writer;
 pub use clock::SystemClock;
 pub use entry::{Directory, Entry, value_bytes_max};
 pub use error::StreamError;
+pub use file_lock::FileLock;
 pub use handle::{Latest, Scan, StreamReader, Waited};
 pub use layout::{
     CELL_BYTES, DEPTH_DEFAULT, DEPTH_MAX, DESCRIPTOR_BYTES, NODE_BYTES_MAX, SLOTS_BYTES_MAX,

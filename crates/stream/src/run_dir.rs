@@ -5,9 +5,9 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::OFlags;
 
-use crate::{Incarnation, StreamError};
+use crate::{FileLock, Incarnation, StreamError};
 
 /// Largest document that a reader takes.
 pub const DOCUMENT_BYTES_MAX: u64 = 16 << 20;
@@ -133,7 +133,7 @@ impl RunDir {
             .map_err(io_error("make", &self.path))?;
         self.check_ours()?;
         let path = self.path.join("lock");
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
@@ -141,26 +141,23 @@ impl RunDir {
             .mode(0o600)
             .open(&path)
             .map_err(io_error("open", &path))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut pid = String::new();
-                let _ = (&mut file).take(32).read_to_string(&mut pid);
-                let pid = match pid.trim() {
-                    "" => "unknown", // It has the lock and is about to write its number.
-                    pid => pid,
-                };
-                return Err(StreamError::Occupied {
-                    path: self.path.clone(),
-                    pid: pid.into(),
-                });
-            }
-            Err(errno) => return Err(io_error("lock", &path)(errno.into())),
-        }
+        let Some(lock) = FileLock::try_take(file).map_err(io_error("lock", &path))? else {
+            let mut pid = String::new();
+            let _ = File::open(&path).and_then(|file| file.take(32).read_to_string(&mut pid));
+            let pid = match pid.trim() {
+                "" => "unknown", // It has the lock and is about to write its number.
+                pid => pid,
+            };
+            return Err(StreamError::Occupied {
+                path: self.path.clone(),
+                pid: pid.into(),
+            });
+        };
+        let mut file = lock.file();
         file.set_len(0)
             .and_then(|()| writeln!(file, "{}", std::process::id()))
             .map_err(io_error("write", &path))?;
-        Ok(AgentLock { _file: file })
+        Ok(AgentLock { _lock: lock })
     }
 
     /// /dev/shm is open to all: never settle in a directory that someone else has laid out, or where
@@ -252,5 +249,5 @@ impl RunDir {
 /// Held while an agent serves a run directory; the kernel frees it when the process ends.
 #[derive(Debug)]
 pub struct AgentLock {
-    _file: File,
+    _lock: FileLock,
 }

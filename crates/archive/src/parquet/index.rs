@@ -270,6 +270,11 @@ impl Index {
 }
 
 impl Tail {
+    /// The version of the index.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
     /// The last [`TAIL_BYTES`] before the footer; `at` is where they are.
     pub fn decode(path: &Path, tail: &[u8; TAIL_BYTES], at: u64) -> Result<Self, ArchiveError> {
         if &tail[20..] != MAGIC {

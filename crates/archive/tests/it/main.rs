@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod crash;
+mod damage;
 #[path = "../exercise.rs"]
 mod exercise;
 mod export;
