@@ -21,6 +21,8 @@ const FORMAT: u32 = 2;
 const BYTES_MAX: u64 = 512 << 20;
 /// Most copies that wait to be removed: beyond it the first are forgotten, and stay.
 const STALE_COPIES_MAX: usize = 4_096;
+/// What a series takes beside its texts, about.
+const SERIES_BYTES: u64 = 128;
 /// What comes before the checksum of all that follows the comma after it.
 const HEAD: &str = "{\"checksum\":\"";
 /// Head, eight digits, quote and comma.
@@ -97,6 +99,19 @@ pub(crate) struct Known {
     pub(crate) span: Span,
     /// The last sealed sample.
     pub(crate) archived: Archived,
+}
+
+impl Known {
+    /// Bytes that it takes in memory and in files, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        let of = &self.descriptor;
+        let labels = of
+            .labels
+            .iter()
+            .map(|(name, value)| name.len() + value.len());
+        let texts = of.name.as_str().len() + of.unit.as_str().len() + of.help.len();
+        SERIES_BYTES + (texts + labels.sum::<usize>()) as u64
+    }
 }
 
 impl PartKey {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_archive::{Journal, Mark, Position};
+use barograph_archive::{Journal, Mark, Position, Rank};
 use barograph_model::{Clock, Descriptor, NS_PER_S, Sample, Sink as _, StreamKey};
 use barograph_stream::{AgentLock, Incarnation, RunDir, SCOPES_MAX, Segment, SegmentConfig};
 use serde::Serialize;
@@ -67,6 +67,7 @@ impl Places {
                 durable: vec!["*".into()],
                 // A copy elsewhere has no readers of its own, and one place for all scopes.
                 target: String::new(),
+                rank: Rank::Guest,
                 ..config.archive.clone()
             },
             streams_max: config.applications.streams_max,

@@ -23,6 +23,9 @@ use super::newest::Newest;
 use crate::storage::OutFile;
 use crate::{ArchiveError, Layout, Storage};
 
+/// A segment is closed when so many streams have begun in it, whatever its size: whoever reads it has all of them in
+/// memory.
+const BEGUN_MAX: u32 = 64 << 10;
 /// Declarations are put into frames of about this size.
 const DECLARATIONS_BYTES: usize = 64 << 10;
 /// The encoding buffer is made smaller again when one frame made it larger than this.
@@ -74,6 +77,8 @@ struct Open {
     head_bytes: u64,
     /// Streams declared.
     declared: u32,
+    /// Those of them that lived when it was begun.
+    living: u32,
     /// When it was begun: monotonic, so that setting the clock neither ages nor spares it.
     opened_ns: i64,
     /// As it was before the batch that is being written.
@@ -177,7 +182,8 @@ impl LogWriter {
     pub fn is_due(&self, bytes_max: u64, ns_max: i64) -> bool {
         self.open.as_ref().is_some_and(|open| {
             let age_ns = self.clock.monotonic_ns().saturating_sub(open.opened_ns);
-            open.kept.rows > 0 && (open.kept.bytes >= bytes_max || age_ns >= ns_max)
+            let is_full = open.kept.bytes >= bytes_max || open.declared - open.living >= BEGUN_MAX;
+            open.kept.rows > 0 && (is_full || age_ns >= ns_max)
         })
     }
 
@@ -301,6 +307,7 @@ impl LogWriter {
             kept,
             head_bytes: 0,
             declared: 0,
+            living: 0,
             opened_ns: self.clock.monotonic_ns(),
             before: kept,
             broken: true,
@@ -329,6 +336,7 @@ impl LogWriter {
         synced.map_err(|source| io_error("sync", &dir, source))?;
         let open = self.open.as_mut().expect("it was begun just now");
         open.head_bytes = open.kept.bytes;
+        open.living = open.declared;
         open.before = open.kept;
         open.broken = false;
         let begun = open.kept;

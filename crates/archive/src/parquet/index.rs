@@ -152,6 +152,9 @@ impl Index {
     pub(super) fn encode(&self, path: &Path) -> Result<Vec<u8>, ArchiveError> {
         let mut plain = Vec::new();
         self.put(&mut plain);
+        if plain.len() > INDEX_BYTES_MAX {
+            return Err(corrupt(path, "there are too many series for one file", 0));
+        }
         let mut bytes = zstd::bulk::compress(&plain, ZSTD_LEVEL)
             .map_err(|e| io_error("compress the index of", path, e))?;
         let crc32 = crc32fast::hash(&bytes);

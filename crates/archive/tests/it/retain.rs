@@ -186,6 +186,11 @@ impl Default for Full {
 }
 
 impl Full {
+    /// So many bytes are free from now on.
+    pub fn set_free(&self, bytes: u64) {
+        self.free.store(bytes, Ordering::SeqCst);
+    }
+
     /// A disk with room for log segments only: nothing is sealed.
     pub fn without_parquet() -> Self {
         Self {
