@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use barograph_archive::{KeepConfig, ObjectTarget, Target};
+use barograph_archive::{KeepConfig, Neighbours, ObjectTarget, Rank, Target};
 use barograph_model::{NS_PER_S, Selector};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,9 +45,11 @@ pub struct ArchiveConfig {
     pub segment_seconds_max: f64,
     /// Most bytes that wait for the disk, 65536 to 4294967296; what is beyond is lost and counted.
     pub buffer_bytes_max: u64,
-    /// Most bytes of all files of this node, at least 1048576; the oldest go first.
+    /// Most bytes of all files of this node, at least 1048576; the oldest go first. What programs publish may take as
+    /// much again, in all scopes together: the largest scope gives way first.
     pub bytes_max: u64,
-    /// Bytes of the file system that are left free: below it the oldest history goes.
+    /// Bytes of the file system that are left free: below it the oldest history goes, that of programs before the
+    /// node's own.
     pub free_bytes_min: u64,
     /// Days for which every sample is kept, at most 36500.
     pub keep_raw_days: f64,
@@ -65,6 +67,14 @@ pub struct ArchiveConfig {
     pub target: String,
     /// Of an S3 target: `endpoint` (a url), `region`, `allow_http`, `ca_file`.
     pub target_options: BTreeMap<String, String>,
+    /// Whose history it is, which the configuration does not say.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub rank: Rank,
+    /// The archives of this agent.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub neighbours: Neighbours,
 }
 
 impl Default for ArchiveConfig {
@@ -91,6 +101,8 @@ impl Default for ArchiveConfig {
             keep_hour_days: days(writer.keep.hour_ns),
             target: String::new(),
             target_options: BTreeMap::new(),
+            rank: Rank::Own,
+            neighbours: Neighbours::default(),
         }
     }
 }
@@ -116,12 +128,17 @@ impl ArchiveConfig {
             buffer_bytes_max: usize::try_from(self.buffer_bytes_max).unwrap_or(usize::MAX),
             bytes_max: self.bytes_max,
             free_bytes_min: self.free_bytes_min,
+            rank: self.rank,
+            neighbours: self.neighbours.clone(),
+            // What programs publish takes no more than what the node keeps of itself.
+            guests_bytes_max: self.bytes_max,
             keep: KeepConfig {
                 raw_ns: days("archive.keep_raw_days", self.keep_raw_days)?,
                 second_ns: days("archive.keep_1s_days", self.keep_second_days)?,
                 minute_ns: days("archive.keep_1min_days", self.keep_minute_days)?,
                 hour_ns: days("archive.keep_1h_days", self.keep_hour_days)?,
             },
+            ..barograph_archive::ArchiveConfig::new("", "")
         })
     }
 

@@ -23,6 +23,8 @@ pub const ARCHIVE_DOCUMENT: &str = "archive.json";
 pub const FORECASTS_DOCUMENT: &str = "forecasts.json";
 /// What is wanted of the streams that policies are for, and what came of it.
 pub const POLICIES_DOCUMENT: &str = "policies.json";
+/// What is wrong with the files of statements; empty when nothing is.
+pub const STATEMENTS_DOCUMENT: &str = "statements.json";
 /// Addresses and version of the agent, and where its archive is.
 pub const AGENT_DOCUMENT: &str = "agent.json";
 

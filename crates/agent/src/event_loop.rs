@@ -15,7 +15,7 @@ use tracing::info;
 
 use crate::applications::IngestCounts;
 use crate::archive_watch::ArchiveWatch;
-use crate::control::{Answer, Insights, Refusal};
+use crate::control::{Answer, Refusal};
 use crate::documents;
 use crate::export::ExportWatch;
 use crate::forecasts::{Forecasts, PROJECT_NS};
@@ -25,6 +25,7 @@ use crate::policies::{Carrier, Policies};
 use crate::policy_statements::PolicyStatements;
 use crate::saturation::Saturation;
 use crate::self_watch::SelfWatch;
+use crate::statements::{Statements, Troubles};
 use crate::streams::{Facts, Outputs, Streams};
 
 /// Events that may wait for the loop.
@@ -62,7 +63,9 @@ pub struct Parts {
     /// The insights, with no input yet.
     pub graph: Graph,
     /// Those of them that were made at run time.
-    pub insights: Insights,
+    pub insights: Statements,
+    /// What is wrong with the files of statements.
+    pub troubles: Troubles,
     /// The archive.
     pub history: Arc<History>,
     /// When a value that holds is appended again, in ns.
@@ -85,7 +88,8 @@ pub struct EventLoop<'c> {
     poller: Poller,
     streams: Streams<'c>,
     graph: Graph,
-    insights: Insights,
+    insights: Statements,
+    troubles: Troubles,
     outlook: Outlook,
     forecasts: Forecasts,
     policies: Policies,
@@ -111,6 +115,7 @@ impl<'c> EventLoop<'c> {
             segment,
             graph,
             insights,
+            troubles,
             history,
             repeat_ns,
             mut policy_statements,
@@ -137,6 +142,7 @@ impl<'c> EventLoop<'c> {
             streams,
             graph,
             insights,
+            troubles,
             outlook: Outlook::default(),
             forecasts,
             policies,
@@ -249,6 +255,7 @@ impl<'c> EventLoop<'c> {
         self.streams.finish();
         if monotonic_ns >= self.next_documents_ns {
             self.next_documents_ns = monotonic_ns + DOCUMENTS_NS;
+            self.look_at_statements();
             self.write_documents();
         }
     }
@@ -362,7 +369,14 @@ impl<'c> EventLoop<'c> {
         documents::publish(run_dir, documents::FORECASTS_DOCUMENT, &forecasts);
         let policies = self.policies.document();
         documents::publish(run_dir, documents::POLICIES_DOCUMENT, &policies);
+        let troubles = self.troubles.document();
+        documents::publish(run_dir, documents::STATEMENTS_DOCUMENT, &troubles);
         self.write_archive_document();
+    }
+
+    fn look_at_statements(&mut self) {
+        self.troubles.attend();
+        self.outlook.statements(self.troubles.sentence());
     }
 
     fn write_archive_document(&self) {

@@ -26,6 +26,7 @@ mod reference;
 mod saturation;
 mod self_watch;
 mod start;
+mod statements;
 mod streams;
 mod triggers;
 
@@ -38,7 +39,7 @@ pub use barograph_source::probe;
 pub use config::{Config, QueryConfig, StreamsConfig};
 pub use documents::{
     AGENT_DOCUMENT, ARCHIVE_DOCUMENT, FORECASTS_DOCUMENT, INSIGHTS_DOCUMENT, POLICIES_DOCUMENT,
-    SOURCES_DOCUMENT,
+    SOURCES_DOCUMENT, STATEMENTS_DOCUMENT,
 };
 pub use error::AgentError;
 pub use export::{ExportConfig, ReceiverConfig};

@@ -65,6 +65,8 @@ pub struct Outlook {
     states: BTreeMap<(Role, String), State>,
     /// Why history is not written; empty when it is.
     archive_trouble: String,
+    /// What is wrong with the files of statements; empty when nothing is.
+    statements_trouble: String,
 }
 
 impl Outlook {
@@ -106,6 +108,11 @@ impl Outlook {
         }
     }
 
+    /// Takes what is wrong with the files of statements; empty when nothing is.
+    pub fn statements(&mut self, trouble: String) {
+        self.statements_trouble = trouble;
+    }
+
     /// The sentence, gravest first, at most [`TEXT_BYTES_MAX`] bytes; `calm` when there is nothing
     /// to say. Values are rounded so that the sentence changes only when a reader would care.
     pub fn sentence(&self, now_ns: i64) -> String {
@@ -113,6 +120,7 @@ impl Outlook {
         self.hung(now_ns, &mut parts);
         self.tell_saturated(now_ns, &mut parts);
         self.without_history(&mut parts);
+        self.without_statements(&mut parts);
         self.full(&mut parts);
         self.short_of_memory(&mut parts);
         self.stalled(now_ns, &mut parts);
@@ -173,6 +181,16 @@ impl Outlook {
                 parts.push("history is not written: see baro doctor".into());
             }
             trouble => parts.push(format!("history is not written: {trouble}")),
+        }
+    }
+
+    fn without_statements(&self, parts: &mut Vec<String>) {
+        match self.statements_trouble.as_str() {
+            "" => {}
+            long if long.len() > TROUBLE_BYTES_MAX => {
+                parts.push("statements are not all kept: see baro doctor".into());
+            }
+            trouble => parts.push(format!("statements are not all kept: {trouble}")),
         }
     }
 

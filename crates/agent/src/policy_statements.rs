@@ -11,11 +11,9 @@ use serde_json::Value as Json;
 use tracing::{info, warn};
 
 use crate::AgentError;
-use crate::control::{Insights, Refusal};
+use crate::control::Refusal;
 use crate::policies::{Carry, Change, Made, Policy};
-
-/// Where statements are kept, one JSON object of name to statement.
-const POLICIES_FILE: &str = "policies.json";
+use crate::statements::{POLICIES_FILE, Statements, Troubles};
 
 /// What a statement did.
 #[derive(Debug, PartialEq)]
@@ -30,14 +28,14 @@ pub struct Done {
 
 /// The statements that made policies, by name. Which policies there are is known by who follows them.
 pub struct PolicyStatements {
-    kept: Insights,
+    kept: Statements,
 }
 
 impl PolicyStatements {
     /// Those that an earlier agent kept in `state_dir`, which [`Self::restore`] takes up.
-    pub fn open(state_dir: &Path) -> Result<Self, AgentError> {
+    pub fn open(state_dir: &Path, troubles: &Troubles) -> Result<Self, AgentError> {
         Ok(Self {
-            kept: Insights::open_file(state_dir, POLICIES_FILE)?,
+            kept: Statements::open(state_dir, POLICIES_FILE, troubles)?,
         })
     }
 
@@ -254,7 +252,7 @@ mod tests {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             Self {
-                statements: PolicyStatements::open(dir.path()).unwrap(),
+                statements: PolicyStatements::open(dir.path(), &Troubles::default()).unwrap(),
                 follower: Follower::new(),
                 dir,
             }
@@ -269,7 +267,8 @@ mod tests {
 
         /// What an agent that starts now takes up.
         fn restart(&mut self) -> Vec<Carried> {
-            self.statements = PolicyStatements::open(self.dir.path()).unwrap();
+            self.statements =
+                PolicyStatements::open(self.dir.path(), &Troubles::default()).unwrap();
             let before = std::mem::replace(&mut self.follower, Follower::new());
             self.statements.restore(&mut self.follower);
             std::mem::replace(&mut self.follower.changes, before.changes)

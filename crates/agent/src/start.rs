@@ -20,12 +20,13 @@ use serde_json::json;
 use tracing::{info, warn};
 
 use crate::applications::{Applications, IngestCounts};
-use crate::control::{Insights, LoopControl};
+use crate::control::LoopControl;
 use crate::event_loop::{EVENTS_MAX, Event, EventLoop, Parts};
 use crate::forecasts::{Forecasts, Room};
 use crate::history::History;
 use crate::policies::{Policies, Wake};
 use crate::policy_statements::PolicyStatements;
+use crate::statements::{INSIGHTS_FILE, Statements, Troubles};
 use crate::triggers::{DeclaredTriggers, ToPrograms};
 use crate::{AGENT_DOCUMENT, AgentError, Config};
 
@@ -58,8 +59,9 @@ impl Agent {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let run_dir = RunDir::new(&config.run_dir);
         let lock = run_dir.occupy()?;
-        let insights = Insights::open(&config.state_dir)?;
-        let policy_statements = PolicyStatements::open(&config.state_dir)?;
+        let troubles = Troubles::default();
+        let insights = Statements::open(&config.state_dir, INSIGHTS_FILE, &troubles)?;
+        let policy_statements = PolicyStatements::open(&config.state_dir, &troubles)?;
         let kept = insights.iter().map(|(_, sql)| sql);
         let graph = graph(&config, kept, &clock);
         // Before the segment, since it may have to recover much, and readers take a segment that does not
@@ -88,6 +90,7 @@ impl Agent {
             segment,
             graph,
             insights,
+            troubles: troubles.clone(),
             policy_statements,
             history: Arc::clone(&agent.history),
             exports: exports.as_ref().map(Exports::status),
@@ -106,7 +109,7 @@ impl Agent {
         let ingest = agent.applications.as_ref().map(Applications::ingesting);
         let board = agent.applications.as_ref().map(|a| Arc::clone(a.board()));
         let fire = Arc::new(ToPrograms::new(board.clone()));
-        let triggers = DeclaredTriggers::start(&config, &run_dir, &clock, fire)?;
+        let triggers = DeclaredTriggers::start(&config, &run_dir, &clock, fire, &troubles)?;
         agent.triggers = Some(triggers.clone());
         let control = LoopControl::new(events, Arc::clone(&agent.history), board, triggers);
         agent.server = Some(start_server(
@@ -257,7 +260,8 @@ struct Made {
     room: Arc<Room>,
     segment: Segment,
     graph: Graph,
-    insights: Insights,
+    insights: Statements,
+    troubles: Troubles,
     policy_statements: PolicyStatements,
     history: Arc<History>,
     exports: Option<ExportStatus>,
@@ -289,6 +293,7 @@ fn start_sampler(
                 segment: made.segment,
                 graph: made.graph,
                 insights: made.insights,
+                troubles: made.troubles,
                 policy_statements: made.policy_statements,
                 history: made.history,
                 ingest: made.ingest,

@@ -4,6 +4,11 @@ use std::path::PathBuf;
 
 use barograph_model::{NS_PER_S, Selector};
 
+use crate::{Neighbours, Rank};
+
+/// Most bytes of what is known of the series of an archive: some 150,000 series. Their index fits a file then
+/// (64 MiB), and the manifest what readers take of one.
+const SERIES_BYTES_MAX: u64 = 32 << 20;
 const DAY_NS: i64 = 86_400 * NS_PER_S;
 
 /// How an archive is written and how much of it is kept.
@@ -29,10 +34,19 @@ pub struct ArchiveConfig {
     pub buffer_bytes_max: usize,
     /// Most bytes of all files of this node; the oldest go first.
     pub bytes_max: u64,
+    /// Most bytes of what is known of series: who may publish makes series, and all of them are in memory. Beyond it
+    /// the oldest history is shed, with the series that ended then.
+    pub series_bytes_max: u64,
     /// Bytes of the file system that are left free: below it the oldest history is shed.
     pub free_bytes_min: u64,
     /// For how long each tier is kept.
     pub keep: KeepConfig,
+    /// Whose history it is: where there is too little room, guests give way before the node.
+    pub rank: Rank,
+    /// The archives that are written beside it.
+    pub neighbours: Neighbours,
+    /// Most bytes of the files of all guests together; the largest of them gives way.
+    pub guests_bytes_max: u64,
 }
 
 /// For how long the tiers are kept, in ns; `i64::MAX` is for ever.
@@ -73,8 +87,12 @@ impl ArchiveConfig {
             segment_ns_max: 3_600 * NS_PER_S,
             buffer_bytes_max: 8 << 20,
             bytes_max: 10 << 30,
+            series_bytes_max: SERIES_BYTES_MAX,
             free_bytes_min: 1 << 30,
             keep: KeepConfig::default(),
+            rank: Rank::Own,
+            neighbours: Neighbours::default(),
+            guests_bytes_max: 10 << 30,
         }
     }
 }

@@ -243,6 +243,7 @@ mod tests {
                     bytes: 4,
                     span: Span { from: 1, to: 2 },
                     copied: false,
+                    crc32: None,
                 };
                 manifest.parts.insert(*key, part);
             }
@@ -281,7 +282,7 @@ mod tests {
         }
 
         fn read(&self) -> Manifest {
-            Manifest::read(&self.layout.manifest()).unwrap().unwrap()
+            Manifest::read(&self.layout).unwrap().unwrap()
         }
     }
 

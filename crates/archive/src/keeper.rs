@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use barograph_model::Clock;
+use barograph_stream::FileLock;
 
 use crate::copier::{self, Errands};
 use crate::flusher::{Flusher, Progress, Request};
@@ -70,7 +70,7 @@ pub struct Keeper {
     /// What is handed to the copier; `None` where nothing is copied.
     errands: Option<Arc<Errands>>,
     threads: Vec<JoinHandle<()>>,
-    _lock: File,
+    _lock: FileLock,
 }
 
 impl Keeper {

@@ -77,6 +77,11 @@ impl Layout {
         self.log_dir().join(format!("{sequence:016}.log"))
     }
 
+    /// The record of the newest log segment.
+    pub fn newest(&self) -> PathBuf {
+        self.log_dir().join("newest")
+    }
+
     /// Files being made.
     pub fn tmp_dir(&self) -> PathBuf {
         self.node_dir().join("tmp")

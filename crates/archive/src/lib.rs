@@ -24,6 +24,7 @@ mod layout;
 mod log;
 mod manifest;
 mod merge;
+mod neighbours;
 mod open;
 mod output;
 #[doc(hidden)]
@@ -55,6 +56,7 @@ pub use log::Mark;
 #[doc(hidden)] // For tests and fuzzing: a reader of archives has `View`.
 pub use log::{LogPart, LogSeries};
 pub use manifest::Losses;
+pub use neighbours::{Neighbours, Rank};
 pub use series::{Archived, Series};
 pub use storage::{Disk, OutFile, Storage};
 #[cfg(feature = "target")]

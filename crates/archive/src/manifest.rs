@@ -21,6 +21,8 @@ const FORMAT: u32 = 2;
 const BYTES_MAX: u64 = 512 << 20;
 /// Most copies that wait to be removed: beyond it the first are forgotten, and stay.
 const STALE_COPIES_MAX: usize = 4_096;
+/// What a series takes beside its texts, about.
+const SERIES_BYTES: u64 = 128;
 /// What comes before the checksum of all that follows the comma after it.
 const HEAD: &str = "{\"checksum\":\"";
 /// Head, eight digits, quote and comma.
@@ -85,6 +87,8 @@ pub(crate) struct Part {
     pub(crate) span: Span,
     /// Whether it is at the object store.
     pub(crate) copied: bool,
+    /// CRC-32 of the whole file; not known of files of earlier versions, and where the manifest was made anew.
+    pub(crate) crc32: Option<u32>,
 }
 
 /// What is known of a series.
@@ -95,6 +99,19 @@ pub(crate) struct Known {
     pub(crate) span: Span,
     /// The last sealed sample.
     pub(crate) archived: Archived,
+}
+
+impl Known {
+    /// Bytes that it takes in memory and in files, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        let of = &self.descriptor;
+        let labels = of
+            .labels
+            .iter()
+            .map(|(name, value)| name.len() + value.len());
+        let texts = of.name.as_str().len() + of.unit.as_str().len() + of.help.len();
+        SERIES_BYTES + (texts + labels.sum::<usize>()) as u64
+    }
 }
 
 impl PartKey {
@@ -131,8 +148,21 @@ impl Manifest {
         }
     }
 
-    /// The manifest at `path`; `None` where there is none.
-    pub(crate) fn read(path: &Path) -> Result<Option<Self>, ArchiveError> {
+    /// The manifest of a node; `None` where there is none.
+    pub(crate) fn read(layout: &Layout) -> Result<Option<Self>, ArchiveError> {
+        let path = &layout.manifest();
+        let Some(manifest) = Self::read_file(path)? else {
+            return Ok(None);
+        };
+        // Another node's would have all files of this one removed, since it names none of them.
+        if Layout::new(layout.root(), &manifest.node) == *layout {
+            return Ok(Some(manifest));
+        }
+        let reason = format!("it is the manifest of the node {:?}", manifest.node);
+        Err(ArchiveError::corrupt(path, reason, 0))
+    }
+
+    fn read_file(path: &Path) -> Result<Option<Self>, ArchiveError> {
         let file = match open::regular(path) {
             Err(error) if error.is_gone() => return Ok(None),
             file => file?,
@@ -419,6 +449,8 @@ struct WirePart {
     from: i64,
     to: i64,
     copied: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    crc32: Option<u32>,
 }
 
 impl From<(&PartKey, &Part)> for WirePart {
@@ -433,6 +465,7 @@ impl From<(&PartKey, &Part)> for WirePart {
             from: part.span.from,
             to: part.span.to,
             copied: part.copied,
+            crc32: part.crc32,
         }
     }
 }
@@ -456,6 +489,7 @@ impl WirePart {
             bytes: self.bytes,
             span,
             copied: self.copied,
+            crc32: self.crc32,
         };
         Ok((key, part))
     }

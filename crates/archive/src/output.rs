@@ -158,6 +158,7 @@ impl<'a> Output<'a> {
                     bytes: summary.bytes,
                     span,
                     copied: false,
+                    crc32: Some(summary.crc32),
                 },
                 tmp: tmp(self.context, key),
                 path: key.path(&self.context.layout),

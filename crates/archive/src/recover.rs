@@ -1,14 +1,14 @@
 //! What a start finds: takes the lock, cuts torn tails, and counts what was lost.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, flock};
+use barograph_stream::FileLock;
 
-use crate::log::{HEADER_BYTES, Kept, Marks};
+use crate::log::{HEADER_BYTES, Kept, Marks, Newest};
 use crate::{ArchiveError, Layout, LogPart, Losses, Storage, open};
 
 /// What the log segments of earlier runs hold.
@@ -26,8 +26,8 @@ pub(crate) struct Recovered {
     pub next: u64,
 }
 
-/// Makes the directories and takes the lock, which is held for as long as the file is open.
-pub(crate) fn occupy(layout: &Layout, storage: &dyn Storage) -> Result<File, ArchiveError> {
+/// Makes the directories and takes the lock.
+pub(crate) fn occupy(layout: &Layout, storage: &dyn Storage) -> Result<FileLock, ArchiveError> {
     for dir in [layout.node_dir(), layout.log_dir(), layout.tmp_dir()] {
         let made = storage.make_dir(&dir);
         made.map_err(|source| io_error("make", &dir, source))?;
@@ -41,11 +41,10 @@ pub(crate) fn occupy(layout: &Layout, storage: &dyn Storage) -> Result<File, Arc
         .mode(0o644)
         .open(&path)
         .map_err(|source| io_error("open", &path, source))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => return Err(ArchiveError::Occupied { path }),
-        Err(errno) => return Err(io_error("lock", &path, errno.into())),
-    }
+    let lock = FileLock::try_take(file).map_err(|source| io_error("lock", &path, source))?;
+    let Some(lock) = lock else {
+        return Err(ArchiveError::Occupied { path });
+    };
     // A durable sample is in a file whose name must survive as well, and so must the directories'.
     let node_dir = layout.node_dir();
     let below_root = node_dir.ancestors().take_while(|dir| *dir != layout.root());
@@ -53,7 +52,7 @@ pub(crate) fn occupy(layout: &Layout, storage: &dyn Storage) -> Result<File, Arc
         let synced = storage.sync_dir(dir);
         synced.map_err(|source| io_error("sync", dir, source))?;
     }
-    Ok(file)
+    Ok(lock)
 }
 
 /// Empties what was being made when the last run ended.
@@ -92,6 +91,7 @@ pub(crate) fn logs(
             found.take(storage, sequence, &path)?;
         }
     }
+    found.check_newest(layout, storage, sealed);
     found.losses.add(&found.lost_now);
     Ok(found)
 }
@@ -103,9 +103,8 @@ impl Recovered {
         sequence: u64,
         path: &Path,
     ) -> Result<(), ArchiveError> {
-        let mut part = match LogPart::open(path) {
-            Ok(part) if part.sequence() == sequence => part,
-            Ok(_) => return self.set_aside(storage, path, "it is another's copy"),
+        let mut part = match LogPart::of_sequence(path, sequence) {
+            Ok(part) => part,
             Err(ArchiveError::Corrupt { reason, .. }) => {
                 return self.set_aside(storage, path, &reason);
             }
@@ -115,14 +114,13 @@ impl Recovered {
         if torn > 0 {
             let why = part.damage()?.unwrap_or("it is torn");
             tracing::warn!(path = %path.display(), at = part.bytes(), torn, why, "a log segment's tail is cut");
-            let cut = storage.truncate(path, part.bytes());
-            cut.map_err(|source| io_error("cut", path, source))?;
             self.lost_now.torn_bytes += torn;
         }
+        // Cutting nothing off syncs: what programs' rings are not asked for again, and what the next segment says of
+        // this one, must be on disk.
+        let cut = storage.truncate(path, part.bytes());
+        cut.map_err(|source| io_error("cut", path, source))?;
         if part.has_marks() {
-            // What was read by them is not read again: it must be on disk. Cutting nothing off syncs.
-            let synced = storage.truncate(path, part.bytes());
-            synced.map_err(|source| io_error("sync", path, source))?;
             part.marks(&mut |mark| self.marks.take(mark, 0))?;
         }
         self.losses.add(part.losses());
@@ -133,6 +131,38 @@ impl Recovered {
             span: part.span(),
         });
         Ok(())
+    }
+
+    /// Counts what is missing of the newest segment by the record of it, and records what there is: from now on nobody
+    /// writes to the segments that were found.
+    fn check_newest(&mut self, layout: &Layout, storage: &dyn Storage, sealed: u64) {
+        let told = Newest::read(layout).unwrap_or_else(|error| {
+            tracing::error!("{error}");
+            self.lost_now.corrupt_files += 1;
+            None
+        });
+        let told = told.unwrap_or_default();
+        self.next = self.next.max(told.sequence.saturating_add(1));
+        let there = self.kept.iter().find(|kept| kept.sequence == told.sequence);
+        match there {
+            Some(kept) => {
+                // What was cut off just now is counted already; what had been cut before is not.
+                let missing = told.bytes.saturating_sub(kept.bytes);
+                let missing = missing.saturating_sub(self.lost_now.torn_bytes);
+                self.lost_now.torn_bytes += missing;
+            }
+            None if told.sequence > sealed && self.lost_now.corrupt_files == 0 => {
+                let path = layout.log(told.sequence);
+                tracing::error!("{} is gone: its samples are lost", path.display());
+                self.lost_now.corrupt_files += 1;
+            }
+            None => {}
+        }
+        let newest = self.kept.back().map_or(Newest::default(), Kept::newest);
+        // Where there is no room, the next segment is recorded when it is begun.
+        if let Err(error) = newest.write(layout, storage) {
+            tracing::warn!("{error}");
+        }
     }
 
     /// A file whose header is no header: one that was just being made goes, another is kept for

@@ -37,7 +37,9 @@ impl Sealer {
         let needed = self.context.config.free_bytes_min;
         let needed = needed.saturating_add(extra_bytes);
         let free = self.free_bytes(needed)?;
-        let victims = self.victims(&logs, needed.saturating_sub(free), now);
+        self.tell_neighbours(&logs);
+        let short = self.short(needed.saturating_sub(free));
+        let victims = self.victims(&logs, short, now);
         if victims.parts.is_empty() && victims.logs.is_empty() {
             return Ok(0);
         }
@@ -66,12 +68,28 @@ impl Sealer {
         Ok(victims.parts.len() + victims.logs.len())
     }
 
+    /// Of bytes that are missing on the file system, what this archive is to let go; with what guests have too much.
+    fn short(&self, missing: u64) -> u64 {
+        let is_to_give = missing > 0 && self.place.is_to_give(self.clock.monotonic_ns());
+        let given = if is_to_give { missing } else { 0 };
+        given.max(self.place.beyond(self.context.config.guests_bytes_max))
+    }
+
+    /// What of this archive could go: not what is still written to.
+    fn tell_neighbours(&self, logs: &[LogFile]) {
+        let logs = logs.iter().filter(|log| log.sequence <= self.due);
+        let logs = logs.fold(0u64, |sum, log| sum.saturating_add(log.bytes));
+        let bytes = self.manifest.bytes().saturating_add(logs);
+        self.place.tell(bytes, self.freed.bytes);
+    }
+
     fn let_go(&mut self, paths: Vec<PathBuf>, bytes: u64) {
         self.unlink(paths);
         release::release();
         self.freed.add(bytes, self.clock.monotonic_ns());
         // What became free at once is waited for no longer. Without this look it is at the next.
         let _ = self.free_bytes(0);
+        self.place.tell(self.manifest.bytes(), self.freed.bytes);
     }
 
     /// Bytes that are free, or will be when everybody has closed what was let go.
@@ -81,7 +99,8 @@ impl Sealer {
             let free = self.context.storage.free_bytes(root);
             let free = free.map_err(ArchiveError::io("look at the free space of", root))?;
             let waiting = self.freed.waiting(free, self.clock.monotonic_ns());
-            Ok(free.saturating_add(waiting))
+            let others = self.place.waiting();
+            Ok(free.saturating_add(waiting).saturating_add(others))
         };
         let free = look()?;
         if free >= needed {
@@ -109,10 +128,12 @@ impl Sealer {
         for (_, part) in &gone {
             excess = excess.saturating_sub(part.bytes);
         }
+        let series_end = self.series_end();
         let mut shed = 0;
         for (key, part) in kept {
-            if excess == 0 {
-                break;
+            let has_them = series_end.is_some_and(|end| part.span.from <= end);
+            if excess == 0 && !has_them {
+                continue;
             }
             excess = excess.saturating_sub(part.bytes);
             if key.tier == Tier::Raw {
@@ -134,6 +155,30 @@ impl Sealer {
             logs: logs_gone,
             shed,
         }
+    }
+
+    /// The time up to which history goes so that what is known of series keeps to its bound; `None` when it does.
+    fn series_end(&self) -> Option<i64> {
+        let series = self.manifest.series.values();
+        let mut all: Vec<(i64, u64)> = series.map(|known| (known.span.to, known.bytes())).collect();
+        let sum = all
+            .iter()
+            .fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        let mut excess = sum.saturating_sub(self.context.config.series_bytes_max);
+        if excess == 0 {
+            return None;
+        }
+        all.sort_unstable();
+        let is_enough = |(_, bytes): &&(i64, u64)| {
+            excess = excess.saturating_sub(*bytes);
+            excess == 0
+        };
+        let end = all.iter().find(is_enough).map(|(to, _)| *to);
+        tracing::warn!(
+            series = all.len(),
+            "there are too many series for an archive: the oldest history goes with its series"
+        );
+        end
     }
 
     /// The manifest without them, and what is taken over from log segments so far.

@@ -19,6 +19,7 @@ use crate::compose::{self, Composed, Failure, Made, Place, Source};
 use crate::copier::Errands;
 use crate::log::LogPart;
 use crate::manifest::{Manifest, PartKey};
+use crate::neighbours::Place;
 use crate::retain::Freed;
 use crate::{ArchiveConfig, ArchiveError, Layout, Losses, Storage, sweep};
 
@@ -140,6 +141,8 @@ pub(crate) struct Sealer {
     pub(crate) belief: Belief,
     /// What was let go and still takes its place.
     pub(crate) freed: Freed,
+    /// Among the archives that are written beside this one.
+    pub(crate) place: Place,
     work: Backoff,
     pub(crate) copying: Backoff,
     pub(crate) removing: Backoff,
@@ -154,7 +157,10 @@ impl Sealer {
         errands: Option<Arc<Errands>>,
     ) -> Self {
         let due = manifest.sealed_through;
+        let config = &context.config;
+        let place = config.neighbours.join(config.rank, &config.root);
         let sealer = Self {
+            place,
             context,
             clock,
             manifest,
@@ -268,13 +274,8 @@ impl Sealer {
         let mut next = self.manifest.clone();
         let mut logs = Vec::new();
         for file in batch {
-            match LogPart::open(&file.path) {
-                Ok(log) if log.sequence() == file.sequence => logs.push(log),
-                Ok(_) => {
-                    let reason = "it is another segment than its name says";
-                    let error = ArchiveError::corrupt(&file.path, reason, 0);
-                    self.set_aside(&file.path, error, &mut next)?;
-                }
+            match LogPart::of_sequence(&file.path, file.sequence) {
+                Ok(log) => logs.push(log),
                 Err(error) => self.set_aside(&file.path, error, &mut next)?,
             }
         }

@@ -107,9 +107,8 @@ impl Sets {
         handles: &Handles,
         choose: &Choose<'_>,
     ) -> Result<Vec<OpenSet>, ArchiveError> {
-        let path = node.sealed.layout.manifest();
         for look in 1..=LOOKS_MAX {
-            let manifest = Manifest::read(&path)?.unwrap_or_default();
+            let manifest = Manifest::read(&node.sealed.layout)?.unwrap_or_default();
             let mut newer = Self {
                 hour: self.hour,
                 sets: Vec::new(),

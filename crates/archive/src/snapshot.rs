@@ -37,6 +37,8 @@ pub(crate) struct Follower {
     sealed: Arc<Sealed>,
     /// By sequence, as they are now; a growing one is copied for each view.
     logs: BTreeMap<u64, Arc<LogPart>>,
+    /// Segments that cannot be read, and why: nothing of them counts.
+    unreadable: BTreeMap<u64, String>,
 }
 
 /// What tells whether a file was replaced.
@@ -87,7 +89,13 @@ impl Follower {
             stamp: None,
             sealed: Arc::new(sealed),
             logs: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
         }
+    }
+
+    /// Log segments that are not sealed and cannot be read, and why. The newest may just be being made.
+    pub(crate) fn unreadable(&self) -> &BTreeMap<u64, String> {
+        &self.unreadable
     }
 
     /// Where it looks.
@@ -107,7 +115,7 @@ impl Follower {
         for _ in 0..LOOKS_MAX {
             let stamp = Stamp::of(&path)?;
             if stamp != self.stamp {
-                self.read_manifest(&path)?;
+                self.read_manifest()?;
                 self.stamp = stamp;
                 changed = true;
             }
@@ -127,8 +135,8 @@ impl Follower {
         held.chain(logs).any(release::is_unlinked)
     }
 
-    fn read_manifest(&mut self, path: &Path) -> Result<(), ArchiveError> {
-        let manifest = Manifest::read(path)?.unwrap_or_default();
+    fn read_manifest(&mut self) -> Result<(), ArchiveError> {
+        let manifest = Manifest::read(&self.layout)?.unwrap_or_default();
         let mut held = HashMap::new();
         let mut newest: Vec<&PartKey> = manifest.parts.keys().collect();
         newest.sort_by_key(|key| (key.hour, key.first));
@@ -159,6 +167,7 @@ impl Follower {
         let before = self.logs.len();
         self.logs.retain(|sequence, _| there(sequence));
         let mut changed = self.logs.len() != before;
+        self.unreadable.clear();
         for file in &files {
             if let Some(log) = self.logs.get_mut(&file.sequence) {
                 if log.has_news()? {
@@ -168,14 +177,16 @@ impl Follower {
                 }
                 continue;
             }
-            match LogPart::open(&file.path) {
+            match LogPart::of_sequence(&file.path, file.sequence) {
                 Ok(log) => {
                     self.logs.insert(file.sequence, Arc::new(log));
                     changed = true;
                 }
                 // Its header is being written, or it is damaged, which the sealer says and counts; or it was
                 // sealed just now, which the manifest says.
-                Err(error @ ArchiveError::Corrupt { .. }) => tracing::debug!("{error}"),
+                Err(ArchiveError::Corrupt { reason, .. }) => {
+                    self.unreadable.insert(file.sequence, reason);
+                }
                 Err(error) if error.is_gone() => {}
                 Err(error) => return Err(error),
             }
@@ -247,7 +258,7 @@ impl Node {
         }
         if !gone.is_empty() {
             // Read after they were found to be gone: what replaced them is in it.
-            let now = Manifest::read(&layout.manifest())?.unwrap_or_default();
+            let now = Manifest::read(layout)?.unwrap_or_default();
             if gone.iter().any(|key| !now.parts.contains_key(key)) {
                 return Ok(None);
             }

@@ -18,6 +18,8 @@ pub trait Storage: Send + Sync {
     fn make_dir(&self, path: &Path) -> io::Result<()>;
     /// Makes a new file; one that is there is an error.
     fn create(&self, path: &Path) -> io::Result<Box<dyn OutFile>>;
+    /// Writes `bytes` over the beginning of a small file, which is made where there is none.
+    fn overwrite(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Cuts a file to `bytes`.
     fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()>;
     /// Renames, replacing what is there.
@@ -60,6 +62,13 @@ impl Storage for Disk {
         let mut options = OpenOptions::new();
         options.append(true).create_new(true).mode(FILE_MODE);
         Ok(Box::new(options.open(path)?))
+    }
+
+    fn overwrite(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        let mut file = options.mode(FILE_MODE).open(path)?;
+        OutFile::write_all(&mut file, bytes)
     }
 
     fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()> {

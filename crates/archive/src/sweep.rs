@@ -22,7 +22,7 @@ pub(crate) fn start(
             .map_err(ArchiveError::io("make", dir))?;
     }
     let path = layout.manifest();
-    match Manifest::read(&path) {
+    match Manifest::read(layout) {
         Ok(Some(manifest)) => Ok(manifest),
         Ok(None) => {
             let manifest = rebuild(layout, node, storage)?;
@@ -174,6 +174,7 @@ fn add(manifest: &mut Manifest, key: PartKey, part: &ParquetPart) -> Result<(), 
         bytes: part.bytes(),
         span,
         copied: false,
+        crc32: None,
     };
     manifest.parts.insert(key, kept);
     manifest.sealed_through = manifest.sealed_through.max(key.last);
@@ -202,21 +203,32 @@ pub(crate) fn parquet_files(
 ) -> Result<Vec<(PathBuf, PartKey)>, ArchiveError> {
     let mut files = Vec::new();
     for tier in Tier::ALL {
-        let hour = layout.root().join(layout.partition(tier, 0));
-        // Above the hour and the date.
-        let node = hour.ancestors().nth(2).unwrap_or(layout.root());
-        for date in list(storage, node)? {
-            for hour in list(storage, &date)? {
-                let here = list(storage, &hour)?;
-                let ours = here.into_iter().filter_map(|path| {
-                    let key = key_of(layout, tier, &path)?;
-                    Some((path, key))
-                });
-                files.extend(ours);
-            }
+        for hour in hour_dirs(layout, tier, storage)? {
+            let here = list(storage, &hour)?;
+            let ours = here.into_iter().filter_map(|path| {
+                let key = key_of(layout, tier, &path)?;
+                Some((path, key))
+            });
+            files.extend(ours);
         }
     }
     Ok(files)
+}
+
+/// The directories in which a node's files of a tier are.
+pub(crate) fn hour_dirs(
+    layout: &Layout,
+    tier: Tier,
+    storage: &dyn Storage,
+) -> Result<Vec<PathBuf>, ArchiveError> {
+    let hour = layout.root().join(layout.partition(tier, 0));
+    // Above the hour and the date.
+    let node = hour.ancestors().nth(2).unwrap_or(layout.root());
+    let mut dirs = Vec::new();
+    for date in list(storage, node)? {
+        dirs.extend(list(storage, &date)?);
+    }
+    Ok(dirs)
 }
 
 /// What the name of a file says, when it is one of ours at its place.
@@ -236,7 +248,8 @@ fn key_of(layout: &Layout, tier: Tier, path: &Path) -> Option<PartKey> {
     (key.path(layout) == path && key.first <= key.last).then_some(key)
 }
 
-fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<PathBuf>, ArchiveError> {
+/// What is in a directory; nothing where it is none.
+pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<PathBuf>, ArchiveError> {
     match storage.list(dir) {
         // A file that is none of ours stands where a directory is expected.
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => Ok(Vec::new()),

@@ -16,6 +16,7 @@ mod clock;
 mod entry;
 mod environment;
 mod error;
+mod file_lock;
 pub mod gate;
 mod handle;
 pub mod ingest;
@@ -35,6 +36,7 @@ pub use clock::SystemClock;
 pub use entry::{Directory, Entry, value_bytes_max};
 pub use environment::environment;
 pub use error::StreamError;
+pub use file_lock::FileLock;
 pub use handle::{Latest, Scan, StreamReader, Waited};
 pub use layout::{
     CELL_BYTES, DEPTH_DEFAULT, DEPTH_MAX, DESCRIPTOR_BYTES, NODE_BYTES_MAX, SLOTS_BYTES_MAX,

@@ -8,11 +8,10 @@ use std::os::unix::fs::{
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
 use rustix::net::sockopt::socket_peercred;
 
 use crate::place::{Place, Trust};
-use crate::{Incarnation, StreamError, environment};
+use crate::{FileLock, Incarnation, StreamError, environment};
 
 /// Most scopes that a reader follows.
 pub const SCOPES_MAX: usize = 64;
@@ -212,7 +211,7 @@ impl RunDir {
             .map_err(io_error("make", &self.path))?;
         self.check_ours()?;
         let path = self.path.join("lock");
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
@@ -220,26 +219,23 @@ impl RunDir {
             .mode(0o600)
             .open(&path)
             .map_err(io_error("open", &path))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut pid = String::new();
-                let _ = (&mut file).take(32).read_to_string(&mut pid);
-                let pid = match pid.trim() {
-                    "" => "unknown", // It has the lock and is about to write its number.
-                    pid => pid,
-                };
-                return Err(StreamError::Occupied {
-                    path: self.path.clone(),
-                    pid: pid.into(),
-                });
-            }
-            Err(errno) => return Err(io_error("lock", &path)(errno.into())),
-        }
+        let Some(lock) = FileLock::try_take(file).map_err(io_error("lock", &path))? else {
+            let mut pid = String::new();
+            let _ = File::open(&path).and_then(|file| file.take(32).read_to_string(&mut pid));
+            let pid = match pid.trim() {
+                "" => "unknown", // It has the lock and is about to write its number.
+                pid => pid,
+            };
+            return Err(StreamError::Occupied {
+                path: self.path.clone(),
+                pid: pid.into(),
+            });
+        };
+        let mut file = lock.file();
         file.set_len(0)
             .and_then(|()| writeln!(file, "{}", std::process::id()))
             .map_err(io_error("write", &path))?;
-        Ok(AgentLock { _file: file })
+        Ok(AgentLock { _lock: lock })
     }
 
     /// /dev/shm is open to all: never settle in a directory that someone else has laid out, or where
@@ -321,5 +317,5 @@ fn path_of_user(shared_memory: &Path, uid: u32) -> PathBuf {
 /// Held while an agent serves a run directory; the kernel frees it when the process ends.
 #[derive(Debug)]
 pub struct AgentLock {
-    _file: File,
+    _lock: FileLock,
 }

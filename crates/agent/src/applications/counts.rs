@@ -27,7 +27,25 @@ pub struct Counts {
 impl Counts {
     /// All that was put and is not there.
     pub fn lost(&self) -> u64 {
-        self.missed + self.dropped + self.damaged
+        let lost = self.missed.saturating_add(self.dropped);
+        lost.saturating_add(self.damaged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a process says of itself may be anything.
+    #[test]
+    fn counts_beyond_all_numbers_stay_the_greatest() {
+        let counts = Counts {
+            missed: 2,
+            dropped: u64::MAX,
+            damaged: 3,
+            ..Counts::default()
+        };
+        assert_eq!(counts.lost(), u64::MAX);
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use barograph_archive::{Journal, Mark, Position};
+use barograph_archive::{Journal, Mark, Position, Rank};
 use barograph_model::{Clock, Descriptor, NS_PER_S, Sample, SeriesId, Sink as _, StreamKey};
 use barograph_stream::{AgentLock, Incarnation, RunDir, Segment, SegmentConfig, StreamError};
 use serde::Serialize;
@@ -84,6 +84,7 @@ impl Places {
                 durable: vec!["*".into()],
                 // A copy elsewhere has no readers of its own, and one place for all scopes.
                 target: String::new(),
+                rank: Rank::Guest,
                 ..config.archive.clone()
             },
             streams_max: config.applications.streams_max,

@@ -20,14 +20,13 @@ use tracing::{info, warn};
 
 use crate::AgentError;
 use crate::Config;
-use crate::control::{Answer, Insights, Refusal};
+use crate::control::{Answer, Refusal};
+use crate::statements::{Statements, TRIGGERS_FILE, Troubles};
 pub use calling::ToPrograms;
 use watch::Watch;
 
 /// The triggers that people declared, and how they are.
 pub const TRIGGERS_DOCUMENT: &str = "declared_triggers.json";
-/// Where their statements are kept, one JSON object of name to statement.
-const TRIGGERS_FILE: &str = "triggers.json";
 
 /// Makes the call of a trigger that has fired.
 pub trait Fire: Send + Sync {
@@ -52,7 +51,7 @@ struct Shared {
 
 struct State {
     triggers: Triggers,
-    kept: Insights,
+    kept: Statements,
     thread: Option<JoinHandle<()>>,
     /// Whether the thread works; one that has found nothing to do has ended, or is about to.
     is_running: bool,
@@ -83,8 +82,9 @@ impl DeclaredTriggers {
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
         fire: Arc<dyn Fire>,
+        troubles: &Troubles,
     ) -> Result<Self, AgentError> {
-        let kept = Insights::open_file(&config.state_dir, TRIGGERS_FILE)?;
+        let kept = Statements::open(&config.state_dir, TRIGGERS_FILE, troubles)?;
         let state = State {
             triggers: Triggers::new(TriggerLimits::default()),
             kept,

@@ -10,6 +10,7 @@ use barograph_model::{
 };
 
 use super::marks::MARK_BYTES;
+use super::newest::Newest;
 use crate::Losses;
 
 /// The first bytes of every log segment.
@@ -17,8 +18,10 @@ pub(crate) const MAGIC: [u8; 8] = *b"BAROLOG\0";
 /// What this version writes, and the newest that it reads. Segments of version 1 have texts of at most 126
 /// bytes, and no bytes, JSON or arrays.
 pub(crate) const VERSION: u32 = 2;
-/// What a reader of the version may pass over: 1 has marks.
-const VERSION_MINOR: u32 = 1;
+/// What a reader of the version may pass over: 1 has marks, 2 names the segment before.
+const VERSION_MINOR: u32 = 2;
+/// From this minor version on there is a record of the newest segment ([`super::Newest`]).
+const MINOR_WITH_RECORD: u32 = 2;
 /// Bytes of the file's header.
 pub(crate) const HEADER_BYTES: usize = 128;
 /// Bytes of a frame's header.
@@ -36,9 +39,11 @@ pub(crate) const SAMPLES_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - FRAME_RECORDS_MA
 /// The highest number of a sample within its life, as in the segment.
 pub(crate) const NUMBER_MAX: u64 = (1 << 48) - 1;
 
+const BEFORE_AT: usize = 32;
 const NODE_AT: usize = 41;
 const NODE_BYTES_MAX: usize = 63;
 const MINOR_AT: usize = 104;
+const BEFORE_BYTES_AT: usize = 112;
 const HEADER_CRC_AT: usize = HEADER_BYTES - 4;
 const DECLARE_BYTES: usize = 48;
 const QUALITY_SHIFT: u32 = 48;
@@ -68,6 +73,10 @@ pub(crate) struct Header {
     pub sequence: u64,
     pub created_ns: i64,
     pub node: String,
+    /// The segment before it that was not sealed when this one was begun; sequence 0: none, or not known.
+    pub before: Newest,
+    /// Whether there is a record of the newest segment beside it.
+    pub has_record: bool,
 }
 
 /// Why the first bytes of a file are not a header.
@@ -87,10 +96,13 @@ impl Header {
         bytes[12..16].copy_from_slice(&(HEADER_BYTES as u32).to_le_bytes());
         bytes[16..24].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.created_ns.to_le_bytes());
-        let node = cut(&self.node, NODE_BYTES_MAX);
+        bytes[BEFORE_AT..BEFORE_AT + 8].copy_from_slice(&self.before.sequence.to_le_bytes());
+        let node = cut_node(&self.node);
         bytes[NODE_AT - 1] = node.len() as u8;
         bytes[NODE_AT..NODE_AT + node.len()].copy_from_slice(node.as_bytes());
         bytes[MINOR_AT..MINOR_AT + 4].copy_from_slice(&VERSION_MINOR.to_le_bytes());
+        let before_bytes = self.before.bytes.to_le_bytes();
+        bytes[BEFORE_BYTES_AT..BEFORE_BYTES_AT + 8].copy_from_slice(&before_bytes);
         let crc = crc32fast::hash(&bytes[..HEADER_CRC_AT]);
         bytes[HEADER_CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -100,15 +112,16 @@ impl Header {
         if bytes[..8] != MAGIC {
             return Err(HeaderFault::Corrupt("it is not a log segment"));
         }
+        // First: a damaged version is no later version, which all know by the same checksum.
+        if crc32fast::hash(&bytes[..HEADER_CRC_AT]) != u32_at(bytes, HEADER_CRC_AT) {
+            return Err(HeaderFault::Corrupt("its header's checksum does not hold"));
+        }
         let version = u32_at(bytes, 8);
         if version > VERSION {
             return Err(HeaderFault::Newer(version));
         }
-        if crc32fast::hash(&bytes[..HEADER_CRC_AT]) != u32_at(bytes, HEADER_CRC_AT) {
-            return Err(HeaderFault::Corrupt("its header's checksum does not hold"));
-        }
         let node = usize::from(bytes[NODE_AT - 1]);
-        let node = bytes[NODE_AT..HEADER_CRC_AT].get(..node.min(NODE_BYTES_MAX));
+        let node = bytes[NODE_AT..MINOR_AT].get(..node.min(NODE_BYTES_MAX));
         let node = node.and_then(|node| std::str::from_utf8(node).ok());
         if version == 0 || u32_at(bytes, 12) as usize != HEADER_BYTES {
             return Err(HeaderFault::Corrupt("its header has another length"));
@@ -117,6 +130,11 @@ impl Header {
             sequence: u64_at(bytes, 16),
             created_ns: u64_at(bytes, 24) as i64,
             node: node.unwrap_or_default().to_owned(),
+            before: Newest {
+                sequence: u64_at(bytes, BEFORE_AT),
+                bytes: u64_at(bytes, BEFORE_BYTES_AT),
+            },
+            has_record: u32_at(bytes, MINOR_AT) >= MINOR_WITH_RECORD,
         })
     }
 }
@@ -455,6 +473,11 @@ impl Losses {
 
 fn pad(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(8), 0);
+}
+
+/// The name of a node as headers have it.
+pub(crate) fn cut_node(node: &str) -> &str {
+    cut(node, NODE_BYTES_MAX)
 }
 
 /// At most `bytes_max` bytes of a text, cut at a character.

@@ -19,6 +19,7 @@ use super::format::{
     kind, only_marks,
 };
 use super::marks::Mark;
+use super::newest::Newest;
 use super::scan;
 use crate::{ArchiveError, Losses, open};
 
@@ -71,6 +72,16 @@ impl LogPart {
         };
         part.follow()?;
         Ok(part)
+    }
+
+    /// The segment that has this number, as its name says; another's copy under that name is `Corrupt`.
+    pub(crate) fn of_sequence(path: &Path, sequence: u64) -> Result<Self, ArchiveError> {
+        let part = Self::open(path)?;
+        if part.sequence() == sequence {
+            return Ok(part);
+        }
+        let reason = "it is another segment than its name says";
+        Err(ArchiveError::corrupt(path, reason, 0))
     }
 
     /// The segment as it is known now: what follows later is not in it.
@@ -130,7 +141,8 @@ impl LogPart {
         if length <= self.contents.end {
             return Ok(None);
         }
-        self.scan(length).map(Some)
+        let why = self.scan(length)?;
+        Ok(Some(why).filter(|_| self.contents.end < length))
     }
 
     /// As it is open.
@@ -146,6 +158,25 @@ impl LogPart {
     /// The node whose streams these are, as its agent calls it.
     pub fn node(&self) -> &str {
         &self.header.node
+    }
+
+    /// The segment before it, as far as it had been written when this one was begun; `None` where that was sealed, or
+    /// this one is of an earlier version.
+    pub(crate) fn before(&self) -> Option<Newest> {
+        Some(self.header.before).filter(|before| before.sequence > 0)
+    }
+
+    /// Whether its writer keeps a record of the newest segment.
+    pub(crate) fn has_record(&self) -> bool {
+        self.header.has_record
+    }
+
+    /// Whether a whole frame begins somewhere behind the end: then what is at the end was damaged, and is no frame
+    /// that a writer had begun when it was killed.
+    pub(crate) fn goes_on_behind(&self) -> Result<bool, ArchiveError> {
+        let length = self.length()?;
+        let found = scan::any_frame(&self.file, self.contents.end, length);
+        found.map_err(|source| io_error("read", &self.path, source))
     }
 
     /// Its number among the segments of its node.

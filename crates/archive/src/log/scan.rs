@@ -8,6 +8,8 @@ use super::format::{FRAME_BYTES, Frame, PAYLOAD_BYTES_MAX, Parsed};
 
 /// Largest read: the longest frame fits.
 const BUFFER_BYTES: usize = 1 << 20;
+/// Frames begin at multiples of this.
+const FRAME_STEP: u64 = 8;
 const _: () = assert!(BUFFER_BYTES >= FRAME_BYTES + PAYLOAD_BYTES_MAX);
 
 /// Hands each good frame between `from` and `length` to `each`, with its place and its bytes in
@@ -48,6 +50,38 @@ pub(crate) fn frames(
         buffer.copy_within(used..held, 0);
         held -= used;
     }
+}
+
+/// Whether a whole frame with something in it begins behind `from`, at any place where one can begin.
+pub(crate) fn any_frame(file: &File, from: u64, length: u64) -> io::Result<bool> {
+    let (mut buffer, mut at) = (vec![0; BUFFER_BYTES], from + FRAME_STEP);
+    while at < length {
+        let room = usize::try_from(length - at).unwrap_or(usize::MAX);
+        let room = room.min(BUFFER_BYTES);
+        let mut held = 0;
+        while held < room {
+            match read_some(file, &mut buffer[held..room], at + held as u64)? {
+                0 => break,
+                read => held += read,
+            }
+        }
+        let is_last = at + held as u64 >= length || held < room;
+        let mut used = 0;
+        while used < held {
+            match Frame::parse(&buffer[used..held]) {
+                // Zeros are not a frame: their checksum is another.
+                Parsed::Whole(..) => return Ok(true),
+                // It may go on behind the buffer, which holds the longest from its beginning.
+                Parsed::Short(_) if used > 0 && !is_last => break,
+                Parsed::Short(_) | Parsed::Bad(_) => used += FRAME_STEP as usize,
+            }
+        }
+        if is_last {
+            break;
+        }
+        at += used as u64;
+    }
+    Ok(false)
 }
 
 fn read_some(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {

@@ -15,13 +15,17 @@ use barograph_model::{Clock, Span};
 
 use super::batch::{Batch, Stream};
 use super::format::{
-    Declaration, FRAME_RECORDS_MAX, Frame, HEADER_BYTES, Header, NO_SPAN, RECORD_BYTES, Record,
+    Declaration, FRAME_RECORDS_MAX, Frame, Header, NO_SPAN, RECORD_BYTES, Record,
     SAMPLES_BYTES_MAX, Text, kind, union,
 };
 use super::marks::{Mark, Marks};
+use super::newest::Newest;
 use crate::storage::OutFile;
 use crate::{ArchiveError, Layout, Storage};
 
+/// A segment is closed when so many streams have begun in it, whatever its size: whoever reads it has all of them in
+/// memory.
+const BEGUN_MAX: u32 = 64 << 10;
 /// Declarations are put into frames of about this size.
 const DECLARATIONS_BYTES: usize = 64 << 10;
 /// The encoding buffer is made smaller again when one frame made it larger than this.
@@ -46,6 +50,8 @@ pub(crate) struct LogWriter {
     frame_marks: Vec<Mark>,
     /// Segments that are written and not sealed, oldest first.
     kept: VecDeque<Kept>,
+    /// What the record of the newest segment says; `None` when that is not known.
+    recorded: Option<Newest>,
     encoded: Vec<u8>,
     /// Counts batches, so that each stream's undo belongs to one.
     batch: u64,
@@ -71,6 +77,8 @@ struct Open {
     head_bytes: u64,
     /// Streams declared.
     declared: u32,
+    /// Those of them that lived when it was begun.
+    living: u32,
     /// When it was begun: monotonic, so that setting the clock neither ages nor spares it.
     opened_ns: i64,
     /// As it was before the batch that is being written.
@@ -86,6 +94,16 @@ pub(crate) struct Kept {
     pub bytes: u64,
     pub rows: u64,
     pub span: Span,
+}
+
+impl Kept {
+    /// As the record and the next segment have it.
+    pub fn newest(&self) -> Newest {
+        Newest {
+            sequence: self.sequence,
+            bytes: self.bytes,
+        }
+    }
 }
 
 struct Cut {
@@ -118,6 +136,7 @@ impl LogWriter {
             marks,
             frame_marks: Vec::new(),
             kept,
+            recorded: None,
             encoded: Vec::new(),
             batch: 1,
         }
@@ -163,7 +182,8 @@ impl LogWriter {
     pub fn is_due(&self, bytes_max: u64, ns_max: i64) -> bool {
         self.open.as_ref().is_some_and(|open| {
             let age_ns = self.clock.monotonic_ns().saturating_sub(open.opened_ns);
-            open.kept.rows > 0 && (open.kept.bytes >= bytes_max || age_ns >= ns_max)
+            let is_full = open.kept.bytes >= bytes_max || open.declared - open.living >= BEGUN_MAX;
+            open.kept.rows > 0 && (is_full || age_ns >= ns_max)
         })
     }
 
@@ -184,8 +204,11 @@ impl LogWriter {
         }
         // What is durable has been synced with its batch. Should this fail, the sealer reads what
         // is there, and syncs what it makes of it.
-        if let Err(error) = ended.and_then(|()| open.file.sync()) {
-            tracing::warn!(path = %open.path.display(), %error, "a log segment was not closed in order");
+        match ended.and_then(|()| open.file.sync()) {
+            Ok(()) => self.record(open.kept),
+            Err(error) => {
+                tracing::warn!(path = %open.path.display(), %error, "a log segment was not closed in order");
+            }
         }
         self.forget_indexes();
         self.kept.push_back(open.kept);
@@ -250,7 +273,14 @@ impl LogWriter {
         };
         let done = match cut.kept {
             Some(kept) => self.storage.truncate(&cut.path, kept.bytes),
-            None => self.storage.unlink(&cut.path),
+            None => {
+                // A segment that the record names must be there.
+                let newest = self.kept.back().map_or(Newest::default(), Kept::newest);
+                self.recorded = None;
+                newest.write_synced(&self.layout, &*self.storage)?;
+                self.recorded = Some(newest);
+                self.storage.unlink(&cut.path)
+            }
         };
         done.map_err(|source| io_error("cut", &cut.path, source))?;
         self.kept.extend(cut.kept);
@@ -277,6 +307,7 @@ impl LogWriter {
             kept,
             head_bytes: 0,
             declared: 0,
+            living: 0,
             opened_ns: self.clock.monotonic_ns(),
             before: kept,
             broken: true,
@@ -289,6 +320,8 @@ impl LogWriter {
             sequence,
             created_ns: self.clock.now_ns(),
             node: self.node.clone(),
+            before: self.kept.back().map_or(Newest::default(), Kept::newest),
+            has_record: true,
         };
         self.encoded.clear();
         self.encoded.extend_from_slice(&header.encode());
@@ -297,14 +330,17 @@ impl LogWriter {
         let living: Vec<u32> = living.collect();
         self.declare(&living)?;
         self.repeat_marks()?;
+        self.sync_file()?;
         let dir = self.layout.log_dir();
         let synced = self.storage.sync_dir(&dir);
         synced.map_err(|source| io_error("sync", &dir, source))?;
         let open = self.open.as_mut().expect("it was begun just now");
-        debug_assert!(open.kept.bytes >= HEADER_BYTES as u64);
         open.head_bytes = open.kept.bytes;
+        open.living = open.declared;
         open.before = open.kept;
         open.broken = false;
+        let begun = open.kept;
+        self.record(begun);
         Ok(())
     }
 
@@ -480,11 +516,35 @@ impl LogWriter {
     }
 
     fn sync(&mut self) -> Result<(), ArchiveError> {
+        let synced = self.sync_file()?;
+        self.record(synced);
+        Ok(())
+    }
+
+    /// Syncs the open segment; what of it is on disk then.
+    fn sync_file(&mut self) -> Result<Kept, ArchiveError> {
         let open = self.open.as_mut().expect("a segment is open");
-        open.file.sync().map_err(|source| {
-            open.broken = true;
-            io_error("sync", &open.path, source)
-        })
+        match open.file.sync() {
+            Ok(()) => Ok(open.kept),
+            Err(source) => {
+                open.broken = true;
+                Err(io_error("sync", &open.path, source))
+            }
+        }
+    }
+
+    /// Records that so much of the newest segment is on disk. Where that fails, less is known of it, for now: what is
+    /// recorded next says it too.
+    fn record(&mut self, kept: Kept) {
+        let newest = kept.newest();
+        if self.recorded == Some(newest) {
+            return;
+        }
+        let written = newest.write(&self.layout, &*self.storage);
+        self.recorded = written.is_ok().then_some(newest);
+        if let Err(error) = written {
+            tracing::debug!("{error}");
+        }
     }
 
     /// Leaves the open segment as it was before the batch, and the batch as if nothing of it had been

@@ -6,6 +6,7 @@ use ::parquet::data_type::{ByteArrayType, Int64Type};
 use barograph_model::Span;
 
 use super::column::{Chunks, Column};
+use super::footer::{self, Bounds};
 use super::index::Index;
 use super::plan::Piece;
 use super::read::ParquetPart;
@@ -15,7 +16,7 @@ use crate::{ArchiveError, Tier};
 
 impl ParquetPart {
     /// Reads all of the file: checksums of all columns, every row; and whether the columns that our own
-    /// reading has no need of say the same as the index. Returns the rows.
+    /// reading has no need of, and Parquet's footer, say the same as the index. Returns the rows.
     pub fn check(&self) -> Result<u64, ArchiveError> {
         let index = self.index()?;
         for group in &index.groups {
@@ -23,14 +24,17 @@ impl ParquetPart {
                 self.chunk(chunk)?;
             }
         }
+        self.check_places(&index)?;
+        let mut bounds = Vec::new();
         for (group, pieces) in self.plan(&index, &|_| true, Span::ALL) {
             let chunks = Chunks {
                 part: self,
                 index: &index,
                 group,
             };
-            check_group(&chunks, &pieces)?;
+            bounds.push(check_group(&chunks, &pieces)?);
         }
+        footer::check(self, &index, self.version(), &bounds)?;
         self.count(&index)
     }
 
@@ -52,8 +56,8 @@ impl ParquetPart {
     }
 }
 
-/// Whether names, labels, units, lives and numbers are those of the index.
-fn check_group(chunks: &Chunks<'_>, pieces: &[Piece]) -> Result<(), ArchiveError> {
+/// Whether names, labels, units, lives and numbers are those of the index; the bounds of what other readers skip by.
+fn check_group(chunks: &Chunks<'_>, pieces: &[Piece]) -> Result<Bounds, ArchiveError> {
     let of_raw = chunks.index.about.tier == Tier::Raw;
     let places = if of_raw {
         [raw::NAME, raw::LABELS, raw::UNIT]
@@ -63,7 +67,10 @@ fn check_group(chunks: &Chunks<'_>, pieces: &[Piece]) -> Result<(), ArchiveError
     let mut columns = places.map(Column::<ByteArrayType>::new);
     let mut life = Column::<Int64Type>::new(raw::LIFE);
     let mut number = Column::<Int64Type>::new(raw::NUMBER);
+    // The first column of either kind of file.
+    let mut ts = Column::<Int64Type>::new(raw::TS);
     let (mut texts, mut ints) = (Vec::new(), Vec::new());
+    let mut bounds: Option<Bounds> = None;
     for piece in pieces {
         let series = &chunks.index.series[piece.series];
         let words = words(&series.descriptor);
@@ -74,6 +81,9 @@ fn check_group(chunks: &Chunks<'_>, pieces: &[Piece]) -> Result<(), ArchiveError
                 return Err(chunks.bad(places[at], "is not what the index says"));
             }
         }
+        ints.clear();
+        ts.read(chunks, piece, &mut ints)?;
+        Bounds::widen(&mut bounds, &ints, &words);
         if !of_raw {
             continue;
         }
@@ -90,5 +100,5 @@ fn check_group(chunks: &Chunks<'_>, pieces: &[Piece]) -> Result<(), ArchiveError
             return Err(chunks.bad(raw::NUMBER, "is not what the index says"));
         }
     }
-    Ok(())
+    bounds.ok_or_else(|| chunks.bad(raw::TS, "has no rows"))
 }

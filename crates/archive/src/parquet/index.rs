@@ -152,6 +152,9 @@ impl Index {
     pub(super) fn encode(&self, path: &Path) -> Result<Vec<u8>, ArchiveError> {
         let mut plain = Vec::new();
         self.put(&mut plain);
+        if plain.len() > INDEX_BYTES_MAX {
+            return Err(corrupt(path, "there are too many series for one file", 0));
+        }
         let mut bytes = zstd::bulk::compress(&plain, ZSTD_LEVEL)
             .map_err(|e| io_error("compress the index of", path, e))?;
         let crc32 = crc32fast::hash(&bytes);
@@ -270,6 +273,11 @@ impl Index {
 }
 
 impl Tail {
+    /// The version of the index.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
     /// The last [`TAIL_BYTES`] before the footer; `at` is where they are.
     pub fn decode(path: &Path, tail: &[u8; TAIL_BYTES], at: u64) -> Result<Self, ArchiveError> {
         if &tail[20..] != MAGIC {

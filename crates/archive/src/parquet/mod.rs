@@ -7,6 +7,7 @@
 
 mod check;
 mod column;
+mod footer;
 mod group;
 mod index;
 mod page;

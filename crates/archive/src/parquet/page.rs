@@ -23,6 +23,17 @@ pub(super) struct Pages {
     zstd: zstd::bulk::Decompressor<'static>,
 }
 
+/// What the pages of a chunk are together.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    /// Bytes of the headers, and of the pages unpacked.
+    pub plain_bytes: i64,
+    /// Bytes of the dictionary as it is in the file; 0 without one.
+    pub dictionary_bytes: u64,
+    /// How values are encoded.
+    pub encodings: Vec<Encoding>,
+}
+
 /// What we need of a page's header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Header {
@@ -48,6 +59,24 @@ impl Pages {
             next: None,
             zstd: zstd::bulk::Decompressor::new()?,
         })
+    }
+
+    /// What is written in the chunk, by the headers of its pages.
+    pub fn written(mut self) -> Result<Written> {
+        let mut written = Written::default();
+        while let Some(header) = self.peek()? {
+            let bytes = header.bytes as i64;
+            written.plain_bytes += bytes + header.plain_bytes;
+            if header.kind == DICTIONARY {
+                written.dictionary_bytes += (bytes + header.packed_bytes) as u64;
+            }
+            let encoding = encoding(header.encoding)?;
+            if !written.encodings.contains(&encoding) {
+                written.encodings.push(encoding);
+            }
+            self.pass(header);
+        }
+        Ok(written)
     }
 
     /// The header of the page that comes next.

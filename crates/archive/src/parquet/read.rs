@@ -10,6 +10,7 @@ use barograph_model::{Buckets, Columns, Span, Values};
 use bytes::Bytes;
 
 use super::column::Numbered;
+use super::footer::FOOTER_BYTES_MAX;
 use super::group::{SampleGroup, TierGroup};
 use super::index::{Chunk, Index, IndexSeries, TAIL_BYTES, Tail};
 use super::plan::{Piece, plan};
@@ -20,6 +21,8 @@ use crate::{ArchiveError, Tier, open};
 const MAGIC: &[u8; 4] = b"PAR1";
 /// Parquet's end: the footer's length and the magic.
 const END_BYTES: u64 = 8;
+/// Bytes of the file that are read at once for its checksum.
+const HASHED_BYTES: usize = 1 << 20;
 /// Most bytes of a column chunk: its rows are bounded, and so is what is written of long values.
 const CHUNK_BYTES_MAX: u32 = 64 << 20;
 
@@ -182,6 +185,64 @@ impl ParquetPart {
         let pieces = plan(index, span, &|_, series| wanted(series));
         let pieces = pieces.into_iter().enumerate();
         pieces.filter(|(_, pieces)| !pieces.is_empty()).collect()
+    }
+
+    /// The error that this file is damaged.
+    pub(crate) fn corrupt(&self, reason: &str) -> ArchiveError {
+        corrupt(&self.path, reason, 0)
+    }
+
+    /// The version of its index.
+    pub(super) fn version(&self) -> u32 {
+        self.tail.version()
+    }
+
+    /// Where Parquet's footer is, and its bytes.
+    pub(super) fn footer(&self) -> Result<(u64, Vec<u8>), ArchiveError> {
+        let at = self.data_end + self.tail.bytes as u64 + TAIL_BYTES as u64;
+        let length = self.bytes.saturating_sub(END_BYTES).saturating_sub(at);
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length > FOOTER_BYTES_MAX {
+            return Err(corrupt(&self.path, "its footer is too large", at));
+        }
+        let mut bytes = vec![0; length];
+        read_at(&self.file, &self.path, &mut bytes, at)?;
+        Ok((at, bytes))
+    }
+
+    /// Whether the file begins as Parquet does, and whether every byte before the index is of one column chunk.
+    pub(super) fn check_places(&self, index: &Index) -> Result<(), ArchiveError> {
+        let mut begin = [0; MAGIC.len()];
+        read_at(&self.file, &self.path, &mut begin, 0)?;
+        if begin != *MAGIC {
+            return Err(corrupt(&self.path, "it does not begin as Parquet does", 0));
+        }
+        let mut end = MAGIC.len() as u64;
+        for chunk in index.groups.iter().flat_map(|group| &group.chunks) {
+            if chunk.offset != end {
+                return Err(corrupt(&self.path, "its columns leave a gap", end));
+            }
+            end += u64::from(chunk.length);
+        }
+        if end != self.data_end {
+            return Err(corrupt(&self.path, "its columns leave a gap", end));
+        }
+        Ok(())
+    }
+
+    /// CRC-32 of the whole file.
+    pub fn crc32(&self) -> Result<u32, ArchiveError> {
+        let mut hasher = crc32fast::Hasher::new();
+        let mut buffer = vec![0; HASHED_BYTES];
+        let mut at = 0;
+        while at < self.bytes {
+            let left = usize::try_from(self.bytes - at).unwrap_or(usize::MAX);
+            let piece = &mut buffer[..left.min(HASHED_BYTES)];
+            read_at(&self.file, &self.path, piece, at)?;
+            hasher.update(piece);
+            at += piece.len() as u64;
+        }
+        Ok(hasher.finalize())
     }
 
     /// The bytes of a column chunk, checked.

@@ -121,7 +121,7 @@ pub(super) fn properties(about: &About) -> WriterPropertiesPtr {
         // Readers skip row groups by these; by pages they have no need to.
         .set_statistics_enabled(EnabledStatistics::None)
         .set_offset_index_disabled(true)
-        .set_key_value_metadata(Some(key_values(about)));
+        .set_key_value_metadata(Some(key_values(about, format_of(about.tier))));
     for column in ["ts", "name", "labels"] {
         let column = ColumnPath::from(column);
         builder = builder.set_column_statistics_enabled(column, EnabledStatistics::Chunk);
@@ -153,11 +153,12 @@ pub(super) fn properties(about: &About) -> WriterPropertiesPtr {
     Arc::new(builder.build())
 }
 
-fn key_values(about: &About) -> Vec<KeyValue> {
+/// What the footer says of a file, for people and other programs.
+pub(super) fn key_values(about: &About, version: u32) -> Vec<KeyValue> {
     let (first, last) = about.sequences;
     let pair = |key: &str, value: String| KeyValue::new(format!("barograph.{key}"), value);
     vec![
-        pair("format", format_of(about.tier).to_string()),
+        pair("format", version.to_string()),
         pair("node", about.node.clone()),
         pair("tier", about.tier.as_str().into()),
         pair("sequences", format!("{first}-{last}")),

@@ -128,6 +128,10 @@ impl Storage for Failing {
         }))
     }
 
+    fn overwrite(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.op(path, || Disk.overwrite(path, bytes))
+    }
+
     fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()> {
         self.op(path, || Disk.truncate(path, bytes))
     }

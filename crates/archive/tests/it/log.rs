@@ -228,6 +228,8 @@ fn a_segment_of_a_later_version_is_left_alone() {
     let path = specimen(dir.path());
     let mut bytes = fs::read(&path).unwrap();
     bytes[8] = 3;
+    let crc = crc32fast::hash(&bytes[..124]);
+    bytes[124..128].copy_from_slice(&crc.to_le_bytes());
     fs::write(&path, &bytes).unwrap();
     let refused = start(config(dir.path())).unwrap_err();
     assert!(matches!(

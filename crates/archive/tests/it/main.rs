@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod crash;
+mod damage;
 #[path = "../exercise.rs"]
 mod exercise;
 mod export;
@@ -11,9 +12,11 @@ mod journal;
 mod log;
 mod marks;
 mod model;
+mod neighbours;
 mod parquet;
 mod retain;
 mod seal;
+mod series;
 mod stall;
 mod support;
 mod target;

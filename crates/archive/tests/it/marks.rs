@@ -208,10 +208,10 @@ fn a_log_without_marks_is_read_as_ever() {
         entries.push(crate::support::sample(0, 1, 1, 1));
         keeper.journal().submit(&mut entries);
     }
-    // As the version before wrote it: without a minor number.
+    // As the first version wrote it: without a minor number.
     let path = segments(dir.path()).pop().unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
-    assert_eq!(bytes[104..108], 1u32.to_le_bytes());
+    assert_eq!(bytes[104..108], 2u32.to_le_bytes());
     bytes[104..108].fill(0);
     let crc = crc32fast::hash(&bytes[..124]);
     bytes[124..128].copy_from_slice(&crc.to_le_bytes());

@@ -168,7 +168,7 @@ fn the_oldest_go_first_when_it_is_too_much() {
 
 /// A disk that has so many bytes free, whatever is unlinked.
 #[derive(Debug)]
-struct Full {
+pub struct Full {
     free: AtomicU64,
     /// Whether it has room for Parquet files; if not, the next one leaves it with no free bytes.
     parquet: AtomicBool,
@@ -181,6 +181,21 @@ impl Default for Full {
             free: AtomicU64::new(u64::MAX),
             parquet: AtomicBool::new(true),
             then_free: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+impl Full {
+    /// So many bytes are free from now on.
+    pub fn set_free(&self, bytes: u64) {
+        self.free.store(bytes, Ordering::SeqCst);
+    }
+
+    /// A disk with room for log segments only: nothing is sealed.
+    pub fn without_parquet() -> Self {
+        Self {
+            parquet: AtomicBool::new(false),
+            ..Self::default()
         }
     }
 }
@@ -198,6 +213,10 @@ impl Storage for Full {
             return Err(io::ErrorKind::StorageFull.into());
         }
         Disk.create(path)
+    }
+
+    fn overwrite(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        Disk.overwrite(path, bytes)
     }
 
     fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()> {

@@ -35,7 +35,7 @@ fn nobody_waits_for_a_pipe_in_place_of_a_file() {
 }
 
 fn in_place_of_each() {
-    for (which, corrupt_files) in [("log", 0), ("manifest", 1), ("raw", 1)] {
+    for (which, corrupt_files) in [("log", 1), ("manifest", 1), ("raw", 1)] {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let keeper = start(config(root)).unwrap();

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use barograph_agent::{Config, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT};
+use barograph_agent::{Config, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT};
 use barograph_client::SystemClock;
 use barograph_model::Clock as _;
 use clap::Args;
@@ -38,7 +38,23 @@ impl Doctor {
         output::print(&missing(&sources))?;
         output::print(&state_of_insights(&insights))?;
         output::print(&self.state_of_forecasts()?)?;
+        output::print(&self.state_of_statements())?;
         output::print(&self.state_of_archive())
+    }
+
+    /// What is wrong with the files of statements; nothing without an agent.
+    fn state_of_statements(&self) -> String {
+        let run_dir = self.target.run_dir();
+        let document = run_dir.document(STATEMENTS_DOCUMENT).ok().flatten();
+        let rows = document.and_then(|bytes| serde_json::from_slice::<Vec<Json>>(&bytes).ok());
+        let rows = rows.filter(|_| !self.probe).unwrap_or_default();
+        let texts = rows.iter().flat_map(|row| [&row["trouble"], &row["found"]]);
+        let texts = texts
+            .filter_map(Json::as_str)
+            .filter(|text| !text.is_empty());
+        texts
+            .map(|text| format!("\nstatements: {text}\n"))
+            .collect()
     }
 
     /// Nothing without an agent: nobody writes history then.

@@ -229,7 +229,8 @@ impl Publisher {
         let process = state::existing(self.inner.generation);
         process.map_or(without, |process| {
             let producer = &process.producer;
-            producer.dropped() + producer.homeless() + without
+            let lost = producer.dropped().saturating_add(producer.homeless());
+            lost.saturating_add(without)
         })
     }
 

@@ -4,7 +4,8 @@
 //! table of its own, `family_disk`; `family('disk', …)` is rewritten to it (`text`). A publication has
 //! its table of frames in the same way (`frames`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use barograph_model::{Descriptor, Labels, Sample, Span, Value};
@@ -23,10 +24,12 @@ use crate::shape::Shape;
 /// Most families of a connection that are not the first word of a name.
 #[cfg(feature = "bundled")]
 pub(crate) const FAMILIES_MAX: usize = 64;
-/// Most columns for metrics; further metrics of a family are in their own tables only.
+/// Most columns for metrics; further metrics of a family are in their own tables only, and counted in [`LEFT_OUT`].
 const METRIC_COLUMNS_MAX: usize = 300;
-/// Most columns for labels.
+/// Most columns for labels; what is beyond is counted in [`LEFT_OUT`] too.
 const LABEL_COLUMNS_MAX: usize = 100;
+/// The last column of a table that has not all of its metrics and labels: how many found no place.
+const LEFT_OUT: &str = "left_out";
 
 /// What a wide table has its rows of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +85,8 @@ pub(crate) struct Wide {
     labels: Vec<(String, String)>,
     /// Column, and the table of the metric.
     metrics: Vec<(String, String)>,
+    /// Metrics and labels that found no place.
+    left_out: i64,
 }
 
 /// The first words of all names.
@@ -121,8 +126,10 @@ impl Wide {
             prefix: prefix.clone(),
             labels: Vec::new(),
             metrics: Vec::new(),
+            left_out: 0,
         };
         let mut wide = old.cloned().unwrap_or_else(new);
+        let mut left_out = BTreeSet::new();
         let first = format!("{}_", prefix.replace('.', "_"));
         let near = shapes.range(first.clone()..);
         let mut near: Vec<_> = near.take_while(|(t, _)| t.starts_with(&first)).collect();
@@ -135,7 +142,9 @@ impl Wide {
             };
             for label in shape.label_names() {
                 let is_known = wide.labels.iter().any(|(_, known)| known == label);
-                if !is_known && wide.labels.len() < LABEL_COLUMNS_MAX {
+                if !is_known && wide.labels.len() >= LABEL_COLUMNS_MAX {
+                    left_out.insert((true, label));
+                } else if !is_known {
                     let column = wide.free(label, "label_");
                     wide.labels.push((column, label.to_owned()));
                 }
@@ -144,11 +153,14 @@ impl Wide {
                 continue; // A column of its own.
             }
             let is_known = wide.metrics.iter().any(|(_, known)| known == table);
-            if !is_known && wide.metrics.len() < METRIC_COLUMNS_MAX {
+            if !is_known && wide.metrics.len() >= METRIC_COLUMNS_MAX {
+                left_out.insert((false, table.as_str()));
+            } else if !is_known {
                 let column = wide.free(&suffix.replace('.', "_"), "metric_");
                 wide.metrics.push((column, table.clone()));
             }
         }
+        wide.left_out = left_out.len() as i64;
         let is_there = form == Form::Frames || !wide.metrics.is_empty();
         (is_there && old != Some(&wide)).then_some(wide)
     }
@@ -176,7 +188,13 @@ impl Wide {
         let own = self.labels.iter().chain(&self.metrics);
         let fixed = self.form.fixed().iter();
         let fixed = fixed.map(|(name, _)| (*name).to_owned());
-        fixed.chain(own.map(|(name, _)| name.clone())).collect()
+        let own = own.map(|(name, _)| name.clone());
+        fixed.chain(own).chain(self.left_out_column()).collect()
+    }
+
+    /// The column that tells how many found no place, where some did not.
+    fn left_out_column(&self) -> Option<String> {
+        (self.left_out > 0).then(|| self.free(LEFT_OUT, "wide_"))
     }
 
     /// The family or publication as a table.
@@ -185,10 +203,11 @@ impl Wide {
         let metrics = self.metrics.iter().map(|(name, _)| (name.clone(), ""));
         let fixed = self.form.fixed().iter();
         let fixed = fixed.map(|(name, declared)| ((*name).to_owned(), *declared));
+        let left_out = self.left_out_column().map(|name| (name, "INTEGER"));
         let wide = Arc::clone(self);
         Callable {
             name: name.into(),
-            columns: fixed.chain(own).chain(metrics).collect(),
+            columns: fixed.chain(own).chain(metrics).chain(left_out).collect(),
             arguments: self.form.arguments(),
             needs_argument: false,
             produce: Box::new(move |live, arguments| match wide.form {
@@ -210,7 +229,15 @@ impl Wide {
             .labels
             .iter()
             .map(|(_, label)| labels.get(label).into());
-        labels.chain(self.metrics.iter().map(|_| Cell::Null))
+        let metrics = self.metrics.iter().map(|_| Cell::Null);
+        let left_out = (self.left_out > 0).then(|| Cell::from(self.left_out));
+        labels.chain(metrics).chain(left_out)
+    }
+
+    /// The places of the metrics in a row.
+    pub(super) fn metric_columns(&self) -> Range<usize> {
+        let fixed = self.fixed();
+        fixed..fixed + self.metrics.len()
     }
 
     /// Columns before those of the metrics.

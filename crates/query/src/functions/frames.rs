@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 
 use barograph_model::{Descriptor, Labels, Span, Value};
@@ -152,8 +153,8 @@ struct Commits {
     groups: Vec<Group>,
     /// Group and role of each series.
     of_series: Vec<Option<(usize, Role)>>,
-    /// Columns before those of the values.
-    fixed: usize,
+    /// The columns of the values.
+    values: Range<usize>,
     /// Frames before this are only the end of those before them.
     from: i64,
     /// The time of the samples at hand…
@@ -188,7 +189,7 @@ impl Commits {
         Self {
             of_series: of_series.collect(),
             groups,
-            fixed: wide.fixed(),
+            values: wide.metric_columns(),
             from,
             ts: i64::MIN,
             committed: Vec::new(),
@@ -203,7 +204,7 @@ impl Commits {
                 (row[0], row[FRAME_COLUMN]) = (self.ts.into(), frame);
                 rows.push(row.clone());
             }
-            row[self.fixed..].fill(Cell::Null);
+            row[self.values.clone()].fill(Cell::Null);
         }
     }
 }
@@ -216,7 +217,7 @@ impl Fill for Commits {
         }
         match self.of_series[series] {
             Some((group, Role::Value(column))) => {
-                self.groups[group].row[self.fixed + column] = value.into();
+                self.groups[group].row[self.values.start + column] = value.into();
             }
             Some((at, Role::Frame)) => {
                 let group = &mut self.groups[at];
@@ -227,7 +228,7 @@ impl Fill for Commits {
                     // any number of them.
                     let mut row = group.row.clone();
                     (row[0], row[FRAME_COLUMN]) = (ts.into(), value.into());
-                    row[self.fixed..].fill(Cell::Null);
+                    row[self.values.clone()].fill(Cell::Null);
                     rows.push(row);
                 }
             }

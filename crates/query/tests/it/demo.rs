@@ -33,8 +33,13 @@ pub struct Demo {
 impl Demo {
     /// An empty segment of node `Node-1` in `dir`.
     pub fn empty(dir: &Path) -> Self {
+        Self::with_room(dir, 64)
+    }
+
+    /// The same, with room for so many streams.
+    pub fn with_room(dir: &Path, streams_max: u32) -> Self {
         let mut config = SegmentConfig::new("Node-1");
-        config.streams_max = 64;
+        config.streams_max = streams_max;
         config.ring_bytes_max = 16 << 20;
         let segment = Segment::create(&RunDir::new(dir).segment(), config, START_NS).unwrap();
         segment.heartbeat(START_NS);

@@ -174,3 +174,22 @@ fn frames_of_one_time() {
     );
     assert_eq!(answer(&mut database, &sql), ["4|3"]);
 }
+
+#[test]
+fn values_without_a_column_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut demo = Demo::with_room(dir.path(), 512);
+    let stream = |name: &str| value(&format!("wide.{name}"), "0", ValueType::Int);
+    demo.add(&stream("frame"), [(2, Value::Int(1)), (4, Value::Int(2))]);
+    for n in 0..312 {
+        demo.add(&stream(&format!("v{n:03}")), [(1, Value::Int(n))]);
+    }
+    let mut database = crate::open(dir.path());
+    let sql = "SELECT frame, v000, v299, left_out FROM frames('wide') ORDER BY frame";
+    assert_eq!(answer(&mut database, sql), ["1|0|299|12", "2|NULL|NULL|12"]);
+    // What has no column has its own table.
+    let sql = "SELECT value FROM app_wide_v311";
+    assert_eq!(answer(&mut database, sql), ["311"]);
+    let sql = "SELECT left_out FROM family('app') WHERE ts = (SELECT max(ts) FROM family('app'))";
+    assert_eq!(answer(&mut database, sql), ["13"]);
+}

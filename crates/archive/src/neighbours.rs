@@ -1,0 +1,194 @@
+//! Which of several archives gives way first: those of guests, the one with the most bytes at its head; the node's own
+//! only when no guest has anything left.
+//!
+//! It stands alone because archives that are written by one process share a file system and know nothing of each
+//! other, and each would let go of its own history for what another one has written.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use barograph_model::NS_PER_S;
+
+/// An archive whose turn it is and that has let go of nothing for so long is passed over: it cannot.
+const TURN_NS_MAX: i64 = 60 * NS_PER_S;
+
+/// Whose history an archive holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rank {
+    /// The node's own, which goes last.
+    #[default]
+    Own,
+    /// What programs publish.
+    Guest,
+}
+
+/// The archives that are written by one process.
+#[derive(Clone, Debug, Default)]
+pub struct Neighbours {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    archives: BTreeMap<u64, Known>,
+}
+
+/// What is known of one of them.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    rank: Rank,
+    /// The file system, where it is known.
+    device: Option<u64>,
+    /// Bytes that could be let go.
+    bytes: u64,
+    /// Bytes that were let go and are not free yet.
+    waiting: u64,
+    /// Since when it has been its turn, and the bytes that it had then.
+    turn: Option<(i64, u64)>,
+}
+
+/// The place of one archive among its neighbours, for as long as it is written.
+#[derive(Debug)]
+pub(crate) struct Place {
+    all: Neighbours,
+    id: u64,
+}
+
+impl Neighbours {
+    pub(crate) fn join(&self, rank: Rank, root: &Path) -> Place {
+        let device = std::fs::metadata(root).ok().map(|metadata| metadata.dev());
+        let mut state = self.lock();
+        let id = state.next;
+        state.next += 1;
+        let known = Known {
+            rank,
+            device,
+            bytes: 0,
+            waiting: 0,
+            turn: None,
+        };
+        state.archives.insert(id, known);
+        drop(state);
+        let all = self.clone();
+        Place { all, id }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that holds it can leave half a value behind.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Says how many bytes this archive could let go, and how many of those that it did are not free yet.
+    pub(crate) fn tell(&self, bytes: u64, waiting: u64) {
+        if let Some(own) = self.all.lock().archives.get_mut(&self.id) {
+            (own.bytes, own.waiting) = (bytes, waiting);
+        }
+    }
+
+    /// Bytes that the others on this file system have let go and that are not free yet.
+    pub(crate) fn waiting(&self) -> u64 {
+        let state = self.all.lock();
+        let others = state.nearby(self.id).filter(|(id, _)| *id != self.id);
+        others.fold(0, |sum, (_, known)| sum.saturating_add(known.waiting))
+    }
+
+    /// Whether it is this archive's turn to let go, where there is too little room for all on the file system.
+    pub(crate) fn is_to_give(&self, now_ns: i64) -> bool {
+        let mut state = self.all.lock();
+        let mut nearby: Vec<(u64, Known)> = state.nearby(self.id).collect();
+        // Guests first, of these the largest.
+        nearby.sort_by_key(|(id, known)| (known.rank == Rank::Own, u64::MAX - known.bytes, *id));
+        for (id, known) in nearby {
+            if id == self.id {
+                return true;
+            }
+            if known.bytes == 0 {
+                continue;
+            }
+            let turn = known.turn.filter(|(_, bytes)| known.bytes >= *bytes);
+            let (since_ns, bytes) = turn.unwrap_or((now_ns, known.bytes));
+            if let Some(known) = state.archives.get_mut(&id) {
+                known.turn = Some((since_ns, bytes));
+            }
+            if now_ns.saturating_sub(since_ns) < TURN_NS_MAX {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Of bytes that all guests together have beyond a bound, what this archive is to let go: the largest guest lets
+    /// go of all of it.
+    pub(crate) fn beyond(&self, bytes_max: u64) -> u64 {
+        let state = self.all.lock();
+        let guests = state.archives.iter();
+        let guests = guests.filter(|(_, known)| known.rank == Rank::Guest);
+        let (mut sum, mut largest) = (0u64, None);
+        for (id, known) in guests {
+            sum = sum.saturating_add(known.bytes);
+            if largest.is_none_or(|(bytes, _)| known.bytes > bytes) {
+                largest = Some((known.bytes, *id));
+            }
+        }
+        match largest {
+            Some((_, id)) if id == self.id => sum.saturating_sub(bytes_max),
+            _ => 0,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.lock().archives.remove(&self.id);
+    }
+}
+
+impl State {
+    /// The archives on the file system of this one, with it.
+    fn nearby(&self, id: u64) -> impl Iterator<Item = (u64, Known)> {
+        let device = self.archives.get(&id).and_then(|known| known.device);
+        let all = self.archives.iter().map(|(id, known)| (*id, *known));
+        all.filter(move |(other, known)| *other == id || known.device == device)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guests_give_way_first_and_the_largest_at_their_head() {
+        let all = Neighbours::default();
+        let root = std::env::temp_dir();
+        let own = all.join(Rank::Own, &root);
+        assert!(own.is_to_give(0));
+        let (small, large) = (all.join(Rank::Guest, &root), all.join(Rank::Guest, &root));
+        let turns = |now_ns| [&own, &small, &large].map(|place| place.is_to_give(now_ns));
+        own.tell(1_000, 0);
+        small.tell(10, 0);
+        large.tell(20, 5);
+        assert_eq!(turns(1), [false, false, true]);
+        assert_eq!(own.waiting(), 5);
+        assert_eq!(
+            (large.beyond(25), small.beyond(25), own.beyond(25)),
+            (5, 0, 0)
+        );
+        large.tell(0, 0);
+        assert_eq!(turns(2), [false, true, false]);
+        small.tell(0, 0);
+        assert!(own.is_to_give(3));
+        // One that could and does not is passed over in the end; what it lets go gives it time again.
+        large.tell(20, 0);
+        assert_eq!(turns(10), [false, false, true]);
+        assert!(own.is_to_give(10 + TURN_NS_MAX));
+        large.tell(19, 0);
+        assert!(!own.is_to_give(11 + TURN_NS_MAX));
+        drop(large);
+        assert!(own.is_to_give(12 + TURN_NS_MAX));
+    }
+}

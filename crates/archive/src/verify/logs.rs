@@ -1,0 +1,143 @@
+//! Which log segments must be there, and how much of each.
+//!
+//! Each segment names the one before it that was not sealed, and says how long it was; a record beside them says the
+//! same of the newest one. So none is missing and none is shorter than it was without a word. Only behind what the
+//! record says of the newest one there may be a frame that is not whole: its writer is at work, or was killed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::suspects::{Suspects, There};
+use crate::ArchiveError;
+use crate::log::{HEADER_BYTES, LogPart, Newest};
+use crate::manifest::Manifest;
+use crate::snapshot::{Follower, Node};
+
+/// What is known of a node's log segments beside what can be read of them.
+pub(super) struct Logs {
+    /// Those that cannot be read, and why.
+    unreadable: BTreeMap<u64, String>,
+}
+
+impl Logs {
+    pub(super) fn new(follower: &Follower) -> Self {
+        Self {
+            unreadable: follower.unreadable().clone(),
+        }
+    }
+
+    /// Notes what is wrong with the segments of a node.
+    pub(super) fn check(
+        &self,
+        node: &Node,
+        there: &There,
+        suspects: &mut Suspects,
+    ) -> Result<(), ArchiveError> {
+        let record = self.record(node, there, suspects);
+        let last_readable = node.logs.last().map_or(0, |log| log.sequence());
+        let newest = self.unreadable.keys().next_back().copied();
+        let newest = newest.unwrap_or(0).max(last_readable);
+        for (sequence, why) in &self.unreadable {
+            let is_short = |log: &&crate::seal::LogFile| {
+                log.sequence == *sequence && log.bytes <= HEADER_BYTES as u64
+            };
+            // Just being made: the record names it when its first bytes are on disk.
+            let is_begun = *sequence == newest
+                && record.is_none_or(|record| record.sequence < *sequence)
+                && there.logs.iter().any(|log| is_short(&log));
+            // One that was not there at the first look is being made as well.
+            let is_listed = there.logs.iter().any(|log| log.sequence == *sequence);
+            if is_listed && !is_begun {
+                suspects
+                    .logs
+                    .push((*sequence, format!("cannot be read: {why}")));
+            }
+        }
+        for log in &node.logs {
+            if let Some(what) = self.tail(log, log.sequence() == newest)? {
+                suspects.logs.push((log.sequence(), what));
+            }
+            if log.node() != crate::log::cut_node(&node.name) {
+                let what = format!("is of the node {:?}", log.node());
+                suspects.logs.push((log.sequence(), what));
+            }
+        }
+        let told = node.logs.iter().filter_map(|log| log.before());
+        for told in told.chain(record) {
+            self.is_whole(node, told, suspects);
+        }
+        Ok(())
+    }
+
+    /// What the record says; notes what is wrong with the record itself.
+    fn record(&self, node: &Node, there: &There, suspects: &mut Suspects) -> Option<Newest> {
+        let record = match &there.newest {
+            Ok(record) => *record,
+            Err(what) => {
+                suspects.record = Some(what.clone());
+                return None;
+            }
+        };
+        if record.is_none() && has_record(&node.sealed.manifest, &node.logs) {
+            let what = "is gone: whether the newest log segment is there is not known";
+            suspects.record = Some(what.into());
+        }
+        record.filter(|record| record.sequence > 0)
+    }
+
+    /// What is wrong with the end of a segment.
+    fn tail(&self, log: &LogPart, is_newest: bool) -> Result<Option<String>, ArchiveError> {
+        let mut now = log.fork()?;
+        loop {
+            let Some(why) = now.damage()? else {
+                return Ok(None);
+            };
+            let at = now.bytes();
+            if !is_newest {
+                let what = format!("{why}: what follows byte {at} is cut at the next start");
+                return Ok(Some(what));
+            }
+            if now.is_closed() {
+                return Ok(Some(format!("{why}: it had ended at byte {at}")));
+            }
+            if !now.goes_on_behind()? {
+                return Ok(None);
+            }
+            // Its writer may have gone on meanwhile: what was not whole is whole then.
+            now.damage()?;
+            if now.bytes() == at {
+                let what =
+                    format!("{why}: whole frames behind byte {at} are cut at the next start");
+                return Ok(Some(what));
+            }
+        }
+    }
+
+    /// Whether a segment is there as far as it was on disk.
+    fn is_whole(&self, node: &Node, told: Newest, suspects: &mut Suspects) {
+        let Newest { sequence, bytes } = told;
+        if sequence <= node.sealed.manifest.sealed_through
+            || self.unreadable.contains_key(&sequence)
+        {
+            return;
+        }
+        let log = node.logs.iter().find(|log| log.sequence() == sequence);
+        match log {
+            None => {
+                suspects.gone.insert(sequence);
+            }
+            Some(log) if log.bytes() < bytes => {
+                let has = log.bytes();
+                let what = format!("is damaged at byte {has}: {bytes} bytes of it were on disk");
+                suspects.logs.push((sequence, what));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// Whether the writer of these files keeps a record: earlier versions had none.
+fn has_record(manifest: &Manifest, logs: &[Arc<LogPart>]) -> bool {
+    let mut parts = manifest.parts.values();
+    logs.iter().any(|log| log.has_record()) || parts.any(|part| part.crc32.is_some())
+}

@@ -1,0 +1,72 @@
+//! Many series that come and go: what is known of them keeps to its bound, and history with it.
+
+use std::sync::Arc;
+
+use barograph_archive::{Archive, ArchiveConfig, Declared, Entry, Layout};
+use barograph_model::{Descriptor, Kind, Labels, NS_PER_S, Name, StreamKey, Unit, ValueType};
+
+use crate::support::{SOON, assert_sound, config, losses, sample, start};
+
+const HOUR_NS: i64 = 3_600 * NS_PER_S;
+const BEGIN: i64 = 1_700_000_000 / 3_600 * HOUR_NS;
+const HOURS: u64 = 12;
+/// Series of an hour, with long labels.
+const SERIES: u32 = 64;
+const LABEL_BYTES: usize = 200;
+
+fn declare(hour: u64, key: u32) -> Entry {
+    let value = format!("{hour:03}.{key:03}.{}", "x".repeat(LABEL_BYTES));
+    let descriptor = Descriptor {
+        name: Name::new("app.job.value").unwrap(),
+        labels: Labels::new([("rank", value)]).unwrap(),
+        value_type: ValueType::Int,
+        unit: Unit::new("").unwrap(),
+        kind: Kind::Gauge,
+        help: String::new(),
+    };
+    let declared = Declared {
+        descriptor: Arc::new(descriptor),
+        life: hour as i64 + 1,
+        depth: 16,
+    };
+    Entry::Declare(StreamKey(key), declared)
+}
+
+#[test]
+fn the_oldest_history_goes_with_its_series() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes_max = 4 * u64::from(SERIES) * 512;
+    let keeper = start(ArchiveConfig {
+        series_bytes_max: bytes_max,
+        ..config(dir.path())
+    });
+    let keeper = keeper.unwrap();
+    for hour in 0..HOURS {
+        let mut entries: Vec<Entry> = (0..SERIES).map(|key| declare(hour, key)).collect();
+        let ts = BEGIN + hour as i64 * HOUR_NS;
+        entries.extend((0..SERIES).map(|key| sample(key, 1, ts, 1)));
+        entries.extend((0..SERIES).map(|key| Entry::Retire(StreamKey(key))));
+        let position = keeper.journal().submit(&mut entries);
+        keeper.seal().unwrap();
+        assert!(keeper.journal().wait_durable(position, SOON));
+    }
+    let view = Archive::open(dir.path()).view().unwrap();
+    // What is in the newest hour is there.
+    let newest = format!("{:03}.", HOURS - 1);
+    let labels = view.series().iter().map(|series| {
+        let labels = &series.descriptor.labels;
+        labels.get("rank").unwrap().to_owned()
+    });
+    let labels: Vec<String> = labels.collect();
+    let of_newest = labels.iter().filter(|label| label.starts_with(&newest));
+    assert_eq!(of_newest.count(), SERIES as usize);
+    let kept = labels.len() as u64;
+    assert!(kept * LABEL_BYTES as u64 <= bytes_max, "{kept}");
+    let all = HOURS * u64::from(SERIES);
+    assert!(kept < all);
+    // What went is counted.
+    assert_eq!(losses(dir.path()).shed_samples, all - kept);
+    let manifest = std::fs::metadata(Layout::new(dir.path(), "n1").manifest()).unwrap();
+    assert!(manifest.len() < 4 * bytes_max, "{}", manifest.len());
+    assert_sound(dir.path());
+}
