@@ -52,13 +52,13 @@ struct Known {
 
 /// The place of one archive among its neighbours, for as long as it is written.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct NeighbourPlace {
     all: Neighbours,
     id: u64,
 }
 
 impl Neighbours {
-    pub(crate) fn join(&self, rank: Rank, root: &Path) -> Place {
+    pub(crate) fn join(&self, rank: Rank, root: &Path) -> NeighbourPlace {
         let device = std::fs::metadata(root).ok().map(|metadata| metadata.dev());
         let mut state = self.lock();
         let id = state.next;
@@ -73,7 +73,7 @@ impl Neighbours {
         state.archives.insert(id, known);
         drop(state);
         let all = self.clone();
-        Place { all, id }
+        NeighbourPlace { all, id }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -82,7 +82,7 @@ impl Neighbours {
     }
 }
 
-impl Place {
+impl NeighbourPlace {
     /// Says how many bytes this archive could let go, and how many of those that it did are not free yet.
     pub(crate) fn tell(&self, bytes: u64, waiting: u64) {
         if let Some(own) = self.all.lock().archives.get_mut(&self.id) {
@@ -142,7 +142,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for NeighbourPlace {
     fn drop(&mut self) {
         self.all.lock().archives.remove(&self.id);
     }

@@ -19,7 +19,7 @@ use crate::compose::{self, Composed, Failure, Made, Place, Source};
 use crate::copier::Errands;
 use crate::log::LogPart;
 use crate::manifest::{Manifest, PartKey};
-use crate::neighbours::Place;
+use crate::neighbours::NeighbourPlace;
 use crate::retain::Freed;
 use crate::{ArchiveConfig, ArchiveError, Layout, Losses, Storage, sweep};
 
@@ -142,7 +142,7 @@ pub(crate) struct Sealer {
     /// What was let go and still takes its place.
     pub(crate) freed: Freed,
     /// Among the archives that are written beside this one.
-    pub(crate) place: Place,
+    pub(crate) place: NeighbourPlace,
     work: Backoff,
     pub(crate) copying: Backoff,
     pub(crate) removing: Backoff,

@@ -419,10 +419,7 @@ impl<'c> Intake<'c> {
         if process.has_cells_alone() {
             // It does not knock: it is looked at by the clock.
             process.is_awake = false;
-        } else if is_quiet
-            && !has_more
-            && !process.is_waiting()
-            && process.set_asleep(true).is_ok()
+        } else if is_quiet && !has_more && !process.is_waiting() && process.set_asleep(true).is_ok()
         {
             // What was committed before it could know is looked for once more.
             let again = look(process, records_max)?.unwrap_or_default();

@@ -41,6 +41,8 @@ const DECLARATIONS_MAX: u64 = 256;
 /// wait for the disk.
 pub const PROCESS_BYTES: u64 = 4 << 10;
 const RING_BYTES: u64 = 640;
+/// The minor version of the ingest format whose writers look for refusals.
+const REFUSALS_SINCE: u32 = 2;
 /// Batches that wait for the disk and are told apart; of more, each two become one.
 const WAITING_MAX: usize = 64;
 /// After this time a batch counts as safe as it gets: the archive has counted what it lost of it.
@@ -284,6 +286,11 @@ impl Process {
         };
         if has_ended && self.file.is_drained() {
             self.retire(round);
+        }
+        if self.file.version_minor() >= REFUSALS_SINCE
+            && let Err(error) = self.file.set_refusals(self.counts.refused)
+        {
+            debug!(%error, "a process is not told what is refused");
         }
         attended.has_news |= self.counts != before;
         if attended.has_news {

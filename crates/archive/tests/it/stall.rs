@@ -95,6 +95,10 @@ impl Storage for Stalling {
         Ok(Box::new(StallingFile { file, disk }))
     }
 
+    fn overwrite(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        Disk.overwrite(path, bytes)
+    }
+
     fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()> {
         Disk.truncate(path, bytes)
     }

@@ -10,22 +10,17 @@ use barograph_stream::RunDir;
 
 use super::PublishError;
 
+const ROOT: u32 = 0;
+
 /// The run directory to publish in. Where there is no agent that takes applications, it is this user's own default
 /// one, which is made if need be, for an agent that comes later: the ring then holds the newest values. A directory
 /// that somebody has named is never made: a name that was mistyped is an error, and no directory for ever.
 pub(super) fn find(wanted: Option<&RunDir>) -> Result<RunDir, PublishError> {
-    let is_named = wanted.is_some() || std::env::var_os("BAROGRAPH_RUN_DIR").is_some();
-    let found = wanted.cloned().unwrap_or_else(RunDir::find);
-    if is_named {
+    if let Some(named) = wanted.cloned().or_else(RunDir::named) {
         // It is trusted; and who named it looks there and nowhere else.
-        return ready(&found).map(|()| found);
+        return ready(&named).map(|()| named);
     }
-    // In /dev/shm anyone may have made a directory of our name.
-    let trusted = |run_dir: &RunDir| {
-        check_owner(run_dir.path())?;
-        ready(run_dir)?;
-        check_owner(&run_dir.ingest_dir())
-    };
+    let found = RunDir::find();
     let own = RunDir::new(RunDir::default_path());
     if found != own && trusted(&found).is_ok() {
         return Ok(found);
@@ -33,7 +28,22 @@ pub(super) fn find(wanted: Option<&RunDir>) -> Result<RunDir, PublishError> {
     if !own.path().exists() {
         make(own.path(), 0o755)?;
     }
+    check_owner(own.path())?;
     trusted(&own).map(|()| own)
+}
+
+/// Whether a run directory that was found, not named, is one that readers take too, and its ingest directory of
+/// the same owner, of this user, or root's: in /dev/shm anyone may have made a directory of our name.
+fn trusted(run_dir: &RunDir) -> Result<(), PublishError> {
+    let place = run_dir.open()?;
+    ready(run_dir)?;
+    let ingest = run_dir.ingest_dir();
+    let owner = owner_of(&ingest)?;
+    if owner == place.owner() || owner == ROOT || owner == us() {
+        return Ok(());
+    }
+    let path = ingest;
+    Err(PublishError::Foreign { path, owner })
 }
 
 /// Whether files can be made in a run directory that is there.
@@ -58,17 +68,24 @@ fn make(path: &Path, mode: u32) -> Result<(), PublishError> {
 
 /// Ours or the node's; of a link, the link itself.
 fn check_owner(path: &Path) -> Result<(), PublishError> {
-    let us = rustix::process::geteuid().as_raw();
+    let owner = owner_of(path)?;
+    if owner == us() || owner == ROOT {
+        return Ok(());
+    }
+    let path = path.to_owned();
+    Err(PublishError::Foreign { path, owner })
+}
+
+fn owner_of(path: &Path) -> Result<u32, PublishError> {
     let metadata = fs::symlink_metadata(path).map_err(|source| PublishError::Place {
         path: path.to_owned(),
         source: Arc::new(source),
     })?;
-    let owner = metadata.uid();
-    if owner != us && owner != 0 {
-        let path = path.to_owned();
-        return Err(PublishError::Foreign { path, owner });
-    }
-    Ok(())
+    Ok(metadata.uid())
+}
+
+fn us() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 #[cfg(test)]

@@ -25,9 +25,9 @@ pub use cells::CellsTold;
 pub use drain::{Drained, Payload, Record};
 
 use super::layout::{
-    BYTE_ORDER, CELLS_MAX, DECLARATIONS_BYTES, HEAD_BYTES, HEADER_BYTES, INGEST_VERSION_MAJOR, MAGIC,
-    RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_MAX, declarations_at, file_bytes, head, header,
-    rings_at, state,
+    BYTE_ORDER, CELLS_MAX, DECLARATIONS_BYTES, HEAD_BYTES, HEADER_BYTES, INGEST_VERSION_MAJOR,
+    MAGIC, RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_MAX, declarations_at, file_bytes, head,
+    header, rings_at, state,
 };
 use super::{DECLARATION_BYTES_MAX, Declaration, TimeSource};
 use crate::{Incarnation, StreamError};

@@ -136,8 +136,18 @@ impl Process {
                     begins_anew: false,
                     texts: Default::default(),
                 });
+                self.tell_refused(self.targets.len() - 1);
             }
             _ => {}
+        }
+    }
+
+    /// Tells the program whether a value has no stream.
+    fn tell_refused(&mut self, at: usize) {
+        let is_refused = self.targets[at].key.is_none();
+        let number = u32::try_from(at).unwrap_or(u32::MAX);
+        if let Err(error) = self.file.set_refused(number, is_refused) {
+            debug!(%error, "a process is not told that a value is refused");
         }
     }
 
@@ -222,6 +232,8 @@ impl Process {
             begins_anew,
             texts,
         });
+        let at = self.targets.len() - 1;
+        self.tell_refused(at);
         made.is_ok()
     }
 
@@ -359,6 +371,7 @@ impl Process {
         }
         self.targets[at].waits = made == Err(NotMade::Waits);
         self.targets[at].key = made.ok();
+        self.tell_refused(at);
         self.targets[at].key.is_some()
     }
 
