@@ -160,7 +160,9 @@ fn logs(dir: &Path, readers: Readers) -> Vec<PathBuf> {
     // A scope's history is started beside its rings: it may not be there yet.
     let entries = std::fs::read_dir(archive(dir, readers).join("nodes/n1/log"));
     let entries = entries.into_iter().flatten();
-    let mut logs: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    // Beside the segments lies the record of the newest.
+    let mut logs: Vec<PathBuf> = paths.filter(|path| !path.ends_with("newest")).collect();
     logs.sort();
     logs
 }

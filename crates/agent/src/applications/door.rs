@@ -9,6 +9,7 @@ use std::path::Path;
 use barograph_model::NS_PER_S;
 use barograph_stream::{Incarnation, RunDir};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, getrlimit};
 
 use crate::AgentError;
 
@@ -17,6 +18,9 @@ const KNOCKS_MAX: usize = 1_024;
 /// Knocks that a socket keeps where the kernel does not say.
 const QUEUE_DEFAULT: usize = 10;
 const INCARNATION_BYTES: usize = 16;
+/// Of the files that the agent may have open, one part of so many is for those of processes: the others are for
+/// scopes, history and readers.
+const DESCRIPTORS_PARTS: u64 = 2;
 /// Mode of the directory where other users publish: they make files there, remove and replace none but their own,
 /// and do not see whose others there are. Files have the group of who makes them, and let nobody but the
 /// agent's user read.
@@ -104,4 +108,9 @@ fn queue_max() -> usize {
     let text = fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen");
     let said = text.ok().and_then(|text| text.trim().parse().ok());
     said.unwrap_or(QUEUE_DEFAULT).max(1)
+}
+/// Most files of processes that may be open, by the limit that the agent has.
+pub fn descriptors_for_processes() -> u64 {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    (limit / DESCRIPTORS_PARTS).max(1)
 }

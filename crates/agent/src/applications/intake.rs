@@ -12,7 +12,6 @@ use std::time::Duration;
 use barograph_model::{Clock, NS_PER_S};
 use barograph_stream::ingest::IngestFile;
 use barograph_stream::{Incarnation, StreamError};
-use rustix::process::{Resource, getrlimit};
 use tracing::{debug, warn};
 
 use super::access::Reader;
@@ -23,7 +22,7 @@ use super::closer::Closer;
 use super::config::ApplicationsConfig;
 use super::counts::IngestCounts;
 use super::directory::{Directory, Found, is_named};
-use super::door::Door;
+use super::door::{Door, descriptors_for_processes};
 use super::identity::Instances;
 use super::process::{LOOK_WORK, PROCESS_BYTES, Process, Round};
 use super::rates::Rates;
@@ -49,9 +48,6 @@ const USER_WORK_MIN: u64 = 1 << 10;
 const PROCESS_WORK_MIN: u64 = 1 << 9;
 /// Sleeping processes that one round looks at for news.
 const SWEEP_MAX: usize = 2_048;
-/// Of the files that the agent may have open, one part of so many is for those of processes: the others are for
-/// scopes, history and readers.
-const DESCRIPTORS_PARTS: u64 = 2;
 /// A stop waits so long for applications that go on putting, and for the disk.
 const FINISH_NS_MAX: i64 = 2 * NS_PER_S;
 /// …and takes so many steps over the directory.
@@ -594,12 +590,6 @@ impl<'c> Intake<'c> {
 fn after_rest(begun_ns: i64, ended_ns: i64) -> i64 {
     let took_ns = ended_ns.saturating_sub(begun_ns).max(0);
     ended_ns.saturating_add(took_ns.saturating_mul(REST))
-}
-
-/// Most files of processes that may be open, by the limit that the agent has.
-fn descriptors_for_processes() -> u64 {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    (limit / DESCRIPTORS_PARTS).max(1)
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use clap::Args;
 
+use super::output;
+
 /// As `make install` names it, beside libbaro.
 const LIBRARY: &str = "libbaro_io.so";
 /// The largest size of a file that the library makes, without and with `--each`.
@@ -54,7 +56,9 @@ impl Io {
             command.env("BAROGRAPH_RUN_DIR", std::path::absolute(run_dir)?);
         }
         if let Some(reason) = self.hindrance() {
-            eprintln!("baro: the I/O of {program:?} is not published: {reason}");
+            output::tell(&format!(
+                "baro: the I/O of {program:?} is not published: {reason}\n"
+            ));
         }
         let error = command.exec();
         anyhow::bail!("cannot run {}: {error}", Path::new(program).display());

@@ -306,7 +306,9 @@ impl Process {
     /// of it need be kept.
     pub(super) fn retry(&mut self, round: &mut Round<'_, '_>) -> Result<u64, StreamError> {
         let rooms = round.scopes.rooms();
-        let is_due = round.monotonic_ns >= self.next_retry_ns
+        // What has ended makes room itself, and wants none.
+        let is_due = !self.is_retired
+            && round.monotonic_ns >= self.next_retry_ns
             && self.waits_for_room.is_some_and(|seen| seen != rooms);
         if !is_due {
             return Ok(0);

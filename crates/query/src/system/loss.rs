@@ -1,0 +1,161 @@
+//! The table `loss`: everything that was put or read and is not there, by cause and place.
+
+use std::sync::Arc;
+
+use barograph_archive::Losses;
+use barograph_stream::RunDir;
+use rusqlite::Result;
+use serde_json::Value as Json;
+
+use super::{FORECASTS, PUBLICATIONS, one};
+use crate::documents::{Object, document, objects};
+use crate::error::failed;
+use crate::listing::{Arguments, Batches, Cell, Row};
+use crate::live::Live;
+use crate::snapshot::Part;
+use crate::stream::Stream;
+
+pub(super) fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
+    let snapshot = live.past().map_err(failed)?;
+    let row = |what: &str, count: u64, place: String| -> Row {
+        vec![what.into(), (count as i64).into(), place.into()]
+    };
+    let own = live.run_dir().map(|run_dir| ("".into(), run_dir));
+    let run_dirs: Vec<(Arc<str>, RunDir)> = own.into_iter().chain(live.scopes()).collect();
+    let mut rows: Vec<Row> = Vec::new();
+    for (reason, root) in live.archive_faults() {
+        let what = format!("archives left out: {reason}: SQL has the newest samples alone");
+        let place = root.map_or(Cell::Null, |root| root.display().to_string().into());
+        rows.push(vec![what.into(), 1.into(), place]);
+    }
+    for fault in snapshot.views().flat_map(|view| view.faults()) {
+        let what = format!("archives left out: {}", fault.reason);
+        rows.push(row(&what, 1, fault.path.display().to_string()));
+    }
+    for part in &snapshot.parts {
+        let run_dir = run_dirs.iter().find(|(scope, _)| *scope == part.scope);
+        if let (Some(segment), Some((_, run_dir))) = (&part.segment, run_dir) {
+            let place = run_dir.segment().display().to_string();
+            rows.push(row(
+                "streams refused for lack of room",
+                segment.refused(),
+                place,
+            ));
+        }
+        let losses = part.view.iter().flat_map(|view| view.losses());
+        rows.extend(losses.flat_map(|(node, lost)| {
+            let place = format!("archive of {node}{}", of_scope(&part.scope));
+            let what = archive_losses(&lost).into_iter();
+            what.map(move |(what, count)| row(what, count, place.clone()))
+        }));
+    }
+    for (scope, run_dir) in live.scopes() {
+        let place = format!("applications{}", of_scope(&scope));
+        let part = snapshot.parts.iter().find(|part| part.scope == scope);
+        let told = part.map(|part| counted_losses(part, &place));
+        rows.extend(told.into_iter().flatten());
+        let what = application_losses(&objects(&run_dir, PUBLICATIONS)?).into_iter();
+        // Of an agent that has counted nothing beyond the lives of processes.
+        let is_counted = part.is_some_and(|part| losses_of(part).next().is_some());
+        let what = what.filter(|_| !is_counted);
+        rows.extend(what.map(|(what, count)| row(what, count, place.clone())));
+    }
+    let forecasts = objects_everywhere(live, FORECASTS)?;
+    let lost = forecast_losses(&forecasts).into_iter();
+    rows.extend(lost.map(|(what, count)| row(what, count, FORECASTS.into())));
+    Ok(one(rows))
+}
+
+/// What is meant to be forecast and is not.
+fn forecast_losses(forecasts: &[Object]) -> [(&'static str, u64); 2] {
+    let sum = |key: &str| {
+        let counts = forecasts.iter().filter_map(|o| o.get(key)?.as_u64());
+        counts.fold(0, u64::saturating_add)
+    };
+    [
+        ("streams not forecast for lack of places", sum("streams")),
+        ("looks that came too fast to be forecast", sum("looks")),
+    ]
+}
+
+/// Which scope something is of, in words.
+fn of_scope(scope: &str) -> String {
+    if scope.is_empty() {
+        return String::new();
+    }
+    format!(", scope {scope}")
+}
+
+/// The stream of what was put and is not there, since a scope's archive began.
+const LOSS: &str = "app.process.loss.count";
+
+/// By the label `cause` of [`LOSS`].
+const CAUSES: [(&str, &str); 4] = [
+    ("missed", "records of applications written over unread"),
+    ("dropped", "values that applications gave up"),
+    (
+        "refused",
+        "values of applications whose declaration was refused",
+    ),
+    ("damaged", "records of applications that make no sense"),
+];
+
+fn losses_of(part: &Part) -> impl Iterator<Item = (&'static str, &Arc<Stream>)> {
+    let streams = part.streams.iter().filter(|stream| stream.name() == LOSS);
+    streams.filter_map(|stream| {
+        let cause = stream.entry.descriptor.labels.get("cause")?;
+        let (_, what) = CAUSES.iter().find(|(of, _)| *of == cause)?;
+        Some((*what, stream))
+    })
+}
+
+/// What a scope has lost, by cause, publication and user.
+fn counted_losses(part: &Part, place: &str) -> Vec<Row> {
+    let rows = losses_of(part).filter_map(|(what, stream)| {
+        let (newest, _) = stream.latest()?;
+        let labels = &stream.entry.descriptor.labels;
+        let label = |name| labels.get(name).unwrap_or_default();
+        let place = format!("{place}: {} of {}", label("publication"), label("user"));
+        Some(vec![what.into(), (&newest.value).into(), place.into()])
+    });
+    rows.collect()
+}
+
+/// What the processes that publish now have lost. Their counts are in each of their publications.
+fn application_losses(publications: &[Object]) -> [(&'static str, u64); 3] {
+    let process = |object: &Object| object.get("incarnation").map(Json::to_string);
+    let mut processes = publications.iter().collect::<Vec<_>>();
+    processes.sort_by_key(|object| process(object));
+    processes.dedup_by_key(|object| process(object));
+    let sum = |key: &str| {
+        let counts = processes.iter().filter_map(|o| o.get(key)?.as_u64());
+        counts.fold(0, u64::saturating_add)
+    };
+    [
+        ("records of applications written over unread", sum("missed")),
+        ("values that applications gave up", sum("dropped")),
+        ("records of applications that make no sense", sum("damaged")),
+    ]
+}
+
+fn archive_losses(lost: &Losses) -> [(&'static str, u64); 5] {
+    [
+        (
+            "samples that found the archive's buffer full",
+            lost.overflow_samples,
+        ),
+        (
+            "samples whose write to the archive failed",
+            lost.failed_samples,
+        ),
+        ("bytes of torn tails cut after crashes", lost.torn_bytes),
+        (
+            "samples shed from the archive before their time",
+            lost.shed_samples,
+        ),
+        (
+            "files of the archive with wrong checksums",
+            lost.corrupt_files,
+        ),
+    ]
+}
