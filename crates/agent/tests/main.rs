@@ -4,6 +4,7 @@
 mod applications;
 mod bridges;
 mod calls;
+mod guests;
 mod policies;
 mod triggers;
 
