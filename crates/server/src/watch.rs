@@ -185,9 +185,8 @@ impl Watcher {
             ..TickJson::default()
         };
         let streams = self.watched.len();
-        let order = (0..streams).map(|at| (self.first + at) % streams);
-        self.first = 0;
-        for index in order {
+        let first = std::mem::take(&mut self.first);
+        for index in (0..streams).map(|at| (first + at) % streams) {
             if tick.samples.len() >= TICK_SAMPLES_ALL_MAX {
                 self.first = index;
                 break;
