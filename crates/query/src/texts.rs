@@ -24,6 +24,8 @@ const POSITIONS_BETWEEN_LOOKS: usize = 64;
 /// Floats from this power of ten up to the other are written without an exponent.
 const EXPONENT_MIN: i32 = -4;
 const EXPONENT_MAX: i32 = 17;
+/// Digits of a float at most.
+const SIGNIFICANT_MAX: usize = 17;
 
 /// Makes the functions of a connection.
 pub(crate) fn register(connection: &Connection, live: &Arc<Live>) -> Result<()> {
@@ -83,22 +85,55 @@ fn text<'a>(call: &'a Context<'_>, at: usize) -> Option<Cow<'a, str>> {
     }
 }
 
-/// A float as SQLite writes it (`%!.17g`): the fewest digits that tell it, and a point.
+/// A float as SQLite writes it (`%!.17g`): 17 digits, or the fewer that tell it where the others would
+/// be no more than noise (49.47, not 49.469999999999999), and always a point.
 fn real(value: f64) -> String {
     if !value.is_finite() {
         return if value > 0.0 { "Inf" } else { "-Inf" }.into();
     }
-    let written = format!("{value:e}");
-    let (digits, exponent) = written.split_once('e').unwrap_or((&written, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (EXPONENT_MIN..EXPONENT_MAX).contains(&exponent) {
-        let plain = value.to_string();
-        let point = if plain.contains('.') { "" } else { ".0" };
-        return format!("{plain}{point}");
+    if value == 0.0 {
+        return "0.0".into();
     }
-    let point = if digits.contains('.') { "" } else { ".0" };
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{digits}{point}e{sign}{:02}", exponent.abs())
+    let (digits, exponent) = significant(value.abs());
+    let minus = if value < 0.0 { "-" } else { "" };
+    if !(EXPONENT_MIN..EXPONENT_MAX).contains(&exponent) {
+        let (first, rest) = digits.split_at(1);
+        let rest = if rest.is_empty() { "0" } else { rest };
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{minus}{first}.{rest}e{sign}{:02}", exponent.abs());
+    }
+    let Ok(exponent) = usize::try_from(exponent) else {
+        let zeros = "0".repeat(exponent.unsigned_abs() as usize - 1);
+        return format!("{minus}0.{zeros}{digits}");
+    };
+    match digits.split_at_checked(exponent + 1) {
+        Some((whole, part)) if !part.is_empty() => format!("{minus}{whole}.{part}"),
+        _ => format!("{minus}{digits:0<width$}.0", width = exponent + 1),
+    }
+}
+
+/// The digits that SQLite writes of a positive float, and the power of ten of the first.
+fn significant(value: f64) -> (String, i32) {
+    let of = |digits: usize| {
+        let written = format!("{value:.*e}", digits.saturating_sub(1));
+        let (digits, exponent) = written.split_once('e').unwrap_or((&written, "0"));
+        let digits = digits.replace('.', "");
+        (digits, exponent.parse().unwrap_or(0))
+    };
+    let is_same = |(digits, exponent): &(String, i32)| {
+        format!("{}.{}e{exponent}", &digits[..1], &digits[1..]).parse() == Ok(value)
+    };
+    let (long, exponent) = of(SIGNIFICANT_MAX + 1);
+    let before = |within: usize, repeated: char| long[..within].trim_end_matches(repeated).len();
+    let fewer = if long[14..16] == *"99" {
+        Some(of(before(14, '9')))
+    } else if long[13..16] == *"000" || exponent >= SIGNIFICANT_MAX as i32 {
+        Some(of(before(13, '0')))
+    } else {
+        None
+    };
+    let (digits, exponent) = fewer.filter(is_same).unwrap_or_else(|| of(SIGNIFICANT_MAX));
+    (digits.trim_end_matches('0').to_owned(), exponent)
 }
 
 /// The place of the first occurrence, from 1; 0 where there is none.
@@ -117,7 +152,7 @@ fn instr(live: &Live, call: &Context<'_>) -> Result<Given> {
 fn place_of(live: &Live, within: &[u8], wanted: &[u8]) -> Result<Given> {
     let last = within.len().checked_sub(wanted.len());
     for at in 0..last.map_or(0, |last| last + 1) {
-        if at % POSITIONS_BETWEEN_LOOKS == 0 && live.must_stop() {
+        if at.is_multiple_of(POSITIONS_BETWEEN_LOOKS) && live.must_stop() {
             return Err(interrupted());
         }
         if within[at..].starts_with(wanted) {
@@ -300,7 +335,7 @@ fn is_match(parts: &[Part], text: &str, must_stop: &dyn Fn() -> bool) -> Result<
     let mut steps = 0_u32;
     loop {
         steps = steps.wrapping_add(1);
-        if steps % STEPS_BETWEEN_LOOKS == 0 && must_stop() {
+        if steps.is_multiple_of(STEPS_BETWEEN_LOOKS) && must_stop() {
             return Err(interrupted());
         }
         if parts.get(at) == Some(&Part::Any) {
@@ -416,6 +451,15 @@ mod tests {
             3.0e100,
             0.30000000000000004,
             1.0 / 3.0,
+            -2.0 / 3.0,
+            49.47,
+            0.07,
+            1.0 / 1024.0,
+            123456789.123456,
+            9007199254740993.0,
+            123456789012345680.0,
+            f64::MAX,
+            f64::EPSILON,
         ] {
             let sql = "SELECT CAST(?1 AS TEXT)";
             let expect: String = sqlite.query_row(sql, [value], |row| row.get(0)).unwrap();

@@ -64,12 +64,9 @@ impl Server {
         let limits = config.limits;
         let runtime = start_threads(&limits)?;
         let inside = runtime.enter();
-        let Listeners {
-            tcp,
-            read,
-            control: controlling,
-        } = Listeners::open(config.http, &run_dir)?;
-        let http = tcp.as_ref().and_then(|tcp| tcp.local_addr().ok());
+        let listeners = Listeners::open(config.http, &run_dir)?;
+        let tcp = listeners.tcp.as_ref();
+        let http = tcp.and_then(|tcp| tcp.local_addr().ok());
         let (stop, stopped) = watch::channel(false);
         let app = Arc::new(App {
             token: Token::publish(&run_dir)?,
@@ -89,47 +86,7 @@ impl Server {
         });
         let all = app.limits.connections_max;
         let connections = [(); 3].map(|()| Arc::new(Places::new(all, all.div_ceil(4))));
-        let routes = routes(&app);
-        let spawn = |room: usize| {
-            (
-                Arc::clone(&app),
-                routes.clone(),
-                Arc::clone(&connections[room]),
-            )
-        };
-        if let Some(tcp) = tcp {
-            let (app, routes, room) = spawn(0);
-            runtime.spawn(listen::accept(tcp, app, routes, room, |socket| {
-                // Answers are small and wanted now; a socket that refuses this still works.
-                let _ = socket.set_nodelay(true);
-                let client = Client(listen::user_over_tcp(socket));
-                (Way::Tcp, client, PeerPid(None))
-            }));
-        }
-        let (shared, routes_of_read, room) = spawn(1);
-        runtime.spawn(listen::accept(
-            read,
-            shared,
-            routes_of_read,
-            room,
-            |socket| {
-                let client = Client(listen::user_over_unix(socket));
-                (Way::ReadSocket, client, listen::pid_over_unix(socket))
-            },
-        ));
-        let (shared, routes_of_control, room) = spawn(2);
-        let our_uid = rustix::process::getuid().as_raw();
-        runtime.spawn(listen::accept(
-            controlling,
-            shared,
-            routes_of_control,
-            room,
-            move |socket| {
-                let peer_uid = listen::user_over_unix(socket);
-                let way = Way::of_control_peer(peer_uid, our_uid);
-                (way, Client(peer_uid), listen::pid_over_unix(socket))
-            },
-        ));
+        accept_all(&app, &connections, listeners);
         tracing::info!(http = app.http.as_deref().unwrap_or("off"), "server ready");
         drop(inside);
         Ok(Self {
@@ -211,6 +168,56 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Begins to accept on every way in; it must be called within the runtime.
+fn accept_all(app: &Arc<App>, connections: &[Arc<Places>; 3], listeners: Listeners) {
+    let Listeners {
+        tcp,
+        read,
+        control: controlling,
+    } = listeners;
+    let routes = routes(app);
+    let spawn = |room: usize| {
+        (
+            Arc::clone(app),
+            routes.clone(),
+            Arc::clone(&connections[room]),
+        )
+    };
+    if let Some(tcp) = tcp {
+        let (app, routes, room) = spawn(0);
+        tokio::spawn(listen::accept(tcp, app, routes, room, |socket| {
+            // Answers are small and wanted now; a socket that refuses this still works.
+            let _ = socket.set_nodelay(true);
+            let client = Client(listen::user_over_tcp(socket));
+            (Way::Tcp, client, PeerPid(None))
+        }));
+    }
+    let (shared, routes_of_read, room) = spawn(1);
+    tokio::spawn(listen::accept(
+        read,
+        shared,
+        routes_of_read,
+        room,
+        |socket| {
+            let client = Client(listen::user_over_unix(socket));
+            (Way::ReadSocket, client, listen::pid_over_unix(socket))
+        },
+    ));
+    let (shared, routes_of_control, room) = spawn(2);
+    let our_uid = rustix::process::getuid().as_raw();
+    tokio::spawn(listen::accept(
+        controlling,
+        shared,
+        routes_of_control,
+        room,
+        move |socket| {
+            let peer_uid = listen::user_over_unix(socket);
+            let way = Way::of_control_peer(peer_uid, our_uid);
+            (way, Client(peer_uid), listen::pid_over_unix(socket))
+        },
+    ));
 }
 
 fn start_threads(limits: &Limits) -> Result<Runtime, ServerError> {
