@@ -112,8 +112,9 @@ pub struct QueryConfig {
     pub rows_max: usize,
     /// Most bytes in an encoded answer.
     pub bytes_max: usize,
-    /// Most memory of all questions together, in bytes: a quarter for SQLite, a quarter for what its
-    /// threads read, half for answers, what PromQL and history read, and the bodies of requests.
+    /// Most memory of all questions together, in bytes: a quarter for SQLite, a quarter for what
+    /// its threads read, half for answers, what PromQL and history read, and the bodies of
+    /// requests.
     pub memory_bytes_max: usize,
 }
 

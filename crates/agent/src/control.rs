@@ -24,8 +24,8 @@ use crate::triggers::DeclaredTriggers;
 
 /// How long a control statement may wait for the loop.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
-/// How often the loop copies what tests read. Tests beyond it wait, so that they take a few hundredths
-/// of the loop's time at most, whoever asks however often.
+/// How often the loop copies what tests read. Tests beyond it wait, so that they take a few
+/// hundredths of the loop's time at most, whoever asks however often.
 const GROUND_EVERY: Duration = Duration::from_millis(50);
 /// Where insights made at run time are kept, one JSON object of name to statement.
 const INSIGHTS_FILE: &str = "insights.json";

@@ -210,9 +210,9 @@ impl<'c> EventLoop<'c> {
         self.wait_ns() <= 0
     }
 
-    /// Waits until something is due or happens, and applies what has happened: at most so many events
-    /// that what is due is not late. When something is due at once, as with a source at full speed,
-    /// one event still gets its turn.
+    /// Waits until something is due or happens, and applies what has happened: at most so many
+    /// events that what is due is not late. When something is due at once, as with a source at full
+    /// speed, one event still gets its turn.
     fn take_events(&mut self) -> Turn {
         let wait = Duration::from_nanos(self.wait_ns().max(0).unsigned_abs());
         let mut next = match self.events.recv_timeout(wait) {

@@ -1,15 +1,15 @@
 //! Memory that was needed for a moment goes back to the system.
 //!
-//! It stands alone because it talks to glibc's allocator, which otherwise keeps what a few large answers
-//! freed: after six of them an idle agent held 978 MB where a fresh one holds 33. Only the program that
-//! owns the process may decide this, so no library of ours does.
+//! It stands alone because it talks to glibc's allocator, which otherwise keeps what a few large
+//! answers freed: after six of them an idle agent held 978 MB where a fresh one holds 33. Only the
+//! program that owns the process may decide this, so no library of ours does.
 #![expect(
     unsafe_code,
     reason = "mallopt and malloc_trim have no safe wrapper; see the SAFETY arguments"
 )]
 
-/// Allocations from this size have pages of their own, which go back when they are freed. Set by hand it
-/// no longer grows with what was freed.
+/// Allocations from this size have pages of their own, which go back when they are freed. Set by
+/// hand it no longer grows with what was freed.
 #[cfg(target_env = "gnu")]
 const OWN_PAGES_BYTES: i32 = 128 << 10;
 /// Free bytes at the end of a heap that are kept.
@@ -53,7 +53,8 @@ impl Heap {
 
 fn give_back() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: malloc_trim takes an integer; it gives free pages of the heaps back under their locks.
+    // SAFETY: malloc_trim takes an integer; it gives free pages of the heaps back under their
+    // locks.
     unsafe {
         libc::malloc_trim(0);
     }

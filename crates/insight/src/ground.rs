@@ -1,8 +1,8 @@
-//! What a statement would give, computed beside the graph: whoever owns the graph only copies what the
-//! statement reads, and the work is done by whoever asks.
+//! What a statement would give, computed beside the graph: whoever owns the graph only copies what
+//! the statement reads, and the work is done by whoever asks.
 //!
-//! Apart from the graph because it is the one part that runs on another thread: the graph's owner must
-//! not wait for a stranger's statement.
+//! Apart from the graph because it is the one part that runs on another thread: the graph's owner
+//! must not wait for a stranger's statement.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ pub struct Question {
 }
 
 impl Question {
-    /// Reads a SELECT, or the SELECT of a CREATE INSIGHT statement. The bounds of the text are those
-    /// of every graph.
+    /// Reads a SELECT, or the SELECT of a CREATE INSIGHT statement. The bounds of the text are
+    /// those of every graph.
     pub fn parse(sql: &str) -> Result<Self, InsightError> {
         let query = statement::parse_select(sql, &Limits::default())?;
         let from = selects(&query)?.into_iter().flat_map(|select| &select.from);
@@ -71,8 +71,8 @@ impl Ground {
 }
 
 impl Graph {
-    /// Copies what these tables hold now. It costs a copy of each of their streams, and nothing that
-    /// depends on what the statement computes.
+    /// Copies what these tables hold now. It costs a copy of each of their streams, and nothing
+    /// that depends on what the statement computes.
     pub fn ground(&self, tables: &[String]) -> Ground {
         Ground {
             store: self.store().copy_of(tables),

@@ -10,8 +10,8 @@ pub struct Limits {
     pub groups_max: usize,
     /// Most rows that one SELECT may join. An insight with more fails until there are fewer.
     pub rows_max: usize,
-    /// Most arguments of aggregates that one SELECT keeps: its rows times its aggregates. An insight
-    /// with more fails until there are fewer rows.
+    /// Most arguments of aggregates that one SELECT keeps: its rows times its aggregates. An
+    /// insight with more fails until there are fewer rows.
     pub arguments_max: usize,
     /// Longest statement, in bytes.
     pub sql_bytes_max: usize,

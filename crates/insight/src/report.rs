@@ -99,8 +99,8 @@ pub struct TestRow {
     pub value: Option<Value>,
 }
 
-/// Computes a plan once over the newest samples, beside the graph, as long as `go_on` says yes. Sorted
-/// by labels.
+/// Computes a plan once over the newest samples, beside the graph, as long as `go_on` says yes.
+/// Sorted by labels.
 pub(crate) fn test(
     plan: &Plan,
     store: &Store,

@@ -1,7 +1,7 @@
 //! One bound on the memory that strangers make a process hold, shared between them by client.
 //!
-//! It stands alone because all that answers, queries and bodies hold is claimed here, whichever crate
-//! holds it: only a bound on the sum of them bounds the process.
+//! It stands alone because all that answers, queries and bodies hold is claimed here, whichever
+//! crate holds it: only a bound on the sum of them bounds the process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,5 @@
-//! Texts of strangers that an error repeats are cut: an answer must not be as long as what was asked.
+//! Texts of strangers that an error repeats are cut: an answer must not be as long as what was
+//! asked.
 //!
 //! It stands alone because every crate that answers strangers says errors.
 

@@ -52,8 +52,8 @@ pub fn unbounded(_: usize) -> bool {
     true
 }
 
-/// What one sample takes in memory while it is read and written out: its time, value, number, quality and
-/// error, in what is read and in what is made of it.
+/// What one sample takes in memory while it is read and written out: its time, value, number,
+/// quality and error, in what is read and in what is made of it.
 pub const SAMPLE_BYTES: usize = 48;
 
 /// One series that was known at some time.

@@ -64,13 +64,14 @@ pub struct SqlReply {
     pub rows: usize,
 }
 
-/// Takes an answer piece by piece while it is made, so that no more of it is held than its reader is
-/// behind.
+/// Takes an answer piece by piece while it is made, so that no more of it is held than its reader
+/// is behind.
 pub trait SqlSink: Send {
     /// Takes the next bytes. It may wait for room; a fault ends the statement.
     fn put(&mut self, piece: Vec<u8>) -> Result<(), SqlFault>;
 
-    /// Says that so many bytes are held in the making, beside the pieces; a fault ends the statement.
+    /// Says that so many bytes are held in the making, beside the pieces; a fault ends the
+    /// statement.
     fn hold(&mut self, bytes: usize) -> Result<(), SqlFault>;
 
     /// Says that the last piece was put. A sink that is dropped without it holds no whole answer.
@@ -106,8 +107,8 @@ pub struct SqlFault {
 
 /// Answers SQL. Blocking: call it from a thread that may wait.
 pub trait SqlEngine: Send + Sync {
-    /// Runs one read-only statement within its limits and puts the answer into the sink; how many rows
-    /// it has. Clients, by their numbers, share fairly.
+    /// Runs one read-only statement within its limits and puts the answer into the sink; how many
+    /// rows it has. Clients, by their numbers, share fairly.
     fn query_into(
         &self,
         client: ClientNumber,

@@ -125,8 +125,8 @@ impl Database {
         self.live.set_threads(threads);
     }
 
-    /// So many databases share the memory that scans may hold from now on, this one included. SQLite's own
-    /// heap has one bound a process.
+    /// So many databases share the memory that scans may hold from now on, this one included.
+    /// SQLite's own heap has one bound a process.
     pub fn share_memory(&self, databases: usize) {
         self.guard.share_memory(databases);
     }

@@ -1,7 +1,8 @@
 //! An answer written while its rows come, piece by piece into a sink.
 //!
-//! Apart from [`Rows`], which holds an answer whole: here of JSON only the piece that is being written is
-//! held. Arrow types columns by all of their fields, so its rows are held until the last has come.
+//! Apart from [`Rows`], which holds an answer whole: here of JSON only the piece that is being
+//! written is held. Arrow types columns by all of their fields, so its rows are held until the last
+//! has come.
 
 use barograph_model::{ResultFormat, SqlFault, SqlLimits, SqlSink};
 

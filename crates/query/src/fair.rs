@@ -1,8 +1,8 @@
 //! A queue of questions that no client can have for itself.
 //!
-//! It stands alone because it is a policy without threads: clients take turns, no guest has every thread,
-//! and none fills the queue. Those who may control the agent have places that guests cannot take, and
-//! come first.
+//! It stands alone because it is a policy without threads: clients take turns, no guest has every
+//! thread, and none fills the queue. Those who may control the agent have places that guests cannot
+//! take, and come first.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -59,8 +59,8 @@ impl<T> Fair<T> {
 
     /// The next question, which runs from now on; its client's turn comes again after the others'.
     pub(crate) fn begin(&mut self) -> Option<(ClientNumber, T)> {
-        // One thread is left to others, though nobody else asks now: a statement cannot be put aside
-        // for who comes a moment later.
+        // One thread is left to others, though nobody else asks now: a statement cannot be put
+        // aside for who comes a moment later.
         let share = self.threads.saturating_sub(1).max(1);
         let runs = |client: &ClientNumber| self.running.get(client).copied().unwrap_or(0);
         let within =

@@ -2,8 +2,9 @@
 //! characters to trim.
 //!
 //! SQLite's take time that grows with the product of their arguments' lengths, and nothing can stop
-//! them before they return: two such calls would keep a query thread for minutes. These take time that
-//! grows with the longer argument, or look at the statement's time while they run. They give the same.
+//! them before they return: two such calls would keep a query thread for minutes. These take time
+//! that grows with the longer argument, or look at the statement's time while they run. They give
+//! the same.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -85,9 +86,10 @@ fn text<'a>(call: &'a Context<'_>, at: usize) -> Option<Cow<'a, str>> {
     }
 }
 
-/// A float as SQLite writes it (`%!.17g`): 17 digits, or the fewer that tell it where the others would
-/// be no more than noise (49.47, not 49.469999999999999), and always a point. Of two in a thousand
-/// floats the seventeenth digit differs by one, since SQLite computes the eighteenth approximately.
+/// A float as SQLite writes it (`%!.17g`): 17 digits, or the fewer that tell it where the others
+/// would be no more than noise (49.47, not 49.469999999999999), and always a point. Of two in a
+/// thousand floats the seventeenth digit differs by one, since SQLite computes the eighteenth
+/// approximately.
 fn real(value: f64) -> String {
     if !value.is_finite() {
         return if value > 0.0 { "Inf" } else { "-Inf" }.into();
@@ -374,8 +376,8 @@ fn is_match(parts: &[Part], text: &str, must_stop: &dyn Fn() -> bool) -> Result<
 mod tests {
     use super::*;
 
-    /// Connections with SQLite's own functions under other names do not exist: SQLite itself is asked
-    /// first, then ours.
+    /// Connections with SQLite's own functions under other names do not exist: SQLite itself is
+    /// asked first, then ours.
     #[test]
     fn comparisons_are_those_of_sqlite() {
         let sqlite = Connection::open_in_memory().unwrap();

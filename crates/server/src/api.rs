@@ -410,9 +410,9 @@ fn statements(app: &App, way: Way) -> Result<Held, Fault> {
     places.take(Client(None), "control statements")
 }
 
-/// `POST /api/v1/insights/test`: changes nothing, but computes whatever it is told to. Over TCP, where
-/// pages and forwarded ports come from, it needs the right to control; on the sockets each user has a
-/// share of the tests.
+/// `POST /api/v1/insights/test`: changes nothing, but computes whatever it is told to. Over TCP,
+/// where pages and forwarded ports come from, it needs the right to control; on the sockets each
+/// user has a share of the tests.
 pub async fn test_insight(
     State(app): Shared,
     Asking(way, client): Asking,
@@ -458,8 +458,8 @@ pub async fn sql(State(app): Shared, Asking(way, client): Asking, request: Reque
         }
     };
     let sql = statement(request, &app).await?;
-    // The query threads have a low priority of their own: this one only waits for them. They wait for a
-    // slow reader no longer than a statement may take.
+    // The query threads have a low priority of their own: this one only waits for them. They wait
+    // for a slow reader no longer than a statement may take.
     let delivery = Delivery {
         is_large: false,
         time_max: Duration::from_nanos(app.limits.sql.time_ns_max.unsigned_abs()),
@@ -529,7 +529,8 @@ pub async fn body_of(request: Request, app: &App) -> Result<(Bytes, MemoryClaim)
     Ok((bytes, claim))
 }
 
-/// Room for a body before it is read: for as much as it says that it has, or may have, so many times.
+/// Room for a body before it is read: for as much as it says that it has, or may have, so many
+/// times.
 pub fn claim_for_body(
     app: &App,
     request: &Request,

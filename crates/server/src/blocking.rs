@@ -18,8 +18,8 @@ pub async fn wait<T: Send + 'static, E: From<Fault> + Send + 'static>(
     task.await.unwrap_or_else(|lost| Err(ended(lost).into()))
 }
 
-/// Runs `work` at a low priority, as the threads that it starts, on a thread of its own: whoever calls it
-/// holds a place, of which there are few.
+/// Runs `work` at a low priority, as the threads that it starts, on a thread of its own: whoever
+/// calls it holds a place, of which there are few.
 pub async fn nicely<T: Send + 'static, E: From<Fault> + Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, E> {

@@ -25,8 +25,8 @@ pub struct ServerConfig {
 /// Every bound of the server.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Most connections at once on each way in, a quarter of them of one user; one more is answered 503
-    /// and closed.
+    /// Most connections at once on each way in, a quarter of them of one user; one more is answered
+    /// 503 and closed.
     pub connections_max: usize,
     /// Most watchers (`/api/v1/watch`) at once, a quarter of them of one user; keep it below
     /// `connections_max`.
@@ -39,8 +39,8 @@ pub struct Limits {
     pub ingest_bytes_max: usize,
     /// Most answers of SQL and history that are made or delivered at once.
     pub large_answers_max: usize,
-    /// Most bytes that all answers, what they are made of, and the bodies of requests hold at once. One
-    /// user has three eighths of it at most; an eighth is for those who may control.
+    /// Most bytes that all answers, what they are made of, and the bodies of requests hold at once.
+    /// One user has three eighths of it at most; an eighth is for those who may control.
     pub memory_bytes_max: usize,
     /// Most samples in one answer of history.
     pub history_samples_max: usize,

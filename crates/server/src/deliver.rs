@@ -2,8 +2,9 @@
 //! memory that its client may hold, and sent as fast as the client takes them.
 //!
 //! It stands alone because every answer goes through it, whichever part makes it. An answer that is
-//! small is sent when it is whole, so that its status tells how it ended. Of a larger one the beginning is
-//! sent while the rest is made; what goes wrong then cuts it off, which every client notices.
+//! small is sent when it is whole, so that its status tells how it ended. Of a larger one the
+//! beginning is sent while the rest is made; what goes wrong then cuts it off, which every client
+//! notices.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,8 +1,8 @@
 //! Whose the other end of a loopback connection is, as the kernel says.
 //!
-//! It stands alone because it speaks netlink (`sock_diag(7)`): one message asks for the one socket that
-//! is the other end, so what other users do with sockets of theirs changes neither the answer nor its
-//! cost. A unix socket tells its peer's credentials itself.
+//! It stands alone because it speaks netlink (`sock_diag(7)`): one message asks for the one socket
+//! that is the other end, so what other users do with sockets of theirs changes neither the answer
+//! nor its cost. A unix socket tells its peer's credentials itself.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -21,8 +21,8 @@ const AF_INET6: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
 /// `INET_DIAG_NOCOOKIE`: any socket with these addresses.
 const NO_COOKIE: [u8; 8] = [0xff; 8];
-/// States that a socket of a living program is in, by their bits: established, waiting for the end of
-/// either side. Listening sockets and those that have closed are nobody's.
+/// States that a socket of a living program is in, by their bits: established, waiting for the end
+/// of either side. Listening sockets and those that have closed are nobody's.
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8;
 /// Bytes of `struct nlmsghdr`.
 const HEAD: usize = 16;
@@ -34,8 +34,9 @@ const UID_AT: usize = HEAD + 64;
 const INODE_AT: usize = HEAD + 68;
 const ANSWER: usize = HEAD + 72;
 
-/// The user whose socket has this address and is connected to `ours`; none where it cannot be told. A
-/// socket that its program has closed is nobody's: the kernel then has no user for it, and says 0.
+/// The user whose socket has this address and is connected to `ours`; none where it cannot be told.
+/// A socket that its program has closed is nobody's: the kernel then has no user for it, and says
+/// 0.
 pub fn user(peer: SocketAddr, ours: SocketAddr) -> Option<u32> {
     ask(peer, ours).ok().flatten()
 }

@@ -17,8 +17,8 @@ use crate::rights::Way;
 pub struct Client(pub Option<u32>);
 
 impl Client {
-    /// The number under which memory and query threads know this client on this way: those who come by
-    /// the control socket are control, whoever they are.
+    /// The number under which memory and query threads know this client on this way: those who come
+    /// by the control socket are control, whoever they are.
     pub fn number(self, way: Way) -> ClientNumber {
         match way {
             Way::ControlSocket => CONTROL,

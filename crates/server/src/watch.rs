@@ -37,8 +37,8 @@ pub const EVERY_MS_DEFAULT: i64 = 1_000;
 pub const QUEUED_MAX: usize = 2;
 /// Most samples of one stream in one tick: the newest stay, the rest are counted as lost.
 const TICK_SAMPLES_MAX: u64 = 256;
-/// Most samples of one tick: of the streams beyond them the next tick tells first, and what their rings
-/// lose meanwhile is counted as lost.
+/// Most samples of one tick: of the streams beyond them the next tick tells first, and what their
+/// rings lose meanwhile is counted as lost.
 const TICK_SAMPLES_ALL_MAX: usize = 1 << 14;
 /// Bytes that must be free for a tick to be made: it is given back what it does not need.
 const TICK_BYTES: usize = 1 << 20;
@@ -274,8 +274,8 @@ impl Body for MessageBody {
     }
 }
 
-/// Gives a watcher its turns until its client or the server ends. Its messages are made on threads that
-/// may compute, a small answer each, and hold memory as answers do.
+/// Gives a watcher its turns until its client or the server ends. Its messages are made on threads
+/// that may compute, a small answer each, and hold memory as answers do.
 pub async fn serve(
     app: Arc<App>,
     watcher: Watcher,

@@ -37,7 +37,8 @@ fn functions_of_long_texts_take_no_time_that_grows_with_their_product() {
     let _demo = Demo::known(dir.path());
     let pool = pool(dir.path());
     let half = LETTERS.replace("1000000", "500000");
-    // Each of these took minutes: a million places, at each of which half a million letters are compared.
+    // Each of these took minutes: a million places, at each of which half a million letters are
+    // compared.
     for (sql, expect) in [
         (format!("SELECT instr({LETTERS}, {half} || 'b') AS n"), "0"),
         (

@@ -29,8 +29,8 @@ use crate::share::Client;
 /// Writes that are read and taken at once; more are refused as busy.
 pub const INGESTS_MAX: usize = 8;
 
-/// What a write holds in memory for each byte that its body may have: the body, the body unpacked, and
-/// what is read of it.
+/// What a write holds in memory for each byte that its body may have: the body, the body unpacked,
+/// and what is read of it.
 const INGEST_HOLDS: usize = 4;
 
 const PROTOBUF: &str = "application/x-protobuf";
