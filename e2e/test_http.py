@@ -137,14 +137,7 @@ ERRORS = [
     ("POST", "/api/v1/sql", "SELEC 1", 400, "statement"),
     ("POST", "/api/v1/sql", "", 400, None),
     ("POST", "/api/v1/sql", b"\xff\xfe", 400, None),
-    ("POST", "/api/v1/insights/test", "{", 400, "usage"),
-    (
-        "POST",
-        "/api/v1/insights/test",
-        {"sql": "CREATE INSIGHT a.b AS SELECT sum(value) FROM no_such"},
-        400,
-        None,
-    ),
+    ("POST", "/api/v1/insights/test", "{", 401, "refused"),
 ]
 
 

@@ -61,8 +61,11 @@ def test_the_control_socket_controls_and_reads(start: Start) -> None:
 
 
 def test_a_test_of_an_insight_is_reading(fixed: Agent) -> None:
+    without = fixed.request("POST", "/api/v1/insights/test", CREATE, "tcp")
+    assert without.status == 401 and without.kind == "refused"
+    token = {"Authorization": f"Bearer {fixed.token()}"}
     for way in ("tcp", "read.sock", "control.sock"):
-        answer = fixed.request("POST", "/api/v1/insights/test", CREATE, way)
+        answer = fixed.request("POST", "/api/v1/insights/test", CREATE, way, token)
         assert answer.status == 200
         assert [row["value"] for row in answer.json["rows"]] == [fixed.value("memory.total.bytes")]
 

@@ -112,7 +112,9 @@ pub struct QueryConfig {
     pub rows_max: usize,
     /// Most bytes in an encoded answer.
     pub bytes_max: usize,
-    /// Most memory of all questions together, in bytes.
+    /// Most memory of all questions together, in bytes: a quarter for SQLite, a quarter for what
+    /// its threads read, half for answers, what PromQL and history read, and the bodies of
+    /// requests.
     pub memory_bytes_max: usize,
 }
 
@@ -124,7 +126,7 @@ impl Default for QueryConfig {
             seconds_max: 10.0,
             rows_max: 1_000_000,
             bytes_max: 256 << 20,
-            memory_bytes_max: 256 << 20,
+            memory_bytes_max: 192 << 20,
         }
     }
 }

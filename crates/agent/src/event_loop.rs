@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
 use barograph_archive::Status;
-use barograph_insight::{Executed, Graph};
+use barograph_insight::{Executed, Graph, Ground};
 use barograph_model::{Clock, NS_PER_S};
 use barograph_server::ExportStatus;
 use barograph_source::Poller;
@@ -30,6 +30,9 @@ use crate::streams::{Facts, Outputs, Streams};
 
 /// Events that may wait for the loop.
 pub const EVENTS_MAX: usize = 64;
+/// Events that are applied between two looks at what is due: sampling comes first, and whoever asks
+/// often waits.
+const EVENTS_A_TURN_MAX: usize = 4;
 /// How often the agent says that it lives, and looks at itself.
 const BEAT_NS: i64 = NS_PER_S;
 /// How often the documents are written anew though nothing in them is news (their counters are).
@@ -46,10 +49,20 @@ pub enum Event {
     Execute(String, SyncSender<Answer>),
     /// A statement on policies.
     Policy(String, SyncSender<Answer>),
-    /// What a statement would give.
-    Test(String, SyncSender<Answer>),
+    /// A copy of what these tables of the graph hold, for a test of a statement beside the loop.
+    Ground(Vec<String>, SyncSender<Ground>),
     /// The end.
     Stop,
+}
+
+/// How a turn of events ended.
+enum Turn {
+    /// There are no more, or no more may be taken now.
+    Over,
+    /// A slow source has a batch ready.
+    Woken,
+    /// The loop is to end.
+    Ended,
 }
 
 /// What the loop is made of.
@@ -176,10 +189,11 @@ impl<'c> EventLoop<'c> {
                 self.write_documents();
                 ready.take().into_iter().for_each(|ready| ready());
             }
-            match self.next() {
-                Some(Event::Stop) => break,
-                Some(event) => self.apply(event),
-                None => self.tick(),
+            match self.take_events() {
+                Turn::Ended => break,
+                Turn::Woken => self.tick(),
+                Turn::Over if self.is_due() => self.tick(),
+                Turn::Over => {}
             }
         }
         info!("stopping: sources first");
@@ -192,27 +206,43 @@ impl<'c> EventLoop<'c> {
         self.poller.reports().iter().all(|report| report.polls > 0)
     }
 
-    fn next(&self) -> Option<Event> {
+    fn wait_ns(&self) -> i64 {
         let deadline_ns = self.poller.next_deadline_ns().min(self.next_beat_ns);
         let deadline_ns = deadline_ns.min(self.next_project_ns);
-        let wait_ns = deadline_ns.saturating_sub(self.clock.monotonic_ns());
-        if wait_ns <= 0 {
-            // Due now: still give events their turn, or a source at full speed would starve them.
-            return self.events.try_recv().ok();
-        }
-        match self
-            .events
-            .recv_timeout(Duration::from_nanos(wait_ns as u64))
-        {
+        deadline_ns.saturating_sub(self.clock.monotonic_ns())
+    }
+
+    fn is_due(&self) -> bool {
+        self.wait_ns() <= 0
+    }
+
+    /// Waits until something is due or happens, and applies what has happened: at most so many
+    /// events that what is due is not late. When something is due at once, as with a source at full
+    /// speed, one event still gets its turn.
+    fn take_events(&mut self) -> Turn {
+        let wait = Duration::from_nanos(self.wait_ns().max(0).unsigned_abs());
+        let mut next = match self.events.recv_timeout(wait) {
             Ok(event) => Some(event),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => Some(Event::Stop),
+        };
+        for _ in 0..EVENTS_A_TURN_MAX {
+            match next {
+                None => break,
+                Some(Event::Stop) => return Turn::Ended,
+                Some(Event::Wake) => return Turn::Woken,
+                Some(event) => self.apply(event),
+            }
+            if self.is_due() {
+                break;
+            }
+            next = self.events.try_recv().ok();
         }
+        Turn::Over
     }
 
     fn apply(&mut self, event: Event) {
         match event {
-            Event::Wake => self.tick(),
             Event::Execute(sql, reply) => {
                 let answer = self.execute(&sql);
                 // Whoever asked may have gone away: that is theirs.
@@ -221,10 +251,10 @@ impl<'c> EventLoop<'c> {
             Event::Policy(sql, reply) => {
                 let _ = reply.try_send(self.execute_policy(&sql));
             }
-            Event::Test(sql, reply) => {
-                let _ = reply.try_send(self.test(&sql));
+            Event::Ground(tables, reply) => {
+                let _ = reply.try_send(self.graph.ground(&tables));
             }
-            Event::Stop => {}
+            Event::Wake | Event::Stop => {}
         }
     }
 
@@ -348,13 +378,6 @@ impl<'c> EventLoop<'c> {
             done.policy["matched"] = rows.filter(is_its).count().into();
         }
         Ok(done.policy)
-    }
-
-    fn test(&self, sql: &str) -> Answer {
-        let rows = self.graph.test(sql).map_err(Refusal::from)?;
-        Ok(
-            serde_json::json!({ "rows": rows.iter().map(documents::test_row).collect::<Vec<Json>>() }),
-        )
     }
 
     /// All at once, so that their tables agree.

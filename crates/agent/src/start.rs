@@ -111,7 +111,13 @@ impl Agent {
         let fire = Arc::new(ToPrograms::new(board.clone()));
         let triggers = DeclaredTriggers::start(&config, &run_dir, &clock, fire, &troubles)?;
         agent.triggers = Some(triggers.clone());
-        let control = LoopControl::new(events, Arc::clone(&agent.history), board, triggers);
+        let control = LoopControl::new(
+            events,
+            Arc::clone(&agent.history),
+            board,
+            triggers,
+            Arc::clone(&clock),
+        );
         agent.server = Some(start_server(
             &config, &clock, &run_dir, control, started_ns, ingest,
         )?);
@@ -322,7 +328,7 @@ fn start_server(
         rows_max: config.query.rows_max,
         bytes_max: config.query.bytes_max,
         time_ns_max: (config.query.seconds_max * 1e9) as i64,
-        memory_bytes_max: config.query.memory_bytes_max,
+        memory_bytes_max: config.query.memory_bytes_max / 4,
     };
     let pool = PoolConfig {
         threads: config.query.threads,
@@ -339,6 +345,7 @@ fn start_server(
     };
     let limits = ServerLimits {
         sql: limits,
+        memory_bytes_max: config.query.memory_bytes_max / 2,
         ..ServerLimits::default()
     };
     let server = ServerConfig {

@@ -4,6 +4,7 @@
 mod applications;
 mod bridges;
 mod calls;
+mod guests;
 mod loss;
 mod policies;
 mod triggers;

@@ -2,9 +2,11 @@
 //! the libraries.
 
 mod cli;
+mod heap;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    heap::settle();
     cli::main()
 }

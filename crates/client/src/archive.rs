@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use barograph_model::{Clock, Descriptor, PastRequest, Selector, Span, SqlFault};
+use barograph_model::{Clock, Descriptor, PastRequest, Selector, Span, SqlFault, unbounded};
 use barograph_query::{Moment, PastReader, Scopes, Table};
 use barograph_stream::{RunDir, gate};
 
@@ -127,6 +127,7 @@ impl Stretch<'_> {
             },
             samples_max: self.samples_max,
             cancel,
+            holds: &unbounded,
         })
     }
 

@@ -63,6 +63,9 @@ pub enum InsightError {
         /// Those that read it.
         readers: Vec<String>,
     },
+    /// Whoever asked went away, or the time for the test was up.
+    #[error("the test was stopped before its end: join fewer rows, or compute less for each")]
+    Stopped,
     /// Built-in insights stay as they are.
     #[error("{name} is built in and stays: make an insight of another name beside it")]
     Builtin {

@@ -11,10 +11,10 @@ use barograph_model::{Clock, Descriptor, Name, Sample, Sink, StreamKey, Unit};
 
 use crate::insight::{Insight, Parts, Run};
 use crate::plan::Plan;
-use crate::report::{InsightReport, TestRow};
+use crate::report::InsightReport;
 use crate::slot::{Slot, Store};
 use crate::statement::{self, Create, Statement};
-use crate::{InsightError, Limits, names, report};
+use crate::{InsightError, Limits, names};
 
 /// Largest stream key that is followed; keys are dense, so this bounds an index and no more.
 const KEYS_MAX: u32 = 1 << 22;
@@ -111,11 +111,12 @@ impl Graph {
         }
     }
 
-    /// What the SELECT (or the CREATE around one) would give now; changes nothing.
-    pub fn test(&self, sql: &str) -> Result<Vec<TestRow>, InsightError> {
-        let query = statement::parse_select(sql, &self.limits)?;
-        let plan = Plan::new(&query, &self.store, &self.node)?;
-        report::test(&plan, &self.store, &self.limits)
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Says that a metric of this name may appear later, so that insights may read it already.

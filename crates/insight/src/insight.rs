@@ -139,7 +139,7 @@ impl Insight {
         }
         let (outputs, dirty) = (&mut self.outputs, &mut self.dirty_outputs);
         for (rows, branch) in self.rows.iter_mut().zip(&self.plan.branches) {
-            rows.refresh(branch, &run.store.slots, |output| {
+            rows.refresh(branch, &run.store.slots, &|| true, |output| {
                 if let Some(state) = outputs.get_mut(output as usize)
                     && !state.dirty
                 {
@@ -211,7 +211,7 @@ impl Insight {
         self.reason.clear();
         self.dirty_outputs.clear();
         for branch in &self.plan.branches {
-            match Rows::build(branch, run.store, run.limits.rows_max) {
+            match Rows::build(branch, run.store, run.limits) {
                 Ok(rows) => self.rows.push(rows),
                 Err(reason) => {
                     self.rows.clear();

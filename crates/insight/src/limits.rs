@@ -10,6 +10,9 @@ pub struct Limits {
     pub groups_max: usize,
     /// Most rows that one SELECT may join. An insight with more fails until there are fewer.
     pub rows_max: usize,
+    /// Most arguments of aggregates that one SELECT keeps: its rows times its aggregates. An
+    /// insight with more fails until there are fewer rows.
+    pub arguments_max: usize,
     /// Longest statement, in bytes.
     pub sql_bytes_max: usize,
     /// Longest chain of insights on insights.
@@ -24,6 +27,7 @@ impl Default for Limits {
             insights_max: 512,
             groups_max: 4_096,
             rows_max: 65_536,
+            arguments_max: 1 << 18,
             sql_bytes_max: 16_384,
             depth_max: 64,
             node: String::new(),

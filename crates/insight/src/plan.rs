@@ -73,8 +73,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub fn new(query: &Query, store: &Store, node: &Arc<str>) -> Result<Self, InsightError> {
-        let mut selects = Vec::new();
-        collect(unadorned(query)?, &mut selects)?;
+        let selects = selects(query)?;
         let mut plan = Self {
             branches: Vec::with_capacity(selects.len()),
         };
@@ -172,6 +171,13 @@ impl Branch {
 
 fn refuse<T>(message: impl Into<String>) -> Result<T, InsightError> {
     Err(InsightError::statement(message))
+}
+
+/// The SELECTs of a query, which UNION ALL joins.
+pub(crate) fn selects(query: &Query) -> Result<Vec<&Select>, InsightError> {
+    let mut selects = Vec::new();
+    collect(unadorned(query)?, &mut selects)?;
+    Ok(selects)
 }
 
 /// The body of a query that has nothing but a body.

@@ -99,17 +99,20 @@ pub struct TestRow {
     pub value: Option<Value>,
 }
 
-/// Computes a plan once over the newest samples, beside the graph. Sorted by labels.
+/// Computes a plan once over the newest samples, beside the graph, as long as `go_on` says yes.
+/// Sorted by labels.
 pub(crate) fn test(
     plan: &Plan,
     store: &Store,
     limits: &Limits,
+    go_on: &dyn Fn() -> bool,
 ) -> Result<Vec<TestRow>, InsightError> {
     let mut found: BTreeMap<Labels, Option<Value>> = BTreeMap::new();
     for branch in &plan.branches {
-        let mut rows =
-            Rows::build(branch, store, limits.rows_max).map_err(InsightError::statement)?;
-        rows.refresh(branch, &store.slots, |_| {});
+        let mut rows = Rows::build(branch, store, limits).map_err(InsightError::statement)?;
+        if !rows.refresh(branch, &store.slots, go_on, |_| {}) {
+            return Err(InsightError::Stopped);
+        }
         for (cell, state) in rows.cells.iter().enumerate() {
             let known = match &state.outcome {
                 Outcome::Absent => continue,

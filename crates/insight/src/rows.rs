@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use barograph_model::Quality;
 
+use crate::Limits;
 use crate::aggregate::State;
 use crate::expr::{Expr, Fault, Field, Row};
 use crate::plan::Branch;
@@ -78,14 +79,15 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// Joins and groups the streams that there are; everything is left to be computed.
-    pub fn build(branch: &Branch, store: &Store, rows_max: usize) -> Result<Self, String> {
+    pub fn build(branch: &Branch, store: &Store, limits: &Limits) -> Result<Self, String> {
         let width = branch.from.len();
-        let mut inputs = join(branch, store, rows_max)?;
+        let mut inputs = join(branch, store, limits.rows_max)?;
         retain_rows(&mut inputs, width, |row| {
             fixed_filter_holds(branch, &store.slots, row)
         })?;
         let depth = branch.aggregates.len();
         let count = inputs.len() / width;
+        check_arguments(count, depth, limits.arguments_max)?;
         let mut built = Self {
             rows: Vec::with_capacity(count),
             args: vec![Known::NULL; count * depth],
@@ -206,19 +208,32 @@ impl Rows {
         }
     }
 
-    /// Brings rows and groups up to date, and calls `changed` with the output of each group that
-    /// was computed.
-    pub fn refresh(&mut self, branch: &Branch, slots: &[Slot], mut changed: impl FnMut(u32)) {
+    /// Brings rows and groups up to date as long as `go_on` says yes, and calls `changed` with the
+    /// output of each group that was computed. Whether it came to the end.
+    pub fn refresh(
+        &mut self,
+        branch: &Branch,
+        slots: &[Slot],
+        go_on: &dyn Fn() -> bool,
+        mut changed: impl FnMut(u32),
+    ) -> bool {
         while let Some(n) = self.dirty_rows.pop() {
+            if !go_on() {
+                return false;
+            }
             self.refresh_row(branch, slots, n as usize);
         }
         while let Some(id) = self.dirty_cells.pop() {
+            if !go_on() {
+                return false;
+            }
             let outcome = self.compute(branch, slots, id);
             let cell = &mut self.cells[id as usize];
             cell.dirty = false;
             cell.outcome = outcome;
             changed(cell.output);
         }
+        true
     }
 
     fn refresh_row(&mut self, branch: &Branch, slots: &[Slot], n: usize) {
@@ -435,6 +450,16 @@ fn check_rows(rows: usize, max: usize) -> Result<(), String> {
     }
     Err(format!(
         "it would join more than {max} rows (rows_max): join on more labels, or filter"
+    ))
+}
+
+fn check_arguments(rows: usize, aggregates: usize, max: usize) -> Result<(), String> {
+    if rows.saturating_mul(aggregates) <= max {
+        return Ok(());
+    }
+    Err(format!(
+        "it would keep {rows} rows of {aggregates} aggregates, more than {max} together \
+         (arguments_max): join on more labels, filter, or compute fewer aggregates"
     ))
 }
 

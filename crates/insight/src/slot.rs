@@ -96,6 +96,40 @@ pub(crate) struct Store {
 }
 
 impl Store {
+    /// A copy of these tables with their streams; of all others what a plan asks of a table that it
+    /// does not read: its name.
+    pub fn copy_of(&self, tables: &[String]) -> Self {
+        let mut copy = Self::default();
+        for (name, &id) in &self.by_name {
+            let table = &self.tables[id as usize];
+            let at = copy.tables.len() as u32;
+            copy.by_name.insert(name.clone(), at);
+            let mut slots = Vec::new();
+            let is_read = tables.binary_search(name).is_ok();
+            for &slot in table.slots.iter().filter(|_| is_read) {
+                let from = &self.slots[slot as usize];
+                slots.push(copy.slots.len() as u32);
+                copy.slots.push(Slot {
+                    table: at,
+                    labels: from.labels.clone(),
+                    newest: from.newest.clone(),
+                    readers: Vec::new(),
+                    ..*from
+                });
+            }
+            copy.tables.push(Table {
+                name: name.clone(),
+                dotted: table.dotted.clone(),
+                slots,
+                known: table.known,
+                made_by: table.made_by,
+                columns: table.columns.clone(),
+                readers: Vec::new(),
+            });
+        }
+        copy
+    }
+
     /// The table of this underscore form.
     pub fn table(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).copied()

@@ -4,8 +4,10 @@
 //! It stands alone because everything imports it: no I/O, no clock call, no serialization.
 
 mod buckets;
+mod budget;
 mod clock;
 mod columns;
+mod cut;
 mod descriptor;
 mod level;
 mod near;
@@ -18,16 +20,18 @@ mod sql;
 mod time_text;
 
 pub use buckets::Buckets;
+pub use budget::{CONTROL, ClientNumber, MemoryBudget, MemoryClaim, UNKNOWN};
 pub use clock::{Clock, ManualClock, NS_PER_S};
 pub use columns::{Columns, Values};
+pub use cut::{FAULT_BYTES_MAX, cut};
 pub use descriptor::{
     Descriptor, HELP_BYTES_MAX, Kind, LABELS_BYTES_MAX, LABELS_MAX, Labels, ModelError,
     NAME_BYTES_MAX, Name, SeriesId, UNIT_BYTES_MAX, Unit, table_name,
 };
 pub use level::Level;
 pub use near::{NEAR_MAX, near};
-pub use past::{Past, PastRequest, PastSeries, Span};
-pub use pattern::{Pattern, Selector};
+pub use past::{Past, PastRequest, PastSeries, SAMPLE_BYTES, Span, unbounded};
+pub use pattern::{Pattern, SELECTOR_BYTES_MAX, Selector};
 pub use projection::{
     FORECAST_PREFIX, KNOTS_MAX, Knot, Projection, Reach, predicted_sample, projections_among,
 };
@@ -36,5 +40,7 @@ pub use sample::{
     text_start,
 };
 pub use sink::{Sink, StreamKey, Wanted};
-pub use sql::{ResultFormat, SqlEngine, SqlFault, SqlFaultKind, SqlLimits, SqlReply, SqlRequest};
+pub use sql::{
+    ResultFormat, SqlEngine, SqlFault, SqlFaultKind, SqlLimits, SqlReply, SqlRequest, SqlSink,
+};
 pub use time_text::{duration_ns, instant_ns};

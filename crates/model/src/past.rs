@@ -42,7 +42,19 @@ pub struct PastRequest<'a> {
     pub samples_max: usize,
     /// Set by the asker who has gone away: the read stops soon after.
     pub cancel: &'a AtomicBool,
+    /// Told how many bytes the answer holds so far; when it says no, the read ends with a `Limit`
+    /// fault. [`unbounded`] where the asker bounds samples alone.
+    pub holds: &'a dyn Fn(usize) -> bool,
 }
+
+/// Says yes to every number of bytes: for askers in a process of their own.
+pub fn unbounded(_: usize) -> bool {
+    true
+}
+
+/// What one sample takes in memory while it is read and written out: its time, value, number,
+/// quality and error, in what is read and in what is made of it.
+pub const SAMPLE_BYTES: usize = 48;
 
 /// One series that was known at some time.
 #[derive(Clone, Debug)]

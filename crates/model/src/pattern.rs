@@ -2,7 +2,12 @@
 
 use std::fmt;
 
-use crate::{Labels, ModelError};
+use crate::{Labels, ModelError, cut};
+
+/// Longest selector, in bytes: what is matched against every stream must be short.
+pub const SELECTOR_BYTES_MAX: usize = 1 << 10;
+/// Bytes of a pattern that an error repeats.
+const SHOWN_BYTES_MAX: usize = 100;
 
 /// A glob over dotted names: `*` stands for any run of characters, dots included; `?` for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,9 +67,14 @@ impl Selector {
     /// Reads `name` or `name{label=value,…}`; both sides may be globs.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let fault = |reason: &str| ModelError::Pattern {
-            pattern: text.into(),
+            pattern: cut(text.into(), SHOWN_BYTES_MAX),
             reason: reason.into(),
         };
+        if text.len() > SELECTOR_BYTES_MAX {
+            return Err(fault(&format!(
+                "it is longer than {SELECTOR_BYTES_MAX} bytes: match with * instead"
+            )));
+        }
         let trimmed = text.trim();
         let (name, rest) = match trimmed.split_once('{') {
             None => (trimmed, None),

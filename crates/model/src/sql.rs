@@ -1,9 +1,11 @@
 //! The seam through which `server` and `rule` reach SQL without importing `query`.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
+
+use crate::{ClientNumber, UNKNOWN};
 
 /// What a query may use before it is stopped.
 #[derive(Clone, Copy, Debug)]
@@ -53,13 +55,27 @@ pub struct SqlRequest {
     pub cancel: Arc<AtomicBool>,
 }
 
-/// The encoded answer.
+/// The encoded answer, whole.
 #[derive(Debug)]
 pub struct SqlReply {
     /// The bytes, in the format that was asked for.
     pub body: Vec<u8>,
     /// How many rows they hold.
     pub rows: usize,
+}
+
+/// Takes an answer piece by piece while it is made, so that no more of it is held than its reader
+/// is behind.
+pub trait SqlSink: Send {
+    /// Takes the next bytes. It may wait for room; a fault ends the statement.
+    fn put(&mut self, piece: Vec<u8>) -> Result<(), SqlFault>;
+
+    /// Says that so many bytes are held in the making, beside the pieces; a fault ends the
+    /// statement.
+    fn hold(&mut self, bytes: usize) -> Result<(), SqlFault>;
+
+    /// Says that the last piece was put. A sink that is dropped without it holds no whole answer.
+    fn end(self: Box<Self>) -> Result<(), SqlFault>;
 }
 
 /// Whose fault it was.
@@ -91,12 +107,39 @@ pub struct SqlFault {
 
 /// Answers SQL. Blocking: call it from a thread that may wait.
 pub trait SqlEngine: Send + Sync {
-    /// Runs one read-only statement within its limits.
-    fn query(&self, request: &SqlRequest) -> Result<SqlReply, SqlFault>;
+    /// Runs one read-only statement within its limits and puts the answer into the sink; how many
+    /// rows it has. Clients, by their numbers, share fairly.
+    fn query_into(
+        &self,
+        client: ClientNumber,
+        request: &SqlRequest,
+        sink: Box<dyn SqlSink>,
+    ) -> Result<usize, SqlFault>;
 
-    /// As [`SqlEngine::query`] for the client of this number (a connection, say): clients share fairly.
-    fn query_of(&self, client: u64, request: &SqlRequest) -> Result<SqlReply, SqlFault> {
-        let _ = client;
-        self.query(request)
+    /// Runs one read-only statement within its limits, for an asker who takes the answer whole.
+    fn query(&self, request: &SqlRequest) -> Result<SqlReply, SqlFault> {
+        let whole = Arc::new(Mutex::new(Vec::new()));
+        let rows = self.query_into(UNKNOWN, request, Box::new(Whole(Arc::clone(&whole))))?;
+        let body = std::mem::take(&mut *whole.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(SqlReply { body, rows })
+    }
+}
+
+/// Keeps all pieces.
+struct Whole(Arc<Mutex<Vec<u8>>>);
+
+impl SqlSink for Whole {
+    fn put(&mut self, piece: Vec<u8>) -> Result<(), SqlFault> {
+        let mut whole = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        whole.extend_from_slice(&piece);
+        Ok(())
+    }
+
+    fn hold(&mut self, _: usize) -> Result<(), SqlFault> {
+        Ok(())
+    }
+
+    fn end(self: Box<Self>) -> Result<(), SqlFault> {
+        Ok(())
     }
 }

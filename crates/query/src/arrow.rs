@@ -12,39 +12,68 @@ use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use barograph_model::{SqlFault, SqlFaultKind, hex};
 
+use crate::encode::PIECE_BYTES;
 use crate::fault::fault;
 use crate::rows::{Cell, Column, Rows};
 
 /// Integers up to here are exact as floats.
 const EXACT_MAX: u64 = 1 << 53;
 
+/// Rows of one batch: what is encoded is held beside the rows, so it is held by parts.
+const BATCH_ROWS: usize = 8_192;
+
 impl Rows {
-    /// An Arrow IPC stream of one batch.
+    /// An Arrow IPC stream.
     pub fn to_arrow_ipc(&self) -> Result<Vec<u8>, SqlFault> {
-        let internal = |error: ArrowError| {
-            fault(
-                SqlFaultKind::Internal,
-                format!("cannot encode the answer as arrow: {error}"),
-            )
-        };
-        let arrays: Vec<ArrayRef> = self
-            .columns()
-            .iter()
-            .enumerate()
-            .map(|(i, column)| array(&data_type(column, self.column(i)), self.column(i)))
+        let mut whole = Vec::new();
+        self.write_arrow_ipc(&mut |piece| {
+            whole.extend_from_slice(&piece);
+            Ok(())
+        })?;
+        Ok(whole)
+    }
+
+    /// An Arrow IPC stream, given to `put` piece by piece.
+    pub(crate) fn write_arrow_ipc(
+        &self,
+        put: &mut dyn FnMut(Vec<u8>) -> Result<(), SqlFault>,
+    ) -> Result<(), SqlFault> {
+        let columns = self.columns().iter().enumerate();
+        let types: Vec<DataType> = columns
+            .map(|(i, column)| data_type(column, self.column(i)))
             .collect();
         let fields: Vec<Field> = self
             .unique_names()
             .into_iter()
-            .zip(&arrays)
-            .map(|(name, array)| Field::new(name, array.data_type().clone(), true))
+            .zip(&types)
+            .map(|(name, data_type)| Field::new(name, data_type.clone(), true))
             .collect();
         let schema = Arc::new(Schema::new(fields));
         let mut writer = StreamWriter::try_new(Vec::new(), &schema).map_err(internal)?;
-        let batch = RecordBatch::try_new(schema, arrays).map_err(internal)?;
-        writer.write(&batch).map_err(internal)?;
-        writer.into_inner().map_err(internal)
+        let mut from = 0;
+        // An answer without rows has one batch without rows.
+        while from == 0 || from < self.len() {
+            let to = self.len().min(from + BATCH_ROWS);
+            let arrays = types.iter().enumerate();
+            let arrays: Vec<ArrayRef> = arrays
+                .map(|(i, data_type)| array(data_type, &self.column(i)[from..to]))
+                .collect();
+            let batch = RecordBatch::try_new(Arc::clone(&schema), arrays).map_err(internal)?;
+            writer.write(&batch).map_err(internal)?;
+            if writer.get_ref().len() >= PIECE_BYTES {
+                put(std::mem::take(writer.get_mut()))?;
+            }
+            from = to.max(1);
+        }
+        put(writer.into_inner().map_err(internal)?)
     }
+}
+
+fn internal(error: ArrowError) -> SqlFault {
+    fault(
+        SqlFaultKind::Internal,
+        format!("cannot encode the answer as arrow: {error}"),
+    )
 }
 
 fn data_type(column: &Column, cells: &[Cell]) -> DataType {

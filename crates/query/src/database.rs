@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use barograph_model::{Clock, SqlFault, SqlFaultKind, SqlLimits};
 use barograph_stream::RunDir;
+use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags, Row, Statement};
 
 use crate::QueryError;
@@ -17,7 +18,7 @@ use crate::fault::{Circumstances, fault};
 use crate::functions::Form;
 use crate::guard::{Guard, SQL_BYTES_MAX};
 use crate::live::Live;
-use crate::rows::{Column, Field, Rows};
+use crate::rows::{Column, Field, Rows, Taker};
 use crate::source::{Scopes, Views, views_of};
 use crate::sqlite::{limit_heap, reserve};
 use crate::text;
@@ -124,6 +125,21 @@ impl Database {
         self.live.set_threads(threads);
     }
 
+    /// So many databases share the memory that scans may hold from now on, this one included.
+    /// SQLite's own heap has one bound a process.
+    pub fn share_memory(&self, databases: usize) {
+        self.guard.share_memory(databases);
+    }
+
+    /// Longest text that a statement may make from now on, in bytes.
+    pub fn set_text_bytes_max(&mut self, bytes: i32) -> Result<(), QueryError> {
+        let set = self.connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, bytes);
+        set.map(drop).map_err(|source| QueryError::Sqlite {
+            what: "bound the length of texts",
+            source,
+        })
+    }
+
     /// Runs one read-only statement within its limits.
     pub fn run(
         &mut self,
@@ -131,11 +147,28 @@ impl Database {
         limits: &SqlLimits,
         cancel: &AtomicBool,
     ) -> Result<Rows, SqlFault> {
-        match self.run_once(sql, limits, cancel) {
+        let mut rows = Rows::default();
+        rows.elapsed_ns = self.run_into(sql, limits, cancel, &mut rows)?;
+        Ok(rows)
+    }
+
+    /// As [`Database::run`], and gives each row to `taker` as it comes; the ns that it took.
+    pub(crate) fn run_into(
+        &mut self,
+        sql: &str,
+        limits: &SqlLimits,
+        cancel: &AtomicBool,
+        taker: &mut dyn Taker,
+    ) -> Result<i64, SqlFault> {
+        match self.run_once(sql, limits, cancel, taker) {
             // A table or a column may be of a series that began and ended since the archive was
             // last looked at.
-            Err(fault) if fault.kind == SqlFaultKind::Statement && self.has_news() => {
-                self.run_once(sql, limits, cancel)
+            Err(fault)
+                if fault.kind == SqlFaultKind::Statement
+                    && !taker.has_rows()
+                    && self.has_news() =>
+            {
+                self.run_once(sql, limits, cancel, taker)
             }
             answer => answer,
         }
@@ -157,25 +190,25 @@ impl Database {
         sql: &str,
         limits: &SqlLimits,
         cancel: &AtomicBool,
-    ) -> Result<Rows, SqlFault> {
+        taker: &mut dyn Taker,
+    ) -> Result<i64, SqlFault> {
         let started_ns = self.live.monotonic_ns();
         let text = self.ready(sql, limits)?;
         self.guard.watch(limits, cancel, || {
             let fault = |error| self.circumstances(&text, limits).fault(error);
             let was_checked = self.checked.borrow().contains_key(sql);
-            let mut rows = if was_checked {
+            if was_checked {
                 let mut statement = self.connection.prepare_cached(&text).map_err(fault)?;
-                self.answer(&mut statement, &text, limits)?
+                self.answer(&mut statement, &text, limits, taker)?;
             } else {
                 // Of a text that may never come again nothing is kept but that it was seen: this
                 // pushes no other out of the cache, and SQLite prepares it in the reserve.
                 let mut statement = self.connection.prepare(&text).map_err(fault)?;
                 self.only_reads(&statement)?;
                 self.keep(sql, &text);
-                self.answer(&mut statement, &text, limits)?
-            };
-            rows.elapsed_ns = self.live.monotonic_ns() - started_ns;
-            Ok(rows)
+                self.answer(&mut statement, &text, limits, taker)?;
+            }
+            Ok(self.live.monotonic_ns() - started_ns)
         })
     }
 
@@ -185,13 +218,14 @@ impl Database {
         statement: &mut Statement<'_>,
         text: &str,
         limits: &SqlLimits,
-    ) -> Result<Rows, SqlFault> {
-        let mut rows = Rows::new(columns(statement));
+        taker: &mut dyn Taker,
+    ) -> Result<(), SqlFault> {
+        taker.begin(columns(statement));
         let mut source = statement.raw_query();
         loop {
             match source.next() {
-                Ok(Some(row)) => rows.push(&RowView(row), limits)?,
-                Ok(None) => return Ok(rows),
+                Ok(Some(row)) => taker.take(&RowView(row), limits)?,
+                Ok(None) => return Ok(()),
                 Err(error) => return Err(self.circumstances(text, limits).fault(error)),
             }
         }

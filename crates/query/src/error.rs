@@ -59,6 +59,15 @@ pub(crate) fn interrupted() -> rusqlite::Error {
     sqlite_failure(rusqlite::ffi::SQLITE_INTERRUPT, "interrupted".into())
 }
 
+/// A text is longer than texts may be.
+#[cfg(feature = "bundled")]
+pub(crate) fn too_long() -> rusqlite::Error {
+    sqlite_failure(
+        rusqlite::ffi::SQLITE_TOOBIG,
+        "string or blob too big".into(),
+    )
+}
+
 /// As [`usage`], but a bound of this query was reached.
 pub(crate) fn too_large(message: impl Into<String>) -> rusqlite::Error {
     sqlite_failure(rusqlite::ffi::SQLITE_NOMEM, message.into())

@@ -1,19 +1,22 @@
 //! A queue of questions that no client can have for itself.
 //!
-//! It stands alone because it is a policy without threads: clients take turns, none has every thread
-//! while another waits, and none fills the queue.
+//! It stands alone because it is a policy without threads: clients take turns, no guest has every
+//! thread, and none fills the queue. Those who may control the agent have places that guests cannot
+//! take, and come first.
 
 use std::collections::{HashMap, VecDeque};
 
-/// Who asks; those who did not say are one client.
-type Client = Option<u64>;
+use barograph_model::{CONTROL, ClientNumber};
+
+/// Places in the queue that are for control alone.
+pub(crate) const CONTROL_WAITING_MAX: usize = 4;
 
 /// What waits, in turns by client.
 #[derive(Debug)]
 pub(crate) struct Fair<T> {
     /// Clients with something that waits, in the order of their turns.
-    turns: VecDeque<(Client, VecDeque<T>)>,
-    running: HashMap<Client, usize>,
+    turns: VecDeque<(ClientNumber, VecDeque<T>)>,
+    running: HashMap<ClientNumber, usize>,
     waiting: usize,
     threads: usize,
     waiting_max: usize,
@@ -31,19 +34,23 @@ impl<T> Fair<T> {
         }
     }
 
-    /// Adds a question; whether there was room. A client that is known has at most half of it.
-    pub(crate) fn push(&mut self, client: Client, one: T) -> bool {
+    /// Adds a question; whether there was room. A guest has at most a quarter of it.
+    pub(crate) fn push(&mut self, client: ClientNumber, one: T) -> bool {
         let of_client = self.turns.iter().position(|(other, _)| *other == client);
         let waits = of_client.map_or(0, |at| self.turns[at].1.len());
-        let share = match client {
-            Some(_) => self.waiting_max.div_ceil(2),
-            None => self.waiting_max,
+        let (share, all) = match client {
+            CONTROL => (
+                self.waiting_max + CONTROL_WAITING_MAX,
+                self.waiting_max + CONTROL_WAITING_MAX,
+            ),
+            _ => (self.waiting_max.div_ceil(4), self.waiting_max),
         };
-        if self.waiting >= self.waiting_max || waits >= share {
+        if self.waiting >= all || waits >= share {
             return false;
         }
         match of_client {
             Some(at) => self.turns[at].1.push_back(one),
+            None if client == CONTROL => self.turns.push_front((client, VecDeque::from([one]))),
             None => self.turns.push_back((client, VecDeque::from([one]))),
         }
         self.waiting += 1;
@@ -51,19 +58,21 @@ impl<T> Fair<T> {
     }
 
     /// The next question, which runs from now on; its client's turn comes again after the others'.
-    pub(crate) fn begin(&mut self) -> Option<(Client, T)> {
-        // One thread is left to the others, when others wait.
-        let share = match self.turns.len() {
-            0 | 1 => usize::MAX,
-            _ => self.threads.saturating_sub(1).max(1),
-        };
-        let runs = |client: &Client| self.running.get(client).copied().unwrap_or(0);
-        let within = |(client, _): &(Client, VecDeque<T>)| runs(client) < share;
+    pub(crate) fn begin(&mut self) -> Option<(ClientNumber, T)> {
+        // One thread is left to others, though nobody else asks now: a statement cannot be put
+        // aside for who comes a moment later.
+        let share = self.threads.saturating_sub(1).max(1);
+        let runs = |client: &ClientNumber| self.running.get(client).copied().unwrap_or(0);
+        let within =
+            |(client, _): &(ClientNumber, VecDeque<T>)| *client == CONTROL || runs(client) < share;
         let at = self.turns.iter().position(within)?;
         let (client, mut waits) = self.turns.remove(at)?;
         let one = waits.pop_front()?;
         if !waits.is_empty() {
-            self.turns.push_back((client, waits));
+            match client {
+                CONTROL => self.turns.push_front((client, waits)),
+                _ => self.turns.push_back((client, waits)),
+            }
         }
         self.waiting -= 1;
         *self.running.entry(client).or_default() += 1;
@@ -71,7 +80,7 @@ impl<T> Fair<T> {
     }
 
     /// A question of this client has its answer.
-    pub(crate) fn end(&mut self, client: Client) {
+    pub(crate) fn end(&mut self, client: ClientNumber) {
         if let Some(runs) = self.running.get_mut(&client) {
             *runs -= 1;
             if *runs == 0 {
@@ -88,7 +97,7 @@ mod tests {
     fn with(threads: usize, waiting: &[(u64, u32)]) -> Fair<u32> {
         let mut fair = Fair::new(threads, 16);
         for (client, number) in waiting {
-            assert!(fair.push(Some(*client), *number));
+            assert!(fair.push(*client, *number));
         }
         fair
     }
@@ -105,26 +114,32 @@ mod tests {
     }
 
     #[test]
-    fn no_client_has_every_thread_while_another_waits() {
+    fn no_guest_has_every_thread() {
         let mut fair = with(3, &[(1, 10), (1, 11), (1, 12), (1, 13)]);
-        // Alone, it may have them all.
-        let begun: Vec<u32> = (0..3).map(|_| fair.begin().unwrap().1).collect();
-        assert_eq!(begun, [10, 11, 12]);
-        fair.end(Some(1));
-        assert!(fair.push(Some(2), 20));
-        // The one that is free goes to the other, though the first was there before.
-        assert_eq!(fair.begin(), Some((Some(2), 20)));
-        assert!(fair.push(Some(2), 21));
-        assert_eq!(fair.begin(), Some((Some(2), 21)));
+        let begun: Vec<u32> = std::iter::from_fn(|| fair.begin().map(|one| one.1)).collect();
+        assert_eq!(begun, [10, 11], "one thread stays for who comes next");
+        assert!(fair.push(2, 20));
+        assert_eq!(fair.begin(), Some((2, 20)));
+        fair.end(1);
+        assert_eq!(fair.begin(), Some((1, 12)));
+        // A single thread is anyone's.
+        assert_eq!(with(1, &[(1, 10)]).begin(), Some((1, 10)));
     }
 
     #[test]
-    fn the_queue_is_bounded_and_no_client_fills_it() {
+    fn the_queue_is_bounded_and_no_guest_fills_it() {
         let mut fair: Fair<u32> = Fair::new(1, 4);
-        let taken: Vec<bool> = (0..3).map(|number| fair.push(Some(1), number)).collect();
-        assert_eq!(taken, [true, true, false]);
-        assert!(fair.push(None, 0));
-        assert!(fair.push(Some(2), 0));
-        assert!(!fair.push(Some(3), 0));
+        let taken: Vec<bool> = (0..2).map(|number| fair.push(1, number)).collect();
+        assert_eq!(taken, [true, false]);
+        for other in 2..5 {
+            assert!(fair.push(other, 0));
+        }
+        assert!(!fair.push(5, 0), "it is full");
+        // Control has places of its own, and comes first.
+        let places = u32::try_from(CONTROL_WAITING_MAX).unwrap();
+        assert!((0..places).all(|number| fair.push(CONTROL, 100 + number)));
+        assert!(!fair.push(CONTROL, 0));
+        assert_eq!(fair.begin(), Some((CONTROL, 100)));
+        assert_eq!(fair.begin(), Some((CONTROL, 101)));
     }
 }

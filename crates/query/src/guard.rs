@@ -1,7 +1,7 @@
 //! What guests may do: read our tables with known functions, within their limits. All else is refused
 //! when the statement is prepared, or stopped while it runs.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_model::{SqlFault, SqlFaultKind, SqlLimits};
@@ -11,13 +11,19 @@ use rusqlite::{Connection, Result};
 
 use crate::catalogue::Names;
 use crate::live::Live;
+use crate::texts::{self, LIKE_PATTERN_BYTES_MAX};
 
 /// Longest statement, in bytes.
 pub const SQL_BYTES_MAX: usize = 256 << 10;
 /// Longest text that a statement may make, in bytes.
 pub const TEXT_RESULT_BYTES_MAX: i32 = 16 << 20;
-/// Instructions of SQLite's machine between two looks at the clock.
-const PROGRESS_OPERATIONS: i32 = 1_000;
+/// The same where strangers ask: SQLite's functions cannot be stopped before they return, and what
+/// they take grows with the lengths of their arguments.
+pub const GUEST_TEXT_BYTES_MAX: i32 = 1 << 20;
+/// Instructions of SQLite's machine between two looks at the clock: each may call a function.
+const PROGRESS_OPERATIONS: i32 = 100;
+/// Places in a statement that call a function: between two of them nothing may look at the clock.
+const CALLS_MAX: usize = 4_000;
 
 /// SQLite's own bounds, set once for each connection.
 const LIMITS: [(Limit, i32); 11] = [
@@ -30,7 +36,10 @@ const LIMITS: [(Limit, i32); 11] = [
     (Limit::SQLITE_LIMIT_COMPOUND_SELECT, 1_000),
     (Limit::SQLITE_LIMIT_VDBE_OP, 1_000_000),
     (Limit::SQLITE_LIMIT_FUNCTION_ARG, 100),
-    (Limit::SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1_000),
+    (
+        Limit::SQLITE_LIMIT_LIKE_PATTERN_LENGTH,
+        LIKE_PATTERN_BYTES_MAX as i32,
+    ),
     (Limit::SQLITE_LIMIT_VARIABLE_NUMBER, 100),
     (Limit::SQLITE_LIMIT_ATTACHED, 0),
     (Limit::SQLITE_LIMIT_WORKER_THREADS, 0),
@@ -44,6 +53,10 @@ pub(crate) struct Guard {
     live: Arc<Live>,
     names: Arc<Names>,
     refusal: Mutex<Option<String>>,
+    /// Calls of functions in the statement that is being prepared.
+    calls: AtomicUsize,
+    /// Databases that share the memory of scans, this one included.
+    sharers: AtomicUsize,
 }
 
 impl Guard {
@@ -60,7 +73,10 @@ impl Guard {
             live: Arc::clone(live),
             names,
             refusal: Mutex::new(None),
+            calls: AtomicUsize::new(0),
+            sharers: AtomicUsize::new(1),
         });
+        texts::register(connection, live)?;
         let judge = Arc::clone(&guard);
         connection.authorizer(Some(move |context: AuthContext<'_>| {
             judge.authorize(&context)
@@ -78,8 +94,15 @@ impl Guard {
         then: impl FnOnce() -> R,
     ) -> R {
         let deadline_ns = self.live.monotonic_ns().saturating_add(limits.time_ns_max);
-        self.live.memory.set_max(limits.memory_bytes_max);
+        let of_scans = limits.memory_bytes_max / self.sharers.load(Ordering::Relaxed);
+        self.live.memory.set_max(of_scans);
+        self.calls.store(0, Ordering::Relaxed);
         self.live.watch.over(deadline_ns, cancel, then)
+    }
+
+    /// So many databases share the memory of scans from now on, this one included.
+    pub(crate) fn share_memory(&self, databases: usize) {
+        self.sharers.store(databases.max(1), Ordering::Relaxed);
     }
 
     /// Why a statement was interrupted.
@@ -104,6 +127,14 @@ impl Guard {
 
     /// That the last statement was not authorized, and what in it.
     pub(crate) fn refusal(&self) -> SqlFault {
+        if self.calls.load(Ordering::Relaxed) > CALLS_MAX {
+            let message =
+                format!("the statement calls functions at more than {CALLS_MAX} places: split it");
+            return SqlFault {
+                kind: SqlFaultKind::Limit,
+                message,
+            };
+        }
         let refused = self
             .refusal
             .lock()
@@ -128,6 +159,11 @@ impl Guard {
             } => return Authorization::Allow,
             AuthAction::Read { table_name, .. } if self.may_read(table_name) => {
                 return Authorization::Allow;
+            }
+            AuthAction::Function { .. }
+                if self.calls.fetch_add(1, Ordering::Relaxed) >= CALLS_MAX =>
+            {
+                return Authorization::Deny;
             }
             AuthAction::Function { function_name } if may_call(function_name) => {
                 return Authorization::Allow;
@@ -218,7 +254,6 @@ pub(crate) const FUNCTIONS_ALLOWED: &[&str] = &[
     "substring",
     "trim",
     "typeof",
-    "unhex",
     "unicode",
     "unistr",
     "unlikely",
@@ -275,7 +310,6 @@ pub(crate) const FUNCTIONS_ALLOWED: &[&str] = &[
     "json_group_array",
     "json_group_object",
     "json_object",
-    "json_patch",
     "json_quote",
     "json_remove",
     "json_replace",

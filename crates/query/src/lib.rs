@@ -50,6 +50,8 @@ mod arrow;
 #[cfg(feature = "bundled")]
 mod database;
 #[cfg(feature = "bundled")]
+mod encode;
+#[cfg(feature = "bundled")]
 mod fair;
 #[cfg(feature = "bundled")]
 mod fault;
@@ -67,6 +69,8 @@ mod rows;
 mod table;
 #[cfg(feature = "bundled")]
 mod text;
+#[cfg(feature = "bundled")]
+mod texts;
 
 #[cfg(feature = "loadable")]
 pub mod loadable;
@@ -77,7 +81,7 @@ pub use source::Scopes;
 #[cfg(feature = "bundled")]
 pub use crate::{
     database::{Database, Prepared, RowView},
-    guard::{SQL_BYTES_MAX, TEXT_RESULT_BYTES_MAX},
+    guard::{GUEST_TEXT_BYTES_MAX, SQL_BYTES_MAX, TEXT_RESULT_BYTES_MAX},
     moment::Moment,
     pool::{PoolConfig, QueryPool},
     reader::{Newest, PastReader},

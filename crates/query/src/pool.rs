@@ -8,13 +8,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use barograph_model::{
-    Clock, ResultFormat, SqlEngine, SqlFault, SqlFaultKind, SqlReply, SqlRequest,
+    ClientNumber, Clock, SqlEngine, SqlFault, SqlFaultKind, SqlRequest, SqlSink,
 };
 use barograph_stream::RunDir;
 
+use crate::encode::Encoder;
 use crate::fair::Fair;
 use crate::fault::fault;
-use crate::rows::within;
+use crate::guard::GUEST_TEXT_BYTES_MAX;
 use crate::source::Scopes;
 use crate::{Database, QueryError};
 
@@ -45,7 +46,8 @@ impl Default for PoolConfig {
 
 struct Job {
     request: SqlRequest,
-    reply: SyncSender<Result<SqlReply, SqlFault>>,
+    sink: Box<dyn SqlSink>,
+    reply: SyncSender<Result<usize, SqlFault>>,
 }
 
 /// Query threads behind [`SqlEngine`]. Dropping it waits for the queries that run.
@@ -73,7 +75,7 @@ impl Queue {
     }
 
     /// The next question and whose it is; `None` when there will be no more.
-    fn next(&self) -> Option<(Option<u64>, Job)> {
+    fn next(&self) -> Option<(ClientNumber, Job)> {
         let mut inner = self.lock();
         loop {
             if let Some(next) = inner.0.begin() {
@@ -119,6 +121,8 @@ impl QueryPool {
         for number in 0..threads {
             let mut database = Database::open(run_dir, scopes, Arc::clone(clock))?;
             database.set_threads(SCAN_THREADS);
+            database.set_text_bytes_max(GUEST_TEXT_BYTES_MAX)?;
+            database.share_memory(threads);
             let queue = Arc::clone(&queue);
             let name = format!("baro-query-{number}");
             let thread = thread::Builder::new()
@@ -131,10 +135,16 @@ impl QueryPool {
         Ok(pool)
     }
 
-    fn ask(&self, client: Option<u64>, request: &SqlRequest) -> Result<SqlReply, SqlFault> {
+    fn ask(
+        &self,
+        client: ClientNumber,
+        request: &SqlRequest,
+        sink: Box<dyn SqlSink>,
+    ) -> Result<usize, SqlFault> {
         let (reply, answer) = sync_channel(1);
         let job = Job {
             request: request.clone(),
+            sink,
             reply,
         };
         if !self.queue.lock().0.push(client, job) {
@@ -160,12 +170,13 @@ impl Drop for QueryPool {
 }
 
 impl SqlEngine for QueryPool {
-    fn query(&self, request: &SqlRequest) -> Result<SqlReply, SqlFault> {
-        self.ask(None, request)
-    }
-
-    fn query_of(&self, client: u64, request: &SqlRequest) -> Result<SqlReply, SqlFault> {
-        self.ask(Some(client), request)
+    fn query_into(
+        &self,
+        client: ClientNumber,
+        request: &SqlRequest,
+        sink: Box<dyn SqlSink>,
+    ) -> Result<usize, SqlFault> {
+        self.ask(client, request, sink)
     }
 }
 
@@ -173,31 +184,33 @@ fn serve(mut database: Database, queue: &Queue) {
     // On Linux this is the priority of this thread alone, and of those that it starts. Where it is not
     // allowed we go on as we are.
     let _ = rustix::process::setpriority_process(None, NICE);
-    while let Some((client, Job { request, reply })) = queue.next() {
+    while let Some((client, job)) = queue.next() {
+        let Job {
+            request,
+            sink,
+            reply,
+        } = job;
         // Whoever asked may have gone: there is nobody to tell then.
-        let _ = reply.send(answer(&mut database, &request));
+        let _ = reply.send(answer(&mut database, &request, sink));
         queue.lock().0.end(client);
         // It may have been this client's share that the next one waited for.
         queue.news.notify_one();
     }
 }
 
-fn answer(database: &mut Database, request: &SqlRequest) -> Result<SqlReply, SqlFault> {
+fn answer(
+    database: &mut Database,
+    request: &SqlRequest,
+    sink: Box<dyn SqlSink>,
+) -> Result<usize, SqlFault> {
     if request.cancel.load(std::sync::atomic::Ordering::Relaxed) {
         return Err(fault(
             SqlFaultKind::Cancelled,
             "the query was cancelled by its asker",
         ));
     }
-    let rows = database.run(&request.sql, &request.limits, &request.cancel)?;
-    let body = match request.format {
-        ResultFormat::JsonRows => rows.to_json_rows(),
-        ResultFormat::JsonTable => rows.to_json_table(),
-        ResultFormat::Arrow => rows.to_arrow_ipc()?,
-    };
-    within(body.len(), &request.limits)?;
-    Ok(SqlReply {
-        body,
-        rows: rows.len(),
-    })
+    let mut encoder = Encoder::new(request.format, sink);
+    let limits = &request.limits;
+    let elapsed_ns = database.run_into(&request.sql, limits, &request.cancel, &mut encoder)?;
+    encoder.end(elapsed_ns, limits)
 }

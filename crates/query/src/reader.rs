@@ -11,7 +11,8 @@ use std::sync::atomic::AtomicBool;
 use barograph_archive::aggregate::Budget;
 use barograph_archive::{ArchiveError, Chunk};
 use barograph_model::{
-    Buckets, Clock, Columns, Past, PastRequest, PastSeries, Span, SqlFault, SqlFaultKind,
+    Buckets, Clock, Columns, Past, PastRequest, PastSeries, SAMPLE_BYTES, Span, SqlFault,
+    SqlFaultKind,
 };
 use barograph_stream::RunDir;
 
@@ -35,6 +36,9 @@ impl std::fmt::Debug for PastReader {
             .finish_non_exhaustive()
     }
 }
+
+/// What one bucket takes in memory, in what is read and in what is made of it.
+const BUCKET_BYTES: usize = 2 * SAMPLE_BYTES;
 
 /// The newest samples of one series within a span.
 #[derive(Clone, Debug)]
@@ -147,13 +151,18 @@ impl Past for PastReader {
     fn read(&self, request: &PastRequest<'_>) -> Result<Vec<(PastSeries, Columns)>, SqlFault> {
         let (reading, snapshot) = self.take(request.wanted, request.span)?;
         let mut all: Vec<Columns> = reading.series.iter().map(empty).collect();
-        let mut count = 0;
+        let (mut count, mut has_room) = (0_usize, true);
         let is_whole = reading.each(request.span, request.cancel, &mut |chunk| {
             count += chunk.columns.weight();
             append(&mut all[chunk.series], &chunk.columns);
-            Ok(count <= request.samples_max)
+            has_room = (request.holds)(count.saturating_mul(SAMPLE_BYTES));
+            Ok(count <= request.samples_max && has_room)
         });
-        if !is_whole.map_err(told)? {
+        let is_whole = is_whole.map_err(told)?;
+        if !has_room {
+            return Err(no_room());
+        }
+        if !is_whole {
             return Err(too_many("samples", request.samples_max));
         }
         let found = order(&reading).into_iter().filter_map(|series| {
@@ -184,8 +193,12 @@ impl Past for PastReader {
             }
             other => told(other),
         })?;
-        if found.iter().map(Buckets::len).sum::<usize>() > request.samples_max {
+        let count = found.iter().map(Buckets::len).sum::<usize>();
+        if count > request.samples_max {
             return Err(too_many("buckets", request.samples_max));
+        }
+        if !(request.holds)(count.saturating_mul(BUCKET_BYTES)) {
+            return Err(no_room());
         }
         let all = order(&reading).into_iter().filter_map(|series| {
             let known = &reading.series[series];
@@ -320,6 +333,12 @@ pub(crate) fn too_many(what: &str, most: usize) -> SqlFault {
     let message = format!(
         "there are more than {most} {what}: ask for a shorter span, fewer series or a longer step"
     );
+    fault(SqlFaultKind::Limit, message)
+}
+
+fn no_room() -> SqlFault {
+    let message = "what is asked at once holds too much memory: ask again in a moment, or for a shorter \
+                   span, fewer series or a longer step";
     fault(SqlFaultKind::Limit, message)
 }
 

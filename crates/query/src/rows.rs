@@ -72,7 +72,7 @@ impl Cell {
     }
 
     /// Floats that JSON has no number for (infinities) become null; bytes become hexadecimal text.
-    fn to_json(&self) -> Json {
+    pub(crate) fn to_json(&self) -> Json {
         match self {
             Self::Null => Json::Null,
             Self::Int(v) => Json::Number((*v).into()),
@@ -96,8 +96,18 @@ impl From<Field<'_>> for Cell {
     }
 }
 
+/// Takes the rows of an answer as they come.
+pub(crate) trait Taker {
+    /// The statement was prepared: these are its columns. It may come again as long as no row did.
+    fn begin(&mut self, columns: Vec<Column>);
+    /// The next row.
+    fn take(&mut self, row: &RowView<'_>, limits: &SqlLimits) -> Result<(), SqlFault>;
+    /// Whether a row was taken.
+    fn has_rows(&self) -> bool;
+}
+
 /// An answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Rows {
     columns: Vec<Column>,
     /// One list a column, all of the same length.
@@ -108,26 +118,14 @@ pub struct Rows {
     pub elapsed_ns: i64,
 }
 
-impl Rows {
-    pub(crate) fn new(columns: Vec<Column>) -> Self {
-        let cells = columns.iter().map(|_| Vec::new()).collect();
-        Self {
-            columns,
-            cells,
-            count: 0,
-            bytes: 0,
-            elapsed_ns: 0,
-        }
+impl Taker for Rows {
+    fn begin(&mut self, columns: Vec<Column>) {
+        self.cells = columns.iter().map(|_| Vec::new()).collect();
+        self.columns = columns;
     }
 
-    pub(crate) fn push(&mut self, row: &RowView<'_>, limits: &SqlLimits) -> Result<(), SqlFault> {
-        if self.count == limits.rows_max {
-            let message = format!(
-                "the answer has more than {} rows: aggregate, add LIMIT, or raise the limit",
-                limits.rows_max
-            );
-            return Err(fault(SqlFaultKind::Limit, message));
-        }
+    fn take(&mut self, row: &RowView<'_>, limits: &SqlLimits) -> Result<(), SqlFault> {
+        one_more(self.count, limits)?;
         for (index, column) in self.cells.iter_mut().enumerate() {
             let cell = Cell::from(row.get(index));
             self.bytes += cell.bytes();
@@ -135,6 +133,17 @@ impl Rows {
         }
         self.count += 1;
         within(self.bytes, limits)
+    }
+
+    fn has_rows(&self) -> bool {
+        self.count > 0
+    }
+}
+
+impl Rows {
+    /// Bytes that its fields take in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The columns.
@@ -164,17 +173,7 @@ impl Rows {
 
     /// Names of the columns; one that is there already is numbered (`value`, `value_2`).
     pub fn unique_names(&self) -> Vec<String> {
-        let mut names: Vec<String> = Vec::with_capacity(self.columns.len());
-        for column in &self.columns {
-            let mut name = column.name.clone();
-            let mut number = 2;
-            while names.contains(&name) {
-                name = format!("{}_{number}", column.name);
-                number += 1;
-            }
-            names.push(name);
-        }
-        names
+        unique_names(&self.columns)
     }
 
     /// A JSON list of one object a row. Infinities are null.
@@ -182,14 +181,8 @@ impl Rows {
         let names = self.unique_names();
         let mut out = vec![b'['];
         for row in 0..self.count {
-            if row > 0 {
-                out.push(b',');
-            }
-            let pairs = names.iter().zip(&self.cells);
-            let object: Map<String, Json> = pairs
-                .map(|(name, cells)| (name.clone(), cells[row].to_json()))
-                .collect();
-            write_json(&mut out, &Json::Object(object));
+            let cells = self.cells.iter().map(|cells| cells[row].to_json());
+            write_object(&mut out, row, &names, cells);
         }
         out.push(b']');
         out
@@ -198,27 +191,78 @@ impl Rows {
     /// A JSON object `{"columns": [names], "types": [declared], "rows": [[…]], "elapsed_ns": n}`.
     /// Infinities are null.
     pub fn to_json_table(&self) -> Vec<u8> {
-        let names: Vec<&str> = self.columns.iter().map(|c| c.name.as_str()).collect();
-        let types: Vec<&str> = self.columns.iter().map(|c| c.declared.as_str()).collect();
-        let mut out = b"{\"columns\":".to_vec();
-        write_json(&mut out, &names.into());
-        out.extend(b",\"types\":");
-        write_json(&mut out, &types.into());
-        out.extend(b",\"rows\":[");
+        let mut out = Vec::new();
+        write_table_head(&mut out, &self.columns);
         for row in 0..self.count {
-            if row > 0 {
-                out.push(b',');
-            }
-            let cells: Vec<Json> = self
-                .cells
-                .iter()
-                .map(|cells| cells[row].to_json())
-                .collect();
-            write_json(&mut out, &Json::Array(cells));
+            let cells = self.cells.iter().map(|cells| cells[row].to_json());
+            write_list(&mut out, row, cells);
         }
-        out.extend(format!("],\"elapsed_ns\":{}}}", self.elapsed_ns).bytes());
+        write_table_end(&mut out, self.elapsed_ns);
         out
     }
+}
+
+/// One row as an object, behind a comma where it is not the first.
+pub(crate) fn write_object(
+    out: &mut Vec<u8>,
+    row: usize,
+    names: &[String],
+    cells: impl Iterator<Item = Json>,
+) {
+    if row > 0 {
+        out.push(b',');
+    }
+    let object: Map<String, Json> = names.iter().cloned().zip(cells).collect();
+    write_json(out, &Json::Object(object));
+}
+
+/// One row as a list, behind a comma where it is not the first.
+pub(crate) fn write_list(out: &mut Vec<u8>, row: usize, cells: impl Iterator<Item = Json>) {
+    if row > 0 {
+        out.push(b',');
+    }
+    write_json(out, &Json::Array(cells.collect()));
+}
+
+pub(crate) fn write_table_head(out: &mut Vec<u8>, columns: &[Column]) {
+    let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
+    let types: Vec<&str> = columns.iter().map(|c| c.declared.as_str()).collect();
+    out.extend(b"{\"columns\":");
+    write_json(out, &names.into());
+    out.extend(b",\"types\":");
+    write_json(out, &types.into());
+    out.extend(b",\"rows\":[");
+}
+
+pub(crate) fn write_table_end(out: &mut Vec<u8>, elapsed_ns: i64) {
+    out.extend(format!("],\"elapsed_ns\":{elapsed_ns}}}").bytes());
+}
+
+/// Names of columns; one that is there already is numbered (`value`, `value_2`).
+pub(crate) fn unique_names(columns: &[Column]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::with_capacity(columns.len());
+    for column in columns {
+        let mut name = column.name.clone();
+        let mut number = 2;
+        while names.contains(&name) {
+            name = format!("{}_{number}", column.name);
+            number += 1;
+        }
+        names.push(name);
+    }
+    names
+}
+
+/// A fault when an answer of so many rows may not have one more.
+pub(crate) fn one_more(rows: usize, limits: &SqlLimits) -> Result<(), SqlFault> {
+    if rows < limits.rows_max {
+        return Ok(());
+    }
+    let message = format!(
+        "the answer has more than {} rows: aggregate, add LIMIT, or raise the limit",
+        limits.rows_max
+    );
+    Err(fault(SqlFaultKind::Limit, message))
 }
 
 /// A fault when an answer is larger than asked for.

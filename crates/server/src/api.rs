@@ -1,36 +1,47 @@
 //! The requests and their answers, as the contract has them (`docs/design/0001-one-node.md`).
 
 use std::borrow::Cow;
+use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest as _, RawQuery, Request, State};
+use axum::extract::{FromRequest as _, FromRequestParts, RawQuery, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use barograph_model::{Clock, Past, ResultFormat, SqlEngine, SqlRequest};
+use barograph_model::{
+    Clock, MemoryBudget, MemoryClaim, Past, ResultFormat, SqlEngine, SqlRequest,
+};
 use hyper::body::Body as _;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Semaphore, mpsc, watch as signal};
+use tokio::sync::{mpsc, watch as signal};
 
-use crate::blocking::{self, HeldBody, MessageBody};
+use crate::blocking;
 use crate::counts::Counters;
+use crate::deliver::{Asked, CancelOnDrop, Delivery, deliver};
 use crate::fault::Fault;
-use crate::ingest::Ingesting;
+use crate::fire::FIRES_MAX;
+use crate::ingest::{INGESTS_MAX, Ingesting};
 use crate::json::{LatestJson, StreamJson};
 use crate::params::Params;
 use crate::rights::{Token, Way, check_control};
-use crate::share::{Client, Places};
+use crate::share::{Client, Held, Places};
 use crate::view::{View, Views};
-use crate::watch::{self, EVERY_MS_DEFAULT, EVERY_MS_MAX, EVERY_MS_MIN, QUEUED_MAX, Watcher};
+use crate::watch::{
+    self, EVERY_MS_DEFAULT, EVERY_MS_MAX, EVERY_MS_MIN, MessageBody, QUEUED_MAX, Watcher,
+};
 use crate::{ArchiveVerb, Control, ControlFault, Limits, NodeInfo};
 
 /// Answers about the present that are made at once; more wait.
 pub const SMALL_ANSWERS_MAX: usize = 4;
-/// Control statements and tests of them at once; more are refused as busy.
+/// Control statements at once on each way; more are refused as busy.
 pub const STATEMENTS_MAX: usize = 2;
+/// Tests of insights at once; more are refused as busy.
+pub const TESTS_MAX: usize = 4;
 
 /// What works on the archive is below this path…
 pub const ARCHIVE_PATH: &str = "/api/v1/archive/";
@@ -55,20 +66,57 @@ pub struct App {
     pub http: Option<String>,
     pub token: Token,
     pub limits: Limits,
-    pub room: Room,
+    /// Of guests, and of those who come by the control socket.
+    pub rooms: [Room; 2],
+    /// What all answers, and the bodies of requests, hold at once.
+    pub memory: Arc<MemoryBudget>,
     pub counters: Counters,
     pub stop: signal::Receiver<bool>,
 }
 
-/// The bounds on what goes on at once.
+/// The bounds on what goes on at once. There are two of them: what guests take, control still has.
 pub struct Room {
-    pub small: Arc<Semaphore>,
+    pub small: Arc<Places>,
     pub large: Arc<Places>,
-    pub statements: Arc<Semaphore>,
-    pub tests: Arc<Semaphore>,
-    pub fires: Arc<Semaphore>,
-    pub watchers: Arc<Semaphore>,
+    pub statements: Arc<Places>,
+    pub tests: Arc<Places>,
+    pub fires: Arc<Places>,
+    pub watchers: Arc<Places>,
     pub ingest: Arc<Places>,
+}
+
+impl Room {
+    /// So much; a client has a quarter of most of it, and of what he may not need at once more.
+    pub fn new(limits: &Limits) -> Self {
+        let of = |places: usize, of_one: usize| Arc::new(Places::new(places, of_one));
+        let large = limits.large_answers_max;
+        Self {
+            small: of(SMALL_ANSWERS_MAX, SMALL_ANSWERS_MAX / 2),
+            large: of(large, large - large / 4),
+            statements: of(STATEMENTS_MAX, STATEMENTS_MAX),
+            tests: of(TESTS_MAX, TESTS_MAX / 2),
+            fires: of(FIRES_MAX, FIRES_MAX / 4),
+            watchers: of(limits.watchers_max, limits.watchers_max.div_ceil(4)),
+            ingest: of(INGESTS_MAX, INGESTS_MAX / 2),
+        }
+    }
+}
+
+/// How a request came, and from whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking(pub Way, pub Client);
+
+impl<S: Send + Sync> FromRequestParts<S> for Asking {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let way = parts.extensions.get::<Way>().copied();
+        let client = parts.extensions.get::<Client>().copied();
+        Ok(Self(
+            way.unwrap_or(Way::Stranger),
+            client.unwrap_or(Client(None)),
+        ))
+    }
 }
 
 /// What the handlers share, as axum hands it to them.
@@ -83,18 +131,61 @@ impl App {
         let _ = self.stop.clone().wait_for(|stop| *stop).await;
     }
 
+    /// Where a request that came this way finds its place.
+    pub fn room(&self, way: Way) -> &Room {
+        match way {
+            Way::ControlSocket => &self.rooms[1],
+            _ => &self.rooms[0],
+        }
+    }
+
+    fn asked(&self, way: Way, client: Client) -> Asked {
+        Asked {
+            memory: Arc::clone(&self.memory),
+            client: client.number(way),
+            cancel: Arc::default(),
+        }
+    }
+
+    /// An answer of SQL or history: what it takes to be delivered, or why not now.
+    pub fn large(
+        &self,
+        (way, client): (Way, Client),
+        content_type: &'static str,
+    ) -> Result<Delivery, Fault> {
+        let place = self.room(way).large.take(client, "queries and histories")?;
+        Ok(Delivery {
+            asked: self.asked(way, client),
+            clock: Arc::clone(&self.clock),
+            content_type,
+            time_max: self.limits.request_time_max,
+            is_large: true,
+            place,
+        })
+    }
+
     /// Makes a small answer from the current view on a thread that may compute.
     pub async fn render(
         self: &Arc<Self>,
+        Asking(way, client): Asking,
         content_type: &'static str,
         make: impl FnOnce(&Self, &View) -> Result<Vec<u8>, Fault> + Send + 'static,
     ) -> Answer {
-        let permit = Arc::clone(&self.room.small).acquire_owned().await;
-        let permit = permit.map_err(|_| Fault::busy("the server is stopping"))?;
+        let delivery = Delivery {
+            asked: self.asked(way, client),
+            clock: Arc::clone(&self.clock),
+            content_type,
+            time_max: self.limits.request_time_max,
+            is_large: false,
+            place: self.room(way).small.wait(client).await?,
+        };
         let app = Arc::clone(self);
-        let work = move || make(&app, &*app.views.current()?);
-        let (bytes, _) = blocking::run(permit, work).await?;
-        Ok(([(header::CONTENT_TYPE, content_type)], bytes).into_response())
+        deliver(delivery, move |mut pieces| {
+            let bytes = make(&app, &*app.views.current()?)?;
+            pieces.whole(bytes)?;
+            pieces.finish()
+        })
+        .await
     }
 
     /// A document that is a list; an agent that has not written it yet has nothing to list.
@@ -157,9 +248,9 @@ struct SourceState {
 }
 
 /// `GET /api/v1/status`
-pub async fn status(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
+pub async fn status(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
     Params::parse(query.as_deref(), &[])?;
-    app.render(JSON, |app, view| {
+    app.render(asking, JSON, |app, view| {
         let segment = view.segment();
         let sources: Vec<SourceState> = serde_json::from_slice(&app.list_document(SOURCES)?)
             .map_err(|e| Fault::internal(format!("{SOURCES} is not as it should be: {e}")))?;
@@ -191,9 +282,9 @@ pub async fn status(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
 }
 
 /// `GET /api/v1/streams?match=P`
-pub async fn streams(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
+pub async fn streams(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
     let selectors = Params::parse(query.as_deref(), &["match"])?.selectors()?;
-    app.render(JSON, move |_, view| {
+    app.render(asking, JSON, move |_, view| {
         let meant = view.select(&selectors).into_iter();
         let list: Vec<_> = meant
             .map(|at| StreamJson::of(&view.streams[at], None))
@@ -204,11 +295,11 @@ pub async fn streams(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
 }
 
 /// `GET /api/v1/latest?match=P&allow_predicted=true`
-pub async fn latest(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
+pub async fn latest(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
     let params = Params::parse(query.as_deref(), &["match", "allow_predicted"])?;
     let allow_predicted = params.flag("allow_predicted")?;
     let selectors = params.selectors()?;
-    app.render(JSON, move |app, view| {
+    app.render(asking, JSON, move |app, view| {
         let now_ns = app.clock.now_ns();
         let meant = view.select(&selectors).into_iter();
         let list: Vec<_> = meant
@@ -224,7 +315,11 @@ pub async fn latest(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
 }
 
 /// `GET /api/v1/watch?match=P&every_ms=1000`
-pub async fn watch(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
+pub async fn watch(
+    State(app): Shared,
+    Asking(way, client): Asking,
+    RawQuery(query): RawQuery,
+) -> Answer {
     let params = Params::parse(query.as_deref(), &["match", "every_ms"])?;
     let every_ms = params
         .integer("every_ms", "milliseconds")?
@@ -237,27 +332,32 @@ pub async fn watch(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
     let every = Duration::from_millis(every_ms.unsigned_abs());
     let streams_max = app.limits.watch_streams_max;
     let watcher = Watcher::new(params.selectors()?, streams_max, &*app.views.current()?)?;
-    let permit = blocking::permit(&app.room.watchers, "watchers").inspect_err(|_| {
+    let place = app.room(way).watchers.take(client, "watchers");
+    let place = place.inspect_err(|_| {
         app.counters
             .refused_watchers
             .fetch_add(1, Ordering::Relaxed);
     })?;
-    let (to, messages) = mpsc::channel::<Bytes>(QUEUED_MAX);
-    tokio::spawn(watch::serve(app, watcher, every, to));
-    let body = Body::new(MessageBody::new(messages, permit));
+    let (to, messages) = mpsc::channel(QUEUED_MAX);
+    let memory = Arc::clone(&app.memory);
+    let claims = move || memory.claim(client.number(way));
+    tokio::spawn(watch::serve(app, watcher, (every, claims), to));
+    let body = Body::new(MessageBody::new(messages, place));
     Ok(([(header::CONTENT_TYPE, "text/event-stream")], body).into_response())
 }
 
 /// `GET /api/v1/sources`
-pub async fn sources(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
+pub async fn sources(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
     Params::parse(query.as_deref(), &[])?;
-    app.render(JSON, |app, _| app.list_document(SOURCES)).await
+    app.render(asking, JSON, |app, _| app.list_document(SOURCES))
+        .await
 }
 
 /// `GET /api/v1/insights`
-pub async fn insights(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
+pub async fn insights(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
     Params::parse(query.as_deref(), &[])?;
-    app.render(JSON, |app, _| app.list_document(INSIGHTS)).await
+    app.render(asking, JSON, |app, _| app.list_document(INSIGHTS))
+        .await
 }
 
 /// `POST /api/v1/insights`: needs the right to control.
@@ -278,10 +378,13 @@ pub async fn change(
 ) -> Answer {
     check_control(way, &app.token, request.headers())?;
     Params::parse(request.uri().query(), &[])?;
-    let sql = statement(request, &app.limits).await?;
-    let permit = blocking::permit(&app.room.statements, "control statements")?;
-    let (made, _) = blocking::run(permit, move || Ok(carry_out(&*app.control, &sql)?)).await?;
-    Ok(axum::Json(made).into_response())
+    let sql = statement(request, &app).await?;
+    let place = statements(&app, way)?;
+    let work = move || {
+        let _place = place;
+        Ok::<_, Fault>(carry_out(&*app.control, &sql)?)
+    };
+    Ok(axum::Json(blocking::wait(work).await?).into_response())
 }
 
 /// `POST /api/v1/archive/seal` and `/compact`: needs the right to control.
@@ -293,26 +396,56 @@ pub async fn archive(
 ) -> Answer {
     check_control(way, &app.token, request.headers())?;
     Params::parse(request.uri().query(), &[])?;
-    let permit = blocking::permit(&app.room.statements, "control statements")?;
-    let (done, _) = blocking::run(permit, move || Ok(app.control.archive(verb)?)).await?;
-    Ok(axum::Json(done).into_response())
+    let place = statements(&app, way)?;
+    let work = move || {
+        let _place = place;
+        Ok::<_, Fault>(app.control.archive(verb)?)
+    };
+    Ok(axum::Json(blocking::wait(work).await?).into_response())
 }
 
-/// `POST /api/v1/insights/test`: changes nothing, so whoever may read may ask.
-pub async fn test_insight(State(app): Shared, request: Request) -> Answer {
+/// A place for a statement of someone who may control, whoever it is.
+fn statements(app: &App, way: Way) -> Result<Held, Fault> {
+    let places = &app.room(way).statements;
+    places.take(Client(None), "control statements")
+}
+
+/// `POST /api/v1/insights/test`: changes nothing, but computes whatever it is told to. Over TCP,
+/// where pages and forwarded ports come from, it needs the right to control; on the sockets each
+/// user has a share of the tests.
+pub async fn test_insight(
+    State(app): Shared,
+    Asking(way, client): Asking,
+    request: Request,
+) -> Answer {
+    if way == Way::Tcp {
+        check_control(way, &app.token, request.headers())?;
+    }
     Params::parse(request.uri().query(), &[])?;
-    let sql = statement(request, &app.limits).await?;
-    let permit = blocking::permit(&app.room.tests, "tests of insights")?;
-    let (rows, _) = blocking::run(permit, move || Ok(app.control.test(&sql)?)).await?;
+    let sql = statement(request, &app).await?;
+    let place = app.room(way).tests.take(client, "tests of insights")?;
+    let time = Duration::from_nanos(app.limits.sql.time_ns_max.unsigned_abs());
+    let cancel = Arc::new(AtomicBool::new(false));
+    let to_cancel = Arc::clone(&cancel);
+    // This future is dropped when the client goes away.
+    let _cancelled_with_us = CancelOnDrop(Arc::clone(&cancel));
+    let work = move || {
+        let _place = place;
+        Ok::<_, Fault>(app.control.test(&sql, &cancel)?)
+    };
+    let mut work = pin!(blocking::nicely(work));
+    let rows = match tokio::time::timeout(time, work.as_mut()).await {
+        Ok(rows) => rows?,
+        Err(_) => {
+            to_cancel.store(true, Ordering::Relaxed);
+            work.await?
+        }
+    };
     Ok(axum::Json(rows).into_response())
 }
 
 /// `POST /api/v1/sql?format=rows|table|arrow`
-pub async fn sql(
-    State(app): Shared,
-    Extension(client): Extension<Client>,
-    request: Request,
-) -> Answer {
+pub async fn sql(State(app): Shared, Asking(way, client): Asking, request: Request) -> Answer {
     let params = Params::parse(request.uri().query(), &["format"])?;
     let (format, content_type) = match params.one("format")?.unwrap_or("rows") {
         "rows" => (ResultFormat::JsonRows, JSON),
@@ -324,31 +457,26 @@ pub async fn sql(
             )));
         }
     };
-    let sql = statement(request, &app.limits).await?;
-    let permit = app.room.large.take(client, "queries and histories")?;
-    let cancel = Arc::new(AtomicBool::new(false));
-    // This future is dropped when the client goes away or the time is up.
-    let _cancelled_with_us = CancelOnDrop(Arc::clone(&cancel));
+    let sql = statement(request, &app).await?;
+    // The query threads have a low priority of their own: this one only waits for them. They wait
+    // for a slow reader no longer than a statement may take.
+    let delivery = Delivery {
+        is_large: false,
+        time_max: Duration::from_nanos(app.limits.sql.time_ns_max.unsigned_abs()),
+        ..app.large((way, client), content_type)?
+    };
     let question = SqlRequest {
         sql,
         format,
         limits: app.limits.sql,
-        cancel,
+        cancel: Arc::clone(&delivery.asked.cancel),
     };
-    let work = move || Ok(app.sql.query_of(client.number(), &question)?);
-    // The query threads have a low priority of their own.
-    let (reply, permit) = blocking::wait(permit, work).await?;
-    let body = Body::new(HeldBody::new(reply.body, permit));
-    Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
-}
-
-/// Tells whoever works on an answer that nobody waits for it any more.
-pub struct CancelOnDrop(pub Arc<AtomicBool>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+    let number = client.number(way);
+    deliver(delivery, move |pieces| {
+        app.sql.query_into(number, &question, Box::new(pieces))?;
+        Ok(())
+    })
+    .await
 }
 
 #[derive(Deserialize)]
@@ -358,9 +486,9 @@ struct StatementJson {
 }
 
 /// The statement in a body: the text itself, or `{"sql": …}`.
-pub async fn statement(request: Request, limits: &Limits) -> Result<String, Fault> {
+pub async fn statement(request: Request, app: &App) -> Result<String, Fault> {
     let is_json = says_json(request.headers());
-    let body = body_of(request, limits).await?;
+    let (body, _claim) = body_of(request, app).await?;
     let text = std::str::from_utf8(&body).map_err(|_| Fault::usage("the body is not UTF-8"))?;
     // No statement begins with a brace.
     let text = if is_json || text.trim_start().starts_with('{') {
@@ -378,8 +506,9 @@ pub async fn statement(request: Request, limits: &Limits) -> Result<String, Faul
     Ok(text)
 }
 
-/// The whole of a body, if it is no longer than it may be.
-pub async fn body_of(request: Request, limits: &Limits) -> Result<Bytes, Fault> {
+/// The whole of a body, if it is no longer than it may be, and the claim on its memory.
+pub async fn body_of(request: Request, app: &App) -> Result<(Bytes, MemoryClaim), Fault> {
+    let limits = &app.limits;
     let too_large = || {
         Fault::limit(format!(
             "the body is larger than {} bytes",
@@ -391,12 +520,40 @@ pub async fn body_of(request: Request, limits: &Limits) -> Result<Bytes, Fault> 
     if request.body().size_hint().lower() > limits.body_bytes_max as u64 {
         return Err(too_large());
     }
-    Bytes::from_request(request, &())
-        .await
-        .map_err(|rejected| match rejected.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => too_large(),
-            status => Fault::usage(rejected.body_text()).with_status(status),
-        })
+    let claim = claim_for_body(app, &request, (1, limits.body_bytes_max))?;
+    let read = Bytes::from_request(request, &()).await;
+    let bytes = read.map_err(|rejected| match rejected.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => too_large(),
+        status => Fault::usage(rejected.body_text()).with_status(status),
+    })?;
+    Ok((bytes, claim))
+}
+
+/// Room for a body before it is read: for as much as it says that it has, or may have, so many
+/// times.
+pub fn claim_for_body(
+    app: &App,
+    request: &Request,
+    (times, bytes_max): (usize, usize),
+) -> Result<MemoryClaim, Fault> {
+    let (way, client) = (
+        request.extensions().get::<Way>().copied(),
+        request.extensions().get::<Client>().copied(),
+    );
+    let client = client.unwrap_or(Client(None));
+    let mut claim = app
+        .memory
+        .claim(client.number(way.unwrap_or(Way::Stranger)));
+    let said = request.body().size_hint().upper();
+    let bytes = said.map_or(bytes_max, |bytes| {
+        usize::try_from(bytes).unwrap_or(bytes_max).min(bytes_max)
+    });
+    match claim.grow(bytes.saturating_mul(times)) {
+        true => Ok(claim),
+        false => Err(Fault::busy(
+            "the bodies and answers of one user, or of all, hold too much memory: try again",
+        )),
+    }
 }
 
 fn says_json(headers: &HeaderMap) -> bool {

@@ -25,9 +25,11 @@ pub struct ServerConfig {
 /// Every bound of the server.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Most connections at once on each way in; one more is answered 503 and closed.
+    /// Most connections at once on each way in, a quarter of them of one user; one more is answered
+    /// 503 and closed.
     pub connections_max: usize,
-    /// Most watchers (`/api/v1/watch`) at once on all ways in; keep it below `connections_max`.
+    /// Most watchers (`/api/v1/watch`) at once, a quarter of them of one user; keep it below
+    /// `connections_max`.
     pub watchers_max: usize,
     /// Most streams that one watcher follows.
     pub watch_streams_max: usize,
@@ -37,13 +39,16 @@ pub struct Limits {
     pub ingest_bytes_max: usize,
     /// Most answers of SQL and history that are made or delivered at once.
     pub large_answers_max: usize,
+    /// Most bytes that all answers, what they are made of, and the bodies of requests hold at once.
+    /// One user has three eighths of it at most; an eighth is for those who may control.
+    pub memory_bytes_max: usize,
     /// Most samples in one answer of history.
     pub history_samples_max: usize,
     /// Longest wait for the head of a request, also between two requests of a connection.
     pub head_time_max: Duration,
     /// Longest time from the head of a request to the head of its answer.
     pub request_time_max: Duration,
-    /// Longest time in which a client takes no byte of what is written to it.
+    /// Longest time in which a client takes less than 64 KiB of what waits to be written to it.
     pub stall_time_max: Duration,
     /// A watcher that had nothing else for so long is sent a comment, so that whoever stands between
     /// keeps the connection open.
@@ -57,12 +62,13 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections_max: 128,
+            connections_max: 256,
             watchers_max: 32,
             watch_streams_max: 4_096,
             body_bytes_max: 1 << 20,
             ingest_bytes_max: 4 << 20,
             large_answers_max: 8,
+            memory_bytes_max: 128 << 20,
             history_samples_max: 1_000_000,
             head_time_max: Duration::from_secs(10),
             request_time_max: Duration::from_secs(30),

@@ -1,5 +1,6 @@
 //! The seam through which the server hands control statements to the agent's loop.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -9,8 +10,9 @@ use thiserror::Error;
 pub trait Control: Send + Sync {
     /// Changes the system and says what it made.
     fn execute(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
-    /// Says what the statement would give now, as `{"rows": […]}`, and changes nothing.
-    fn test(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
+    /// Says what the statement would give now, as `{"rows": […]}`, and changes nothing. It is
+    /// computed on the caller's thread, until `cancel` is set.
+    fn test(&self, sql: &str, cancel: &AtomicBool) -> Result<serde_json::Value, ControlFault>;
     /// Works on the archive and waits for it, for minutes if need be; says what was done.
     fn archive(&self, verb: ArchiveVerb) -> Result<serde_json::Value, ControlFault>;
     /// Fires a trigger or sets a knob of running programs: those of the asker's user, or with the right to

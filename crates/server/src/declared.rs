@@ -5,7 +5,7 @@
 use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
 
-use crate::api::{Answer, JSON, Shared, change};
+use crate::api::{Answer, Asking, JSON, Shared, change};
 use crate::params::Params;
 use crate::rights::Way;
 
@@ -14,9 +14,10 @@ const TRIGGERS: &str = "declared_triggers.json";
 const POLICIES: &str = "policies.json";
 
 /// `GET /api/v1/triggers`
-pub async fn triggers(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
+pub async fn triggers(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
     Params::parse(query.as_deref(), &[])?;
-    app.render(JSON, |app, _| app.list_document(TRIGGERS)).await
+    app.render(asking, JSON, |app, _| app.list_document(TRIGGERS))
+        .await
 }
 
 /// `POST /api/v1/triggers`: needs the right to control.
@@ -32,9 +33,10 @@ pub async fn change_trigger(
 }
 
 /// `GET /api/v1/policies`
-pub async fn policies(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
+pub async fn policies(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
     Params::parse(query.as_deref(), &[])?;
-    app.render(JSON, |app, _| app.list_document(POLICIES)).await
+    app.render(asking, JSON, |app, _| app.list_document(POLICIES))
+        .await
 }
 
 /// `POST /api/v1/policies`: needs the right to control.

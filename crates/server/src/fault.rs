@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use barograph_model::{ModelError, SqlFault, SqlFaultKind};
+use barograph_model::{FAULT_BYTES_MAX, ModelError, SqlFault, SqlFaultKind, cut};
 use barograph_stream::StreamError;
 
 use crate::{ControlFault, ControlFaultKind};
@@ -20,7 +20,7 @@ impl Fault {
         Self {
             status,
             kind,
-            message: message.into(),
+            message: cut(message.into(), FAULT_BYTES_MAX),
         }
     }
 

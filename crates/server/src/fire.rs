@@ -15,8 +15,8 @@ use crate::share::Client;
 
 /// Where calls are asked for.
 pub const PATH: &str = "/api/v1/fire";
-/// Calls that are made, or waited for, at once; more are refused as busy.
-pub const FIRES_MAX: usize = 16;
+/// Calls that are made, or waited for, at once on each side; more are refused as busy.
+pub const FIRES_MAX: usize = 32;
 
 /// `POST /api/v1/fire`
 pub async fn fire(
@@ -43,11 +43,14 @@ pub async fn fire(
         via,
         may_control,
     };
-    let bytes = body_of(request, &app.limits).await?;
+    let (bytes, claim) = body_of(request, &app).await?;
     let body = serde_json::from_slice(&bytes)
         .map_err(|e| Fault::usage(format!("the body is no JSON object: {e}")))?;
-    let permit = blocking::permit(&app.room.fires, "calls into programs")?;
-    let work = move || Ok(app.control.fire(&body, &asker)?);
-    let (fired, _) = blocking::wait(permit, work).await?;
-    Ok(axum::Json(fired).into_response())
+    drop((bytes, claim));
+    let place = app.room(way).fires.take(client, "calls into programs")?;
+    let work = move || {
+        let _place = place;
+        Ok::<_, Fault>(app.control.fire(&body, &asker)?)
+    };
+    Ok(axum::Json(blocking::wait(work).await?).into_response())
 }

@@ -1,24 +1,20 @@
 //! `GET /api/v1/history`: what was, as samples or as buckets. It stands alone because its parameters
 //! (times as people write them, a step or a number of points) are a small language of their own.
 
+use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use axum::Extension;
-use axum::body::Body;
 use axum::extract::{RawQuery, State};
-use axum::http::header;
-use axum::response::IntoResponse as _;
 use barograph_model::{
     Descriptor, NS_PER_S, PastRequest, PastSeries, Selector, Span, duration_ns, instant_ns,
 };
 
-use crate::api::{Answer, App, CancelOnDrop, JSON, Shared, to_json};
-use crate::blocking::{self, HeldBody};
+use crate::api::{Answer, App, Asking, JSON, Shared};
+use crate::deliver::{PIECE_BYTES, Pieces, deliver};
 use crate::fault::Fault;
 use crate::json::{BucketsJson, HistoryJson};
 use crate::params::Params;
-use crate::share::Client;
 
 /// Most points that `points` may ask for.
 pub const POINTS_MAX: i64 = 100_000;
@@ -54,17 +50,17 @@ struct Question {
 /// `GET /api/v1/history?match=P&start=&stop=[&step=|&points=]`: start <= ts < stop.
 pub async fn history(
     State(app): Shared,
-    Extension(client): Extension<Client>,
+    Asking(way, client): Asking,
     RawQuery(query): RawQuery,
 ) -> Answer {
     let question = Question::read(query.as_deref(), app.clock.now_ns())?;
-    let permit = app.room.large.take(client, "queries and histories")?;
-    let cancel = Arc::new(AtomicBool::new(false));
-    // This future is dropped when the client goes away or the time is up.
-    let _cancelled_with_us = CancelOnDrop(Arc::clone(&cancel));
-    let (bytes, permit) = blocking::run(permit, move || question.answer(&app, &cancel)).await?;
-    let body = Body::new(HeldBody::new(bytes, permit));
-    Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
+    let delivery = app.large((way, client), JSON)?;
+    let cancel = Arc::clone(&delivery.asked.cancel);
+    deliver(delivery, move |mut pieces| {
+        question.answer(&app, &cancel, &mut pieces)?;
+        pieces.finish()
+    })
+    .await
 }
 
 impl Question {
@@ -89,19 +85,24 @@ impl Question {
         })
     }
 
-    fn answer(&self, app: &App, cancel: &AtomicBool) -> Result<Vec<u8>, Fault> {
+    fn answer(&self, app: &App, cancel: &AtomicBool, into: &mut Pieces) -> Result<(), Fault> {
         if self.start == self.stop {
-            return to_json(&[(); 0]);
+            return into.json(&[(); 0]);
         }
+        let held = RefCell::new(into.claim());
         let wanted = |_: &str, d: &Descriptor| {
             let matches = |s: &Selector| s.matches(d.name.as_str(), &d.labels);
-            self.selectors.iter().any(matches)
+            // Many streams take their time: none matches any more when nobody waits.
+            !cancel.load(Ordering::Relaxed) && self.selectors.iter().any(matches)
         };
+        // What is read leaves room for what is written of it.
+        let holds = |bytes: usize| held.borrow_mut().reach(bytes + 2 * PIECE_BYTES);
         let request = |span: Span| PastRequest {
             wanted: &wanted,
             span,
             samples_max: app.limits.history_samples_max,
             cancel,
+            holds: &holds,
         };
         let span = Span {
             from: self.start,
@@ -111,10 +112,10 @@ impl Question {
             Grain::Raw => {
                 let mut list = app.past.read(&request(span))?;
                 list.sort_by(|(a, _), (b, _)| by_name(a, b));
-                let list = list
-                    .iter()
-                    .map(|(series, columns)| HistoryJson::of(series, columns));
-                return to_json(&list.collect::<Vec<_>>());
+                held.borrow_mut().give(2 * PIECE_BYTES);
+                return each(into, list, |(series, columns), into| {
+                    into.json(&HistoryJson::of(series, columns))
+                });
             }
             Grain::Step(step_ns) => step_ns,
             Grain::Points(points) => {
@@ -125,11 +126,26 @@ impl Question {
         };
         let mut list = app.past.buckets(&request(whole(span, step_ns)), step_ns)?;
         list.sort_by(|(a, _), (b, _)| by_name(a, b));
-        let list = list
-            .iter()
-            .map(|(series, buckets)| BucketsJson::of(series, step_ns, buckets));
-        to_json(&list.collect::<Vec<_>>())
+        held.borrow_mut().give(2 * PIECE_BYTES);
+        each(into, list, |(series, buckets), into| {
+            into.json(&BucketsJson::of(series, step_ns, buckets))
+        })
     }
+}
+
+/// Writes a list one by one; each is gone when it is written.
+fn each<T>(
+    into: &mut Pieces,
+    list: Vec<T>,
+    write: impl Fn(&T, &mut Pieces) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut mark = "[";
+    for one in list {
+        into.text(mark)?;
+        write(&one, into)?;
+        mark = ",";
+    }
+    into.text(if mark == "[" { "[]" } else { "]" })
 }
 
 impl Grain {

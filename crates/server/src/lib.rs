@@ -11,6 +11,7 @@ mod config;
 mod control;
 mod counts;
 mod declared;
+mod deliver;
 mod export;
 mod fault;
 mod fire;

@@ -21,13 +21,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 
 use crate::ServerError;
 use crate::api::App;
 use crate::peer;
 use crate::rights::{PeerPid, Way};
-use crate::share::Client;
+use crate::share::{Client, Places};
 use crate::stall::Stalling;
 
 /// Most bytes of a request's head.
@@ -112,7 +111,7 @@ pub async fn accept<L: Listener>(
     mut listener: L,
     app: Arc<App>,
     router: Router,
-    room: Arc<Semaphore>,
+    room: Arc<Places>,
     look: impl Fn(&L::Io) -> (Way, Client, PeerPid) + Send,
 ) {
     let mut stopped = pin!(app.stopped());
@@ -121,17 +120,18 @@ pub async fn accept<L: Listener>(
             (socket, _) = listener.accept() => socket,
             () = &mut stopped => return,
         };
-        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
+        let seen = look(&socket);
+        let Ok(place) = room.take(seen.1, "connections") else {
             app.counters
                 .refused_connections
                 .fetch_add(1, Ordering::Relaxed);
             refuse(&mut socket).await;
             continue;
         };
-        let (app, router, seen) = (Arc::clone(&app), router.clone(), look(&socket));
+        let (app, router) = (Arc::clone(&app), router.clone());
         tokio::spawn(async move {
             serve(socket, seen, &app, router).await;
-            drop(permit);
+            drop(place);
         });
     }
 }
@@ -174,11 +174,9 @@ where
 }
 
 /// Waits until all connections have ended, at most `time_max`.
-pub async fn drained(room: &Semaphore, all: usize, time_max: Duration) -> bool {
-    let all = u32::try_from(all).unwrap_or(u32::MAX);
-    tokio::time::timeout(time_max, room.acquire_many(all))
-        .await
-        .is_ok()
+pub async fn drained(room: &Places, all: usize, time_max: Duration) -> bool {
+    let drained = tokio::time::timeout(time_max, room.all(all)).await;
+    drained.unwrap_or(false)
 }
 
 #[cfg(test)]

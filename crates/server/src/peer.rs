@@ -1,70 +1,117 @@
-//! Whose the other end of a loopback connection is, as the kernel lists it.
+//! Whose the other end of a loopback connection is, as the kernel says.
 //!
-//! It stands alone because it reads `/proc/net/tcp` (`Documentation/networking/proc_net_tcp.rst`). A unix socket tells its peer's credentials;
-//! over TCP the user of a local socket is in its row of that table.
+//! It stands alone because it speaks netlink (`sock_diag(7)`): one message asks for the one socket
+//! that is the other end, so what other users do with sockets of theirs changes neither the answer
+//! nor its cost. A unix socket tells its peer's credentials itself.
 
-use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 
-/// Most bytes of a table that are searched: 6,900 rows. On a machine with more, who asks may stay unknown.
-const TABLE_BYTES_MAX: u64 = 1 << 20;
-const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
-/// Columns of a row.
-const LOCAL: usize = 1;
-const REMOTE: usize = 2;
-const UID: usize = 7;
+use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
+};
+
+/// `SOCK_DIAG_BY_FAMILY`
+const BY_FAMILY: u16 = 20;
+/// `NLM_F_REQUEST`
+const REQUEST: u16 = 1;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+const IPPROTO_TCP: u8 = 6;
+/// `INET_DIAG_NOCOOKIE`: any socket with these addresses.
+const NO_COOKIE: [u8; 8] = [0xff; 8];
+/// States that a socket of a living program is in, by their bits: established, waiting for the end
+/// of either side. Listening sockets and those that have closed are nobody's.
+const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8;
+/// Bytes of `struct nlmsghdr`.
+const HEAD: usize = 16;
+/// Bytes of `struct inet_diag_req_v2`.
+const QUESTION: usize = 56;
+/// Where in `struct inet_diag_msg` the state, the user and the inode are.
+const STATE_AT: usize = HEAD + 1;
+const UID_AT: usize = HEAD + 64;
+const INODE_AT: usize = HEAD + 68;
+const ANSWER: usize = HEAD + 72;
 
 /// The user whose socket has this address and is connected to `ours`; none where it cannot be told.
+/// A socket that its program has closed is nobody's: the kernel then has no user for it, and says
+/// 0.
 pub fn user(peer: SocketAddr, ours: SocketAddr) -> Option<u32> {
-    TABLES.into_iter().find_map(|table| {
-        let file = File::open(table).ok()?;
-        let (local, remote) = if table.ends_with('6') {
-            (hex6(peer), hex6(ours))
-        } else {
-            (hex4(peer)?, hex4(ours)?)
-        };
-        let rows = BufReader::new(file.take(TABLE_BYTES_MAX)).lines();
-        rows.map_while(Result::ok)
-            .find_map(|row| of_row(&row, &local, &remote))
-    })
+    ask(peer, ours).ok().flatten()
 }
 
-fn of_row(row: &str, local: &str, remote: &str) -> Option<u32> {
-    let mut fields = row.split_ascii_whitespace();
-    let is_it = fields.nth(LOCAL)? == local && fields.next()? == remote;
-    is_it
-        .then(|| fields.nth(UID - REMOTE - 1)?.parse().ok())
-        .flatten()
+fn ask(peer: SocketAddr, ours: SocketAddr) -> io::Result<Option<u32>> {
+    let kind = SocketType::DGRAM;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::NETLINK, kind, flags, Some(SOCK_DIAG))?;
+    let kernel = SocketAddrNetlink::new(0, 0);
+    for family in families(peer) {
+        let question = question(family, peer, ours);
+        sendto(&socket, &question, SendFlags::empty(), &kernel)?;
+        let mut answer = [0_u8; 512];
+        // The kernel has answered before `sendto` returns.
+        let (bytes, _) = recv(&socket, &mut answer, RecvFlags::DONTWAIT)?;
+        if let Some(uid) = answer.get(..bytes).and_then(read) {
+            return Ok(Some(uid));
+        }
+    }
+    Ok(None)
 }
 
-/// As `tcp` writes an address: words as they lie in memory, the port as a number.
-fn hex4(address: SocketAddr) -> Option<String> {
-    match address.ip() {
-        IpAddr::V4(ip) => Some(hex(&ip.octets(), address.port())),
-        IpAddr::V6(_) => None,
+/// An IPv4 address may be that of a socket for both families.
+fn families(peer: SocketAddr) -> &'static [u8] {
+    match peer.ip() {
+        IpAddr::V4(_) => &[AF_INET, AF_INET6],
+        IpAddr::V6(_) => &[AF_INET6],
     }
 }
 
-/// As `tcp6` writes it; a socket for both families has the mapped form of an IPv4 address.
-fn hex6(address: SocketAddr) -> String {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) => Ipv4Addr::to_ipv6_mapped(&ip),
-        IpAddr::V6(ip) => ip,
+/// `struct nlmsghdr` and `struct inet_diag_req_v2`: the socket whose own address is the peer's.
+fn question(family: &u8, peer: SocketAddr, ours: SocketAddr) -> [u8; HEAD + QUESTION] {
+    let mut bytes = [0_u8; HEAD + QUESTION];
+    let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+    put(0, &((HEAD + QUESTION) as u32).to_ne_bytes());
+    put(4, &BY_FAMILY.to_ne_bytes());
+    put(6, &REQUEST.to_ne_bytes());
+    put(HEAD, &[*family, IPPROTO_TCP]);
+    put(HEAD + 4, &STATES.to_ne_bytes());
+    put(HEAD + 8, &peer.port().to_be_bytes());
+    put(HEAD + 10, &ours.port().to_be_bytes());
+    put(HEAD + 12, &address(*family, peer.ip()));
+    put(HEAD + 28, &address(*family, ours.ip()));
+    put(HEAD + 48, &NO_COOKIE);
+    bytes
+}
+
+/// An address as a socket of the family has it.
+fn address(family: u8, ip: IpAddr) -> [u8; 16] {
+    match (family, ip) {
+        (AF_INET, IpAddr::V4(ip)) => {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&ip.octets());
+            bytes
+        }
+        (_, IpAddr::V4(ip)) => ip.to_ipv6_mapped().octets(),
+        (_, IpAddr::V6(ip)) => ip.octets(),
+    }
+}
+
+/// The user in an answer; none in an error, and none of a socket that no program has.
+fn read(answer: &[u8]) -> Option<u32> {
+    let number = |at: usize| {
+        let bytes = answer.get(at..at + 4)?;
+        Some(u32::from_ne_bytes(bytes.try_into().ok()?))
     };
-    hex(&ip.octets(), address.port())
-}
-
-fn hex(octets: &[u8], port: u16) -> String {
-    let mut text = String::new();
-    for word in octets.chunks_exact(4) {
-        let word = u32::from_ne_bytes(word.try_into().expect("four bytes"));
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{word:08X}");
+    let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
+    if kind != BY_FAMILY || answer.len() < ANSWER {
+        return None;
     }
-    let _ = write!(text, ":{port:04X}");
-    text
+    let state = u32::from(*answer.get(STATE_AT)?);
+    let is_open = 1_u32.checked_shl(state).unwrap_or(0) & STATES != 0;
+    (is_open && number(INODE_AT)? != 0)
+        .then(|| number(UID_AT))
+        .flatten()
 }
 
 #[cfg(test)]
@@ -80,26 +127,49 @@ mod tests {
                 continue;
             };
             let ours = listener.local_addr().unwrap();
-            let _client = TcpStream::connect(ours).unwrap();
+            let client = TcpStream::connect(ours).unwrap();
             let (_served, peer) = listener.accept().unwrap();
             let uid = rustix::process::getuid().as_raw();
             assert_eq!(user(peer, ours), Some(uid), "{address}");
             assert_eq!(user(ours, ours), None, "{address}");
+            // Who has said all still reads.
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+            assert_eq!(user(peer, ours), Some(uid), "{address}");
         }
     }
 
     #[test]
-    fn rows() {
-        let check = |row: &str, expect| {
-            let found = of_row(row, "0100007F:A2C4", "0100007F:1B9E");
-            assert_eq!(found, expect, "{row}");
+    fn a_connection_that_was_closed_is_nobodys() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = listener.local_addr().unwrap();
+        drop(TcpStream::connect(ours).unwrap());
+        let (served, peer) = listener.accept().unwrap();
+        assert_eq!(user(peer, ours), None, "its program has closed it");
+        drop(served);
+        // It waits for stray packets now, and the table of sockets says that it is root's.
+        let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        let port = format!(":{:04X} ", peer.port());
+        assert!(table.contains(&port), "the kernel still knows it");
+        assert_eq!(user(peer, ours), None);
+    }
+
+    #[test]
+    fn answers() {
+        let answer = |state: u8, uid: u32, inode: u32| {
+            let mut bytes = [0_u8; ANSWER];
+            bytes[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
+            bytes[STATE_AT] = state;
+            bytes[UID_AT..UID_AT + 4].copy_from_slice(&uid.to_ne_bytes());
+            bytes[INODE_AT..INODE_AT + 4].copy_from_slice(&inode.to_ne_bytes());
+            bytes
         };
-        let row = "   5: 0100007F:A2C4 0100007F:1B9E 01 00000000:00000000 00:00000000 00000000  1000        0 9021 1";
-        check(row, Some(1000));
-        check("  sl  local_address rem_address   st", None);
-        check("", None);
-        check("5: 0100007F:A2C4 0100007F:1B9E 01", None);
-        check("5: 0100007F:A2C4 0100007F:1B9E 01 a b c x", None);
-        check("5: 0100007F:A2C5 0100007F:1B9E 01 a b c 7", None);
+        assert_eq!(read(&answer(1, 1000, 7)), Some(1000));
+        assert_eq!(read(&answer(1, 0, 7)), Some(0));
+        assert_eq!(read(&answer(1, 0, 0)), None, "no program has it");
+        assert_eq!(read(&answer(6, 0, 7)), None, "it waits for stray packets");
+        assert_eq!(read(&answer(10, 0, 7)), None, "it listens");
+        assert_eq!(read(&answer(255, 0, 7)), None);
+        assert_eq!(read(&answer(1, 1000, 7)[..ANSWER - 1]), None);
+        assert_eq!(read(&[]), None);
     }
 }

@@ -12,10 +12,10 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post};
-use barograph_model::{Clock, Past, SqlEngine, near};
+use barograph_model::{Clock, MemoryBudget, Past, SqlEngine, near};
 use barograph_stream::RunDir;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::api::{self, App, Room, SMALL_ANSWERS_MAX, STATEMENTS_MAX};
 use crate::counts::{Counters, Counts};
@@ -34,6 +34,8 @@ use crate::{ArchiveVerb, Control, FIRE_WAIT_MAX, Limits, NodeInfo, ServerConfig,
 
 /// Threads that wait for the network; answers are made on others.
 const WORKERS: usize = 2;
+/// Turns of watchers that are computed at once.
+const TURNS_MAX: usize = 4;
 /// After the connections' time is up, the threads that still compute get this much.
 const THREADS_TIME_MAX: Duration = Duration::from_millis(500);
 
@@ -44,7 +46,7 @@ pub struct Server {
     app: Arc<App>,
     http: Option<SocketAddr>,
     stop: watch::Sender<bool>,
-    rooms: [Arc<Semaphore>; 3],
+    connections: [Arc<Places>; 3],
 }
 
 impl Server {
@@ -62,12 +64,9 @@ impl Server {
         let limits = config.limits;
         let runtime = start_threads(&limits)?;
         let inside = runtime.enter();
-        let Listeners {
-            tcp,
-            read,
-            control: controlling,
-        } = Listeners::open(config.http, &run_dir)?;
-        let http = tcp.as_ref().and_then(|tcp| tcp.local_addr().ok());
+        let listeners = Listeners::open(config.http, &run_dir)?;
+        let tcp = listeners.tcp.as_ref();
+        let http = tcp.and_then(|tcp| tcp.local_addr().ok());
         let (stop, stopped) = watch::channel(false);
         let app = Arc::new(App {
             token: Token::publish(&run_dir)?,
@@ -79,47 +78,15 @@ impl Server {
             ingest: config.ingest,
             info,
             http: http.map(|address| format!("http://{address}")),
-            room: Room::new(&limits),
+            rooms: [Room::new(&limits), Room::new(&limits)],
+            memory: Arc::new(MemoryBudget::new(limits.memory_bytes_max)),
             counters: Counters::default(),
             stop: stopped,
             limits,
         });
-        let rooms = [(); 3].map(|()| Arc::new(Semaphore::new(app.limits.connections_max)));
-        let routes = routes(&app);
-        let spawn = |room: usize| (Arc::clone(&app), routes.clone(), Arc::clone(&rooms[room]));
-        if let Some(tcp) = tcp {
-            let (app, routes, room) = spawn(0);
-            runtime.spawn(listen::accept(tcp, app, routes, room, |socket| {
-                // Answers are small and wanted now; a socket that refuses this still works.
-                let _ = socket.set_nodelay(true);
-                let client = Client(listen::user_over_tcp(socket));
-                (Way::Tcp, client, PeerPid(None))
-            }));
-        }
-        let (shared, routes_of_read, room) = spawn(1);
-        runtime.spawn(listen::accept(
-            read,
-            shared,
-            routes_of_read,
-            room,
-            |socket| {
-                let client = Client(listen::user_over_unix(socket));
-                (Way::ReadSocket, client, listen::pid_over_unix(socket))
-            },
-        ));
-        let (shared, routes_of_control, room) = spawn(2);
-        let our_uid = rustix::process::getuid().as_raw();
-        runtime.spawn(listen::accept(
-            controlling,
-            shared,
-            routes_of_control,
-            room,
-            move |socket| {
-                let peer_uid = listen::user_over_unix(socket);
-                let way = Way::of_control_peer(peer_uid, our_uid);
-                (way, Client(peer_uid), listen::pid_over_unix(socket))
-            },
-        ));
+        let all = app.limits.connections_max;
+        let connections = [(); 3].map(|()| Arc::new(Places::new(all, all.div_ceil(4))));
+        accept_all(&app, &connections, listeners);
         tracing::info!(http = app.http.as_deref().unwrap_or("off"), "server ready");
         drop(inside);
         Ok(Self {
@@ -127,7 +94,7 @@ impl Server {
             app,
             http,
             stop,
-            rooms,
+            connections,
         })
     }
 
@@ -139,6 +106,21 @@ impl Server {
     /// What was refused or dropped so far.
     pub fn counts(&self) -> Counts {
         self.app.counters.now()
+    }
+
+    /// Bytes that answers and bodies hold now.
+    pub fn memory_bytes(&self) -> usize {
+        self.app.memory.bytes()
+    }
+
+    /// Most bytes that those of one user may hold.
+    pub fn memory_bytes_max_of_one(&self) -> usize {
+        self.app.memory.bytes_max_of_one()
+    }
+
+    /// How often there was no room for more.
+    pub fn memory_refused(&self) -> u64 {
+        self.app.memory.refused()
     }
 
     /// Stops accepting, says goodbye to watchers, lets requests end, and returns in bounded time.
@@ -164,7 +146,7 @@ impl Server {
             self.app.limits.connections_max,
             self.app.limits.stop_time_max,
         );
-        let rooms = self.rooms.clone();
+        let rooms = self.connections.clone();
         let drained = runtime.block_on(async move {
             let waits = rooms.map(|room| {
                 tokio::spawn(async move { listen::drained(&room, all, time_max).await })
@@ -188,36 +170,73 @@ impl Drop for Server {
     }
 }
 
+/// Begins to accept on every way in; it must be called within the runtime.
+fn accept_all(app: &Arc<App>, connections: &[Arc<Places>; 3], listeners: Listeners) {
+    let Listeners {
+        tcp,
+        read,
+        control: controlling,
+    } = listeners;
+    let routes = routes(app);
+    let spawn = |room: usize| {
+        (
+            Arc::clone(app),
+            routes.clone(),
+            Arc::clone(&connections[room]),
+        )
+    };
+    if let Some(tcp) = tcp {
+        let (app, routes, room) = spawn(0);
+        tokio::spawn(listen::accept(tcp, app, routes, room, |socket| {
+            // Answers are small and wanted now; a socket that refuses this still works.
+            let _ = socket.set_nodelay(true);
+            let client = Client(listen::user_over_tcp(socket));
+            (Way::Tcp, client, PeerPid(None))
+        }));
+    }
+    let (shared, routes_of_read, room) = spawn(1);
+    tokio::spawn(listen::accept(
+        read,
+        shared,
+        routes_of_read,
+        room,
+        |socket| {
+            let client = Client(listen::user_over_unix(socket));
+            (Way::ReadSocket, client, listen::pid_over_unix(socket))
+        },
+    ));
+    let (shared, routes_of_control, room) = spawn(2);
+    let our_uid = rustix::process::getuid().as_raw();
+    tokio::spawn(listen::accept(
+        controlling,
+        shared,
+        routes_of_control,
+        room,
+        move |socket| {
+            let peer_uid = listen::user_over_unix(socket);
+            let way = Way::of_control_peer(peer_uid, our_uid);
+            (way, Client(peer_uid), listen::pid_over_unix(socket))
+        },
+    ));
+}
+
 fn start_threads(limits: &Limits) -> Result<Runtime, ServerError> {
     Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(
-            limits.large_answers_max
+            // Of guests and of control. Watchers take turns beside them.
+            2 * (limits.large_answers_max
                 + SMALL_ANSWERS_MAX
-                + 2 * STATEMENTS_MAX
+                + STATEMENTS_MAX
                 + FIRES_MAX
-                + INGESTS_MAX,
+                + INGESTS_MAX)
+                + TURNS_MAX,
         )
         .thread_name("baro-server")
         .enable_io()
         .enable_time()
         .build()
         .map_err(|source| ServerError::Threads { source })
-}
-
-impl Room {
-    fn new(limits: &Limits) -> Self {
-        let of = |n: usize| Arc::new(Semaphore::new(n));
-        Self {
-            small: of(SMALL_ANSWERS_MAX),
-            large: Arc::new(Places::new(limits.large_answers_max)),
-            statements: of(STATEMENTS_MAX),
-            tests: of(STATEMENTS_MAX),
-            fires: of(FIRES_MAX),
-            watchers: of(limits.watchers_max),
-            ingest: Arc::new(Places::new(INGESTS_MAX)),
-        }
-    }
 }
 
 /// Every path with its methods.

@@ -1,4 +1,4 @@
-//! Places for large answers, shared between the users of this machine.
+//! Places for what goes on at once, shared between the users of this machine.
 //!
 //! It stands alone because it is a policy: whoever asks much is refused before nothing is left for
 //! others. Who asks is known by the kernel's word for it, the user id of the other end.
@@ -6,37 +6,45 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use barograph_model::{CONTROL, ClientNumber, UNKNOWN};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::blocking;
 use crate::fault::Fault;
+use crate::rights::Way;
 
 /// Whose questions count together: a user, or all those whose user could not be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Client(pub Option<u32>);
 
 impl Client {
-    /// The number under which [`barograph_model::SqlEngine::query_of`] knows this client.
-    pub fn number(self) -> u64 {
-        self.0.map_or(u64::MAX, u64::from)
+    /// The number under which memory and query threads know this client on this way: those who come
+    /// by the control socket are control, whoever they are.
+    pub fn number(self, way: Way) -> ClientNumber {
+        match way {
+            Way::ControlSocket => CONTROL,
+            _ => self.0.map_or(UNKNOWN, u64::from),
+        }
     }
 }
 
-/// Places that are taken and given back.
+/// Places that are taken and given back, of which each client has a share at most.
 #[derive(Debug)]
 pub struct Places {
     places: Arc<Semaphore>,
     held: Mutex<HashMap<Client, usize>>,
+    /// The shares of clients that wait for a place.
+    waits: Mutex<HashMap<Client, Arc<Semaphore>>>,
     of_one_max: usize,
 }
 
 impl Places {
-    /// So many places; a quarter of them is out of reach of any one client.
-    pub fn new(places: usize) -> Self {
+    /// So many places, and so many of them for one client.
+    pub fn new(places: usize, of_one_max: usize) -> Self {
         Self {
             places: Arc::new(Semaphore::new(places)),
             held: Mutex::default(),
-            of_one_max: places - places / 4,
+            waits: Mutex::default(),
+            of_one_max: of_one_max.clamp(1, places.max(1)),
         }
     }
 
@@ -49,13 +57,43 @@ impl Places {
                 "too many {what} at once by one user: try again"
             )));
         }
-        let permit = blocking::permit(&self.places, what)?;
+        let permit = Arc::clone(&self.places)
+            .try_acquire_owned()
+            .map_err(|_| Fault::busy(format!("too many {what} at once: try again")))?;
         held.insert(client, count + 1);
         Ok(Held {
             from: Arc::clone(self),
             client,
-            _permit: permit,
+            _permits: (permit, None),
         })
+    }
+
+    /// A place as soon as there is one: first of the client's own share, so that who waits for many
+    /// keeps nobody else waiting.
+    pub async fn wait(self: &Arc<Self>, client: Client) -> Result<Held, Fault> {
+        let stopping = |_| Fault::busy("the server is stopping");
+        let share = {
+            let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+            // Shares that nobody uses are forgotten, so that there are no more than users who ask.
+            waits.retain(|_, share| Arc::strong_count(share) > 1);
+            let of_one = || Arc::new(Semaphore::new(self.of_one_max));
+            Arc::clone(waits.entry(client).or_insert_with(of_one))
+        };
+        let own = share.acquire_owned().await.map_err(stopping)?;
+        let place = Arc::clone(&self.places).acquire_owned().await;
+        let place = place.map_err(stopping)?;
+        *self.held().entry(client).or_default() += 1;
+        Ok(Held {
+            from: Arc::clone(self),
+            client,
+            _permits: (place, Some(own)),
+        })
+    }
+
+    /// Waits until every place has been given back.
+    pub async fn all(&self, places: usize) -> bool {
+        let places = u32::try_from(places).unwrap_or(u32::MAX);
+        self.places.acquire_many(places).await.is_ok()
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<Client, usize>> {
@@ -69,7 +107,7 @@ impl Places {
 pub struct Held {
     from: Arc<Places>,
     client: Client,
-    _permit: OwnedSemaphorePermit,
+    _permits: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
 
 impl Drop for Held {
@@ -93,7 +131,7 @@ mod tests {
 
     #[test]
     fn no_client_takes_every_place() {
-        let shared = Arc::new(Places::new(8));
+        let shared = Arc::new(Places::new(8, 6));
         let taken: Vec<Held> = (0..6)
             .map(|_| shared.take(EAGER, "queries").unwrap())
             .collect();
@@ -108,10 +146,35 @@ mod tests {
 
     #[test]
     fn a_single_place_is_anyones() {
-        let shared = Arc::new(Places::new(1));
+        let shared = Arc::new(Places::new(1, 1));
         let taken = shared.take(EAGER, "queries").unwrap();
         assert!(shared.take(OTHER, "queries").is_err());
         drop(taken);
         shared.take(OTHER, "queries").unwrap();
+    }
+
+    #[test]
+    fn who_waits_for_many_keeps_nobody_waiting() {
+        let threads = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        threads.block_on(async {
+            let shared = Arc::new(Places::new(2, 1));
+            let held = shared.wait(EAGER).await.unwrap();
+            let eager: Vec<_> = (0..10)
+                .map(|_| {
+                    let shared = Arc::clone(&shared);
+                    tokio::spawn(async move { shared.wait(EAGER).await.map(drop) })
+                })
+                .collect();
+            tokio::task::yield_now().await;
+            drop(shared.wait(OTHER).await.unwrap());
+            assert!(eager.iter().all(|task| !task.is_finished()));
+            drop(held);
+            for task in eager {
+                task.await.unwrap().unwrap();
+            }
+            assert!(shared.held().is_empty());
+        });
     }
 }

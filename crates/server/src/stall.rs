@@ -1,4 +1,4 @@
-//! A connection that ends when its client takes no byte for too long.
+//! A connection that ends when its client takes too little for too long.
 //!
 //! hyper bounds the wait for a request's head but not for a client that stops reading; without
 //! this such a client would hold its answer in memory for ever.
@@ -11,31 +11,41 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+/// Bytes that a client must take within the time: one that takes a byte now and then reads nothing.
+const TAKEN_BYTES_MIN: usize = 64 << 10;
+
 /// Wraps one connection.
 #[derive(Debug)]
 pub struct Stalling<T> {
     inner: T,
     time_max: Duration,
+    /// Runs from the first write that had to wait.
     deadline: Option<Pin<Box<Sleep>>>,
+    /// Bytes that were taken since.
+    taken: usize,
 }
 
 impl<T> Stalling<T> {
-    /// Ends `inner` when a write waits for longer than `time_max`.
+    /// Ends `inner` when writes wait and in `time_max` too little is taken.
     pub fn new(inner: T, time_max: Duration) -> Self {
         Self {
             inner,
             time_max,
             deadline: None,
+            taken: 0,
         }
     }
 
-    fn bound<R>(
+    fn bound(
         &mut self,
         context: &mut Context<'_>,
-        written: Poll<io::Result<R>>,
-    ) -> Poll<io::Result<R>> {
-        if written.is_ready() {
-            self.deadline = None;
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(done) = &written {
+            self.taken += done.as_ref().map_or(0, |bytes| *bytes);
+            if self.taken >= TAKEN_BYTES_MIN {
+                self.forget();
+            }
             return written;
         }
         let time_max = self.time_max;
@@ -46,6 +56,10 @@ impl<T> Stalling<T> {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
         }
+    }
+
+    fn forget(&mut self) {
+        (self.deadline, self.taken) = (None, 0);
     }
 }
 
@@ -82,8 +96,13 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Stalling<T> {
         self.inner.is_write_vectored()
     }
 
+    /// Comes when all that was to be written is.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(context)
+        let flushed = Pin::new(&mut self.inner).poll_flush(context);
+        if flushed.is_ready() {
+            self.forget();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -5,21 +5,26 @@
 //! one ended, and says how many were skipped.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::io::Write as _;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use barograph_model::{Sample, Selector};
+use barograph_model::{MemoryClaim, Sample, Selector};
+use hyper::body::{Body, Frame};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::api::App;
+use crate::blocking;
 use crate::fault::Fault;
 use crate::json::{StreamJson, TickJson, ValueJson};
+use crate::share::Held;
 use crate::view::{StreamId, View};
 
 /// Shortest period, in ms.
@@ -32,6 +37,11 @@ pub const EVERY_MS_DEFAULT: i64 = 1_000;
 pub const QUEUED_MAX: usize = 2;
 /// Most samples of one stream in one tick: the newest stay, the rest are counted as lost.
 const TICK_SAMPLES_MAX: u64 = 256;
+/// Most samples of one tick: of the streams beyond them the next tick tells first, and what their
+/// rings lose meanwhile is counted as lost.
+const TICK_SAMPLES_ALL_MAX: usize = 1 << 14;
+/// Bytes that must be free for a tick to be made: it is given back what it does not need.
+const TICK_BYTES: usize = 1 << 20;
 /// Longest wait for room to say goodbye.
 const BYE_TIME_MAX: Duration = Duration::from_millis(500);
 
@@ -58,6 +68,8 @@ pub struct Watcher {
     skipped: u64,
     stale: bool,
     scanned: Vec<Sample>,
+    /// The stream that the next tick begins with.
+    first: usize,
 }
 
 impl Watcher {
@@ -79,6 +91,7 @@ impl Watcher {
             skipped: 0,
             stale: false,
             scanned: Vec::new(),
+            first: 0,
         })
     }
 
@@ -171,7 +184,14 @@ impl Watcher {
             left_out: self.left_out,
             ..TickJson::default()
         };
-        for (index, watched) in self.watched.iter_mut().enumerate() {
+        let streams = self.watched.len();
+        let first = std::mem::take(&mut self.first);
+        for index in (0..streams).map(|at| (first + at) % streams) {
+            if tick.samples.len() >= TICK_SAMPLES_ALL_MAX {
+                self.first = index;
+                break;
+            }
+            let watched = &mut self.watched[index];
             let stream = &view.streams[watched.at];
             // A stream that has ended leaves the list at the next turn.
             let Some(count) = stream.handle.count() else {
@@ -220,8 +240,49 @@ fn write_event(out: &mut Vec<u8>, name: &str, id: Option<&str>, data: &impl Seri
     out.extend_from_slice(b"\n\n");
 }
 
-/// Gives a watcher its turns until its client or the server ends.
-pub async fn serve(app: Arc<App>, mut watcher: Watcher, every: Duration, to: mpsc::Sender<Bytes>) {
+/// One message and the claim on its memory.
+type Told = (Bytes, Option<MemoryClaim>);
+
+/// A body of messages that come over time.
+#[derive(Debug)]
+pub struct MessageBody {
+    messages: mpsc::Receiver<Told>,
+    _place: Held,
+}
+
+impl MessageBody {
+    /// What comes over this channel.
+    pub fn new(messages: mpsc::Receiver<Told>, place: Held) -> Self {
+        Self {
+            messages,
+            _place: place,
+        }
+    }
+}
+
+impl Body for MessageBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.messages
+            .poll_recv(context)
+            .map(|message| message.map(|(bytes, _)| Ok(Frame::data(bytes))))
+    }
+}
+
+/// Gives a watcher its turns until its client or the server ends. Its messages are made on threads
+/// that may compute, a small answer each, and hold memory as answers do.
+pub async fn serve(
+    app: Arc<App>,
+    watcher: Watcher,
+    (every, claims): (Duration, impl Fn() -> MemoryClaim + Send),
+    to: mpsc::Sender<Told>,
+) {
+    let mut watcher = watcher;
     app.counters.watchers.fetch_add(1, Ordering::Relaxed);
     let mut stopped = pin!(app.stopped());
     let mut turns = interval(every);
@@ -232,7 +293,7 @@ pub async fn serve(app: Arc<App>, mut watcher: Watcher, every: Duration, to: mps
         tokio::select! {
             () = to.closed() => break,
             () = &mut stopped => {
-                let bye = to.send(Bytes::from_static(b"event: bye\ndata: {}\n\n"));
+                let bye = to.send((Bytes::from_static(b"event: bye\ndata: {}\n\n"), None));
                 let _ = timeout(BYE_TIME_MAX, bye).await;
                 break;
             }
@@ -242,18 +303,38 @@ pub async fn serve(app: Arc<App>, mut watcher: Watcher, every: Duration, to: mps
                     app.counters.skipped_ticks.fetch_add(1, Ordering::Relaxed);
                     continue;
                 };
-                let mut out = Vec::new();
-                watcher.turn(app.views.current().ok(), app.clock.now_ns(), &mut out);
+                let mut claim = claims();
+                if !claim.grow(TICK_BYTES) {
+                    watcher.skipped += 1;
+                    app.counters.skipped_ticks.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
+                let turned = turn(Arc::clone(&app), watcher).await;
+                let Ok((back, out)) = turned else { break };
+                watcher = back;
                 if !out.is_empty() {
-                    room.send(out.into());
+                    // What the beginning of a stream's list needs beyond is given or not, but sent.
+                    let _ = claim.reach(out.len());
+                    claim.give(claim.bytes().saturating_sub(out.len()));
+                    room.send((out.into(), Some(claim)));
                     quiet.reset();
                 }
             }
             _ = quiet.tick() => {
                 // No room means that something is on its way, which is as good.
-                let _ = to.try_send(Bytes::from_static(b": still here\n\n"));
+                let _ = to.try_send((Bytes::from_static(b": still here\n\n"), None));
             }
         }
     }
     app.counters.watchers.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// One turn on a thread that may compute.
+async fn turn(app: Arc<App>, mut watcher: Watcher) -> Result<(Watcher, Vec<u8>), Fault> {
+    blocking::wait(move || {
+        let mut out = Vec::new();
+        watcher.turn(app.views.current().ok(), app.clock.now_ns(), &mut out);
+        Ok((watcher, out))
+    })
+    .await
 }

@@ -72,9 +72,12 @@ fn what_is_declared_is_made_by_who_may_control_and_read_by_all() {
 }
 
 #[test]
-fn a_test_changes_nothing_and_needs_no_right() {
+fn a_test_changes_nothing_and_needs_the_right_to_control_over_tcp_alone() {
     let fixture = Fixture::new();
-    let tcp = fixture.ask(TEST, &[], STATEMENT);
+    let without = fixture.ask(TEST, &[], STATEMENT);
+    without.expect_fault(401, "refused", "control.token in the run directory");
+    let bearer = format!("authorization: Bearer {}", fixture.token());
+    let tcp = fixture.ask(TEST, &[&bearer], STATEMENT);
     assert_eq!(
         (tcp.status, tcp.json()),
         (200, json!({ "rows": [{ "value": 7 }] }))

@@ -1,13 +1,13 @@
 //! A server on an ephemeral port over a segment that the test writes.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use barograph_model::{
-    Descriptor, Kind, Labels, ManualClock, Name, Past, SqlEngine, SqlFault, SqlFaultKind, SqlReply,
-    SqlRequest, Unit, ValueType,
+    ClientNumber, Descriptor, Kind, Labels, ManualClock, Name, Past, SqlEngine, SqlFault,
+    SqlFaultKind, SqlRequest, SqlSink, Unit, ValueType,
 };
 use barograph_server::ingest::Ingesting;
 use barograph_server::{
@@ -31,10 +31,20 @@ pub struct FakeSql {
     pub asked: Mutex<Vec<SqlRequest>>,
     pub running: AtomicUsize,
     pub cancelled: AtomicUsize,
+    pub made: AtomicUsize,
+    pub cut: AtomicUsize,
 }
 
+/// Pieces of 256 KiB of a large answer: 64 MiB.
+pub const LARGE_PIECES: usize = 256;
+
 impl SqlEngine for FakeSql {
-    fn query(&self, request: &SqlRequest) -> Result<SqlReply, SqlFault> {
+    fn query_into(
+        &self,
+        _: ClientNumber,
+        request: &SqlRequest,
+        mut sink: Box<dyn SqlSink>,
+    ) -> Result<usize, SqlFault> {
         self.asked.lock().unwrap().push(request.clone());
         let kind = match request.sql.as_str() {
             "statement" => SqlFaultKind::Statement,
@@ -49,11 +59,20 @@ impl SqlEngine for FakeSql {
                 self.cancelled.fetch_add(1, Ordering::SeqCst);
                 SqlFaultKind::Cancelled
             }
+            "large" => {
+                for _ in 0..LARGE_PIECES {
+                    sink.put(vec![b'x'; 256 << 10]).inspect_err(|_| {
+                        self.cut.fetch_add(1, Ordering::SeqCst);
+                    })?;
+                }
+                self.made.fetch_add(1, Ordering::SeqCst);
+                sink.end()?;
+                return Ok(1);
+            }
             _ => {
-                return Ok(SqlReply {
-                    body: b"[{\"answer\":42}]".to_vec(),
-                    rows: 1,
-                });
+                sink.put(b"[{\"answer\":42}]".to_vec())?;
+                sink.end()?;
+                return Ok(1);
             }
         };
         Err(SqlFault {
@@ -90,7 +109,7 @@ impl Control for FakeControl {
         })
     }
 
-    fn test(&self, sql: &str) -> Result<Value, ControlFault> {
+    fn test(&self, sql: &str, _: &AtomicBool) -> Result<Value, ControlFault> {
         self.execute(sql)
             .map(|_| json!({ "rows": [{ "value": 7 }] }))
     }

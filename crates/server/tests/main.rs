@@ -5,6 +5,7 @@
 mod client;
 mod control;
 mod fixture;
+mod guests;
 mod life;
 mod limits;
 mod memory;

@@ -38,6 +38,7 @@ pub fn ask_within(
 ) -> Result<Answer, PromFault> {
     let (clock, cancel) = (ManualClock::at(T0), AtomicBool::new(false));
     let mut context = Context {
+        holds: &barograph_model::unbounded,
         past,
         clock: &clock,
         cancel: &cancel,

@@ -173,6 +173,7 @@ proptest! {
         for grid in [Grid::instant(T0 + 100 * S), Grid::between(T0, T0 + 100 * S, 9 * S)] {
             let ask = |points_max: usize| {
                 let context = Context {
+                    holds: &barograph_model::unbounded,
                     past: &past,
                     clock: &clock,
                     cancel: &cancel,
@@ -202,6 +203,7 @@ fn almost_promql() {
     let past = past();
     let (clock, cancel) = (ManualClock::at(T0), AtomicBool::new(false));
     let context = Context {
+        holds: &barograph_model::unbounded,
         past: &past,
         clock: &clock,
         cancel: &cancel,

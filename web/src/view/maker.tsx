@@ -50,7 +50,7 @@ export function Maker() {
       >
         <textarea aria-label="CREATE INSIGHT statement" rows={5} spellcheck={false} value={text.value} onInput={(e) => (text.value = e.currentTarget.value)} />
         <p class="acts">
-          <button type="button" disabled={busy.value} onClick={() => void test()}>Test</button>
+          <button type="button" disabled={busy.value || api.control.value === ""} aria-describedby="control-note" onClick={() => void test()}>Test</button>
           <button type="submit" disabled={busy.value || api.control.value === ""} aria-describedby="control-note">Create</button>
         </p>
       </form>
@@ -97,7 +97,7 @@ function Right() {
   return (
     <div id="control-note" class="sub">
       <p>
-        To create or drop, this page needs the control right. On the node, as the agent's user, read <code>{runDir.value}/control.token</code>, then open this page with <code>#control=TOKEN</code> at the end of its address, or enter it here. It stays in this tab only.
+        To test, create or drop, this page needs the control right. On the node, as the agent's user, read <code>{runDir.value}/control.token</code>, then open this page with <code>#control=TOKEN</code> at the end of its address, or enter it here. It stays in this tab only.
       </p>
       <form
         class="token"

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use barograph_model::{Clock, Descriptor, Past as _, PastRequest, SeriesId, Span};
+use barograph_model::{Clock, Descriptor, Past as _, PastRequest, SeriesId, Span, unbounded};
 use barograph_query::{PastReader, Scopes};
 use barograph_stream::RunDir;
 use tracing::warn;
@@ -35,6 +35,7 @@ impl Newest {
             span: Span { from, to: i64::MAX },
             samples_max: 0,
             cancel: &cancel,
+            holds: &unbounded,
         };
         let reader = PastReader::open(run_dir, Scopes::None, Arc::clone(clock));
         let found = reader

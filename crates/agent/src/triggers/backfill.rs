@@ -14,7 +14,7 @@ use std::time::Duration;
 use barograph_insight::Summary;
 use barograph_model::{
     Buckets, Clock, Columns, Descriptor, Labels, NS_PER_S, Name, Past as _, PastRequest, Sample,
-    Span, SqlFault, SqlFaultKind, StreamKey,
+    Span, SqlFault, SqlFaultKind, StreamKey, unbounded,
 };
 use barograph_query::{PastReader, Scopes};
 use barograph_stream::RunDir;
@@ -315,6 +315,7 @@ impl<'a> Reading<'a> {
             span,
             samples_max: self.samples_max,
             cancel: self.cancel,
+            holds: &unbounded,
         }
     }
 }

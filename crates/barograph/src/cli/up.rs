@@ -10,6 +10,7 @@ use serde_json::Value as Json;
 use tracing_subscriber::EnvFilter;
 
 use super::{doctor, output};
+use crate::heap::Heap;
 
 /// How often the command looks whether the agent's sampling thread still runs.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -141,6 +142,7 @@ fn wait(agent: &Agent) -> anyhow::Result<&'static str> {
     runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
+        let mut heap = Heap::default();
         loop {
             tokio::select! {
                 _ = interrupt.recv() => return Ok("interrupted"),
@@ -149,6 +151,7 @@ fn wait(agent: &Agent) -> anyhow::Result<&'static str> {
                     if !agent.is_alive() {
                         return Ok("ended");
                     }
+                    heap.look();
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod beside;
 mod curated;
 mod equal_to_sqlite;
 mod graph;

@@ -22,7 +22,7 @@ use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, Result};
 
 use crate::asof;
-use crate::error::{failed, usage};
+use crate::error::{failed, interrupted, usage};
 use crate::feed::apart;
 use crate::listing::{Arguments, Cell, Listing};
 use crate::live::Live;
@@ -203,8 +203,14 @@ pub(crate) fn selector(arguments: &Arguments) -> Result<Selector> {
 
 /// The series that a pattern matches, to be read within the span.
 pub(crate) fn matching(live: &Live, selector: &Selector, span: Span) -> Result<Reading> {
-    let wanted = |_: &str, d: &Descriptor| selector.matches(d.name.as_str(), &d.labels);
-    Reading::take(live, &wanted, span).map_err(failed)
+    // Many streams take their time: none matches any more when the statement's is up.
+    let wanted =
+        |_: &str, d: &Descriptor| !live.must_stop() && selector.matches(d.name.as_str(), &d.labels);
+    let reading = Reading::take(live, &wanted, span).map_err(failed)?;
+    match live.must_stop() {
+        true => Err(interrupted()),
+        false => Ok(reading),
+    }
 }
 
 /// Start and stop, both included; open where not given.

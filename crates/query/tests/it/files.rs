@@ -185,6 +185,7 @@ fn the_past_without_sql(run_dir: &RunDir) {
         span: Span::ALL,
         samples_max: 100,
         cancel: &std::sync::atomic::AtomicBool::new(false),
+        holds: &barograph_model::unbounded,
     };
     let found = reader.read(&request).unwrap();
     assert_eq!(found.len(), 1);

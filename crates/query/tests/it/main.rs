@@ -6,6 +6,7 @@ mod demo;
 mod files;
 mod following;
 mod frames;
+mod hostile;
 mod limits;
 mod past;
 mod pool;

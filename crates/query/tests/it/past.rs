@@ -435,6 +435,7 @@ fn check_past(world: &mut World, told: &[Told], from: i64, length: i64) {
         span,
         samples_max,
         cancel: &never,
+        holds: &barograph_model::unbounded,
     };
     let found = world.reader.read(&request(1_000)).unwrap();
     let mut lines = Vec::new();

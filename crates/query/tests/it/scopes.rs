@@ -311,6 +311,7 @@ fn past_without_sql(world: &World) {
         span: Span::ALL,
         samples_max: 100,
         cancel: &never,
+        holds: &barograph_model::unbounded,
     };
     let lengths = |found: Vec<usize>| assert_eq!(found, [20, 20, 7]);
     lengths(
@@ -399,6 +400,7 @@ fn scopes_come_and_go_while_they_are_read() {
             span: Span::ALL,
             samples_max: 100,
             cancel: &never,
+            holds: &barograph_model::unbounded,
         };
         while !is_over.load(Ordering::Relaxed) {
             world.clock.advance(S);

@@ -12,7 +12,7 @@ use hyper::body::Body as _;
 use prost::Message as _;
 use serde_json::json;
 
-use crate::api::{App, JSON, Shared};
+use crate::api::{App, JSON, Shared, claim_for_body};
 use crate::blocking;
 use crate::fault::Fault;
 use crate::ingest::body::{Packing, too_large, unpacked};
@@ -28,6 +28,10 @@ use crate::share::Client;
 
 /// Writes that are read and taken at once; more are refused as busy.
 pub const INGESTS_MAX: usize = 8;
+
+/// What a write holds in memory for each byte that its body may have: the body, the body unpacked,
+/// and what is read of it.
+const INGEST_HOLDS: usize = 4;
 
 const PROTOBUF: &str = "application/x-protobuf";
 /// Says who may read what is written, where the parameter `readers` does not.
@@ -234,16 +238,18 @@ where
     let bytes_max = app.limits.ingest_bytes_max;
     // Before the body: so many bodies are in memory, and no more. It is given back after the answer of
     // the agent.
-    let held = app.room.ingest.take(client, "writes")?;
+    let place = app.room(way).ingest.take(client, "writes")?;
+    // As it comes, unpacked, and what is read of it.
+    let claim = claim_for_body(app, &request, (INGEST_HOLDS, bytes_max))?;
     let body = body(request, bytes_max).await?;
     let work = move || {
+        let _held = (place, claim);
         let body = unpacked(body, packing, bytes_max)?;
         let parsed = read(&body).map_err(Fault::usage)?;
         ingest(&*to, uid, readers, parsed)
     };
     // The parsing is bounded, the rest is a wait.
-    let (ingested, _) = blocking::wait(held, work).await?;
-    Ok(ingested)
+    blocking::wait(work).await
 }
 
 /// Who writes, if he may.

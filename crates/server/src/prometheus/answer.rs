@@ -2,10 +2,12 @@
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use barograph_model::{FAULT_BYTES_MAX, cut};
 use serde::ser::{SerializeSeq as _, SerializeStruct as _};
 use serde::{Serialize, Serializer};
 
 use super::promql::{Answer, FaultKind, Grid, LabelSet, PromFault};
+use crate::deliver::Pieces;
 use crate::fault::Fault;
 
 const NS_PER_MS: i64 = 1_000_000;
@@ -21,7 +23,7 @@ impl IntoResponse for PromFault {
             FaultKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         };
         let body = serde_json::json!({
-            "status": "error", "errorType": kind, "error": self.message,
+            "status": "error", "errorType": kind, "error": cut(self.message, FAULT_BYTES_MAX),
         });
         (status, axum::Json(body)).into_response()
     }
@@ -42,18 +44,15 @@ impl From<Fault> for PromFault {
     }
 }
 
-/// `{"status":"success","data":…}`
-pub fn success(data: &impl Serialize) -> Result<Vec<u8>, PromFault> {
+/// Writes `{"status":"success","data":…}`.
+pub fn success(into: &mut Pieces, data: &impl Serialize) -> Result<(), PromFault> {
     #[derive(Serialize)]
     struct Success<'a, T> {
         status: &'static str,
         data: &'a T,
     }
     let status = "success";
-    serde_json::to_vec(&Success { status, data }).map_err(|e| PromFault {
-        kind: FaultKind::Internal,
-        message: format!("cannot write JSON: {e}"),
-    })
+    Ok(into.json(&Success { status, data })?)
 }
 
 /// `{"resultType":…,"result":…}`

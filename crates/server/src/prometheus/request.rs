@@ -10,6 +10,7 @@ use barograph_model::NS_PER_S;
 
 use super::promql::{Context, Grid, Matching, PromFault, Regexes, STEPS_MAX, matchers};
 use crate::params::{MATCHES_MAX, decode};
+use crate::rights::Way;
 use crate::share::Client;
 
 const NS_PER_MS: i64 = 1_000_000;
@@ -22,15 +23,19 @@ pub struct Form {
     values: Vec<(String, String)>,
     /// Who sent it.
     pub client: Client,
+    /// How it came.
+    pub way: Way,
 }
 
 impl Form {
     /// Of the query string, and of the body of a POST.
     pub async fn of(request: Request) -> Result<Self, PromFault> {
         let client = request.extensions().get::<Client>().copied();
+        let way = request.extensions().get::<Way>().copied();
         let mut form = Self {
             values: Vec::new(),
             client: client.unwrap_or(Client(None)),
+            way: way.unwrap_or(Way::Stranger),
         };
         form.add(request.uri().query().unwrap_or_default())?;
         if request.method() == Method::POST {
@@ -266,10 +271,12 @@ mod tests {
             samples_max: 1,
             points_max: 1,
             until_ns: i64::MAX,
+            holds: &barograph_model::unbounded,
         };
         let form = |count: usize, text: &str| Form {
             values: vec![("match[]".into(), text.into()); count],
             client: Client(None),
+            way: Way::Tcp,
         };
         let one = form(20, "a{b=~`x.*`}");
         assert_eq!(one.matches(&context).unwrap().len(), 20);

@@ -126,6 +126,7 @@ fn buckets_are_bounded_while_they_are_made() {
             span: Span::ALL,
             samples_max,
             cancel: &AtomicBool::new(false),
+            holds: &barograph_model::unbounded,
         };
         let found = world.reader.buckets(&request, 1)?;
         Ok::<_, SqlFault>(

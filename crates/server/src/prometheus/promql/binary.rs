@@ -258,7 +258,7 @@ impl<'a> Partners<'a> {
         vector: &[Series],
         matching: Matching<'_>,
         side: &str,
-        points: &'a Points,
+        points: &'a Points<'a>,
     ) -> Result<Self, PromFault> {
         let mut claim = points.claim(0)?;
         let mut partners: HashMap<LabelSet, Vec<Option<usize>>> = HashMap::new();

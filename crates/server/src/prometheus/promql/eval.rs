@@ -39,7 +39,7 @@ pub enum Answer {
 impl Query {
     /// Evaluates at every instant of the grid.
     pub fn answer(&self, context: &Context<'_>, grid: Grid) -> Result<Answer, PromFault> {
-        let points = Points::at_most(context.points_max);
+        let points = Points::at_most(context.points_max, context.holds);
         let evaluation = Evaluation {
             context,
             grid,
@@ -71,7 +71,7 @@ struct Evaluation<'a> {
     context: &'a Context<'a>,
     grid: Grid,
     /// What all values that are alive count against.
-    points: Points,
+    points: Points<'a>,
 }
 
 type Outcome<'a> = Result<Vector<'a>, PromFault>;

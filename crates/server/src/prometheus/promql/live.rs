@@ -10,18 +10,31 @@ use super::{LabelSet, PromFault, Series};
 /// Bytes of one point: what else a series has is counted in these.
 const POINT_BYTES: usize = size_of::<Option<f64>>();
 
-/// The points of one query.
-#[derive(Debug)]
-pub struct Points {
-    max: usize,
-    live: Cell<usize>,
+/// Points between two questions whether there is room for them.
+const TOLD_POINTS: usize = 1 << 14;
+
+impl std::fmt::Debug for Points<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Points")
+            .field("max", &self.max)
+            .field("live", &self.live)
+            .finish_non_exhaustive()
+    }
 }
 
-impl Points {
-    /// None yet, at most so many.
-    pub fn at_most(max: usize) -> Self {
+/// The points of one query.
+pub struct Points<'h> {
+    max: usize,
+    live: Cell<usize>,
+    /// Whether there is room for so many bytes.
+    holds: &'h dyn Fn(usize) -> bool,
+}
+
+impl<'h> Points<'h> {
+    /// None yet, at most so many, and at most as many as there is room for.
+    pub fn at_most(max: usize, holds: &'h dyn Fn(usize) -> bool) -> Self {
         let live = Cell::new(0);
-        Self { max, live }
+        Self { max, live, holds }
     }
 
     /// Room for so many points.
@@ -47,13 +60,13 @@ impl Points {
 /// So many points are in use until this is dropped.
 #[derive(Debug)]
 pub struct Claim<'a> {
-    of: &'a Points,
+    of: &'a Points<'a>,
     count: usize,
 }
 
 impl<'a> Claim<'a> {
     /// Whose this is.
-    pub fn points(&self) -> &'a Points {
+    pub fn points(&self) -> &'a Points<'a> {
         self.of
     }
 
@@ -66,6 +79,15 @@ impl<'a> Claim<'a> {
                  instants",
                 self.of.max
             )));
+        }
+        // Told in steps, since values are small and many.
+        if live / TOLD_POINTS > self.of.live.get() / TOLD_POINTS
+            && !(self.of.holds)(live.saturating_mul(POINT_BYTES))
+        {
+            return Err(PromFault::execution(
+                "what is asked at once holds too much memory: ask again in a moment, or for fewer \
+                 series or instants",
+            ));
         }
         self.of.live.set(live);
         self.count += points;
@@ -145,7 +167,7 @@ mod tests {
 
     #[test]
     fn claims_come_and_go() {
-        let points = Points::at_most(10);
+        let points = Points::at_most(10, &|_| true);
         let mut first = points.claim(6).unwrap();
         assert!(points.claim(5).is_err());
         assert_eq!(points.live(), 6, "what was refused is not held");

@@ -46,6 +46,9 @@ pub struct Context<'a> {
     pub points_max: usize,
     /// When to give up, by the clock's monotonic time.
     pub until_ns: i64,
+    /// Told how many bytes the samples of a read, or the points of the query, take; whether there
+    /// is room.
+    pub holds: &'a dyn Fn(usize) -> bool,
 }
 
 impl Context<'_> {

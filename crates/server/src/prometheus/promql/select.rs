@@ -91,6 +91,7 @@ pub fn identities(
         span,
         samples_max: context.samples_max,
         cancel: context.cancel,
+        holds: context.holds,
     };
     let mut found = Vec::new();
     let known = context.past.series(&request)?;
@@ -149,6 +150,7 @@ pub fn read(
         },
         samples_max: context.samples_max,
         cancel: context.cancel,
+        holds: context.holds,
     };
     let past: &dyn Past = context.past;
     let known = past.series(&ask(LOOK_BACK_NS_MAX))?;

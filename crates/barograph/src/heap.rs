@@ -1,0 +1,94 @@
+//! Memory that was needed for a moment goes back to the system.
+//!
+//! It stands alone because it talks to glibc's allocator, which otherwise keeps what a few large
+//! answers freed: after six of them an idle agent held 978 MB where a fresh one holds 33. Only the
+//! program that owns the process may decide this, so no library of ours does.
+#![expect(
+    unsafe_code,
+    reason = "mallopt and malloc_trim have no safe wrapper; see the SAFETY arguments"
+)]
+
+/// Allocations from this size have pages of their own, which go back when they are freed. Set by
+/// hand it no longer grows with what was freed.
+#[cfg(target_env = "gnu")]
+const OWN_PAGES_BYTES: i32 = 128 << 10;
+/// Free bytes at the end of a heap that are kept.
+#[cfg(target_env = "gnu")]
+const KEPT_BYTES: i32 = 1 << 20;
+/// Heaps that threads share: each keeps free memory of its own.
+#[cfg(target_env = "gnu")]
+const HEAPS_MAX: i32 = 4;
+/// Memory is given back when so much more is resident than after the last time.
+const GROWN_BYTES: u64 = 16 << 20;
+
+/// Settles how the allocator keeps memory. To be called first of all, while there is one thread.
+pub fn settle() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt takes two integers and changes settings of the allocator under its own lock.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, OWN_PAGES_BYTES);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_BYTES);
+        libc::mallopt(libc::M_ARENA_MAX, HEAPS_MAX);
+    }
+}
+
+/// Gives free memory back when much has come since it last did.
+#[derive(Debug, Default)]
+pub struct Heap {
+    resident_bytes: u64,
+}
+
+impl Heap {
+    /// Looks at what is resident, and gives back if it has grown.
+    pub fn look(&mut self) {
+        let Some(now) = resident_bytes() else { return };
+        if now < self.resident_bytes.saturating_add(GROWN_BYTES) {
+            self.resident_bytes = self.resident_bytes.min(now);
+            return;
+        }
+        give_back();
+        self.resident_bytes = resident_bytes().unwrap_or(now);
+    }
+}
+
+fn give_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim takes an integer; it gives free pages of the heaps back under their
+    // locks.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Bytes of memory that are the process's own, without what it maps of files.
+fn resident_bytes() -> Option<u64> {
+    const PAGE_BYTES: u64 = 4_096;
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let mut pages = statm.split_whitespace().skip(1).map(str::parse::<u64>);
+    let (resident, shared) = (pages.next()?.ok()?, pages.next()?.ok()?);
+    Some(resident.saturating_sub(shared) * PAGE_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_freed_goes_back() {
+        settle();
+        let mut heap = Heap::default();
+        heap.look();
+        // Small pieces, with one kept in each stretch so that no heap has a free end.
+        let mut pieces: Vec<Vec<u8>> = (0..100_000).map(|_| vec![1; 1_000]).collect();
+        let full = resident_bytes().unwrap();
+        let mut number = 0;
+        pieces.retain(|_| {
+            number += 1;
+            number % 1_000 == 0
+        });
+        heap.look();
+        let after = resident_bytes().unwrap();
+        assert!(after + (64 << 20) < full, "{after} bytes of {full}");
+        drop(pieces);
+    }
+}

@@ -1,0 +1,45 @@
+//! Tests of statements beside the graph, on a copy of what they read.
+
+use barograph_insight::{Limits, Question};
+use barograph_model::Value;
+
+use crate::rig::Rig;
+
+#[test]
+fn tests_beside_the_graph() {
+    let mut rig = Rig::with(Limits {
+        arguments_max: 32,
+        ..Limits::default()
+    });
+    for d in 0..4 {
+        rig.stream(&format!("x{{d={d}}}"), d);
+    }
+    rig.stream("y{d=0}", 7);
+    let ask = |sql: &str| {
+        let question = Question::parse(sql).unwrap();
+        let ground = rig.graph.ground(question.tables());
+        (question, ground)
+    };
+    // What it gives is what the graph would give, though the graph is not asked again.
+    let sql = "CREATE INSIGHT z AS SELECT d, x.value + y.value FROM x JOIN y USING (d)";
+    let (question, ground) = ask(sql);
+    assert_eq!(question.tables(), ["x", "y"]);
+    let rows = ground.test(&question, &|| true).unwrap();
+    assert_eq!(rows, rig.graph.test(sql).unwrap());
+    assert_eq!(rows[0].value, Some(Value::Int(7)));
+    // It ends when it is told to.
+    let stopped = ground.test(&question, &|| false).unwrap_err();
+    assert!(stopped.to_string().contains("stopped"), "{stopped}");
+    // Rows times aggregates are bounded: 16 rows, and two or three sums of each.
+    let sums = |sums: &str| {
+        let (question, ground) = ask(&format!("SELECT {sums} FROM x CROSS JOIN x AS z"));
+        ground.test(&question, &|| true).map(|rows| rows.len())
+    };
+    assert_eq!(sums("sum(x.value) + sum(z.value)").unwrap(), 1);
+    let many = sums("sum(x.value) + sum(z.value) + sum(x.value + 1)").unwrap_err();
+    assert!(many.to_string().contains("arguments_max"), "{many}");
+    // Names of tables that are not copied are known for what is near them.
+    let unknown = Question::parse("SELECT value FROM xx").unwrap();
+    let ground = rig.graph.ground(unknown.tables());
+    assert!(ground.test(&unknown, &|| true).is_err());
+}

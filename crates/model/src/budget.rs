@@ -1,0 +1,204 @@
+//! One bound on the memory that strangers make a process hold, shared between them by client.
+//!
+//! It stands alone because all that answers, queries and bodies hold is claimed here, whichever
+//! crate holds it: only a bound on the sum of them bounds the process.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Who holds memory: a user's number, [`CONTROL`] or [`UNKNOWN`].
+pub type ClientNumber = u64;
+
+/// Those who may control the process. Guests leave them an eighth of the memory.
+pub const CONTROL: ClientNumber = u64::MAX;
+/// All those of whom nothing is known.
+pub const UNKNOWN: ClientNumber = u64::MAX - 1;
+
+/// How long a claim that waits for room sleeps before it asks whether it is still wanted.
+const WAIT: Duration = Duration::from_millis(20);
+
+/// Bytes that may be held at once, by all clients together and by each.
+#[derive(Debug)]
+pub struct MemoryBudget {
+    bytes_max: usize,
+    held: Mutex<Held>,
+    room: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    bytes: usize,
+    by_client: HashMap<ClientNumber, usize>,
+    refused: u64,
+}
+
+impl MemoryBudget {
+    /// So many bytes for all. A guest has at most three eighths of them, all guests seven eighths.
+    pub fn new(bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            held: Mutex::default(),
+            room: Condvar::new(),
+        }
+    }
+
+    /// A claim of nothing yet.
+    pub fn claim(self: &Arc<Self>, client: ClientNumber) -> MemoryClaim {
+        MemoryClaim {
+            budget: Arc::clone(self),
+            client,
+            bytes: 0,
+        }
+    }
+
+    /// Bytes that are held now.
+    pub fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
+    /// Claims that found no room.
+    pub fn refused(&self) -> u64 {
+        self.lock().refused
+    }
+
+    /// Most bytes that one guest may hold.
+    pub fn bytes_max_of_one(&self) -> usize {
+        3 * (self.bytes_max / 8)
+    }
+
+    fn has_room(&self, held: &Held, client: ClientNumber, more: usize) -> bool {
+        let own = held.by_client.get(&client).copied().unwrap_or(0);
+        let eighth = self.bytes_max / 8;
+        let (own_max, all_max) = match client {
+            CONTROL => (self.bytes_max, self.bytes_max),
+            _ => (self.bytes_max_of_one(), 7 * eighth),
+        };
+        own.saturating_add(more) <= own_max && held.bytes.saturating_add(more) <= all_max
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        // Nothing panics while it holds the lock.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes that one piece of work holds; given back when it is dropped.
+#[derive(Debug)]
+pub struct MemoryClaim {
+    budget: Arc<MemoryBudget>,
+    client: ClientNumber,
+    bytes: usize,
+}
+
+impl MemoryClaim {
+    /// Holds so many bytes more; whether there was room for them.
+    #[must_use]
+    pub fn grow(&mut self, more: usize) -> bool {
+        let mut held = self.budget.lock();
+        if !self.budget.has_room(&held, self.client, more) {
+            held.refused += 1;
+            return false;
+        }
+        add(&mut held, self.client, more);
+        self.bytes += more;
+        true
+    }
+
+    /// As [`MemoryClaim::grow`], but waits for room as long as `go_on` says yes.
+    #[must_use]
+    pub fn grow_when_there_is_room(&mut self, more: usize, go_on: &dyn Fn() -> bool) -> bool {
+        let mut held = self.budget.lock();
+        while !self.budget.has_room(&held, self.client, more) {
+            if !go_on() {
+                held.refused += 1;
+                return false;
+            }
+            let waited = self.budget.room.wait_timeout(held, WAIT);
+            held = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        add(&mut held, self.client, more);
+        self.bytes += more;
+        true
+    }
+
+    /// Holds at least so many bytes in all; whether there was room for them.
+    #[must_use]
+    pub fn reach(&mut self, bytes: usize) -> bool {
+        bytes <= self.bytes || self.grow(bytes - self.bytes)
+    }
+
+    /// Gives so many bytes back, or all that it holds.
+    pub fn give(&mut self, bytes: usize) {
+        let given = bytes.min(self.bytes);
+        if given == 0 {
+            return;
+        }
+        let mut held = self.budget.lock();
+        held.bytes -= given;
+        if let Some(own) = held.by_client.get_mut(&self.client) {
+            *own -= given;
+            if *own == 0 {
+                held.by_client.remove(&self.client);
+            }
+        }
+        drop(held);
+        self.bytes -= given;
+        self.budget.room.notify_all();
+    }
+
+    /// Bytes that it holds.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+fn add(held: &mut Held, client: ClientNumber, more: usize) {
+    held.bytes += more;
+    *held.by_client.entry(client).or_default() += more;
+}
+
+impl Drop for MemoryClaim {
+    fn drop(&mut self) {
+        self.give(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_client_holds_all_and_guests_leave_some_to_control() {
+        let budget = Arc::new(MemoryBudget::new(800));
+        let mut first = budget.claim(1);
+        assert!(first.grow(200) && first.grow(100));
+        assert!(!first.grow(1), "three eighths are a guest's share");
+        assert!(!budget.claim(1).grow(1), "whichever claim it is");
+        let (mut second, mut third) = (budget.claim(2), budget.claim(UNKNOWN));
+        assert!(second.grow(300) && third.grow(100));
+        assert!(!third.grow(1), "seven eighths are all guests'");
+        let mut control = budget.claim(CONTROL);
+        assert!(control.grow(100));
+        assert!(!control.grow(1));
+        assert_eq!((budget.bytes(), budget.refused()), (800, 4));
+        drop((first, second, third, control));
+        assert_eq!(budget.bytes(), 0);
+        assert!(budget.lock().by_client.is_empty());
+    }
+
+    #[test]
+    fn a_claim_waits_until_there_is_room() {
+        let budget = Arc::new(MemoryBudget::new(800));
+        let mut first = budget.claim(1);
+        assert!(first.reach(300) && first.reach(200));
+        assert_eq!(first.bytes(), 300);
+        assert!(!budget.claim(1).grow_when_there_is_room(1, &|| false));
+        let waiting = {
+            let mut second = budget.claim(1);
+            std::thread::spawn(move || second.grow_when_there_is_room(250, &|| true))
+        };
+        drop(first);
+        assert!(waiting.join().unwrap());
+    }
+}

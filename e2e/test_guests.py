@@ -1,0 +1,128 @@
+"""Two users of one node: what one asks for however badly costs the other, and the sampling, little."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from harness import QUICK, Agent, eventually
+
+STRANGER = 65534
+MIB = 1 << 20
+# What an agent with the default configuration may hold beside what it holds when nobody asks.
+MEMORY_MAX = 192 * MIB
+
+# A large answer: 300,000 rows of some 220 bytes.
+LARGE = (
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n LIMIT 300000) "
+    "SELECT i, printf('%0200d', i) AS t FROM n"
+)
+LETTERS = "printf('%.*c', 1000000, 'a')"
+HOSTILE = [
+    f"SELECT instr({LETTERS}, substr({LETTERS}, 500000) || 'b')",
+    f"SELECT replace({LETTERS}, substr({LETTERS}, 500000) || 'b', '')",
+    f"SELECT {LETTERS} LIKE '%a%a%a%a%a%b'",
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT count(*) FROM n",
+]
+
+
+def memory(agent: Agent, field: str) -> int:
+    """Bytes of a line of the agent's /proc/<pid>/status."""
+    assert agent.process
+    status = Path(f"/proc/{agent.process.pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith(field + ":"))
+    return int(line.split()[1]) * 1024
+
+
+def deaf(agent: Agent, statement: str) -> socket.socket:
+    """Asks over TCP and reads nothing."""
+    raw = socket.create_connection(("127.0.0.1", agent.port))
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    body = statement.encode()
+    head = f"POST /api/v1/sql HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    raw.sendall(head.encode() + body)
+    return raw
+
+
+def test_slow_readers_of_large_answers_hold_a_bounded_memory(start: Callable[..., Agent]) -> None:
+    agent = start(config=QUICK)
+    agent.post_sql("SELECT 1 AS x")
+    quiet = memory(agent, "VmRSS")
+    readers = [deaf(agent, LARGE) for _ in range(6)]
+    polls = "SELECT sum(value) AS n FROM source_polls_count WHERE newest"
+    before = agent.sql(polls)[0]["n"]
+    eventually(lambda: agent.sql(polls)[0]["n"] > before + 100, "sampling goes on beside slow readers")
+    assert memory(agent, "VmHWM") < quiet + MEMORY_MAX
+    # Control has memory, places and turns of its own.
+    answer = agent.request("POST", "/api/v1/sql", "SELECT 1 AS x", "control.sock")
+    assert answer.status == 200 and answer.json == [{"x": 1}]
+    for reader in readers:
+        reader.close()
+    eventually(lambda: memory(agent, "VmRSS") < quiet + 48 * MIB, "the memory is given back")
+    whole = agent.post_sql(LARGE)
+    assert whole.status == 200 and len(whole.json) == 300_000
+
+
+@pytest.fixture
+def reachable() -> Iterator[Agent]:
+    """An agent in a directory that other users may enter, which pytest's own are not."""
+    with tempfile.TemporaryDirectory(prefix="barograph-test-") as place:
+        folder = Path(place)
+        folder.chmod(0o755)
+        agent = Agent(folder, config=QUICK)
+        try:
+            yield agent.start()
+        finally:
+            agent.destroy()
+
+
+ASK = """
+import http.client, json, os, socket, sys
+path, uid, statement = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+os.setresuid(uid, uid, uid)
+connection = http.client.HTTPConnection("localhost", timeout=60)
+connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+connection.sock.connect(path)
+connection.request("POST", "/api/v1/sql", statement, {"Connection": "close"})
+answer = connection.getresponse()
+print(json.dumps([answer.status, answer.read()[:1000].decode()]))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
+def test_hostile_statements_of_one_user_leave_another_a_thread(reachable: Agent) -> None:
+    agent = reachable
+
+    def ask_as(uid: int, statement: str) -> tuple[int, str]:
+        command = [sys.executable, "-c", ASK, str(agent.run_dir / "read.sock"), str(uid), statement]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        status, text = json.loads(done.stdout)
+        return status, text
+
+    over = threading.Event()
+    answers: list[tuple[int, str]] = []
+
+    def hostile(statement: str) -> None:
+        while not over.is_set():
+            answers.append(ask_as(STRANGER, statement))
+
+    threads = [threading.Thread(target=hostile, args=[statement]) for statement in HOSTILE]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(10):
+            assert ask_as(12345, "SELECT 1 AS x") == (200, '[{"x":1}]')
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    # Each had an answer in the end: the work of one call, the limit of time, or that he asks too much.
+    assert answers and all(status in (200, 422, 503) for status, _ in answers), answers
