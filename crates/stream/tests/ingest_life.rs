@@ -88,6 +88,7 @@ fn one_read_tells_whether_there_is_news() {
     both.file.look().unwrap();
     assert!(!both.file.has_news());
     put_numbers(&mut ring, 0..3);
+    ring.commit();
     assert!(both.file.has_news(), "records");
     both.read();
     assert!(!both.file.has_news());

@@ -237,7 +237,7 @@ mod tests {
             (shape.rings_max, shape.ring_records, is_within)
         };
         assert_eq!(fits(u64::MAX), (256, 1 << 16, true));
-        assert_eq!(fits(100 << 20), (32, 1 << 16, true));
+        assert_eq!(fits(100 << 20), (64, 1 << 16, true));
         assert_eq!(fits(20 << 20), (16, 1 << 15, true));
         assert_eq!(fits(2 << 20), (8, 1 << 12, true));
         assert_eq!(fits(1_100_000), (4, 1 << 8, true));

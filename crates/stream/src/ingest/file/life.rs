@@ -25,6 +25,14 @@ enum Writer {
     Unknown,
 }
 
+/// What is other than at the last look.
+struct Changes {
+    /// Records, or rings.
+    in_rings: bool,
+    /// Declarations, or a goodbye.
+    in_header: bool,
+}
+
 impl IngestFile {
     /// Whether the process is gone, and left nothing that the last look did not see. A process holds the lock
     /// of its file for life, so where the lock can be had its process is gone, or runs another program by now.
@@ -36,13 +44,14 @@ impl IngestFile {
             Writer::IsGone => true,
             Writer::Unknown => self.is_pid_gone(),
         };
-        is_gone && !self.has_changed().unwrap_or(false)
+        is_gone && !self.changes().is_ok_and(|changes| changes.in_rings)
     }
 
     /// Whether there is anything that the last look did not see: one read, for files that are thought to sleep.
     /// A file that cannot be read is worth a look.
     pub fn has_news(&self) -> bool {
-        self.has_changed().unwrap_or(true)
+        let changes = self.changes();
+        changes.map_or(true, |changes| changes.in_rings || changes.in_header)
     }
 
     fn writer(&self) -> Writer {
@@ -63,22 +72,25 @@ impl IngestFile {
         }
     }
 
-    fn has_changed(&self) -> Result<bool, StreamError> {
+    fn changes(&self) -> Result<Changes, StreamError> {
         with_scratch(|scratch| {
             let bytes = &mut scratch.heads;
             bytes.resize(HEADER_BYTES + self.rings.len() * HEAD_BYTES, 0);
             self.read(bytes, 0)?;
             let (first, heads) = bytes.split_at(HEADER_BYTES);
             let now = Header(first);
-            let is_other = self.used_of(now.word(header::RINGS_USED)) > self.rings.len()
-                || now.word(header::DECLARED).min(DECLARATIONS_BYTES as u64) > self.declared as u64
-                || (now.word(header::STATE) == state::CLOSED) != self.is_closed;
+            let declared = now.word(header::DECLARED).min(DECLARATIONS_BYTES as u64);
+            let is_closed = now.word(header::STATE) == state::CLOSED;
+            let has_rings = self.used_of(now.word(header::RINGS_USED)) > self.rings.len();
             let mut heads = heads.chunks_exact(HEAD_BYTES).zip(&self.rings);
-            Ok(is_other
-                || heads.any(|(head, ring)| {
-                    let committed = Header(head).word(head::COMMITTED);
-                    committed.max(ring.position) != ring.committed
-                }))
+            let has_records = heads.any(|(head, ring)| {
+                let committed = Header(head).word(head::COMMITTED);
+                committed.max(ring.position) != ring.committed
+            });
+            Ok(Changes {
+                in_rings: has_rings || has_records,
+                in_header: declared > self.declared as u64 || is_closed != self.is_closed,
+            })
         })
     }
 
