@@ -51,16 +51,9 @@ fn slow_readers_hold_no_more_than_the_budget() {
         0,
         "none is made whole"
     );
-    // They are let go, and all is given back.
+    // They are let go though none of them goes away, and all is given back.
     until(|| fixture.server().memory_bytes() == 0);
-    for mut socket in deafs {
-        let mut rest = Vec::new();
-        let end = socket.read_to_end(&mut rest);
-        assert!(
-            end.is_err() || !rest.ends_with(b"0\r\n\r\n"),
-            "it was cut off"
-        );
-    }
+    drop(deafs);
 }
 
 #[test]
