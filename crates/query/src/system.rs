@@ -5,22 +5,19 @@ mod loss;
 use std::path::Path;
 use std::sync::Arc;
 
-use barograph_archive::{Losses, PartInfo, PartKind};
+use barograph_archive::{PartInfo, PartKind};
 use barograph_model::NS_PER_S;
-use barograph_stream::{RunDir, SegmentState};
+use barograph_stream::SegmentState;
 use rusqlite::Result;
-use serde_json::Value as Json;
 
-use crate::documents::{
-    Object, calls, document, everywhere, objects, objects_everywhere, per_scope,
-};
+use crate::documents::{calls, document, everywhere, per_scope};
 use crate::error::failed;
 use crate::functions::{FUNCTIONS, Form, Wide, families, publications as publications_of};
 use crate::latest;
 use crate::listing::{Arguments, Batches, Cell, Listing, Row};
 use crate::live::Live;
 use crate::policies::POLICIES;
-use crate::snapshot::{Part, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::stream::Stream;
 
 /// An agent whose heartbeat is older than this is not called live.

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use barograph_model::{
     Clock, Descriptor, Kind, Labels, NS_PER_S, Name, Past as _, PastRequest, Quality, Sample, Span,
-    StreamKey, Unit, Value, ValueType, text_start,
+    StreamKey, Unit, Value, ValueType, text_start, unbounded,
 };
 use barograph_query::{PastReader, Scopes};
 use barograph_stream::RunDir;
@@ -187,6 +187,7 @@ fn past(
         wanted: &wanted,
         span: Span::ALL,
         samples_max: 0,
+        holds: &unbounded,
         cancel: &cancel,
     };
     let series = reader.series(&request).map_err(|e| e.to_string())?;

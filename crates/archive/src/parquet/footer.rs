@@ -228,7 +228,9 @@ fn check_times(column: &ColumnChunkMetaData, bounds: Span) -> Result<(), &'stati
     }
 }
 
-/// Long texts are cut in statistics, and then only bounds.
+/// Longer texts may be cut in statistics, which are then only bounds.
+const WHOLE_TEXT_BYTES_MAX: usize = 64;
+
 fn check_texts(column: &ColumnChunkMetaData, bounds: &[String; 2]) -> Result<(), &'static str> {
     let said = column
         .statistics()
@@ -237,12 +239,19 @@ fn check_texts(column: &ColumnChunkMetaData, bounds: &[String; 2]) -> Result<(),
         Some((Some(min), Some(max)))
             if min <= bounds[0].as_bytes()
                 && max >= bounds[1].as_bytes()
+                && is_whole(min, &bounds[0])
+                && is_whole(max, &bounds[1])
                 && std::str::from_utf8(min).is_ok() =>
         {
             no_nulls(column)
         }
         _ => Err("statistic"),
     }
+}
+
+/// Whether a text that need not be cut is there as it is.
+fn is_whole(said: &[u8], text: &str) -> bool {
+    text.len() > WHOLE_TEXT_BYTES_MAX || said == text.as_bytes()
 }
 
 fn no_nulls(column: &ColumnChunkMetaData) -> Result<(), &'static str> {

@@ -8,7 +8,7 @@ use rusqlite::Result;
 use serde_json::Value as Json;
 
 use super::{FORECASTS, PUBLICATIONS, one};
-use crate::documents::{Object, document, objects};
+use crate::documents::{Object, objects, objects_everywhere};
 use crate::error::failed;
 use crate::listing::{Arguments, Batches, Cell, Row};
 use crate::live::Live;
