@@ -8,6 +8,7 @@ use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use barograph_stream::RunDir;
@@ -25,12 +26,44 @@ const BLOCK: u64 = 4_096;
 /// What a process counted, by the names of its values.
 type Counted = BTreeMap<String, u64>;
 
-/// The shim, the programs, a run directory, a folder to work in.
-struct Bench {
+/// The shim and the programs: compiled once for all tests that run at a time.
+struct Built {
     workshop: TempDir,
     library: PathBuf,
     io: PathBuf,
     stdio: PathBuf,
+}
+
+impl Built {
+    /// `None`, said aloud, where there is no compiler.
+    fn make() -> Option<Self> {
+        let workshop = workshop();
+        let programs = build::here().join("tests/programs");
+        let io = [programs.join("io.c")];
+        let stdio = [programs.join("stdio.c")];
+        Some(Self {
+            io: program(workshop.path(), Language::C, &io, &["-lpthread"])?,
+            stdio: program(workshop.path(), Language::C, &stdio, &[])?,
+            library: shim(workshop.path()),
+            workshop,
+        })
+    }
+
+    fn shared() -> Option<Arc<Self>> {
+        static BUILT: Mutex<Weak<Built>> = Mutex::new(Weak::new());
+        let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(built) = built.upgrade() {
+            return Some(built);
+        }
+        let made = Arc::new(Self::make()?);
+        *built = Arc::downgrade(&made);
+        Some(made)
+    }
+}
+
+/// The shim, the programs, a run directory, a folder to work in.
+struct Bench {
+    built: Arc<Built>,
     dir: TempDir,
     /// Where an agent would listen: while it is there, nobody clears what is left.
     door: Option<UnixDatagram>,
@@ -39,27 +72,14 @@ struct Bench {
 impl Bench {
     /// `None`, said aloud, where there is no compiler.
     fn new() -> Option<Self> {
-        let workshop = workshop();
-        let programs = build::here().join("tests/programs");
-        let io = program(
-            workshop.path(),
-            Language::C,
-            &[programs.join("io.c")],
-            &["-lpthread"],
-        )?;
-        let stdio = [programs.join("stdio.c")];
-        let stdio = program(workshop.path(), Language::C, &stdio, &[])?;
-        let library = shim(workshop.path());
+        let built = Built::shared()?;
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(RunDir::new(dir.path().join("run")).ingest_dir()).unwrap();
         fs::create_dir(dir.path().join("work")).unwrap();
         let door = RunDir::new(dir.path().join("run")).ingest_socket();
         let door = UnixDatagram::bind(door).unwrap();
         Some(Self {
-            workshop,
-            library,
-            io,
-            stdio,
+            built,
             dir,
             door: Some(door),
         })
@@ -83,13 +103,13 @@ impl Bench {
     }
 
     fn preload(&self, command: &mut Command) {
-        command.env_clear().env("LD_PRELOAD", &self.library);
+        command.env_clear().env("LD_PRELOAD", &self.built.library);
         command.env("BAROGRAPH_RUN_DIR", self.run_dir());
     }
 
     /// Runs a mode of `io`, which must end well; what all its processes counted.
     fn counted(&self, mode: &str) -> Vec<Counted> {
-        let (status, said) = ended(self.command(&self.io, mode).spawn().unwrap());
+        let (status, said) = ended(self.command(&self.built.io, mode).spawn().unwrap());
         assert!(status.success(), "{mode}: {status} {said}");
         self.files()
     }
@@ -243,7 +263,7 @@ fn what_was_counted_outlives_every_end() {
         ("execs", 2),
     ] {
         let Some(bench) = Bench::new() else { return };
-        ended(bench.command(&bench.io, mode).spawn().unwrap());
+        ended(bench.command(&bench.built.io, mode).spawn().unwrap());
         let all = bench.files();
         assert_eq!(all.len(), files, "{mode}");
         assert_eq!(blocks(&all)[0], 7, "{mode}");
@@ -255,7 +275,7 @@ fn what_was_counted_outlives_every_end() {
 fn the_programs_descriptors_have_the_numbers_that_they_would_have() {
     for each in ["0", "1"] {
         let Some(bench) = Bench::new() else { return };
-        let mut command = bench.command(&bench.io, "numbers");
+        let mut command = bench.command(&bench.built.io, "numbers");
         let (status, said) = ended(command.env("BAROGRAPH_IO_EACH", each).spawn().unwrap());
         assert!(status.success(), "{each}: {said}");
         assert_eq!(bench.files().len(), 2);
@@ -283,7 +303,7 @@ fn copies_have_two_sides_and_directories_are_synced() {
 fn stdio_counts_what_is_asked_of_it() {
     let Some(bench) = Bench::new() else { return };
     let out = fs::File::create(bench.work().join("out")).unwrap();
-    let mut command = bench.command(&bench.stdio, "all");
+    let mut command = bench.command(&bench.built.stdio, "all");
     let (status, said) = ended(command.stdout(out).spawn().unwrap());
     assert!(status.success(), "{said}");
     let all = bench.files();
@@ -307,7 +327,7 @@ fn stdio_counts_what_is_asked_of_it() {
 #[test]
 fn errors_of_stdio_count() {
     let Some(bench) = Bench::new() else { return };
-    let (status, said) = ended(bench.command(&bench.stdio, "fail").spawn().unwrap());
+    let (status, said) = ended(bench.command(&bench.built.stdio, "fail").spawn().unwrap());
     assert!(status.success(), "{said}");
     let all = bench.files();
     assert_eq!(sum(&all, "write.errors.count"), 2);
@@ -322,7 +342,7 @@ fn a_limit_on_the_size_of_files_kills_nobody() {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -f 10; exec \"$0\" \"$@\""]);
         command
-            .arg(&bench.io)
+            .arg(&bench.built.io)
             .arg("underscore_exit")
             .arg(bench.work());
         bench.preload(&mut command);
@@ -341,7 +361,7 @@ fn a_limit_on_the_size_of_files_kills_nobody() {
 fn a_file_that_is_cut_short_is_not_the_programs_end() {
     let Some(bench) = Bench::new() else { return };
     for each in ["0", "1"] {
-        let mut command = bench.command(&bench.io, "cut_short");
+        let mut command = bench.command(&bench.built.io, "cut_short");
         command.arg(bench.run_dir().join("ingest/*.ingest"));
         command.env("BAROGRAPH_IO_EACH", each);
         let (status, said) = ended(command.spawn().unwrap());
@@ -357,7 +377,7 @@ fn a_file_that_is_cut_short_is_not_the_programs_end() {
 fn a_run_directory_that_is_not_there_is_not_made() {
     let Some(bench) = Bench::new() else { return };
     let mistyped = bench.dir.path().join("rnu");
-    let mut command = bench.command(&bench.io, "underscore_exit");
+    let mut command = bench.command(&bench.built.io, "underscore_exit");
     let (status, said) = ended(command.env("BAROGRAPH_RUN_DIR", &mistyped).spawn().unwrap());
     assert!(status.success(), "{said}");
     assert!(!mistyped.exists() && bench.files().is_empty());
@@ -370,7 +390,12 @@ fn without_an_agent_the_newest_files_stay_and_they_are_small() {
     };
     bench.door = None;
     for _ in 0..LEFT_MAX + 20 {
-        let (status, said) = ended(bench.command(&bench.io, "underscore_exit").spawn().unwrap());
+        let (status, said) = ended(
+            bench
+                .command(&bench.built.io, "underscore_exit")
+                .spawn()
+                .unwrap(),
+        );
         assert!(status.success(), "{said}");
     }
     assert_eq!(bench.paths().len(), LEFT_MAX);
@@ -384,7 +409,7 @@ fn without_an_agent_the_newest_files_stay_and_they_are_small() {
 fn each_call_has_its_seconds_and_those_that_find_no_ring_are_lost() {
     let Some(bench) = Bench::new() else { return };
     for (mode, expect) in [("underscore_exit", 7), ("thousand_threads", 10_000)] {
-        let mut command = bench.command(&bench.io, mode);
+        let mut command = bench.command(&bench.built.io, mode);
         let (status, said) = ended(command.env("BAROGRAPH_IO_EACH", "1").spawn().unwrap());
         assert!(status.success(), "{said}");
         let [path] = &bench.paths()[..] else {
@@ -417,14 +442,14 @@ fn another_users_agent_is_let_in_and_nobody_else() {
     let everyone = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
-    for path in [bench.dir.path(), bench.workshop.path(), &bench.work()] {
+    for path in [bench.dir.path(), bench.built.workshop.path(), &bench.work()] {
         everyone(path, 0o777);
     }
     for path in [bench.run_dir(), RunDir::new(bench.run_dir()).ingest_dir()] {
         chown(&path, Some(AGENT), Some(AGENT)).unwrap();
         everyone(&path, 0o1777);
     }
-    let mut command = bench.command(&bench.io, "underscore_exit");
+    let mut command = bench.command(&bench.built.io, "underscore_exit");
     let (status, said) = ended(command.uid(USER).gid(USER).spawn().unwrap());
     assert!(status.success(), "{said}");
     let [path] = &bench.paths()[..] else {
