@@ -188,8 +188,8 @@ def test_a_knob_is_set_at_the_same_step_in_all_ranks(start: Start, called: Path)
             eventually(lambda: first in program.said(), f"{first} in {program.said()}")
             assert len([line for line in program.said() if line.startswith("0.5 from")]) == 1
         # For a frame that is over nobody sets it, and that is told.
-        error = agent.error("knob", "set", "called.dt", "0.75", "--at-frame", "1", "--wait", "10s")
-        assert "late" in error, error
+        done = agent.run("knob", "set", "called.dt", "0.75", "--at-frame", "1", "--wait", "10s")
+        assert done.returncode == 1 and "late" in done.stdout + done.stderr, done
         assert [call["late"] for call in calls(agent)] == [0, 4]
         assert not any("dt 0.75" in program.said() for program in programs)
         agent.error("knob", "set", "called.dt", "0.75", "--at-frame", "x", status=2)

@@ -28,7 +28,11 @@ AGENT_BYTES_MAX = 160 << 20
 HOSTILE = r"""
 import fcntl, os, socket, struct, sys, time
 
-ingest, door, files = sys.argv[1], sys.argv[2], int(sys.argv[3])
+ingest, door, files, user = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+# Not before: this interpreter may lie where that user may not go.
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
 for n in range(20_000):
     open(f"{ingest}/junk-{n}", "w").close()
 for n in range(2_000):
@@ -97,11 +101,9 @@ def shared() -> Iterator[Path]:
 def test_a_hostile_user_takes_nothing_from_another(shared: Path, counting: Path) -> None:  # noqa: F811
     limits = f'[applications]\nusers = "all"\nmemory_bytes_max = {MEMORY_BYTES_MAX}\n'
     agent = Agent(shared, config=limits + QUICK).start()
-    hostile = [sys.executable, "-c", HOSTILE, agent.run_dir / "ingest", agent.run_dir / "ingest.sock", "100"]
+    hostile = [sys.executable, "-c", HOSTILE, agent.run_dir / "ingest", agent.run_dir / "ingest.sock", "100", str(EVE)]
     try:
-        with subprocess.Popen(
-            hostile, stdout=subprocess.PIPE, env=environment(), cwd="/", user=EVE, group=EVE, extra_groups=[]
-        ) as eve:
+        with subprocess.Popen(hostile, stdout=subprocess.PIPE, env=environment(), cwd="/") as eve:
             try:
                 assert eve.stdout and eve.stdout.readline() == b"ready\n"
                 # Several lives, so that some knock while the directory is read, and some do not.

@@ -8,7 +8,7 @@ use barograph_stream::RunDir;
 use barograph_stream::ingest::Readers;
 use serde_json::Value as Json;
 
-use crate::applications::Application;
+use crate::applications::{Application, our_scope};
 use crate::bridges::{lines, now_ns};
 use crate::{config, post};
 
@@ -26,6 +26,20 @@ fn until(dir: &Path, what: &str, done: impl Fn(&Json) -> bool) {
         std::thread::sleep(Duration::from_millis(10));
     }
     panic!("{what}: {:?}", declared(dir));
+}
+
+/// The archive of a scope that is new starts beside its rings: waits until readers are told where it is.
+fn until_archived(dir: &Path) {
+    for _ in 0..3_000 {
+        let document = our_scope(dir).document("agent.json").unwrap();
+        let about: Json =
+            document.map_or(Json::Null, |text| serde_json::from_slice(&text).unwrap());
+        if !about["archive"].is_null() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("the scope has no archive");
 }
 
 fn has_fired(name: &'static str) -> impl Fn(&Json) -> bool {
@@ -108,6 +122,7 @@ fn windows_are_filled_from_the_archive_each_sample_once() {
     };
     // More than a ring holds.
     assert_eq!(lines(dir.path(), &points(2_000, now_ns())).0, 204);
+    until_archived(dir.path());
     make("CREATE TRIGGER all WHEN count_over('app.m.v', '1 h') = 2000 FIRE 'x'");
     until(dir.path(), "all of the past", has_fired("all"));
     // Another window, while the first one is there.
