@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(fits(100 << 20), (64, 1 << 16, true));
         assert_eq!(fits(20 << 20), (16, 1 << 15, true));
         assert_eq!(fits(2 << 20), (8, 1 << 12, true));
-        assert_eq!(fits(1_100_000), (4, 1 << 8, true));
+        assert_eq!(fits(1_100_000), (1, 1 << 10, true));
         assert_eq!(fits(1 << 20), (1, 1 << 8, false));
     }
 }
