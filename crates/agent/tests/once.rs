@@ -348,7 +348,7 @@ fn whatever_is_killed_what_is_there_and_what_is_lost_is_what_was_put() {
         ring_records: 256,
         ..ProducerConfig::default()
     };
-    let mut program = Program::new(dir.path(), &[Readers::Owner], small.clone());
+    let mut program = Program::new(dir.path(), &[Readers::Owner], small);
     let there = "SELECT count(*) FROM app_mine_n";
     let distinct = "SELECT count(DISTINCT value) FROM app_mine_n";
     let owners = scope(dir.path(), Readers::Owner);

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use barograph_stream::RunDir;
 use barograph_stream::ingest::{CellUse, Declaration, IngestFile, Payload};
@@ -19,6 +19,7 @@ use crate::build::{self, Language, must, program, workshop};
 
 /// A program that hangs is ended after so long.
 const PATIENCE: Duration = Duration::from_secs(120);
+const NAP: Duration = Duration::from_millis(5);
 /// As `place.c` has it.
 const LEFT_MAX: usize = 64;
 const BLOCK: u64 = 4_096;
@@ -155,19 +156,16 @@ fn shim(folder: &Path) -> PathBuf {
 
 /// Waits for a program, but not for ever; what it said on stderr.
 fn ended(mut child: Child) -> (ExitStatus, String) {
-    let since = Instant::now();
-    loop {
+    for _ in 0..PATIENCE.as_millis() / NAP.as_millis() {
         if child.try_wait().unwrap().is_some() {
             let output = child.wait_with_output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             return (output.status, said);
         }
-        if since.elapsed() > PATIENCE {
-            child.kill().unwrap();
-            panic!("the program hung");
-        }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(NAP);
     }
+    child.kill().unwrap();
+    panic!("the program hung");
 }
 
 fn counted(file: &mut IngestFile) -> Counted {

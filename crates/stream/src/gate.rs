@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn a_fork_waits_for_locks_and_locks_for_the_fork() {
         let mutex = Mutex::new(1);
-        let (tell, told) = mpsc::channel();
+        let (tell, told) = mpsc::sync_channel(2);
         std::thread::scope(|scope| {
             let held = lock(&mutex);
             scope.spawn(|| {

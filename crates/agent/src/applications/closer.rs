@@ -1,27 +1,29 @@
 //! Closes files of processes that have ended. Whoever closes a removed file last frees its memory, and that takes
 //! longer than all else that is done for a short process: so a thread of its own does, and intake goes on.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
 use barograph_stream::ingest::IngestFile;
 use tracing::warn;
 
-/// The thread; dropping it waits until all is closed. What waits is bounded by the places of processes, which are
-/// given back when their files are closed.
+/// Files that wait to be closed; one more is closed by who reads them.
+const CLOSING_MAX: usize = 8_192;
+
+/// The thread; dropping it waits until all is closed. The places of processes are given back when their files are
+/// closed.
 pub struct Closer {
-    to: Option<Sender<Box<IngestFile>>>,
+    to: Option<SyncSender<Box<IngestFile>>>,
     closed: Receiver<u32>,
-    /// Tells of what is closed where there is no thread.
-    done: Sender<u32>,
+    /// The users of what was closed here.
+    closed_here: Vec<u32>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Closer {
     pub fn new() -> Self {
-        let (to, files) = channel::<Box<IngestFile>>();
-        let (done, closed) = channel();
-        let tell = done.clone();
+        let (to, files) = sync_channel::<Box<IngestFile>>(CLOSING_MAX);
+        let (tell, closed) = sync_channel(CLOSING_MAX);
         let close_all = move || {
             for file in files {
                 let (uid, _) = file.owner();
@@ -39,32 +41,34 @@ impl Closer {
         Self {
             to: thread.is_ok().then_some(to),
             closed,
-            done,
+            closed_here: Vec::new(),
             thread: thread.ok(),
         }
     }
 
-    pub fn close(&self, file: IngestFile) {
+    pub fn close(&mut self, file: IngestFile) {
         let (uid, _) = file.owner();
-        match &self.to {
-            // The thread ends only after this does.
-            Some(to) => drop(to.send(Box::new(file))),
-            None => {
-                drop(file);
-                let _ = self.done.send(uid);
-            }
+        let left = match &self.to {
+            Some(to) => to.try_send(Box::new(file)).err(),
+            None => Some(TrySendError::Disconnected(Box::new(file))),
+        };
+        if left.is_some() {
+            drop(left);
+            self.closed_here.push(uid);
         }
     }
 
     /// The users of the files that were closed since the last call.
-    pub fn closed(&self) -> impl Iterator<Item = u32> {
-        self.closed.try_iter()
+    pub fn closed(&mut self) -> impl Iterator<Item = u32> {
+        self.closed_here.drain(..).chain(self.closed.try_iter())
     }
 }
 
 impl Drop for Closer {
     fn drop(&mut self) {
         self.to = None;
+        // Nobody hears any more what is closed: the thread must not wait to tell it.
+        self.closed = sync_channel(0).1;
         if let Some(thread) = self.thread.take() {
             // A panic there has been reported where it happened.
             let _ = thread.join();

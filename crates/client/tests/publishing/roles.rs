@@ -347,7 +347,7 @@ fn knocks() {
     let of = publication(&publisher, "knocks");
     of.frame(0);
     println!("first");
-    let (done, is_done) = std::sync::mpsc::channel::<()>();
+    let (done, is_done) = std::sync::mpsc::sync_channel::<()>(1);
     thread::spawn(move || {
         let _ = std::io::stdin().read_line(&mut String::new());
         drop(done);

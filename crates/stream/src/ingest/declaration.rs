@@ -127,7 +127,18 @@ impl Declaration {
     /// As bytes, with length and kind; texts longer than 65,535 bytes are cut by nobody: `None`.
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
         let mut out = Writer(vec![0; PREFIX_BYTES]);
-        let kind = match self {
+        let kind = self.write(&mut out)?;
+        let mut bytes = out.0;
+        bytes.resize(bytes.len().next_multiple_of(PREFIX_BYTES), 0);
+        let length = u32::try_from(bytes.len()).ok()?;
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        bytes[4..8].copy_from_slice(&kind.to_le_bytes());
+        (bytes.len() <= DECLARATION_BYTES_MAX).then_some(bytes)
+    }
+
+    /// Writes the fields; the number of the kind.
+    fn write(&self, out: &mut Writer) -> Option<u32> {
+        Some(match self {
             Self::Process {
                 application,
                 labels,
@@ -194,13 +205,7 @@ impl Declaration {
                 out.0.push(*used_as as u8);
                 CELL
             }
-        };
-        let mut bytes = out.0;
-        bytes.resize(bytes.len().next_multiple_of(PREFIX_BYTES), 0);
-        let length = u32::try_from(bytes.len()).ok()?;
-        bytes[..4].copy_from_slice(&length.to_le_bytes());
-        bytes[4..8].copy_from_slice(&kind.to_le_bytes());
-        (bytes.len() <= DECLARATION_BYTES_MAX).then_some(bytes)
+        })
     }
 
     /// Reads the first declaration of foreign bytes, and tells how long it is. `Err` when nothing after
