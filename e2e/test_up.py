@@ -80,6 +80,7 @@ def test_the_run_directory_has_the_modes_of_the_design(live: Agent) -> None:
         "declared_triggers.json": 0o644,
         "forecasts.json": 0o644,
         "policies.json": 0o644,
+        "statements.json": 0o644,
         "read.sock": 0o666,
         "control.sock": 0o600,
         "control.token": 0o600,
