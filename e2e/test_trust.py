@@ -111,13 +111,13 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
 SQUATTED = """
 set -euf
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
-mkdir -p /dev/shm/work
-chmod 1777 /dev/shm/work
+mkdir -p /dev/shm/theirs
+chmod 1777 /dev/shm/theirs
 as() { user=$1; shift; setpriv --reuid "$user" --regid "$user" --clear-groups "$@"; }
-as 12345 "$BARO" up --http off --run-dir /dev/shm/barograph-65534 --state-dir /dev/shm/work/12345 >/dev/shm/work/log 2>&1 &
+as 12345 "$BARO" up --http off --run-dir /dev/shm/barograph-65534 --state-dir /dev/shm/theirs/12345 >/dev/shm/theirs/log 2>&1 &
 stranger=$!
 trap 'kill $stranger; wait $stranger || true' EXIT
-for _ in $(seq 600); do grep -q 'barograph ready' /dev/shm/work/log && break; sleep 0.05; done
+for _ in $(seq 600); do grep -q 'barograph ready' /dev/shm/theirs/log && break; sleep 0.05; done
 for command in status streams 'latest *' 'trigger fire checkpoint' 'knob set a.b 1' 'sql SELECT(1)' 'insight list' 'doctor'; do
     echo "== $command"
     as 65534 "$BARO" $command 2>&1 && echo "exit 0" || echo "exit $?"

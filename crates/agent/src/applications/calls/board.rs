@@ -85,7 +85,7 @@ pub(super) struct User {
 pub(super) enum Stand {
     /// The audit is yet to be opened: what has come meanwhile.
     Opening { events: Vec<Told>, lost: u64 },
-    /// They are.
+    /// The calls of this user can be written and read.
     Open(Box<UserCalls>),
 }
 

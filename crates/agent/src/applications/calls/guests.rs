@@ -55,7 +55,7 @@ impl Guests {
         Ok(())
     }
 
-    /// And ends.
+    /// A wait of this user has ended: another may begin.
     pub fn end_wait(&mut self, uid: u32) {
         if let Some(waits) = self.waits.get_mut(&uid) {
             *waits -= 1;

@@ -40,7 +40,7 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// Its line.
+    /// The line of the audit that tells of this event.
     pub fn to_json(&self) -> Json {
         match self {
             Self::Called(row) => row.to_audit(),
