@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 from collections.abc import Callable
+from http.client import IncompleteRead
 from typing import Any
 
 import pytest
@@ -201,8 +202,13 @@ def test_eight_hostile_queries_do_not_disturb_the_polls(
     answers: list[tuple[str, int, str]] = []
 
     def ask(statement: str, way: str) -> None:
-        answer = agent.post_sql(statement, way=way)
-        answers.append((statement, answer.status, answer.kind if answer.status != 200 else ""))
+        try:
+            answer = agent.post_sql(statement, way=way)
+        except IncompleteRead:
+            # The beginning of an answer of more than 8 MiB is sent before it is known how it ends.
+            answers.append((statement, 200, "cut off"))
+        else:
+            answers.append((statement, answer.status, answer.kind if answer.status != 200 else ""))
 
     ways = ["tcp", "read.sock"] * 4
     threads = [threading.Thread(target=ask, args=pair) for pair in zip(hostile, ways, strict=True)]
@@ -219,8 +225,8 @@ def test_eight_hostile_queries_do_not_disturb_the_polls(
     for statement, status, kind in answers:
         # Over a young archive some of them end by themselves; most do not.
         ended = status == 200 and hostile is HOSTILE_HISTORY
-        assert ended or kind in ("limit", "busy", "refused"), (statement, status, kind)
-    assert sum(status != 200 for _, status, _ in answers) >= 4
+        assert ended or kind in ("limit", "busy", "refused", "cut off"), (statement, status, kind)
+    assert sum(kind != "" for _, _, kind in answers) >= 4
     # Sources are read every 200 ms here: none of them waited for a query.
     assert agent.sql(polls)[0]["n"] > polled
     assert loaded <= max(20 * quiet, 0.2 / 2), f"skew went from {quiet} s to {loaded} s"

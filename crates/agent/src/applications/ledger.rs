@@ -107,9 +107,21 @@ impl Ledger {
         due.map(move |(key, row)| row.tell(key, now_ns))
     }
 
-    /// Adds what earlier lives of the agent have counted.
-    pub fn add_past(&mut self, run_dir: &RunDir, node: &str, clock: &Arc<dyn Clock>) {
-        match past(run_dir, node, clock) {
+    /// Adds what earlier lives of the agent have counted, from an archive that may have been found only now: what
+    /// this life, which began at `since_ns`, has told already may be in it, and is not added to itself.
+    pub fn add_past(
+        &mut self,
+        run_dir: &RunDir,
+        node: &str,
+        clock: &Arc<dyn Clock>,
+        since_ns: i64,
+    ) {
+        // By the clock only where it cannot be told otherwise: it may have been set back since the life before.
+        let until = |key: &LossKey| match self.rows.contains_key(key) {
+            true => since_ns.saturating_sub(1),
+            false => i64::MAX,
+        };
+        match past(run_dir, node, clock, &until) {
             Ok(past) => {
                 for ((cause, publication, user), count) in past {
                     let key = self.key(cause, &publication, &user);
@@ -173,11 +185,12 @@ fn descriptor((cause, publication, user): &LossKey) -> Option<Descriptor> {
     })
 }
 
-/// The newest counts in the archive.
+/// The newest counts in the archive, each up to the time that `until` tells.
 fn past(
     run_dir: &RunDir,
     node: &str,
     clock: &Arc<dyn Clock>,
+    until: &dyn Fn(&LossKey) -> i64,
 ) -> Result<Vec<(LossKey, u64)>, String> {
     let wanted = |of: &str, d: &Descriptor| of == node && d.name.as_str() == LOSS;
     let cancel = AtomicBool::new(false);
@@ -193,21 +206,22 @@ fn past(
     let series = reader.series(&request).map_err(|e| e.to_string())?;
     let mut found = Vec::new();
     for known in series {
-        let id = known.descriptor.series_id();
-        let at = Span {
-            from: known.known.to,
-            to: known.known.to,
+        let labels = &known.descriptor.labels;
+        let label = |name| labels.get(name).unwrap_or_default();
+        let Some(cause) = Cause::of(label("cause")) else {
+            continue;
         };
+        let key = (cause, label("publication").into(), label("user").into());
+        let id = known.descriptor.series_id();
         let only = |of: &str, d: &Descriptor| of == node && d.series_id() == id;
+        let to = known.known.to.min(until(&key));
+        let at = Span { to, ..Span::ALL };
         let newest = reader.newest(&only, at, 1, &cancel);
         let newest = newest.map_err(|e| e.to_string())?;
         let sample = newest.first().and_then(|of| of.columns.sample(0));
-        let labels = &known.descriptor.labels;
-        let label = |name| labels.get(name).unwrap_or_default();
-        if let (Some(cause), Some(Sample { value, .. })) = (Cause::of(label("cause")), sample)
+        if let Some(Sample { value, .. }) = sample
             && let Value::Int(count) = value
         {
-            let key = (cause, label("publication").into(), label("user").into());
             found.push((key, u64::try_from(count).unwrap_or(0)));
         }
     }

@@ -136,6 +136,7 @@ pub struct Scope<'c> {
     run_dir: RunDir,
     /// What was put and is not there.
     ledger: Ledger,
+    opened_ns: i64,
     streams_max: u32,
     /// Without those of losses, which have room of their own.
     streams_used: u32,
@@ -184,6 +185,7 @@ impl<'c> Scope<'c> {
             next_forecasts_ns: i64::MIN,
             newest: Newest::default(),
             ledger: Ledger::default(),
+            opened_ns: now_ns,
             streams_max: places.streams_max,
             streams_used: 0,
             ended: BTreeSet::new(),
@@ -234,7 +236,8 @@ impl<'c> Scope<'c> {
     fn remember(&mut self, node: &str, clock: &Arc<dyn Clock>) {
         if self.history.readable_dir().is_some() {
             self.newest = Newest::read(&self.run_dir, node, clock);
-            self.ledger.add_past(&self.run_dir, node, clock);
+            self.ledger
+                .add_past(&self.run_dir, node, clock, self.opened_ns);
             let now_ns = self.streams.now_ns();
             for told in self.ledger.due(now_ns) {
                 tell_loss(told, None, &mut self.streams);

@@ -1,7 +1,7 @@
 //! Parquet's own footer: whether other programs find in it what the index and the pages say.
 //!
-//! It stands alone because our own reader has no use for the footer, which has no checksum: every field that another
-//! reader goes by is compared with what is known from elsewhere.
+//! It stands alone because our own reader has no use for the footer: its checksum ([`seal`]) is looked at, which those
+//! of older versions lack, and every field that another reader goes by is compared with what is known from elsewhere.
 
 use std::panic::catch_unwind;
 
@@ -16,7 +16,7 @@ use super::index::{Chunk, Index};
 use super::page::{Pages, Written};
 use super::read::ParquetPart;
 use super::rows::Words;
-use super::{NOWHEN, corrupt, schema};
+use super::{NOWHEN, corrupt, schema, seal};
 use crate::ArchiveError;
 
 /// Most bytes of a footer that is looked at: that of a file with thousands of row groups.
@@ -65,13 +65,17 @@ pub(super) fn check(
 ) -> Result<(), ArchiveError> {
     let (at, bytes) = part.footer()?;
     let bad = |reason: String| corrupt(part.path(), format!("its footer {reason}"), at);
+    let sealed = seal::is_whole(&bytes);
+    if sealed == Some(false) {
+        return Err(bad("is not what its checksum says".into()));
+    }
     let decoded = catch_unwind(|| ParquetMetaDataReader::decode_metadata(&bytes));
     let meta = match decoded {
         Ok(Ok(meta)) => meta,
         Ok(Err(error)) => return Err(bad(format!("cannot be read: {error}"))),
         Err(_) => return Err(bad("cannot be read".into())),
     };
-    check_file(&meta, index, version).map_err(|what| bad(what.into()))?;
+    check_file(&meta, index, version, sealed.is_some()).map_err(|what| bad(what.into()))?;
     for (at, group) in meta.row_groups().iter().enumerate() {
         let known = &index.groups[at];
         let rows = i64::from(known.rows);
@@ -102,7 +106,12 @@ pub(super) fn check(
 }
 
 /// What is said of the file as a whole.
-fn check_file(meta: &ParquetMetaData, index: &Index, version: u32) -> Result<(), &'static str> {
+fn check_file(
+    meta: &ParquetMetaData,
+    index: &Index,
+    version: u32,
+    is_sealed: bool,
+) -> Result<(), &'static str> {
     let file = meta.file_metadata();
     let columns = schema::columns(index.about.tier, version);
     let ours = schema::schema(index.about.tier);
@@ -128,10 +137,10 @@ fn check_file(meta: &ParquetMetaData, index: &Index, version: u32) -> Result<(),
     }
     let known = schema::key_values(&index.about, version);
     let theirs = file.key_value_metadata();
-    if !known
-        .iter()
-        .all(|pair| theirs.is_some_and(|all| all.contains(pair)))
-    {
+    let theirs = theirs.map(Vec::as_slice).unwrap_or_default();
+    // A damaged name of the seal's key is one key too many.
+    let count = known.len() + usize::from(is_sealed);
+    if theirs.len() != count || !known.iter().all(|pair| theirs.contains(pair)) {
         return Err("has other keys than such files have");
     }
     let orders = file.column_orders().map(Vec::as_slice).unwrap_or_default();

@@ -15,6 +15,7 @@ mod plan;
 mod read;
 mod rows;
 mod schema;
+mod seal;
 mod series_writer;
 mod sink;
 mod write;
@@ -50,6 +51,8 @@ const GROUP_TEXT_BYTES_MAX: usize = 4 << 20;
 const PAGE_ROWS: usize = 128 << 10;
 /// Bytes of a page before compression, when rows are long: times have one page for all of their row group.
 const PAGE_BYTES: usize = 2 << 20;
+/// Parquet's end: the footer's length and the magic.
+const END_BYTES: u64 = 8;
 /// Most rows of a chunk that a reader is handed.
 const CHUNK_ROWS_MAX: usize = 64 << 10;
 

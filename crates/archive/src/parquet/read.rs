@@ -14,13 +14,11 @@ use super::footer::FOOTER_BYTES_MAX;
 use super::group::{SampleGroup, TierGroup};
 use super::index::{Chunk, Index, IndexSeries, TAIL_BYTES, Tail};
 use super::plan::{Piece, plan};
-use super::{corrupt, io_error};
+use super::{END_BYTES, corrupt, io_error};
 use crate::{ArchiveError, Tier, open};
 
 /// What a Parquet file begins and ends with.
 const MAGIC: &[u8; 4] = b"PAR1";
-/// Parquet's end: the footer's length and the magic.
-const END_BYTES: u64 = 8;
 /// Bytes of the file that are read at once for its checksum.
 const HASHED_BYTES: usize = 1 << 20;
 /// Most bytes of a column chunk: its rows are bounded, and so is what is written of long values.

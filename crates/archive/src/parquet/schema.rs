@@ -9,7 +9,7 @@ use ::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPro
 use ::parquet::schema::parser::parse_message_type;
 use ::parquet::schema::types::{ColumnPath, SchemaDescriptor, TypePtr};
 
-use super::{About, GROUP_ROWS_MAX, PAGE_BYTES, PAGE_ROWS, format_of};
+use super::{About, GROUP_ROWS_MAX, PAGE_BYTES, PAGE_ROWS, format_of, seal};
 use crate::Tier;
 
 /// Level 3 is within a few per cent of 9 at a third of the time.
@@ -121,7 +121,7 @@ pub(super) fn properties(about: &About) -> WriterPropertiesPtr {
         // Readers skip row groups by these; by pages they have no need to.
         .set_statistics_enabled(EnabledStatistics::None)
         .set_offset_index_disabled(true)
-        .set_key_value_metadata(Some(key_values(about, format_of(about.tier))));
+        .set_key_value_metadata(Some(unsealed_key_values(about)));
     for column in ["ts", "name", "labels"] {
         let column = ColumnPath::from(column);
         builder = builder.set_column_statistics_enabled(column, EnabledStatistics::Chunk);
@@ -163,6 +163,13 @@ pub(super) fn key_values(about: &About, version: u32) -> Vec<KeyValue> {
         pair("tier", about.tier.as_str().into()),
         pair("sequences", format!("{first}-{last}")),
     ]
+}
+
+/// The same, and a place for the footer's checksum.
+fn unsealed_key_values(about: &About) -> Vec<KeyValue> {
+    let mut pairs = key_values(about, format_of(about.tier));
+    pairs.push(KeyValue::new(seal::KEY.into(), seal::UNSEALED.to_owned()));
+    pairs
 }
 
 #[cfg(test)]

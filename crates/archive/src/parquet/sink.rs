@@ -11,7 +11,7 @@ use ::parquet::file::metadata::RowGroupMetaData;
 use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 
 use super::index::{Chunk, Group, Index};
-use super::{About, Summary, corrupt, io_error, schema};
+use super::{About, Summary, corrupt, io_error, schema, seal};
 use crate::ArchiveError;
 use crate::storage::OutFile;
 
@@ -114,6 +114,10 @@ impl FileSink {
         let ended = self.writer.write_all(&tail).map_err(ParquetError::from);
         let ended = ended.and_then(|()| self.writer.finish());
         ended.map_err(|e| encoding_error(&self.path, &e))?;
+        if !seal::seal(self.writer.inner_mut()) {
+            let reason = "its footer has no place for its checksum";
+            return Err(corrupt(&self.path, reason, self.written));
+        }
         self.drain()?;
         self.out
             .sync()
