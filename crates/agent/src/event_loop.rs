@@ -300,7 +300,7 @@ impl<'c> EventLoop<'c> {
 
     /// Says that the agent lives, and looks at itself.
     fn beat(&mut self, now_ns: i64) {
-        self.streams.segment().heartbeat(now_ns);
+        self.streams.beat(now_ns);
         self.graph.confirm(&mut Outputs {
             streams: &mut self.streams,
             forecasts: &mut self.forecasts,

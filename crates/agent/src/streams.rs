@@ -197,6 +197,12 @@ impl<'c> Streams<'c> {
         &self.segment
     }
 
+    /// Once a second: says that the agent lives, and gives back the memory of streams that have ended.
+    pub fn beat(&mut self, now_ns: i64) {
+        self.segment.heartbeat(now_ns);
+        self.segment.give_memory_back();
+    }
+
     /// Makes a stream whose texts, bytes, JSON or arrays have at most so many bytes (`None`: as is usual).
     pub fn declare_sized(
         &mut self,

@@ -13,6 +13,7 @@ compile_error!(
 mod acl;
 pub mod calls;
 mod clock;
+mod ended;
 mod entry;
 mod environment;
 mod error;

@@ -12,8 +12,10 @@ use std::sync::atomic::Ordering;
 use barograph_model::{Descriptor, SeriesId, text_start};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, retry_on_intr};
+use rustix::param::page_size;
 use rustix::thread::futex;
 
+use crate::ended::Ended;
 use crate::entry::ValueSlots;
 use crate::layout::{
     self, CELL_BYTES, DEPTH_DEFAULT, DEPTH_MAX, DESCRIPTOR_BYTES, LINE_BYTES, LONG_DEPTH_MIN,
@@ -66,6 +68,7 @@ pub struct Segment {
     config: SegmentConfig,
     slots: Slots,
     live: HashSet<SeriesId>,
+    ended: Ended,
     /// Slots that have memory in the directory.
     slots_reserved: usize,
     lines_at: usize,
@@ -136,6 +139,7 @@ impl Segment {
             path: path.into(),
             config,
             live: HashSet::new(),
+            ended: Ended::default(),
             slots_reserved: 0,
             lines_at,
             descriptors_at,
@@ -329,6 +333,8 @@ impl Segment {
                 source: errno.into(),
             });
         }
+        self.ended
+            .keep(grant.ring_at..grant.ring_at + shape.bytes());
         Ok(grant)
     }
 
@@ -463,17 +469,23 @@ impl Segment {
             Ordering::Release,
         );
         self.live.remove(&writer.series());
-        self.give_memory_back(self.rings_at + grant.ring_at, shape.bytes());
+        self.ended.add(grant.ring_at, shape.bytes());
         self.slots.give(grant, shape, next);
         self.bump_directory();
         self.wake(writer.wake_bit());
     }
 
-    /// Gives the pages of a ring back to the system. Readers that still have it find zeros, and its generation
-    /// gone. Where the file system cannot, they stay.
-    fn give_memory_back(&self, from: usize, bytes: usize) {
+    /// Gives the pages of rings back to the system whose streams had ended when this was called the last time: call
+    /// it once a second. Where the file system cannot take them, they stay.
+    pub fn give_memory_back(&mut self) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let _ = retry_on_intr(|| fallocate(&self.file, flags, from as u64, bytes as u64));
+        let pages = self
+            .ended
+            .take(page_size(), |place| self.slots.free_around(place));
+        for pages in pages {
+            let (at, bytes) = ((self.rings_at + pages.start) as u64, pages.len() as u64);
+            let _ = retry_on_intr(|| fallocate(&self.file, flags, at, bytes));
+        }
     }
 
     /// Says that the agent lives; also the time on `agent alive` checks of readers.

@@ -1,6 +1,7 @@
 //! Which slots and which ring memory are free. Pure bookkeeping of the one writer; no memory here.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 
 use crate::layout::CELL_BYTES;
 
@@ -84,6 +85,12 @@ impl Slots {
     pub fn give(&mut self, grant: Grant, shape: RingShape, next_generation: u16) {
         self.free_slots.push_back((grant.slot, next_generation));
         self.free_rings.give(grant.ring_at, shape.bytes());
+    }
+
+    /// The free piece of the ring area that has this place, which is free.
+    pub fn free_around(&self, place: &Range<usize>) -> Range<usize> {
+        let before = self.free_rings.by_place.range(..=place.start).next_back();
+        before.map_or(0..0, |(at, bytes)| *at..at + bytes)
     }
 
     /// Takes a grant back whose ring could not be reserved: nothing was written.

@@ -1,5 +1,6 @@
 //! Slots and rings that change hands while readers look: never another stream's value.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{Sample, Value, ValueType};
@@ -38,6 +39,9 @@ fn a_reader_never_sees_another_streams_value() {
             }
             if life % 64 == 0 {
                 std::thread::yield_now();
+            }
+            if life % 16 == 0 {
+                segment.give_memory_back();
             }
             segment.retire(writer);
         }
@@ -128,6 +132,46 @@ fn generations_come_round_and_skip_zero() {
         }
     }
     assert_eq!(expect, 10);
+}
+
+#[test]
+fn the_memory_of_ended_streams_goes_back_with_the_second_call() {
+    const STREAMS: u32 = 12_800;
+    const DEPTH: u32 = 64;
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("segment");
+    let config = SegmentConfig {
+        streams_max: STREAMS,
+        ..SegmentConfig::new("n1")
+    };
+    let mut segment = Segment::create(&path, config, 1).unwrap();
+    let held = || std::fs::metadata(&path).unwrap().blocks() * 512;
+    let stream = |i| descriptor(&format!("s{i}.bytes"), ValueType::Int);
+    let kept = segment.register(&stream(STREAMS), Some(DEPTH), 1).unwrap();
+    let writers: Vec<_> = (1..STREAMS)
+        .map(|i| segment.register(&stream(i), Some(DEPTH), 1).unwrap())
+        .collect();
+    let ring = segment.ring_bytes(&stream(0), Some(DEPTH), None) as u64;
+    let rings = u64::from(STREAMS) * ring;
+    let full = held();
+    assert!(full > rings, "{full}");
+    segment.retire(kept);
+    segment.give_memory_back();
+    for writer in writers {
+        segment.retire(writer);
+    }
+    segment.give_memory_back();
+    assert!(held() + 8192 > full, "readers may be in the middle of them");
+    // A ring in their place has its memory, whatever becomes of the others.
+    let mut writer = segment.register(&stream(0), Some(DEPTH), 1).unwrap();
+    writer.append(&Sample::measured(1, 7)).unwrap();
+    segment.give_memory_back();
+    let left = full - held();
+    assert!(left + 8192 > rings, "{left} of {rings}");
+    let reader = segment.reader().unwrap();
+    let entry = reader.directory().entries.remove(0);
+    let latest = reader.stream(&entry).latest();
+    assert!(matches!(latest, Latest::Sample { count: 1, .. }));
 }
 
 #[test]

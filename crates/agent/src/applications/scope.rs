@@ -372,7 +372,7 @@ impl<'c> Scope<'c> {
 
     /// Once a second: says that it lives, and how forecasts do.
     pub fn beat(&mut self, now_ns: i64, monotonic_ns: i64) {
-        self.streams.segment().heartbeat(now_ns);
+        self.streams.beat(now_ns);
         for told in self.ledger.due(now_ns) {
             tell_loss(told, None, &mut self.streams);
         }

@@ -19,7 +19,9 @@ pub(super) fn seal(bytes: &mut [u8]) -> bool {
     let Some(end) = bytes.len().checked_sub(END_BYTES as usize) else {
         return false;
     };
-    let length = bytes[end..].first_chunk().map(|four| u32::from_le_bytes(*four));
+    let length = bytes[end..]
+        .first_chunk()
+        .map(|four| u32::from_le_bytes(*four));
     let from = length.and_then(|length| end.checked_sub(length as usize));
     let Some(footer) = from.and_then(|from| bytes.get_mut(from..end)) else {
         return false;

@@ -9,7 +9,9 @@ use std::time::Duration;
 use barograph_model::{Value, ValueType};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::support::{SOON, assert_once, config, declare, everything, sample, start};
+use crate::support::{
+    SOON, assert_once, config, declare, dir_in_memory, everything, sample, start,
+};
 
 /// Tells this binary, started again, which archive to write.
 const ROOT: &str = "BAROGRAPH_TEST_ARCHIVE";
@@ -73,7 +75,7 @@ fn value(key: u32, number: u64) -> Value {
 #[test]
 fn a_writer_killed_at_any_moment_leaves_what_it_acknowledged_once() {
     let rounds = std::env::var(ROUNDS).map_or(30, |rounds| rounds.parse().unwrap());
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let mut acknowledged = Vec::new();
     for life in 1..=rounds {
         acknowledged.push((life, round(dir.path(), life)));

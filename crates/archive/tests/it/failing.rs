@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use barograph_archive::{Disk, Journal, OutFile, Position, Storage};
 use barograph_model::ValueType;
 
-use crate::support::{SOON, assert_once, config, declare, everything, sample, start, start_on};
+use crate::support::{
+    SOON, assert_once, config, declare, dir_in_memory, everything, sample, start, start_on,
+};
 
 /// How an operation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,7 +269,7 @@ fn check(root: &Path, ran: &[Ran], what: &str) {
 
 /// Runs once on a disk that fails and once on one that does not.
 fn on_failing(at: u64, failure: Failure) -> u64 {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let what = format!("operation {at} fails {failure:?}");
     let disk = Arc::new(Failing::new(at, failure));
     let mut ran = Vec::new();

@@ -16,7 +16,8 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::failing::{Failing, Failure};
 use crate::support::{
-    SOON, assert_once, assert_sound, config, declare, everything, segments, start, start_on,
+    SOON, assert_once, assert_sound, config, declare, dir_in_memory, everything, segments, start,
+    start_on,
 };
 
 /// Tells this binary, started again, which archive to write.
@@ -103,7 +104,7 @@ fn taken(root: &Path, what: &str) -> BTreeMap<u32, u64> {
 
 #[test]
 fn a_start_gives_back_how_far_rings_were_read() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let mut expect = BTreeMap::new();
     for life in 1..5 {
         let keeper = start(config(dir.path())).unwrap();
@@ -139,7 +140,7 @@ fn a_start_gives_back_how_far_rings_were_read() {
 
 #[test]
 fn who_is_forgotten_leaves_no_marks() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let other = Incarnation([8; 16]);
     {
         let keeper = start(config(dir.path())).unwrap();
@@ -170,7 +171,7 @@ fn who_is_forgotten_leaves_no_marks() {
 
 #[test]
 fn wherever_a_log_is_cut_samples_and_marks_agree() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let whole = {
         let keeper = start(config(dir.path())).unwrap();
         let mut taker = Taker::new(keeper.journal(), &[], 1);
@@ -186,7 +187,7 @@ fn wherever_a_log_is_cut_samples_and_marks_agree() {
     let mut stops = std::collections::BTreeSet::new();
     let first_frames = (600..1_500).step_by(41);
     for length in (128..whole.len()).step_by(4_099).chain(first_frames) {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = dir_in_memory();
         let layout = barograph_archive::Layout::new(dir.path(), "n1");
         Disk.make_dir(&layout.log_dir()).unwrap();
         std::fs::write(layout.log(1), &whole[..length]).unwrap();
@@ -200,7 +201,7 @@ fn wherever_a_log_is_cut_samples_and_marks_agree() {
 
 #[test]
 fn a_log_without_marks_is_read_as_ever() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     drop(start(config(dir.path())).unwrap());
     {
         let keeper = start(config(dir.path())).unwrap();
@@ -229,7 +230,7 @@ const RECORDS: u64 = 6;
 /// A life on a disk that fails, and one on a disk that does not: every record is there once. How many
 /// operations there were.
 fn on_failing(at: u64, failure: Failure) -> u64 {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let what = format!("operation {at} fails {failure:?}");
     let disk = Arc::new(Failing::new(at, failure));
     let storage: Arc<dyn Storage> = Arc::clone(&disk) as _;
@@ -314,7 +315,7 @@ fn takes_in_until_it_is_killed() {
 #[test]
 fn readers_of_rings_that_are_killed_leave_each_record_once() {
     let rounds = std::env::var(ROUNDS).map_or(20, |rounds| rounds.parse().unwrap());
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let mut acknowledged = 0;
     for life in 1..=rounds {
         acknowledged = round(dir.path(), life).max(acknowledged);

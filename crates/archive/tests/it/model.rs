@@ -9,7 +9,9 @@ use barograph_model::{
 };
 use proptest::prelude::*;
 
-use crate::support::{SOON, TwoClocks, assert_sound, config, declare, everything_of};
+use crate::support::{
+    SOON, TwoClocks, assert_sound, config, declare, dir_in_memory, everything_of,
+};
 
 const TYPES: [ValueType; 7] = [
     ValueType::Int,
@@ -198,7 +200,7 @@ fn compare(root: &std::path::Path, model: &Model, span: Span, step: i64) {
 }
 
 fn history(ops: &[Op], spans: &[(i64, i64)], steps: &[i64]) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let mut model = Model {
         now: BEGIN,
         ..Model::default()
@@ -296,7 +298,7 @@ fn hours_that_share_a_file_are_merged_with_files_of_each() {
 
 #[test]
 fn a_reader_follows_a_writer() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let archive = Archive::open(dir.path());
     assert!(archive.view().unwrap().series().is_empty());
     let mut model = Model {

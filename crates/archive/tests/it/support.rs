@@ -87,6 +87,14 @@ pub fn start_on(config: ArchiveConfig, storage: Arc<dyn Storage>) -> Result<Keep
     Keeper::start(config, storage, clock)
 }
 
+/// A directory in memory, where the system has one: for tests that wait for thousands of syncs and ask nothing of a
+/// disk.
+pub fn dir_in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
+}
+
 /// The log segments of the node, oldest first.
 pub fn segments(root: &Path) -> Vec<PathBuf> {
     let mut paths = Disk.list(&Layout::new(root, "n1").log_dir()).unwrap();

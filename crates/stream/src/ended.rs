@@ -1,0 +1,133 @@
+//! Rings of ended streams whose memory goes back to the system, once no reader is in the middle of one.
+//!
+//! It stands alone because it is bookkeeping of places, without memory: whoever reads a ring sees by its generation
+//! that it has ended, but one that has begun to copy goes on for a moment. Where the file system is full, a page that
+//! was taken from under him could not be made anew, and he would end by a signal.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Places in the ring area.
+#[derive(Debug, Default)]
+pub struct Ended {
+    /// Since the last call of [`Self::take`], by where they begin.
+    young: BTreeMap<usize, usize>,
+    /// Since the one before.
+    old: BTreeMap<usize, usize>,
+}
+
+impl Ended {
+    /// A stream has ended.
+    pub fn add(&mut self, at: usize, bytes: usize) {
+        self.young.insert(at, at + bytes);
+    }
+
+    /// A place is in use again.
+    pub fn keep(&mut self, used: Range<usize>) {
+        cut(&mut self.young, &used);
+        cut(&mut self.old, &used);
+    }
+
+    /// The whole pages of rings that ended before the last call. A page is shared by rings: it goes with the last
+    /// of them, so that all of it has to be `free_around` the place.
+    pub fn take(
+        &mut self,
+        page: usize,
+        free_around: impl Fn(&Range<usize>) -> Range<usize>,
+    ) -> Vec<Range<usize>> {
+        let young = std::mem::take(&mut self.young);
+        let old = std::mem::replace(&mut self.old, young);
+        let waits = |pages: Range<usize>| {
+            let before = self.old.range(..pages.end).next_back();
+            before.is_some_and(|(_, to)| *to > pages.start)
+        };
+        let whole = |(from, to): (usize, usize)| {
+            let free = free_around(&(from..to));
+            let mut start = (from / page * page).max(free.start.next_multiple_of(page));
+            let mut end = to.next_multiple_of(page).min(free.end / page * page);
+            if start < end && waits(start..start + page) {
+                start += page;
+            }
+            if start < end && waits(end - page..end) {
+                end -= page;
+            }
+            start..end
+        };
+        let pages = old.into_iter().map(whole);
+        pages.filter(|pages| !pages.is_empty()).collect()
+    }
+}
+
+/// Takes a place out of others, which do not overlap each other.
+fn cut(places: &mut BTreeMap<usize, usize>, used: &Range<usize>) {
+    while let Some((&from, &to)) = places.range(..used.end).next_back() {
+        if to <= used.start {
+            return;
+        }
+        places.remove(&from);
+        if to > used.end {
+            places.insert(used.end, to);
+        }
+        if from < used.start {
+            places.insert(from, used.start);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: usize = 10;
+
+    /// Of an area of which all is free but these.
+    fn taken(ended: &mut Ended, used: Range<usize>) -> Vec<Range<usize>> {
+        ended.take(PAGE, |place| match place.start < used.start {
+            true => 0..used.start,
+            false => used.end..1_000,
+        })
+    }
+
+    #[test]
+    fn a_place_is_taken_with_the_second_call() {
+        let mut ended = Ended::default();
+        ended.add(0, 10);
+        assert!(taken(&mut ended, 0..0).is_empty());
+        ended.add(20, 10);
+        assert_eq!(taken(&mut ended, 0..0), [0..10]);
+        assert_eq!(taken(&mut ended, 0..0), [20..30]);
+        assert!(taken(&mut ended, 0..0).is_empty());
+    }
+
+    #[test]
+    fn a_page_goes_with_the_last_ring_that_has_some_of_it() {
+        let mut ended = Ended::default();
+        ended.add(3, 5);
+        assert!(taken(&mut ended, 8..12).is_empty());
+        ended.add(8, 4);
+        assert!(taken(&mut ended, 12..12).is_empty(), "the rest still waits");
+        assert_eq!(taken(&mut ended, 12..12), [0..10]);
+        ended.add(15, 30);
+        assert!(taken(&mut ended, 50..50).is_empty());
+        ended.add(45, 2);
+        assert_eq!(taken(&mut ended, 50..50), [10..40]);
+        assert_eq!(taken(&mut ended, 50..50), [40..50]);
+    }
+
+    #[test]
+    fn what_is_used_again_is_kept() {
+        let mut ended = Ended::default();
+        for at in [0, 100, 300] {
+            ended.add(at, 100);
+        }
+        assert!(taken(&mut ended, 0..0).is_empty());
+        ended.add(400, 100);
+        ended.keep(50..120);
+        ended.keep(150..170);
+        ended.keep(350..450);
+        let free_around = Range::clone;
+        let old = ended.take(PAGE, free_around);
+        assert_eq!(old, [0..50, 120..150, 170..200, 300..350]);
+        assert_eq!(ended.take(PAGE, free_around), [450..500]);
+    }
+}
