@@ -64,13 +64,13 @@ class Runner:
         env: dict[str, str] | None = None,
         count: Callable[[str], Counts] | None = None,
         needed: bool = False,
-        again: list[str | Path] | None = None,
+        again: Callable[[list[str]], list[str | Path]] | None = None,
     ) -> bool:
         """Runs `command`, adds what `count` reads from its output to `suite`, says how it went.
 
         A step that fails without a failed test counts as one failure.
         With `needed`, a failure ends the suite by raising StepFailed.
-        With `again`, a command that runs the failed tests once more, which tells what fails always from
+        `again` makes a command, of the names of failed tests, that runs these once more: it tells what fails always from
         what fails now and then. The step has failed either way: a test that passes only when it is tried
         again has a cause that is not known yet. The output of the first try stays in its log.
         """
@@ -81,12 +81,13 @@ class Runner:
         seconds = time.monotonic() - start
         output = log.read_text(errors="replace")
         counts = count(output) if count else Counts()
-        names = ", ".join(failed_names(output)[:SHOWN_NAMES_MAX])
+        failed = failed_names(output)
+        names = ", ".join(failed[:SHOWN_NAMES_MAX])
         learned = f"{counts.failed} failed"
         if again and count and 1 <= counts.failed <= SECOND_TRIES_MAX:
             print(f"{suite.name:<9}{title}: failed, tried again to learn more: {names}", flush=True)
             second = log.with_suffix(".second.log")
-            repeated = execute(again, cwd, self.environment | (env or {}), second)
+            repeated = execute(again(failed), cwd, self.environment | (env or {}), second)
             outcome = count(second.read_text(errors="replace"))
             passed = repeated == 0 and outcome.failed == 0 and outcome.passed >= counts.failed
             learned += ", PASSED WHEN TRIED AGAIN: find the cause" if passed else ", and again"

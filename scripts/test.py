@@ -118,7 +118,7 @@ def pytest(suite: Suite, title: str, *paths: Path) -> None:
         suite,
         title,
         [*command, *paths],
-        again=[*command, "--last-failed", *paths],
+        again=lambda _failed: [*command, "--last-failed", *paths],
         env=environment.variables()
         | {
             "BARO_BIN": str(BARO),
@@ -172,7 +172,13 @@ def rust(suite: Suite) -> None:
     install_prometheus(suite)
     build(suite)
     tests = ["cargo", "test", *WORKSPACE, "--no-fail-fast"]
-    runner.step(suite, "cargo test", tests, count=counts.cargo, again=tests)
+    runner.step(
+        suite,
+        "cargo test",
+        tests,
+        count=counts.cargo,
+        again=lambda failed: [*tests, "--", "--exact", *failed],
+    )
     runner.step(suite, "generate", ["cargo", "xtask", "generate", "--check"], env={"BARO_BIN": str(BARO)})
     strict = ["--locked", "--", "-D", "warnings"]
     runner.step(suite, "clippy", ["cargo", "clippy", "--workspace", "--all-targets", *strict])
@@ -225,7 +231,7 @@ def browsers(suite: Suite) -> None:
     install_modules(suite, folder)
     env = {"BAROGRAPH_CHROME": path}
     tests = ["npm", "test"]
-    runner.step(suite, "npm test", tests, cwd=folder, env=env, count=counts.node, again=tests)
+    runner.step(suite, "npm test", tests, cwd=folder, env=env, count=counts.node, again=lambda _failed: tests)
     over_any_agent = ["node", "--test", "any-agent.test.mjs"]
     try:
         with agent.running(BARO, LOGS / "browser-agent.log") as names:
@@ -236,7 +242,7 @@ def browsers(suite: Suite) -> None:
                 cwd=folder,
                 env=env | names,
                 count=counts.node,
-                again=over_any_agent,
+                again=lambda _failed: over_any_agent,
             )
     except RuntimeError as error:
         suite.fail(str(error))

@@ -300,6 +300,11 @@ class Publication:
         long. What was written over before the agent read it is in the table `loss`.
         """
     @property
+    def refused(self) -> int:
+        """Declarations of this process that the agent refuses now, for there is no room for more of them, or they cannot
+        be what they are declared as: none of their puts is kept. 0 before an agent has looked, and when this is closed.
+        """
+    @property
     def run_dir(self) -> Path | None:
         """The agent's directory in which this is published."""
     def __getitem__(self, name: str, /) -> ValueHandle: ...

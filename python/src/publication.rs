@@ -290,6 +290,13 @@ impl Publication {
         self.life.lost()
     }
 
+    /// Declarations of this process that the agent refuses now, for there is no room for more, or they cannot be what they
+    /// are declared as: none of their puts is kept. 0 before an agent has looked, and when this is closed.
+    #[getter]
+    fn refused(&self) -> u64 {
+        self.life.publisher().as_ref().map_or(0, Publisher::refused)
+    }
+
     /// The agent's directory, while this is open.
     #[getter]
     fn run_dir(&self) -> Option<PathBuf> {

@@ -25,7 +25,7 @@ def test_a_second_try_tells_more_and_mends_nothing(
     suite = steps.Suite("rust")
     first = ["sh", "-c", f"echo '{FAILED}'; false"]
     good = steps.Runner().step(
-        suite, "tests", first, cwd=tmp_path, count=counts.cargo, again=["sh", "-c", second]
+        suite, "tests", first, cwd=tmp_path, count=counts.cargo, again=lambda _failed: ["sh", "-c", second]
     )
     assert not good
     assert (suite.counts, suite.notes) == (counts.Counts(passed=2, failed=1), [note])

@@ -121,7 +121,7 @@ module baro
 
   public :: baro_handler, baro_on, baro_poll, baro_listen, baro_call_text, baro_call_real
   public :: baro_declare_knob, baro_knob_real, baro_knob_int, baro_knob_logical, baro_fire, baro_set_knob
-  public :: baro_open, baro_close, baro_is_enabled, baro_lost, baro_label
+  public :: baro_open, baro_close, baro_is_enabled, baro_lost, baro_refused_count, baro_label
   public :: baro_publication, baro_value, baro_put, baro_put_json, baro_frame, baro_commit, baro_error
   public :: baro_node_open, baro_node_close, baro_latest, baro_latest_expected
   public :: baro_subscribe, baro_subscription_next, baro_subscription_close
@@ -174,6 +174,13 @@ contains
     type(baro_publisher), intent(in) :: publisher
     integer(c_int64_t) :: lost
     lost = c_baro_lost(publisher%pointer)
+  end function
+
+  ! Declarations of this process that the agent refuses now: none of their puts is kept.
+  function baro_refused_count(publisher) result(refused)
+    type(baro_publisher), intent(in) :: publisher
+    integer(c_int64_t) :: refused
+    refused = c_baro_refused_count(publisher%pointer)
   end function
 
   ! Adds a label to the streams of the publications that are made from now on.

@@ -237,6 +237,8 @@ public:
 
     bool is_enabled() const noexcept { return baro_is_enabled(baro_.get()) != 0; }
     std::uint64_t lost() const noexcept { return baro_lost(baro_.get()); }
+    /// Declarations that the agent refuses now: none of their puts is kept.
+    std::uint64_t refused() const noexcept { return baro_refused_count(baro_.get()); }
     bool label(const char *name, const char *value) noexcept
     {
         return baro_label(baro_.get(), name, value) == BARO_OK;

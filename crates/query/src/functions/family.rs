@@ -68,7 +68,13 @@ impl Form {
     fn fixed(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Family => &[("ts", "INTEGER"), ("node", "TEXT")],
-            Self::Frames => &[("ts", "INTEGER"), ("frame", "INTEGER"), ("node", "TEXT")],
+            Self::Frames => &[
+                ("ts", "INTEGER"),
+                ("frame", "INTEGER"),
+                ("node", "TEXT"),
+                // SQLite has no NaN: its cell is NULL, as that of a value which was not put.
+                ("nan_columns", "TEXT HIDDEN"),
+            ],
         }
     }
 }
@@ -232,6 +238,11 @@ impl Wide {
         let metrics = self.metrics.iter().map(|_| Cell::Null);
         let left_out = (self.left_out > 0).then(|| Cell::from(self.left_out));
         labels.chain(metrics).chain(left_out)
+    }
+
+    /// The name of the column of a metric.
+    pub(super) fn metric_name(&self, metric: usize) -> &str {
+        &self.metrics[metric].0
     }
 
     /// The places of the metrics in a row.

@@ -4,7 +4,7 @@
 //! It has its tables as families have theirs; it stands alone because a value belongs to one frame, and is
 //! not held until the next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,6 +29,8 @@ const APPLICATIONS: &str = "app";
 pub(super) const FRAME: &str = "frame";
 /// Index of the column of the frame's number.
 const FRAME_COLUMN: usize = 1;
+/// Index of the column that names the columns which are NULL because a NaN was put.
+const NAN_COLUMN: usize = 3;
 
 /// What the streams of a publication begin with.
 pub(super) fn prefix_of(publication: &str) -> String {
@@ -150,6 +152,7 @@ fn role(wide: &Wide, descriptor: &Descriptor) -> Option<Role> {
 
 /// What was put since the last commit, by scope, node and labels.
 struct Commits {
+    wide: Arc<Wide>,
     groups: Vec<Group>,
     /// Group and role of each series.
     of_series: Vec<Option<(usize, Role)>>,
@@ -164,14 +167,16 @@ struct Commits {
 }
 
 struct Group {
-    /// The next row: time, frame, node, labels, values.
+    /// The next row: time, frame, node, columns that are NaN, labels, values.
     row: Row,
+    /// The values of it that are NaN.
+    nans: BTreeSet<usize>,
     /// When its last frame was committed.
     last_ts: Option<i64>,
 }
 
 impl Commits {
-    fn new(wide: &Wide, reading: &Reading, from: i64) -> Self {
+    fn new(wide: &Arc<Wide>, reading: &Reading, from: i64) -> Self {
         let mut known: BTreeMap<(&str, &str, &Labels), usize> = BTreeMap::new();
         let mut groups: Vec<Group> = Vec::new();
         let of_series = reading.series.iter().map(|series| {
@@ -180,9 +185,15 @@ impl Commits {
             let key = (&*series.scope, &*series.node, labels);
             let group = *known.entry(key).or_insert(next);
             if group == next {
-                let mut row = vec![Cell::Null, Cell::Null, Arc::clone(&series.node).into()];
+                let node = Arc::clone(&series.node).into();
+                let mut row = vec![Cell::Null, Cell::Null, node, Cell::Null];
                 row.extend(wide.unknown(labels));
-                groups.push(Group { row, last_ts: None });
+                let nans = BTreeSet::new();
+                groups.push(Group {
+                    row,
+                    nans,
+                    last_ts: None,
+                });
             }
             role(wide, &series.descriptor).map(|role| (group, role))
         });
@@ -190,6 +201,7 @@ impl Commits {
             of_series: of_series.collect(),
             groups,
             values: wide.metric_columns(),
+            wide: Arc::clone(wide),
             from,
             ts: i64::MIN,
             committed: Vec::new(),
@@ -199,11 +211,17 @@ impl Commits {
     /// Gives the frames of the time at hand.
     fn commit(&mut self, rows: &mut Vec<Row>) {
         for (group, frame) in mem::take(&mut self.committed) {
-            let row = &mut self.groups[group].row;
+            let Group { row, nans, .. } = &mut self.groups[group];
             if self.ts >= self.from {
                 (row[0], row[FRAME_COLUMN]) = (self.ts.into(), frame);
+                if !nans.is_empty() {
+                    let names = nans.iter().map(|value| self.wide.metric_name(*value));
+                    row[NAN_COLUMN] = names.collect::<Vec<_>>().join(",").into();
+                }
                 rows.push(row.clone());
             }
+            nans.clear();
+            row[NAN_COLUMN] = Cell::Null;
             row[self.values.clone()].fill(Cell::Null);
         }
     }
@@ -217,7 +235,12 @@ impl Fill for Commits {
         }
         match self.of_series[series] {
             Some((group, Role::Value(column))) => {
-                self.groups[group].row[self.values.start + column] = value.into();
+                let Group { row, nans, .. } = &mut self.groups[group];
+                row[self.values.start + column] = value.into();
+                match value {
+                    Value::Float(v) if v.is_nan() => nans.insert(column),
+                    _ => nans.remove(&column),
+                };
             }
             Some((at, Role::Frame)) => {
                 let group = &mut self.groups[at];

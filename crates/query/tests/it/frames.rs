@@ -176,6 +176,31 @@ fn frames_of_one_time() {
 }
 
 #[test]
+fn a_nan_is_told_apart_from_what_was_not_put() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut demo = Demo::empty(dir.path());
+    let stream = |name: &str, of| value(&format!("lulesh.{name}"), "0", of);
+    let frames = [2, 4, 6].map(|t| (t, Value::Int(t / 2)));
+    demo.add(&stream("frame", ValueType::Int), frames);
+    let nan = Value::Float(f64::NAN);
+    let residuals = [(1, nan.clone()), (5, nan.clone()), (6, Value::Float(2.0))];
+    demo.add(&stream("residual", ValueType::Float), residuals);
+    demo.add(&stream("work", ValueType::Float), [(2, nan.clone()), (4, nan)]);
+    let mut database = crate::open(dir.path());
+    let sql = "SELECT frame, residual, work, nan_columns FROM frames('lulesh') ORDER BY frame";
+    assert_eq!(
+        answer(&mut database, sql),
+        [
+            "1|NULL|NULL|residual,work",
+            "2|NULL|NULL|work",
+            "3|2|NULL|NULL"
+        ]
+    );
+    let sql = "SELECT * FROM frames('lulesh') WHERE frame = 3";
+    assert!(!answer(&mut database, sql)[0].contains("residual"));
+}
+
+#[test]
 fn values_without_a_column_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let mut demo = Demo::with_room(dir.path(), 512);

@@ -1,0 +1,153 @@
+"""What the agent has no room for: programs are told, nothing is remembered for ever, and counters begin anew."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness import QUICK, Agent, environment, eventually
+
+Start = Callable[..., Agent]
+
+# Declares so many values, puts each in every frame, and says how many of them are refused whenever that changes.
+MANY = """
+import sys, time, barograph
+name, count = sys.argv[1], int(sys.argv[2])
+publication = barograph.publication(name, {f"v{i}": float for i in range(count)})
+told = None
+while True:
+    for value in publication.values.values():
+        value.put(1.0)
+    publication.frame()
+    if publication.refused != told:
+        told = publication.refused
+        print(told, flush=True)
+    time.sleep(0.05)
+"""
+
+# Counts to a hundred and ends.
+SHORT = """
+import barograph
+publication = barograph.publication("short", {"done": barograph.counter("count")})
+for done in range(1, 101):
+    publication.put(done=done)
+    publication.frame()
+publication.close()
+"""
+
+
+def python(agent: Agent, program: str, *arguments: object) -> subprocess.Popen[str]:
+    """A program in Python beside an agent."""
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(BAROGRAPH_RUN_DIR=str(agent.run_dir)),
+    )
+
+
+def said(program: subprocess.Popen[str], wanted: int) -> None:
+    """Waits until the program says this number of refusals; what it said until then is passed over."""
+    assert program.stdout
+    for line in program.stdout:
+        if int(line) == wanted:
+            return
+    raise AssertionError(f"it ended without {wanted} refusals")
+
+
+def values_of(agent: Agent, name: str) -> int:
+    return len(agent.rows(f"SELECT DISTINCT name FROM latest WHERE name GLOB 'app.{name}.v*'"))
+
+
+def test_a_program_is_told_what_is_refused_and_has_it_when_there_is_room(start: Start) -> None:
+    agent = start(config=QUICK + "[applications]\nstreams_max = 32\n")
+    # Each has its values and a stream of its frames.
+    with python(agent, MANY, "first", 20) as first:
+        try:
+            said(first, 0)
+            eventually(lambda: values_of(agent, "first") == 20, "all of the first are there")
+            with python(agent, MANY, "second", 20) as second:
+                try:
+                    eventually(lambda: values_of(agent, "second") > 0, "some of the second are there")
+                    refused = 21 - (32 - 21)
+                    said(second, refused)
+                    listed = agent.sql("SELECT refused, refusal FROM publications WHERE name = 'second'")[0]
+                    assert listed["refused"] == refused and "streams_max" in listed["refusal"], listed
+                    first.kill()
+                    first.wait()
+                    said(second, 0)
+                    eventually(lambda: values_of(agent, "second") == 20, "all of the second are there")
+                finally:
+                    second.kill()
+        finally:
+            first.kill()
+
+
+def test_counters_of_short_programs_add_up(start: Start) -> None:
+    agent = start(config=QUICK)
+    runs = 4
+    for run in range(1, runs + 1):
+        with python(agent, SHORT) as program:
+            assert program.wait(60) == 0
+        count = "SELECT count(*) AS n FROM app_short_done WHERE value = 100"
+        eventually(lambda: (r := agent.rows(count)) and r[0]["n"] == run, "the run is there")
+    falls = """SELECT sum(value = 0) AS zeros, max(value) AS most FROM app_short_done"""
+    row = agent.sql(falls)[0]
+    assert row["zeros"] >= runs - 1 and row["most"] == 100, row
+    # Each run counts: with the same label set the next one is a fall to 0, and not a standstill.
+    grown = """SELECT sum(max(value - before, 0)) AS n FROM
+        (SELECT value, lag(value, 1, 0) OVER (ORDER BY ts) AS before FROM app_short_done)"""
+    assert agent.sql(grown)[0]["n"] == runs * 100
+    rates = "SELECT sum(value > 0) AS rising FROM rate('app.short.done')"
+    assert agent.sql(rates)[0]["rising"] >= runs * 50
+    query = "/api/v1/query?query=increase(app_short_done[1h])"
+    answer = agent.request("GET", query, way="read.sock")
+    if answer.status == 200 and answer.json["data"]["result"]:
+        increase = sum(float(series["value"][1]) for series in answer.json["data"]["result"])
+        assert increase >= (runs - 1) * 100, answer.json
+
+
+def descriptors(agent: Agent) -> int:
+    assert agent.process
+    return len(os.listdir(f"/proc/{agent.process.pid}/fd"))
+
+
+def test_no_descriptors_is_not_for_ever(start: Start) -> None:
+    agent = start(config=QUICK)
+    assert agent.process
+    programs: list[subprocess.Popen[str]] = []
+    count = 12
+    _, hard = resource.prlimit(agent.process.pid, resource.RLIMIT_NOFILE)
+
+    def limit(most: int) -> None:
+        assert agent.process
+        resource.prlimit(agent.process.pid, resource.RLIMIT_NOFILE, (most, hard))
+
+    def seen() -> set[str]:
+        rows: list[dict[str, Any]] = agent.rows("SELECT DISTINCT name FROM publications")
+        return {row["name"] for row in rows}
+
+    try:
+        # The scope with its archive is there, and then there is nothing to open files with.
+        programs.append(python(agent, MANY, "p0", 2))
+        eventually(lambda: "p0" in seen(), "the first is seen")
+        limit(descriptors(agent))
+        programs.extend(python(agent, MANY, f"p{at}", 2) for at in range(1, count))
+        folder = Path(agent.run_dir, "ingest")
+        eventually(lambda: len(list(folder.iterdir())) >= count, "all have their files")
+        eventually(lambda: "descriptors" in agent.output() or "files" in agent.output(), "it says so")
+        assert len(seen()) < count
+        limit(hard)
+        eventually(lambda: len(seen()) == count, "all are seen")
+        lost = agent.sql("SELECT name, lost FROM publications")
+        assert all(row["lost"] == 0 for row in lost), lost
+    finally:
+        for program in programs:
+            program.send_signal(signal.SIGKILL)
+            program.wait()
