@@ -107,10 +107,13 @@ pub(crate) struct Listing {
 /// How the rows of a call are made.
 pub(crate) type Produce = Box<dyn Fn(&Arc<Live>, &Arguments) -> Result<Batches> + Send + Sync>;
 
+/// The type of a column that is only there for who names it.
+pub(crate) const HIDDEN: &str = "HIDDEN";
+
 /// A listing as a table: also of columns that are only known while the program runs.
 pub(crate) struct Callable {
     pub(crate) name: Arc<str>,
-    /// Column name and declared type.
+    /// Column name and declared type. Those that are [`HIDDEN`] are the last.
     pub(crate) columns: Vec<(String, &'static str)>,
     pub(crate) arguments: &'static [&'static str],
     /// Whether a call without its first argument is an error.
@@ -130,6 +133,18 @@ impl From<&'static Listing> for Callable {
             needs_argument: listing.kind == "function" && !listing.arguments.is_empty(),
             produce: Box::new(listing.produce),
         }
+    }
+}
+
+impl Callable {
+    /// How many columns are before the arguments, which SQLite finds by their place among the hidden ones.
+    fn shown(&self) -> usize {
+        let hidden = self
+            .columns
+            .iter()
+            .rev()
+            .take_while(|(_, ty)| *ty == HIDDEN);
+        self.columns.len() - hidden.count()
     }
 }
 
@@ -192,15 +207,17 @@ impl Table for ListingTable {
     type Cursor = ListingCursor;
 
     fn connect((live, listing): &ListingAux) -> (CString, Self) {
-        let columns = listing
-            .columns
-            .iter()
-            .map(|(name, ty)| format!("\"{name}\" {ty}"));
+        let (shown, hidden) = listing.columns.split_at(listing.shown());
+        let column = |(name, ty): &(String, &str)| format!("\"{name}\" {ty}");
         let arguments = listing
             .arguments
             .iter()
             .map(|name| format!("\"arg_{name}\" HIDDEN"));
-        let all: Vec<String> = columns.chain(arguments).collect();
+        let shown = shown.iter().map(column);
+        let all: Vec<String> = shown
+            .chain(arguments)
+            .chain(hidden.iter().map(column))
+            .collect();
         let schema = CString::new(format!("CREATE TABLE x({})", all.join(", ")))
             .expect("names are constants, or letters, digits and _");
         (
@@ -213,12 +230,12 @@ impl Table for ListingTable {
     }
 
     fn best_index(&self, info: &mut IndexInfo) -> Result<bool> {
-        let first = self.listing.columns.len();
+        let first = self.listing.shown();
         let mut given = vec![None; self.listing.arguments.len()];
         for (i, constraint) in info.constraints().enumerate() {
             let column = usize::try_from(constraint.column()).unwrap_or(0);
             let is_equal = constraint.operator() == IndexConstraintOp::SQLITE_INDEX_CONSTRAINT_EQ;
-            if column < first || !is_equal {
+            if !(first..first + given.len()).contains(&column) || !is_equal {
                 continue;
             }
             if !constraint.is_usable() {
@@ -314,11 +331,12 @@ impl Cursor for ListingCursor {
     }
 
     fn column(&self, context: &mut Context, index: usize) -> Result<()> {
-        let width = self.listing.columns.len();
-        let cell = if index < width {
-            self.rows.get(self.at).and_then(|row| row.get(index))
-        } else {
-            self.arguments.get(index - width).and_then(Option::as_ref)
+        let (first, count) = (self.listing.shown(), self.arguments.len());
+        let of_row = |index: usize| self.rows.get(self.at).and_then(|row| row.get(index));
+        let cell = match index.checked_sub(first) {
+            None => of_row(index),
+            Some(at) if at < count => self.arguments[at].as_ref(),
+            Some(_) => of_row(index - count),
         };
         match cell {
             None | Some(Cell::Null) => context.set_result(Null),

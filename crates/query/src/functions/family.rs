@@ -15,7 +15,7 @@ use super::{ROWS_AT_ONCE, buckets, frames, span, step};
 use crate::error::{failed, usage};
 use crate::feed::{Batch, Feed, apart};
 use crate::held;
-use crate::listing::{Arguments, Batches, Callable, Cell, Row};
+use crate::listing::{Arguments, Batches, Callable, Cell, HIDDEN, Row};
 use crate::live::Live;
 use crate::memory::Claim;
 use crate::reading::Reading;
@@ -30,6 +30,9 @@ const METRIC_COLUMNS_MAX: usize = 300;
 const LABEL_COLUMNS_MAX: usize = 100;
 /// The last column of a table that has not all of its metrics and labels: how many found no place.
 const LEFT_OUT: &str = "left_out";
+
+/// The hidden column of frames that names the columns which are NULL because a NaN was put: SQLite has none.
+const NANS: &str = "nan_columns";
 
 /// What a wide table has its rows of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,13 +71,7 @@ impl Form {
     fn fixed(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Family => &[("ts", "INTEGER"), ("node", "TEXT")],
-            Self::Frames => &[
-                ("ts", "INTEGER"),
-                ("frame", "INTEGER"),
-                ("node", "TEXT"),
-                // SQLite has no NaN: its cell is NULL, as that of a value which was not put.
-                ("nan_columns", "TEXT HIDDEN"),
-            ],
+            Self::Frames => &[("ts", "INTEGER"), ("frame", "INTEGER"), ("node", "TEXT")],
         }
     }
 }
@@ -195,7 +192,13 @@ impl Wide {
         let fixed = self.form.fixed().iter();
         let fixed = fixed.map(|(name, _)| (*name).to_owned());
         let own = own.map(|(name, _)| name.clone());
-        fixed.chain(own).chain(self.left_out_column()).collect()
+        let last = self.left_out_column().into_iter().chain(self.nan_column());
+        fixed.chain(own).chain(last).collect()
+    }
+
+    /// The hidden column that tells which are NaN.
+    fn nan_column(&self) -> Option<String> {
+        (self.form == Form::Frames).then(|| self.free(NANS, "wide_"))
     }
 
     /// The column that tells how many found no place, where some did not.
@@ -210,10 +213,12 @@ impl Wide {
         let fixed = self.form.fixed().iter();
         let fixed = fixed.map(|(name, declared)| ((*name).to_owned(), *declared));
         let left_out = self.left_out_column().map(|name| (name, "INTEGER"));
+        let nans = self.nan_column().map(|name| (name, HIDDEN));
+        let last = left_out.into_iter().chain(nans);
         let wide = Arc::clone(self);
         Callable {
             name: name.into(),
-            columns: fixed.chain(own).chain(metrics).chain(left_out).collect(),
+            columns: fixed.chain(own).chain(metrics).chain(last).collect(),
             arguments: self.form.arguments(),
             needs_argument: false,
             produce: Box::new(move |live, arguments| match wide.form {
@@ -237,7 +242,8 @@ impl Wide {
             .map(|(_, label)| labels.get(label).into());
         let metrics = self.metrics.iter().map(|_| Cell::Null);
         let left_out = (self.left_out > 0).then(|| Cell::from(self.left_out));
-        labels.chain(metrics).chain(left_out)
+        let nans = (self.form == Form::Frames).then_some(Cell::Null);
+        labels.chain(metrics).chain(left_out).chain(nans)
     }
 
     /// The name of the column of a metric.

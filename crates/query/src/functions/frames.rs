@@ -29,8 +29,6 @@ const APPLICATIONS: &str = "app";
 pub(super) const FRAME: &str = "frame";
 /// Index of the column of the frame's number.
 const FRAME_COLUMN: usize = 1;
-/// Index of the column that names the columns which are NULL because a NaN was put.
-const NAN_COLUMN: usize = 3;
 
 /// What the streams of a publication begin with.
 pub(super) fn prefix_of(publication: &str) -> String {
@@ -167,7 +165,7 @@ struct Commits {
 }
 
 struct Group {
-    /// The next row: time, frame, node, columns that are NaN, labels, values.
+    /// The next row: time, frame, node, labels, values, and in the end the names of those that are NaN.
     row: Row,
     /// The values of it that are NaN.
     nans: BTreeSet<usize>,
@@ -185,8 +183,7 @@ impl Commits {
             let key = (&*series.scope, &*series.node, labels);
             let group = *known.entry(key).or_insert(next);
             if group == next {
-                let node = Arc::clone(&series.node).into();
-                let mut row = vec![Cell::Null, Cell::Null, node, Cell::Null];
+                let mut row = vec![Cell::Null, Cell::Null, Arc::clone(&series.node).into()];
                 row.extend(wide.unknown(labels));
                 let nans = BTreeSet::new();
                 groups.push(Group {
@@ -216,12 +213,13 @@ impl Commits {
                 (row[0], row[FRAME_COLUMN]) = (self.ts.into(), frame);
                 if !nans.is_empty() {
                     let names = nans.iter().map(|value| self.wide.metric_name(*value));
-                    row[NAN_COLUMN] = names.collect::<Vec<_>>().join(",").into();
+                    let names = names.collect::<Vec<_>>().join(",");
+                    *row.last_mut().expect("it has columns") = names.into();
                 }
                 rows.push(row.clone());
             }
             nans.clear();
-            row[NAN_COLUMN] = Cell::Null;
+            *row.last_mut().expect("it has columns") = Cell::Null;
             row[self.values.clone()].fill(Cell::Null);
         }
     }

@@ -185,7 +185,10 @@ fn a_nan_is_told_apart_from_what_was_not_put() {
     let nan = Value::Float(f64::NAN);
     let residuals = [(1, nan.clone()), (5, nan.clone()), (6, Value::Float(2.0))];
     demo.add(&stream("residual", ValueType::Float), residuals);
-    demo.add(&stream("work", ValueType::Float), [(2, nan.clone()), (4, nan)]);
+    demo.add(
+        &stream("work", ValueType::Float),
+        [(2, nan.clone()), (4, nan)],
+    );
     let mut database = crate::open(dir.path());
     let sql = "SELECT frame, residual, work, nan_columns FROM frames('lulesh') ORDER BY frame";
     assert_eq!(
@@ -193,7 +196,7 @@ fn a_nan_is_told_apart_from_what_was_not_put() {
         [
             "1|NULL|NULL|residual,work",
             "2|NULL|NULL|work",
-            "3|2|NULL|NULL"
+            "3|2.0|NULL|NULL"
         ]
     );
     let sql = "SELECT * FROM frames('lulesh') WHERE frame = 3";

@@ -346,6 +346,9 @@ impl Process {
                 }
             }
         }
+        if self.counts.refused == 0 {
+            self.last_refusal.clear();
+        }
         Ok(work)
     }
 
@@ -363,7 +366,11 @@ impl Process {
         if !self.pay(bytes, round) {
             return false;
         }
+        // It was counted with both when it was tried first.
         self.counts.refused = self.counts.refused.saturating_sub(1);
+        if let Some(found) = self.publications.get_mut(publication) {
+            found.values = found.values.saturating_sub(1);
+        }
         let made = self.make_value(publication, round, bytes_max, value);
         if made.is_err() {
             self.kept_bytes -= bytes;
