@@ -13,6 +13,9 @@ use barograph_model::NS_PER_S;
 
 /// An archive whose turn it is and that has let go of nothing for so long is passed over: it cannot.
 const TURN_NS_MAX: i64 = 60 * NS_PER_S;
+/// Archives ask every few seconds while something is short. When nobody has asked for so long, that shortage is over,
+/// and a turn of then says nothing of the next one.
+const ASKED_NS_MAX: i64 = 30 * NS_PER_S;
 
 /// Whose history an archive holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,8 +49,17 @@ struct Known {
     bytes: u64,
     /// Bytes that were let go and are not free yet.
     waiting: u64,
-    /// Since when it has been its turn, and the bytes that it had then.
-    turn: Option<(i64, u64)>,
+    turn: Option<Turn>,
+}
+
+/// The turn of an archive to let go.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    since_ns: i64,
+    /// When it was last asked whose turn it is.
+    asked_ns: i64,
+    /// What the archive had at its beginning.
+    bytes: u64,
 }
 
 /// The place of one archive among its neighbours, for as long as it is written.
@@ -107,38 +119,37 @@ impl NeighbourPlace {
             if id == self.id {
                 return true;
             }
-            if known.bytes == 0 {
-                continue;
-            }
-            let turn = known.turn.filter(|(_, bytes)| known.bytes >= *bytes);
-            let (since_ns, bytes) = turn.unwrap_or((now_ns, known.bytes));
-            if let Some(known) = state.archives.get_mut(&id) {
-                known.turn = Some((since_ns, bytes));
-            }
-            if now_ns.saturating_sub(since_ns) < TURN_NS_MAX {
+            if known.bytes > 0 && !state.has_had_its_turn(id, now_ns) {
                 return false;
             }
         }
         true
     }
 
-    /// Of bytes that all guests together have beyond a bound, what this archive is to let go: the largest guest lets
-    /// go of all of it.
-    pub(crate) fn beyond(&self, bytes_max: u64) -> u64 {
-        let state = self.all.lock();
+    /// Of bytes that all guests together have beyond a bound, what this archive is to let go: the largest guest that
+    /// can lets go of all of it.
+    pub(crate) fn beyond(&self, bytes_max: u64, now_ns: i64) -> u64 {
+        let mut state = self.all.lock();
         let guests = state.archives.iter();
         let guests = guests.filter(|(_, known)| known.rank == Rank::Guest);
-        let (mut sum, mut largest) = (0u64, None);
-        for (id, known) in guests {
-            sum = sum.saturating_add(known.bytes);
-            if largest.is_none_or(|(bytes, _)| known.bytes > bytes) {
-                largest = Some((known.bytes, *id));
+        let mut guests: Vec<(u64, u64)> = guests.map(|(id, known)| (known.bytes, *id)).collect();
+        let sum = guests
+            .iter()
+            .fold(0u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
+        let beyond = sum.saturating_sub(bytes_max);
+        if beyond == 0 {
+            return 0;
+        }
+        guests.sort_by_key(|(bytes, id)| (u64::MAX - bytes, *id));
+        for (bytes, id) in guests {
+            if id == self.id {
+                return beyond;
+            }
+            if bytes > 0 && !state.has_had_its_turn(id, now_ns) {
+                return 0;
             }
         }
-        match largest {
-            Some((_, id)) if id == self.id => sum.saturating_sub(bytes_max),
-            _ => 0,
-        }
+        0
     }
 }
 
@@ -149,6 +160,27 @@ impl Drop for NeighbourPlace {
 }
 
 impl State {
+    /// Notes that it is the turn of an archive; whether it has been for so long that others go on without it.
+    fn has_had_its_turn(&mut self, id: u64, now_ns: i64) -> bool {
+        let Some(known) = self.archives.get_mut(&id) else {
+            return true;
+        };
+        let bytes = known.bytes;
+        let is_same = |turn: &Turn| {
+            bytes >= turn.bytes && now_ns.saturating_sub(turn.asked_ns) < ASKED_NS_MAX
+        };
+        let turn = known.turn.filter(is_same).unwrap_or(Turn {
+            since_ns: now_ns,
+            asked_ns: now_ns,
+            bytes,
+        });
+        known.turn = Some(Turn {
+            asked_ns: now_ns,
+            ..turn
+        });
+        now_ns.saturating_sub(turn.since_ns) >= TURN_NS_MAX
+    }
+
     /// The archives on the file system of this one, with it.
     fn nearby(&self, id: u64) -> impl Iterator<Item = (u64, Known)> {
         let device = self.archives.get(&id).and_then(|known| known.device);
@@ -175,7 +207,7 @@ mod tests {
         assert_eq!(turns(1), [false, false, true]);
         assert_eq!(own.waiting(), 5);
         assert_eq!(
-            (large.beyond(25), small.beyond(25), own.beyond(25)),
+            (large.beyond(25, 1), small.beyond(25, 1), own.beyond(25, 1)),
             (5, 0, 0)
         );
         large.tell(0, 0);
@@ -185,10 +217,34 @@ mod tests {
         // One that could and does not is passed over in the end; what it lets go gives it time again.
         large.tell(20, 0);
         assert_eq!(turns(10), [false, false, true]);
+        let mut now_ns = 10;
+        while now_ns < 10 + TURN_NS_MAX {
+            assert!(!own.is_to_give(now_ns));
+            now_ns += 5 * NS_PER_S;
+        }
         assert!(own.is_to_give(10 + TURN_NS_MAX));
         large.tell(19, 0);
         assert!(!own.is_to_give(11 + TURN_NS_MAX));
+        // A later shortage gives it all of its time anew.
+        assert!(!own.is_to_give(11 + 2 * TURN_NS_MAX));
         drop(large);
-        assert!(own.is_to_give(12 + TURN_NS_MAX));
+        assert!(own.is_to_give(12 + 2 * TURN_NS_MAX));
+    }
+
+    #[test]
+    fn a_guest_that_cannot_let_go_of_what_is_beyond_is_passed_over() {
+        let all = Neighbours::default();
+        let root = std::env::temp_dir();
+        let (small, large) = (all.join(Rank::Guest, &root), all.join(Rank::Guest, &root));
+        small.tell(10, 0);
+        large.tell(20, 0);
+        let mut now_ns = 0;
+        while now_ns < TURN_NS_MAX {
+            assert_eq!(small.beyond(25, now_ns), 0);
+            now_ns += 5 * NS_PER_S;
+        }
+        assert_eq!((small.beyond(25, now_ns), large.beyond(25, now_ns)), (5, 5));
+        large.tell(19, 0);
+        assert_eq!((small.beyond(25, now_ns), large.beyond(25, now_ns)), (0, 4));
     }
 }

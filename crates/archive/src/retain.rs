@@ -70,9 +70,11 @@ impl Sealer {
 
     /// Of bytes that are missing on the file system, what this archive is to let go; with what guests have too much.
     fn short(&self, missing: u64) -> u64 {
-        let is_to_give = missing > 0 && self.place.is_to_give(self.clock.monotonic_ns());
+        let now_ns = self.clock.monotonic_ns();
+        let is_to_give = missing > 0 && self.place.is_to_give(now_ns);
         let given = if is_to_give { missing } else { 0 };
-        given.max(self.place.beyond(self.context.config.guests_bytes_max))
+        let bytes_max = self.context.config.guests_bytes_max;
+        given.max(self.place.beyond(bytes_max, now_ns))
     }
 
     /// What of this archive could go: not what is still written to.

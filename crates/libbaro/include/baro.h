@@ -15,7 +15,8 @@
  * meant, it says so. A null pointer is an error and no crash, and so is what was closed or freed before; a handle of 0
  * does nothing, and nothing here ends the program or prints. Without an agent a put keeps the newest values in the
  * ring of its thread, for an agent that comes later; with BAROGRAPH=off in the environment it does nothing. After
- * fork() the child goes on in a file of its own; after vfork() it publishes nothing.
+ * fork() the child goes on in a file of its own. After vfork() it shares its parent's memory: it is to publish nothing,
+ * for what it puts goes into its parent's ring, and counts as its parent's.
  *
  * Between its calls the library has no descriptor open. It sets a handler for SIGBUS, which hands on every fault that
  * is not in its own file; a program that sets one later has the last word.
@@ -203,7 +204,8 @@ int baro_on_owned(baro_t *baro, const char *name, const char *help, baro_handler
 int baro_publication_on(baro_t *baro, baro_publication_t publication, const char *name, const char *help,
                         baro_handler_t handler, void *data, void (*release)(void *));
 /* Starts a thread, one in a process, that sleeps until a trigger is fired and runs its handler at once, with all
- * signals blocked; it ends with the last baro_close. Not in forked children. Knobs are set by polls and frames alone. */
+ * signals blocked but those of faults (SIGBUS, SIGSEGV, SIGFPE, SIGILL); it ends with the last baro_close. Not in forked
+ * children. Knobs are set by polls and frames alone. */
 int baro_listen(baro_t *baro);
 /* static inline int baro_poll(baro_t *baro);
  *     Runs the handlers of what was fired, and applies what knobs were set to, on this thread. Gives how many of

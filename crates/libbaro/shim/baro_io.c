@@ -55,9 +55,12 @@ void *look_up(struct real *real)
 
 __attribute__((constructor)) static void begin(void)
 {
+    /* A program may find 0 in it when it begins. */
+    int before = errno;
     for (struct real *real = __start_baro_reals; real < __stop_baro_reals; real++)
         look_up(real);
     begin_file();
+    errno = before;
 }
 
 /* ---- Reads, writes, syncs ---- */
@@ -177,6 +180,10 @@ OPENS(mkstemp, (char *path), (char *), (path), )
 OPENS(mkstemp64, (char *path), (char *), (path), )
 OPENS(mkostemp, (char *path, int flags), (char *, int), (path, flags), )
 OPENS(mkostemp64, (char *path, int flags), (char *, int), (path, flags), )
+OPENS(mkstemps, (char *path, int suffix), (char *, int), (path, suffix), )
+OPENS(mkstemps64, (char *path, int suffix), (char *, int), (path, suffix), )
+OPENS(mkostemps, (char *path, int suffix, int flags), (char *, int, int), (path, suffix, flags), )
+OPENS(mkostemps64, (char *path, int suffix, int flags), (char *, int, int), (path, suffix, flags), )
 
 EXPORT int close(int fd)
 {

@@ -7,8 +7,11 @@
 #include "shim.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define FDS_MAX (1 << 16)
 #define HOLDS_MS 10
@@ -26,17 +29,31 @@ static uint32_t coarse_ms(void)
     return ((uint32_t)t.tv_sec * 1000 + (uint32_t)(t.tv_nsec / 1000000)) << CLASS_BITS;
 }
 
+/* The mode of what is open; 0 when that is not known. Only its type is wanted, which never changes: `fstat` would have a
+ * network's file system write back or ask its servers for size and times first. */
+static mode_t mode_of(int fd)
+{
+#if defined SYS_statx && defined STATX_TYPE && defined AT_STATX_DONT_SYNC
+    struct statx x;
+    if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &x) == 0)
+        return x.stx_mode;
+    /* A kernel without the call says the one, a container that does not know it the other. */
+    if (errno != ENOSYS && errno != EPERM)
+        return 0;
+#endif
+    struct stat s;
+    return fstat(fd, &s) == 0 ? s.st_mode : 0;
+}
+
 static int look_at(int fd)
 {
-    struct stat s;
     int before = errno;
     int class = NOTHING;
-    if (fstat(fd, &s) == 0) {
-        if (S_ISREG(s.st_mode) || S_ISBLK(s.st_mode))
-            class = DATA;
-        else if (S_ISDIR(s.st_mode))
-            class = DIRECTORY;
-    }
+    mode_t mode = mode_of(fd);
+    if (S_ISREG(mode) || S_ISBLK(mode))
+        class = DATA;
+    else if (S_ISDIR(mode))
+        class = DIRECTORY;
     errno = before;
     return class;
 }

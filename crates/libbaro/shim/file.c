@@ -33,6 +33,8 @@ static uint64_t created_ns;
 /* After a failure the next try is not before this: what was wrong may pass, a full file system say. */
 static int64_t retry_ns;
 #define RETRY_NS NS_PER_S
+/* A file could not be left: this process and its children have none any more. */
+static int is_given_up;
 
 /* Cells of a process that has no file. */
 static uint64_t spilled[CELLS] __attribute__((aligned(64)));
@@ -210,12 +212,33 @@ static int fill(int fd)
            syscall(SYS_pwrite64, fd, header, sizeof header, 0) == (long)sizeof header;
 }
 
+/* Puts memory of nobody's in the place of the file: the addresses stay, since there are pointers to them. Shared, as memory of
+ * the process's own is refused where its data is limited. */
+static int replace(void)
+{
+    int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    return mmap(mapped, map_bytes, PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED;
+}
+
+/* Leaves the file. Where that fails nobody knows what is at its addresses: nothing is mapped there again, and what is counted
+ * goes into the spilled cells for good. */
+static void leave_file(void)
+{
+    if (replace())
+        return;
+    mapped = NULL;
+    is_given_up = 1;
+}
+
 static int map_file(int fd)
 {
     int fixed = mapped ? MAP_FIXED : 0;
     void *at = mmap(mapped, map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | fixed, fd, 0);
-    if (at == MAP_FAILED)
+    if (at == MAP_FAILED) {
+        if (mapped)
+            leave_file();
         return 0;
+    }
     mapped = at;
     return 1;
 }
@@ -228,8 +251,8 @@ static int try_to_make(void)
         return 0;
     int is_made = fill(file.fd) && map_file(file.fd);
     if (is_made && !name_new(&file)) {
-        /* Nobody will read it. The addresses stay: there are pointers to them. */
-        mmap(mapped, map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        /* Nobody will read it. */
+        leave_file();
         is_made = 0;
     }
     close_new(&file, is_made);
@@ -244,7 +267,8 @@ void make_file(void)
     int is_made = now() >= retry_ns && try_to_make();
     if (!is_made && now() >= retry_ns)
         retry_ns = now() + RETRY_NS;
-    __atomic_store_n(&file_state, is_made ? READY : PENDING, __ATOMIC_SEQ_CST);
+    int unmade = is_given_up ? OFF : PENDING;
+    __atomic_store_n(&file_state, is_made ? READY : unmade, __ATOMIC_SEQ_CST);
     if (is_made)
         move_spilled();
 }
@@ -258,18 +282,18 @@ static void begin_process(void)
     file_begun_ns = now();
     file_pid = (pid_t)syscall(SYS_getpid);
     retry_ns = 0;
-    __atomic_store_n(&file_state, PENDING, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&file_state, is_given_up ? OFF : PENDING, __ATOMIC_SEQ_CST);
 }
 
 /* ---- Children, and files that are cut short ---- */
 
 /* The child leaves its parent's file: the kernel frees the parent's lock when the parent ends, and not when its last child
- * does. The addresses stay, since the fork may have come out of a signal handler within a call that counts. */
+ * does. The fork may have come out of a signal handler within a call that counts, which then adds to what is there instead. */
 static void begin_child(void)
 {
     int before = errno;
     if (mapped)
-        mmap(mapped, map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        leave_file();
     memset(spilled, 0, sizeof spilled);
     forget_ring();
     begin_process();
@@ -278,15 +302,17 @@ static void begin_child(void)
 
 static struct sigaction other_sigbus;
 
-/* The file was made shorter by somebody: its pages become memory of nobody's, and the program goes on. */
+/* The file was made shorter by somebody: its pages become memory of nobody's, and the program goes on. Where the kernel gives
+ * no such memory it is a fault as every other. */
 static void on_sigbus(int number, siginfo_t *info, void *context)
 {
     uintptr_t offset = (uintptr_t)info->si_addr - (uintptr_t)mapped;
-    if (info->si_code == BUS_ADRERR && mapped && offset < map_bytes) {
-        int before = errno;
-        mmap(mapped, map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-        errno = before;
-    } else if (other_sigbus.sa_flags & SA_SIGINFO) {
+    int before = errno;
+    int is_answered = info->si_code == BUS_ADRERR && mapped && offset < map_bytes && replace();
+    errno = before;
+    if (is_answered)
+        return;
+    if (other_sigbus.sa_flags & SA_SIGINFO) {
         other_sigbus.sa_sigaction(number, info, context);
     } else if (other_sigbus.sa_handler == SIG_DFL || (other_sigbus.sa_handler == SIG_IGN && info->si_code > 0)) {
         /* As if there had been no handler: what faults does so again, what was sent is sent again. */

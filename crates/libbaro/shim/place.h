@@ -12,7 +12,8 @@ struct new_file {
 };
 
 /* Finds the ingest directory: of the run directory that was named, which is never made; else of this user's own agent, else
- * of root's, else this user's own, which is made. 0 if there is none to be trusted. */
+ * of the packaged service (/run/barograph), else of root's, else this user's own, which is made. 0 if there is none to be
+ * trusted. */
 int find_place(const char *named);
 /* Opens a file that nobody sees yet, locked: a mapping keeps the lock when the descriptor is closed. */
 int open_new(struct new_file *file, const unsigned char incarnation[16]);

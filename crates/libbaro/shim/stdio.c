@@ -24,6 +24,10 @@ static int number_of(FILE *f)
     return fd;
 }
 
+/* Whether what came to nothing has failed. Nothing read may be the end of the file, and the mark of an error stays until it is
+ * cleared: of a read, only one that was not there before is this read's. */
+static int has_failed(int kind, int had_failed, FILE *f) { return ferror_unlocked(f) && (kind == WRITE || !had_failed); }
+
 /* ---- Blocks ---- */
 
 /* Less than was asked for is the end of the file, or an error. */
@@ -34,8 +38,9 @@ static int number_of(FILE *f)
         if (!counts_for(kind, number_of(f)))                                                                                   \
             return real arguments;                                                                                             \
         int64_t since_ns = now();                                                                                              \
+        int had_failed = ferror_unlocked(f);                                                                                   \
         size_t given = real arguments;                                                                                         \
-        count(kind, since_ns, given *size, given < n && ferror_unlocked(f));                                                   \
+        count(kind, since_ns, given *size, given < n && has_failed(kind, had_failed, f));                                      \
         return given;                                                                                                          \
     }
 
@@ -55,8 +60,9 @@ BLOCKS(WRITE, fwrite_unlocked, (const void *from, size_t size, size_t n, FILE *f
         if (!counts_for(READ, number_of(f)))                                                                                   \
             return real arguments;                                                                                             \
         int64_t since_ns = now();                                                                                              \
+        int had_failed = ferror_unlocked(f);                                                                                   \
         char *given = real arguments;                                                                                          \
-        count(READ, since_ns, given ? strlen(given) : 0, !given && ferror_unlocked(f));                                        \
+        count(READ, since_ns, given ? strlen(given) : 0, !given && has_failed(READ, had_failed, f));                           \
         return given;                                                                                                          \
     }
 
@@ -72,8 +78,9 @@ LINES(__fgets_unlocked_chk, (char *to, size_t room, int n, FILE *f), (to, room, 
         if (!counts_for(READ, number_of(f)))                                                                                   \
             return real arguments;                                                                                             \
         int64_t since_ns = now();                                                                                              \
+        int had_failed = ferror_unlocked(f);                                                                                   \
         ssize_t given = real arguments;                                                                                        \
-        count(READ, since_ns, given > 0 ? (uint64_t)given : 0, given < 0 && ferror_unlocked(f));                               \
+        count(READ, since_ns, given > 0 ? (uint64_t)given : 0, given < 0 && has_failed(READ, had_failed, f));                  \
         return given;                                                                                                          \
     }
 
@@ -163,8 +170,9 @@ static int has_room(FILE *f) { return (void)f, 0; }
             return given;                                                                                                      \
         }                                                                                                                      \
         int64_t since_ns = now();                                                                                              \
+        int had_failed = ferror_unlocked(f);                                                                                   \
         int given = real arguments;                                                                                            \
-        count(kind, since_ns, given != EOF, given == EOF && ferror_unlocked(f));                                               \
+        count(kind, since_ns, given != EOF, given == EOF && has_failed(kind, had_failed, f));                                  \
         return given;                                                                                                          \
     }
 
@@ -174,18 +182,22 @@ static int has_room(FILE *f) { return (void)f, 0; }
 #undef putc
 #undef getc_unlocked
 #undef putc_unlocked
+#undef getchar_unlocked
+#undef putchar_unlocked
 READS_CHARACTER(fgetc)
 READS_CHARACTER(getc)
 READS_CHARACTER(_IO_getc)
 READS_CHARACTER(fgetc_unlocked)
 READS_CHARACTER(getc_unlocked)
 CHARACTERS(READ, getchar, (void), (), stdin, has_character)
+CHARACTERS(READ, getchar_unlocked, (void), (), stdin, has_character)
 WRITES_CHARACTER(fputc)
 WRITES_CHARACTER(putc)
 WRITES_CHARACTER(_IO_putc)
 WRITES_CHARACTER(fputc_unlocked)
 WRITES_CHARACTER(putc_unlocked)
 CHARACTERS(WRITE, putchar, (int c), (c), stdout, has_room)
+CHARACTERS(WRITE, putchar_unlocked, (int c), (c), stdout, has_room)
 
 /* ---- Opening, flushing, closing ---- */
 

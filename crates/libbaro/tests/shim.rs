@@ -328,7 +328,7 @@ fn errors_of_stdio_count() {
     let (status, said) = ended(bench.command(&bench.built.stdio, "fail").spawn().unwrap());
     assert!(status.success(), "{said}");
     let all = bench.files();
-    assert_eq!(sum(&all, "write.errors.count"), 2);
+    assert_eq!(sum(&all, "write.errors.count"), 3);
     assert_eq!(sum(&all, "read.errors.count"), 1);
     assert_eq!(sum(&all, "write.bytes"), 4_096 + 4);
 }

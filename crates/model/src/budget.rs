@@ -67,13 +67,17 @@ impl MemoryBudget {
         3 * (self.bytes_max / 8)
     }
 
+    /// Most bytes that a client may hold, and most that all may hold when it asks.
+    fn bounds(&self, client: ClientNumber) -> (usize, usize) {
+        match client {
+            CONTROL => (self.bytes_max, self.bytes_max),
+            _ => (self.bytes_max_of_one(), 7 * (self.bytes_max / 8)),
+        }
+    }
+
     fn has_room(&self, held: &Held, client: ClientNumber, more: usize) -> bool {
         let own = held.by_client.get(&client).copied().unwrap_or(0);
-        let eighth = self.bytes_max / 8;
-        let (own_max, all_max) = match client {
-            CONTROL => (self.bytes_max, self.bytes_max),
-            _ => (self.bytes_max_of_one(), 7 * eighth),
-        };
+        let (own_max, all_max) = self.bounds(client);
         own.saturating_add(more) <= own_max && held.bytes.saturating_add(more) <= all_max
     }
 
@@ -105,12 +109,15 @@ impl MemoryClaim {
         true
     }
 
-    /// As [`MemoryClaim::grow`], but waits for room as long as `go_on` says yes.
+    /// As [`MemoryClaim::grow`], but waits for room as long as `go_on` says yes. For more than its client may ever
+    /// hold nothing is waited for.
     #[must_use]
     pub fn grow_when_there_is_room(&mut self, more: usize, go_on: &dyn Fn() -> bool) -> bool {
+        let (own_max, _) = self.budget.bounds(self.client);
+        let can_be = self.bytes.saturating_add(more) <= own_max;
         let mut held = self.budget.lock();
         while !self.budget.has_room(&held, self.client, more) {
-            if !go_on() {
+            if !can_be || !go_on() {
                 held.refused += 1;
                 return false;
             }
@@ -194,6 +201,10 @@ mod tests {
         assert!(first.reach(300) && first.reach(200));
         assert_eq!(first.bytes(), 300);
         assert!(!budget.claim(1).grow_when_there_is_room(1, &|| false));
+        // What can never be is not waited for.
+        assert!(!budget.claim(1).grow_when_there_is_room(301, &|| true));
+        assert!(!first.grow_when_there_is_room(1, &|| true));
+        assert!(!budget.claim(CONTROL).grow_when_there_is_room(801, &|| true));
         let waiting = {
             let mut second = budget.claim(1);
             std::thread::spawn(move || second.grow_when_there_is_room(250, &|| true))

@@ -1,15 +1,15 @@
 //! An answer written while its rows come, piece by piece into a sink.
 //!
 //! Apart from [`Rows`], which holds an answer whole: here of JSON only the piece that is being
-//! written is held. Arrow types columns by all of their fields, so its rows are held until the last
-//! has come.
+//! written is held. Rows are written cell by cell, since a wide one is larger than many answers. Arrow
+//! types columns by all of their fields, so its rows are held until the last has come.
 
 use barograph_model::{ResultFormat, SqlFault, SqlLimits, SqlSink};
 
 use crate::database::RowView;
 use crate::rows::{
-    Cell, Column, Rows, Taker, one_more, unique_names, within, write_list, write_object,
-    write_table_end, write_table_head,
+    Cell, Column, Rows, Taker, one_more, unique_names, within, write_json, write_table_end,
+    write_table_head,
 };
 
 /// Bytes of a piece: large enough that its memory goes back to the system by itself.
@@ -19,8 +19,10 @@ pub(crate) const PIECE_BYTES: usize = 256 << 10;
 pub(crate) struct Encoder {
     format: ResultFormat,
     sink: Box<dyn SqlSink>,
-    columns: usize,
-    names: Vec<String>,
+    /// The cells of a row in the order in which they are written, each with what stands before it:
+    /// its name in an object, nothing in a list. Objects have their names in order, as
+    /// [`Rows::to_json_rows`] writes them.
+    cells: Vec<(usize, Vec<u8>)>,
     out: Vec<u8>,
     /// Bytes in pieces that were put.
     put: usize,
@@ -36,8 +38,7 @@ impl Encoder {
         Self {
             format,
             sink,
-            columns: 0,
-            names: Vec::new(),
+            cells: Vec::new(),
             out: Vec::new(),
             put: 0,
             count: 0,
@@ -71,6 +72,16 @@ impl Encoder {
         Ok(self.count)
     }
 
+    /// Puts what was written where it is a whole piece.
+    fn pass_on(&mut self, limits: &SqlLimits) -> Result<(), SqlFault> {
+        within(self.put + self.out.len(), limits)?;
+        if self.out.len() >= PIECE_BYTES {
+            self.put += self.out.len();
+            self.sink.put(std::mem::take(&mut self.out))?;
+        }
+        Ok(())
+    }
+
     fn hold(&mut self) -> Result<(), SqlFault> {
         let bytes = self.held.bytes();
         if bytes - self.told >= PIECE_BYTES {
@@ -81,16 +92,29 @@ impl Encoder {
     }
 }
 
+/// A cell of an object with its name before it.
+fn named((column, name): (usize, String)) -> (usize, Vec<u8>) {
+    let mut before = Vec::new();
+    write_json(&mut before, &name.into());
+    before.push(b':');
+    (column, before)
+}
+
 impl Taker for Encoder {
     fn begin(&mut self, columns: Vec<Column>) {
         self.out.clear();
-        self.columns = columns.len();
         match self.format {
             ResultFormat::JsonRows => {
-                self.names = unique_names(&columns);
+                let mut names: Vec<(usize, String)> =
+                    unique_names(&columns).into_iter().enumerate().collect();
+                names.sort_by(|(_, a), (_, b)| a.cmp(b));
+                self.cells = names.into_iter().map(named).collect();
                 self.out.push(b'[');
             }
-            ResultFormat::JsonTable => write_table_head(&mut self.out, &columns),
+            ResultFormat::JsonTable => {
+                self.cells = (0..columns.len()).map(|at| (at, Vec::new())).collect();
+                write_table_head(&mut self.out, &columns);
+            }
             ResultFormat::Arrow => self.held.begin(columns),
         }
     }
@@ -101,20 +125,26 @@ impl Taker for Encoder {
             return self.hold();
         }
         one_more(self.count, limits)?;
-        let cells = (0..self.columns).map(|index| Cell::from(row.get(index)).to_json());
-        match self.format {
-            ResultFormat::JsonRows => {
-                write_object(&mut self.out, self.count, &self.names, cells);
-            }
-            _ => write_list(&mut self.out, self.count, cells),
+        if self.count > 0 {
+            self.out.push(b',');
         }
         self.count += 1;
-        within(self.put + self.out.len(), limits)?;
-        if self.out.len() >= PIECE_BYTES {
-            self.put += self.out.len();
-            self.sink.put(std::mem::take(&mut self.out))?;
+        let (open, close) = match self.format {
+            ResultFormat::JsonRows => (b'{', b'}'),
+            _ => (b'[', b']'),
+        };
+        self.out.push(open);
+        for at in 0..self.cells.len() {
+            if at > 0 {
+                self.out.push(b',');
+            }
+            let (column, before) = &self.cells[at];
+            self.out.extend_from_slice(before);
+            write_json(&mut self.out, &Cell::from(row.get(*column)).to_json());
+            self.pass_on(limits)?;
         }
-        Ok(())
+        self.out.push(close);
+        self.pass_on(limits)
     }
 
     fn has_rows(&self) -> bool {

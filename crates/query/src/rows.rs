@@ -203,7 +203,7 @@ impl Rows {
 }
 
 /// One row as an object, behind a comma where it is not the first.
-pub(crate) fn write_object(
+fn write_object(
     out: &mut Vec<u8>,
     row: usize,
     names: &[String],
@@ -217,7 +217,7 @@ pub(crate) fn write_object(
 }
 
 /// One row as a list, behind a comma where it is not the first.
-pub(crate) fn write_list(out: &mut Vec<u8>, row: usize, cells: impl Iterator<Item = Json>) {
+fn write_list(out: &mut Vec<u8>, row: usize, cells: impl Iterator<Item = Json>) {
     if row > 0 {
         out.push(b',');
     }
@@ -277,6 +277,6 @@ pub(crate) fn within(bytes: usize, limits: &SqlLimits) -> Result<(), SqlFault> {
     Err(fault(SqlFaultKind::Limit, message))
 }
 
-fn write_json(out: &mut Vec<u8>, value: &Json) {
+pub(crate) fn write_json(out: &mut Vec<u8>, value: &Json) {
     serde_json::to_writer(out, value).expect("memory takes everything, and keys are texts");
 }

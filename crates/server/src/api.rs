@@ -18,7 +18,7 @@ use barograph_model::{
 };
 use hyper::body::Body as _;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{mpsc, watch as signal};
+use tokio::sync::{Semaphore, mpsc, watch as signal};
 
 use crate::blocking;
 use crate::counts::Counters;
@@ -68,6 +68,8 @@ pub struct App {
     pub limits: Limits,
     /// Of guests, and of those who come by the control socket.
     pub rooms: [Room; 2],
+    /// Places of turns of watchers that are computed.
+    pub turns: Arc<Semaphore>,
     /// What all answers, and the bodies of requests, hold at once.
     pub memory: Arc<MemoryBudget>,
     pub counters: Counters,
@@ -182,7 +184,7 @@ impl App {
         let app = Arc::clone(self);
         deliver(delivery, move |mut pieces| {
             let bytes = make(&app, &*app.views.current()?)?;
-            pieces.whole(bytes)?;
+            pieces.whole(&bytes)?;
             pieces.finish()
         })
         .await

@@ -40,17 +40,32 @@ const TAKEN_TIME_MAX: Duration = Duration::from_secs(120);
 /// What comes from the thread that makes an answer.
 #[derive(Debug)]
 enum Message {
-    Piece(Piece),
+    Piece(Bytes),
     /// There is no more room for what was made: it must be sent.
     Full,
     /// The last piece has come.
     End,
 }
 
+/// Bytes that own the claim on their memory, which lives as long as hyper holds them for a slow socket.
 #[derive(Debug)]
-struct Piece {
-    bytes: Bytes,
+struct Claimed {
+    bytes: Vec<u8>,
     _claim: MemoryClaim,
+}
+
+impl AsRef<[u8]> for Claimed {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// These bytes, with the claim on their memory.
+pub fn claimed(bytes: Vec<u8>, claim: MemoryClaim) -> Bytes {
+    Bytes::from_owner(Claimed {
+        bytes,
+        _claim: claim,
+    })
 }
 
 /// For whom an answer is made, and within which bounds.
@@ -99,11 +114,7 @@ impl Pieces {
                 ));
             }
         }
-        let bytes = bytes.into();
-        self.tell(Message::Piece(Piece {
-            bytes,
-            _claim: claim,
-        }))
+        self.tell(Message::Piece(claimed(bytes, claim)))
     }
 
     fn tell(&self, message: Message) -> Result<(), Fault> {
@@ -118,10 +129,11 @@ impl Pieces {
         }
     }
 
-    /// Writes bytes that are there already.
-    pub fn whole(&mut self, bytes: Vec<u8>) -> Result<(), Fault> {
+    /// Writes bytes that are there already, in pieces, so that what was sent is given back before the rest is.
+    pub fn whole(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         self.flush_piece()?;
-        self.send(bytes)
+        let mut pieces = bytes.chunks(PIECE_BYTES);
+        pieces.try_for_each(|piece| self.send(piece.to_vec()))
     }
 
     /// Writes a short text.
@@ -259,7 +271,7 @@ pub async fn deliver<E: From<Fault> + Send + 'static>(
     let rest = loop {
         match from.recv().await {
             Some(Message::Piece(piece)) => {
-                bytes += piece.bytes.len();
+                bytes += piece.len();
                 ready.push_back(piece);
                 if bytes > WHOLE_BYTES_MAX {
                     break Some(from);
@@ -290,7 +302,7 @@ pub async fn deliver<E: From<Fault> + Send + 'static>(
 struct Delivered {
     /// How many bytes are still to come, where that is known.
     whole: Option<u64>,
-    ready: VecDeque<Piece>,
+    ready: VecDeque<Bytes>,
     /// Where the rest comes from; none when all is there.
     rest: Option<mpsc::Receiver<Message>>,
     late: Pin<Box<Sleep>>,
@@ -311,9 +323,9 @@ impl hyper::body::Body for Delivered {
         }
         loop {
             if let Some(piece) = self.ready.pop_front() {
-                let length = piece.bytes.len() as u64;
+                let length = piece.len() as u64;
                 self.whole = self.whole.map(|rest| rest.saturating_sub(length));
-                return Poll::Ready(Some(Ok(Frame::data(piece.bytes))));
+                return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
             let Some(rest) = &mut self.rest else {
                 return Poll::Ready(None);

@@ -3,6 +3,7 @@
 
 use axum::Extension;
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 
 use crate::api::{Answer, Shared, body_of};
@@ -17,6 +18,8 @@ use crate::share::Client;
 pub const PATH: &str = "/api/v1/fire";
 /// Calls that are made, or waited for, at once on each side; more are refused as busy.
 pub const FIRES_MAX: usize = 32;
+/// Most bytes of a body: twenty times the longest payload. As JSON in memory it takes many times that.
+const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// `POST /api/v1/fire`
 pub async fn fire(
@@ -44,6 +47,10 @@ pub async fn fire(
         may_control,
     };
     let (bytes, claim) = body_of(request, &app).await?;
+    if bytes.len() > BODY_BYTES_MAX {
+        let fault = Fault::limit(format!("the body is larger than {BODY_BYTES_MAX} bytes"));
+        return Err(fault.with_status(StatusCode::PAYLOAD_TOO_LARGE));
+    }
     let body = serde_json::from_slice(&bytes)
         .map_err(|e| Fault::usage(format!("the body is no JSON object: {e}")))?;
     drop((bytes, claim));

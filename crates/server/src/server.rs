@@ -15,7 +15,7 @@ use axum::routing::{MethodRouter, get, post};
 use barograph_model::{Clock, MemoryBudget, Past, SqlEngine, near};
 use barograph_stream::RunDir;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::api::{self, App, Room, SMALL_ANSWERS_MAX, STATEMENTS_MAX};
 use crate::counts::{Counters, Counts};
@@ -79,6 +79,7 @@ impl Server {
             info,
             http: http.map(|address| format!("http://{address}")),
             rooms: [Room::new(&limits), Room::new(&limits)],
+            turns: Arc::new(Semaphore::new(TURNS_MAX)),
             memory: Arc::new(MemoryBudget::new(limits.memory_bytes_max)),
             counters: Counters::default(),
             stop: stopped,

@@ -22,6 +22,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::api::App;
 use crate::blocking;
+use crate::deliver::claimed;
 use crate::fault::Fault;
 use crate::json::{StreamJson, TickJson, ValueJson};
 use crate::share::Held;
@@ -240,19 +241,16 @@ fn write_event(out: &mut Vec<u8>, name: &str, id: Option<&str>, data: &impl Seri
     out.extend_from_slice(b"\n\n");
 }
 
-/// One message and the claim on its memory.
-type Told = (Bytes, Option<MemoryClaim>);
-
-/// A body of messages that come over time.
+/// A body of messages that come over time; each owns the claim on its memory.
 #[derive(Debug)]
 pub struct MessageBody {
-    messages: mpsc::Receiver<Told>,
+    messages: mpsc::Receiver<Bytes>,
     _place: Held,
 }
 
 impl MessageBody {
     /// What comes over this channel.
-    pub fn new(messages: mpsc::Receiver<Told>, place: Held) -> Self {
+    pub fn new(messages: mpsc::Receiver<Bytes>, place: Held) -> Self {
         Self {
             messages,
             _place: place,
@@ -270,7 +268,7 @@ impl Body for MessageBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         self.messages
             .poll_recv(context)
-            .map(|message| message.map(|(bytes, _)| Ok(Frame::data(bytes))))
+            .map(|message| message.map(|bytes| Ok(Frame::data(bytes))))
     }
 }
 
@@ -280,7 +278,7 @@ pub async fn serve(
     app: Arc<App>,
     watcher: Watcher,
     (every, claims): (Duration, impl Fn() -> MemoryClaim + Send),
-    to: mpsc::Sender<Told>,
+    to: mpsc::Sender<Bytes>,
 ) {
     let mut watcher = watcher;
     app.counters.watchers.fetch_add(1, Ordering::Relaxed);
@@ -293,7 +291,7 @@ pub async fn serve(
         tokio::select! {
             () = to.closed() => break,
             () = &mut stopped => {
-                let bye = to.send((Bytes::from_static(b"event: bye\ndata: {}\n\n"), None));
+                let bye = to.send(Bytes::from_static(b"event: bye\ndata: {}\n\n"));
                 let _ = timeout(BYE_TIME_MAX, bye).await;
                 break;
             }
@@ -316,13 +314,13 @@ pub async fn serve(
                     // What the beginning of a stream's list needs beyond is given or not, but sent.
                     let _ = claim.reach(out.len());
                     claim.give(claim.bytes().saturating_sub(out.len()));
-                    room.send((out.into(), Some(claim)));
+                    room.send(claimed(out, claim));
                     quiet.reset();
                 }
             }
             _ = quiet.tick() => {
                 // No room means that something is on its way, which is as good.
-                let _ = to.try_send((Bytes::from_static(b": still here\n\n"), None));
+                let _ = to.try_send(Bytes::from_static(b": still here\n\n"));
             }
         }
     }
@@ -331,7 +329,10 @@ pub async fn serve(
 
 /// One turn on a thread that may compute.
 async fn turn(app: Arc<App>, mut watcher: Watcher) -> Result<(Watcher, Vec<u8>), Fault> {
+    let place = Arc::clone(&app.turns).acquire_owned().await;
+    let place = place.map_err(|_| Fault::busy("the server is stopping"))?;
     blocking::wait(move || {
+        let _place = place;
         let mut out = Vec::new();
         watcher.turn(app.views.current().ok(), app.clock.now_ns(), &mut out);
         Ok((watcher, out))

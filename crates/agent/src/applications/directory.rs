@@ -181,10 +181,15 @@ impl Directory {
     /// A file could not be taken in. What it holds does not change by itself, so that it is not opened again
     /// before somebody changes it; where the system refused, it is.
     pub fn failed(&mut self, found: &Found, error: &StreamError) {
-        *self.failures.entry(found.uid).or_default() += 1;
+        self.opened_in_vain(found);
         if !error.is_passing() {
             self.refuse(*found);
         }
+    }
+
+    /// A file was opened and not taken in: that costs its user one of those that a pass opens in vain.
+    pub fn opened_in_vain(&mut self, found: &Found) {
+        *self.failures.entry(found.uid).or_default() += 1;
     }
 
     /// A file is not to be opened again as it is now.

@@ -126,7 +126,7 @@ impl<'c> Intake<'c> {
             limits,
             door,
             board,
-            call_streams: CallStreams::default(),
+            call_streams: CallStreams::new(is_shared),
             answers: Answers::default(),
             bridge,
             scopes,
@@ -279,18 +279,18 @@ impl<'c> Intake<'c> {
         let (incarnation, uid) = (file.incarnation(), file.owner().0);
         // What was taken in is known by its incarnation, which is the file's name: not twice, nor under another's.
         if !is_named(file.path(), incarnation) || self.roster.has(incarnation) {
+            self.directory.opened_in_vain(&found);
             self.directory.refuse(found);
             return;
         }
         if !self.places.has_room(&uid, 1) || !self.memory.take(uid, PROCESS_BYTES) {
+            self.directory.opened_in_vain(&found);
             self.waiting += 1;
             return;
         }
         self.places.take(uid, 1);
-        let taken = self.scopes.taken(incarnation);
         let now_ns = self.clock.monotonic_ns();
-        let mut process = Process::new(file, self.limits.values_max, now_ns);
-        process.taken = taken;
+        let process = Process::new(file, self.limits.values_max, now_ns);
         self.roster.add(process);
     }
 

@@ -5,7 +5,7 @@
 //! the count and what follows it in the ring, or neither, wherever an agent is killed; and the next agent goes on
 //! from the newest count that it finds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -75,6 +75,8 @@ struct LossRow {
 #[derive(Default)]
 pub struct Ledger {
     rows: BTreeMap<LossKey, LossRow>,
+    /// Pairs of publication and user that are told apart.
+    owners: BTreeSet<(Box<str>, Box<str>)>,
 }
 
 /// What is to be appended: the count; and the stream that has to be made first, where there is none.
@@ -134,21 +136,22 @@ impl Ledger {
         }
     }
 
-    fn key(&self, cause: Cause, publication: &str, user: &str) -> LossKey {
+    /// The row that a loss is counted in: the caller makes it, where there is none.
+    fn key(&mut self, cause: Cause, publication: &str, user: &str) -> LossKey {
         let publication = text_start(publication, NAME_BYTES_MAX);
-        let key = (cause, publication.into(), user.into());
-        if self.rows.contains_key(&key) {
+        let key: LossKey = (cause, publication.into(), user.into());
+        // The others have rows of their own: as an archive has them, they take no pair's place.
+        if self.rows.contains_key(&key) || (publication, user) == (OTHERS, OTHERS) {
             return key;
         }
-        let mut owners: Vec<(&str, &str)> =
-            self.rows.keys().map(|(_, p, u)| (&**p, &**u)).collect();
-        owners.sort_unstable();
-        owners.dedup();
-        let is_known = owners.contains(&(publication, user));
-        match is_known || owners.len() < LOSS_OWNERS_MAX {
-            true => key,
-            false => (cause, OTHERS.into(), OTHERS.into()),
+        let owner = (key.1.clone(), key.2.clone());
+        if !self.owners.contains(&owner) {
+            if self.owners.len() >= LOSS_OWNERS_MAX {
+                return (cause, OTHERS.into(), OTHERS.into());
+            }
+            self.owners.insert(owner);
         }
+        key
     }
 }
 
@@ -249,6 +252,14 @@ mod tests {
             let told = lose(&mut ledger, &format!("late{sum}"), "bob");
             assert_eq!(told, (others.to_owned(), Value::Int(sum)));
         }
+        // As an archive may have them, which knows no order.
+        let mut ledger = Ledger::default();
+        assert_eq!(lose(&mut ledger, OTHERS, OTHERS).0, others);
+        for at in 0..LOSS_OWNERS_MAX {
+            let told = lose(&mut ledger, &format!("p{at}"), "eve");
+            assert!(told.0.contains(&format!("publication=p{at},")), "{told:?}");
+        }
+        assert_eq!(lose(&mut ledger, "late", "bob").1, Value::Int(14));
         let known = "{cause=missed,publication=p0,user=eve}";
         let told = lose(&mut ledger, "p0", "eve");
         assert_eq!(told, (known.to_owned(), Value::Int(14)));

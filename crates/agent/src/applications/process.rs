@@ -47,6 +47,9 @@ const REFUSALS_SINCE: u32 = 2;
 const WAITING_MAX: usize = 64;
 /// After this time a batch counts as safe as it gets: the archive has counted what it lost of it.
 const SAFE_NS_MAX: i64 = 10 * NS_PER_S;
+/// The file of a process that has ended waits so long for a scope that cannot be opened. Its memory may be what the
+/// scope lacks, and there may be as many scopes as there can be: so it does not wait for ever.
+const ENDED_WAITS_NS_MAX: i64 = 300 * NS_PER_S;
 
 /// A publication.
 struct Publication {
@@ -123,6 +126,8 @@ pub struct Process {
     rings_paid: u64,
     /// Its user had no memory for a declaration: whatever follows would have another's number.
     is_spent: bool,
+    /// It cannot be called, since its user's scope could not be opened: that was counted as a refusal.
+    is_uncallable: bool,
     /// Of its publications.
     readers: BTreeSet<Reader>,
     last_refusal: String,
@@ -138,8 +143,10 @@ pub struct Process {
     /// The time of each ring's last record; a frame's and 1 ns.
     reached: Vec<i64>,
     pub counts: Counts,
-    /// What earlier lives of the agent took in.
-    pub taken: Taken,
+    /// What earlier lives of the agent took in…
+    taken: Taken,
+    /// …as of so many times that a scope came by marks of it.
+    marks_known: u64,
     /// Whether it is looked at each round; else it knocks.
     pub is_awake: bool,
     /// When it last had news, on the monotonic clock.
@@ -181,6 +188,7 @@ impl Process {
             kept_bytes: PROCESS_BYTES,
             rings_paid: 0,
             is_spent: false,
+            is_uncallable: false,
             readers: BTreeSet::new(),
             file,
             application: String::new(),
@@ -201,6 +209,7 @@ impl Process {
             reached: Vec::new(),
             counts: Counts::default(),
             taken: Taken::default(),
+            marks_known: 0,
             is_awake: true,
             news_ns: monotonic_ns,
         }
@@ -227,6 +236,7 @@ impl Process {
         records_max: u64,
     ) -> Result<Attended, StreamError> {
         self.settle(round);
+        self.learn_taken(round);
         self.file.look()?;
         if !self.pay_rings(round) {
             // Its records wait in the rings.
@@ -262,14 +272,25 @@ impl Process {
             self.news_ns = round.monotonic_ns;
             return Ok(attended);
         }
-        self.taken
-            .skip(&mut self.file, self.readers.iter().copied());
+        if attended.has_news {
+            self.news_ns = round.monotonic_ns;
+        }
         let before = self.counts;
-        if !self.file.is_closed() && round.scopes.of(self.loss_reader()).is_none() {
+        if self.may_wait(round.monotonic_ns) && round.scopes.of(self.loss_reader()).is_none() {
             // Nothing of it can be kept now: its ring is the queue.
             return Ok(attended);
         }
         attended.work += self.retry(round)? * DECLARATION_WORK;
+        if self.has_more_to_retry() {
+            // As above: there may be room for the rest.
+            attended.has_more = true;
+            self.news_ns = round.monotonic_ns;
+            return Ok(attended);
+        }
+        // A scope may just have been opened.
+        self.learn_taken(round);
+        self.taken
+            .skip(&mut self.file, self.readers.iter().copied());
         if has_counted {
             let told = self.tell_cells(round)?;
             attended.records += told;
@@ -297,6 +318,29 @@ impl Process {
             self.news_ns = round.monotonic_ns;
         }
         Ok(attended)
+    }
+
+    /// Whether what it has may wait for a scope that cannot be opened. What has ended and has nothing needs none.
+    fn may_wait(&self, monotonic_ns: i64) -> bool {
+        let has_ended = self.file.is_closed() || self.cells.is_gone();
+        if !has_ended {
+            return true;
+        }
+        let is_told = !self.file.has_cells() || self.cells.is_final();
+        let has_nothing = is_told && self.file.is_drained();
+        !has_nothing && self.quiet_ns(monotonic_ns) < ENDED_WAITS_NS_MAX
+    }
+
+    /// Asks the scopes what earlier lives of the agent took in of it, where one has come by its marks since it was
+    /// asked last: before anything is read of the rings.
+    fn learn_taken(&mut self, round: &Round<'_, '_>) {
+        let marks = round.scopes.marks_read();
+        if self.marks_known != marks {
+            self.marks_known = marks;
+            round
+                .scopes
+                .tell_taken(self.file.incarnation(), &mut self.taken);
+        }
     }
 
     /// Has its user pay for rings that are new; false where that is too much.

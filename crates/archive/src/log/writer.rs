@@ -198,17 +198,27 @@ impl LogWriter {
         self.encoded
             .extend_from_slice(&open.kept.rows.to_le_bytes());
         head(kind::END, 0, NO_SPAN).finish(&mut self.encoded, at);
-        let ended = open.file.write_all(&self.encoded);
-        if ended.is_ok() {
-            open.kept.bytes += self.encoded.len() as u64;
-        }
-        // What is durable has been synced with its batch. Should this fail, the sealer reads what
-        // is there, and syncs what it makes of it.
-        match ended.and_then(|()| open.file.sync()) {
-            Ok(()) => self.record(open.kept),
-            Err(error) => {
-                tracing::warn!(path = %open.path.display(), %error, "a log segment was not closed in order");
+        let ended = match open.file.write_all(&self.encoded) {
+            Ok(()) => {
+                open.kept.bytes += self.encoded.len() as u64;
+                Ok(())
             }
+            // Half a frame at its end would look like damage.
+            Err(error) => open.file.rewind(open.kept.bytes).and(Err(error)),
+        };
+        // What is durable has been synced with its batch. Should this fail, the sealer reads what
+        // is there, and syncs what it makes of it; the next segment says no more of it than is
+        // known to be on disk.
+        let synced = open.file.sync();
+        if synced.is_ok() {
+            self.record(open.kept);
+        } else {
+            let sequence = open.kept.sequence;
+            let known = self.recorded.filter(|newest| newest.sequence == sequence);
+            open.kept.bytes = known.map_or(open.head_bytes, |newest| newest.bytes);
+        }
+        if let Err(error) = ended.and(synced) {
+            tracing::warn!(path = %open.path.display(), %error, "a log segment was not closed in order");
         }
         self.forget_indexes();
         self.kept.push_back(open.kept);

@@ -20,7 +20,7 @@ const VARIABLE: &str = "BAROGRAPH_IO_LIBRARY";
 /// Arguments of `baro io`.
 #[derive(Args)]
 pub struct Io {
-    /// Run directory of the agent [default: $BAROGRAPH_RUN_DIR, this user's agent, else root's]
+    /// Run directory of the agent [default: $BAROGRAPH_RUN_DIR, this user's agent, else the node's]
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
     /// Publish the time of every read, write and sync as well

@@ -33,6 +33,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     generation: 0,
     opens: 0,
     life: Life::Closed,
+    not_replaced: None,
     site: None,
     declared: Vec::new(),
     publications: Vec::new(),
@@ -46,6 +47,9 @@ pub(super) struct State {
     /// Publishers that are open.
     opens: usize,
     life: Life,
+    /// Why a file that was given up could not be replaced the last time, and when that is tried again, on the monotonic
+    /// clock.
+    not_replaced: Option<(PublishError, i64)>,
     site: Option<(RunDir, PublishConfig)>,
     /// All that was declared, in order: a forked child says it again.
     declared: Vec<Declaration>,
@@ -123,6 +127,7 @@ pub(super) fn open(config: &PublishConfig) -> Result<u32, PublishError> {
             generation,
             opens: 0,
             life: Life::Open(Arc::new(process)),
+            not_replaced: None,
             site: Some((run_dir, config.clone())),
             declared: Vec::new(),
             publications: Vec::new(),
@@ -228,6 +233,7 @@ impl State {
         // A child's calls begin anew by themselves.
         let is_another = matches!(self.life, Life::Open(_));
         self.life = Life::Open(Arc::new(made));
+        self.not_replaced = None;
         IS_REMADE.fetch_or(is_another, Ordering::Relaxed);
     }
 
@@ -246,8 +252,14 @@ impl State {
         }
         let is_due = match &self.life {
             Life::Closed => return Err(PublishError::Closed),
-            // Its owner has cut it short.
-            Life::Open(process) => process.producer.is_retired(),
+            // Its owner has cut it short. Each put comes here until there is another.
+            Life::Open(process) if process.producer.is_retired() => match &self.not_replaced {
+                Some((error, due_ns)) if calls::monotonic_ns() < *due_ns => {
+                    return Err(error.clone());
+                }
+                _ => true,
+            },
+            Life::Open(_) => false,
             Life::Missing(None) => true,
             Life::Missing(Some((_, due_ns))) => calls::monotonic_ns() >= *due_ns,
         };
@@ -256,8 +268,12 @@ impl State {
             match self.make(generation) {
                 // What was in the other is not known: at least what was to be put when it was found out.
                 Ok(process) => self.take_up(process, u64::from(is_retired)),
-                // The next who asks tries again: calls are told of another file only when there was one.
-                Err(error) if is_retired => return Err(error),
+                // Calls are told of another file only when there was one, so this one stays till then.
+                Err(error) if is_retired => {
+                    let due_ns = calls::monotonic_ns().saturating_add(LOOK_NS);
+                    self.not_replaced = Some((error.clone(), due_ns));
+                    return Err(error);
+                }
                 Err(error) => {
                     let due_ns = calls::monotonic_ns().saturating_add(LOOK_NS);
                     self.life = Life::Missing(Some((error, due_ns)));

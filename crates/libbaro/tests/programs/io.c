@@ -1,4 +1,5 @@
 /* What programs do that others preload the I/O shim into: `io MODE FOLDER`. Each mode does a known amount. */
+#include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <pthread.h>
@@ -284,6 +285,7 @@ static void cut_short(const char *ingest_files)
 
 int main(int count, char **arguments)
 {
+    must(errno == 0, "errno before the program does anything");
     const char *mode = count > 2 ? arguments[1] : "";
     must(count > 2 && chdir(arguments[2]) == 0, "io MODE FOLDER");
     if (strcmp(mode, "forks_beside_threads") == 0)

@@ -42,7 +42,7 @@ static void read_some(FILE *f)
     free(line);
 }
 
-/* Each of three writes fails: at once, when its buffer is flushed, when it is closed. */
+/* Of the writes three fail: at once, when its buffer is flushed, of what is for reading. One read does. */
 static void fail(void)
 {
     static char block[8192];
@@ -61,6 +61,10 @@ static void fail(void)
     FILE *directory = fopen("limited", "w");
     must(directory != NULL && fread(block, 1, 1, directory) == 0 && ferror(directory), "a read of what is for writing");
     fclose(directory);
+    f = fopen("limited", "r");
+    must(f != NULL && fputc('x', f) == EOF && ferror(f), "a write of what is for reading");
+    must(fgetc(f) == EOF && feof(f), "the end, which is no error because there was one before");
+    fclose(f);
 }
 
 int main(int count, char **arguments)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{Clock, ResultFormat, SqlEngine as _, SqlFaultKind, SqlLimits, SqlRequest};
-use barograph_query::{PoolConfig, QueryPool, Scopes};
+use barograph_query::{Database, PoolConfig, QueryPool, Scopes};
 use barograph_stream::{RunDir, SystemClock};
 
 use crate::demo::Demo;
@@ -63,6 +63,21 @@ fn questions_are_answered_in_every_format() {
         })
         .unwrap_err();
     assert_eq!(fault.kind, SqlFaultKind::Limit);
+}
+
+#[test]
+fn a_wide_row_is_written_as_in_a_whole_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let _demo = Demo::known(dir.path());
+    // One cell is more than a piece; names come twice, in another order, and with what JSON escapes.
+    let sql = "WITH t(b, a) AS (VALUES (1, printf('%300000d', 1)), (2, 'x')) \
+               SELECT b, a, a AS b, NULL AS \"say 'a\\b'\" FROM t";
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let mut database = Database::open(&RunDir::new(dir.path()), Scopes::Public, clock).unwrap();
+    let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
+    let reply = pool(dir.path(), 1, 1).query(&request(sql)).unwrap();
+    assert!(reply.body == rows.unwrap().to_json_rows());
+    assert_eq!(reply.rows, 2);
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub async fn metrics(
 
 /// `GET|POST /api/v1/query?query=&time=&timeout=`
 pub async fn query(State(app): Shared, request: Request) -> Answer {
-    let form = Form::of(request).await?;
+    let form = Form::of(request, &app).await?;
     let query = form.query()?.to_owned();
     let at = form.time("time")?.unwrap_or_else(|| now(&app));
     answer(app, &form, query, Grid::instant(at), false).await
@@ -57,7 +57,7 @@ pub async fn query(State(app): Shared, request: Request) -> Answer {
 
 /// `GET|POST /api/v1/query_range?query=&start=&end=&step=&timeout=`
 pub async fn query_range(State(app): Shared, request: Request) -> Answer {
-    let form = Form::of(request).await?;
+    let form = Form::of(request, &app).await?;
     let grid = form.grid()?;
     let query = form.query()?.to_owned();
     answer(app, &form, query, grid, true).await
@@ -83,7 +83,7 @@ async fn answer(app: Arc<App>, form: &Form, query: String, grid: Grid, of_range:
 
 /// `GET|POST /api/v1/series?match[]=`
 pub async fn series(State(app): Shared, request: Request) -> Answer {
-    let form = Form::of(request).await?;
+    let form = Form::of(request, &app).await?;
     if !form.has_matches() {
         return Err(PromFault::bad("no match[] parameter provided"));
     }
@@ -97,7 +97,7 @@ pub async fn series(State(app): Shared, request: Request) -> Answer {
 
 /// `GET|POST /api/v1/labels`
 pub async fn labels(State(app): Shared, request: Request) -> Answer {
-    let form = Form::of(request).await?;
+    let form = Form::of(request, &app).await?;
     about(app, form, |found, limit, into| {
         let names = found.iter().flat_map(|(labels, _)| labels.iter());
         let names: BTreeSet<&str> = names.map(|(name, _)| name).collect();
@@ -112,7 +112,7 @@ pub async fn label_values(
     Path(name): Path<String>,
     request: Request,
 ) -> Answer {
-    let form = Form::of(request).await?;
+    let form = Form::of(request, &app).await?;
     about(app, form, move |found, limit, into| {
         let values = found.iter().filter_map(|(labels, _)| labels.get(&name));
         let values: BTreeSet<&str> = values.collect();
@@ -130,7 +130,7 @@ struct MetadataJson {
 
 /// `GET /api/v1/metadata?metric=&limit=`
 pub async fn metadata(State(app): Shared, request: Request) -> Answer {
-    let form = Form::of(request).await?;
+    let form = Form::of(request, &app).await?;
     let metric = form.get("metric").map(str::to_owned);
     about(app, form, move |found, limit, into| {
         let mut metrics: BTreeMap<String, [MetadataJson; 1]> = BTreeMap::new();

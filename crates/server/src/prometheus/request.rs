@@ -3,12 +3,14 @@
 //! Unknown parameters are let pass, as Prometheus does: clients of it send some that only newer
 //! versions know.
 
-use axum::body::Bytes;
-use axum::extract::{FromRequest as _, Request};
-use axum::http::{Method, StatusCode};
-use barograph_model::NS_PER_S;
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::http::Method;
+use barograph_model::{MemoryClaim, NS_PER_S};
 
 use super::promql::{Context, Grid, Matching, PromFault, Regexes, STEPS_MAX, matchers};
+use crate::api::{App, body_of};
 use crate::params::{MATCHES_MAX, decode};
 use crate::rights::Way;
 use crate::share::Client;
@@ -16,6 +18,8 @@ use crate::share::Client;
 const NS_PER_MS: i64 = 1_000_000;
 /// Times beyond this many seconds from the epoch are no times: nanoseconds in 64 bits end there.
 const SECONDS_MAX: f64 = 9.2e9;
+/// Most parameters of one request: each takes memory beside its text, and is looked at for each name that is asked for.
+const PARAMETERS_MAX: usize = 1_024;
 
 /// The parameters of one request.
 #[derive(Clone, Debug)]
@@ -25,27 +29,32 @@ pub struct Form {
     pub client: Client,
     /// How it came.
     pub way: Way,
+    /// On the memory of the body.
+    _claim: Option<Arc<MemoryClaim>>,
 }
 
 impl Form {
     /// Of the query string, and of the body of a POST.
-    pub async fn of(request: Request) -> Result<Self, PromFault> {
+    pub async fn of(request: Request, app: &App) -> Result<Self, PromFault> {
         let client = request.extensions().get::<Client>().copied();
         let way = request.extensions().get::<Way>().copied();
         let mut form = Self {
             values: Vec::new(),
             client: client.unwrap_or(Client(None)),
             way: way.unwrap_or(Way::Stranger),
+            _claim: None,
         };
         form.add(request.uri().query().unwrap_or_default())?;
         if request.method() == Method::POST {
-            let body = Bytes::from_request(request, &()).await.map_err(|e| {
-                let why = match e.status() {
-                    StatusCode::PAYLOAD_TOO_LARGE => "it is too large".into(),
-                    _ => e.body_text(),
-                };
-                PromFault::bad(format!("cannot read the body: {why}"))
+            let read = body_of(request, app).await;
+            let (body, claim) = read.map_err(|fault| match fault.kind {
+                "busy" => PromFault::from(fault),
+                _ => PromFault::bad(format!("cannot read the body: {}", fault.message)),
             })?;
+            form = Self {
+                _claim: Some(Arc::new(claim)),
+                ..form
+            };
             let body = std::str::from_utf8(&body);
             form.add(body.map_err(|_| PromFault::bad("the body is not UTF-8"))?)?;
         }
@@ -54,6 +63,11 @@ impl Form {
 
     fn add(&mut self, text: &str) -> Result<(), PromFault> {
         for part in text.split('&').filter(|p| !p.is_empty()) {
+            if self.values.len() >= PARAMETERS_MAX {
+                return Err(PromFault::bad(format!(
+                    "more than {PARAMETERS_MAX} parameters"
+                )));
+            }
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let decode = |text| decode(text).map_err(|f| PromFault::bad(f.message));
             self.values.push((decode(name)?, decode(value.trim_end())?));
@@ -277,6 +291,7 @@ mod tests {
             values: vec![("match[]".into(), text.into()); count],
             client: Client(None),
             way: Way::Tcp,
+            _claim: None,
         };
         let one = form(20, "a{b=~`x.*`}");
         assert_eq!(one.matches(&context).unwrap().len(), 20);
@@ -285,6 +300,19 @@ mod tests {
         context.until_ns = i64::MIN;
         let late = one.matches(&context).unwrap_err();
         assert!(late.message.contains("timed out"), "{late}");
+    }
+
+    #[test]
+    fn parameters_are_bounded() {
+        let mut form = Form {
+            values: Vec::new(),
+            client: Client(None),
+            way: Way::Tcp,
+            _claim: None,
+        };
+        form.add(&"a=1&".repeat(PARAMETERS_MAX)).unwrap();
+        let more = form.add("a=1").unwrap_err();
+        assert!(more.message.contains("1024 parameters"), "{more}");
     }
 
     #[test]

@@ -297,18 +297,23 @@ impl Bridged {
             );
         }
         if self.lost.is_none() {
-            self.lost = self.introduce(round.instances).map(|identity| {
-                let stream = identity.stream(
-                    "lost.count",
-                    ValueType::Int,
-                    Kind::Counter,
-                    "count",
-                    "Values that were put and are not there.",
-                );
-                let scope = round.scopes.of(self.owner);
-                let key = scope.and_then(|scope| scope.declare(&stream.ok()?, 0, &self.user).ok());
-                (identity, key)
-            });
+            let identity = self.introduce(round.instances);
+            self.lost = identity.map(|identity| (identity, None));
+        }
+        // Where there is no room now there may be with the next loss.
+        if let Some((identity, key)) = &mut self.lost
+            && key.is_none()
+            && let Some(scope) = round.scopes.of(self.owner)
+        {
+            let stream = identity.stream(
+                "lost.count",
+                ValueType::Int,
+                Kind::Counter,
+                "count",
+                "Values that were put and are not there.",
+            );
+            let declared = stream.ok().map(|of| scope.declare(&of, 0, &self.user));
+            *key = declared.and_then(Result::ok);
         }
         if let Some((_, Some(key))) = &self.lost
             && let Some(scope) = round.scopes.of(self.owner)

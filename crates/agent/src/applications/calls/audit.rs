@@ -69,7 +69,11 @@ impl Audit {
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_data()?;
         // Between these two the older file alone has all that is carried over.
-        fs::rename(&self.path, older(&self.path))?;
+        match fs::rename(&self.path, older(&self.path)) {
+            // A turn before this came no further than here.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            put_aside => put_aside?,
+        }
         fs::rename(&new, &self.path)?;
         self.file = file;
         self.bytes = bytes;
@@ -186,9 +190,13 @@ mod tests {
             audit.turn_over(std::iter::once(position(turn))).unwrap();
         }
         assert_eq!(written, 12);
+        // As after a turn that has put the file aside, and no more.
+        fs::rename(&path, older(&path)).unwrap();
+        audit.append(vec![line.clone(); 4], false).unwrap();
+        audit.turn_over(std::iter::once(position(3))).unwrap();
         let (audit, lines) = all(&path);
         assert!(!audit.is_full());
-        let expect = [vec![position(1)], vec![line; 4], vec![position(2)]].concat();
+        let expect = [vec![position(2)], vec![line; 4], vec![position(3)]].concat();
         assert_eq!(lines, expect);
         let names = fs::read_dir(dir.path()).unwrap().count();
         assert_eq!(names, 2);

@@ -11,27 +11,36 @@ use tracing::{debug, warn};
 use super::board::{Board, CallEvent};
 use crate::applications::access::Reader;
 use crate::applications::scope::{Scope, Scopes};
+use crate::applications::shares::Shares;
 
 /// Names of calls that have streams in the scopes of users, and in that of all; those of more have none.
-const STREAMS_MAX: usize = 1_024;
+const STREAMS_MAX: u64 = 1_024;
 
 /// `app.call.fired.id{name, user}` and `app.call.acked.id{name, user}`, in the scope of those who may read of the
 /// call: of everyone, or of the user whose processes are called. Of each call in one of them, as that user reads both.
-#[derive(Default)]
 pub struct CallStreams {
     of_users: Written,
     of_all: Written,
 }
 
 /// Streams of one kind of scopes.
-#[derive(Default)]
 struct Written {
     /// By user, whether it is of answers, and name.
-    keys: HashMap<(u32, bool, String), Option<StreamKey>>,
+    keys: HashMap<(u32, bool, String), StreamKey>,
+    /// Streams, by user.
+    shares: Shares<u32>,
     newest_ns: HashMap<u32, i64>,
 }
 
 impl CallStreams {
+    /// Streams of one user's calls, or of several users', who share them.
+    pub fn new(is_shared: bool) -> Self {
+        Self {
+            of_users: Written::new(is_shared),
+            of_all: Written::new(is_shared),
+        }
+    }
+
     /// Appends what has happened on the board.
     pub fn append(&mut self, board: &Board, scopes: &mut Scopes<'_>) {
         let (events, lost) = board.events();
@@ -54,27 +63,39 @@ impl CallStreams {
 }
 
 impl Written {
+    fn new(is_shared: bool) -> Self {
+        Self {
+            keys: HashMap::new(),
+            shares: Shares::new(STREAMS_MAX, STREAMS_MAX, is_shared),
+            newest_ns: HashMap::new(),
+        }
+    }
+
     fn append(&mut self, event: CallEvent, scope: &mut Scope<'_>) {
         let key = (event.uid, event.is_answer, event.name);
-        if !self.keys.contains_key(&key) {
-            if self.keys.len() >= STREAMS_MAX {
+        let stream = if let Some(stream) = self.keys.get(&key) {
+            *stream
+        } else {
+            if !self.shares.has_room(&key.0, 1) {
                 debug!(name = key.2, "there are too many streams of calls");
                 return;
             }
             let user = user_name(key.0);
             let descriptor = descriptor(&user, key.1, &key.2);
-            let declared =
-                descriptor.and_then(|descriptor| scope.declare(&descriptor, 0, &user).ok());
-            self.keys.insert(key.clone(), declared);
-        }
-        let Some(Some(stream)) = self.keys.get(&key) else {
-            return;
+            let declared = descriptor.and_then(|of| scope.declare(&of, 0, &user).ok());
+            // There may be room for the next call.
+            let Some(stream) = declared else {
+                return;
+            };
+            self.shares.take(key.0, 1);
+            self.keys.insert(key, stream);
+            stream
         };
         // A stream's samples are in order, whatever is done to the clock.
         let newest = self.newest_ns.entry(event.uid).or_insert(i64::MIN);
         *newest = (*newest).max(event.ts);
         scope.append(
-            *stream,
+            stream,
             &Sample {
                 ts: *newest,
                 value: Value::Int(i64::try_from(event.id).unwrap_or(i64::MAX)),

@@ -4,7 +4,9 @@
 use barograph_model::{Kind, Quality, Sample, StreamKey, Value, ValueType};
 
 use super::{Process, Round};
+use crate::applications::access::Reader;
 use crate::applications::identity::{Identity, PROCESS};
+use crate::applications::scope::Scopes;
 
 /// The streams about a process.
 pub struct About {
@@ -14,9 +16,48 @@ pub struct About {
     pub clock_error: Option<StreamKey>,
     pub lost: Option<StreamKey>,
     lost_told: Option<u64>,
+    /// How often there was room when its streams were declared last.
+    seen: Option<u64>,
 }
 
 impl About {
+    /// Declares the streams that are not there, where there may be room for them since that was tried last.
+    fn declare(&mut self, user: &str, owner: Reader, scopes: &mut Scopes<'_>) {
+        let is_whole = self.keys().count() == 4;
+        let rooms = (!is_whole).then(|| scopes.rooms());
+        if is_whole || self.seen == rooms {
+            return;
+        }
+        self.seen = rooms;
+        let Some(scope) = scopes.of(owner) else {
+            return;
+        };
+        let identity = &self.identity;
+        let mut declare = |key: &mut Option<StreamKey>, name, kind, unit, help| {
+            if key.is_none() {
+                let stream = identity.stream(name, ValueType::Int, kind, unit, help);
+                let declared = stream.ok().map(|of| scope.declare(&of, 0, user));
+                *key = declared.and_then(Result::ok);
+            }
+        };
+        let received = "Time of the newest put that the agent had at this time.";
+        let stored = "Time of the newest put that was safe at this time.";
+        let clock_error = "How far times of puts that were read at this time may be from what this node's \
+            clock showed; that clock's own distance from true time is clock.error.max.seconds.";
+        let lost = "Values that were put and are not there.";
+        let (gauge, counter) = (Kind::Gauge, Kind::Counter);
+        declare(&mut self.received, "received.ns", gauge, "ns", received);
+        declare(&mut self.stored, "stored.ns", gauge, "ns", stored);
+        declare(
+            &mut self.clock_error,
+            "clock.error.ns",
+            gauge,
+            "ns",
+            clock_error,
+        );
+        declare(&mut self.lost, "lost.count", counter, "count", lost);
+    }
+
     /// All that were declared.
     pub fn keys(&self) -> impl Iterator<Item = StreamKey> {
         let all = [self.received, self.stored, self.clock_error, self.lost];
@@ -42,7 +83,7 @@ impl Process {
         let value = Value::Int(i64::try_from(lost).unwrap_or(i64::MAX));
         self.tell(round, |about| about.lost, value);
         if let Some(about) = &mut self.about {
-            about.lost_told = Some(lost);
+            about.lost_told = about.lost.map(|_| lost);
         }
     }
 
@@ -55,6 +96,11 @@ impl Process {
     ) {
         if self.about.is_none() && !self.publications.is_empty() && !self.is_retired {
             self.about = self.introduce(round);
+        }
+        if let Some(about) = &mut self.about
+            && !self.is_retired
+        {
+            about.declare(&self.user, self.owner, round.scopes);
         }
         let key = self.about.as_ref().and_then(which);
         if let (Some(key), Some(scope)) = (key, round.scopes.of(self.owner)) {
@@ -72,28 +118,20 @@ impl Process {
     }
 
     fn introduce(&self, round: &mut Round<'_, '_>) -> Option<About> {
+        // A number that is taken is given back with the process alone: so the scope first.
+        round.scopes.of(self.owner)?;
         let labels = [&self.labels[..]];
         let taken = round
             .instances
             .take(PROCESS, &self.user, &self.application, &labels);
-        let identity = taken.ok()?;
-        let scope = round.scopes.of(self.owner)?;
-        let mut declare = |name, kind, unit, help| {
-            let stream = identity.stream(name, ValueType::Int, kind, unit, help);
-            scope.declare(&stream.ok()?, 0, &self.user).ok()
-        };
-        let received = "Time of the newest put that the agent had at this time.";
-        let stored = "Time of the newest put that was safe at this time.";
-        let clock_error = "How far times of puts that were read at this time may be from what this node's \
-            clock showed; that clock's own distance from true time is clock.error.max.seconds.";
-        let lost = "Values that were put and are not there.";
         Some(About {
-            received: declare("received.ns", Kind::Gauge, "ns", received),
-            stored: declare("stored.ns", Kind::Gauge, "ns", stored),
-            clock_error: declare("clock.error.ns", Kind::Gauge, "ns", clock_error),
-            lost: declare("lost.count", Kind::Counter, "count", lost),
+            identity: taken.ok()?,
+            received: None,
+            stored: None,
+            clock_error: None,
+            lost: None,
             lost_told: None,
-            identity,
+            seen: None,
         })
     }
 }

@@ -36,15 +36,25 @@ impl Process {
 
     /// Tells the board what the process offers, if it does not know.
     pub(super) fn join(&mut self, round: &mut Round<'_, '_>) {
-        if !std::mem::take(&mut self.offers.is_new) {
+        if !self.offers.is_new {
             return;
         }
         // It is made by this, where it is not yet.
-        let scope = round.scopes.of(self.owner).map(|_| ());
-        match scope {
-            Some(()) => round.board.join(self.member()),
-            None => self.refuse("the process cannot be called: its user has no scope".into()),
+        if round.scopes.of(self.owner).is_none() {
+            // It is tried again with the next look, and counted once.
+            if !std::mem::replace(&mut self.is_uncallable, true) {
+                self.refuse("the process cannot be called: its user has no scope".into());
+            }
+            return;
         }
+        self.offers.is_new = false;
+        if std::mem::take(&mut self.is_uncallable) {
+            self.counts.refused = self.counts.refused.saturating_sub(1);
+            if self.counts.refused == 0 {
+                self.last_refusal.clear();
+            }
+        }
+        round.board.join(self.member());
     }
 
     fn member(&self) -> Member {

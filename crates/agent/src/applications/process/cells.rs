@@ -43,7 +43,7 @@ pub struct Cells {
     tell_due_ns: i64,
     rest_ns: i64,
     /// The process was gone before the last look.
-    is_final: bool,
+    is_gone: bool,
 }
 
 impl Cells {
@@ -61,7 +61,19 @@ impl Cells {
 
     /// Whether the last look was at a process that was gone, and all of it was told.
     pub fn is_final(&self) -> bool {
-        self.is_final
+        self.is_gone && !self.has_changed()
+    }
+
+    /// Whether the process was gone before the last look.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// Whether the last look has found what no frame has yet. What has a clock and never used it has counted
+    /// nothing.
+    fn has_changed(&self) -> bool {
+        let may_have = self.clocks.is_empty() || self.clock() != 0;
+        may_have && self.words != self.told_words
     }
 
     pub fn look_due_ns(&self) -> i64 {
@@ -159,8 +171,7 @@ impl Process {
                 vec![0; cells.words.len()]
             };
         }
-        let may_have = cells.clocks.is_empty() || cells.clock() != 0;
-        let has_changed = may_have && cells.words != cells.told_words;
+        let has_changed = cells.has_changed();
         let has_records = self.file.positions().len() > 0;
         let is_long = self.file.declared_bytes() > HELD_BYTES_MAX;
         cells.is_begun |= has_changed || has_records || is_long || cells.told.frames > 0;
@@ -172,7 +183,7 @@ impl Process {
         };
         cells.rest_ns = rest_ns.clamp(1, LOOK_NS_MAX);
         cells.look_due_ns = round.monotonic_ns.saturating_add(cells.rest_ns);
-        cells.is_final = is_gone;
+        cells.is_gone = is_gone;
         if !has_changed {
             cells.looked_ts = round.now_ns;
         }

@@ -2,12 +2,14 @@
 //!
 //! It stands alone because a stranger says all of it: of what is refused nothing is kept but its number.
 
+use std::collections::BTreeSet;
+
 use barograph_model::{Descriptor, Kind, ModelError, NS_PER_S, StreamKey, ValueType, text_start};
 use barograph_stream::ingest::{Declaration, Readers};
 use barograph_stream::{StreamError, value_bytes_max};
 use tracing::debug;
 
-use super::{Process, Publication, Round, Target};
+use super::{DECLARATIONS_MAX, Process, Publication, Round, Target};
 use crate::applications::access::Reader;
 use crate::applications::identity::{FRAME, Identity, PROCESS};
 use crate::applications::scope::NoStream;
@@ -20,6 +22,8 @@ const REFUSED_BYTES: u64 = 192;
 pub const REFUSAL_BYTES_MAX: usize = 256;
 /// Declarations that wait for room are looked at this often at most.
 const RETRY_NS: i64 = NS_PER_S / 2;
+/// How often there was room, of what is tried again however often that was: there never was so often.
+const NEVER_SEEN: u64 = u64::MAX;
 
 /// Why there is no stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,24 +318,18 @@ impl Process {
             return Ok(0);
         }
         self.next_retry_ns = round.monotonic_ns.saturating_add(RETRY_NS);
-        self.waits_for_room = None;
         let mut declared = Vec::new();
         self.file
             .declarations_again(&mut |declaration| declared.push(declaration))?;
-        for at in 0..self.publications.len() {
-            if std::mem::take(&mut self.publications[at].waits) {
-                self.counts.refused = self.counts.refused.saturating_sub(1);
-                let values = self.publications[at].values;
-                self.declare_frames(at, round);
-                self.publications[at].values = values;
-            }
-        }
+        self.waits_for_room = None;
+        // As many as a look takes first.
+        let mut left = self.retry_frames(DECLARATIONS_MAX, round);
         let work = declared.len() as u64;
-        let mut at = 0;
-        let mut made = Vec::new();
+        let mut at = 0u32;
+        let mut made = BTreeSet::new();
         for declaration in declared {
             match declaration {
-                Declaration::Knob { value, min, max } if made.contains(&(value as usize)) => {
+                Declaration::Knob { value, min, max } if made.contains(&value) => {
                     let known = self.declare_knob(value, min, max);
                     known.unwrap_or_else(|reason| self.refuse(reason));
                 }
@@ -339,8 +337,14 @@ impl Process {
                     let Some(value) = DeclaredValue::of(declaration) else {
                         continue;
                     };
-                    if self.retry_value(at, &value, round) {
-                        made.push(at);
+                    let waits = self.targets.get(at as usize).is_some_and(|t| t.waits);
+                    if waits && left == 0 {
+                        self.waits_for_room.get_or_insert(NEVER_SEEN);
+                    } else if waits && self.waits_for_room.is_none() {
+                        left -= 1;
+                        if self.retry_value(at as usize, &value, round) {
+                            made.insert(at);
+                        }
                     }
                     at += 1;
                 }
@@ -349,21 +353,65 @@ impl Process {
         if self.counts.refused == 0 {
             self.last_refusal.clear();
         }
+        if self.has_more_to_retry() {
+            self.next_retry_ns = round.monotonic_ns;
+        }
         Ok(work)
+    }
+
+    /// Whether the last retry has come to its bound, and not to the end of the room.
+    pub(super) fn has_more_to_retry(&self) -> bool {
+        self.waits_for_room == Some(NEVER_SEEN)
+    }
+
+    /// Declares frames that waited for room once more, at most so many; gives how many more there may be. Where one
+    /// finds none, the others of the same readers are not tried.
+    fn retry_frames(&mut self, frames_max: u64, round: &mut Round<'_, '_>) -> u64 {
+        let mut left = frames_max;
+        let mut full: BTreeSet<Reader> = BTreeSet::new();
+        for at in 0..self.publications.len() {
+            let publication = &self.publications[at];
+            let (reader, values) = (publication.reader, publication.values);
+            if !publication.waits || full.contains(&reader) {
+                continue;
+            }
+            if left == 0 {
+                self.waits_for_room.get_or_insert(NEVER_SEEN);
+                break;
+            }
+            left -= 1;
+            self.counts.refused = self.counts.refused.saturating_sub(1);
+            self.declare_frames(at, round);
+            self.publications[at].values = values;
+            if self.publications[at].waits {
+                full.insert(reader);
+            }
+        }
+        left
     }
 
     /// Whether a value that waited for room has its stream now. When one finds none, the others are not tried.
     fn retry_value(&mut self, at: usize, value: &DeclaredValue, round: &mut Round<'_, '_>) -> bool {
-        let Some(target) = self.targets.get(at).filter(|target| target.waits) else {
+        let Some(target) = self.targets.get(at) else {
             return false;
         };
-        if self.waits_for_room.is_some() {
+        let (publication, bytes_max) = (target.publication, target.bytes_max);
+        let counter = self.counter(value, publication);
+        let counter = counter.map(|(_, stream)| stream.series_id());
+        // The file is a stranger's, who may have written over what was read first.
+        if value.value_type != target.value_type || counter != target.counter {
+            self.targets[at].waits = false;
+            // It was counted when it was tried first.
+            self.counts.refused = self.counts.refused.saturating_sub(1);
+            self.refuse("a value is declared otherwise than it was".into());
             return false;
         }
-        let (publication, bytes_max) = (target.publication, target.bytes_max);
         // What is kept of it is paid for as when it is declared first.
         let bytes = DECLARED_BYTES + value.kept_bytes(bytes_max) - REFUSED_BYTES;
         if !self.pay(bytes, round) {
+            if !self.is_spent {
+                self.waits_for_room = Some(round.scopes.rooms());
+            }
             return false;
         }
         // It was counted with both when it was tried first.

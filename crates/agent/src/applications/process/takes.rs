@@ -3,6 +3,8 @@
 //! A program may put one value from several threads, which have a ring each: ring after ring, its stream would run
 //! backwards. So a look is collected first; records of one ring keep their order.
 
+use std::collections::BTreeMap;
+
 use barograph_archive::Mark;
 use barograph_model::{NS_PER_S, Quality, Sample, StreamKey, Value};
 use barograph_stream::StreamError;
@@ -40,7 +42,6 @@ enum TakeKind {
 
 /// Losses in a row of one ring, of one cause.
 struct LostRun {
-    ring: u32,
     next: u64,
     cause: Cause,
     count: u64,
@@ -137,7 +138,7 @@ impl Process {
         if takes.iter().any(|take| take.ring != takes[0].ring) {
             takes.sort_by_key(|take| take.ts);
         }
-        let mut lost: Vec<LostRun> = Vec::new();
+        let mut lost: BTreeMap<u32, LostRun> = BTreeMap::new();
         let loss_reader = self.loss_reader();
         for take in takes {
             let Take {
@@ -152,19 +153,16 @@ impl Process {
                         continue;
                     }
                     self.count_lost(cause, count);
-                    match lost.iter_mut().find(|run| run.ring == ring) {
+                    match lost.get_mut(&ring) {
                         Some(run) if run.cause == cause => {
                             run.count = run.count.saturating_add(count);
                             run.next = next;
                         }
                         _ => {
-                            self.tell_lost(&mut lost, Some(ring), round);
-                            lost.push(LostRun {
-                                ring,
-                                next,
-                                cause,
-                                count,
-                            });
+                            let run = LostRun { next, cause, count };
+                            if let Some(before) = lost.insert(ring, run) {
+                                self.tell_lost(ring, &before, round);
+                            }
                         }
                     }
                 }
@@ -180,7 +178,9 @@ impl Process {
                         continue;
                     }
                     // In the archive, what was lost stands before what follows it.
-                    self.tell_lost(&mut lost, Some(ring), round);
+                    if let Some(run) = lost.remove(&ring) {
+                        self.tell_lost(ring, &run, round);
+                    }
                     self.note_put(publication, series, ts, &value, is_frame);
                     let mark = self.mark(ring, next);
                     let zero = (!is_frame).then(|| self.zero(series, ts, &value)).flatten();
@@ -193,7 +193,9 @@ impl Process {
                 }
             }
         }
-        self.tell_lost(&mut lost, None, round);
+        for (ring, run) in lost {
+            self.tell_lost(ring, &run, round);
+        }
     }
 
     /// What is told before the first value of a counter whose series another process had: it began with 0 when its
@@ -249,21 +251,14 @@ impl Process {
         }
     }
 
-    /// Appends what was lost of a ring, or of all.
-    fn tell_lost(&mut self, lost: &mut Vec<LostRun>, ring: Option<u32>, round: &mut Round<'_, '_>) {
-        if lost.is_empty() {
-            return;
-        }
-        let reader = self.loss_reader();
-        let of_ring = |run: &mut LostRun| ring.is_none_or(|ring| run.ring == ring);
-        for run in lost.extract_if(.., of_ring) {
-            let mark = self.mark(run.ring, run.next);
-            let mut names = self.publications.iter();
-            let publication = names.find_map(|p| Some(p.identity.as_ref()?.name()));
-            if let Some(scope) = round.scopes.of(reader) {
-                let name = publication.unwrap_or_default();
-                scope.lose(run.cause, name, &self.user, run.count, Some(mark));
-            }
+    /// Appends what was lost of a ring.
+    fn tell_lost(&self, ring: u32, run: &LostRun, round: &mut Round<'_, '_>) {
+        let mark = self.mark(ring, run.next);
+        let mut names = self.publications.iter();
+        let publication = names.find_map(|p| Some(p.identity.as_ref()?.name()));
+        if let Some(scope) = round.scopes.of(self.loss_reader()) {
+            let name = publication.unwrap_or_default();
+            scope.lose(run.cause, name, &self.user, run.count, Some(mark));
         }
     }
 

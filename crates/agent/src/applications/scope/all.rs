@@ -48,6 +48,8 @@ pub struct Scopes<'c> {
     rings: Rc<RefCell<Shares<Box<str>>>>,
     /// Could not be opened the last time: a full disk or too many open files pass.
     refused: BTreeMap<Reader, RefusedScope>,
+    /// How often a scope had marks of earlier lives of the agent that were not known before.
+    marks_read: u64,
 }
 
 impl<'c> Scopes<'c> {
@@ -58,6 +60,7 @@ impl<'c> Scopes<'c> {
             clock,
             open: BTreeMap::new(),
             refused: BTreeMap::new(),
+            marks_read: 0,
         }
     }
 
@@ -85,6 +88,7 @@ impl<'c> Scopes<'c> {
         match opened {
             Ok(scope) => {
                 self.refused.remove(&reader);
+                self.marks_read += u64::from(!scope.marks.is_empty());
                 self.open.insert(reader, scope);
             }
             Err(error) => {
@@ -107,7 +111,9 @@ impl<'c> Scopes<'c> {
     pub fn attend(&mut self, is_there: impl Fn(Incarnation) -> bool) {
         let mut is_new = false;
         for scope in self.open.values_mut() {
-            is_new |= scope.attend(&self.places.node, self.clock);
+            let has_come = scope.attend(&self.places.node, self.clock);
+            self.marks_read += u64::from(has_come && !scope.marks.is_empty());
+            is_new |= has_come;
         }
         if is_new {
             self.forget_all_but(is_there);
@@ -124,16 +130,19 @@ impl<'c> Scopes<'c> {
         self.open.iter_mut().map(|(reader, scope)| (*reader, scope))
     }
 
-    /// What earlier lives of the agent took in from a process.
-    pub fn taken(&self, incarnation: Incarnation) -> Taken {
-        let mut taken = Taken::default();
+    /// Changes whenever [`Self::tell_taken`] may have something new to tell.
+    pub fn marks_read(&self) -> u64 {
+        self.marks_read
+    }
+
+    /// Adds what earlier lives of the agent took in from a process.
+    pub fn tell_taken(&self, incarnation: Incarnation, taken: &mut Taken) {
         for (reader, scope) in &self.open {
             let marks = scope.marks.iter();
             for mark in marks.filter(|mark| mark.incarnation == incarnation) {
                 taken.add(*reader, mark);
             }
         }
-        taken
     }
 
     /// The file of a process is gone.

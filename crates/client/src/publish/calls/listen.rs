@@ -49,7 +49,7 @@ pub(in crate::publish) fn listen(generation: u32) -> Result<(), PublishError> {
 fn start(life: u32) -> io::Result<Listener> {
     let stop = Arc::new(AtomicBool::new(false));
     let is_over = Arc::clone(&stop);
-    // The program's handlers of signals run in the program's threads.
+    // The program's handlers of signals run in the program's threads, but for those of faults.
     let before = block_signals();
     let started = thread::Builder::new()
         .name("baro-listen".into())
@@ -113,9 +113,15 @@ impl Listener {
 fn block_signals() -> libc::sigset_t {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: `sigfillset` writes the whole set, `pthread_sigmask` reads it and writes the other; zeros are a set.
+    // SAFETY: `sigfillset` writes the whole set, `sigdelset` changes it, `pthread_sigmask` reads it and writes the
+    // other; zeros are a set.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
+        // A fault while its signal is blocked ends the process, whatever handler there is; and this thread writes to
+        // the process's file, which somebody may cut short.
+        for fault in [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL] {
+            libc::sigdelset(all.as_mut_ptr(), fault);
+        }
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
         before.assume_init()
     }
