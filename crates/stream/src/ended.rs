@@ -81,11 +81,15 @@ mod tests {
     const PAGE: usize = 10;
 
     /// Of an area of which all is free but these.
-    fn taken(ended: &mut Ended, used: Range<usize>) -> Vec<Range<usize>> {
-        ended.take(PAGE, |place| match place.start < used.start {
+    fn taken(ended: &mut Ended, used: Range<usize>) -> Vec<(usize, usize)> {
+        let taken = ended.take(PAGE, |place| match place.start < used.start {
             true => 0..used.start,
             false => used.end..1_000,
-        })
+        });
+        taken
+            .into_iter()
+            .map(|place| (place.start, place.end))
+            .collect()
     }
 
     #[test]
@@ -94,8 +98,8 @@ mod tests {
         ended.add(0, 10);
         assert!(taken(&mut ended, 0..0).is_empty());
         ended.add(20, 10);
-        assert_eq!(taken(&mut ended, 0..0), [0..10]);
-        assert_eq!(taken(&mut ended, 0..0), [20..30]);
+        assert_eq!(taken(&mut ended, 0..0), [(0, 10)]);
+        assert_eq!(taken(&mut ended, 0..0), [(20, 30)]);
         assert!(taken(&mut ended, 0..0).is_empty());
     }
 
@@ -106,12 +110,12 @@ mod tests {
         assert!(taken(&mut ended, 8..12).is_empty());
         ended.add(8, 4);
         assert!(taken(&mut ended, 12..12).is_empty(), "the rest still waits");
-        assert_eq!(taken(&mut ended, 12..12), [0..10]);
+        assert_eq!(taken(&mut ended, 12..12), [(0, 10)]);
         ended.add(15, 30);
         assert!(taken(&mut ended, 50..50).is_empty());
         ended.add(45, 2);
-        assert_eq!(taken(&mut ended, 50..50), [10..40]);
-        assert_eq!(taken(&mut ended, 50..50), [40..50]);
+        assert_eq!(taken(&mut ended, 50..50), [(10, 40)]);
+        assert_eq!(taken(&mut ended, 50..50), [(40, 50)]);
     }
 
     #[test]
@@ -125,9 +129,15 @@ mod tests {
         ended.keep(50..120);
         ended.keep(150..170);
         ended.keep(350..450);
-        let free_around = Range::clone;
-        let old = ended.take(PAGE, free_around);
-        assert_eq!(old, [0..50, 120..150, 170..200, 300..350]);
-        assert_eq!(ended.take(PAGE, free_around), [450..500]);
+        // Only the places themselves are free.
+        let mut taken = || {
+            let places = ended.take(PAGE, Range::clone);
+            places
+                .iter()
+                .map(|place| (place.start, place.end))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(taken(), [(0, 50), (120, 150), (170, 200), (300, 350)]);
+        assert_eq!(taken(), [(450, 500)]);
     }
 }

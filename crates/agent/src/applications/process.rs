@@ -275,11 +275,22 @@ impl Process {
         if attended.has_news {
             self.news_ns = round.monotonic_ns;
         }
-        let before = self.counts;
         if self.may_wait(round.monotonic_ns) && round.scopes.of(self.loss_reader()).is_none() {
             // Nothing of it can be kept now: its ring is the queue.
             return Ok(attended);
         }
+        self.take_in(round, records_max, has_counted, attended)
+    }
+
+    /// Takes in what was put, with what was counted in cells, and ends what can have no more.
+    fn take_in(
+        &mut self,
+        round: &mut Round<'_, '_>,
+        records_max: u64,
+        has_counted: bool,
+        mut attended: Attended,
+    ) -> Result<Attended, StreamError> {
+        let before = self.counts;
         attended.work += self.retry(round)? * DECLARATION_WORK;
         if self.has_more_to_retry() {
             // As above: there may be room for the rest.
