@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ while True:
 # Counts to a hundred and ends.
 SHORT = """
 import barograph
-publication = barograph.publication("short", {"done": barograph.counter("count")})
+publication = barograph.publication("short", {"done": barograph.counter("count")}, readers="all")
 for done in range(1, 101):
     publication.put(done=done)
     publication.frame()
@@ -117,16 +118,17 @@ def test_counters_of_short_programs_add_up(start: Start) -> None:
     assert agent.sql(grown)[0]["n"] == runs * 100
     rates = "SELECT sum(value > 0) AS rising FROM rate('app.short.done')"
     assert agent.sql(rates)[0]["rising"] >= runs * 50
-    query = "/api/v1/query?query=increase(app_short_done[1h])"
-    answer = agent.request("GET", query, way="read.sock")
-    if answer.status == 200 and answer.json["data"]["result"]:
-        increase = sum(float(series["value"][1]) for series in answer.json["data"]["result"])
-        assert increase >= (runs - 1) * 100, answer.json
+    # Prometheus' increase is carried on to the ends of its window, as far as it may be: here hardly at all.
+    query = "/api/v1/query?query=increase(barograph_app_short_done_total[1h])"
+    (series,) = agent.request("GET", query, way="read.sock").json["data"]["result"]
+    assert abs(float(series["value"][1]) - runs * 100) < 2, series
 
 
-def descriptors(agent: Agent) -> int:
+def lowest_free(agent: Agent) -> int:
+    """The lowest number of a descriptor that is free: the limit with which no other can be opened."""
     assert agent.process
-    return len(os.listdir(f"/proc/{agent.process.pid}/fd"))
+    used = {int(name) for name in os.listdir(f"/proc/{agent.process.pid}/fd")}
+    return next(number for number in range(len(used) + 1) if number not in used)
 
 
 def test_no_descriptors_is_not_for_ever(start: Start) -> None:
@@ -148,12 +150,12 @@ def test_no_descriptors_is_not_for_ever(start: Start) -> None:
         # The scope with its archive is there, and then there is nothing to open files with.
         programs.append(python(agent, MANY, "p0", 2))
         eventually(lambda: "p0" in seen(), "the first is seen")
-        limit(descriptors(agent))
+        limit(lowest_free(agent))
         programs.extend(python(agent, MANY, f"p{at}", 2) for at in range(1, count))
         folder = Path(agent.run_dir, "ingest")
         eventually(lambda: len(list(folder.iterdir())) >= count, "all have their files")
-        eventually(lambda: "descriptors" in agent.output() or "files" in agent.output(), "it says so")
-        assert len(seen()) < count
+        time.sleep(3)
+        assert seen() == {"p0"}, "the limit is none"
         limit(hard)
         eventually(lambda: len(seen()) == count, "all are seen")
         lost = agent.sql("SELECT name, lost FROM publications")

@@ -6,7 +6,7 @@
 
 use super::END_BYTES;
 
-/// The key.
+/// The key of the footer that has the checksum.
 pub(super) const KEY: &str = "barograph.footer";
 /// Its value while the footer is written.
 pub(super) const UNSEALED: &str = "00000000";

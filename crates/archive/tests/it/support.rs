@@ -87,8 +87,7 @@ pub fn start_on(config: ArchiveConfig, storage: Arc<dyn Storage>) -> Result<Keep
     Keeper::start(config, storage, clock)
 }
 
-/// A directory in memory, where the system has one: for tests that wait for thousands of syncs and ask nothing of a
-/// disk.
+/// A directory in memory, where the system has one: for tests with thousands of syncs that need no real disk.
 pub fn dir_in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())

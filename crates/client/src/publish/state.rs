@@ -47,8 +47,7 @@ pub(super) struct State {
     /// Publishers that are open.
     opens: usize,
     life: Life,
-    /// Why a file that was given up could not be replaced the last time, and when that is tried again, on the monotonic
-    /// clock.
+    /// Why a file that was given up could not be replaced, and when (by the monotonic clock) that is tried again.
     not_replaced: Option<(PublishError, i64)>,
     site: Option<(RunDir, PublishConfig)>,
     /// All that was declared, in order: a forked child says it again.

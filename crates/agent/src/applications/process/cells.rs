@@ -69,8 +69,8 @@ impl Cells {
         self.is_gone
     }
 
-    /// Whether the last look has found what no frame has yet. What has a clock and never used it has counted
-    /// nothing.
+    /// Whether the last look has found what no frame has yet. A clock that was never used means that nothing was
+    /// counted.
     fn has_changed(&self) -> bool {
         let may_have = self.clocks.is_empty() || self.clock() != 0;
         may_have && self.words != self.told_words
