@@ -120,7 +120,12 @@ def test_counters_of_short_programs_add_up(start: Start) -> None:
     assert agent.sql(rates)[0]["rising"] >= runs * 50
     # Prometheus' increase is carried on to the ends of its window, as far as it may be: here hardly at all.
     query = "/api/v1/query?query=increase(barograph_app_short_done_total[1h])"
-    (series,) = agent.request("GET", query, way="read.sock").json["data"]["result"]
+
+    def found() -> list[dict[str, Any]]:
+        return agent.request("GET", query, way="read.sock").json["data"]["result"]
+
+    # The server looks for new scopes once a second.
+    (series,) = eventually(found, "PromQL knows the scope")
     assert abs(float(series["value"][1]) - runs * 100) < 2, series
 
 
@@ -154,7 +159,9 @@ def test_no_descriptors_is_not_for_ever(start: Start) -> None:
         programs.extend(python(agent, MANY, f"p{at}", 2) for at in range(1, count))
         folder = Path(agent.run_dir, "ingest")
         eventually(lambda: len(list(folder.iterdir())) >= count, "all have their files")
-        time.sleep(3)
+        waiting = "SELECT value FROM agent_ingest_waiting_count WHERE newest"
+        # Readers need none of the agent's descriptors.
+        eventually(lambda: agent.rows(waiting)[0]["value"] == count - 1, "those who wait are counted")
         assert seen() == {"p0"}, "the limit is none"
         limit(hard)
         eventually(lambda: len(seen()) == count, "all are seen")

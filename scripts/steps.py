@@ -1,6 +1,7 @@
 """Runs commands as steps of suites: each with a limit in time, a log, and a line on the screen."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -19,6 +20,8 @@ STEP_SECONDS_MAX = 40 * 60
 SECOND_TRIES_MAX = 3
 # Lines of a failed step's output that are shown; all of it is in its log.
 SHOWN_LINES_MAX = 120
+# Lines that say what was wrong, of each step, before the closing table.
+SHOWN_REASONS_MAX = 16
 # Names of failed tests in the closing table.
 SHOWN_NAMES_MAX = 10
 
@@ -36,6 +39,8 @@ class Suite:
     counts: Counts = Counts()
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
+    # What failed steps said, for the end of the output.
+    reasons: list[str] = field(default_factory=list)
 
     def fail(self, note: str) -> None:
         self.counts += Counts(failed=1)
@@ -101,6 +106,7 @@ class Runner:
         if good:
             return True
         show(output, log)
+        suite.reasons += reasons(output)
         if counts.failed == 0:
             suite.fail(f"{title} failed")
         else:
@@ -143,6 +149,16 @@ def show(output: str, log: Path) -> None:
     for line in lines:
         print(f"    | {line}")
     print(f"    | (all of it: {log.relative_to(ROOT)})", flush=True)
+
+
+# What a failed assertion says: pytest's, `node --test`'s, cargo test's.
+REASON = re.compile(r"^(?:E {3}|> |\s+\[?(?:AssertionError|Error)|\s+error: |\s+[+-] {2,}|thread '.*panicked|assertion |\s+(?:left|right): )")
+
+
+def reasons(output: str) -> list[str]:
+    """The lines of a failed step's output that say what was wrong, for those who see only the end."""
+    found = [line for line in output.splitlines() if REASON.match(line)]
+    return found[:SHOWN_REASONS_MAX]
 
 
 def excerpt(lines: list[str]) -> list[str]:

@@ -275,6 +275,9 @@ def run(name: str) -> Suite:
 
 def report(suites: list[Suite], seconds: float) -> int:
     """The closing table and the closing line; the exit status."""
+    for suite in suites:
+        for line in suite.reasons:
+            print(f"{suite.name:<9}| {line}")
     print(f"\n{'suite':<9}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}")
     total = counts.Counts()
     for suite in suites:

@@ -90,3 +90,16 @@ def test_many_failures_get_no_second_try(tmp_path, monkeypatch):
     command = ["sh", "-c", "echo 'ℹ fail 4'; exit 1"]
     steps.Runner().step(suite, "t", command, cwd=tmp_path, count=counts.node, again=lambda _failed: ["true"])
     assert suite.counts == Counts(failed=4)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "E       ValueError: not enough values to unpack (expected 1, got 0)",
+        "thread 'frames::one' panicked at tests/it/frames.rs:1:",
+        "  left: 1",
+        "    +   'console: Failed to load resource: the server responded with a status of 503'",
+    ],
+)
+def test_reasons_are_found_at_the_end_of_the_output(line):
+    assert steps.reasons(f"test one ... FAILED\n{line}\ntest two ... ok\n") == [line]

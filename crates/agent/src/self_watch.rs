@@ -34,6 +34,7 @@ pub struct SelfWatch {
     refused: Option<StreamKey>,
     abandoned: Option<StreamKey>,
     waiting: Option<StreamKey>,
+    lost: Option<StreamKey>,
     forecasts: [Option<StreamKey>; 2],
     ingest: Arc<IngestCounts>,
     outlook: Option<StreamKey>,
@@ -96,6 +97,13 @@ impl SelfWatch {
                 Gauge,
                 "Processes whose values wait in their rings, for a place, or until their files can be opened",
             ),
+            lost: declare(
+                "agent.ingest.lost.count",
+                Int,
+                "count",
+                Counter,
+                "Values of processes that have ended, and whose scope could not be opened",
+            ),
             forecasts: FORECASTS.map(|(name, help)| declare(name, Int, "count", Gauge, help)),
             ingest,
             outlook: declare(
@@ -132,6 +140,7 @@ impl SelfWatch {
         for (key, count) in [
             (self.abandoned, &self.ingest.abandoned),
             (self.waiting, &self.ingest.waiting),
+            (self.lost, &self.ingest.lost),
         ] {
             put(key, Value::Int(count.load(Ordering::Relaxed) as i64));
         }

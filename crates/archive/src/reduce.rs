@@ -26,7 +26,7 @@ pub(crate) struct Request<'a> {
     pub(crate) threads: usize,
     pub(crate) cancel: &'a AtomicBool,
     /// Bounds the buckets in the making.
-    pub(crate) budget: &'a Budget,
+    pub(crate) budget: &'a Budget<'a>,
 }
 
 /// By place in the series of the view.
@@ -230,7 +230,7 @@ fn read_log(
 }
 
 /// Adds what came later.
-fn merge(folds: &mut Folds, later: Folds, budget: &Budget) -> Result<(), ArchiveError> {
+fn merge(folds: &mut Folds, later: Folds, budget: &Budget<'_>) -> Result<(), ArchiveError> {
     for (place, fold) in later {
         match folds.get_mut(&place) {
             Some(earlier) => budget.merge(earlier, fold)?,

@@ -359,7 +359,7 @@ impl View {
         step_ns: i64,
         threads: usize,
         cancel: &AtomicBool,
-        budget: &Budget,
+        budget: &Budget<'_>,
     ) -> Result<BTreeMap<usize, Buckets>, ArchiveError> {
         let ask = reduce::Request {
             wanted,

@@ -44,7 +44,7 @@ pub struct PastRequest<'a> {
     pub cancel: &'a AtomicBool,
     /// Told how many bytes the answer holds so far; when it says no, the read ends with a `Limit`
     /// fault. [`unbounded`] where the asker bounds samples alone.
-    pub holds: &'a dyn Fn(usize) -> bool,
+    pub holds: &'a (dyn Fn(usize) -> bool + Sync),
 }
 
 /// Says yes to every number of bytes: for askers in a process of their own.

@@ -32,7 +32,7 @@ impl Memory {
     }
 
     /// Room for buckets in what is left; those made with it count until it is dropped.
-    pub(crate) fn budget(&self) -> Arc<Budget> {
+    pub(crate) fn budget(&self) -> Arc<Budget<'static>> {
         let max = self.max.load(Ordering::Relaxed);
         Arc::new(Budget::within(Arc::clone(&self.used), max))
     }

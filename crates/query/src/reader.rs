@@ -185,9 +185,11 @@ impl Past for PastReader {
         }
         let (reading, snapshot) = self.take(request.wanted, request.span)?;
         let threads = self.live.threads();
-        let budget = Budget::of(in_the_making(request.samples_max));
+        let holds = |buckets: usize| (request.holds)(buckets.saturating_mul(BUCKET_BYTES));
+        let budget = Budget::asking(in_the_making(request.samples_max), &holds);
         let found = reading.buckets(request.span, step_ns, threads, request.cancel, &budget);
         let mut found = found.map_err(|error| match error {
+            QueryError::Archive(ArchiveError::TooManyBuckets) if budget.is_refused() => no_room(),
             QueryError::Archive(ArchiveError::TooManyBuckets) => {
                 too_many("buckets", request.samples_max)
             }

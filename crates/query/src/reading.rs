@@ -330,7 +330,7 @@ impl Reading {
         step_ns: i64,
         threads: usize,
         cancel: &AtomicBool,
-        budget: &Budget,
+        budget: &Budget<'_>,
     ) -> Result<Vec<Buckets>, QueryError> {
         let empty = |known: &Known| Buckets::new(known.descriptor.value_type);
         let mut all: Vec<Buckets> = self.series.iter().map(empty).collect();

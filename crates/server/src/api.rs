@@ -149,13 +149,21 @@ impl App {
         }
     }
 
-    /// An answer of SQL or history: what it takes to be delivered, or why not now.
-    pub fn large(
+    /// An answer of SQL or history: what it takes to be delivered, or why not now. A page asks for several
+    /// at once: what is one too many waits for a place, for a short time.
+    pub async fn large(
         &self,
         (way, client): (Way, Client),
         content_type: &'static str,
     ) -> Result<Delivery, Fault> {
-        let place = self.room(way).large.take(client, "queries and histories")?;
+        let places = &self.room(way).large;
+        let place = tokio::time::timeout(self.limits.place_time_max, places.wait(client))
+            .await
+            .map_err(|_| {
+                Fault::busy(
+                    "too many queries and histories at once by one user, or by all: try again",
+                )
+            })??;
         Ok(Delivery {
             asked: self.asked(way, client),
             clock: Arc::clone(&self.clock),
@@ -465,7 +473,7 @@ pub async fn sql(State(app): Shared, Asking(way, client): Asking, request: Reque
     let delivery = Delivery {
         is_large: false,
         time_max: Duration::from_nanos(app.limits.sql.time_ns_max.unsigned_abs()),
-        ..app.large((way, client), content_type)?
+        ..app.large((way, client), content_type).await?
     };
     let question = SqlRequest {
         sql,

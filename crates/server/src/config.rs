@@ -39,6 +39,8 @@ pub struct Limits {
     pub ingest_bytes_max: usize,
     /// Most answers of SQL and history that are made or delivered at once.
     pub large_answers_max: usize,
+    /// Longest wait for a place among these; then the answer is 503.
+    pub place_time_max: Duration,
     /// Most bytes that all answers, what they are made of, and the bodies of requests hold at once.
     /// One user has three eighths of it at most; an eighth is for those who may control.
     pub memory_bytes_max: usize,
@@ -68,6 +70,7 @@ impl Default for Limits {
             body_bytes_max: 1 << 20,
             ingest_bytes_max: 4 << 20,
             large_answers_max: 8,
+            place_time_max: Duration::from_secs(2),
             memory_bytes_max: 128 << 20,
             history_samples_max: 1_000_000,
             head_time_max: Duration::from_secs(10),

@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -93,10 +93,35 @@ pub struct Pieces {
     fault: Option<Fault>,
 }
 
+/// A claim on memory that all threads which read for an answer share.
+pub struct SharedClaim(Mutex<MemoryClaim>);
+
+impl SharedClaim {
+    /// Claims as much as there is by now, in bytes: false where there is no room for it.
+    pub fn reach(&self, bytes: usize) -> bool {
+        self.claim().reach(bytes)
+    }
+
+    /// Gives bytes back.
+    pub fn give(&self, bytes: usize) {
+        self.claim().give(bytes);
+    }
+
+    fn claim(&self) -> MutexGuard<'_, MemoryClaim> {
+        // No code panics while it holds this.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Pieces {
     /// A claim on what its client may hold, for what is read to make it.
     pub fn claim(&self) -> MemoryClaim {
         self.asked.memory.claim(self.asked.client)
+    }
+
+    /// The same, shared by several threads.
+    pub fn shared_claim(&self) -> SharedClaim {
+        SharedClaim(Mutex::new(self.claim()))
     }
 
     fn send(&mut self, bytes: Vec<u8>) -> Result<(), Fault> {

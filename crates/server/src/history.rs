@@ -1,7 +1,6 @@
 //! `GET /api/v1/history`: what was, as samples or as buckets. It stands alone because its parameters
 //! (times as people write them, a step or a number of points) are a small language of their own.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -54,7 +53,7 @@ pub async fn history(
     RawQuery(query): RawQuery,
 ) -> Answer {
     let question = Question::read(query.as_deref(), app.clock.now_ns())?;
-    let delivery = app.large((way, client), JSON)?;
+    let delivery = app.large((way, client), JSON).await?;
     let cancel = Arc::clone(&delivery.asked.cancel);
     deliver(delivery, move |mut pieces| {
         question.answer(&app, &cancel, &mut pieces)?;
@@ -89,14 +88,14 @@ impl Question {
         if self.start == self.stop {
             return into.json(&[(); 0]);
         }
-        let held = RefCell::new(into.claim());
+        let held = into.shared_claim();
         let wanted = |_: &str, d: &Descriptor| {
             let matches = |s: &Selector| s.matches(d.name.as_str(), &d.labels);
             // Many streams take their time: none matches any more when nobody waits.
             !cancel.load(Ordering::Relaxed) && self.selectors.iter().any(matches)
         };
         // What is read leaves room for what is written of it.
-        let holds = |bytes: usize| held.borrow_mut().reach(bytes + 2 * PIECE_BYTES);
+        let holds = |bytes: usize| held.reach(bytes + 2 * PIECE_BYTES);
         let request = |span: Span| PastRequest {
             wanted: &wanted,
             span,
@@ -112,7 +111,7 @@ impl Question {
             Grain::Raw => {
                 let mut list = app.past.read(&request(span))?;
                 list.sort_by(|(a, _), (b, _)| by_name(a, b));
-                held.borrow_mut().give(2 * PIECE_BYTES);
+                held.give(2 * PIECE_BYTES);
                 return each(into, list, |(series, columns), into| {
                     into.json(&HistoryJson::of(series, columns))
                 });
@@ -126,7 +125,7 @@ impl Question {
         };
         let mut list = app.past.buckets(&request(whole(span, step_ns)), step_ns)?;
         list.sort_by(|(a, _), (b, _)| by_name(a, b));
-        held.borrow_mut().give(2 * PIECE_BYTES);
+        held.give(2 * PIECE_BYTES);
         each(into, list, |(series, buckets), into| {
             into.json(&BucketsJson::of(series, step_ns, buckets))
         })

@@ -191,7 +191,10 @@ impl Fixture {
         past: Option<Arc<dyn Past>>,
         ingest: Option<Ingesting>,
     ) -> Self {
-        let mut limits = Limits::default();
+        let mut limits = Limits {
+            place_time_max: Duration::from_millis(50),
+            ..Limits::default()
+        };
         change(&mut limits);
         let dir = tempfile::tempdir().unwrap();
         let run_dir = RunDir::new(dir.path());

@@ -30,6 +30,22 @@ fn a_large_answer_comes_whole_though_it_is_held_by_parts() {
 }
 
 #[test]
+fn who_asks_for_much_at_once_waits_for_a_place() {
+    let fixture = Fixture::with(|limits| {
+        limits.large_answers_max = 1;
+        limits.place_time_max = Duration::from_secs(60);
+    });
+    // As a page asks that draws several charts.
+    let ask = || fixture.ask("GET /api/v1/history?match=cpu.**", &[], b"");
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+        for answer in asked {
+            assert_eq!(answer.join().unwrap().status, 200);
+        }
+    });
+}
+
+#[test]
 fn slow_readers_hold_no_more_than_the_budget() {
     let fixture = Fixture::with(|limits| {
         limits.memory_bytes_max = 32 << 20;

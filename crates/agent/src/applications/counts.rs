@@ -56,4 +56,6 @@ pub struct IngestCounts {
     pub abandoned: AtomicU64,
     /// Processes that wait for a place, as of the last look at the directory.
     pub waiting: AtomicU64,
+    /// Values of processes that have ended, whose scope could not be opened in time: no scope can tell.
+    pub lost: AtomicU64,
 }

@@ -5,11 +5,14 @@
 //! knocks is found by his name meanwhile, without the directory.
 
 use std::collections::HashMap;
-use std::fs::{self, ReadDir};
-use std::os::unix::fs::MetadataExt as _;
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use barograph_stream::{Incarnation, StreamError};
+use rustix::fs::{Dir, OFlags};
 
 use super::leftovers;
 use super::shares::Shares;
@@ -30,12 +33,15 @@ const REFUSED_OF_USER_MAX: u64 = 256;
 const INGEST: &str = ".ingest";
 const NEW: &str = ".new";
 
+/// A device, and an inode of it.
+type Place = (u64, u64);
+
 /// A file of a process, as its name and the kernel say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub incarnation: Incarnation,
     pub uid: u32,
-    place: (u64, u64),
+    place: Place,
     /// When it was changed last, by a call: what is stored through a mapping does not count.
     changed: (i64, i64),
 }
@@ -64,13 +70,17 @@ pub struct Step {
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    entries: Option<ReadDir>,
+    /// Held from pass to pass: who waits for want of descriptors is counted all the same.
+    entries: Option<Dir>,
+    /// Which directory that is: its device and inode.
+    held: Place,
+    is_in_pass: bool,
     pass: u64,
     /// What is left of the step that is under way.
     left: u32,
     /// No step before this time, on the monotonic clock.
     next_ns: i64,
-    refused: HashMap<(u64, u64), Refused>,
+    refused: HashMap<Place, Refused>,
     refused_of: Shares<u32>,
     failures: HashMap<u32, u32>,
 }
@@ -80,6 +90,8 @@ impl Directory {
         Self {
             path,
             entries: None,
+            held: (0, 0),
+            is_in_pass: false,
             pass: 0,
             left: 0,
             next_ns: i64::MIN,
@@ -100,7 +112,23 @@ impl Directory {
 
     /// The next step is the first of a pass.
     pub fn begin_anew(&mut self) {
-        self.entries = None;
+        self.is_in_pass = false;
+    }
+
+    /// Goes to the beginning of the directory, of another one where it was removed and made anew.
+    fn begin_pass(&mut self) {
+        let is_held = fs::metadata(&self.path).is_ok_and(|found| place_of(&found) == self.held);
+        match &mut self.entries {
+            Some(entries) if is_held => entries.rewind(),
+            _ => {
+                let opened = open(&self.path);
+                self.held = opened.as_ref().map_or((0, 0), |(place, _)| *place);
+                self.entries = opened.map(|(_, entries)| entries);
+            }
+        }
+        self.is_in_pass = true;
+        self.pass += 1;
+        self.failures.clear();
     }
 
     /// When the next step may be.
@@ -111,14 +139,12 @@ impl Directory {
     /// Reads on, or begins anew. Files that `is_known` knows are passed over unseen.
     pub fn step(&mut self, now_ns: i64, is_known: impl Fn(Incarnation) -> bool) -> Step {
         let mut step = Step::default();
-        if self.entries.is_none() {
-            self.entries = fs::read_dir(&self.path).ok();
-            self.pass += 1;
-            self.failures.clear();
+        if !self.is_in_pass {
+            self.begin_pass();
         }
         self.left = STEP_WORK_MAX;
         while self.left > 0 {
-            let entry = self.entries.as_mut().and_then(Iterator::next);
+            let entry = self.entries.as_mut().and_then(Dir::read);
             let Some(Ok(entry)) = entry else {
                 self.end_pass();
                 step.is_last = true;
@@ -126,7 +152,7 @@ impl Directory {
             };
             self.left -= 1;
             let name = entry.file_name();
-            match name.to_str().and_then(parse) {
+            match name.to_str().ok().and_then(parse) {
                 Some((incarnation, true)) if !is_known(incarnation) => {
                     let found = self.look_at(incarnation);
                     self.spend(found.map_or(0, |_| OPEN_WORK));
@@ -134,7 +160,8 @@ impl Directory {
                 }
                 Some((_, false)) => {
                     self.spend(OPEN_WORK);
-                    step.abandoned += u64::from(leftovers::remove(&entry.path(), now_ns));
+                    let path = self.path.join(OsStr::from_bytes(name.to_bytes()));
+                    step.abandoned += u64::from(leftovers::remove(&path, now_ns));
                 }
                 _ => {}
             }
@@ -159,7 +186,7 @@ impl Directory {
         let found = Found {
             incarnation,
             uid: metadata.uid(),
-            place: (metadata.dev(), metadata.ino()),
+            place: place_of(&metadata),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
         };
         if let Some(refused) = self.refused.get_mut(&found.place) {
@@ -212,7 +239,7 @@ impl Directory {
         }
     }
 
-    fn forget(&mut self, place: (u64, u64)) {
+    fn forget(&mut self, place: Place) {
         if let Some(refused) = self.refused.remove(&place) {
             self.refused_of.give_back(&refused.uid, 1);
         }
@@ -220,7 +247,7 @@ impl Directory {
 
     /// What this pass has not seen is gone, or was not looked at, and need not be remembered.
     fn end_pass(&mut self) {
-        self.entries = None;
+        self.is_in_pass = false;
         let (pass, shares) = (self.pass, &mut self.refused_of);
         self.refused.retain(|_, refused| {
             let is_seen = refused.pass == pass;
@@ -240,6 +267,21 @@ impl Directory {
     pub fn remembered(&self) -> usize {
         self.refused.len()
     }
+}
+
+fn place_of(metadata: &Metadata) -> Place {
+    (metadata.dev(), metadata.ino())
+}
+
+/// The directory, and which one it is.
+fn open(path: &Path) -> Option<(Place, Dir)> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .custom_flags(OFlags::DIRECTORY.bits() as i32);
+    let file: File = options.open(path).ok()?;
+    let place = place_of(&file.metadata().ok()?);
+    Some((place, Dir::new(file).ok()?))
 }
 
 /// Whose file it is by its name, and whether it is whole.

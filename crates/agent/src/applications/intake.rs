@@ -309,6 +309,7 @@ impl<'c> Intake<'c> {
             instances: &mut self.instances,
             memory: &mut self.memory,
             timing: &self.timing,
+            counts: &self.counts,
             now_ns: self.clock.now_ns(),
             monotonic_ns: self.clock.monotonic_ns(),
         };
@@ -387,6 +388,7 @@ impl<'c> Intake<'c> {
             instances: &mut self.instances,
             memory: &mut self.memory,
             timing: &self.timing,
+            counts: &self.counts,
             now_ns: self.clock.now_ns(),
             monotonic_ns: self.clock.monotonic_ns(),
         };
@@ -445,6 +447,7 @@ impl<'c> Intake<'c> {
             instances: &mut self.instances,
             memory: &mut self.memory,
             timing: &self.timing,
+            counts: &self.counts,
             now_ns: self.clock.now_ns(),
             monotonic_ns: self.clock.monotonic_ns(),
         };

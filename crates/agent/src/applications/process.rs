@@ -9,6 +9,7 @@ mod rows;
 mod takes;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::Ordering;
 
 use barograph_archive::Position;
 use barograph_model::{NS_PER_S, SeriesId, StreamKey, Value, ValueType};
@@ -19,7 +20,7 @@ use tracing::debug;
 use super::access::Reader;
 use super::answers::Answer;
 use super::calls::Board;
-use super::counts::Counts;
+use super::counts::{Counts, IngestCounts};
 use super::identity::{Identity, Instances};
 use super::offers::Offers;
 use super::scope::{Scope, Scopes};
@@ -48,7 +49,8 @@ const WAITING_MAX: usize = 64;
 /// After this time a batch counts as safe as it gets: the archive has counted what it lost of it.
 const SAFE_NS_MAX: i64 = 10 * NS_PER_S;
 /// The file of a process that has ended waits so long for a scope that cannot be opened. Its memory may be what the
-/// scope lacks, and there may be as many scopes as there can be: so it does not wait for ever.
+/// scope lacks, and there may be as many scopes as there can be: so it does not wait for ever. What is given up then
+/// is counted by the agent itself.
 const ENDED_WAITS_NS_MAX: i64 = 300 * NS_PER_S;
 
 /// A publication.
@@ -161,8 +163,16 @@ pub struct Round<'r, 'c> {
     /// What is kept of processes, in bytes, by user.
     pub memory: &'r mut Shares<u32>,
     pub timing: &'r Timing,
+    pub counts: &'r IngestCounts,
     pub now_ns: i64,
     pub monotonic_ns: i64,
+}
+
+impl Round<'_, '_> {
+    /// Counts values that are lost since there is no scope, which would tell it.
+    fn lose(&self, count: u64) {
+        self.counts.lost.fetch_add(count, Ordering::Relaxed);
+    }
 }
 
 /// What came of a look.

@@ -4,7 +4,7 @@
 //! are larger than what they are made of, and only their number bounds them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::Fold;
 use super::number::Cell;
@@ -14,22 +14,49 @@ use crate::ArchiveError;
 /// texts themselves are shared by those that are equal.
 pub const BUCKET_BYTES: usize = 2 * size_of::<Cell<Arc<str>>>();
 
+/// Buckets between two questions whether there is room for them.
+const ASKED_BUCKETS: usize = 1 << 14;
+
 /// A bound on buckets. It is looked at after each run of samples, of at most one row group: so many buckets
 /// a thread may be ahead of it. What was taken is given back when it is dropped.
-#[derive(Debug)]
-pub struct Budget {
+pub struct Budget<'h> {
     used: Arc<AtomicUsize>,
     max: usize,
     /// What one bucket counts for.
     each: usize,
     /// What was taken of `used` here.
     held: AtomicUsize,
+    /// Whether there is room for so many buckets.
+    holds: Option<&'h (dyn Fn(usize) -> bool + Sync)>,
+    /// There was no room.
+    is_refused: AtomicBool,
 }
 
-impl Budget {
+impl std::fmt::Debug for Budget<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Budget")
+            .field("used", &self.used)
+            .field("max", &self.max)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'h> Budget<'h> {
     /// At most so many buckets.
     pub fn of(buckets_max: usize) -> Self {
         Self::new(Arc::default(), buckets_max, 1)
+    }
+
+    /// At most so many buckets, and as many as there is room for by what `holds` says of their number.
+    pub fn asking(buckets_max: usize, holds: &'h (dyn Fn(usize) -> bool + Sync)) -> Self {
+        let mut budget = Self::of(buckets_max);
+        budget.holds = Some(holds);
+        budget
+    }
+
+    /// Whether it was room that was missing.
+    pub fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Relaxed)
     }
 
     /// As many as fit into what is left of so many bytes, of which `used` are taken, here and by others.
@@ -43,6 +70,8 @@ impl Budget {
             max,
             each,
             held: AtomicUsize::new(0),
+            holds: None,
+            is_refused: AtomicBool::new(false),
         }
     }
 
@@ -57,10 +86,20 @@ impl Budget {
         let taken = (after - before).saturating_mul(self.each);
         self.held.fetch_add(taken, Ordering::Relaxed);
         let used = self.used.fetch_add(taken, Ordering::Relaxed);
-        match used.saturating_add(taken) > self.max {
-            true => Err(ArchiveError::TooManyBuckets),
-            false => Ok(()),
+        let now = used.saturating_add(taken);
+        if now > self.max {
+            return Err(ArchiveError::TooManyBuckets);
         }
+        // Asked in steps, since buckets are small and many; and ahead, for there may be no further question.
+        let steps = now / ASKED_BUCKETS;
+        if let Some(holds) = self.holds
+            && steps > used / ASKED_BUCKETS
+            && !holds((steps + 1).saturating_mul(ASKED_BUCKETS))
+        {
+            self.is_refused.store(true, Ordering::Relaxed);
+            return Err(ArchiveError::TooManyBuckets);
+        }
+        Ok(())
     }
 
     /// Lets a fold grow.
@@ -82,7 +121,7 @@ impl Budget {
     }
 }
 
-impl Drop for Budget {
+impl Drop for Budget<'_> {
     fn drop(&mut self) {
         self.used.fetch_sub(*self.held.get_mut(), Ordering::Relaxed);
     }
@@ -106,5 +145,23 @@ mod tests {
         budget.settle(2, 4).unwrap();
         drop(budget);
         assert_eq!(used.load(Ordering::Relaxed), BUCKET_BYTES);
+    }
+
+    #[test]
+    fn room_is_asked_for_before_there_are_more() {
+        let asked = AtomicUsize::new(0);
+        let holds = |buckets: usize| {
+            asked.store(buckets, Ordering::Relaxed);
+            buckets <= 3 * ASKED_BUCKETS
+        };
+        let budget = Budget::asking(usize::MAX, &holds);
+        budget.settle(0, ASKED_BUCKETS - 1).unwrap();
+        assert_eq!(asked.load(Ordering::Relaxed), 0);
+        budget.settle(0, 1).unwrap();
+        assert_eq!(asked.load(Ordering::Relaxed), 2 * ASKED_BUCKETS);
+        budget.settle(0, ASKED_BUCKETS).unwrap();
+        assert!(!budget.is_refused());
+        assert!(budget.settle(0, ASKED_BUCKETS).is_err());
+        assert!(budget.is_refused());
     }
 }

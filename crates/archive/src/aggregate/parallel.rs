@@ -24,7 +24,7 @@ pub struct Ask<'a> {
     /// Set by the asker who has gone away.
     pub cancel: &'a AtomicBool,
     /// Bounds the buckets.
-    pub budget: &'a Budget,
+    pub budget: &'a Budget<'a>,
 }
 
 /// A row group to be read.
@@ -98,7 +98,7 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn add(&mut self, at: usize, done: Done, budget: &Budget) -> Result<(), ArchiveError> {
+    fn add(&mut self, at: usize, done: Done, budget: &Budget<'_>) -> Result<(), ArchiveError> {
         self.early.insert(at, done);
         while let Some(done) = self.early.remove(&self.through) {
             self.through += 1;

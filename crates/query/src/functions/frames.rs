@@ -169,8 +169,8 @@ struct Group {
     row: Row,
     /// The values of it that are NaN.
     nans: BTreeSet<usize>,
-    /// When its last frame was committed.
-    last_ts: Option<i64>,
+    /// When its last frame was committed, and its number.
+    last: Option<(i64, Value)>,
 }
 
 impl Commits {
@@ -189,7 +189,7 @@ impl Commits {
                 groups.push(Group {
                     row,
                     nans,
-                    last_ts: None,
+                    last: None,
                 });
             }
             role(wide, &series.descriptor).map(|role| (group, role))
@@ -242,8 +242,12 @@ impl Fill for Commits {
             }
             Some((at, Role::Frame)) => {
                 let group = &mut self.groups[at];
-                if group.last_ts.replace(ts) != Some(ts) {
+                let last = group.last.replace((ts, value.clone()));
+                if last.as_ref().is_none_or(|(last_ts, _)| *last_ts != ts) {
                     self.committed.push((at, value.into()));
+                } else if last.is_some_and(|(_, number)| number == *value) {
+                    // The same frame once more: an agent that was killed had appended it, and the next one,
+                    // whom nobody told, has appended it again.
                 } else if ts >= self.from {
                     // One more of this time: nothing was put since the first. Not kept, since there may be
                     // any number of them.

@@ -236,7 +236,7 @@ fn buckets(
     reading: &Arc<Reading>,
     span: Span,
     step_ns: i64,
-) -> Result<(Vec<Buckets>, Arc<Budget>)> {
+) -> Result<(Vec<Buckets>, Arc<Budget<'static>>)> {
     let (threads, budget) = (live.threads(), live.memory.budget());
     let (of, room) = (Arc::clone(reading), Arc::clone(&budget));
     let all = apart(live, move |cancel| {
@@ -248,7 +248,7 @@ fn buckets(
 /// Rows of buckets, which count as memory until the last row is given.
 struct OfBuckets<I> {
     rows: I,
-    _budget: Arc<Budget>,
+    _budget: Arc<Budget<'static>>,
 }
 
 impl<I: Iterator> Iterator for OfBuckets<I> {

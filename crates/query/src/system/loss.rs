@@ -49,6 +49,7 @@ pub(super) fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
             what.map(move |(what, count)| row(what, count, place.clone()))
         }));
     }
+    rows.extend(snapshot.parts.first().and_then(|own| lost_by_none(own)));
     for (scope, run_dir) in live.scopes() {
         let place = format!("applications{}", of_scope(&scope));
         let part = snapshot.parts.iter().find(|part| part.scope == scope);
@@ -84,6 +85,21 @@ fn of_scope(scope: &str) -> String {
         return String::new();
     }
     format!(", scope {scope}")
+}
+
+/// The stream of what is lost of programs and is counted by no scope, since the agent began.
+const LOST_BY_NONE: &str = "agent.ingest.lost.count";
+
+fn lost_by_none(own: &Arc<Part>) -> Option<Row> {
+    let mut streams = own.streams.iter();
+    let stream = streams.find(|stream| stream.name() == LOST_BY_NONE)?;
+    let (newest, _) = stream.latest()?;
+    let what = "values of applications whose scope could not be opened";
+    Some(vec![
+        what.into(),
+        (&newest.value).into(),
+        "applications".into(),
+    ])
 }
 
 /// The stream of what was put and is not there, since a scope's archive began.

@@ -160,7 +160,10 @@ fn frames_of_one_time() {
         let values = (1..).zip(at.to_vec());
         values.map(|(v, t)| (t, Value::Int(v))).collect::<Vec<_>>()
     };
-    demo.add(&stream("frame"), put(&[2, 2, 2, 4]));
+    // One that an agent appended again since the one before it was killed is still one.
+    let numbers = [(2, 1), (2, 2), (2, 2), (2, 3), (4, 4)];
+    let frames = numbers.map(|(t, number)| (t, Value::Int(number)));
+    demo.add(&stream("frame"), frames);
     demo.add(&stream("residual"), put(&[2, 2, 3]));
     let mut database = crate::open(dir.path());
     let sql = "SELECT frame, residual FROM frames('lulesh') ORDER BY frame";

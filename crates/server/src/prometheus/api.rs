@@ -1,6 +1,5 @@
 //! Prometheus' HTTP query API: who asks is answered as by Prometheus, from streams and their history.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
@@ -203,13 +202,15 @@ async fn run(
         .duration("timeout")?
         .unwrap_or(longest_ns)
         .clamp(0, longest_ns);
-    let delivery = app.large((form.way, form.client), "application/json")?;
+    let delivery = app
+        .large((form.way, form.client), "application/json")
+        .await?;
     let cancel = Arc::clone(&delivery.asked.cancel);
     let until_ns = app.clock.monotonic_ns().saturating_add(time_ns);
     let to_cancel = Arc::clone(&cancel);
     let work = move |mut pieces: Pieces| {
-        let held = RefCell::new(pieces.claim());
-        let holds = |bytes: usize| held.borrow_mut().reach(bytes);
+        let held = pieces.shared_claim();
+        let holds = |bytes: usize| held.reach(bytes);
         let context = Context {
             past: &*app.past,
             clock: &*app.clock,

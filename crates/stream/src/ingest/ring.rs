@@ -327,22 +327,33 @@ impl ThreadRing {
     /// Publishes what was put.
     #[inline(always)]
     pub fn commit(&mut self) {
-        if self.is_here() {
-            let committed = self.map.word(self.place.head_at + head::COMMITTED);
+        if let Some(committed) = self.committed() {
             publish(committed, self.at().position.get());
         }
+    }
+
+    /// Where commits are published; none in a child, whose copy of the cursor is zeros.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "the cursor has pointers, for C programs")]
+    fn committed(&self) -> Option<&AtomicU64> {
+        // SAFETY: null, or a word of `map`, which lives as long as this.
+        unsafe { self.at().committed.get().as_ref() }
     }
 
     /// Whether an agent wants to be told of what is committed. After a commit.
     #[inline(always)]
     pub fn is_agent_asleep(&self) -> bool {
-        self.is_here() && self.map.word(header::ASLEEP).load(Ordering::Relaxed) != 0
+        #[expect(unsafe_code, reason = "the cursor has pointers, for C programs")]
+        // SAFETY: null, as in a child, or a word of `map`, which lives as long as this.
+        let asleep = unsafe { self.at().asleep.get().as_ref() };
+        asleep.is_some_and(|asleep| asleep.load(Ordering::Relaxed) != 0)
     }
 
     /// Whether something was put that was not published yet.
     pub fn is_uncommitted(&self) -> bool {
-        let committed = || self.map.word(self.place.head_at + head::COMMITTED);
-        self.is_here() && committed().load(Ordering::Relaxed) != self.at().position.get()
+        let is_behind =
+            |committed: &AtomicU64| committed.load(Ordering::Relaxed) != self.at().position.get();
+        self.committed().is_some_and(is_behind)
     }
 
     /// Makes room for so many records beyond the position.

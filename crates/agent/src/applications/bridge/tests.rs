@@ -6,11 +6,11 @@ use barograph_stream::{RunDir, SystemClock};
 
 use super::*;
 use crate::Config;
-use crate::applications::Board;
 use crate::applications::identity::Instances;
 use crate::applications::scope::{Places, Scopes};
 use crate::applications::shares::Shares;
 use crate::applications::timing::Timing;
+use crate::applications::{Board, IngestCounts};
 
 const POINTS: usize = 2 * ROUND_POINTS_MAX + 100;
 
@@ -76,6 +76,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
     let mut scopes = Scopes::new(places, &clock);
     let (mut instances, timing) = (Instances::default(), Timing::new(&*clock));
     let mut rates = Rates::new(1e9);
+    let counts = IngestCounts::default();
     let (door, mut bridge) = bridge(dir.path().join("nobody"), true, 16).unwrap();
     let uid = rustix::process::getuid().as_raw();
     let now_ns = clock.now_ns();
@@ -94,6 +95,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
             instances: &mut instances,
             memory: &mut memory,
             timing: &timing,
+            counts: &counts,
             now_ns: clock.now_ns(),
             monotonic_ns: clock.monotonic_ns(),
         };

@@ -228,6 +228,9 @@ impl Process {
     fn append_cells(&mut self, round: &mut Round<'_, '_>, ts: i64, is_first: bool) {
         let number = self.cells.told.frames;
         let mut framed: Vec<usize> = Vec::new();
+        if !is_first && round.scopes.of(self.loss_reader()).is_none() {
+            round.lose(self.cells.bound.len() as u64);
+        }
         for bound in &self.cells.bound {
             let Some(target) = self.targets.get(bound.value) else {
                 continue;

@@ -189,6 +189,8 @@ impl Process {
                             scope.append(key, &zero, None);
                         }
                         scope.append(key, &Sample::measured(ts, value), Some(mark));
+                    } else if !is_frame {
+                        round.lose(1);
                     }
                 }
             }
@@ -259,6 +261,8 @@ impl Process {
         if let Some(scope) = round.scopes.of(self.loss_reader()) {
             let name = publication.unwrap_or_default();
             scope.lose(run.cause, name, &self.user, run.count, Some(mark));
+        } else {
+            round.lose(run.count);
         }
     }
 

@@ -48,7 +48,7 @@ pub struct Context<'a> {
     pub until_ns: i64,
     /// Told how many bytes the samples of a read, or the points of the query, take; whether there
     /// is room.
-    pub holds: &'a dyn Fn(usize) -> bool,
+    pub holds: &'a (dyn Fn(usize) -> bool + Sync),
 }
 
 impl Context<'_> {
