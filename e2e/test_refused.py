@@ -160,8 +160,9 @@ def test_no_descriptors_is_not_for_ever(start: Start) -> None:
         folder = Path(agent.run_dir, "ingest")
         eventually(lambda: len(list(folder.iterdir())) >= count, "all have their files")
         waiting = "SELECT value FROM agent_ingest_waiting_count WHERE newest"
-        # Readers need none of the agent's descriptors.
-        eventually(lambda: agent.rows(waiting)[0]["value"] == count - 1, "those who wait are counted")
+        # Readers need none of the agent's descriptors. One that was in use when they were counted may have served for a
+        # file, of which nothing can be published then.
+        eventually(lambda: agent.rows(waiting)[0]["value"] >= count - 2, "those who wait are counted")
         assert seen() == {"p0"}, "the limit is none"
         limit(hard)
         eventually(lambda: len(seen()) == count, "all are seen")
