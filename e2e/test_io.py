@@ -110,22 +110,13 @@ except OSError: pass
     assert done.returncode == 0, done.stderr
     name = Path(os.path.realpath(sys.executable)).name
 
-    def frames() -> list[dict[str, float]]:
-        # Whether they have streams of their own depends on whether both lived when the agent came to them.
-        return agent.rows(
-            f"""SELECT write_bytes AS bytes, write_errors_count AS errors, read_bytes AS read FROM frames('io')
-                WHERE application = '{name}'"""
-        )
-
-    def both() -> list[dict[str, float]]:
-        seen[:] = frames()
-        return seen if {100_000, 400_000} <= {row["bytes"] for row in seen} else []
-
-    seen: list[dict[str, float]] = []
-    try:
-        rows = eventually(both, "both processes")
-    except AssertionError as late:
-        raise AssertionError(f"{late}: {seen}") from None
+    all_is_read(agent)
+    # Whether they have streams of their own depends on whether both lived when the agent came to them.
+    rows = agent.sql(
+        f"""SELECT write_bytes AS bytes, write_errors_count AS errors, read_bytes AS read FROM frames('io')
+            WHERE application = '{name}'"""
+    )
+    assert {100_000, 400_000} <= {row["bytes"] for row in rows}, rows
     parent = [row for row in rows if row["bytes"] == 400_000]
     assert max(row["errors"] for row in parent) == 1
     assert max(row["read"] for row in parent) >= 200_000
