@@ -114,7 +114,8 @@ mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 mkdir -p /dev/shm/theirs
 chmod 1777 /dev/shm/theirs
 as() { user=$1; shift; setpriv --reuid "$user" --regid "$user" --clear-groups "$@"; }
-as 12345 "$BARO" up --http off --run-dir /dev/shm/barograph-65534 --state-dir /dev/shm/theirs/12345 >/dev/shm/theirs/log 2>&1 &
+setpriv --reuid 12345 --regid 12345 --clear-groups \\
+    "$BARO" up --http off --run-dir /dev/shm/barograph-65534 --state-dir /dev/shm/theirs/12345 >/dev/shm/theirs/log 2>&1 &
 stranger=$!
 trap 'kill $stranger; wait $stranger || true' EXIT
 for _ in $(seq 600); do grep -q 'barograph ready' /dev/shm/theirs/log && break; sleep 0.05; done

@@ -18,7 +18,7 @@ use crate::report::{Fault, Report};
 pub const OFFERED: u64 = 1_000_000;
 const SECONDS: u64 = 10;
 /// Values of one frame.
-const PER_FRAME: u64 = 10;
+pub const PER_FRAME: u64 = 10;
 /// A look of the reader.
 const LOOK: Duration = Duration::from_millis(1);
 /// Looks before this are not counted: tables appear, scopes are opened.

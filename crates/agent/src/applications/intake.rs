@@ -24,7 +24,7 @@ use super::counts::IngestCounts;
 use super::directory::{Directory, Found, is_named};
 use super::door::{Door, descriptors_for_processes};
 use super::identity::Instances;
-use super::process::{LOOK_WORK, PROCESS_BYTES, Process, Round};
+use super::process::{LOOK_WORK, PROCESS_BYTES, Process, Round, Takes};
 use super::rates::Rates;
 use super::roster::Roster;
 use super::rows::fair_rows;
@@ -90,6 +90,7 @@ pub struct Intake<'c> {
     changed: BTreeSet<Reader>,
     /// What becomes of files.
     counts: Arc<IngestCounts>,
+    takes: Takes,
 }
 
 /// What came of a round.
@@ -98,6 +99,23 @@ struct RoundEnd {
     has_news: bool,
     /// Whether there is work left that only the round's bound has kept it from.
     has_more: bool,
+}
+
+/// What a round has to do with: of all that the thread owns, so that the rest can be used beside it.
+macro_rules! round {
+    ($intake:ident) => {
+        Round {
+            board: &$intake.board,
+            scopes: &mut $intake.scopes,
+            instances: &mut $intake.instances,
+            memory: &mut $intake.memory,
+            timing: &$intake.timing,
+            counts: &$intake.counts,
+            takes: &mut $intake.takes,
+            now_ns: $intake.clock.now_ns(),
+            monotonic_ns: $intake.clock.monotonic_ns(),
+        }
+    };
 }
 
 impl<'c> Intake<'c> {
@@ -143,6 +161,7 @@ impl<'c> Intake<'c> {
             is_deaf: false,
             changed: BTreeSet::new(),
             counts,
+            takes: Takes::default(),
         }
     }
 
@@ -303,16 +322,7 @@ impl<'c> Intake<'c> {
 
     /// Takes what other protocols have written.
     fn attend_bridge(&mut self) {
-        let mut round = Round {
-            board: &self.board,
-            scopes: &mut self.scopes,
-            instances: &mut self.instances,
-            memory: &mut self.memory,
-            timing: &self.timing,
-            counts: &self.counts,
-            now_ns: self.clock.now_ns(),
-            monotonic_ns: self.clock.monotonic_ns(),
-        };
+        let mut round = round!(self);
         let changed = self.bridge.attend(&mut round, &mut self.rates);
         self.changed.extend(changed);
     }
@@ -382,16 +392,7 @@ impl<'c> Intake<'c> {
         process: &mut Process,
         records_max: u64,
     ) -> Result<(RoundEnd, u64), StreamError> {
-        let mut round = Round {
-            board: &self.board,
-            scopes: &mut self.scopes,
-            instances: &mut self.instances,
-            memory: &mut self.memory,
-            timing: &self.timing,
-            counts: &self.counts,
-            now_ns: self.clock.now_ns(),
-            monotonic_ns: self.clock.monotonic_ns(),
-        };
+        let mut round = round!(self);
         let mut look = |process: &mut Process, records_max: u64| {
             let attended = process.attend(&mut round, records_max);
             match attended {
@@ -441,16 +442,7 @@ impl<'c> Intake<'c> {
         self.answers.tell_of(incarnation, &self.board);
         self.changed.extend(process.readers());
         self.roster.let_go(&process);
-        let mut round = Round {
-            board: &self.board,
-            scopes: &mut self.scopes,
-            instances: &mut self.instances,
-            memory: &mut self.memory,
-            timing: &self.timing,
-            counts: &self.counts,
-            now_ns: self.clock.now_ns(),
-            monotonic_ns: self.clock.monotonic_ns(),
-        };
+        let mut round = round!(self);
         let file = process.end(&mut round);
         if !is_sound {
             // It may be worth a look by people.

@@ -30,6 +30,7 @@ use super::timing::Timing;
 use about::About;
 use cells::Cells;
 pub use declared::REFUSAL_BYTES_MAX;
+pub use takes::Takes;
 
 /// What a look costs, in records that could be gone through meanwhile; and so much more for each ring…
 pub const LOOK_WORK: u64 = 32;
@@ -164,6 +165,7 @@ pub struct Round<'r, 'c> {
     pub memory: &'r mut Shares<u32>,
     pub timing: &'r Timing,
     pub counts: &'r IngestCounts,
+    pub takes: &'r mut Takes,
     pub now_ns: i64,
     pub monotonic_ns: i64,
 }

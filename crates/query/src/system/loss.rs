@@ -49,7 +49,7 @@ pub(super) fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
             what.map(move |(what, count)| row(what, count, place.clone()))
         }));
     }
-    rows.extend(snapshot.parts.first().and_then(|own| lost_by_none(own)));
+    rows.extend(snapshot.parts.first().and_then(lost_by_none));
     for (scope, run_dir) in live.scopes() {
         let place = format!("applications{}", of_scope(&scope));
         let part = snapshot.parts.iter().find(|part| part.scope == scope);

@@ -214,10 +214,7 @@ impl ThreadRing {
     }
 
     #[inline(always)]
-    #[expect(
-        unsafe_code,
-        reason = "the cursor lies in memory that children do not inherit"
-    )]
+    #[expect(unsafe_code, reason = "the cursor lies in memory of the map")]
     fn at(&self) -> &Cursor {
         // SAFETY: a cursor of `map`, which lives as long as this. Its fields are cells, which only the thread with
         // this ring touches, and atomics; in a child they are zeros, which are valid.
@@ -241,10 +238,7 @@ impl ThreadRing {
 
     /// What this thread has seen of the calls.
     #[inline(always)]
-    #[expect(
-        unsafe_code,
-        reason = "the cursor lies in memory that children do not inherit"
-    )]
+    #[expect(unsafe_code, reason = "the cursor lies in memory of the map")]
     pub fn calls(&mut self) -> &mut CallsSeen {
         // SAFETY: only the thread with this ring touches them, and here it has the ring for itself.
         unsafe { &mut *self.at().calls.get() }
@@ -327,33 +321,30 @@ impl ThreadRing {
     /// Publishes what was put.
     #[inline(always)]
     pub fn commit(&mut self) {
-        if let Some(committed) = self.committed() {
+        if let Some(committed) = self.pointed(&self.at().committed) {
             publish(committed, self.at().position.get());
         }
     }
 
-    /// Where commits are published; none in a child, whose copy of the cursor is zeros.
+    /// A word that a field of the cursor points to; none in a child, whose copy of the cursor is zeros.
     #[inline(always)]
     #[expect(unsafe_code, reason = "the cursor has pointers, for C programs")]
-    fn committed(&self) -> Option<&AtomicU64> {
+    fn pointed(&self, field: &Cell<*const AtomicU64>) -> Option<&AtomicU64> {
         // SAFETY: null, or a word of `map`, which lives as long as this.
-        unsafe { self.at().committed.get().as_ref() }
+        unsafe { field.get().as_ref() }
     }
 
     /// Whether an agent wants to be told of what is committed. After a commit.
     #[inline(always)]
     pub fn is_agent_asleep(&self) -> bool {
-        #[expect(unsafe_code, reason = "the cursor has pointers, for C programs")]
-        // SAFETY: null, as in a child, or a word of `map`, which lives as long as this.
-        let asleep = unsafe { self.at().asleep.get().as_ref() };
+        let asleep = self.pointed(&self.at().asleep);
         asleep.is_some_and(|asleep| asleep.load(Ordering::Relaxed) != 0)
     }
 
     /// Whether something was put that was not published yet.
     pub fn is_uncommitted(&self) -> bool {
-        let is_behind =
-            |committed: &AtomicU64| committed.load(Ordering::Relaxed) != self.at().position.get();
-        self.committed().is_some_and(is_behind)
+        let committed = self.pointed(&self.at().committed);
+        committed.is_some_and(|c| c.load(Ordering::Relaxed) != self.at().position.get())
     }
 
     /// Makes room for so many records beyond the position.

@@ -7,6 +7,7 @@ use barograph_stream::{RunDir, SystemClock};
 use super::*;
 use crate::Config;
 use crate::applications::identity::Instances;
+use crate::applications::process::Takes;
 use crate::applications::scope::{Places, Scopes};
 use crate::applications::shares::Shares;
 use crate::applications::timing::Timing;
@@ -77,6 +78,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
     let (mut instances, timing) = (Instances::default(), Timing::new(&*clock));
     let mut rates = Rates::new(1e9);
     let counts = IngestCounts::default();
+    let mut takes = Takes::default();
     let (door, mut bridge) = bridge(dir.path().join("nobody"), true, 16).unwrap();
     let uid = rustix::process::getuid().as_raw();
     let now_ns = clock.now_ns();
@@ -96,6 +98,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
             memory: &mut memory,
             timing: &timing,
             counts: &counts,
+            takes: &mut takes,
             now_ns: clock.now_ns(),
             monotonic_ns: clock.monotonic_ns(),
         };

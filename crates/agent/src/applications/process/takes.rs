@@ -19,6 +19,26 @@ use crate::applications::taken::DROPPED_RING;
 /// A counter that begins anew is told to have been 0 at most so long before its first value.
 const ZERO_BEFORE_NS_MAX: i64 = 60 * NS_PER_S;
 
+/// Takes whose memory is kept from look to look: what is larger is given back.
+const KEPT_TAKES: usize = 1 << 14;
+
+/// What one look has found: the memory for it serves all looks, one after the other.
+#[derive(Default)]
+pub struct Takes(Vec<Take>);
+
+impl Takes {
+    fn lend(&mut self) -> Vec<Take> {
+        std::mem::take(&mut self.0)
+    }
+
+    fn give_back(&mut self, mut takes: Vec<Take>) {
+        takes.clear();
+        if takes.capacity() <= KEPT_TAKES {
+            self.0 = takes;
+        }
+    }
+}
+
 /// One of them.
 struct Take {
     ts: i64,
@@ -55,7 +75,7 @@ impl Process {
         records_max: u64,
     ) -> Result<Drained, StreamError> {
         let mut times = Times::new(&self.file, round.timing, round.now_ns);
-        let (mut takes, mut answers) = (Vec::new(), Vec::new());
+        let (mut takes, mut answers) = (round.takes.lend(), Vec::new());
         let (publications, targets, reached) =
             (&self.publications, &self.targets, &mut self.reached);
         let drained = self.file.drain_all(records_max, &mut |record: Record<'_>| {
@@ -103,7 +123,8 @@ impl Process {
         self.note_answers(&answers);
         self.note_dropped(&mut takes);
         let is_empty = takes.is_empty() && answers.is_empty();
-        self.apply(takes, round);
+        self.apply(&mut takes, round);
+        round.takes.give_back(takes);
         if !is_empty {
             self.hand_over(round, error_ns);
         }
@@ -134,13 +155,13 @@ impl Process {
             .map_or(self.owner, |publication| publication.reader)
     }
 
-    fn apply(&mut self, mut takes: Vec<Take>, round: &mut Round<'_, '_>) {
+    fn apply(&mut self, takes: &mut Vec<Take>, round: &mut Round<'_, '_>) {
         if takes.iter().any(|take| take.ring != takes[0].ring) {
             takes.sort_by_key(|take| take.ts);
         }
         let mut lost: BTreeMap<u32, LostRun> = BTreeMap::new();
         let loss_reader = self.loss_reader();
-        for take in takes {
+        for take in takes.drain(..) {
             let Take {
                 ts,
                 ring,
