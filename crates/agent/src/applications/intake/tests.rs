@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-use barograph_model::{Kind, ValueType};
+use barograph_model::{Kind, ManualClock, ValueType};
 use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
 use barograph_stream::{RunDir, SystemClock};
 
@@ -16,6 +16,14 @@ const EVE: u32 = 12_345;
 const MALLORY: u32 = 12_346;
 
 fn with_limits(limits: ApplicationsConfig, test: impl FnOnce(&mut Intake<'_>, &RunDir)) {
+    with_clock(limits, Arc::new(SystemClock::new()), test);
+}
+
+fn with_clock(
+    limits: ApplicationsConfig,
+    clock: Arc<dyn Clock>,
+    test: impl FnOnce(&mut Intake<'_>, &RunDir),
+) {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let config = Config {
         run_dir: dir.path().join("run"),
@@ -24,7 +32,6 @@ fn with_limits(limits: ApplicationsConfig, test: impl FnOnce(&mut Intake<'_>, &R
         ..Config::default()
     };
     let run_dir = RunDir::new(&config.run_dir);
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let door = Door::open(&run_dir, config.applications.is_open_to_all()).unwrap();
     let room = crate::forecasts::Room::new(&config.forecast).unwrap();
     let places = Places::new(&config, run_dir.clone(), room);
@@ -123,6 +130,29 @@ fn count(intake: &Intake<'_>, uid: u32, what: impl Fn(&Process) -> u64) -> u64 {
 
 fn scan(intake: &mut Intake<'_>) {
     while !intake.scan() {}
+}
+
+#[test]
+fn what_an_ended_program_put_is_counted_where_its_scope_cannot_be_opened_for_long() {
+    const PUT: u64 = 3;
+    let clock = Arc::new(ManualClock::at(SystemClock::new().now_ns()));
+    let limits = ApplicationsConfig::default();
+    with_clock(limits, Arc::clone(&clock) as _, |intake, run_dir| {
+        // Where the scopes would be.
+        std::fs::write(run_dir.path().join("applications"), "").unwrap();
+        let program = programs(run_dir, 1).remove(0);
+        drop(put(&program, kind::INT, PUT));
+        drop(program);
+        scan(intake);
+        let lost = |intake: &Intake<'_>| intake.counts.lost.load(Ordering::Relaxed);
+        for (wait_s, expect) in [(0, 0), (60, 0), (200, 0), (60, PUT)] {
+            clock.advance(wait_s * NS_PER_S);
+            intake.round(true);
+            intake.round(true);
+            assert_eq!(lost(intake), expect, "{wait_s} s later");
+        }
+        assert!(taken_in(intake).is_empty(), "it is over");
+    });
 }
 
 #[test]
