@@ -25,6 +25,25 @@ const FORECASTS: [(&str, &str); 2] = [
     ),
 ];
 
+/// Streams about the files of programs, in the order of their counts.
+const INGEST: [(&str, Kind, &str); 3] = [
+    (
+        "agent.ingest.abandoned.count",
+        Kind::Counter,
+        "Files removed that programs were killed over while they made them",
+    ),
+    (
+        "agent.ingest.waiting.count",
+        Kind::Gauge,
+        "Processes whose values wait in their rings, for a place, or until their files can be opened",
+    ),
+    (
+        "agent.ingest.lost.count",
+        Kind::Counter,
+        "Values of processes that have ended, and whose scope could not be opened",
+    ),
+];
+
 /// The agent's own streams.
 pub struct SelfWatch {
     statm: Option<File>,
@@ -32,9 +51,7 @@ pub struct SelfWatch {
     memory: Option<StreamKey>,
     streams: Option<StreamKey>,
     refused: Option<StreamKey>,
-    abandoned: Option<StreamKey>,
-    waiting: Option<StreamKey>,
-    lost: Option<StreamKey>,
+    ingested: [Option<StreamKey>; 3],
     forecasts: [Option<StreamKey>; 2],
     ingest: Arc<IngestCounts>,
     outlook: Option<StreamKey>,
@@ -83,27 +100,7 @@ impl SelfWatch {
                 Counter,
                 "Streams refused because the segment was full",
             ),
-            abandoned: declare(
-                "agent.ingest.abandoned.count",
-                Int,
-                "count",
-                Counter,
-                "Files removed that programs were killed over while they made them",
-            ),
-            waiting: declare(
-                "agent.ingest.waiting.count",
-                Int,
-                "count",
-                Gauge,
-                "Processes whose values wait in their rings, for a place, or until their files can be opened",
-            ),
-            lost: declare(
-                "agent.ingest.lost.count",
-                Int,
-                "count",
-                Counter,
-                "Values of processes that have ended, and whose scope could not be opened",
-            ),
+            ingested: INGEST.map(|(name, kind, help)| declare(name, Int, "count", kind, help)),
             forecasts: FORECASTS.map(|(name, help)| declare(name, Int, "count", Gauge, help)),
             ingest,
             outlook: declare(
@@ -137,11 +134,12 @@ impl SelfWatch {
         put(self.cpu, Value::Float(cpu));
         put(self.streams, Value::Int(streams));
         put(self.refused, Value::Int(refused));
-        for (key, count) in [
-            (self.abandoned, &self.ingest.abandoned),
-            (self.waiting, &self.ingest.waiting),
-            (self.lost, &self.ingest.lost),
-        ] {
+        let ingest = [
+            &self.ingest.abandoned,
+            &self.ingest.waiting,
+            &self.ingest.lost,
+        ];
+        for (key, count) in self.ingested.into_iter().zip(ingest) {
             put(key, Value::Int(count.load(Ordering::Relaxed) as i64));
         }
         for (key, count) in self.forecasts.into_iter().zip([forecasts.0, forecasts.1]) {
