@@ -61,14 +61,18 @@ def steer(seconds: float, target: dict[str, str]) -> int:
 
 
 def opened(end: float) -> tuple[barograph.Stream, float]:
-    """The residual of the first rank and its time step, when they are there."""
+    """The residual of the first rank and its time step, when they are there: a stream is there before its first value."""
     while True:
         try:
-            return barograph.stream("app.heat.residual", rank="0"), barograph.stream("app.heat.dt", rank="0").latest().value
-        except (barograph.UnknownStreamError, barograph.NoAgentError):
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.1)
+            stream, dt = barograph.stream("app.heat.residual", rank="0"), barograph.stream("app.heat.dt", rank="0").value()
+            if dt is not None:
+                return stream, dt
+            late: Exception = TimeoutError("no rank has put its time step")
+        except (barograph.UnknownStreamError, barograph.NoAgentError) as error:
+            late = error
+        if time.monotonic() > end:
+            raise late
+        time.sleep(0.1)
 
 
 if __name__ == "__main__":
