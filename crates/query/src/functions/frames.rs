@@ -246,8 +246,8 @@ impl Fill for Commits {
                 if last.as_ref().is_none_or(|(last_ts, _)| *last_ts != ts) {
                     self.committed.push((at, value.into()));
                 } else if last.is_some_and(|(_, number)| number == *value) {
-                    // The same frame once more: an agent that was killed had appended it, and the next one,
-                    // whom nobody told, has appended it again.
+                    // The same frame once more: an agent appended it and was killed before the program knew,
+                    // so that the next agent appended it again.
                 } else if ts >= self.from {
                     // One more of this time: nothing was put since the first. Not kept, since there may be
                     // any number of them.

@@ -69,8 +69,7 @@ impl Cells {
         self.is_gone
     }
 
-    /// Whether the last look has found what no frame has yet. A clock that was never used means that nothing was
-    /// counted.
+    /// Whether the last look has found what no frame has yet. Where no clock was ever used, nothing was counted.
     fn has_changed(&self) -> bool {
         let may_have = self.clocks.is_empty() || self.clock() != 0;
         may_have && self.words != self.told_words
