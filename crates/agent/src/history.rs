@@ -56,6 +56,8 @@ struct State {
     is_closed: bool,
     /// A start that is under way.
     attempt: Option<JoinHandle<Attempt>>,
+    /// How far programs' rings had been read, by what can be read of an archive whose first start has failed.
+    marks: Vec<Mark>,
     /// When the next start is, on the monotonic clock, where one has failed.
     next_ns: i64,
     backoff_ns: i64,
@@ -159,11 +161,18 @@ impl History {
         history
     }
 
-    /// Makes the first start here and now.
+    /// Makes the first start here and now. Where what lies there is this agent's past and cannot be written, its
+    /// marks are read all the same: else records would be taken in that the life before had taken in already.
     fn wait(&self) {
-        if let Some(starting) = &self.starting {
-            let attempt = starting.attempt();
-            self.end(&mut self.lock(), attempt, starting);
+        let Some(starting) = &self.starting else {
+            return;
+        };
+        let attempt = starting.attempt();
+        let mut state = self.lock();
+        self.end(&mut state, attempt, starting);
+        if state.keeper.is_none() && state.is_readable {
+            let layout = Layout::new(&starting.config.dir, &starting.node);
+            state.marks = barograph_archive::marks_of(&layout);
         }
     }
 
@@ -252,10 +261,13 @@ impl History {
         is_troubled.then(|| state.trouble.clone())
     }
 
-    /// How far programs' rings had been read when the writer started.
+    /// How far programs' rings had been read when the writer started, or tried to.
     pub fn marks(&self) -> Vec<Mark> {
-        let keeper = self.keeper();
-        keeper.map_or_else(Vec::new, |keeper| keeper.marks().to_vec())
+        let state = self.lock();
+        match &state.keeper {
+            Some(keeper) => keeper.marks().to_vec(),
+            None => state.marks.clone(),
+        }
     }
 
     /// How the writer is doing; `None` when history is off.

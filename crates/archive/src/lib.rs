@@ -57,6 +57,7 @@ pub use log::Mark;
 pub use log::{LogPart, LogSeries};
 pub use manifest::Losses;
 pub use neighbours::{Neighbours, Rank};
+pub use recover::marks_of;
 pub use series::{Archived, Series};
 pub use storage::{Disk, OutFile, Storage};
 #[cfg(feature = "target")]

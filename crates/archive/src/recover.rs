@@ -8,8 +8,8 @@ use std::path::Path;
 
 use barograph_stream::FileLock;
 
-use crate::log::{HEADER_BYTES, Kept, Marks, Newest};
-use crate::{ArchiveError, Layout, LogPart, Losses, Storage, open};
+use crate::log::{HEADER_BYTES, Kept, Mark, Marks, Newest};
+use crate::{ArchiveError, Disk, Layout, LogPart, Losses, Storage, open};
 
 /// What the log segments of earlier runs hold.
 #[derive(Debug, Default)]
@@ -94,6 +94,23 @@ pub(crate) fn logs(
     found.check_newest(layout, storage, sealed);
     found.losses.add(&found.lost_now);
     Ok(found)
+}
+
+/// How far programs' rings were read, by the log of an archive that cannot be written now: of what of it can be read.
+/// Nothing is changed there.
+pub fn marks_of(layout: &Layout) -> Vec<Mark> {
+    let mut marks = Marks::default();
+    for path in Disk.list(&layout.log_dir()).unwrap_or_default() {
+        let Some(sequence) = sequence_of(&path) else {
+            continue;
+        };
+        let part = LogPart::of_sequence(&path, sequence);
+        let read = part.and_then(|part| part.marks(&mut |mark| marks.take(mark, 0)));
+        if let Err(error) = read {
+            tracing::warn!(%error, "a log segment cannot be read: what it has of programs may be archived twice");
+        }
+    }
+    marks.iter().collect()
 }
 
 impl Recovered {

@@ -131,6 +131,8 @@ pub struct Scope<'c> {
     journal: Option<Journal>,
     /// What earlier lives of the agent took in from files that are still there.
     marks: Vec<Mark>,
+    /// Whether the archive was asked what is in it from before.
+    knows_past: bool,
     /// Times of what is archived of series that are not bridged now.
     newest: Newest,
     run_dir: RunDir,
@@ -191,6 +193,7 @@ impl<'c> Scope<'c> {
             ended: BTreeSet::new(),
             rooms: 0,
             marks: history.marks(),
+            knows_past: false,
             history,
             journal,
             run_dir,
@@ -232,16 +235,19 @@ impl<'c> Scope<'c> {
         self.history.trouble()
     }
 
-    /// Asks the archive up to when it has each series: by its index alone, no sample is read.
+    /// Asks the archive up to when it has each series, and what was lost: once, as soon as it can be read, which may be
+    /// before it can be written. By its index alone, no sample but of losses is read.
     fn remember(&mut self, node: &str, clock: &Arc<dyn Clock>) {
-        if self.history.readable_dir().is_some() {
-            self.newest = Newest::read(&self.run_dir, node, clock);
-            self.ledger
-                .add_past(&self.run_dir, node, clock, self.opened_ns);
-            let now_ns = self.streams.now_ns();
-            for told in self.ledger.due(now_ns) {
-                tell_loss(told, None, &mut self.streams);
-            }
+        if self.knows_past || self.history.readable_dir().is_none() {
+            return;
+        }
+        self.knows_past = true;
+        self.newest = Newest::read(&self.run_dir, node, clock);
+        self.ledger
+            .add_past(&self.run_dir, node, clock, self.opened_ns);
+        let now_ns = self.streams.now_ns();
+        for told in self.ledger.due(now_ns) {
+            tell_loss(told, None, &mut self.streams);
         }
     }
 

@@ -1,19 +1,25 @@
 //! Rounds of a thread made by hand: no other takes anything in meanwhile. One user against the others.
 
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-use barograph_model::{Kind, ManualClock, ValueType};
+use barograph_archive::Layout;
+use barograph_model::{Descriptor, Kind, ManualClock, Past as _, Span, Value, ValueType};
+use barograph_query::{PastReader, Scopes};
 use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
 use barograph_stream::{RunDir, SystemClock};
 
 use super::super::bridge::bridge;
+use super::super::ledger::LOSS;
 use super::*;
 use crate::Config;
 
 /// A user who is not the agent's.
 const EVE: u32 = 12_345;
 const MALLORY: u32 = 12_346;
+const NODE: &str = "n1";
 
 fn with_limits(limits: ApplicationsConfig, test: impl FnOnce(&mut Intake<'_>, &RunDir)) {
     with_clock(limits, Arc::new(SystemClock::new()), test);
@@ -25,12 +31,24 @@ fn with_clock(
     test: impl FnOnce(&mut Intake<'_>, &RunDir),
 ) {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let config = Config {
-        run_dir: dir.path().join("run"),
-        state_dir: dir.path().join("state"),
+    live(dir.path(), limits, clock, test);
+}
+
+/// One life of the agent, with what it keeps in a directory.
+fn live(
+    dir: &Path,
+    limits: ApplicationsConfig,
+    clock: Arc<dyn Clock>,
+    test: impl FnOnce(&mut Intake<'_>, &RunDir),
+) {
+    let mut config = Config {
+        node: NODE.into(),
+        run_dir: dir.join("run"),
+        state_dir: dir.join("state"),
         applications: limits,
         ..Config::default()
     };
+    config.archive.free_bytes_min = 0;
     let run_dir = RunDir::new(&config.run_dir);
     let door = Door::open(&run_dir, config.applications.is_open_to_all()).unwrap();
     let room = crate::forecasts::Room::new(&config.forecast).unwrap();
@@ -139,7 +157,7 @@ fn what_an_ended_program_put_is_counted_where_its_scope_cannot_be_opened_for_lon
     let limits = ApplicationsConfig::default();
     with_clock(limits, Arc::clone(&clock) as _, |intake, run_dir| {
         // Where the scopes would be.
-        std::fs::write(run_dir.path().join("applications"), "").unwrap();
+        fs::write(run_dir.path().join("applications"), "").unwrap();
         let program = programs(run_dir, 1).remove(0);
         drop(put(&program, kind::INT, PUT));
         drop(program);
@@ -152,6 +170,80 @@ fn what_an_ended_program_put_is_counted_where_its_scope_cannot_be_opened_for_lon
             assert_eq!(lost(intake), expect, "{wait_s} s later");
         }
         assert!(taken_in(intake).is_empty(), "it is over");
+    });
+}
+
+/// The archived values of a stream of a scope, in their order.
+fn archived(run_dir: &RunDir, name: &str) -> Vec<Value> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let reader = PastReader::open(run_dir, Scopes::None, clock).unwrap();
+    let only = |_: &str, d: &Descriptor| d.name.as_str() == name;
+    let found = reader.newest(&only, Span::ALL, 1_000, &AtomicBool::new(false));
+    let found = found.unwrap();
+    assert!(found.len() <= 1, "it is one series");
+    let columns = found.iter().map(|of| &of.columns);
+    let samples = columns.flat_map(|columns| (0..columns.len()).map(|row| columns.sample(row)));
+    samples.map(|sample| sample.unwrap().value).collect()
+}
+
+/// A life that was killed had archived what it did not come to tell the program, and the next one cannot write at
+/// first.
+#[test]
+fn what_was_archived_before_a_start_that_fails_is_neither_archived_nor_counted_twice() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let life = |test: &dyn Fn(&mut Intake<'_>, &RunDir)| {
+        live(
+            dir.path(),
+            ApplicationsConfig::default(),
+            Arc::clone(&clock),
+            test,
+        );
+    };
+    let take_in = |intake: &mut Intake<'_>| {
+        scan(intake);
+        while intake.round(true).has_news || intake.roster.iter().any(Process::is_waiting) {}
+    };
+    let us = rustix::process::getuid().as_raw();
+    let run_dir = RunDir::new(dir.path().join("run"));
+    let scope = run_dir.scope(&format!("u{us}"));
+    let losses = |wanted: i64| {
+        let told = archived(&scope, LOSS);
+        assert_eq!(told.last(), Some(&Value::Int(wanted)), "{told:?}");
+    };
+    life(&|_, _| {});
+    let program = programs(&run_dir, 1).remove(0);
+    let mut ring = put(&program, kind::INT, 3);
+    program.count_homeless(5);
+    let untold = fs::read(program.path()).unwrap();
+    life(&|intake, _| {
+        take_in(intake);
+        assert_eq!(archived(&scope, "app.a.v").len(), 3);
+        losses(5);
+    });
+    let mut file = OpenOptions::new().write(true).open(program.path()).unwrap();
+    file.write_all(&untold).unwrap();
+    for n in 3..5 {
+        assert!(ring.put(kind::INT, 0, n, n));
+    }
+    ring.commit();
+    program.count_homeless(2);
+    let state_dir = dir.path().join(format!("state/applications/u{us}/archive"));
+    let lock = Layout::new(&state_dir, NODE).lock();
+    let aside = lock.with_extension("aside");
+    fs::rename(&lock, &aside).unwrap();
+    fs::create_dir(&lock).unwrap();
+    life(&|intake, _| {
+        scan(intake);
+        intake.round(true);
+        let taken_in = count(intake, us, |process| process.counts.values);
+        assert_eq!(taken_in, 2, "the archive has the others");
+        fs::remove_dir(&lock).unwrap();
+        fs::rename(&aside, &lock).unwrap();
+        take_in(intake);
+        let all: Vec<Value> = (0..5).map(Value::Int).collect();
+        assert_eq!(archived(&scope, "app.a.v"), all);
+        losses(7);
     });
 }
 
@@ -192,7 +284,7 @@ fn while_a_search_rests_who_knocks_is_taken_in_alone() {
 fn who_knocks_is_found_however_full_the_directory_is() {
     with_intake(|intake, run_dir| {
         for n in 0..30_000 {
-            std::fs::write(run_dir.ingest_dir().join(format!("junk-{n}")), "").unwrap();
+            fs::write(run_dir.ingest_dir().join(format!("junk-{n}")), "").unwrap();
         }
         let ours = programs(run_dir, 1);
         let mut steps = 0;
