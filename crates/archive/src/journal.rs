@@ -358,11 +358,18 @@ impl State {
         if slot.durable {
             self.pending.durable = true;
             self.last_durable = self.accepted;
-            self.call = self.call.max(Call::Commit);
+            self.call(Call::Commit);
         }
         self.pending.push(handle, number, sample);
         if let Some(from) = from {
             self.pending.mark(from);
+        }
+    }
+
+    /// Calls the writer at least so urgently. It is written only where it changes: this is done for each sample.
+    fn call(&mut self, call: Call) {
+        if self.call < call {
+            self.call = call;
         }
     }
 
@@ -382,7 +389,7 @@ impl State {
         // loss that a kill takes back.
         self.pending.durable = true;
         self.last_durable = self.accepted;
-        self.call = self.call.max(Call::Commit);
+        self.call(Call::Commit);
         // The stretch ends where the pending batch will.
         if self.lossy.last().is_none_or(|last| last.1 != u64::MAX) {
             self.lossy.push((self.accepted, u64::MAX));

@@ -9,12 +9,13 @@
 )]
 
 /// Allocations from this size have pages of their own, which go back when they are freed. Set by
-/// hand it no longer grows with what was freed.
+/// hand it no longer grows with what was freed. What the archive's sealer takes and frees all the time is
+/// smaller: at 128 KiB its page faults were a tenth of a core at a million values a second.
 #[cfg(target_env = "gnu")]
-const OWN_PAGES_BYTES: i32 = 128 << 10;
+const OWN_PAGES_BYTES: i32 = 4 << 20;
 /// Free bytes at the end of a heap that are kept.
 #[cfg(target_env = "gnu")]
-const KEPT_BYTES: i32 = 1 << 20;
+const KEPT_BYTES: i32 = 8 << 20;
 /// Heaps that threads share: each keeps free memory of its own.
 #[cfg(target_env = "gnu")]
 const HEAPS_MAX: i32 = 4;

@@ -10,6 +10,7 @@ use serde::de::IgnoredAny;
 
 /// The value of a stream of this type, or `None`: of another type, no JSON, half an array, or longer than
 /// `bytes_max`. A text may be longer: its stream cuts it, while half of anything else would be another thing.
+#[inline]
 pub fn value_of(payload: Payload<'_>, value_type: ValueType, bytes_max: u32) -> Option<Value> {
     let value = match (payload, value_type) {
         (Payload::Int(v), ValueType::Int) => Value::Int(v),

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 use barograph_archive::Layout;
-use barograph_model::{Descriptor, Kind, ManualClock, Past as _, Span, Value, ValueType};
+use barograph_model::{Descriptor, Kind, ManualClock, Span, Value, ValueType};
 use barograph_query::{PastReader, Scopes};
 use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
 use barograph_stream::{RunDir, SystemClock};

@@ -70,6 +70,7 @@ pub enum Place {
 }
 
 /// Where a record goes.
+#[inline]
 pub fn place(record: &Record<'_>, publications: &[Publication], targets: &[Target]) -> Place {
     let at = record.series as usize;
     let (publication, key, value) = if let Payload::Frame(number) = record.payload {

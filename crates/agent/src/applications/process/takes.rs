@@ -79,45 +79,45 @@ impl Process {
         let (publications, targets, reached) =
             (&self.publications, &self.targets, &mut self.reached);
         let drained = self.file.drain_all(records_max, &mut |record: Record<'_>| {
-            let ring = record.ring as usize;
-            let (ts, what) = match record.payload {
+            let at = record.ring as usize;
+            let (ring, next) = (record.ring, record.next);
+            // What was lost has no time of its own: it stands where the ring was before it.
+            let mut lose = |reached: &mut Vec<i64>, cause, count| {
+                takes.push(Take {
+                    ts: in_order(reached, at, i64::MIN, false),
+                    ring,
+                    next,
+                    what: TakeKind::Lost(cause, count),
+                });
+            };
+            match record.payload {
                 Payload::Ack { id, status } => {
-                    let _ = in_order(reached, ring, times.of(record.time), false);
+                    let _ = in_order(reached, at, times.of(record.time), false);
                     answers.push((id, status));
-                    return;
                 }
-                // They have no time of their own: they stand where the ring was before them.
-                Payload::Missed(count) => (
-                    in_order(reached, ring, i64::MIN, false),
-                    TakeKind::Lost(Cause::Missed, count),
-                ),
-                Payload::Damaged => (
-                    in_order(reached, ring, i64::MIN, false),
-                    TakeKind::Lost(Cause::Damaged, 1),
-                ),
+                Payload::Missed(count) => lose(reached, Cause::Missed, count),
+                Payload::Damaged => lose(reached, Cause::Damaged, 1),
                 payload => {
                     let is_frame = matches!(payload, Payload::Frame(_));
-                    let ts = in_order(reached, ring, times.of(record.time), is_frame);
-                    let what = match place(&record, publications, targets) {
-                        Place::Refused => TakeKind::Lost(Cause::Refused, 1),
-                        Place::None => TakeKind::Lost(Cause::Damaged, 1),
-                        Place::At(publication, key, value) => TakeKind::Put {
-                            publication,
-                            series: record.series,
-                            key,
-                            value,
-                            is_frame,
-                        },
-                    };
-                    (ts, what)
+                    let ts = in_order(reached, at, times.of(record.time), is_frame);
+                    match place(&record, publications, targets) {
+                        Place::Refused => lose(reached, Cause::Refused, 1),
+                        Place::None => lose(reached, Cause::Damaged, 1),
+                        Place::At(publication, key, value) => takes.push(Take {
+                            ts,
+                            ring,
+                            next,
+                            what: TakeKind::Put {
+                                publication,
+                                series: record.series,
+                                key,
+                                value,
+                                is_frame,
+                            },
+                        }),
+                    }
                 }
-            };
-            takes.push(Take {
-                ts,
-                ring: record.ring,
-                next: record.next,
-                what,
-            });
+            }
         });
         let error_ns = times.error_ns;
         self.note_answers(&answers);
