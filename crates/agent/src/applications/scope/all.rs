@@ -80,11 +80,10 @@ impl<'c> Scopes<'c> {
             return;
         }
         let is_first = before.is_none();
-        let opened = match self.open.len() {
-            SCOPES_MAX.. => Err(format!("there are {SCOPES_MAX} scopes already")),
-            _ => Scope::open(&self.places, reader, self.clock, Rc::clone(&self.rings))
-                .map_err(|e| e.to_string()),
-        };
+        let opened = has_place(self.open.keys(), reader).and_then(|()| {
+            Scope::open(&self.places, reader, self.clock, Rc::clone(&self.rings))
+                .map_err(|e| e.to_string())
+        });
         match opened {
             Ok(scope) => {
                 self.refused.remove(&reader);
@@ -177,6 +176,26 @@ impl<'c> Scopes<'c> {
     }
 }
 
+/// Whether one more may be opened beside these. Groups hold no more than is left then: a user may be in many groups, and
+/// publish for each.
+fn has_place<'r>(
+    open: impl ExactSizeIterator<Item = &'r Reader>,
+    wanted: Reader,
+) -> Result<(), String> {
+    let left = SCOPES_MAX.saturating_sub(open.len() + 1);
+    if open.len() >= SCOPES_MAX {
+        return Err(format!("there are {SCOPES_MAX} scopes already"));
+    }
+    let is_group = |reader: &Reader| matches!(reader, Reader::Group(_));
+    let groups = open.filter(|reader| is_group(reader)).count();
+    if is_group(&wanted) && groups + 1 > left {
+        return Err(format!(
+            "there are {groups} scopes of groups already, of {SCOPES_MAX} in all"
+        ));
+    }
+    Ok(())
+}
+
 fn parse(name: &str) -> Option<Reader> {
     if name == "all" {
         return Some(Reader::All);
@@ -193,7 +212,26 @@ fn parse(name: &str) -> Option<Reader> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn who_is_in_many_groups_leaves_places_for_users() {
+        let mut open: BTreeSet<Reader> = BTreeSet::from([Reader::All, Reader::User(1)]);
+        let fill = |open: &mut BTreeSet<Reader>, of: fn(u32) -> Reader| {
+            let more = (1_000..).map(of);
+            let more = more.take_while(|reader| {
+                let has_place = has_place(open.iter(), *reader).is_ok();
+                has_place && open.insert(*reader)
+            });
+            more.count()
+        };
+        assert_eq!(fill(&mut open, Reader::Group), 31);
+        assert_eq!(fill(&mut open, Reader::User), 31);
+        assert_eq!(open.len(), SCOPES_MAX);
+        assert_eq!(fill(&mut open, Reader::Group), 0);
+    }
 
     #[test]
     fn names_of_scopes() {
