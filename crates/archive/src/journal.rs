@@ -366,7 +366,8 @@ impl State {
         }
     }
 
-    /// Calls the writer at least so urgently. It is written only where it changes: this is done for each sample.
+    /// Calls the writer at least so urgently. The field is written only where it changes: each sample comes here, and a byte
+    /// that has just been written delays the read of the word around it.
     fn call(&mut self, call: Call) {
         if self.call < call {
             self.call = call;

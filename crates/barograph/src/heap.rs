@@ -10,7 +10,7 @@
 
 /// Allocations from this size have pages of their own, which go back when they are freed. Set by
 /// hand it no longer grows with what was freed. What the archive's sealer takes and frees all the time is
-/// smaller: at 128 KiB its page faults were a tenth of a core at a million values a second.
+/// smaller: with 128 KiB here, the kernel's part of its time was 17 % of a core at a million values a second, not 5 %.
 #[cfg(target_env = "gnu")]
 const OWN_PAGES_BYTES: i32 = 4 << 20;
 /// Free bytes at the end of a heap that are kept.

@@ -186,8 +186,7 @@ fn archived(run_dir: &RunDir, name: &str) -> Vec<Value> {
     samples.map(|sample| sample.unwrap().value).collect()
 }
 
-/// A life that was killed had archived what it did not come to tell the program, and the next one cannot write at
-/// first.
+/// One life of the agent archived what it was killed before telling the program; the next cannot write at first.
 #[test]
 fn what_was_archived_before_a_start_that_fails_is_neither_archived_nor_counted_twice() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
