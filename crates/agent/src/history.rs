@@ -56,8 +56,6 @@ struct State {
     is_closed: bool,
     /// A start that is under way.
     attempt: Option<JoinHandle<Attempt>>,
-    /// How far programs' rings had been read, by what can be read of an archive whose first start has failed.
-    marks: Vec<Mark>,
     /// When the next start is, on the monotonic clock, where one has failed.
     next_ns: i64,
     backoff_ns: i64,
@@ -161,8 +159,7 @@ impl History {
         history
     }
 
-    /// Makes the first start here and now. Where what lies there is this agent's past and cannot be written, its
-    /// marks are read all the same: else records would be taken in that the life before had taken in already.
+    /// Makes the first start here and now.
     fn wait(&self) {
         let Some(starting) = &self.starting else {
             return;
@@ -170,10 +167,6 @@ impl History {
         let attempt = starting.attempt();
         let mut state = self.lock();
         self.end(&mut state, attempt, starting);
-        if state.keeper.is_none() && state.is_readable {
-            let layout = Layout::new(&starting.config.dir, &starting.node);
-            state.marks = barograph_archive::marks_of(&layout);
-        }
     }
 
     /// Starts the writer on a thread of its own; false when there can be none now.
@@ -261,12 +254,23 @@ impl History {
         is_troubled.then(|| state.trouble.clone())
     }
 
-    /// How far programs' rings had been read when the writer started, or tried to.
+    /// How far programs' rings had been read when the writer started. Where what lies there is this agent's past and
+    /// cannot be written, its log is read for them: else records would be taken in that the life before had taken in
+    /// already.
     pub fn marks(&self) -> Vec<Mark> {
-        let state = self.lock();
-        match &state.keeper {
+        let Some(starting) = &self.starting else {
+            return Vec::new();
+        };
+        let (keeper, is_readable) = {
+            let state = self.lock();
+            (state.keeper.clone(), state.is_readable)
+        };
+        match keeper {
             Some(keeper) => keeper.marks().to_vec(),
-            None => state.marks.clone(),
+            None if is_readable => {
+                barograph_archive::marks_of(&Layout::new(&starting.config.dir, &starting.node))
+            }
+            None => Vec::new(),
         }
     }
 
