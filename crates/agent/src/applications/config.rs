@@ -42,7 +42,7 @@ pub struct ApplicationsConfig {
     /// Whether OTLP and line protocol are taken over TCP too, of whom the kernel names; over `read.sock`
     /// they always are.
     pub http_ingest: bool,
-    /// Between two looks at processes that publish, in milliseconds, 0.1 to 1000; sleeping ones knock.
+    /// From one look at processes that publish to the next, in milliseconds, 0.1 to 1000; sleeping ones knock.
     pub round_ms: f64,
 }
 

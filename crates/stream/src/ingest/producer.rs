@@ -295,6 +295,7 @@ impl Producer {
     }
 
     /// A word of the file; 0 in a child, where it is not.
+    #[inline]
     fn word(&self, at: usize) -> u64 {
         if !self.map.is_here() {
             return 0;
