@@ -96,8 +96,9 @@ fn keep_busy(path: &Path, over: &AtomicBool) -> Result<u32, String> {
     written().map_err(|error| error.to_string())
 }
 
-/// What is there and what is counted as lost, of the scope's own streams (`app.process.*`) too: some 70 samples of
-/// 60,000. Once that is all that was put, or no more comes.
+/// How many samples are in history and how many are counted as lost, once together they are all that was put or no more
+/// come. Among the lost are samples of the scope's own streams (`app.process.*`), some 70 beside 60,000 that were put: where
+/// anything is lost, so many uncounted losses cannot be seen here.
 fn settled(database: &mut Database, put: u64) -> Result<(u64, u64), Fault> {
     const THERE: &str =
         "SELECT (SELECT count(*) FROM app_visible_sent) + (SELECT count(*) FROM app_visible_frame)";

@@ -254,9 +254,8 @@ impl History {
         is_troubled.then(|| state.trouble.clone())
     }
 
-    /// How far programs' rings had been read when the writer started. Where what lies there is this agent's past and
-    /// cannot be written, its log is read for them: else records would be taken in that the life before had taken in
-    /// already.
+    /// How far programs' rings had been read when the writer started. Where this agent's archive is there and cannot be
+    /// written, its log is read for that: else records would be taken in a second time.
     pub fn marks(&self) -> Vec<Mark> {
         let Some(starting) = &self.starting else {
             return Vec::new();

@@ -366,8 +366,8 @@ impl State {
         }
     }
 
-    /// Calls the writer at least so urgently. The field is written only where it changes: each sample comes here, and a byte
-    /// that has just been written delays the read of the word around it.
+    /// Calls the writer at least so urgently. The field is written only where it changes: this is called for each
+    /// sample, and reading a word right after one byte of it was written is slow.
     fn call(&mut self, call: Call) {
         if self.call < call {
             self.call = call;

@@ -40,8 +40,8 @@ const AWAKE_NS: i64 = 50_000_000;
 const SCAN_NS: i64 = NS_PER_S;
 /// After something that others wait for there is a rest of so many times as long as it took.
 const REST: i64 = 20;
-/// Between two rounds there is a rest of at least this part of the time from one to the next.
-const REST_PART: i64 = 4;
+/// The rest behind a round is at least `round_ms` divided by this.
+const REST_DIVISOR: i64 = 4;
 /// Work of one round, in records that are gone through: some milliseconds. It is shared by the users who have
 /// news, and the share of each by his processes…
 const ROUND_WORK_MAX: u64 = 1 << 15;
@@ -476,15 +476,15 @@ impl<'c> Intake<'c> {
         }
     }
 
-    /// Until the next round is due, or somebody knocks. What a round took is no part of the time between two, down to a
-    /// rest that leaves others the processor: how old the newest value is grows with both.
+    /// Waits until the next round is due, or somebody knocks. Rounds begin `round_ms` apart: the time that a round took is
+    /// taken off the rest behind it. Some rest is left always, so that others have the processor.
     fn wait(&mut self, begun_ns: i64, has_news: bool) {
         let now_ns = self.clock.monotonic_ns();
         let round_ns = (self.limits.round_ms * 1e6) as i64;
         let took_ns = now_ns.saturating_sub(begun_ns);
         let rest_ns = round_ns
             .saturating_sub(took_ns)
-            .clamp(round_ns / REST_PART, round_ns);
+            .clamp(round_ns / REST_DIVISOR, round_ns);
         let is_busy = has_news
             || !self.answers.is_empty()
             || self.roster.is_anyone_awake()

@@ -176,8 +176,8 @@ impl<'c> Scopes<'c> {
     }
 }
 
-/// Whether one more may be opened beside these. Groups hold no more than is left then: a user may be in many groups, and
-/// publish for each.
+/// Whether one more scope may be opened beside these. Scopes of groups may take at most as many places as stay free for
+/// others, since one user may be in many groups and publish for each.
 fn has_place<'r>(
     open: impl ExactSizeIterator<Item = &'r Reader>,
     wanted: Reader,
