@@ -162,14 +162,14 @@ def test_insight_list_and_explain(fixed: Agent) -> None:
     listed = fixed.ask("insight", "list")
     names = {insight["name"] for insight in listed}
     curated = {
-        "tier.free.bytes",
+        "tier.available.bytes",
         "tier.total.bytes",
         "device.load.ratio",
         "device.interference.ratio",
         "device.sensitivity.ratio",
         "node.read.bytes_per_second",
         "node.write.bytes_per_second",
-        "node.storage.free.bytes",
+        "node.storage.available.bytes",
         "node.busiest.ratio",
         "pfs.capacity",
         "memory.capacity",
@@ -308,7 +308,7 @@ FAILS = [
     (("sql", "SELECT * FROM streams", "--rows-max", "1"), "1"),
     (("insight", "explain", "memory.capacty"), "memory.capacity"),
     (("insight", "drop", "no.such"), "no.such"),
-    (("insight", "drop", "tier.free.bytes"), "built in"),
+    (("insight", "drop", "tier.available.bytes"), "built in"),
     (("policy", "explain", "x"), "no policy is called x"),
     (("policy", "drop", "x"), "no policy x"),
 ]  # fmt: skip

@@ -253,6 +253,10 @@ def test_otlp(start: Callable[..., Agent], collector: Collector, tmp_path: Path)
         point for metric in scope.metrics for point in (metric.sum.data_points or metric.gauge.data_points)
     ]
     assert all(point.WhichOneof("value") for point in points)
+    # Prometheus dates what it makes of the resource by the points, and takes no time that goes back.
+    rounds = [times(request) for request in collector.requests]
+    assert all(len(round_times) == 1 for round_times in rounds), rounds
+    assert rounds == sorted(rounds, key=max)
     # A sum keeps its start.
     before = {
         metric.name: metric for metric in collector.requests[-2].resource_metrics[0].scope_metrics[0].metrics
@@ -263,6 +267,13 @@ def test_otlp(start: Callable[..., Agent], collector: Collector, tmp_path: Path)
             assert starts & {p.start_time_unix_nano for p in before[metric.name].sum.data_points}
     assert agent.value("export.sent.samples", "to=otlp") > 0
     assert "hunter2" not in agent.output()
+
+
+def times(request: Any) -> set[int]:
+    """The times of all points of a request."""
+    scopes = [scope for resource in request.resource_metrics for scope in resource.scope_metrics]
+    metrics = [metric for scope in scopes for metric in scope.metrics]
+    return {p.time_unix_nano for m in metrics for p in (m.sum.data_points or m.gauge.data_points)}
 
 
 def threads(agent: Agent) -> set[str]:

@@ -25,7 +25,7 @@ FIFTEEN = {
     7: "device.fault_tolerance.count",
     8: "device.degradation.per_block",
     9: "availability",
-    10: "tier.free.bytes",
+    10: "tier.available.bytes",
     11: "node.energy.joules_per_transfer",
     12: "node.time.seconds",
     13: "device.load.ratio",

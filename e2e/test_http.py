@@ -84,7 +84,7 @@ def test_sources(fixed: Agent) -> None:
 
 def test_insights(fixed: Agent) -> None:
     insights = fixed.get("/api/v1/insights").json
-    assert "tier.free.bytes" in {insight["name"] for insight in insights}
+    assert "tier.available.bytes" in {insight["name"] for insight in insights}
     for insight in insights:
         assert set(insight) == {
             "name", "table", "sql", "builtin", "unit", "help", "inputs", "groups", "state", "reason",

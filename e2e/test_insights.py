@@ -123,7 +123,7 @@ REFUSED = [
     ("my.a AS SELECT sum(vaule) FROM disk_read_bytes", "vaule"),
     ("my.a AS SELECT nonsense, sum(value) FROM disk_read_bytes GROUP BY nonsense", "nonsense"),
     ("my.a AS SELECT median(value) FROM disk_read_bytes", "median"),
-    ("tier.free.bytes AS SELECT sum(value) FROM disk_read_bytes", "tier.free.bytes"),
+    ("tier.available.bytes AS SELECT sum(value) FROM disk_read_bytes", "tier.available.bytes"),
     ("disk.read.bytes AS SELECT sum(value) FROM disk_write_bytes", "disk.read.bytes"),
     ("My Name AS SELECT sum(value) FROM disk_read_bytes", ""),
     ("my.a AS DELETE FROM disk_read_bytes", ""),

@@ -31,6 +31,16 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "usr" / "lib" / "libbaro_io.so"
 
 
+def test_nothing_that_is_installed_carries_debug_information(shim: Path) -> None:
+    lib = shim.parent
+    installed = [lib.parent / "bin" / "baro", *sorted(lib.glob("libbaro*"))]
+    assert len(installed) >= 5
+    for path in installed:
+        sections = subprocess.run(["readelf", "-SW", path], capture_output=True, text=True, check=True)
+        assert ".debug_" not in sections.stdout, path
+        assert sections.stdout.count("[ 1]"), path
+
+
 def run(agent: Agent, shim: Path, *command: object, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """A command with its I/O published."""
     place = () if "--run-dir" in options else ("--run-dir", agent.run_dir)

@@ -73,7 +73,7 @@ def test_system_tables(fixed: Agent, table: str) -> None:
 
 def test_the_system_tables_agree_with_the_commands(fixed: Agent) -> None:
     tables = {row["name"] for row in fixed.sql("SELECT name FROM tables")}
-    assert {"disk_read_bytes", "tier_free_bytes", "streams"} <= tables
+    assert {"disk_read_bytes", "tier_available_bytes", "streams"} <= tables
     names = {row["name"] for row in fixed.sql("SELECT name FROM streams")}
     assert names == fixed.names()
     assert {row["node"] for row in fixed.sql("SELECT node FROM nodes")} == {"node_1"}

@@ -16,10 +16,14 @@ install -m 755 "$build/baro" "$root/bin/baro"
 install -m 755 "$build/libbaro.so" "$root/lib/libbaro.so.$version"
 ln -sf "libbaro.so.$version" "$root/lib/libbaro.so.$major"
 ln -sf "libbaro.so.$major" "$root/lib/libbaro.so"
+# Backtraces name functions by symbols, which stay; lines of source are a matter of `make run`.
+"${STRIP:-strip}" --strip-debug "$root/bin/baro"
+"${STRIP:-strip}" --strip-unneeded "$root/lib/libbaro.so.$version"
 # What is preloaded to publish a program's own I/O (`baro io`).
 "${CC:-cc}" -std=gnu11 -O2 -shared -fPIC -fvisibility=hidden "$here/crates/libbaro/shim/"*.c -ldl -lpthread \
     -Wl,-soname,libbaro_io.so -Wl,-z,nodelete -o "$root/lib/libbaro_io.so"
 install -m 644 "$build/libbaro.a" "$root/lib/libbaro.a"
+"${STRIP:-strip}" --strip-debug "$root/lib/libbaro.a"
 install -m 644 "$here/crates/libbaro/include/baro.h" "$here/crates/libbaro/include/baro.hpp" "$root/include"
 # Modules are of one compiler and version: the source is compiled with the program that uses it.
 install -m 644 "$here/crates/libbaro/fortran/baro.f90" "$here/crates/libbaro/fortran/baro_bindings.inc" "$root/share/barograph"

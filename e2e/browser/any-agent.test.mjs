@@ -125,7 +125,7 @@ test("Streams: what is forecast is drawn on beyond now, or left away", async () 
 
 test("Insights: the graph runs, a click shows SQL and inputs", () =>
   visit("#/insights", {}, async (page) => {
-    const node = page.locator("button.insight", { hasText: "tier.free.bytes" }).first();
+    const node = page.locator("button.insight", { hasText: "tier.available.bytes" }).first();
     await node.click();
     await page.locator(".details pre").waitFor();
     assert.match(await page.locator(".details").innerText(), /select/i);

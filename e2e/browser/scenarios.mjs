@@ -73,7 +73,7 @@ export function streamsOf(scenario, start) {
     add("device.interference.ratio", { device }, "1", (t) => 1 - 0.8 * busyOf(device, scenario, t, start), derived);
   }
   add("memory.capacity", {}, "By", (t) => Math.round((38 + 4 * waves(t, 2)) * GIB), { type: "int64", quality: 1 });
-  add("node.storage.free.bytes", {}, "By", (t) => Math.round(318 * 2 ** 40 - (t - start) * 48000), { type: "int64", quality: 1 });
+  add("node.storage.available.bytes", {}, "By", (t) => Math.round(318 * 2 ** 40 - (t - start) * 48000), { type: "int64", quality: 1 });
   if (scenario !== "broken") add("pfs.capacity", {}, "By", (t) => Math.round(310 * 2 ** 40 - (t - start) * 12000), { type: "int64", quality: 1 });
   for (const source of ["diskstats", "mounts", "cgroup", "meminfo", "pressure", "nfs"]) {
     const down = scenario === "broken" && source === "nfs";
@@ -127,7 +127,9 @@ function addFilesystems(add, scenario, start) {
   const tiers = { nvme: [3.4, 1.9], ssd: [1.8, scenario === "busy" ? 0.07 : 0.9], hdd: [14, 5.2], pfs: [820, 310] };
   for (const [tier, [total, free]] of Object.entries(tiers)) {
     add("tier.total.bytes", { tier }, "By", () => Math.round(total * 2 ** 40), { type: "int64", quality: 1 });
-    add("tier.free.bytes", { tier }, "By", (t) => Math.round(free * 2 ** 40 - (t - start) * 12000), { type: "int64", quality: 1 });
+    const available = (t) => Math.round(free * 2 ** 40 - (t - start) * 12000);
+    add("tier.available.bytes", { tier }, "By", available, { type: "int64", quality: 1 });
+    add("tier.used.ratio", { tier }, "1", (t) => 1 - available(t) / Math.round(total * 2 ** 40), { quality: 1 });
   }
   for (const mount of ["/", "/scratch", "/mnt/nfs"]) {
     const hung = scenario === "broken" && mount === "/mnt/nfs";
@@ -299,16 +301,17 @@ export function insightsOf(scenario) {
     state: "live", reason: "", remedy: "", evaluations: 1834, cost_ns_mean: 3400 + name.length * 120, ...more,
   });
   return [
-    one("tier.free.bytes", "SELECT tier, sum(value) FROM filesystem_available_bytes GROUP BY tier", ["filesystem.available.bytes"], "By", 4, { help: "Room left in each tier." }),
+    one("tier.available.bytes", "SELECT tier, sum(value) FROM filesystem_available_bytes GROUP BY tier", ["filesystem.available.bytes"], "By", 4, { help: "Room left in each tier." }),
+    one("tier.used.ratio", "SELECT tier, used / (used + available)", ["filesystem.total.bytes", "filesystem.free.bytes", "filesystem.available.bytes"], "1", 4),
     one("tier.total.bytes", "SELECT tier, sum(value) FROM filesystem_total_bytes GROUP BY tier", ["filesystem.total.bytes"], "By", 4),
-    one("node.storage.free.bytes", "SELECT sum(value) FROM tier_free_bytes", ["tier.free.bytes"], "By", 1),
+    one("node.storage.available.bytes", "SELECT sum(value) FROM tier_available_bytes", ["tier.available.bytes"], "By", 1),
     one("device.load.ratio", "SELECT r.device, (r.value + w.value) / m.value\nFROM disk_read_bytes_per_second r\nJOIN disk_write_bytes_per_second w USING (device)\nJOIN disk_bandwidth_max_bytes_per_second m USING (device)", ["disk.read.bytes_per_second", "disk.write.bytes_per_second", "disk.bandwidth.max.bytes_per_second"], "1", 5),
     one("device.interference.ratio", "SELECT device, 1 - value FROM device_load_ratio", ["device.load.ratio"], "1", 5),
     one("node.read.bytes_per_second", "SELECT sum(value) FROM disk_read_bytes_per_second", ["disk.read.bytes_per_second"], "By/s", 1),
     one("node.write.bytes_per_second", "SELECT sum(value) FROM disk_write_bytes_per_second", ["disk.write.bytes_per_second"], "By/s", 1),
     one("node.busiest.ratio", "SELECT max(value) FROM disk_busy_ratio", ["disk.busy.ratio"], "1", 1),
-    one("node.outlook.text", "built in", ["node.busiest.ratio", "node.storage.free.bytes"], "", 1),
-    one("pfs.capacity", "SELECT value FROM tier_free_bytes WHERE tier = 'pfs'", ["tier.free.bytes"], "By", 1, scenario === "broken" ? { state: "failed", reason: "division by zero in group tier=pfs" } : {}),
+    one("node.outlook.text", "built in", ["node.busiest.ratio", "node.storage.available.bytes"], "", 1),
+    one("pfs.capacity", "SELECT value FROM tier_available_bytes WHERE tier = 'pfs'", ["tier.available.bytes"], "By", 1, scenario === "broken" ? { state: "failed", reason: "division by zero in group tier=pfs" } : {}),
     one("memory.capacity", "SELECT value FROM memory_available_bytes", ["memory.available.bytes"], "By", 1),
     one("availability", "SELECT count(value) FROM node_up_flag", ["node.up.flag"], "1", 0, { state: "waiting", reason: "no stream node.up.flag yet", evaluations: 0 }),
   ];

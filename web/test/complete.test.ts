@@ -5,7 +5,7 @@ import { accept, complete, inText, tablesIn, wordAt } from "../src/text/complete
 const TABLES = [
   { name: "disk_busy_ratio", columns: ["ts", "value", "device", "newest"] },
   { name: "disk_read_bytes", columns: ["ts", "value", "device"] },
-  { name: "tier_free_bytes", columns: ["ts", "value", "tier"] },
+  { name: "tier_available_bytes", columns: ["ts", "value", "tier"] },
 ];
 
 /** `|` is the caret. */
@@ -16,14 +16,14 @@ function at(text: string): readonly [string, number] {
 test("what fits at the caret", () => {
   const check = (text: string, expect: readonly string[]) => assert.deepEqual(complete(...at(text), TABLES, 3).map((one) => one.text), expect, text);
   check("SELECT * FROM disk|", ["disk_busy_ratio", "disk_read_bytes"]);
-  check("SELECT * FROM |", ["disk_busy_ratio", "disk_read_bytes", "tier_free_bytes"]);
-  check("SELECT * FROM free|", ["tier_free_bytes"]);
+  check("SELECT * FROM |", ["disk_busy_ratio", "disk_read_bytes", "tier_available_bytes"]);
+  check("SELECT * FROM avail|", ["tier_available_bytes"]);
   check("SELECT dev| FROM disk_busy_ratio", ["device"]);
-  check("SELECT tie| FROM disk_busy_ratio", ["tier_free_bytes"]);
-  check("SELECT t.| FROM tier_free_bytes t", ["ts", "value", "tier"]);
-  check("SELECT t.ti| FROM tier_free_bytes AS t", ["tier"]);
-  check("SELECT x.| FROM tier_free_bytes t", []);
-  check("SELECT value FROM tier_free_bytes WHERE tier = 'n|'", []);
+  check("SELECT tie| FROM disk_busy_ratio", ["tier_available_bytes"]);
+  check("SELECT t.| FROM tier_available_bytes t", ["ts", "value", "tier"]);
+  check("SELECT t.ti| FROM tier_available_bytes AS t", ["tier"]);
+  check("SELECT x.| FROM tier_available_bytes t", []);
+  check("SELECT value FROM tier_available_bytes WHERE tier = 'n|'", []);
   check("SELECT 1 -- dev|", []);
   check("sel|", ["SELECT"]);
   check("|", []);

@@ -33,21 +33,24 @@ test("what is wrong, where, since when", () => {
       known("disk.busy.ratio", { device: "vdb" }, [[-240, 0.1]], -240),
       known("filesystem.responding.flag", { mount: "/mnt/nfs" }, [[-300, 1], [-100, 0]]),
       known("source.up.flag", { source: "nfs" }, [[-50, 0]]),
-      known("tier.free.bytes", { tier: "ssd" }, [[-9, 2 ** 30]]),
-      known("tier.total.bytes", { tier: "ssd" }, [[-9, 100 * 2 ** 30]]),
+      known("tier.available.bytes", { tier: "ssd" }, [[-9, 2 ** 30]]),
+      known("tier.used.ratio", { tier: "ssd" }, [[-9, 0.96]]),
+      known("tier.available.bytes", { tier: "hdd" }, [[-9, 0]]),
+      known("tier.used.ratio", { tier: "hdd" }, [[-9, 1]]),
     ]),
     NOW,
   );
   assert.deepEqual(all.map((one) => [one.level, one.where, one.what]), [
     ["bad", "/mnt/nfs", "does not answer"],
     ["bad", "vda", "saturated, 96 % busy"],
-    ["warn", "tier ssd", "nearly full, 1 GiB free"],
+    ["warn", "tier ssd", "nearly full, 1 GiB available"],
+    ["warn", "tier hdd", "full"],
     ["warn", "vdb", "no news"],
     ["warn", "source nfs", "down"],
   ]);
   assert.equal(all[0]?.since, NOW - 100_000);
   assert.equal(all[1]?.since, NOW - 39_000);
-  assert.equal(outlook(all, NOW), "/mnt/nfs has not answered for 1 min 40 s; and 4 more");
+  assert.equal(outlook(all, NOW), "/mnt/nfs has not answered for 1 min 40 s; and 5 more");
 });
 
 test("the agent alone says what is saturated", () => {

@@ -198,6 +198,7 @@ impl<'c> EventLoop<'c> {
         }
         info!("stopping: sources first");
         self.poller.stop();
+        self.streams.settle_all();
         self.streams.finish();
         self.streams.segment().close();
     }

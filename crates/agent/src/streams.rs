@@ -171,6 +171,29 @@ impl<'c> Streams<'c> {
         live.newest = Some(sample);
     }
 
+    /// Appends the value of the last look, where it had been appended only at an earlier one: of a stream that has ended,
+    /// or whose agent has, the samples are all that is known.
+    fn settle(&mut self, key: StreamKey) {
+        let Some(Some(live)) = self.live.get(key.0 as usize) else {
+            return;
+        };
+        let looked_ns = live.writer.looked_ns();
+        if let Some(newest) = live.newest.as_ref().filter(|s| s.ts < looked_ns) {
+            let last = Sample {
+                ts: looked_ns,
+                ..newest.clone()
+            };
+            self.append(key, &last, None);
+        }
+    }
+
+    /// The agent ends: nothing follows the last looks.
+    pub fn settle_all(&mut self) {
+        for key in 0..self.live.len() as u32 {
+            self.settle(StreamKey(key));
+        }
+    }
+
     /// Ends a tick: hands the archive what was appended since the last call, and wakes the readers of
     /// it. No system call when nobody waits. Where in the journal that was, if it was anything.
     pub fn finish(&mut self) -> Option<Position> {
@@ -269,6 +292,7 @@ impl Sink for Streams<'_> {
     }
 
     fn retire(&mut self, key: StreamKey) {
+        self.settle(key);
         if let Some(live) = self.live.get_mut(key.0 as usize).and_then(Option::take) {
             self.segment.retire(live.writer);
             self.free.push(key.0);
@@ -299,12 +323,7 @@ impl Sink for Streams<'_> {
             ts: looked_ns,
             ..newest.clone()
         };
-        match live.writer.append(&again) {
-            Ok(()) => self.appended(key, again, None),
-            Err(error) => {
-                defect(&error);
-            }
-        }
+        self.append(key, &again, None);
     }
 
     fn expect_interval(&mut self, key: StreamKey, interval_ns: i64) {
@@ -505,6 +524,26 @@ mod tests {
         }
         let newest = streams.live[0].as_ref().unwrap().newest.clone().unwrap();
         assert_eq!((newest.ts, newest.value), (1_480 * NS_PER_S, text.value));
+    }
+
+    #[test]
+    fn until_when_a_value_held_is_appended_before_its_stream_ends() {
+        let mut bench = Bench::new();
+        let mut streams = bench.streams();
+        let key = declare(&mut streams, ValueType::Int);
+        streams.settle_all();
+        assert_eq!(count(&streams, key), 0, "nobody has looked");
+        for s in [1_000, 1_001, 1_090] {
+            streams.put(key, &sample(s, 7));
+        }
+        for expect in [2, 2] {
+            streams.settle_all();
+            assert_eq!(count(&streams, key), expect);
+            assert_eq!(streams.newest(key), Some(&sample(1_090, 7)));
+        }
+        streams.put(key, &sample(1_091, 8));
+        streams.settle_all();
+        assert_eq!(count(&streams, key), 3, "it was appended at that look");
     }
 
     #[test]

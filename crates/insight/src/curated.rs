@@ -9,7 +9,8 @@ pub fn curated() -> Vec<(&'static str, &'static str)> {
         };
     }
     files![
-        "tier.free.bytes.sql",
+        "tier.available.bytes.sql",
+        "tier.used.ratio.sql",
         "tier.total.bytes.sql",
         "device.load.published.per_second.sql",
         "device.interference.ratio.sql",
@@ -18,7 +19,7 @@ pub fn curated() -> Vec<(&'static str, &'static str)> {
         "node.write.bytes_per_second.sql",
         "device.load.ratio.sql",
         "node.busiest.ratio.sql",
-        "node.storage.free.bytes.sql",
+        "node.storage.available.bytes.sql",
         "node.storage.total.bytes.sql",
         "pfs.capacity.sql",
         "memory.capacity.sql",
@@ -54,7 +55,7 @@ pub fn curated() -> Vec<(&'static str, &'static str)> {
 
 /// The measured metrics that they read. Tell the graph of them (`Graph::know_metric`) before the
 /// insights are created: their streams come later, or never where a node has no such device.
-pub fn curated_inputs() -> [&'static str; 37] {
+pub fn curated_inputs() -> [&'static str; 38] {
     [
         "block_trace.hot.offset.bytes",
         "block_trace.hot.ops",
@@ -74,6 +75,7 @@ pub fn curated_inputs() -> [&'static str; 37] {
         "disk.write.ops_per_second",
         "file_trace.hot.offset.bytes",
         "file_trace.hot.ops",
+        "filesystem.available.bytes",
         "filesystem.block.bytes",
         "filesystem.free.bytes",
         "filesystem.total.bytes",
@@ -107,7 +109,7 @@ pub const FIFTEEN: [(u8, &str); 15] = [
     (7, "device.fault_tolerance.count"),
     (8, "device.degradation.per_block"),
     (9, "availability"),
-    (10, "tier.free.bytes"),
+    (10, "tier.available.bytes"),
     (11, "node.energy.joules_per_transfer"),
     (12, "node.time.seconds"),
     (13, "device.load.ratio"),

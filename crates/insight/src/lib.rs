@@ -3,7 +3,7 @@
 //! read here too (`policy`); others follow them.
 //!
 //! An insight is a SELECT over the newest sample of each input stream, with one output stream per
-//! group: `CREATE INSIGHT tier.free.bytes AS SELECT tier, sum(value) FROM filesystem_free_bytes
+//! group: `CREATE INSIGHT tier.available.bytes AS SELECT tier, sum(value) FROM filesystem_free_bytes
 //! GROUP BY tier`. Its values are those that SQLite gives to the same SELECT over the same samples,
 //! and that is its test. Insights may read insights, so they form a graph without cycles.
 //!

@@ -67,6 +67,8 @@ pub struct PastSeries {
     pub known: Span,
     /// How often its resource is looked at, in ns; 0 when nobody has said or it has ended.
     pub interval_ns: i64,
+    /// Whether it has a ring: nothing is known of one that has ended after its newest sample.
+    pub is_living: bool,
 }
 
 /// Reads what rings, log and Parquet hold as one. Blocking: call it from a thread that may wait.

@@ -52,7 +52,7 @@ struct Series {
 
 pub(crate) fn asof(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let pattern = arguments.text(0)?;
-    let Some(ts) = arguments.int(1)? else {
+    let Some(ts) = arguments.instant(1, live.now_ns())? else {
         return Ok(Box::new(std::iter::empty())); // Nothing held at no time.
     };
     let mut kept = live

@@ -297,6 +297,8 @@ impl Database {
         let tokens = text::tokens(sql);
         let named = text::without_argument_names(sql, &tokens);
         let sql = &*named;
+        let timed = text::with_instants(sql, &text::tokens(sql));
+        let sql = &*timed;
         let tokens = text::tokens(sql);
         if text::has_more_statements(&tokens) {
             let message = "one statement at a time: remove what follows the first ;";

@@ -196,6 +196,7 @@ fn may_call(function: &str) -> bool {
 /// The functions that guests may call.
 pub(crate) const FUNCTIONS_ALLOWED: &[&str] = &[
     // ours
+    "instant",
     "iso",
     "now_ns",
     // aggregates and windows

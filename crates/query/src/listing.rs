@@ -7,7 +7,7 @@ use std::ffi::{CString, c_int};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use barograph_model::{TEXT_BYTES_MAX, Value, floats_json};
+use barograph_model::{ModelError, TEXT_BYTES_MAX, Value, duration_ns, floats_json, instant_ns};
 use rusqlite::Result;
 use rusqlite::types::{Null, ValueRef};
 use rusqlite::vtab::{Context, Filters, IndexConstraintOp, IndexInfo};
@@ -172,6 +172,31 @@ impl Arguments {
             Some(Cell::Int(value)) => Ok(Some(*value)),
             Some(Cell::Real(value)) if value.is_finite() => Ok(Some(*value as i64)),
             Some(_) => Err(self.wrong(index, "an integer (nanoseconds since the epoch for times)")),
+        }
+    }
+
+    /// The instant at `index`, in ns since the epoch: a number, or a text as people write times.
+    pub(crate) fn instant(&self, index: usize, now_ns: i64) -> Result<Option<i64>> {
+        self.time(index, |text| instant_ns(text, now_ns))
+    }
+
+    /// The length of time at `index`, in ns: a number, or a text with a unit.
+    pub(crate) fn duration(&self, index: usize) -> Result<Option<i64>> {
+        self.time(index, duration_ns)
+    }
+
+    fn time(
+        &self,
+        index: usize,
+        read: impl Fn(&str) -> std::result::Result<i64, ModelError>,
+    ) -> Result<Option<i64>> {
+        match &self.values[index] {
+            Some(Cell::Text(text)) => {
+                let read = read(text);
+                read.map(Some)
+                    .map_err(|e| usage(format!("{}: {e}", self.names[index])))
+            }
+            _ => self.int(index),
         }
     }
 

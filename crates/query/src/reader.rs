@@ -328,6 +328,7 @@ fn past_series(known: &Known, reading: &Reading, snapshot: &Snapshot) -> PastSer
         descriptor: Arc::clone(&known.descriptor),
         known: span,
         interval_ns,
+        is_living: known.stream.is_some(),
     }
 }
 

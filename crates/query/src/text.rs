@@ -1,9 +1,12 @@
-//! SQL text before SQLite sees it: one statement only, the idiom `WHERE newest`, `family('disk')` and
-//! `frames('lulesh')`.
+//! SQL text before SQLite sees it: one statement only, the idiom `WHERE newest`, times as people write them,
+//! `family('disk')` and `frames('lulesh')`.
 //!
 //! SQLite hands a virtual table the constraints of the form *column operator value*. A bare `newest`
 //! is none, so the whole ring would be read for it; where it stands as a factor of its own it is
 //! given the twin `newest AND newest<>0`, which is true for the same values of whatever `newest` is.
+//!
+//! To SQLite every text is greater than every integer, so `ts > '-10m'` would be true of nothing and say so to nobody:
+//! a text that stands beside a column of times is read as a time.
 //!
 //! The columns of a virtual table are fixed when it is registered: so each family is a table of its own, as
 //! are the frames of each publication, and a call with a literal name becomes one of that table.
@@ -32,16 +35,35 @@ impl Token<'_> {
         words.iter().any(|word| self.is(word))
     }
 
+    /// Whether it is the name of a column of times: `ts`, `Timestamp`, `sample_ts`.
+    fn is_time(&self) -> bool {
+        let name = self.name();
+        let is = |of: &str| name.eq_ignore_ascii_case(of);
+        self.is_word && (is("ts") || is("timestamp") || name.ends_with("_ts"))
+    }
+
+    /// Whether it is a part of `<`, `<=`, `=`, `==`, `>=`, `>`, `<>`, `!=`, `IS` or `IS NOT`.
+    fn is_comparison(&self) -> bool {
+        self.is_any(&["<", ">", "=", "!", "IS", "NOT"])
+    }
+
     /// The name without quotes.
     pub(crate) fn name(&self) -> &str {
         self.text.trim_matches(['"', '`', '[', ']'])
     }
 }
 
-/// Whether a text has neither a `;` nor `=>`, `newest`, `family` or `frames`: then there is nothing to look for among
-/// its tokens.
+/// Whether a text has neither a `;` nor `=>`, `newest`, `family` or `frames`, nor a literal and a `ts`: then there is
+/// nothing to look for among its tokens.
 pub(crate) fn is_plain(sql: &str) -> bool {
     let bytes = sql.as_bytes();
+    let has = |word: &[u8]| {
+        let mut all = bytes.windows(word.len());
+        all.any(|found| found.eq_ignore_ascii_case(word))
+    };
+    if bytes.contains(&b'\'') && (has(b"ts") || has(b"timestamp")) {
+        return false;
+    }
     let is = |at: usize, word: &[u8]| {
         let found = bytes.get(at..at + word.len());
         found.is_some_and(|found| found.eq_ignore_ascii_case(word))
@@ -169,6 +191,97 @@ pub(crate) fn without_argument_names<'a>(sql: &'a str, tokens: &[Token<'_>]) -> 
     Cow::Owned(out)
 }
 
+/// Functions that make a time of times; what others make may be a text.
+const OF_TIMES: [&str; 13] = [
+    "max", "min", "avg", "sum", "abs", "round", "coalesce", "ifnull", "instant", "now_ns", "lag",
+    "lead", "cast",
+];
+
+/// Most tokens of a call whose function is looked for: statements are long, and anyone's.
+const CALL_TOKENS_MAX: usize = 256;
+
+/// Whether a statement calls a text `ts`: `iso(ts) AS ts`.
+fn names_a_text_so(tokens: &[Token<'_>]) -> bool {
+    let is_text = |at: usize| match tokens[at].text {
+        ")" => {
+            let mut depth = 0_usize;
+            let near = at.saturating_sub(CALL_TOKENS_MAX)..=at;
+            let opening = near.rev().find(|at| {
+                match tokens[*at].text {
+                    ")" => depth += 1,
+                    "(" => depth -= 1,
+                    _ => {}
+                }
+                depth == 0
+            });
+            let function = opening.and_then(|at| tokens.get(at.checked_sub(1)?));
+            function.is_some_and(|of| of.is_word && !of.is_any(&OF_TIMES))
+        }
+        text => text.starts_with('\''),
+    };
+    let named = |at: &usize| tokens[*at].is("AS") && tokens[at + 1].is_time();
+    (1..tokens.len().saturating_sub(1))
+        .filter(named)
+        .any(|at| is_text(at - 1))
+}
+
+/// Reads each text literal that is compared with a column of times as a time: `ts > '-10m'` becomes
+/// `ts > instant('-10m')`. A statement that calls a text `ts` knows what it compares.
+pub(crate) fn with_instants<'a>(sql: &'a str, tokens: &[Token<'_>]) -> Cow<'a, str> {
+    if names_a_text_so(tokens) {
+        return Cow::Borrowed(sql);
+    }
+    let mut literals: Vec<usize> = Vec::new();
+    for at in (0..tokens.len()).filter(|at| tokens[*at].is_time()) {
+        let (before, after) = (&tokens[..at], &tokens[at + 1..]);
+        // Of `t.ts`, what stands before `t`.
+        let before = match before {
+            [rest @ .., _, dot] if dot.text == "." => rest,
+            _ => before,
+        };
+        let signs = after.iter().take_while(|t| t.is_comparison()).count();
+        if signs > 0 {
+            literals.push(at + 1 + signs);
+        }
+        let signs = before.iter().rev().take_while(|t| t.is_comparison());
+        if let Some(left @ 1..) = before.len().checked_sub(signs.count())
+            && left < before.len()
+        {
+            literals.push(left - 1);
+        }
+        let negated = usize::from(after.first().is_some_and(|t| t.is("NOT")));
+        if after.get(negated).is_some_and(|t| t.is("BETWEEN")) {
+            let first = at + 2 + negated;
+            literals.push(first);
+            if tokens.get(first + 1).is_some_and(|t| t.is("AND")) {
+                literals.push(first + 2);
+            }
+        }
+    }
+    literals.sort_unstable();
+    literals.dedup();
+    let mut out = String::new();
+    let mut copied = 0;
+    for at in literals {
+        // `'it''s'` is two tokens, and no time.
+        let is_whole = tokens.get(at + 1).is_none_or(|t| !t.text.starts_with('\''));
+        let Some(literal) = tokens
+            .get(at)
+            .filter(|t| t.text.starts_with('\'') && is_whole)
+        else {
+            continue;
+        };
+        out.push_str(&sql[copied..literal.end - literal.text.len()]);
+        out.push_str(&format!("instant({})", literal.text));
+        copied = literal.end;
+    }
+    if copied == 0 {
+        return Cow::Borrowed(sql);
+    }
+    out.push_str(&sql[copied..]);
+    Cow::Owned(out)
+}
+
 /// Gives each bare `newest` its twin.
 pub(crate) fn with_newest_constraints<'a>(sql: &'a str, tokens: &[Token<'_>]) -> Cow<'a, str> {
     // `x BETWEEN a AND newest` looks like a factor and is none.
@@ -257,6 +370,50 @@ mod tests {
         check("SELECT * FROM t WHERE newest", false);
         check("SELECT * FROM Family('disk')", false);
         check("SELECT * FROM fRAMES('lulesh')", false);
+    }
+
+    #[test]
+    fn texts_beside_times_are_times() {
+        let check = |sql: &str, expect: &str| {
+            assert_eq!(with_instants(sql, &tokens(sql)), expect);
+            assert!(sql == expect || !is_plain(sql), "{sql}");
+        };
+        check("ts > '-10m'", "ts > instant('-10m')");
+        check(
+            "t.Timestamp IS NOT '-1h'",
+            "t.Timestamp IS NOT instant('-1h')",
+        );
+        check(
+            "SELECT 1 FROM t a WHERE a.ts >= '-1h' AND device = 'sda'",
+            "SELECT 1 FROM t a WHERE a.ts >= instant('-1h') AND device = 'sda'",
+        );
+        check("'-1h'<=a.ts", "instant('-1h')<=a.ts");
+        check("\"ts\"!='x'", "\"ts\"!=instant('x')");
+        check(
+            "sample_ts NOT between '-2h' AND '-1h' AND x='y'",
+            "sample_ts NOT between instant('-2h') AND instant('-1h') AND x='y'",
+        );
+        check("TS BETWEEN 1 AND '-1h'", "TS BETWEEN 1 AND instant('-1h')");
+        check(
+            "SELECT max(t.ts) AS ts FROM t WHERE ts > '-1h'",
+            "SELECT max(t.ts) AS ts FROM t WHERE ts > instant('-1h')",
+        );
+        for same in [
+            "ts > now_ns() - 1",
+            "ts > 5 AND name = 'x'",
+            "ts IS NOT NULL AND name = 'x'",
+            "SELECT iso(ts) AS ts FROM t WHERE ts > '2026'",
+            "SELECT 'x' AS ts WHERE ts = 'x'",
+            "counts > 'x'",
+            "ts > 'it''s'",
+            "name = 'ts > ''-1h'''",
+            "ts >",
+            "ts BETWEEN",
+            "= ts",
+            "ts",
+        ] {
+            check(same, same);
+        }
     }
 
     #[test]

@@ -35,8 +35,15 @@ impl MemoryPast {
                 to: newest.max(looked_ns),
             },
             interval_ns,
+            is_living: true,
         };
         self.0.push((series, columns));
+    }
+
+    /// The series that was added last has ended with its newest sample.
+    pub fn end(&mut self) {
+        let (series, _) = self.0.last_mut().unwrap();
+        (series.interval_ns, series.is_living) = (0, false);
     }
 
     fn known<'a>(

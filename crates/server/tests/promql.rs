@@ -254,6 +254,15 @@ fn a_value_that_did_not_change_was_there_at_every_look() {
     );
     check(&silent, "barograph_t_bytes_total", 300, "");
     check(&silent, "rate(barograph_t_bytes_total[1m])", 120, "");
+    // A stream that has ended is over with its last sample; sums do not count it any longer.
+    let mut ended = past_of("t.bytes", &[(0, 50.0), (40, 50.0)], 10, 40);
+    ended.end();
+    check_value(&ended, "barograph_t_bytes_total + 0", 39, 50.0);
+    check_value(&ended, "barograph_t_bytes_total + 0", 40, 50.0);
+    check(&ended, "barograph_t_bytes_total", 41, "");
+    add(&mut ended, "t.bytes", "b", &[(30, 7.0)], (10, 60));
+    check(&ended, "sum(barograph_t_bytes_total)", 35, "{} 57");
+    check(&ended, "sum(barograph_t_bytes_total)", 50, "{} 7");
     // Rare looks: three intervals instead of five minutes.
     let rare = past_of("t.bytes", &[(0, 1.0)], 600, 0);
     check_value(&rare, "barograph_t_bytes_total + 0", 1_799, 1.0);

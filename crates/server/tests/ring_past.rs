@@ -61,6 +61,7 @@ impl RingPast {
                     to: newest.max(stream.looked_ns()),
                 },
                 interval_ns: reader.interval_ns(entry),
+                is_living: true,
             };
             if series.known.meets(&request.span) {
                 // Not by position: a clock that was set back leaves the ring unsorted.

@@ -207,6 +207,15 @@ impl StreamWriter {
         }
     }
 
+    /// The last look at the resource, ns since the epoch; 0 before the first.
+    pub fn looked_ns(&self) -> i64 {
+        let word = self
+            .map
+            .words(self.line_at + 8 * LOOKED, 1)
+            .expect("granted by the segment");
+        word[0].load(Ordering::Relaxed) as i64
+    }
+
     #[inline(always)]
     fn set_looked(&self, ts: i64) {
         let word = self

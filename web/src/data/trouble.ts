@@ -28,8 +28,8 @@ export interface Known {
   readonly projection?: Projection;
 }
 
-/** A tier with less than this share free is nearly full. */
-const TIER_FREE_LOW = 0.05;
+/** A tier of which more than this share is used, of what users can have, is nearly full. */
+const TIER_USED_HIGH = 0.95;
 
 /** For how long each disk has been saturated, in seconds: the agent's word, here there is no rule for it. */
 export const SATURATED = "node.saturated.seconds";
@@ -65,12 +65,12 @@ export function troubles(named: (name: string) => readonly Known[], now: number)
       all.push({ level: "bad", where, what, said: `is ${what}`, since });
     }
   }
-  for (const free of named("tier.free.bytes")) {
-    const tier = free.labels["tier"] ?? "";
-    const total = named("tier.total.bytes").find((one) => one.labels["tier"] === tier);
-    const share = total === undefined ? NaN : last(free) / last(total);
-    if (!(share < TIER_FREE_LOW)) continue;
-    const what = `nearly full, ${plain(quantity(last(free), "bytes"))} free`;
+  for (const used of named("tier.used.ratio")) {
+    const tier = used.labels["tier"] ?? "";
+    const available = named("tier.available.bytes").find((one) => one.labels["tier"] === tier);
+    if (!(last(used) > TIER_USED_HIGH)) continue;
+    const left = available === undefined ? NaN : last(available);
+    const what = left === 0 ? "full" : `nearly full, ${plain(quantity(left, "bytes"))} available`;
     all.push({ level: "warn", where: `tier ${tier}`, what, said: `is ${what}`, since: NaN });
   }
   all.push(...filling(named, now));

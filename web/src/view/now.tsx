@@ -17,7 +17,7 @@ import { slackOf } from "../sheet/geometry";
 import { Age, Spark, Value } from "./parts";
 
 /** What this view needs. The page follows it in every view: the head tells of trouble too. */
-export const NOW_MATCHES = [...SHEET_MATCHES, "tier.free.bytes", "tier.total.bytes", "cgroup.io.*.bytes_per_second", "filesystem.responding.flag", "source.up.flag", "node.outlook.text", FORECAST_PREFIX + FREE];
+export const NOW_MATCHES = [...SHEET_MATCHES, "tier.available.bytes", "tier.used.ratio", "tier.total.bytes", "cgroup.io.*.bytes_per_second", "filesystem.responding.flag", "source.up.flag", "node.outlook.text", FORECAST_PREFIX + FREE];
 /** Most lines of who causes the I/O. */
 const WHO_MAX = 8;
 /** Below this an originator is not worth a line, in bytes a second. */
@@ -109,26 +109,42 @@ function Tanks() {
   void beat.value;
   const totals = named("tier.total.bytes");
   if (totals.length === 0) return null;
-  const frees = new Map(named("tier.free.bytes").map((one) => [one.labels["tier"] ?? "", one]));
+  const byTier = (name: string) => new Map(named(name).map((one) => [one.labels["tier"] ?? "", one]));
+  const available = byTier("tier.available.bytes");
+  const used = byTier("tier.used.ratio");
   const full = link.value.state === "lost" ? [] : fills(named(FORECAST_PREFIX + FREE), now());
   return (
     <section class="tanks" aria-label="Tiers">
       <h2>Tiers</h2>
       <ul>
         {totals.map((total) => (
-          <Tank total={total} free={frees.get(total.labels["tier"] ?? "")} fill={full.find((one) => one.tier === total.labels["tier"])} />
+          <Tank
+            total={total}
+            available={available.get(total.labels["tier"] ?? "")}
+            usedRatio={used.get(total.labels["tier"] ?? "")}
+            fill={full.find((one) => one.tier === total.labels["tier"])}
+          />
         ))}
       </ul>
     </section>
   );
 }
 
-function Tank({ total, free, fill }: { total: Series; free: Series | undefined; fill: Fill | undefined }) {
+interface TankOf {
+  readonly total: Series;
+  readonly available: Series | undefined;
+  readonly usedRatio: Series | undefined;
+  readonly fill: Fill | undefined;
+}
+
+/** A tier as df has it: what users can still write, and how much of what they can have is used. */
+function Tank({ total, available, usedRatio, fill }: TankOf) {
   const name = total.labels["tier"] ?? "";
-  const all = total.ring.length === 0 ? NaN : total.ring.value(total.ring.length - 1);
-  const left = free === undefined || free.ring.length === 0 ? NaN : free.ring.value(free.ring.length - 1);
-  const used = all > 0 ? 1 - left / all : NaN;
-  const old = free !== undefined && isOld(free);
+  const newest = (one: Series | undefined): number => (one === undefined || one.ring.length === 0 ? NaN : one.ring.value(one.ring.length - 1));
+  const all = newest(total);
+  const left = newest(available);
+  const used = newest(usedRatio);
+  const old = available !== undefined && isOld(available);
   const full = used > 0.95;
   const known = !Number.isNaN(used);
   return (
@@ -141,11 +157,11 @@ function Tank({ total, free, fill }: { total: Series; free: Series | undefined; 
         {known ? (
           <>
             <span class="free">
-              <Value of={size(left)} /> free
+              <Value of={size(left)} /> available
             </span>
             <span class="sub">
               {full && <span aria-hidden="true">▲ </span>}
-              {plain(percent(used))} of {plain(size(all))} used
+              {plain(percent(used))} used, {plain(size(all))} in all
             </span>
             {fill !== undefined && <span class="sub fills">{fill.mount} full in {reachWords(fill.reach)}</span>}
             {old && free !== undefined && <span class="sub">{duration(ageMs(free))} old</span>}

@@ -17,7 +17,7 @@ const EXAMPLES: readonly (readonly [string, string])[] = [
   ["newest of all", FIRST],
   ["busy over time", "SELECT ts, device, value AS busy FROM disk_busy_ratio\nORDER BY ts"],
   ["tables", "SELECT name, columns FROM tables ORDER BY name"],
-  ["room by tier", "SELECT tier, value FROM tier_free_bytes WHERE newest"],
+  ["room by tier", "SELECT tier, value FROM tier_available_bytes WHERE newest"],
 ];
 /** Most rows shown; all are counted, and drawn. */
 const ROWS_SHOWN_MAX = 500;

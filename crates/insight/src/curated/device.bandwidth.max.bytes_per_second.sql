@@ -3,7 +3,7 @@
 -- Inputs: device.on.flag, disk.peak.bytes_per_second
 -- Decision: the greatest, not the sum: how many disks work at once depends on the level of the array and on the
 -- access, and the number of disks stands beside it (device.disks.count).
--- No value: while no disk below a block device has a known bandwidth; set sources.disk.bandwidth_max, or let the disks work
+-- No value: while no disk below a block device has a known bandwidth; run baro probe, or set sources.disk.bandwidth_max
 CREATE INSIGHT device.bandwidth.max.bytes_per_second UNIT 'bytes/s'
 HELP 'Greatest bandwidth of the disks below a block device.'
 AS SELECT o.device, max(p.value) AS value

@@ -5,7 +5,7 @@
 -- Decision: RealBW is read plus write. The weight is below 0 while a device does better than its
 -- MaxBW; it is left so, since the formula says so. No MaxBW or no DevC, no value.
 -- Inputs: disk.inflight.requests, disk.concurrency.max.requests, disk.read.bytes_per_second, disk.write.bytes_per_second, disk.bandwidth.max.bytes_per_second
--- No value: until a device's greatest bandwidth and concurrency are known; set sources.disk.bandwidth_max, or let the device work
+-- No value: until a device's greatest bandwidth and concurrency are known; run baro probe, or set sources.disk.bandwidth_max
 CREATE INSIGHT device.sensitivity.ratio UNIT 'ratio'
 HELP 'Requests in flight over the device''s concurrency, times its unused share of bandwidth (Apollo, Table 1, row 1).'
 AS SELECT device,

@@ -12,7 +12,7 @@
 --   LEFT JOIN filesystem_devices_count n ON n.mount = p.mount AND n.newest
 --   WHERE p.newest
 -- A shared file system or one in memory stands on no disk of this node and has no value.
--- No value: while no mount stands on a disk of this node with a known bandwidth; set sources.disk.bandwidth_max, or let the disks work
+-- No value: while no mount stands on a disk of this node with a known bandwidth; run baro probe, or set sources.disk.bandwidth_max
 CREATE INSIGHT filesystem.performance.bytes_per_second UNIT 'bytes/s'
 HELP 'Greatest bandwidth of the disks below a mount (Apollo, Table 1, row 3; the rest of the tuple are filesystem.block.bytes, .compression.name, .raid.name, .devices.count).'
 AS SELECT f.mount, d.value AS value

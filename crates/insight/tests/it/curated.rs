@@ -54,14 +54,19 @@ fn fill(rig: &mut Rig) {
         "disk.bandwidth.max.bytes_per_second{device=nvme0n1}",
         1_000.0,
     );
-    for (mount, tier, free, total) in [
-        ("/", "nvme", 40, 100),
-        ("/data", "nvme", 60, 300),
-        ("/tmp", "memory", 7, 9),
-        ("/pfs", "pfs", 900, 1_000),
+    // Of what is free, root has some for itself.
+    for (mount, tier, free, available, total) in [
+        ("/", "nvme", 40, 20, 100),
+        ("/data", "nvme", 60, 60, 300),
+        ("/tmp", "memory", 7, 7, 9),
+        ("/pfs", "pfs", 100, 0, 1_000),
     ] {
         let labels = format!("device=d,fstype=f,mount={mount},tier={tier}");
         rig.stream(&format!("filesystem.free.bytes{{{labels}}}"), free);
+        rig.stream(
+            &format!("filesystem.available.bytes{{{labels}}}"),
+            available,
+        );
         rig.stream(&format!("filesystem.total.bytes{{{labels}}}"), total);
     }
     stacks(rig);
@@ -250,19 +255,23 @@ fn values() {
             "node.power.metered.watts{meter=node}=Float(80.0)",
             "node.power.watts=Float(250.0)",
             "node.read.bytes_per_second=Float(350.0)",
-            "node.storage.free.bytes=Int(1000)",
+            "node.storage.available.bytes=Int(80)",
             "node.storage.total.bytes=Int(1400)",
             "node.time.seconds=Float(1700000000.5)",
             // two physical disks, 30 + 20 each
             "node.transfers.ops_per_second=Float(100.0)",
             "node.write.bytes_per_second=Float(150.0)",
-            "pfs.capacity=Int(900)",
-            "tier.free.bytes{tier=memory}=Int(7)",
-            "tier.free.bytes{tier=nvme}=Int(100)",
-            "tier.free.bytes{tier=pfs}=Int(900)",
+            "pfs.capacity=Int(0)",
+            "tier.available.bytes{tier=memory}=Int(7)",
+            "tier.available.bytes{tier=nvme}=Int(80)",
+            "tier.available.bytes{tier=pfs}=Int(0)",
             "tier.total.bytes{tier=memory}=Int(9)",
             "tier.total.bytes{tier=nvme}=Int(400)",
             "tier.total.bytes{tier=pfs}=Int(1000)",
+            // 2 / (2 + 7); 300 / (300 + 80); nobody but root can write more
+            "tier.used.ratio{tier=memory}=Float(0.2222222222222222)",
+            "tier.used.ratio{tier=nvme}=Float(0.7894736842105263)",
+            "tier.used.ratio{tier=pfs}=Float(1.0)",
         ]
     );
     for report in rig.graph.reports() {
@@ -293,7 +302,7 @@ fn an_idle_or_empty_node() {
             "node.power.metered.watts{meter=bmc}=-",
             "node.power.watts=-",
             "node.read.bytes_per_second=-",
-            "node.storage.free.bytes=-",
+            "node.storage.available.bytes=-",
             "node.storage.total.bytes=-",
             "node.transfers.ops_per_second=-",
             "node.write.bytes_per_second=-",

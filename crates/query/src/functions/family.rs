@@ -269,7 +269,7 @@ pub(super) fn suffix<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
 }
 
 fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
-    let span = span(arguments, 0)?;
+    let span = span(live, arguments, 0)?;
     let step = step(arguments, 2)?;
     let wanted =
         |_: &str, descriptor: &Descriptor| suffix(descriptor.name.as_str(), &wide.prefix).is_some();

@@ -78,7 +78,7 @@ pub(super) fn without_columns(_: &Arc<Live>, arguments: &Arguments) -> Result<Ba
 }
 
 pub(super) fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
-    let span = span(arguments, 0)?;
+    let span = span(live, arguments, 0)?;
     let wanted = |_: &str, descriptor: &Descriptor| role(wide, descriptor).is_some();
     // What was put for the first frame is looked for before the start.
     let read = Span {

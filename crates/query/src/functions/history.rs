@@ -14,7 +14,7 @@ use crate::listing::{Arguments, Batches, Cell, Row};
 use crate::live::Live;
 
 pub(super) fn history(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
-    let span = span(arguments, 1)?;
+    let span = span(live, arguments, 1)?;
     let step = step(arguments, 3)?;
     let reading = Arc::new(matching(live, &selector(arguments)?, span)?);
     let identities = identities(&reading);

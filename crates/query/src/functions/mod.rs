@@ -1,6 +1,6 @@
 //! Functions over all that is known of streams, in rings, log and Parquet: `history`, `rate`,
-//! `quantile`, `topk`, `asof`, `family`, `frames`, computed in Rust over columns, and the scalars `iso`
-//! and `now_ns`.
+//! `quantile`, `topk`, `asof`, `family`, `frames`, computed in Rust over columns, and the scalars `iso`,
+//! `instant` and `now_ns`.
 //!
 //! Means and quantiles are over the samples, which are changes: a value that held for an hour is one
 //! sample, as is one that held for a second.
@@ -17,8 +17,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use barograph_archive::aggregate::Budget;
-use barograph_model::{Buckets, Descriptor, Selector, Span};
+use barograph_model::{Buckets, Descriptor, Selector, Span, instant_ns};
 use rusqlite::functions::FunctionFlags;
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Result};
 
 use crate::asof;
@@ -181,6 +182,21 @@ pub(crate) fn register_scalars(connection: &Connection, live: &Arc<Live>) -> Res
     connection.create_scalar_function("iso", 1, pure, |call| {
         call.get::<Option<i64>>(0)?.map(iso).transpose()
     })?;
+    let clock = Arc::clone(live);
+    // As SQLite's own functions of time: the same for all rows of a statement, so that it bounds a scan.
+    connection.create_scalar_function("instant", 1, pure, move |call| match call.get_raw(0) {
+        ValueRef::Null => Ok(None),
+        ValueRef::Integer(ns) => Ok(Some(ns)),
+        ValueRef::Text(text) => {
+            let text = String::from_utf8_lossy(text);
+            let ns = instant_ns(&text, clock.now_ns());
+            ns.map(Some).map_err(|e| usage(e.to_string()))
+        }
+        other => Err(usage(format!(
+            "instant() takes a text or nanoseconds since the epoch, not {}",
+            other.data_type()
+        ))),
+    })?;
     let live = Arc::clone(live);
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_INNOCUOUS;
     connection.create_scalar_function("now_ns", 0, flags, move |_| Ok(live.now_ns()))
@@ -214,18 +230,22 @@ pub(crate) fn matching(live: &Live, selector: &Selector, span: Span) -> Result<R
 }
 
 /// Start and stop, both included; open where not given.
-fn span(arguments: &Arguments, first: usize) -> Result<Span> {
+fn span(live: &Live, arguments: &Arguments, first: usize) -> Result<Span> {
+    let now_ns = live.now_ns();
     Ok(Span {
-        from: arguments.int(first)?.unwrap_or(i64::MIN),
-        to: arguments.int(first + 1)?.unwrap_or(i64::MAX),
+        from: arguments.instant(first, now_ns)?.unwrap_or(i64::MIN),
+        to: arguments.instant(first + 1, now_ns)?.unwrap_or(i64::MAX),
     })
 }
 
 /// The length of buckets, if there are to be any.
 fn step(arguments: &Arguments, index: usize) -> Result<Option<i64>> {
-    let step = arguments.int(index)?;
+    let step = arguments.duration(index)?;
     if step.is_some_and(|step| step <= 0) {
-        return Err(arguments.wrong(index, "a positive number of nanoseconds"));
+        return Err(arguments.wrong(
+            index,
+            "a positive number of nanoseconds, or a text like '10s'",
+        ));
     }
     Ok(step)
 }

@@ -14,7 +14,7 @@ pub(super) fn quantile(live: &Arc<Live>, arguments: &Arguments) -> Result<Batche
     if !(0.0..=1.0).contains(&q) {
         return Err(arguments.wrong(1, "between 0 and 1"));
     }
-    let span = span(arguments, 2)?;
+    let span = span(live, arguments, 2)?;
     let reading = Arc::new(matching(live, &selector(arguments)?, span)?);
     let identities = identities(&reading);
     let memory = Arc::clone(&live.memory);

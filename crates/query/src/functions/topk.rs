@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use barograph_model::{NS_PER_S, Sample, Value};
+use barograph_model::{NS_PER_S, Sample, Span, Value};
 use rusqlite::Result;
 
 use super::{Identity, matching, selector, span};
@@ -18,8 +18,8 @@ const STEP_NS: i64 = 3_600 * NS_PER_S;
 pub(super) fn topk(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let k = arguments.int(1)?.and_then(|k| usize::try_from(k).ok());
     let k = k.ok_or_else(|| arguments.wrong(1, "a number of rows"))?;
-    let span = span(arguments, 2)?;
-    let is_spanned = arguments.int(2)?.is_some() || arguments.int(3)?.is_some();
+    let span = span(live, arguments, 2)?;
+    let is_spanned = span != Span::ALL;
     let selector = selector(arguments)?;
     let ranked = if is_spanned {
         let reading = Arc::new(matching(live, &selector, span)?);

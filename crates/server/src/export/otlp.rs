@@ -1,7 +1,9 @@
 //! OTLP metrics: the newest value of every stream that was looked at recently, as gauges and sums.
 //!
-//! It stands alone because names, units and start times are OpenTelemetry's here: dotted names as
-//! ours are, units in UCUM, and of a sum since when it is known.
+//! It stands alone because names, units and times are OpenTelemetry's here: dotted names as ours are, units in
+//! UCUM, of a sum since when it is known, and one time for all points of a round. Looks are at different
+//! instants, but receivers that make a series of the resource as well (Prometheus: `target_info`) date it by the
+//! points, and refuse the whole request where that goes back.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -126,7 +128,7 @@ fn point(stream: &Stream, now_ns: i64) -> Option<(NumberDataPoint, usize)> {
     let point = NumberDataPoint {
         attributes: pairs().map(|(n, v)| KeyValue::new(n, v)).collect(),
         start_time_unix_nano: 0,
-        time_unix_nano: u64::try_from(looked_ns).unwrap_or(0),
+        time_unix_nano: u64::try_from(now_ns).unwrap_or(0),
         flags: 0,
         value: Some(value),
     };

@@ -344,15 +344,15 @@ fn otlp_has_gauges_and_sums_of_what_is_fresh() {
     assert_eq!(
         round(T0 + 2 * NS_PER_S),
         [
-            "disk.busy.ratio [1] gauge: vda 0.5 0..1000",
-            "disk.read.bytes [By] sum: vda 9223372036854775807 1000..1000, vdb 7 1000..1000",
-            "disk.up.flag [1] gauge: vda 1 0..1000",
+            "disk.busy.ratio [1] gauge: vda 0.5 0..2000",
+            "disk.read.bytes [By] sum: vda 9223372036854775807 2000..2000, vdb 7 2000..2000",
+            "disk.up.flag [1] gauge: vda 1 0..2000",
         ]
     );
     put(&mut writers[2], T0 + 5 * NS_PER_S, 1);
     assert_eq!(
         round(T0 + 5 * NS_PER_S)[1],
-        "disk.read.bytes [By] sum: vda 1 1000..5000, vdb 7 1000..1000"
+        "disk.read.bytes [By] sum: vda 1 2000..5000, vdb 7 2000..5000"
     );
 }
 

@@ -270,9 +270,7 @@ impl Source for Disks {
         }
         if !unmeasured.is_empty() {
             let names = unmeasured.join(", ");
-            sees += &format!(
-                "; greatest bandwidth only as seen so far (baro probe measures it): {names}"
-            );
+            sees += &format!("; greatest bandwidth not known (baro probe measures it): {names}");
         }
         self.missing_files(&blind, &mut missing);
         Report { sees, missing }

@@ -435,7 +435,7 @@ fn the_greatest_bandwidth_and_how_it_is_known() {
 }
 
 #[test]
-fn what_was_done_counts_where_no_table_has_the_disk() {
+fn what_was_done_says_nothing_where_no_table_has_the_disk() {
     let tree = Tree::of("hdd-v1");
     let mut reader = Reader::new(tree.source("disk"));
     reader.read().unwrap();
@@ -459,9 +459,7 @@ fn what_was_done_counts_where_no_table_has_the_disk() {
     assert_ne!(line, more);
     tree.write("proc/diskstats", list.replace(line, &more));
     reader.read().unwrap();
-    assert_eq!(reader.number(max), Some(200_000.0 * 512.0));
-    let from = text(&reader, "disk.bandwidth.source.name{device=sda}");
-    assert_eq!(from.as_deref(), Some("observed"));
+    assert_eq!(reader.number(max), None, "it may be able to do far more");
 }
 
 #[test]

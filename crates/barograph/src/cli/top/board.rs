@@ -36,7 +36,10 @@ pub struct Tank {
     /// Name of the tier.
     pub tier: String,
     /// Free bytes.
-    pub free: f64,
+    /// What users can still write.
+    pub available: f64,
+    /// Share that is used, of what users can have.
+    pub used: f64,
     /// All bytes.
     pub total: f64,
 }
@@ -108,7 +111,7 @@ impl Board {
                 "latency": s.latency, "saturated": s.saturated, "stale": s.stale,
             })).collect::<Vec<_>>(),
             "tiers": self.tanks.iter().map(|t| json!({
-                "tier": t.tier, "free": t.free, "total": t.total,
+                "tier": t.tier, "available": t.available, "used": t.used, "total": t.total,
             })).collect::<Vec<_>>(),
             "causes": self.causes.iter().map(|c| json!({
                 "cgroup": c.name, "read": c.read, "write": c.write,
@@ -206,11 +209,20 @@ fn per_second(points: &[(i64, f64)], end_ns: i64, seconds: usize) -> Vec<Option<
 
 fn tanks(observer: &Observer) -> Vec<Tank> {
     let totals = by_label(observer, "tier.total.bytes", "tier");
-    by_label(observer, "tier.free.bytes", "tier")
+    let shares = by_label(observer, "tier.used.ratio", "tier");
+    let of = |all: &[(String, f64)], tier: &str| {
+        let found = all.iter().find(|(of, _)| of == tier);
+        found.map(|(_, value)| *value)
+    };
+    by_label(observer, "tier.available.bytes", "tier")
         .into_iter()
-        .filter_map(|(tier, free)| {
-            let total = totals.iter().find(|(t, _)| *t == tier)?.1;
-            Some(Tank { tier, free, total })
+        .filter_map(|(tier, available)| {
+            Some(Tank {
+                available,
+                used: of(&shares, &tier)?,
+                total: of(&totals, &tier)?,
+                tier,
+            })
         })
         .collect()
 }

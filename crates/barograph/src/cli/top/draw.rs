@@ -149,11 +149,7 @@ fn block(ratio: f64) -> &'static str {
 }
 
 fn tank(tank: &Tank, plain: Style, pen: &mut Pen<'_>) {
-    let used = if tank.total > 0.0 {
-        1.0 - tank.free / tank.total
-    } else {
-        0.0
-    };
+    let used = tank.used;
     let columns = 30usize;
     let filled = (used * columns as f64).round().clamp(0.0, columns as f64) as usize;
     let style = if used > 0.95 {
@@ -163,9 +159,9 @@ fn tank(tank: &Tank, plain: Style, pen: &mut Pen<'_>) {
     };
     let bar = format!("{}{}", "█".repeat(filled), "░".repeat(columns - filled));
     let text = format!(
-        "{:<10}{bar}  {} free of {}",
+        "{:<10}{bar}  {} available of {}",
         tank.tier,
-        format::number(tank.free, "bytes"),
+        format::number(tank.available, "bytes"),
         format::number(tank.total, "bytes"),
     );
     pen.text(0, &text, style);

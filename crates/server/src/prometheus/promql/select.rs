@@ -3,7 +3,8 @@
 //! A stream appends a value when it changes, and an unchanged one again after some minutes; Prometheus
 //! has a sample of every scrape. What is between is known: the value held at every look. So a selector
 //! reads *looks*: the samples, and the held value at the stream's interval after each, until the next
-//! sample or the last look. A silence longer than the look-back is nobody's look, and stays one.
+//! sample or the last look. A silence longer than the look-back is nobody's look, and stays one. A stream that
+//! has ended is not seen after its last look, as a scraped series is not after its stale marker.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -126,6 +127,7 @@ pub struct Sampled {
     values: Vec<Option<f64>>,
     interval_ns: i64,
     looked_ns: i64,
+    is_living: bool,
 }
 
 /// Reads the series that are meant: enough for every instant of `span`, each reaching back `range_ns`.
@@ -202,6 +204,7 @@ fn sampled(
         values,
         interval_ns: series.interval_ns.max(0),
         looked_ns,
+        is_living: series.is_living || series.known.to > read_to,
     };
     let labels = exposed.labels();
     let Some(text_label) = &exposed.text_label else {
@@ -268,6 +271,7 @@ impl Sampled {
         (self.ts, self.values) = all.into_iter().unzip();
         self.interval_ns = self.interval_ns.max(other.interval_ns);
         self.looked_ns = self.looked_ns.max(other.looked_ns);
+        self.is_living |= other.is_living;
     }
 
     /// The number of the last sample at or before `at`; `from` is one that is known to be earlier.
@@ -305,7 +309,11 @@ impl Sampled {
             row = self.last_at(at, row)?;
             let held = self.held_until(row);
             let value = self.values[row]?;
-            let is_fresh = held > at.saturating_sub(look_back_ns(self.interval_ns));
+            let has_ended = !self.is_living && row + 1 == self.ts.len();
+            let is_fresh = match has_ended {
+                true => held >= at,
+                false => held > at.saturating_sub(look_back_ns(self.interval_ns)),
+            };
             is_fresh.then(|| (self.look_before(row, held.min(at)), value))
         })
     }

@@ -39,14 +39,14 @@ facts! {
         WriteOpsRate: Gauge Float "write.ops_per_second" "ops/s" "Writes completed per second, since the last read-out.";
         ReadLatency: Gauge Float "read.latency.seconds" "seconds" "Mean time of the reads completed since the last read-out; 0 if there were none.";
         WriteLatency: Gauge Float "write.latency.seconds" "seconds" "Mean time of the writes completed since the last read-out; 0 if there were none.";
-        ReadLatencyP50: Gauge Float "read.latency.p50.seconds" "seconds" "Median time of reads in the last minute, each taken as the mean of the reads of its poll.";
-        ReadLatencyP90: Gauge Float "read.latency.p90.seconds" "seconds" "Time that 90 % of reads in the last minute took at most, each taken as the mean of its poll.";
-        ReadLatencyP99: Gauge Float "read.latency.p99.seconds" "seconds" "Time that 99 % of reads in the last minute took at most, each taken as the mean of its poll.";
-        WriteLatencyP50: Gauge Float "write.latency.p50.seconds" "seconds" "Median time of writes in the last minute, each taken as the mean of the writes of its poll.";
-        WriteLatencyP90: Gauge Float "write.latency.p90.seconds" "seconds" "Time that 90 % of writes in the last minute took at most, each taken as the mean of its poll.";
-        WriteLatencyP99: Gauge Float "write.latency.p99.seconds" "seconds" "Time that 99 % of writes in the last minute took at most, each taken as the mean of its poll.";
+        ReadLatencyP50: Gauge Float "read.latency.mean.p50.seconds" "seconds" "Median of reads in the last minute, each taken as the mean of the reads of its poll: not that of single reads, which the block trace has.";
+        ReadLatencyP90: Gauge Float "read.latency.mean.p90.seconds" "seconds" "Time that 90 % of reads in the last minute took at most, each taken as the mean of its poll: single reads took longer, as the block trace has them.";
+        ReadLatencyP99: Gauge Float "read.latency.mean.p99.seconds" "seconds" "Time that 99 % of reads in the last minute took at most, each taken as the mean of its poll: single reads took longer, as the block trace has them.";
+        WriteLatencyP50: Gauge Float "write.latency.mean.p50.seconds" "seconds" "Median of writes in the last minute, each taken as the mean of the writes of its poll: not that of single writes, which the block trace has.";
+        WriteLatencyP90: Gauge Float "write.latency.mean.p90.seconds" "seconds" "Time that 90 % of writes in the last minute took at most, each taken as the mean of its poll: single writes took longer, as the block trace has them.";
+        WriteLatencyP99: Gauge Float "write.latency.mean.p99.seconds" "seconds" "Time that 99 % of writes in the last minute took at most, each taken as the mean of its poll: single writes took longer, as the block trace has them.";
         BandwidthMax: Gauge Float "bandwidth.max.bytes_per_second" "bytes/s" "The most that the device can transfer; disk.bandwidth.source.name says how it is known.";
-        BandwidthSource: State Text "bandwidth.source.name" "name" "How the greatest bandwidth is known: configured, probed, table (of its link) or observed.";
+        BandwidthSource: State Text "bandwidth.source.name" "name" "How the greatest bandwidth is known: configured, probed, table (of its link) or observed (beyond these).";
         ConcurrencyMax: Gauge Int "concurrency.max.requests" "requests" "The most requests that the device takes at once.";
         Size: State Int "size.bytes" "bytes" "Size of the device.";
         Rotational: State Bool "rotational.flag" "flag" "Whether the device has turning platters.";
@@ -218,12 +218,9 @@ impl Disk {
         self.bandwidth.probed = record.map(|r| r.bytes_per_second);
     }
 
-    /// Whether nothing but what was seen so far tells its bandwidth.
+    /// Whether nothing tells its bandwidth.
     pub(super) fn is_unmeasured(&self) -> bool {
-        !matches!(
-            self.bandwidth.now(),
-            Some((_, Origin::Configured | Origin::Probed | Origin::Table))
-        )
+        self.bandwidth.now().is_none()
     }
 
     /// Reads the attributes if it is time to; whether it was.

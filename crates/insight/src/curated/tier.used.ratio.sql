@@ -1,0 +1,13 @@
+-- How full a tier is: the scale of Apollo, Table 1, row 10.
+-- Unit: ratio. Meaning: used / (used + available) over all file systems of a tier, as df's Use%: 1 when users
+-- can write no more, whatever is reserved for root.
+-- Inputs: filesystem.total.bytes, filesystem.free.bytes, filesystem.available.bytes
+-- No value: while all file systems of a tier have no size
+CREATE INSIGHT tier.used.ratio UNIT 'ratio'
+HELP 'Share of a tier that is used, of what users can have: used / (used + available), as df says it.'
+AS SELECT t.tier AS tier,
+       sum(t.value - f.value) * 1.0 / nullif(sum(t.value - f.value + a.value), 0) AS value
+FROM filesystem_total_bytes t
+JOIN filesystem_free_bytes f ON f.mount = t.mount AND f.device = t.device
+JOIN filesystem_available_bytes a ON a.mount = t.mount AND a.device = t.device
+GROUP BY t.tier
