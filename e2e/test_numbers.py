@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -80,3 +81,59 @@ def test_what_has_ended_is_in_no_sum(start: Start) -> None:
     eventually(lambda: total() == 0, "none runs", 30)
     history = agent.sql("SELECT count(*) AS n FROM app_gone_v0")
     assert history[0]["n"] > 0
+
+
+def test_where_nobody_looked_there_is_no_value(start: Start) -> None:
+    agent = start(config=QUICK)
+    name, table = "memory.total.bytes", "memory_total_bytes"
+    query = f"/api/v1/query?query=barograph_{table}%20or%20node_memory_MemTotal_bytes&time="
+
+    def gap_around(ns: int) -> dict[str, int] | None:
+        found = agent.sql(f"SELECT ts, until, gap_ns FROM gaps('{name}') WHERE ts < {ns} AND until > {ns}")
+        return found[0] if found else None
+
+    def seen(ns: int) -> tuple[int, int]:
+        """Streams that SQL, and series that PromQL, have a value of at this time."""
+        held = agent.sql(f"SELECT value FROM asof('{name}', {ns})")
+        found = agent.request("GET", f"{query}{ns / 1e9:.3f}", way="read.sock").json["data"]["result"]
+        return len(held), len(found)
+
+    def interrupted(by: Callable[[], None], is_said: bool = True) -> dict[str, int]:
+        """The gap in which nobody looked for some seconds, and what was seen beside and in it."""
+        eventually(lambda: agent.rows(f"SELECT * FROM {table}"), "samples")
+        before = time.time_ns()
+        time.sleep(1)
+        by()
+        middle = time.time_ns() - 1_500_000_000
+        gap = eventually(lambda: gap_around(middle), "the gap is known")
+        assert gap["gap_ns"] == gap["until"] - gap["ts"] > 2_000_000_000
+        assert gap["ts"] < middle < gap["until"]
+        # Within the hour around it, SQL knows an end that nobody could say too.
+        assert seen(middle)[0 if is_said else 1 :] == ((0, 0) if is_said else (0,))
+        assert seen(gap["ts"])[0] == 1 and seen(gap["until"] + 100_000_000) == (1, 1)
+        return {**gap, "before": before}
+
+    def stand_still() -> None:
+        agent.process.send_signal(signal.SIGSTOP)
+        time.sleep(3)
+        agent.process.send_signal(signal.SIGCONT)
+
+    def begin_again(number: int) -> None:
+        agent.stop(number)
+        time.sleep(3)
+        agent.start()
+
+    # The value never changes: what held, and up to when, is known all the same.
+    stood = interrupted(stand_still)
+    assert stood["ts"] > stood["before"]
+    stopped = interrupted(lambda: begin_again(signal.SIGINT))
+    assert stopped["ts"] > stopped["before"]
+    stopped = interrupted(lambda: begin_again(signal.SIGTERM))
+    assert stopped["ts"] > stopped["before"]
+    killed = interrupted(lambda: begin_again(signal.SIGKILL), is_said=False)
+    # It could not say when its last look was.
+    assert killed["ts"] <= killed["before"] + 2_000_000_000
+    newest = agent.sql(f"SELECT quality FROM {table} WHERE newest")
+    assert newest == [{"quality": "measured"}]
+    ended = agent.sql(f"SELECT count(*) AS n FROM {table} WHERE quality = 'ended'")
+    assert ended[0]["n"] >= 3

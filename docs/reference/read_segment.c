@@ -41,7 +41,7 @@ static const uint64_t COUNT_MASK = (UINT64_C(1) << 48) - 1;
 static const char *const TYPES[] = {"",       "int64", "float64", "bool",     "string",
                                     "string", "bytes", "json",    "floats"};
 static const char *const KINDS[] = {"", "gauge", "counter", "state"};
-static const char *const QUALITIES[] = {"measured", "derived", "predicted", "reconciled"};
+static const char *const QUALITIES[] = {"measured", "derived", "predicted", "reconciled", "ended"};
 
 typedef struct {
     const _Atomic uint64_t *words;
@@ -370,7 +370,7 @@ static void print_line(const Stream *stream, const Sample *sample) {
         printf("%02x", bytes[i]);
     printf("\",\"ts\":%" PRId64 ",\"value\":", (int64_t)sample->cell[0]);
     print_value(stream, sample);
-    printf(",\"quality\":\"%s\",\"error\":", QUALITIES[quality > 3 ? 3 : quality]);
+    printf(",\"quality\":\"%s\",\"error\":", QUALITIES[quality > 4 ? 3 : quality]);
     print_number(error, 9);
     printf(",\"count\":%" PRIu64 ",\"looked_ts\":%" PRId64 "}\n", sample->number,
            (int64_t)sample->looked);

@@ -34,7 +34,7 @@ TYPES = {
 }
 SLOT_BYTES_MIN, VALUE_BYTES_MAX, SLOTS_BYTES_MAX = 64, 1 << 16, 1 << 24
 KINDS = {1: "gauge", 2: "counter", 3: "state"}
-QUALITIES = ["measured", "derived", "predicted", "reconciled"]
+QUALITIES = ["measured", "derived", "predicted", "reconciled", "ended"]
 ATTEMPTS_MAX = 10_000
 
 
@@ -268,7 +268,7 @@ def _sample(stream, copy, looked):
     else:
         value = _text(text)
     (looked,) = struct.unpack("<q", struct.pack("<Q", looked))
-    return Sample(ts, value, QUALITIES[min(quality, 3)], error, number, max(ts, looked))
+    return Sample(ts, value, QUALITIES[quality if quality < len(QUALITIES) else 3], error, number, max(ts, looked))
 
 
 def _text(encoded):

@@ -56,7 +56,7 @@ impl Sample {
             .transpose()
     }
 
-    /// measured, derived, predicted or reconciled.
+    /// measured, derived, predicted, reconciled or ended.
     #[getter]
     fn quality(&self) -> Option<&'static str> {
         self.latest.sample.as_ref().map(|s| s.quality.as_str())

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { heldUntil, pushHeld, Ring, RING_SAMPLES_MAX } from "../src/data/ring";
+import { ENDED, heldUntil, pushHeld, Ring, RING_SAMPLES_MAX } from "../src/data/ring";
 
 test("keeps the newest, in order, however many come", () => {
   const ring = new Ring();
@@ -47,6 +47,24 @@ test("which sample stands at a time", () => {
   check(20_500, 2);
   check(23_000, 2);
   check(24_000, -1);
+});
+
+test("after a last look nobody knows", () => {
+  const ring = new Ring();
+  ring.push(1000, 1);
+  ring.hold(1800);
+  ring.push(2000, 1, ENDED);
+  ring.push(3000, 1);
+  ring.push(3000, 1, ENDED); // the look that found the newest was the last
+  ring.push(4000, 2);
+  const check = (ts: number, expect: number) => assert.equal(ring.at(ts, 2500), expect, `at ${ts}`);
+  check(1500, 0);
+  check(2000, 1);
+  check(2001, -1);
+  check(3000, 2);
+  check(3500, -1);
+  check(4500, 3);
+  assert.deepEqual([1, 2].map((i) => ring.quality(i)), ["ended", "ended"]);
 });
 
 test("taking over from another ring keeps all of a sample", () => {

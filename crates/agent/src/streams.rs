@@ -6,13 +6,18 @@ use std::sync::Arc;
 use barograph_archive::{Declared, Entry, Journal, Mark, Position};
 use barograph_insight::Graph;
 use barograph_model::{
-    Clock, Descriptor, Quality, Sample, Sink, StreamKey, Value, Wanted, text_start,
+    Clock, Descriptor, NS_PER_S, Quality, Sample, Sink, StreamKey, Value, Wanted, text_start,
 };
 use barograph_stream::{Incarnation, Segment, StreamError, StreamWriter};
 use tracing::warn;
 
 /// Entries that are collected before the archive is handed them, though the tick is not over.
 const ENTRIES_MAX: usize = 8_192;
+
+/// After so many intervals without a look nobody looked: what held before is not known to have held then…
+const MISSED: i64 = 3;
+/// …but not where that is shorter than this.
+const MISSED_NS_MIN: i64 = NS_PER_S;
 
 /// Every stream of this node by its key.
 pub struct Streams<'c> {
@@ -32,6 +37,27 @@ struct Live {
     writer: StreamWriter,
     /// What was appended last, for those who only say that it still holds.
     newest: Option<Sample>,
+    /// When it is looked at: 0 where that is told by nobody, as of values that somebody puts.
+    interval_ns: i64,
+}
+
+impl Live {
+    /// The last look at what was appended last, where it is not said yet.
+    fn ended(&self, looked_ns: i64) -> Option<Sample> {
+        let newest = self.newest.as_ref().filter(|_| self.interval_ns > 0)?;
+        (newest.quality != Quality::Ended).then(|| Sample {
+            ts: looked_ns.max(newest.ts),
+            quality: Quality::Ended,
+            ..newest.clone()
+        })
+    }
+
+    /// Whether a look at `ts` comes much later than the one before it.
+    fn has_missed(&self, ts: i64) -> bool {
+        let missed_ns = self.interval_ns.saturating_mul(MISSED).max(MISSED_NS_MIN);
+        let looked_ns = self.writer.looked_ns();
+        self.interval_ns > 0 && looked_ns > 0 && ts.saturating_sub(looked_ns) > missed_ns
+    }
 }
 
 /// What was appended and the archive does not have yet.
@@ -86,6 +112,7 @@ impl<'c> Streams<'c> {
     /// Appends if changed; whether it was. A value that has held for long is appended again, which is
     /// no change.
     pub fn look(&mut self, key: StreamKey, sample: &Sample) -> bool {
+        let has_resumed = self.resume(key, sample.ts);
         let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
             return false;
         };
@@ -95,7 +122,7 @@ impl<'c> Streams<'c> {
         };
         // Also when the clock was set back: a sample far in the future says nothing of now.
         let holds = |newest: &Sample| newest.ts.abs_diff(sample.ts) < self.repeat_ns;
-        if !changed && live.newest.as_ref().is_none_or(holds) {
+        if !changed && !has_resumed && live.newest.as_ref().is_none_or(holds) {
             return false;
         }
         if !changed && let Err(error) = live.writer.append(sample) {
@@ -171,6 +198,20 @@ impl<'c> Streams<'c> {
         live.newest = Some(sample);
     }
 
+    /// Before what is found at `ts`: says up to when nobody had looked, if that is long. Whether it is.
+    fn resume(&mut self, key: StreamKey, ts: i64) -> bool {
+        let Some(Some(live)) = self.live.get(key.0 as usize) else {
+            return false;
+        };
+        if !live.has_missed(ts) {
+            return false;
+        }
+        if let Some(ended) = live.ended(live.writer.looked_ns()) {
+            self.append(key, &ended, None);
+        }
+        true
+    }
+
     /// Appends the value of the last look, where it had been appended only at an earlier one: of a stream that has ended,
     /// or whose agent has, the samples are all that is known.
     fn settle(&mut self, key: StreamKey) {
@@ -178,11 +219,18 @@ impl<'c> Streams<'c> {
             return;
         };
         let looked_ns = live.writer.looked_ns();
-        if let Some(newest) = live.newest.as_ref().filter(|s| s.ts < looked_ns) {
-            let last = Sample {
+        let held = || {
+            let newest = live.newest.as_ref()?;
+            (newest.ts < looked_ns).then(|| Sample {
                 ts: looked_ns,
                 ..newest.clone()
-            };
+            })
+        };
+        let last = match live.interval_ns {
+            0 => held(),
+            _ => live.ended(looked_ns),
+        };
+        if let Some(last) = last {
             self.append(key, &last, None);
         }
     }
@@ -274,6 +322,7 @@ impl<'c> Streams<'c> {
         self.live[key as usize] = Some(Live {
             writer,
             newest: None,
+            interval_ns: 0,
         });
         Ok(StreamKey(key))
     }
@@ -310,6 +359,16 @@ impl Sink for Streams<'_> {
         let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
             return;
         };
+        let missed = live.newest.clone().filter(|_| live.has_missed(looked_ns));
+        if let Some(newest) = missed {
+            self.resume(key, looked_ns);
+            let again = Sample {
+                ts: looked_ns,
+                ..newest
+            };
+            self.append(key, &again, None);
+            return;
+        }
         // Forward only: the looks of an insight are those of its stalest input.
         let old = |s: &&Sample| {
             let age_ns = looked_ns.saturating_sub(s.ts);
@@ -327,7 +386,8 @@ impl Sink for Streams<'_> {
     }
 
     fn expect_interval(&mut self, key: StreamKey, interval_ns: i64) {
-        if let Some(Some(live)) = self.live.get(key.0 as usize) {
+        if let Some(Some(live)) = self.live.get_mut(key.0 as usize) {
+            live.interval_ns = interval_ns;
             self.segment.expect_interval(&live.writer, interval_ns);
         }
     }
@@ -544,6 +604,36 @@ mod tests {
         streams.put(key, &sample(1_091, 8));
         streams.settle_all();
         assert_eq!(count(&streams, key), 3, "it was appended at that look");
+    }
+
+    #[test]
+    fn it_is_said_when_nobody_looked() {
+        let mut bench = Bench::new();
+        let mut streams = bench.streams();
+        let key = declare(&mut streams, ValueType::Int);
+        let newest = |streams: &Streams<'_>| streams.newest(key).cloned().unwrap();
+        for s in [1_000, 1_001, 1_090] {
+            streams.put(key, &sample(s, 7));
+        }
+        assert_eq!(count(&streams, key), 1, "nobody said when it is looked at");
+        streams.expect_interval(key, 10 * NS_PER_S);
+        // A look that is late is none that is missing.
+        for (s, value, expect) in [(1_100, 7, 1), (1_130, 7, 1), (1_161, 7, 3), (1_200, 8, 5)] {
+            streams.put(key, &sample(s, value));
+            assert_eq!(count(&streams, key), expect, "at {s}");
+        }
+        streams.confirm(key, 1_240 * NS_PER_S);
+        assert_eq!(count(&streams, key), 7);
+        assert_eq!(newest(&streams), sample(1_240, 8));
+        streams.confirm(key, 1_250 * NS_PER_S);
+        // The clock was set back.
+        streams.put(key, &sample(1_100, 8));
+        assert_eq!(count(&streams, key), 7);
+        for _ in 0..2 {
+            streams.settle_all();
+            assert_eq!(count(&streams, key), 8);
+            assert_eq!(newest(&streams).quality, Quality::Ended);
+        }
     }
 
     #[test]

@@ -170,6 +170,12 @@ impl Columns {
         }
     }
 
+    /// Whether nobody looked between this sample and the next one: it says so, or the next is the first of another life of
+    /// the stream, and whoever looked before may have been killed before he could say so.
+    pub fn is_last_look(&self, row: usize) -> bool {
+        self.quality.get(row) == Some(&Quality::Ended) || self.numbers.get(row + 1) == Some(&1)
+    }
+
     /// The sample at `row`, if there is one.
     pub fn sample(&self, row: usize) -> Option<Sample> {
         Some(Sample {
@@ -190,5 +196,24 @@ impl Columns {
         self.quality.push(sample.quality);
         self.error.push(sample.error);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_looked_after_a_last_look_and_before_another_life() {
+        let mut columns = Columns::new(ValueType::Int);
+        let ended = Quality::Ended;
+        let measured = Quality::Measured;
+        for (number, quality) in [(7, measured), (8, ended), (9, measured), (1, measured), (2, ended)] {
+            let mut sample = Sample::measured(number as i64, 0);
+            sample.quality = quality;
+            assert!(columns.push(number, &sample));
+        }
+        let found: Vec<bool> = (0..6).map(|row| columns.is_last_look(row)).collect();
+        assert_eq!(found, [false, true, true, false, true, false]);
     }
 }

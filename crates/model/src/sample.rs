@@ -233,6 +233,9 @@ pub enum Quality {
     Predicted = 2,
     /// Filled in or corrected after the fact.
     Reconciled = 3,
+    /// The last look at a value that was found before: nobody looked from then until the next sample, or the stream
+    /// has ended. The value held up to this time, and is not known after it.
+    Ended = 4,
 }
 
 impl Quality {
@@ -243,17 +246,19 @@ impl Quality {
             1 => Self::Derived,
             2 => Self::Predicted,
             3 => Self::Reconciled,
+            4 => Self::Ended,
             _ => return None,
         })
     }
 
-    /// `measured`, `derived`, `predicted` or `reconciled`.
+    /// `measured`, `derived`, `predicted`, `reconciled` or `ended`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Measured => "measured",
             Self::Derived => "derived",
             Self::Predicted => "predicted",
             Self::Reconciled => "reconciled",
+            Self::Ended => "ended",
         }
     }
 }

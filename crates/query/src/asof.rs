@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use barograph_archive::Chunk;
-use barograph_model::{Columns, NS_PER_S, Sample, Span};
+use barograph_model::{Columns, NS_PER_S, Quality, Sample, Span};
 use rusqlite::Result;
 
 use crate::QueryError;
@@ -176,10 +176,17 @@ impl Series {
     /// The row of the sample that held at `ts`, a time within the span.
     fn row(&self, ts: i64) -> Option<Row> {
         let after = self.columns.ts.partition_point(|&known| known <= ts);
-        let sample = match after.checked_sub(1) {
-            Some(row) => self.columns.sample(row)?,
-            None => self.before.clone()?,
+        let (sample, is_last_look) = match after.checked_sub(1) {
+            Some(row) => (self.columns.sample(row)?, self.columns.is_last_look(row)),
+            None => {
+                let before = self.before.clone()?;
+                let is_last_look = before.quality == Quality::Ended;
+                (before, is_last_look)
+            }
         };
+        if is_last_look && ts > sample.ts {
+            return None;
+        }
         let [name, labels, node] = self.identity.cells();
         Some(vec![
             name,

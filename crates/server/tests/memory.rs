@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use barograph_model::{
-    Buckets, Columns, Descriptor, Past, PastRequest, PastSeries, Sample, Span, SqlFault,
+    Buckets, Columns, Descriptor, Past, PastRequest, PastSeries, Quality, Sample, Span, SqlFault,
     SqlFaultKind, Value,
 };
 
@@ -44,6 +44,12 @@ impl MemoryPast {
     pub fn end(&mut self) {
         let (series, _) = self.0.last_mut().unwrap();
         (series.interval_ns, series.is_living) = (0, false);
+    }
+
+    /// Nobody looked between this sample of the series that was added last and the next.
+    pub fn last_look(&mut self, row: usize) {
+        let (_, columns) = self.0.last_mut().unwrap();
+        columns.quality[row] = Quality::Ended;
     }
 
     fn known<'a>(

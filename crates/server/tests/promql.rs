@@ -254,6 +254,16 @@ fn a_value_that_did_not_change_was_there_at_every_look() {
     );
     check(&silent, "barograph_t_bytes_total", 300, "");
     check(&silent, "rate(barograph_t_bytes_total[1m])", 120, "");
+    // Where nobody looked there is no value, however short that was.
+    let mut missed = past_of("t.bytes", &[(0, 50.0), (20, 50.0), (100, 50.0)], 10, 120);
+    missed.last_look(1);
+    for (at, expect) in [(0, "50"), (19, "50"), (20, "50"), (21, ""), (99, ""), (100, "50"), (125, "50")] {
+        let expect = match expect {
+            "" => String::new(),
+            value => format!("{{}} {value}"),
+        };
+        check(&missed, "sum(barograph_t_bytes_total)", at, &expect);
+    }
     // A stream that has ended is over with its last sample; sums do not count it any longer.
     let mut ended = past_of("t.bytes", &[(0, 50.0), (40, 50.0)], 10, 40);
     ended.end();

@@ -150,7 +150,7 @@ export function numberOf(raw: Raw): number {
   return typeof raw === "boolean" ? Number(raw) : NaN;
 }
 
-const QUALITY_NUMBER: Readonly<Record<string, number>> = { measured: 0, derived: 1, predicted: 2, reconciled: 3 };
+const QUALITY_NUMBER: Readonly<Record<string, number>> = { measured: 0, derived: 1, predicted: 2, reconciled: 3, ended: 4 };
 
 /** Quality as its number, however it was written. */
 export function qualityOf(raw: number | string): number {

@@ -9,7 +9,7 @@ import { NS_PER_MS, numberOf, qualityOf } from "./contract";
 import type { History, Labels, Raw, Tick, WatchedStream } from "./contract";
 import { FORECAST_PREFIX, lookedAgain, projectionOf } from "./projection";
 import type { Projection } from "./projection";
-import { heldUntil, pushHeld, Ring, ringStart } from "./ring";
+import { ENDED, heldUntil, pushHeld, Ring, ringStart } from "./ring";
 import { streamText } from "../text/fuzzy";
 import { unitOf } from "../text/format";
 import { slackOf } from "../sheet/geometry";
@@ -270,12 +270,13 @@ function fill(answer: History): void {
   for (let i = 0; i < n; i += 1) {
     const ts = (answer.ts[i] ?? 0) / NS_PER_MS;
     const next = (answer.ts[i + 1] ?? NaN) / NS_PER_MS;
-    const held = heldUntil(ts, next, one.intervalMs);
-    pushHeld(ring, silences, { ts, held, next, value: numberOf(answer.value[i] ?? null), quality: qualityOf(answer.quality[i] ?? 0) });
+    const quality = qualityOf(answer.quality[i] ?? 0);
+    const held = quality === ENDED ? ts : heldUntil(ts, next, one.intervalMs);
+    pushHeld(ring, silences, { ts, held, next, value: numberOf(answer.value[i] ?? null), quality });
   }
   for (let i = old.before(last) + 1; i < old.length; i += 1) {
     // History told all changes so far: the same value, told by the watch, is no change.
-    if (old.value(i) === ring.value(ring.length - 1)) ring.hold(old.held(i));
+    if (old.value(i) === ring.value(ring.length - 1) && !ring.isLastLook(ring.length - 1)) ring.hold(old.held(i));
     else ring.take(old, i);
   }
   one.looked = Math.max(one.looked, last);

@@ -8,8 +8,11 @@
 export const RING_SAMPLES_MAX = 900;
 const FIRST_CAPACITY = 64;
 
+/** The last look at a value: nobody looked from then until the next sample. */
+export const ENDED = 4;
+
 /** Quality of a sample, by its number in the segment format. */
-export const QUALITIES = ["measured", "derived", "predicted", "reconciled"] as const;
+export const QUALITIES = ["measured", "derived", "predicted", "reconciled", "ended"] as const;
 
 export class Ring {
   private capacity = FIRST_CAPACITY;
@@ -27,7 +30,11 @@ export class Ring {
 
   /** Appends; a sample not newer than the last is not news and is left out. */
   push(ts: number, value: number, quality = 0, error = 0, held = ts): void {
-    if (this.count > 0 && ts <= this.ts(this.count - 1)) return;
+    if (this.count > 0 && ts <= this.ts(this.count - 1)) {
+      // The look that found the newest was the last.
+      if (quality === ENDED && ts === this.ts(this.count - 1)) this.qualities[this.slot(this.count - 1)] = ENDED;
+      return;
+    }
     if (this.count === this.capacity) {
       if (this.capacity < RING_SAMPLES_MAX) this.grow();
       else {
@@ -72,6 +79,11 @@ export class Ring {
     return QUALITIES[this.qualities[this.slot(i)] ?? 0] ?? "measured";
   }
 
+  /** Whether nobody looked between this sample and the next. */
+  isLastLook(i: number): boolean {
+    return this.qualities[this.slot(i)] === ENDED;
+  }
+
   /** Takes over sample `i` of a ring, held at most until `until`; `ts` is another time for it. */
   take(from: Ring, i: number, until = Infinity, ts = from.ts(i)): void {
     const at = from.slot(i);
@@ -95,6 +107,7 @@ export class Ring {
   at(ts: number, slack: number): number {
     const i = this.before(ts);
     if (i < 0 || ts <= this.held(i)) return i;
+    if (this.isLastLook(i)) return -1;
     const until = i + 1 < this.count ? this.ts(i + 1) : Infinity;
     // Inside a short step between two samples the older one still stands.
     if (until - this.held(i) <= slack) return i;

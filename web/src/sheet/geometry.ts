@@ -77,6 +77,7 @@ function between(ring: Ring, i: number, ts: number, slack: number): number {
   const held = ring.held(i);
   const value = ring.value(i);
   if (ts <= held) return value;
+  if (ring.isLastLook(i)) return NaN;
   if (i + 1 >= ring.length) return ts - held <= slack ? value : NaN;
   const next = ring.ts(i + 1);
   if (next - held > slack) return NaN;

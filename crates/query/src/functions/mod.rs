@@ -1,5 +1,5 @@
 //! Functions over all that is known of streams, in rings, log and Parquet: `history`, `rate`,
-//! `quantile`, `topk`, `asof`, `family`, `frames`, computed in Rust over columns, and the scalars `iso`,
+//! `quantile`, `topk`, `gaps`, `asof`, `family`, `frames`, computed in Rust over columns, and the scalars `iso`,
 //! `instant` and `now_ns`.
 //!
 //! Means and quantiles are over the samples, which are changes: a value that held for an hour is one
@@ -8,6 +8,7 @@
 mod family;
 mod forecast;
 mod frames;
+mod gaps;
 mod history;
 mod quantile;
 mod rate;
@@ -39,7 +40,7 @@ pub(crate) use frames::publications;
 const ROWS_AT_ONCE: usize = 1_024;
 
 /// All table functions.
-pub(crate) static FUNCTIONS: [Listing; 9] = [
+pub(crate) static FUNCTIONS: [Listing; 10] = [
     Listing {
         name: "history",
         kind: "function",
@@ -101,6 +102,21 @@ pub(crate) static FUNCTIONS: [Listing; 9] = [
         ],
         arguments: &["pattern", "k", "start", "stop"],
         produce: topk::topk,
+    },
+    Listing {
+        name: "gaps",
+        kind: "function",
+        help: "when nobody looked at the streams that match: from their last look (ts) until the next sample; NULL where there is none yet",
+        columns: &[
+            ("ts", "INTEGER"),
+            ("until", "INTEGER"),
+            ("gap_ns", "INTEGER"),
+            ("name", "TEXT"),
+            ("labels", "TEXT"),
+            ("node", "TEXT"),
+        ],
+        arguments: &["pattern", "start", "stop"],
+        produce: gaps::gaps,
     },
     Listing {
         name: "asof",

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use barograph_model::Quality;
 use rusqlite::Result;
 
 use super::{identities, matching, selector, span};
@@ -24,7 +25,10 @@ pub(super) fn quantile(live: &Arc<Live>, arguments: &Arguments) -> Result<Batche
         let mut fault = None;
         reading.each(span, cancel, &mut |chunk| {
             let values = &chunk.columns.values;
-            let known = (0..values.len()).filter_map(|row| values.number(row));
+            let quality = &chunk.columns.quality;
+            // A last look repeats the sample before it.
+            let looks = (0..values.len()).filter(|row| quality[*row] != Quality::Ended);
+            let known = looks.filter_map(|row| values.number(row));
             let before = numbers[chunk.series].capacity();
             numbers[chunk.series].extend(known.filter(|v| !v.is_nan()));
             held += (numbers[chunk.series].capacity() - before) * size_of::<f64>();

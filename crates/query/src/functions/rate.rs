@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use barograph_model::{Buckets, Kind, NS_PER_S, Sample, Value};
+use barograph_model::{Buckets, Kind, NS_PER_S, Quality, Sample, Value};
 use rusqlite::Result;
 
 use super::history::Samples;
@@ -41,6 +41,10 @@ pub(super) fn rate(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     Ok(Box::new(Samples::new(feed, move |chunk, row| {
         let after = chunk.columns.sample(row)?;
         let series = chunk.series;
+        let is_again = |before: &Sample| before.ts == after.ts;
+        if after.quality == Quality::Ended && before.get(&series).is_some_and(is_again) {
+            return None; // The look that found the sample was the last.
+        }
         let before = before.insert(series, after.clone())?;
         let value = per_second(&before, &after, is_counter[series]);
         Some(row_of(after.ts, value, &identities[series]))

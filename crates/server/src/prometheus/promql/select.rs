@@ -123,7 +123,7 @@ fn is_up(context: &Context<'_>) -> bool {
 pub struct Sampled {
     pub labels: LabelSet,
     ts: Vec<i64>,
-    /// `None` where the series ended: a text that became another.
+    /// `None` where the series ended: a text that became another, or nobody looked any more.
     values: Vec<Option<f64>>,
     interval_ns: i64,
     looked_ns: i64,
@@ -208,9 +208,17 @@ fn sampled(
     };
     let labels = exposed.labels();
     let Some(text_label) = &exposed.text_label else {
-        let numbers = (0..columns.len()).map(|row| columns.values.number(row));
-        let values = numbers.map(|v| v.map(|v| exposed.scaled(v))).collect();
-        return vec![of(labels, columns.ts, values)];
+        let (mut ts, mut values) = (Vec::new(), Vec::new());
+        for row in 0..columns.len() {
+            let number = columns.values.number(row);
+            ts.push(columns.ts[row]);
+            values.push(number.map(|v| exposed.scaled(v)));
+            if columns.is_last_look(row) {
+                ts.push(columns.ts[row].saturating_add(1));
+                values.push(None);
+            }
+        }
+        return vec![of(labels, ts, values)];
     };
     let texts = runs_of_texts(&columns).into_iter();
     let labelled = texts.map(|(text, ts, values)| {
@@ -227,8 +235,10 @@ fn in_order(columns: &Columns, value_type: ValueType) -> Columns {
     let mut order: Vec<usize> = (0..columns.len()).collect();
     order.sort_by_key(|&row| columns.ts[row]);
     let mut sorted = Columns::new(value_type);
-    for sample in order.into_iter().filter_map(|row| columns.sample(row)) {
-        sorted.push(0, &sample);
+    for row in order {
+        if let Some(sample) = columns.sample(row) {
+            sorted.push(columns.numbers.get(row).copied().unwrap_or(0), &sample);
+        }
     }
     sorted
 }
@@ -244,7 +254,7 @@ fn runs_of_texts(columns: &Columns) -> Vec<Run<'_>> {
     let mut runs: Vec<Run<'_>> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut before: Option<usize> = None;
-    for (text, ts) in texts.iter().zip(&columns.ts) {
+    for (row, (text, ts)) in texts.iter().zip(&columns.ts).enumerate() {
         // As in the exposition.
         let text = text_start(text, TEXT_BYTES_MAX);
         let at = *places.entry(text).or_insert_with(|| {
@@ -258,6 +268,11 @@ fn runs_of_texts(columns: &Columns) -> Vec<Run<'_>> {
         runs[at].1.push(*ts);
         runs[at].2.push(Some(1.0));
         before = Some(at);
+        if columns.is_last_look(row) {
+            runs[at].1.push(ts.saturating_add(1));
+            runs[at].2.push(None);
+            before = None;
+        }
     }
     runs
 }

@@ -1,0 +1,139 @@
+//! `gaps`: when nobody looked, apart from when a value held.
+
+use std::sync::Arc;
+
+use barograph_archive::Chunk;
+use barograph_model::Quality;
+use rusqlite::Result;
+
+use super::{Identity, identities, matching, selector, span};
+use crate::feed::apart;
+use crate::listing::{Arguments, Batches, Row};
+use crate::live::Live;
+
+/// Samples of one life that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Run {
+    /// When the stream was registered, and the number of the first sample: their order.
+    life: i64,
+    number: u64,
+    from_ns: i64,
+    to_ns: i64,
+    /// Whether the last one says that nobody looked after it.
+    is_last_look: bool,
+}
+
+/// From the last look to the next sample, if there was one.
+type Gap = (i64, Option<i64>);
+
+pub(super) fn gaps(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
+    let span = span(live, arguments, 1)?;
+    let reading = Arc::new(matching(live, &selector(arguments)?, span)?);
+    let identities = identities(&reading);
+    let memory = Arc::clone(&live.memory);
+    let found = apart(live, move |cancel| {
+        let mut all: Vec<Vec<Run>> = vec![Vec::new(); reading.series.len()];
+        let (mut claim, mut held) = (memory.claim(), 0);
+        let mut fault = None;
+        reading.each(span, cancel, &mut |chunk| {
+            let runs = &mut all[chunk.series];
+            let before = runs.capacity();
+            add(runs, &chunk);
+            held += (runs.capacity() - before) * size_of::<Run>();
+            fault = claim.set(held).err();
+            Ok(fault.is_none())
+        })?;
+        // The fault is SQLite's to carry: it says that memory is short.
+        Ok(fault.map_or_else(|| Ok(all.into_iter().map(between).collect::<Vec<_>>()), Err))
+    })??;
+    let rows = identities.into_iter().zip(found);
+    let rows = rows.flat_map(|(identity, gaps)| {
+        let row = move |gap| row_of(gap, &identity);
+        gaps.into_iter().map(row)
+    });
+    Ok(Box::new(std::iter::once(Ok(rows.collect()))))
+}
+
+/// Adds the samples of a chunk to the runs of its series: to the newest one where they follow it.
+fn add(runs: &mut Vec<Run>, chunk: &Chunk) {
+    let columns = &chunk.columns;
+    for (row, (number, ts)) in columns.numbers.iter().zip(&columns.ts).enumerate() {
+        let is_last_look = columns.quality[row] == Quality::Ended;
+        let follows = |run: &&mut Run| {
+            !run.is_last_look && run.life == chunk.life && run.number < *number
+        };
+        match runs.last_mut().filter(follows) {
+            Some(run) => {
+                run.to_ns = *ts;
+                run.is_last_look = is_last_look;
+            }
+            None => runs.push(Run {
+                life: chunk.life,
+                number: *number,
+                from_ns: *ts,
+                to_ns: *ts,
+                is_last_look,
+            }),
+        }
+    }
+}
+
+/// What lies between the runs of a series: behind each last look, and between lives, of which the earlier may have been
+/// killed before it could say so.
+fn between(mut runs: Vec<Run>) -> Vec<Gap> {
+    runs.sort_unstable();
+    let mut gaps = Vec::new();
+    for (at, run) in runs.iter().enumerate() {
+        match runs.get(at + 1) {
+            Some(next) if run.is_last_look || next.life != run.life => {
+                if next.from_ns > run.to_ns {
+                    gaps.push((run.to_ns, Some(next.from_ns)));
+                }
+            }
+            None if run.is_last_look => gaps.push((run.to_ns, None)),
+            Some(_) | None => {}
+        }
+    }
+    gaps
+}
+
+fn row_of((ts, until): Gap, identity: &Identity) -> Row {
+    let [name, labels, node] = identity.cells();
+    let gap_ns = until.map(|until| until.saturating_sub(ts));
+    vec![ts.into(), until.into(), gap_ns.into(), name, labels, node]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_between() {
+        let run = |life, number, from_ns, to_ns, is_last_look| Run {
+            life,
+            number,
+            from_ns,
+            to_ns,
+            is_last_look,
+        };
+        let check = |runs: &[Run], expect: &[Gap]| {
+            assert_eq!(between(runs.to_vec()), expect, "{runs:?}");
+        };
+        check(&[], &[]);
+        check(&[run(1, 1, 10, 20, false)], &[]);
+        check(&[run(1, 1, 10, 20, true)], &[(20, None)]);
+        // Read from two places, in whatever order.
+        check(&[run(1, 9, 21, 30, false), run(1, 1, 10, 20, false)], &[]);
+        check(
+            &[run(1, 1, 10, 20, true), run(1, 9, 31, 40, false)],
+            &[(20, Some(31))],
+        );
+        // Killed; then stopped in order.
+        check(
+            &[run(5, 1, 60, 70, true), run(1, 1, 10, 20, false)],
+            &[(20, Some(60)), (70, None)],
+        );
+        // The clock was set back.
+        check(&[run(1, 1, 10, 20, true), run(2, 1, 15, 40, false)], &[]);
+    }
+}
