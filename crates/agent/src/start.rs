@@ -1,6 +1,7 @@
 //! Starting an agent in order, and stopping it in the reverse.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -39,6 +40,7 @@ const DESCRIPTORS_MAX: u64 = 1 << 18;
 /// A running agent. Dropping it stops it.
 pub struct Agent {
     node: String,
+    state_dir: PathBuf,
     run_dir: RunDir,
     events: SyncSender<Event>,
     sampler: Option<JoinHandle<()>>,
@@ -72,6 +74,7 @@ impl Agent {
         let (events, receiver) = sync_channel(EVENTS_MAX);
         let mut agent = Self {
             node: config.node.clone(),
+            state_dir: config.state_dir.clone(),
             run_dir: run_dir.clone(),
             events: events.clone(),
             sampler: None,
@@ -159,6 +162,7 @@ impl Agent {
             "pid": std::process::id(),
             "started_ts": started_ns,
             "http": self.http_addr().map(|a| format!("http://{a}")),
+            "state": self.state_dir,
             "archive": self.history.readable_dir(),
         });
         Ok(self

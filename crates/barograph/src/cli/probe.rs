@@ -1,9 +1,11 @@
 //! `baro probe`: what a disk can do, measured by reading, and left for the agent.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use barograph_agent::Config;
+use barograph_agent::{AGENT_DOCUMENT, Config};
+use barograph_client::RunDir;
 use barograph_agent::probe::{self, Probe as Outcome, ProbeLimits};
 use clap::Args;
 use serde_json::Value as Json;
@@ -33,9 +35,12 @@ pub struct Probe {
     /// Configuration file of the agent, for where it keeps its state
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// State directory of the agent [default: $XDG_STATE_HOME/barograph or /var/lib/barograph]
+    /// State directory of the agent [default: that of this user's running agent, else $XDG_STATE_HOME/barograph or /var/lib/barograph]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// Run directory of the agent whose state directory it is [default: $BAROGRAPH_RUN_DIR, this user's agent, else the node's]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "state_dir"])]
+    run_dir: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -75,6 +80,30 @@ impl Probe {
         output::print(&text(&outcome, kept))
     }
 
+    /// Where the agent keeps its state, as it says. Only an agent of this user: what is written there is written with his
+    /// rights, so nobody else may say where.
+    fn state_of_agent(&self) -> anyhow::Result<Option<PathBuf>> {
+        let run_dir = self.run_dir.as_ref().map_or_else(RunDir::find, RunDir::new);
+        let me = std::fs::metadata("/proc/self")?.uid();
+        let is_ours = std::fs::metadata(run_dir.path()).is_ok_and(|found| found.uid() == me);
+        let document = match is_ours {
+            true => run_dir.document(AGENT_DOCUMENT)?,
+            false => None,
+        };
+        match (document, &self.run_dir) {
+            (Some(bytes), _) => {
+                let document: Json = serde_json::from_slice(&bytes)?;
+                Ok(document["state"].as_str().map(PathBuf::from))
+            }
+            (None, None) => Ok(None),
+            (None, Some(dir)) => {
+                let dir = dir.display();
+                let text = format!("{dir} has no agent of this user: name its --state-dir or --config");
+                Err(Usage(text).into())
+            }
+        }
+    }
+
     fn path(&self) -> anyhow::Result<PathBuf> {
         let mut config = match &self.config {
             Some(path) => Config::read(path)?,
@@ -82,6 +111,10 @@ impl Probe {
         };
         if let Some(state_dir) = &self.state_dir {
             config.state_dir = state_dir.clone();
+        } else if self.config.is_none()
+            && let Some(state_dir) = self.state_of_agent()?
+        {
+            config.state_dir = state_dir;
         }
         let probes = config.resolve()?.sources.disk.probes;
         if probes.as_os_str().is_empty() {

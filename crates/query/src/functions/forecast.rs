@@ -1,24 +1,53 @@
 //! `forecast`: what the agent expects of streams, evaluated at the asker's own time; and `time_to`: when they reach a level.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use barograph_model::{
-    FORECAST_PREFIX, Knot, Level, NS_PER_S, Projection, Quality, Value, duration_ns,
+    FORECAST_PREFIX, Knot, Level, NS_PER_S, Pattern, Projection, Quality, Selector, Value,
+    duration_ns,
 };
 use rusqlite::Result;
 
-use super::{Identity, selector};
-use crate::error::failed;
+use super::Identity;
+use crate::error::{failed, usage};
 use crate::listing::{Arguments, Batches, Cell, Row};
 use crate::live::Live;
 use crate::snapshot::Snapshot;
 use crate::stream::Stream;
 
+/// The pattern in argument 0. Labels alone are meant of any name, and a path as `mount` means the file system that holds it.
+fn selector_on(snapshot: &Snapshot, arguments: &Arguments) -> Result<Selector> {
+    let text = arguments.text(0)?;
+    let text = match text.trim_start().starts_with('{') {
+        true => format!("*{}", text.trim_start()),
+        false => text.to_owned(),
+    };
+    let mut selector = Selector::parse(&text).map_err(|e| usage(e.to_string()))?;
+    let streams = snapshot.streams.iter();
+    let forecast = streams.filter(|stream| stream.name().starts_with(FORECAST_PREFIX));
+    let mounts: Vec<&str> = forecast
+        .filter_map(|stream| stream.entry.descriptor.labels.get("mount"))
+        .collect();
+    for (label, pattern) in &mut selector.labels {
+        if label == "mount" && pattern.is_literal() {
+            *pattern = Pattern::new(mount_of(pattern.as_str(), &mounts));
+        }
+    }
+    Ok(selector)
+}
+
+/// The longest mount that the path is or lies below; the path where there is none.
+fn mount_of<'a>(path: &'a str, mounts: &[&'a str]) -> &'a str {
+    let holding = mounts.iter().filter(|mount| Path::new(path).starts_with(mount));
+    holding.max_by_key(|mount| mount.len()).unwrap_or(&path)
+}
+
 /// A row per stream that matches at the horizon, which is counted from now; without one a row per knot of its projection.
 pub(super) fn forecast(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
-    let selector = selector(arguments)?;
     let horizon_ns = horizon(arguments)?;
     let snapshot = live.attend().map_err(failed)?;
+    let selector = selector_on(&snapshot, arguments)?;
     let now_ns = live.now_ns();
     let mut rows = Vec::new();
     for stream in &snapshot.streams {
@@ -76,9 +105,9 @@ fn projection_of(stream: &Stream) -> Option<(i64, Projection)> {
 
 /// A row per stream that matches: when it reaches the level, from now.
 pub(super) fn time_to(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
-    let selector = selector(arguments)?;
     let level = level(arguments)?;
     let snapshot = live.attend().map_err(failed)?;
+    let selector = selector_on(&snapshot, arguments)?;
     let now_ns = live.now_ns();
     let rows = snapshot.streams.iter().filter_map(|stream| {
         let name = stream.name().strip_prefix(FORECAST_PREFIX)?;
@@ -183,5 +212,23 @@ impl Said<'_> {
             after_ns.into(),
             node,
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_system_that_holds_a_path() {
+        let check = |path: &str, expect: &str| {
+            assert_eq!(mount_of(path, &["/", "/scratch", "/scratch/a"]), expect);
+        };
+        check("/scratch/a/b", "/scratch/a");
+        check("/scratch/a", "/scratch/a");
+        check("/scratch/ab", "/scratch");
+        check("/tmp", "/");
+        check("tmp", "tmp");
+        assert_eq!(mount_of("/tmp", &["/scratch"]), "/tmp");
     }
 }
