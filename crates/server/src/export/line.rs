@@ -1,5 +1,6 @@
 //! One receiver's turn: what is due is made, sent, and tried again when that failed.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +12,16 @@ use crate::export::Batch;
 use crate::export::otlp::{self, Otlp};
 use crate::export::receiver::Receiver;
 use crate::export::remote_write::{self, RemoteWrite};
-use crate::export::sender::{Backoff, Outcome, Sender, random};
+use crate::export::sender::{Backoff, Failure, Outcome, Sender, random};
 use crate::export::status::Counters;
 use crate::view::View;
 
 /// Most requests in one turn, so that another receiver has its own.
 const REQUESTS_PER_TURN_MAX: usize = 16;
+
+/// Refusals in a row until the parts of a request are not tried one by one any more: more than it takes to find one
+/// sample in a full one.
+const UNFIT_MAX: u32 = 24;
 
 /// One receiver, what it is owed, and when.
 pub(super) struct Line {
@@ -24,13 +29,17 @@ pub(super) struct Line {
     sender: Sender,
     counters: Arc<Counters>,
     every_ns: i64,
-    /// Made and not delivered: tried again as it is.
-    pending: Option<Batch>,
+    /// Made and not delivered: tried again as they are. Several are the parts of one that was refused.
+    pending: VecDeque<Batch>,
+    /// Refusals since something was taken.
+    unfit: u32,
     due_ns: i64,
     /// Nothing is sent before, for the receiver failed.
     rest_until_ns: i64,
     backoff: Backoff,
     is_failing: bool,
+    /// It was said that a part of what is sent is refused.
+    is_unfit_said: bool,
 }
 
 enum Work {
@@ -68,11 +77,13 @@ impl Line {
             sender,
             counters,
             every_ns,
-            pending: None,
+            pending: VecDeque::new(),
+            unfit: 0,
             due_ns: 0,
             rest_until_ns: 0,
             backoff: Backoff::default(),
             is_failing: false,
+            is_unfit_said: false,
         }
     }
 
@@ -101,25 +112,28 @@ impl Line {
             self.due_ns = monotonic_ns + self.every_ns;
             if let Work::Otlp(work) = &mut self.work {
                 // Newer values take the place of what could not be sent.
-                let given_up = self.pending.take().map_or(0, |batch| batch.samples);
+                let given_up: u64 = self.pending.drain(..).map(|batch| batch.samples).sum();
                 self.counters.lost(given_up + work.begin(view, now_ns));
             }
         }
         let has_work = match &self.work {
             Work::Otlp(_) => true,
-            Work::RemoteWrite(_) => is_due || is_urgent || self.pending.is_some(),
+            Work::RemoteWrite(_) => is_due || is_urgent || !self.pending.is_empty(),
         };
         if !has_work || monotonic_ns < self.rest_until_ns {
             return;
         }
         for _ in 0..REQUESTS_PER_TURN_MAX {
-            if self.pending.is_none() {
-                self.pending = match &mut self.work {
+            if self.pending.is_empty() {
+                self.pending.extend(match &mut self.work {
                     Work::Otlp(work) => work.next(),
                     Work::RemoteWrite(work) => work.next(now_ns),
-                };
+                });
             }
-            let Some(batch) = self.pending.take_if(|_| !stopped()) else {
+            if stopped() {
+                return;
+            }
+            let Some(batch) = self.pending.pop_front() else {
                 return;
             };
             let outcome = self.sender.post(&batch.body);
@@ -140,6 +154,7 @@ impl Line {
         match outcome {
             Outcome::Delivered(answer) => {
                 self.backoff.reset();
+                self.unfit = 0;
                 if std::mem::take(&mut self.is_failing) {
                     info!(to, url, "exports arrive again");
                 }
@@ -152,7 +167,11 @@ impl Line {
                 self.counters.sent(batch.samples - rejected);
                 true
             }
-            Outcome::Refused(reason) => {
+            Outcome::Unfit(reason) if matches!(self.work, Work::RemoteWrite(_)) => {
+                self.counters.failed();
+                self.part(&batch, &reason, clock)
+            }
+            Outcome::Refused(reason) | Outcome::Unfit(reason) => {
                 self.counters.failed();
                 self.counters.lost(batch.samples);
                 if !std::mem::replace(&mut self.is_failing, true) {
@@ -165,16 +184,54 @@ impl Line {
                 self.rest(None, clock);
                 false
             }
-            Outcome::Later(reason, asked) => {
+            Outcome::Later(Failure {
+                reason,
+                asked,
+                may_be_there,
+            }) => {
                 self.counters.failed();
                 if !std::mem::replace(&mut self.is_failing, true) {
                     warn!(to, url, reason, "an export failed and is tried again");
                 }
-                self.pending = Some(batch);
+                self.pending.push_front(Batch {
+                    may_be_there: batch.may_be_there || may_be_there,
+                    ..batch
+                });
                 self.rest(asked, clock);
                 false
             }
         }
+    }
+
+    /// Halves a request that was refused for something in it, so that the rest of it goes on; whether to go on at once.
+    fn part(&mut self, batch: &Batch, reason: &str, clock: &dyn Clock) -> bool {
+        self.unfit += 1;
+        let is_hopeless = self.unfit > UNFIT_MAX;
+        if !is_hopeless && let Some(parts) = remote_write::split(batch) {
+            for part in parts.into_iter().rev() {
+                self.pending.push_front(part);
+            }
+            return true;
+        }
+        // What may have arrived is refused because it is there.
+        if !batch.may_be_there {
+            self.counters.lost(batch.samples);
+            if !std::mem::replace(&mut self.is_unfit_said, true) {
+                let (to, url) = (self.counters.to, self.sender.shown());
+                warn!(
+                    to,
+                    url, reason, "samples are refused, and lost; the others go on"
+                );
+            }
+        }
+        if !is_hopeless {
+            return true;
+        }
+        // It takes nothing: not at full speed.
+        let parts: u64 = self.pending.drain(..).map(|part| part.samples).sum();
+        self.counters.lost(parts);
+        self.rest(None, clock);
+        false
     }
 
     fn rest(&mut self, asked: Option<Duration>, clock: &dyn Clock) {

@@ -29,4 +29,6 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 struct Batch {
     body: Vec<u8>,
     samples: u64,
+    /// A try of it, or of what it is a part of, came to no end: the receiver may have it, and refuse it for that.
+    may_be_there: bool,
 }

@@ -193,6 +193,7 @@ fn request(node: &str, metrics: Vec<Metric>, points: usize) -> Batch {
         }],
     };
     Batch {
+        may_be_there: false,
         body: request.encode_to_vec(),
         samples: points as u64,
     }

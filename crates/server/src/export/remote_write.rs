@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use barograph_model::{Sample, Selector};
+use barograph_model::{Quality, Sample, Selector};
 use barograph_stream::StreamReader;
 use prost::Message as _;
 
@@ -115,7 +115,6 @@ impl RemoteWrite {
                 break;
             }
         }
-        let ends = request.timeseries.len();
         let count = self.series.len();
         for _ in 0..count {
             if room.is_full() {
@@ -135,19 +134,7 @@ impl RemoteWrite {
         if request.timeseries.is_empty() {
             return None;
         }
-        let samples = request
-            .timeseries
-            .iter()
-            .map(|s| s.samples.len())
-            .sum::<usize>()
-            - ends;
-        let body = snap::raw::Encoder::new()
-            .compress_vec(&request.encode_to_vec())
-            .expect("a request is far smaller than snappy's 4 GiB");
-        Some(Batch {
-            body,
-            samples: samples as u64,
-        })
+        Some(batch_of(&request))
     }
 
     /// Takes over the streams of a new directory. What an ended stream still had is lost.
@@ -239,7 +226,8 @@ impl Series {
                 continue;
             };
             if timestamp <= self.last_ms {
-                lost += 1;
+                // A last look may be that of the sample before it.
+                lost += u64::from(sample.quality != Quality::Ended);
                 continue;
             }
             self.last_ms = timestamp;
@@ -252,6 +240,49 @@ impl Series {
             samples.push(PromSample { value, timestamp });
         }
         (samples, lost, true)
+    }
+}
+
+/// The two halves of a request, by series and then by samples; `None` of a single sample. A receiver refuses all of a request
+/// for one sample that is too old for it.
+pub(super) fn split(batch: &Batch) -> Option<[Batch; 2]> {
+    let body = snap::raw::Decoder::new().decompress_vec(&batch.body).ok()?;
+    let mut first = WriteRequest::decode(&*body).ok()?;
+    let second = match &mut first.timeseries[..] {
+        [] => return None,
+        [only] => {
+            let half = only.samples.len() / 2;
+            if half == 0 {
+                return None;
+            }
+            vec![TimeSeries {
+                labels: only.labels.clone(),
+                samples: only.samples.split_off(half),
+            }]
+        }
+        more => {
+            let half = more.len() / 2;
+            first.timeseries.split_off(half)
+        }
+    };
+    let second = WriteRequest { timeseries: second };
+    Some([first, second].map(|request| Batch {
+        may_be_there: batch.may_be_there,
+        ..batch_of(&request)
+    }))
+}
+
+/// A request as it is sent. The end of a series is no sample.
+fn batch_of(request: &WriteRequest) -> Batch {
+    let all = request.timeseries.iter().flat_map(|series| &series.samples);
+    let samples = all.filter(|sample| sample.value.to_bits() != STALE).count();
+    let body = snap::raw::Encoder::new()
+        .compress_vec(&request.encode_to_vec())
+        .expect("a request is far smaller than snappy's 4 GiB");
+    Batch {
+        body,
+        samples: samples as u64,
+        may_be_there: false,
     }
 }
 

@@ -39,8 +39,20 @@ pub(super) enum Outcome {
     Delivered(Vec<u8>),
     /// It will never take it.
     Refused(String),
+    /// It does not take it for something that is in it: a part of it may be taken.
+    Unfit(String),
     /// Try again, not before the time that it asked for.
-    Later(String, Option<Duration>),
+    Later(Failure),
+}
+
+/// Why a request is to be tried again.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub reason: String,
+    /// The wait that the receiver asked for.
+    pub asked: Option<Duration>,
+    /// The receiver may have taken it without an answer that came here.
+    pub may_be_there: bool,
 }
 
 /// What a protocol says of its requests.
@@ -112,7 +124,13 @@ impl Sender {
         let mut response = match request.send(body) {
             Ok(response) => response,
             Err(ureq::Error::BadUri(reason)) => return Outcome::Refused(reason),
-            Err(error) => return Outcome::Later(error.to_string(), None),
+            Err(error) => {
+                return Outcome::Later(Failure {
+                    reason: error.to_string(),
+                    asked: None,
+                    may_be_there: may_have_arrived(&error),
+                });
+            }
         };
         let answer = response
             .body_mut()
@@ -129,10 +147,25 @@ impl Sender {
             said => format!("{status}: {said}"),
         };
         if (self.passes)(status) {
-            Outcome::Later(reason, retry_after(response.headers()))
+            Outcome::Later(Failure {
+                reason,
+                asked: retry_after(response.headers()),
+                may_be_there: status == StatusCode::GATEWAY_TIMEOUT,
+            })
+        } else if status == StatusCode::BAD_REQUEST {
+            Outcome::Unfit(reason)
         } else {
             Outcome::Refused(reason)
         }
+    }
+}
+
+/// Whether the receiver may have taken what this came of.
+fn may_have_arrived(error: &ureq::Error) -> bool {
+    match error {
+        ureq::Error::Timeout(_) => true,
+        ureq::Error::Io(error) => error.kind() != std::io::ErrorKind::ConnectionRefused,
+        _ => false,
     }
 }
 

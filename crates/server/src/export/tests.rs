@@ -489,7 +489,7 @@ fn a_refused_write_is_lost_and_the_next_one_goes() {
     put(&mut busy, T0 + 1, 0.6);
     put(&mut busy, T0 + NS_PER_S, 0.7);
     let fake = FakeReceiver::start(&[
-        "400 out of order",
+        "404 Nobody here",
         "301 Elsewhere\r\nLocation: /x",
         "200 OK",
     ]);
@@ -502,6 +502,61 @@ fn a_refused_write_is_lost_and_the_next_one_goes() {
     }
     // Two in one millisecond: one is lost before anything is sent.
     assert_eq!(seen, [(0, 1, 3), (0, 2, 4), (1, 2, 4)]);
+}
+
+#[test]
+fn one_sample_that_is_refused_takes_none_with_it() {
+    let mut rig = Rig::new();
+    let mut writers: Vec<StreamWriter> = ["vda", "vdb", "vdc", "vdd"]
+        .iter()
+        .map(|device| rig.stream("disk.busy.ratio", device, ValueType::Float))
+        .collect();
+    for writer in &mut writers {
+        for i in 0..2 {
+            put(writer, T0 + i * NS_PER_S, 0.5 + i as f64);
+        }
+    }
+    // All; two devices; one; its first sample. Then the others of these parts.
+    let fake = FakeReceiver::start(&[
+        "400 out of bounds",
+        "400 out of bounds",
+        "400 out of bounds",
+        "400 out of bounds",
+        "204 Done",
+        "204 Done",
+        "204 Done",
+    ]);
+    let mut line = Line::remote_write(&fake.receiver()).unwrap();
+    let clock = ManualClock::at(T0 + 2 * NS_PER_S);
+    assert_eq!(turns(&mut line, &rig, &clock, &[0]), [(7, 4, 1)]);
+}
+
+#[test]
+fn what_may_have_arrived_is_not_lost() {
+    let mut rig = Rig::new();
+    let mut busy = rig.stream("disk.busy.ratio", "vda", ValueType::Float);
+    put(&mut busy, T0, 0.5);
+    let fake = FakeReceiver::start(&["504 Gateway Timeout", "400 out of order"]);
+    let mut line = Line::remote_write(&fake.receiver()).unwrap();
+    let clock = ManualClock::at(T0);
+    let counts = turns(&mut line, &rig, &clock, &[2, 0]);
+    assert_eq!(counts, [(0, 1, 0), (0, 2, 0)]);
+}
+
+#[test]
+fn who_refuses_everything_is_left_alone() {
+    let mut rig = Rig::new();
+    let mut writers: Vec<StreamWriter> = (0..100)
+        .map(|i| rig.stream("disk.busy.ratio", &format!("d{i}"), ValueType::Float))
+        .collect();
+    for writer in &mut writers {
+        put(writer, T0, 0.5);
+    }
+    let fake = FakeReceiver::start(&["400 no"; 25]);
+    let mut line = Line::remote_write(&fake.receiver()).unwrap();
+    let clock = ManualClock::at(T0);
+    let counts = turns(&mut line, &rig, &clock, &[0, 0, 0]);
+    assert_eq!(counts.last(), Some(&(0, 25, 100)));
 }
 
 #[test]
