@@ -359,8 +359,8 @@ impl Sink for Streams<'_> {
         let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
             return;
         };
-        let missed = live.newest.clone().filter(|_| live.has_missed(looked_ns));
-        if let Some(newest) = missed {
+        let missed = live.newest.as_ref().filter(|_| live.has_missed(looked_ns));
+        if let Some(newest) = missed.cloned() {
             self.resume(key, looked_ns);
             let again = Sample {
                 ts: looked_ns,

@@ -208,7 +208,13 @@ mod tests {
         let mut columns = Columns::new(ValueType::Int);
         let ended = Quality::Ended;
         let measured = Quality::Measured;
-        for (number, quality) in [(7, measured), (8, ended), (9, measured), (1, measured), (2, ended)] {
+        for (number, quality) in [
+            (7, measured),
+            (8, ended),
+            (9, measured),
+            (1, measured),
+            (2, ended),
+        ] {
             let mut sample = Sample::measured(number as i64, 0);
             sample.quality = quality;
             assert!(columns.push(number, &sample));

@@ -257,7 +257,15 @@ fn a_value_that_did_not_change_was_there_at_every_look() {
     // Where nobody looked there is no value, however short that was.
     let mut missed = past_of("t.bytes", &[(0, 50.0), (20, 50.0), (100, 50.0)], 10, 120);
     missed.last_look(1);
-    for (at, expect) in [(0, "50"), (19, "50"), (20, "50"), (21, ""), (99, ""), (100, "50"), (125, "50")] {
+    for (at, expect) in [
+        (0, "50"),
+        (19, "50"),
+        (20, "50"),
+        (21, ""),
+        (99, ""),
+        (100, "50"),
+        (125, "50"),
+    ] {
         let expect = match expect {
             "" => String::new(),
             value => format!("{{}} {value}"),

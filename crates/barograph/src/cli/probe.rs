@@ -4,9 +4,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use barograph_agent::probe::{self, Probe as Outcome, ProbeLimits};
 use barograph_agent::{AGENT_DOCUMENT, Config};
 use barograph_client::RunDir;
-use barograph_agent::probe::{self, Probe as Outcome, ProbeLimits};
 use clap::Args;
 use serde_json::Value as Json;
 
@@ -98,7 +98,8 @@ impl Probe {
             (None, None) => Ok(None),
             (None, Some(dir)) => {
                 let dir = dir.display();
-                let text = format!("{dir} has no agent of this user: name its --state-dir or --config");
+                let text =
+                    format!("{dir} has no agent of this user: name its --state-dir or --config");
                 Err(Usage(text).into())
             }
         }

@@ -8,6 +8,6 @@ HELP 'Share of a tier that is used, of what users can have: used / (used + avail
 AS SELECT t.tier AS tier,
        sum(t.value - f.value) * 1.0 / nullif(sum(t.value - f.value + a.value), 0) AS value
 FROM filesystem_total_bytes t
-JOIN filesystem_free_bytes f ON f.mount = t.mount AND f.device = t.device
-JOIN filesystem_available_bytes a ON a.mount = t.mount AND a.device = t.device
+JOIN filesystem_free_bytes f USING (mount, device)
+JOIN filesystem_available_bytes a USING (mount, device)
 GROUP BY t.tier

@@ -39,7 +39,9 @@ fn selector_on(snapshot: &Snapshot, arguments: &Arguments) -> Result<Selector> {
 
 /// The longest mount that the path is or lies below; the path where there is none.
 fn mount_of<'a>(path: &'a str, mounts: &[&'a str]) -> &'a str {
-    let holding = mounts.iter().filter(|mount| Path::new(path).starts_with(mount));
+    let holding = mounts
+        .iter()
+        .filter(|mount| Path::new(path).starts_with(mount));
     holding.max_by_key(|mount| mount.len()).unwrap_or(&path)
 }
 

@@ -59,9 +59,8 @@ fn add(runs: &mut Vec<Run>, chunk: &Chunk) {
     let columns = &chunk.columns;
     for (row, (number, ts)) in columns.numbers.iter().zip(&columns.ts).enumerate() {
         let is_last_look = columns.quality[row] == Quality::Ended;
-        let follows = |run: &&mut Run| {
-            !run.is_last_look && run.life == chunk.life && run.number < *number
-        };
+        let follows =
+            |run: &&mut Run| !run.is_last_look && run.life == chunk.life && run.number < *number;
         match runs.last_mut().filter(follows) {
             Some(run) => {
                 run.to_ns = *ts;

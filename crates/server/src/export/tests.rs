@@ -488,11 +488,7 @@ fn a_refused_write_is_lost_and_the_next_one_goes() {
     put(&mut busy, T0, 0.5);
     put(&mut busy, T0 + 1, 0.6);
     put(&mut busy, T0 + NS_PER_S, 0.7);
-    let fake = FakeReceiver::start(&[
-        "404 Nobody here",
-        "301 Elsewhere\r\nLocation: /x",
-        "200 OK",
-    ]);
+    let fake = FakeReceiver::start(&["404 Nobody here", "301 Elsewhere\r\nLocation: /x", "200 OK"]);
     let mut line = Line::remote_write(&fake.receiver()).unwrap();
     let clock = ManualClock::at(T0 + NS_PER_S);
     let mut seen = turns(&mut line, &rig, &clock, &[20]);
