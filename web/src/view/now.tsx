@@ -164,7 +164,7 @@ function Tank({ total, available, usedRatio, fill }: TankOf) {
               {plain(percent(used))} used, {plain(size(all))} in all
             </span>
             {fill !== undefined && <span class="sub fills">{fill.mount} full in {reachWords(fill.reach)}</span>}
-            {old && free !== undefined && <span class="sub">{duration(ageMs(free))} old</span>}
+            {old && available !== undefined && <span class="sub">{duration(ageMs(available))} old</span>}
           </>
         ) : (
           <span class="sub">not known yet</span>
