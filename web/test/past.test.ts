@@ -11,12 +11,12 @@ const MIN = 60_000;
 const T = 1_700_000_040_000; // A whole minute.
 
 /** Buckets of a minute that begin so many minutes after T, with their means. */
-function told(buckets: readonly (readonly [number, number])[], stepMs = MIN): BucketHistory {
+function told(buckets: readonly (readonly [number, number])[], stepMs = MIN, held = 0): BucketHistory {
   const mean = buckets.map(([, v]) => v);
   const ts = buckets.map(([m]) => (T + m * MIN) * 1e6);
   return {
     name: "disk.busy.ratio", labels: { device: "vda" }, node: "n", unit: "1", kind: "gauge", interval_ns: 1e9, step_ns: stepMs * 1e6,
-    ts, count: mean.map(() => 60), min: mean.map((v) => v - 1), max: mean.map((v) => v + 1), mean, last: mean.map((v) => v + 0.5),
+    ts, count: mean.map(() => 60), held_ns: mean.map(() => held * 1e6), min: mean.map((v) => v - 1), max: mean.map((v) => v + 1), mean, last: mean.map((v) => v + 0.5),
   };
 }
 
@@ -43,6 +43,16 @@ test("where a bucket holds", () => {
   check(2, 1);
   check(10, -1); // nobody looked
   check(20.1, 2);
+});
+
+test("where it was counted how long values held, a bucket that is missing is a gap", () => {
+  const past = pastOf(told([[0, 1], [1, 2], [3, 3]], MIN, MIN), T + 5 * MIN);
+  const check = (minute: number, expect: number) => assert.equal(bucketAt(past, T + minute * MIN), expect, `at ${minute}`);
+  check(1.5, 1);
+  check(2.5, -1);
+  check(3.5, 2);
+  check(4.5, 2); // it will be said how long that held
+  assert.deepEqual(pastPoints(past, undefined, T, T + 5 * MIN, 0).mean.values, [1, 2, null, 3]);
 });
 
 test("a band with its gap, and the live tail behind it", () => {

@@ -19,6 +19,9 @@ const MISSED: i64 = 3;
 /// …but not where that is shorter than this.
 const MISSED_NS_MIN: i64 = NS_PER_S;
 
+/// What the archive keeps in one file: the samples of an hour say by themselves for how long values held in it.
+const HOUR_NS: i64 = 3_600 * NS_PER_S;
+
 /// Every stream of this node by its key.
 pub struct Streams<'c> {
     segment: Segment,
@@ -39,6 +42,8 @@ struct Live {
     newest: Option<Sample>,
     /// When it is looked at: 0 where that is told by nobody, as of values that somebody puts.
     interval_ns: i64,
+    /// The longest of the intervals that were in force since the last look.
+    longest_ns: i64,
 }
 
 impl Live {
@@ -52,10 +57,31 @@ impl Live {
         })
     }
 
-    /// Whether a look at `ts` comes much later than the one before it.
-    fn has_missed(&self, ts: i64) -> bool {
-        let missed_ns = self.interval_ns.saturating_mul(MISSED).max(MISSED_NS_MIN);
+    /// The value of the last look at the time of that look, where it was appended only of an earlier one.
+    fn held(&self) -> Option<Sample> {
         let looked_ns = self.writer.looked_ns();
+        let newest = self.newest.as_ref().filter(|s| s.ts < looked_ns)?;
+        Some(Sample {
+            ts: looked_ns,
+            ..newest.clone()
+        })
+    }
+
+    /// Whether a look at `ts` is in a later hour than what was appended last.
+    fn is_next_hour(&self, ts: i64) -> bool {
+        let newest = self.newest.as_ref().filter(|_| self.interval_ns > 0);
+        newest.is_some_and(|s| ts > s.ts && ts.div_euclid(HOUR_NS) > s.ts.div_euclid(HOUR_NS))
+    }
+
+    /// Takes note of a look at `ts`; whether it comes much later than the one before it.
+    fn is_late(&mut self, ts: i64) -> bool {
+        let looked_ns = self.writer.looked_ns();
+        if ts <= looked_ns {
+            return false;
+        }
+        // An interval that has just become shorter is none of the wait that ends with this look.
+        let longest_ns = std::mem::replace(&mut self.longest_ns, self.interval_ns);
+        let missed_ns = longest_ns.saturating_mul(MISSED).max(MISSED_NS_MIN);
         self.interval_ns > 0 && looked_ns > 0 && ts.saturating_sub(looked_ns) > missed_ns
     }
 }
@@ -112,7 +138,7 @@ impl<'c> Streams<'c> {
     /// Appends if changed; whether it was. A value that has held for long is appended again, which is
     /// no change.
     pub fn look(&mut self, key: StreamKey, sample: &Sample) -> bool {
-        let has_resumed = self.resume(key, sample.ts);
+        let has_resumed = self.resume(key, sample.ts).is_some();
         let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
             return false;
         };
@@ -198,18 +224,22 @@ impl<'c> Streams<'c> {
         live.newest = Some(sample);
     }
 
-    /// Before what is found at `ts`: says up to when nobody had looked, if that is long. Whether it is.
-    fn resume(&mut self, key: StreamKey, ts: i64) -> bool {
-        let Some(Some(live)) = self.live.get(key.0 as usize) else {
-            return false;
+    /// Before what is found at `ts`: appends up to when the value before it held, if nobody looked for long or an hour has
+    /// ended since. Gives that value, which is to be appended again if it still holds.
+    fn resume(&mut self, key: StreamKey, ts: i64) -> Option<Sample> {
+        let live = self.live.get_mut(key.0 as usize)?.as_mut()?;
+        let before = if live.is_late(ts) {
+            live.ended(live.writer.looked_ns())
+        } else if live.is_next_hour(ts) {
+            live.held()
+        } else {
+            return None;
         };
-        if !live.has_missed(ts) {
-            return false;
+        let newest = live.newest.clone()?;
+        if let Some(before) = before {
+            self.append(key, &before, None);
         }
-        if let Some(ended) = live.ended(live.writer.looked_ns()) {
-            self.append(key, &ended, None);
-        }
-        true
+        Some(newest)
     }
 
     /// Appends the value of the last look, where it had been appended only at an earlier one: of a stream that has ended,
@@ -218,21 +248,13 @@ impl<'c> Streams<'c> {
         let Some(Some(live)) = self.live.get(key.0 as usize) else {
             return;
         };
-        let looked_ns = live.writer.looked_ns();
-        let held = || {
-            let newest = live.newest.as_ref()?;
-            (newest.ts < looked_ns).then(|| Sample {
-                ts: looked_ns,
-                ..newest.clone()
-            })
+        let Some(mut last) = live.held() else {
+            return;
         };
-        let last = match live.interval_ns {
-            0 => held(),
-            _ => live.ended(looked_ns),
-        };
-        if let Some(last) = last {
-            self.append(key, &last, None);
+        if live.interval_ns > 0 {
+            last.quality = Quality::Ended;
         }
+        self.append(key, &last, None);
     }
 
     /// The agent ends: nothing follows the last looks.
@@ -323,6 +345,7 @@ impl<'c> Streams<'c> {
             writer,
             newest: None,
             interval_ns: 0,
+            longest_ns: 0,
         });
         Ok(StreamKey(key))
     }
@@ -356,12 +379,7 @@ impl Sink for Streams<'_> {
     }
 
     fn confirm(&mut self, key: StreamKey, looked_ns: i64) {
-        let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
-            return;
-        };
-        let missed = live.newest.as_ref().filter(|_| live.has_missed(looked_ns));
-        if let Some(newest) = missed.cloned() {
-            self.resume(key, looked_ns);
+        if let Some(newest) = self.resume(key, looked_ns) {
             let again = Sample {
                 ts: looked_ns,
                 ..newest
@@ -369,6 +387,9 @@ impl Sink for Streams<'_> {
             self.append(key, &again, None);
             return;
         }
+        let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
+            return;
+        };
         // Forward only: the looks of an insight are those of its stalest input.
         let old = |s: &&Sample| {
             let age_ns = looked_ns.saturating_sub(s.ts);
@@ -388,6 +409,7 @@ impl Sink for Streams<'_> {
     fn expect_interval(&mut self, key: StreamKey, interval_ns: i64) {
         if let Some(Some(live)) = self.live.get_mut(key.0 as usize) {
             live.interval_ns = interval_ns;
+            live.longest_ns = live.longest_ns.max(interval_ns);
             self.segment.expect_interval(&live.writer, interval_ns);
         }
     }

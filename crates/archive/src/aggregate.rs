@@ -1,5 +1,8 @@
 //! Samples to buckets: [`Fold`] takes the samples of a series chunk after chunk and keeps only buckets.
 //!
+//! A sample is a change, or says that the one before it still holds: its value holds until the next sample of the same
+//! life, also through buckets that have no sample of their own, and after a last look nothing does.
+//!
 //! It stands alone because sealing, every read by step and the merging of parts end here, and because
 //! its loops are the hot path of `history()`: over slices of one type, one bucket at a time.
 
@@ -9,7 +12,9 @@ mod parallel;
 
 use std::sync::Arc;
 
-use barograph_model::{Buckets, Columns, Span, TEXT_BYTES_MAX, ValueType, Values, text_start};
+use barograph_model::{
+    Buckets, Columns, NS_PER_S, Quality, Span, TEXT_BYTES_MAX, Value, ValueType, Values, text_start,
+};
 
 pub use budget::{BUCKET_BYTES, Budget};
 use number::{Cell, Number};
@@ -19,8 +24,27 @@ pub use parallel::{Ask, aggregate};
 #[derive(Clone, Debug)]
 pub struct Fold {
     value_type: ValueType,
-    step_ns: i64,
+    cut: Cut,
     cells: Cells,
+}
+
+/// What counts, and how it is cut.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    step_ns: i64,
+    /// Samples before it and after it tell how long values held in it.
+    span: Span,
+    /// For how long a value holds at most.
+    hold_ns: i64,
+}
+
+/// The samples of one chunk beside their values: whose they are, when, and which of them say that nobody looked after them.
+#[derive(Clone, Copy, Debug)]
+struct Rows<'a> {
+    life: i64,
+    ts: &'a [i64],
+    /// Empty where there are none such.
+    quality: &'a [Quality],
 }
 
 #[derive(Clone, Debug)]
@@ -42,11 +66,46 @@ struct Run<T: Number> {
     mixed: bool,
     /// Bytes of the last values; of numbers none.
     bytes: usize,
+    /// Life and time of the first sample, where what held before it was not among what was added.
+    head: Option<(i64, i64)>,
+    /// What holds after the newest sample.
+    tail: Option<Tail<T>>,
 }
 
+/// The newest sample of a life.
+#[derive(Clone, Debug)]
+struct Tail<T> {
+    life: i64,
+    ts: i64,
+    /// Up to when it was counted.
+    until: i64,
+    value: T,
+}
+
+impl<T> Tail<T> {
+    fn new(life: i64, ts: i64, value: T) -> Self {
+        let until = ts;
+        Self {
+            life,
+            ts,
+            until,
+            value,
+        }
+    }
+}
+
+/// Most buckets that are made before it is asked whether there is room for them.
+const GROWTH_MAX: usize = 1 << 14;
+/// For how long a value holds that nobody confirms, at most. What is looked at has samples in every hour; what a program puts
+/// may be its last word for ever.
+const HOLD_NS_MAX: i64 = 3_600 * NS_PER_S;
+/// How far beyond the ends of a span samples are read, which tell what held at its ends: further than those of a value
+/// that is looked at and does not change are apart.
+pub const CARRY_NS: i64 = 300 * NS_PER_S;
+
 impl Fold {
-    /// None yet, of a series of this type; starts will be multiples of `step_ns`.
-    pub fn new(value_type: ValueType, step_ns: i64) -> Self {
+    /// None yet, of a series of this type; starts will be multiples of `step_ns`, and only what is within the span counts.
+    pub fn new(value_type: ValueType, step_ns: i64, span: Span) -> Self {
         let cells = match value_type {
             ValueType::Float => Cells::Float(Run::new()),
             ValueType::Int | ValueType::Bool => Cells::Int(Run::new()),
@@ -57,7 +116,11 @@ impl Fold {
         };
         Self {
             value_type,
-            step_ns: step_ns.max(1),
+            cut: Cut {
+                step_ns: step_ns.max(1),
+                span,
+                hold_ns: HOLD_NS_MAX,
+            },
             cells,
         }
     }
@@ -90,82 +153,145 @@ impl Fold {
         self.len() == 0
     }
 
-    /// Adds the samples within the span: of one life in order of number, lives in order. Columns of
-    /// another type are not added.
-    pub fn add(&mut self, columns: &Columns, span: Span) {
-        let (ts, step) = (&columns.ts, self.step_ns);
+    /// Adds samples from a row on: of one life in order of number, lives in order. Gives the row to go on from, since it makes
+    /// no more than some thousand buckets at once. Columns of another type are not added.
+    pub fn add(&mut self, life: i64, columns: &Columns, at: usize) -> usize {
+        let rows = Rows {
+            life,
+            ts: &columns.ts,
+            quality: &columns.quality,
+        };
         match (&mut self.cells, &columns.values) {
-            (Cells::Float(run), Values::Float(v)) => run.add(ts, v, step, span),
-            (Cells::Int(run), Values::Int(v)) => run.add(ts, v, step, span),
+            (Cells::Float(run), Values::Float(v)) => run.add(rows, v, at, self.cut),
+            (Cells::Int(run), Values::Int(v)) => run.add(rows, v, at, self.cut),
             (Cells::Int(run), Values::Bool(v)) => {
                 let v: Vec<i64> = v.iter().map(|v| i64::from(*v)).collect();
-                run.add(ts, &v, step, span);
+                run.add(rows, &v, at, self.cut)
             }
-            (Cells::Text(run), Values::Text(v)) => run.add_texts(ts, v, step, span),
-            (Cells::Bytes(run), Values::Bytes(v)) => run.add(ts, v, step, span),
-            (Cells::Json(run), Values::Json(v)) => run.add(ts, v, step, span),
-            (Cells::Floats(run), Values::Floats(v)) => run.add(ts, v, step, span),
-            _ => {}
+            (_, values) => self.add_long(rows, values, at),
+        }
+    }
+
+    /// All samples of a chunk.
+    pub fn add_all(&mut self, life: i64, columns: &Columns) {
+        let mut at = 0;
+        while at < columns.len() {
+            at = self.add(life, columns, at);
         }
     }
 
     /// Adds samples as the column of doubles has them; those of integers are whole.
-    fn add_doubles(&mut self, ts: &[i64], values: &[f64], ints: &mut Vec<i64>, span: Span) {
+    fn add_doubles(&mut self, rows: Rows<'_>, values: &[f64], at: usize) -> usize {
         match &mut self.cells {
-            Cells::Float(run) => run.add(ts, values, self.step_ns, span),
+            Cells::Float(run) => run.add(rows, values, at, self.cut),
             Cells::Int(run) => {
-                ints.clear();
-                ints.extend(values.iter().map(|v| *v as i64));
-                run.add(ts, ints, self.step_ns, span);
+                let ints: Vec<i64> = values.iter().map(|v| *v as i64).collect();
+                run.add(rows, &ints, at, self.cut)
             }
-            Cells::Text(_) | Cells::Bytes(_) | Cells::Json(_) | Cells::Floats(_) => {}
+            Cells::Text(_) | Cells::Bytes(_) | Cells::Json(_) | Cells::Floats(_) => rows.ts.len(),
         }
     }
 
     /// Adds samples of what is no number.
-    fn add_long(&mut self, ts: &[i64], values: &Values, span: Span) {
-        let step = self.step_ns;
+    fn add_long(&mut self, rows: Rows<'_>, values: &Values, at: usize) -> usize {
         match (&mut self.cells, values) {
-            (Cells::Text(run), Values::Text(v)) => run.add_texts(ts, v, step, span),
-            (Cells::Bytes(run), Values::Bytes(v)) => run.add(ts, v, step, span),
-            (Cells::Json(run), Values::Json(v)) => run.add(ts, v, step, span),
-            (Cells::Floats(run), Values::Floats(v)) => run.add(ts, v, step, span),
-            _ => {}
+            (Cells::Text(run), Values::Text(v)) => run.add_texts(rows, v, at, self.cut),
+            (Cells::Bytes(run), Values::Bytes(v)) => run.add(rows, v, at, self.cut),
+            (Cells::Json(run), Values::Json(v)) => run.add(rows, v, at, self.cut),
+            (Cells::Floats(run), Values::Floats(v)) => run.add(rows, v, at, self.cut),
+            _ => rows.ts.len(),
         }
     }
 
     /// Adds samples of integers.
-    fn add_ints(&mut self, ts: &[i64], values: &[i64], span: Span) {
-        if let Cells::Int(run) = &mut self.cells {
-            run.add(ts, values, self.step_ns, span);
+    fn add_ints(&mut self, rows: Rows<'_>, values: &[i64], at: usize) -> usize {
+        match &mut self.cells {
+            Cells::Int(run) => run.add(rows, values, at, self.cut),
+            _ => rows.ts.len(),
+        }
+    }
+
+    /// The newest sample still held at this time, if it is of this life. Whether it was counted until then: it makes no more than
+    /// some thousand buckets at once.
+    pub fn hold_until(&mut self, life: i64, ts: i64) -> bool {
+        match &mut self.cells {
+            Cells::Float(run) => run.hold_until(life, ts, self.cut),
+            Cells::Int(run) => run.hold_until(life, ts, self.cut),
+            Cells::Text(run) | Cells::Json(run) => run.hold_until(life, ts, self.cut),
+            Cells::Bytes(run) => run.hold_until(life, ts, self.cut),
+            Cells::Floats(run) => run.hold_until(life, ts, self.cut),
+        }
+    }
+
+    /// What comes next follows a sample of this life; nothing of one that is no number.
+    pub(crate) fn follow(&mut self, life: i64, ts: i64, value: &Value) {
+        match (&mut self.cells, value) {
+            (Cells::Float(run), Value::Float(v)) => run.tail = Some(Tail::new(life, ts, *v)),
+            (Cells::Int(run), Value::Int(v)) => run.tail = Some(Tail::new(life, ts, *v)),
+            (Cells::Int(run), Value::Bool(v)) => {
+                run.tail = Some(Tail::new(life, ts, i64::from(*v)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Of what comes next it is not known that it follows the newest sample.
+    pub fn forget_newest(&mut self) {
+        match &mut self.cells {
+            Cells::Float(run) => run.tail = None,
+            Cells::Int(run) => run.tail = None,
+            Cells::Text(run) | Cells::Json(run) => run.tail = None,
+            Cells::Bytes(run) => run.tail = None,
+            Cells::Floats(run) => run.tail = None,
+        }
+    }
+
+    /// What counts from now on.
+    pub(crate) fn reach(&mut self, span: Span) {
+        self.cut.span = span;
+    }
+
+    /// From now on samples count in the buckets that they are in, and for no time in others.
+    pub fn stop_holding(&mut self) {
+        self.cut.hold_ns = 0;
+    }
+
+    /// Life and time of the first sample, where what held before it was not among what was added.
+    fn head(&self) -> Option<(i64, i64)> {
+        match &self.cells {
+            Cells::Float(run) => run.head,
+            Cells::Int(run) => run.head,
+            Cells::Text(run) | Cells::Json(run) => run.head,
+            Cells::Bytes(run) => run.head,
+            Cells::Floats(run) => run.head,
         }
     }
 
     /// Adds buckets of a step of which ours is a multiple, in order: those that start within the span.
     /// They do not tell how many samples of theirs were NaN: none, unless all were.
-    pub fn add_buckets(&mut self, buckets: &Buckets, span: Span) {
-        let step = self.step_ns;
+    pub fn add_buckets(&mut self, buckets: &Buckets) {
+        let cut = self.cut;
         let bools = |v: &[bool]| v.iter().map(|v| i64::from(*v)).collect::<Vec<_>>();
         match (&mut self.cells, &buckets.min, &buckets.max, &buckets.last) {
             (Cells::Float(run), Values::Float(min), Values::Float(max), Values::Float(last)) => {
-                run.add_buckets(buckets, [min, max, last], step, span);
+                run.add_buckets(buckets, [min, max, last], cut);
             }
             (Cells::Int(run), Values::Int(min), Values::Int(max), Values::Int(last)) => {
-                run.add_buckets(buckets, [min, max, last], step, span);
+                run.add_buckets(buckets, [min, max, last], cut);
             }
             (Cells::Int(run), Values::Bool(min), Values::Bool(max), Values::Bool(last)) => {
                 let (min, max, last) = (bools(min), bools(max), bools(last));
-                run.add_buckets(buckets, [&min, &max, &last], step, span);
+                run.add_buckets(buckets, [&min, &max, &last], cut);
             }
             (Cells::Text(run), _, _, Values::Text(last)) => {
-                run.add_buckets(buckets, [last, last, last], step, span);
+                run.add_buckets(buckets, [last, last, last], cut);
             }
             _ => {}
         }
     }
 
     /// Adds what came after this: its last values win.
-    pub fn merge(&mut self, later: Self) {
+    fn merge(&mut self, later: Self) {
         match (&mut self.cells, later.cells) {
             (Cells::Float(run), Cells::Float(later)) => run.merge(later),
             (Cells::Int(run), Cells::Int(later)) => run.merge(later),
@@ -201,54 +327,129 @@ impl<T: Number> Run<T> {
             cells: Vec::new(),
             mixed: false,
             bytes: 0,
+            head: None,
+            tail: None,
         }
     }
 
-    /// Cuts the samples where a bucket ends, and folds each piece.
-    fn add(&mut self, ts: &[i64], values: &[T], step_ns: i64, span: Span) {
+    /// Whether nothing was added.
+    fn is_new(&self) -> bool {
+        self.cells.is_empty() && self.head.is_none() && self.tail.is_none()
+    }
+
+    /// Folds samples from a row on, from one last look to the next; the row to go on from.
+    fn add(&mut self, rows: Rows<'_>, values: &[T], mut at: usize, cut: Cut) -> usize {
         // Both have the same length; said so that the loops need no checks.
-        let rows = ts.len().min(values.len());
-        let (ts, values) = (&ts[..rows], &values[..rows]);
-        let mut at = 0;
-        let mut bucket = Bucket::of(ts.first().copied().unwrap_or(0), step_ns);
-        while at < rows {
-            let first = ts[at];
-            if !span.holds(first) {
-                at += 1;
-                continue;
-            }
-            bucket = bucket.seek(first, step_ns);
-            let from = bucket.start.max(span.from);
-            let to = bucket.last.min(span.to);
-            let mut end = at + 1;
-            while end < rows && from <= ts[end] && ts[end] <= to {
-                end += 1;
-            }
-            self.push(T::cell(bucket.start, &values[at..end]));
-            at = end;
+        let count = rows.ts.len().min(values.len());
+        let (ts, values) = (&rows.ts[..count], &values[..count]);
+        let quality = &rows.quality[..count.min(rows.quality.len())];
+        if self.is_new() {
+            self.head = ts.get(at).map(|ts| (rows.life, *ts));
         }
+        while at < count {
+            if !self.hold_until(rows.life, ts[at], cut) {
+                return at;
+            }
+            let looks = quality.get(at..).unwrap_or_default();
+            let looks = looks.iter().position(|q| *q == Quality::Ended);
+            let end = looks.map_or(count, |looks| at + looks);
+            at = self.add_looks(rows.life, &ts[..end], &values[..end], at, cut);
+            if at < end {
+                return at;
+            }
+            if end < count {
+                if !self.hold_until(rows.life, ts[end], cut) {
+                    return end;
+                }
+                self.tail = None;
+                at = end + 1;
+            }
+        }
+        rows.ts.len()
     }
 
-    fn add_buckets(
-        &mut self,
-        buckets: &Buckets,
-        [min, max, last]: [&[T]; 3],
-        step_ns: i64,
-        span: Span,
-    ) {
-        let means = buckets.mean.iter().zip(&buckets.count);
-        let values = min.iter().zip(max).zip(last);
-        let rows = buckets.ts.iter().zip(means).zip(values);
-        for ((ts, (mean, count)), ((min, max), last)) in rows {
-            if !span.holds(*ts) {
-                continue;
+    /// Cuts the samples where a bucket ends, and folds each piece; the row to go on from.
+    fn add_looks(&mut self, life: i64, ts: &[i64], values: &[T], mut at: usize, cut: Cut) -> usize {
+        let full = self.cells.len() + GROWTH_MAX;
+        let span = cut.span;
+        let mut bucket = Bucket::of(ts.get(at).copied().unwrap_or(0), cut.step_ns);
+        while at < ts.len() {
+            let first = ts[at];
+            let mut end = at + 1;
+            if span.holds(first) {
+                bucket = bucket.seek(first, cut.step_ns);
+                let from = bucket.start.max(span.from);
+                let to = bucket.last.min(span.to);
+                while end < ts.len() && from <= ts[end] && ts[end] <= to {
+                    end += 1;
+                }
+                self.push(T::cell(bucket.start, &ts[at..end], &values[at..end]));
             }
-            let known = if mean.is_nan() { 0 } else { *count };
+            self.tail = Some(Tail::new(life, ts[end - 1], values[end - 1].clone()));
+            at = end;
+            if at < ts.len() && (!self.hold_until(life, ts[at], cut) || self.cells.len() >= full) {
+                break;
+            }
+        }
+        at
+    }
+
+    fn hold_until(&mut self, life: i64, ts: i64, cut: Cut) -> bool {
+        let is_its = |tail: &mut Tail<T>| tail.life == life && tail.until < ts;
+        let Some(mut tail) = self.tail.take_if(is_its) else {
+            return true;
+        };
+        let holds_to = tail.ts.saturating_add(cut.hold_ns);
+        tail.until = self.hold(tail.until, ts.min(holds_to), &tail.value, cut);
+        let is_done = tail.until >= ts.min(holds_to);
+        self.tail = Some(tail);
+        is_done
+    }
+
+    /// A value held from one time until another: counts what of that is within the span, bucket by bucket; until when.
+    fn hold(&mut self, from: i64, until: i64, value: &T, cut: Cut) -> i64 {
+        let full = self.cells.len() + GROWTH_MAX;
+        let mut from = from.max(cut.span.from);
+        // Times are whole ns: the last one of the span is in it to its end.
+        let end = until.min(cut.span.to.saturating_add(1));
+        if value.known().is_none() {
+            return until;
+        }
+        while from < end {
+            if self.cells.len() >= full {
+                return from;
+            }
+            let bucket = Bucket::of(from, cut.step_ns);
+            let next = bucket.last.saturating_add(1).min(end);
+            if next <= from {
+                break; // The end of all time.
+            }
+            if let Some(cell) = Cell::held(bucket.start, next.abs_diff(from), value) {
+                self.push(cell);
+            }
+            from = next;
+        }
+        until
+    }
+
+    fn add_buckets(&mut self, buckets: &Buckets, [min, max, last]: [&[T]; 3], cut: Cut) {
+        self.tail = None;
+        for (row, ts) in buckets.ts.iter().enumerate() {
+            let values = min.get(row).zip(max.get(row)).zip(last.get(row));
+            let Some(((min, max), last)) = values.filter(|_| cut.span.holds(*ts)) else {
+                continue;
+            };
+            let (count, held_ns) = (buckets.count[row], buckets.held_ns[row]);
+            let (mean, sample_mean) = (buckets.mean[row], buckets.sample_mean[row]);
+            let known = if sample_mean.is_nan() { 0 } else { count };
+            let area = mean * held_ns as f64;
             self.push(Cell {
-                start: Bucket::of(*ts, step_ns).start,
-                count: *count,
+                start: Bucket::of(*ts, cut.step_ns).start,
+                count,
                 known,
-                sum: T::sum(*mean, known),
+                sum: T::sum(sample_mean, known),
+                held_ns,
+                area: if area.is_nan() { 0.0 } else { area },
                 min: min.clone(),
                 max: max.clone(),
                 last: last.clone(),
@@ -271,14 +472,21 @@ impl<T: Number> Run<T> {
     }
 
     fn merge(&mut self, later: Self) {
+        if later.is_new() {
+            return;
+        }
         self.mixed |= later.mixed;
         self.bytes += later.bytes;
+        if self.is_new() {
+            self.head = later.head;
+        }
         let mut cells = later.cells.into_iter();
         if let Some(first) = cells.next() {
             self.bytes -= first.last.bytes();
             self.push(first);
             self.cells.extend(cells);
         }
+        self.tail = later.tail;
     }
 
     fn finish(mut self, wrap: impl Fn(Vec<T>) -> Values) -> Buckets {
@@ -297,7 +505,9 @@ impl<T: Number> Run<T> {
         Buckets {
             ts: cells.iter().map(|cell| cell.start).collect(),
             count: cells.iter().map(|cell| cell.count).collect(),
-            mean: cells.iter().map(|c| T::mean(c.sum, c.known)).collect(),
+            held_ns: cells.iter().map(|cell| cell.held_ns).collect(),
+            mean: cells.iter().map(Cell::mean).collect(),
+            sample_mean: cells.iter().map(Cell::sample_mean).collect(),
             min: wrap(cells.iter().map(|cell| cell.min.clone()).collect()),
             max: wrap(cells.iter().map(|cell| cell.max.clone()).collect()),
             last: wrap(cells.iter().map(|cell| cell.last.clone()).collect()),
@@ -307,9 +517,12 @@ impl<T: Number> Run<T> {
 
 impl Run<Arc<str>> {
     /// As [`Self::add`]; of a bucket only the beginning of its text is kept, as in the tiers.
-    fn add_texts(&mut self, ts: &[i64], values: &[Arc<str>], step_ns: i64, span: Span) {
+    fn add_texts(&mut self, rows: Rows<'_>, values: &[Arc<str>], at: usize, cut: Cut) -> usize {
         let known = self.cells.len().saturating_sub(1);
-        self.add(ts, values, step_ns, span);
+        let at = self.add(rows, values, at, cut);
+        if let Some(tail) = self.tail.as_mut().filter(|t| t.value.len() > TEXT_BYTES_MAX) {
+            tail.value = text_start(&tail.value, TEXT_BYTES_MAX).into();
+        }
         for cell in &mut self.cells[known..] {
             if cell.last.len() > TEXT_BYTES_MAX {
                 let start: Arc<str> = text_start(&cell.last, TEXT_BYTES_MAX).into();
@@ -319,6 +532,7 @@ impl Run<Arc<str>> {
                 cell.last = start;
             }
         }
+        at
     }
 }
 

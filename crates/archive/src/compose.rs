@@ -4,12 +4,12 @@
 //! It stands alone because it decides how much memory that takes: the sources are read once for each run of
 //! series whose samples fit, however large the sources are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use barograph_model::{Columns, Descriptor, NS_PER_S, SeriesId, Span};
+use barograph_model::{Columns, Descriptor, NS_PER_S, Quality, SeriesId, Span, Value};
 
 use crate::ArchiveError;
 use crate::manifest::{Part, PartKey, union};
@@ -64,6 +64,44 @@ pub(crate) trait Source {
     ) -> Result<(), ArchiveError>;
 }
 
+/// The newest samples of what was sealed last: their values held until the first samples of what is sealed next. Of what is
+/// no number it is not kept.
+#[derive(Debug, Default)]
+pub(crate) struct Newest {
+    /// By series and life; number, time and value.
+    samples: HashMap<(SeriesId, i64), (u64, i64, Value)>,
+}
+
+impl Newest {
+    /// Time and value of the newest sample of a life.
+    pub(crate) fn of(&self, id: SeriesId, life: i64) -> Option<(i64, &Value)> {
+        let newest = self.samples.get(&(id, life));
+        newest.map(|(_, ts, value)| (*ts, value))
+    }
+
+    /// Takes note of the last of these.
+    fn add(&mut self, unit: &Unit, columns: &Columns) {
+        let Some(row) = columns.len().checked_sub(1) else {
+            return;
+        };
+        let (number, key) = (columns.numbers[row], (unit.id, unit.life));
+        let is_newer = |newest: &(u64, i64, Value)| number > newest.0;
+        if !unit.descriptor.value_type.is_number()
+            || !self.samples.get(&key).is_none_or(is_newer)
+        {
+            return;
+        }
+        match columns.sample(row) {
+            Some(sample) if sample.quality != Quality::Ended => {
+                self.samples.insert(key, (number, sample.ts, sample.value));
+            }
+            _ => {
+                self.samples.remove(&key);
+            }
+        }
+    }
+}
+
 /// Which files samples go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -88,6 +126,8 @@ pub(crate) struct Made {
 #[derive(Debug, Default)]
 pub(crate) struct Composed {
     pub(crate) made: Vec<Made>,
+    /// What comes next follows it.
+    pub(crate) newest: Newest,
 }
 
 /// Why nothing was made.
@@ -107,13 +147,14 @@ impl From<ArchiveError> for Failure {
     }
 }
 
-/// Makes the files of all samples of the sources, which hold the log segments of `range`. When it fails,
+/// Makes the files of all samples of the sources, which hold the log segments of `range` and follow `before`. When it fails,
 /// nothing is left at the temporary place.
 pub(crate) fn compose<S: Source>(
     context: &Context,
     sources: &[S],
     range: (u64, u64),
     place: Place,
+    before: &Newest,
 ) -> Result<Composed, Failure> {
     let lives = lives(sources);
     let mut composed = Composed::default();
@@ -125,7 +166,7 @@ pub(crate) fn compose<S: Source>(
         }]),
     };
     let result =
-        hours.and_then(|hours| write(context, sources, &lives, range, &hours, &mut composed));
+        hours.and_then(|hours| write(context, sources, &lives, range, &hours, before, &mut composed));
     if result.is_err() {
         let storage = &*context.storage;
         // What cannot be removed now is at the next start.
@@ -142,15 +183,16 @@ fn write<S: Source>(
     lives: &[Life],
     range: (u64, u64),
     hours: &[Hours],
+    before: &Newest,
     composed: &mut Composed,
 ) -> Result<(), Failure> {
     for hours in hours.chunks(HOURS_OPEN) {
         let outputs = hours.iter();
         let mut outputs: Vec<_> = outputs
-            .map(|hours| Output::new(context, range, *hours))
+            .map(|hours| Output::new(context, range, *hours, before))
             .collect();
         for pass in passes(lives) {
-            read_pass(context, sources, pass, &mut outputs)?;
+            read_pass(context, sources, pass, &mut outputs, &mut composed.newest)?;
         }
         for output in outputs {
             composed.made.extend(output.finish()?);
@@ -230,6 +272,7 @@ fn read_pass<S: Source>(
     sources: &[S],
     pass: &[Life],
     outputs: &mut [Output<'_>],
+    newest: &mut Newest,
 ) -> Result<(), Failure> {
     let (Some(first), Some(last)) = (outputs.first(), outputs.last()) else {
         return Ok(());
@@ -257,6 +300,7 @@ fn read_pass<S: Source>(
         let mut each = |unit: usize, columns: Columns| {
             let index = wanted.binary_search(&unit).expect("only these are wanted");
             let index = here[index].1;
+            newest.add(&pass[index].unit, &columns);
             if !alone {
                 append(&mut waiting[index], &columns);
                 return Ok(());

@@ -223,7 +223,7 @@ fn write<S: Source>(
     range: (u64, u64),
     place: Place,
 ) -> Result<u64, ArchiveError> {
-    let composed = compose::compose(context, &[source], range, place).map_err(|f| f.error)?;
+    let composed = compose::compose(context, &[source], range, place, &Newest::default()).map_err(|f| f.error)?;
     let mut rows = 0;
     for file in composed.made {
         if file.key.tier == Tier::Raw {

@@ -84,7 +84,7 @@ impl Sealer {
             }
         }
         let place = Place::At(first.key.hour);
-        match compose::compose(&self.context, &sources, range, place) {
+        match compose::compose(&self.context, &sources, range, place, &Newest::default()) {
             Ok(composed) => self.replace(run, composed.made),
             Err(Failure {
                 error,

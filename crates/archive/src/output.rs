@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use barograph_model::{Buckets, Columns, SeriesId, Span};
 
 use crate::aggregate::Fold;
-use crate::compose::{Hours, Made, Unit};
+use crate::compose::{Hours, Made, Newest, Unit};
 use crate::manifest::{Part, PartKey, union};
 use crate::parquet::{About, RawWriter, Summary, TierWriter};
 use crate::seal::Context;
@@ -16,6 +16,8 @@ use crate::{ArchiveError, Tier};
 
 /// The tier of seconds holds a series with more samples than this in a second on the mean.
 const SAMPLES_A_SECOND: usize = 2;
+/// Buckets of a series that may have no sample of their own.
+const FILLED_MAX: usize = 1 << 17;
 /// The tiers of buckets.
 const TIERS: [Tier; 3] = [Tier::Second, Tier::Minute, Tier::Hour];
 
@@ -24,6 +26,7 @@ pub(crate) struct Output<'a> {
     context: &'a Context,
     range: (u64, u64),
     hours: Hours,
+    before: &'a Newest,
     raw: Option<RawWriter>,
     tiers: [Option<TierWriter>; 3],
     /// The series whose rows come now, with its buckets so far.
@@ -35,11 +38,17 @@ pub(crate) struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    pub(crate) fn new(context: &'a Context, range: (u64, u64), hours: Hours) -> Self {
+    pub(crate) fn new(
+        context: &'a Context,
+        range: (u64, u64),
+        hours: Hours,
+        before: &'a Newest,
+    ) -> Self {
         Self {
             context,
             range,
             hours,
+            before,
             raw: None,
             tiers: [None, None, None],
             now: None,
@@ -70,7 +79,11 @@ impl<'a> Output<'a> {
             let value_type = unit.descriptor.value_type;
             let folds = TIERS.map(|tier| {
                 let step_ns = tier.step_ns().expect("a tier of buckets has a step");
-                Fold::new(value_type, step_ns)
+                let mut fold = Fold::new(value_type, step_ns, self.hours.span);
+                if let Some((ts, value)) = self.before.of(unit.id, unit.life) {
+                    fold.follow(unit.life, ts, value);
+                }
+                fold
             });
             self.now = Some((unit.clone(), folds, 0));
         }
@@ -79,7 +92,7 @@ impl<'a> Output<'a> {
             // The three have the same types.
             if Tier::Hour.holds(unit.descriptor.value_type) {
                 for fold in folds {
-                    fold.add(columns, Span::ALL);
+                    fill(fold, unit.life, columns, *rows);
                 }
             }
         }
@@ -173,6 +186,18 @@ impl<'a> Output<'a> {
             }
         }
         Ok(made)
+    }
+}
+
+/// Adds samples to buckets. A file of one hour has few; where the clock was set about, values that hold for long would fill
+/// more of them than there is memory for.
+fn fill(fold: &mut Fold, life: i64, columns: &Columns, rows: usize) {
+    let mut at = 0;
+    while at < columns.len() {
+        at = fold.add(life, columns, at);
+        if fold.len() > FILLED_MAX + rows {
+            fold.stop_holding();
+        }
     }
 }
 

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use barograph_model::{Buckets, SeriesId, Span};
+use barograph_model::{Columns, SeriesId, Span};
 
-use crate::aggregate::{Ask, Budget, Fold, aggregate};
+use crate::aggregate::{Ask, Budget, CARRY_NS, Fold, aggregate};
 use crate::log::LogPart;
 use crate::manifest::union;
 use crate::parquet::{Index, ParquetPart};
@@ -30,12 +30,9 @@ pub(crate) struct Request<'a> {
 }
 
 /// By place in the series of the view.
-type Folds = BTreeMap<usize, Fold>;
+pub(crate) type Folds = BTreeMap<usize, Fold>;
 
-pub(crate) fn buckets(
-    view: &View,
-    ask: &Request<'_>,
-) -> Result<BTreeMap<usize, Buckets>, ArchiveError> {
+pub(crate) fn folds(view: &View, ask: &Request<'_>) -> Result<Folds, ArchiveError> {
     let mut folds = Folds::new();
     for chunk in view
         .memory
@@ -44,9 +41,8 @@ pub(crate) fn buckets(
     {
         let value_type = chunk.columns.values.value_type();
         let fold = folds.entry(chunk.series);
-        let fold = fold.or_insert_with(|| Fold::new(value_type, ask.step_ns));
-        let columns = &chunk.columns;
-        ask.budget.grow(fold, |fold| fold.add(columns, ask.span))?;
+        let fold = fold.or_insert_with(|| Fold::new(value_type, ask.step_ns, ask.span));
+        add(fold, chunk.life, &chunk.columns, ask)?;
     }
     for node in &view.nodes {
         let wanted = wanted_of(view, node, ask.wanted);
@@ -63,10 +59,9 @@ pub(crate) fn buckets(
         sealed(view, node, &raw, ask, 1, &mut folds)?;
         logs(node, &wanted, ask, &mut folds)?;
     }
-    let buckets = folds
-        .into_iter()
-        .map(|(place, fold)| (place, fold.finish()));
-    Ok(buckets.filter(|(_, buckets)| !buckets.is_empty()).collect())
+    // What is added to them comes after what the last section read.
+    folds.values_mut().for_each(|fold| fold.reach(ask.span));
+    Ok(folds)
 }
 
 fn sealed(
@@ -85,13 +80,19 @@ fn sealed(
         return Ok(());
     };
     for (span, level) in sections(ask.span, known, tiers_step_ns) {
-        let hours = Sets::of(&node.sealed.manifest, &|sets| sets.meets(span));
+        // What held at the ends of a section is read beside it.
+        folds.values_mut().for_each(Fold::forget_newest);
+        let reading = match level {
+            Tier::Minute | Tier::Hour => span,
+            Tier::Raw | Tier::Second => around(span),
+        };
+        let hours = Sets::of(&node.sealed.manifest, &|sets| sets.meets(reading));
         for hours in hours.chunks(HOURS_AT_ONCE) {
             let mut open = Vec::new();
             for sets in hours {
                 open.extend(sets.open(node, &view.handles, &|there| choose(there, level))?);
             }
-            read(node, &open, wanted, span, ask, folds)?;
+            read(node, &open, wanted, (span, reading), ask, folds)?;
         }
     }
     Ok(())
@@ -102,7 +103,7 @@ fn read(
     node: &Node,
     open: &[OpenSet],
     wanted: &HashMap<SeriesId, usize>,
-    span: Span,
+    (span, reading): (Span, Span),
     ask: &Request<'_>,
     folds: &mut Folds,
 ) -> Result<(), ArchiveError> {
@@ -111,7 +112,7 @@ fn read(
     let mut without: Vec<Option<Arc<Index>>> = Vec::new();
     for set in open {
         if set.beyond {
-            read_beyond(node, set, wanted, span, ask, folds)?;
+            read_beyond(node, set, wanted, (span, reading), ask, folds)?;
             continue;
         }
         let first = set.parts.first().filter(|_| set.parts.len() > 1);
@@ -130,6 +131,7 @@ fn read(
         .collect();
     let request = Ask {
         span,
+        read: reading,
         step_ns: ask.step_ns,
         threads: ask.threads,
         cancel: ask.cancel,
@@ -148,7 +150,7 @@ fn read_beyond(
     node: &Node,
     set: &OpenSet,
     wanted: &HashMap<SeriesId, usize>,
-    span: Span,
+    (span, reading): (Span, Span),
     ask: &Request<'_>,
     folds: &mut Folds,
 ) -> Result<(), ArchiveError> {
@@ -156,7 +158,7 @@ fn read_beyond(
         let index = part.index()?;
         part.read(
             &|series| wanted.contains_key(&series.id),
-            span,
+            reading,
             ask.cancel,
             &mut |at, life, mut columns| {
                 let series = &index.series[at];
@@ -164,8 +166,8 @@ fn read_beyond(
                 if let Some(place) = wanted.get(&series.id) {
                     let value_type = series.descriptor.value_type;
                     let fold = folds.entry(*place);
-                    let fold = fold.or_insert_with(|| Fold::new(value_type, ask.step_ns));
-                    ask.budget.grow(fold, |fold| fold.add(&columns, span))?;
+                    let fold = fold.or_insert_with(|| Fold::new(value_type, ask.step_ns, span));
+                    add(fold, life, &columns, ask)?;
                 }
                 Ok(())
             },
@@ -184,7 +186,7 @@ fn logs(
     let logs: Vec<&Arc<LogPart>> = node
         .logs
         .iter()
-        .filter(|log| log.span().meets(&ask.span))
+        .filter(|log| log.span().meets(&around(ask.span)))
         .collect();
     for batch in logs.chunks(ask.threads) {
         let done: Vec<Result<Folds, ArchiveError>> = std::thread::scope(|scope| {
@@ -213,20 +215,41 @@ fn read_log(
     let mut folds = Folds::new();
     log.read(
         &|series| wanted.contains_key(&series.id),
-        ask.span,
+        around(ask.span),
         ask.cancel,
         &mut |at, columns| {
             let series = &log.series()[at];
             if let Some(place) = wanted.get(&series.id) {
                 let value_type = series.descriptor.value_type;
                 let fold = folds.entry(*place);
-                let fold = fold.or_insert_with(|| Fold::new(value_type, ask.step_ns));
-                ask.budget.grow(fold, |fold| fold.add(&columns, ask.span))?;
+                let fold = fold.or_insert_with(|| Fold::new(value_type, ask.step_ns, ask.span));
+                add(fold, series.life, &columns, ask)?;
             }
             Ok(())
         },
     )?;
+    // What is added to them comes after what the last section read.
+    folds.values_mut().for_each(|fold| fold.reach(ask.span));
     Ok(folds)
+}
+
+/// Adds samples of one life, those beside the span for what they say of it.
+fn add(
+    fold: &mut Fold,
+    life: i64,
+    columns: &Columns,
+    ask: &Request<'_>,
+) -> Result<(), ArchiveError> {
+    let add = |fold: &mut Fold, at| fold.add(life, columns, at);
+    ask.budget.add(fold, columns.len(), add)
+}
+
+/// With what lies beside it, so that it is known what held at its ends.
+pub(crate) fn around(span: Span) -> Span {
+    Span {
+        from: span.from.saturating_sub(CARRY_NS),
+        to: span.to.saturating_add(CARRY_NS),
+    }
 }
 
 /// Adds what came later.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use barograph_model::{Clock, NS_PER_S};
 
 use crate::believe::Belief;
-use crate::compose::{self, Composed, Failure, Made, Place, Source};
+use crate::compose::{self, Composed, Failure, Made, Newest, Place, Source};
 use crate::copier::Errands;
 use crate::log::LogPart;
 use crate::manifest::{Manifest, PartKey};
@@ -137,6 +137,8 @@ pub(crate) struct Sealer {
     pub(crate) unsure: bool,
     /// Whether there may be files that the manifest does not know.
     sweep_due: bool,
+    /// The newest samples of what was sealed last.
+    newest: Newest,
     /// By which time history is let go.
     pub(crate) belief: Belief,
     /// What was let go and still takes its place.
@@ -174,6 +176,7 @@ impl Sealer {
             due,
             unsure: false,
             sweep_due: true,
+            newest: Newest::default(),
             belief: Belief::default(),
             freed: Freed::default(),
             work: Backoff::default(),
@@ -289,6 +292,7 @@ impl Sealer {
         next.sealed_through = last.sequence.max(through);
         self.put(next, &composed.made)?;
         self.taken = taken;
+        self.newest = composed.newest;
         drop(logs);
         self.unlink(batch.iter().map(|file| file.path.clone()));
         Ok(())
@@ -303,7 +307,7 @@ impl Sealer {
         next: &mut Manifest,
     ) -> Result<Composed, ArchiveError> {
         loop {
-            let composed = compose::compose(&self.context, sources, range, Place::Hours);
+            let composed = compose::compose(&self.context, sources, range, Place::Hours, &self.newest);
             match composed {
                 Ok(composed) => return Ok(composed),
                 Err(Failure {

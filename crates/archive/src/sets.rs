@@ -147,12 +147,21 @@ impl Sets {
                 false => choose(&|tier| set.contains_key(&tier)),
             };
             let mut parts = Vec::new();
-            for tier in [Some(first), second].into_iter().flatten() {
+            let has_raw = set.contains_key(&Tier::Raw);
+            let mut wanted = vec![first];
+            wanted.extend(second);
+            while !wanted.is_empty() {
+                let tier = wanted.remove(0);
                 let Some((key, part)) = set.get(&tier) else {
                     continue;
                 };
                 let held = sealed.held.get(key).map(|held| &held.file);
                 match handles.open(&sealed.layout, *key, part, held) {
+                    // Means over time are those of the samples, as long as these are there.
+                    Ok(part) if tier != Tier::Raw && part.is_of_samples() && has_raw => {
+                        parts.clear();
+                        wanted = vec![Tier::Raw];
+                    }
                     Ok(part) => parts.push((tier, part)),
                     Err(error) if error.is_gone() && pass_over => {}
                     Err(error) if error.is_gone() => return Ok(None),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_model::{Buckets, Columns, Span};
 
-use crate::aggregate::Budget;
+use crate::aggregate::{Budget, Fold};
 use crate::handles::Handles;
 use crate::held::Places;
 use crate::snapshot::{Follower, LOOKS_MAX, Node, unsteady};
@@ -347,12 +347,16 @@ impl View {
         cancel: &AtomicBool,
     ) -> Result<BTreeMap<usize, Buckets>, ArchiveError> {
         let budget = Budget::of(BUCKETS_MAX);
-        self.buckets_within(wanted, span, step_ns, threads, cancel, &budget)
+        let folds = self.folds_within(wanted, span, step_ns, threads, cancel, &budget)?;
+        let buckets = folds
+            .into_iter()
+            .map(|(place, fold)| (place, fold.finish()));
+        Ok(buckets.filter(|(_, buckets)| !buckets.is_empty()).collect())
     }
 
-    /// As [`Self::buckets`]; more than there is room for are an error, as soon as there are.
+    /// The same in the making; more than there is room for are an error, as soon as there are.
     #[doc(hidden)] // For `query`, as is the budget.
-    pub fn buckets_within(
+    pub fn folds_within(
         &self,
         wanted: &[usize],
         span: Span,
@@ -360,7 +364,7 @@ impl View {
         threads: usize,
         cancel: &AtomicBool,
         budget: &Budget<'_>,
-    ) -> Result<BTreeMap<usize, Buckets>, ArchiveError> {
+    ) -> Result<BTreeMap<usize, Fold>, ArchiveError> {
         let ask = reduce::Request {
             wanted,
             span,
@@ -369,7 +373,7 @@ impl View {
             cancel,
             budget,
         };
-        reduce::buckets(self, &ask)
+        reduce::folds(self, &ask)
     }
 
     /// What there is, for people.

@@ -8,14 +8,19 @@ use crate::{ValueType, Values};
 pub struct Buckets {
     /// Starts, ns since the epoch: multiples of the step.
     pub ts: Vec<i64>,
-    /// Samples.
+    /// Samples; 0 where a value of before held all the time.
     pub count: Vec<u64>,
-    /// Smallest values; where a bucket has only NaN, NaN.
+    /// For how long values that are known held in the bucket, in ns: as long as the bucket is, unless nobody looked for
+    /// part of it. 0 where that is not known, as in buckets that were kept before it was counted.
+    pub held_ns: Vec<u64>,
+    /// Smallest values that held; where a bucket has only NaN, NaN.
     pub min: Values,
     /// Largest values.
     pub max: Values,
-    /// Means of the samples; NaN for texts.
+    /// Means over the time in which values held; where that is 0 over the samples. NaN for texts.
     pub mean: Vec<f64>,
+    /// Means over the samples, each counted once; NaN where there are none, and for texts.
+    pub sample_mean: Vec<f64>,
     /// Last values.
     pub last: Values,
 }
@@ -26,9 +31,11 @@ impl Buckets {
         Self {
             ts: Vec::new(),
             count: Vec::new(),
+            held_ns: Vec::new(),
             min: Values::new(value_type),
             max: Values::new(value_type),
             mean: Vec::new(),
+            sample_mean: Vec::new(),
             last: Values::new(value_type),
         }
     }

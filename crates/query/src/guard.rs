@@ -212,6 +212,7 @@ pub(crate) const FUNCTIONS_ALLOWED: &[&str] = &[
     "string_agg",
     "sum",
     "total",
+    "twa",
     "cume_dist",
     "dense_rank",
     "first_value",

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use barograph_archive::aggregate::Fold;
+use barograph_archive::aggregate::{Budget, Fold};
 use barograph_archive::{Chunk, PartInfo, PartKind, Tier};
 use barograph_model::{Buckets, Clock, PastRequest, Span, SqlFault, SqlFaultKind};
 use barograph_stream::RunDir;
@@ -80,7 +80,7 @@ impl PastReader {
         }
         let tail = match tier.step_ns() {
             None => table_of(&reading, &parts),
-            Some(step_ns) => buckets_of(&reading, &parts, step_ns),
+            Some(step_ns) => buckets_of(&reading, &parts, step_ns, request.samples_max)?,
         };
         Ok(Moment { files, tail })
     }
@@ -152,19 +152,27 @@ fn table_of<'a>(reading: &'a Reading, chunks: &'a [Chunk]) -> Table {
     Table::of_samples(&chunks.iter().map(part).collect::<Vec<_>>())
 }
 
-fn buckets_of(reading: &Reading, chunks: &[Chunk], step_ns: i64) -> Table {
-    let fold = |known: &Known| Fold::new(known.descriptor.value_type, step_ns);
+fn buckets_of(
+    reading: &Reading,
+    chunks: &[Chunk],
+    step_ns: i64,
+    buckets_max: usize,
+) -> Result<Table, SqlFault> {
+    let fold = |known: &Known| Fold::new(known.descriptor.value_type, step_ns, Span::ALL);
     let mut all: Vec<Fold> = reading.series.iter().map(fold).collect();
     // As in the files: what has no buckets there has none here.
     let has_buckets = |chunk: &&Chunk| {
         let known: &Known = &reading.series[chunk.series];
         Tier::Hour.holds(known.descriptor.value_type)
     };
+    let budget = Budget::of(buckets_max);
     for chunk in chunks.iter().filter(has_buckets) {
-        all[chunk.series].add(&chunk.columns, Span::ALL);
+        let add = |fold: &mut Fold, at| fold.add(chunk.life, &chunk.columns, at);
+        let added = budget.add(&mut all[chunk.series], chunk.columns.len(), add);
+        added.map_err(|_| too_many("buckets that are not Parquet yet", buckets_max))?;
     }
     let buckets: Vec<Buckets> = all.into_iter().map(Fold::finish).collect();
     let parts = reading.series.iter().zip(&buckets);
     let parts = parts.map(|(known, buckets)| (&known.node, &*known.descriptor, buckets));
-    Table::of_buckets(&parts.collect::<Vec<_>>())
+    Ok(Table::of_buckets(&parts.collect::<Vec<_>>()))
 }

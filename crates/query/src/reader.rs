@@ -20,7 +20,7 @@ use crate::QueryError;
 use crate::asof::{append, sorted};
 use crate::fault::fault;
 use crate::live::Live;
-use crate::reading::{Known, Reading, Wanted, select};
+use crate::reading::{Known, Reading, Wanted, around, select};
 use crate::snapshot::Snapshot;
 use crate::source::Scopes;
 
@@ -183,7 +183,7 @@ impl Past for PastReader {
             let message = "the step must be a positive number of nanoseconds";
             return Err(fault(SqlFaultKind::Statement, message));
         }
-        let (reading, snapshot) = self.take(request.wanted, request.span)?;
+        let (reading, snapshot) = self.take(request.wanted, around(request.span))?;
         let threads = self.live.threads();
         let holds = |buckets: usize| (request.holds)(buckets.saturating_mul(BUCKET_BYTES));
         let budget = Budget::asking(in_the_making(request.samples_max), &holds);

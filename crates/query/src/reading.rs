@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barograph_archive::aggregate::{Budget, Fold};
+use barograph_archive::aggregate::{Budget, CARRY_NS, Fold};
 use barograph_archive::{ArchiveError, Archived, Chunk, Scan, Series, View};
 use barograph_model::{Buckets, Columns, Descriptor, Sample, SeriesId, Span};
 
@@ -20,6 +20,14 @@ use crate::stream::{SET_BACK_NS_MAX, Stream, identity};
 
 /// Which series are meant, by node and descriptor.
 pub(crate) type Wanted<'a> = &'a dyn Fn(&str, &Descriptor) -> bool;
+
+/// A span with what lies beside it, of which it is told what held at its ends.
+pub(crate) fn around(span: Span) -> Span {
+    Span {
+        from: span.from.saturating_sub(CARRY_NS),
+        to: span.to.saturating_add(CARRY_NS),
+    }
+}
 
 /// A series of a reading.
 pub(crate) struct Known {
@@ -323,7 +331,7 @@ impl Reading {
     }
 
     /// The series by buckets of `step_ns`; those with nothing in the span have none. They count in the
-    /// budget as long as it lives.
+    /// budget as long as it lives. What held at the ends of the span is known to a reading that was taken [`around`] it.
     pub(crate) fn buckets(
         &self,
         span: Span,
@@ -332,27 +340,29 @@ impl Reading {
         cancel: &AtomicBool,
         budget: &Budget<'_>,
     ) -> Result<Vec<Buckets>, QueryError> {
-        let empty = |known: &Known| Buckets::new(known.descriptor.value_type);
-        let mut all: Vec<Buckets> = self.series.iter().map(empty).collect();
+        let new = |known: &Known| Fold::new(known.descriptor.value_type, step_ns, span);
+        let mut all: Vec<Fold> = self.series.iter().map(new).collect();
         for part in self.parts.iter().filter(|part| !part.scanned.is_empty()) {
             let wanted = &part.scanned;
             let found = part
                 .view
-                .buckets_within(wanted, span, step_ns, threads, cancel, budget)?;
-            for (index, buckets) in found {
+                .folds_within(wanted, span, step_ns, threads, cancel, budget)?;
+            for (index, fold) in found {
                 if let Some(series) = part.position(index) {
-                    all[series] = buckets;
+                    all[series] = fold;
                 }
             }
         }
         for tail in &self.tails {
-            let mut fold = Fold::new(tail.columns.values.value_type(), step_ns);
-            fold.add_buckets(&all[tail.series], Span::ALL);
-            fold.add(&tail.columns, span);
-            budget.settle(all[tail.series].len(), fold.weight())?;
-            all[tail.series] = fold.finish();
+            let add = |fold: &mut Fold, at| fold.add(tail.life, &tail.columns, at);
+            budget.add(&mut all[tail.series], tail.columns.len(), add)?;
         }
-        Ok(all)
+        for (known, fold) in self.series.iter().zip(&mut all) {
+            if let Some(stream) = &known.stream {
+                budget.hold_until(fold, stream.life(), stream.looked_ns(i64::MIN))?;
+            }
+        }
+        Ok(all.into_iter().map(Fold::finish).collect())
     }
 }
 

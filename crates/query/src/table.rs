@@ -127,13 +127,16 @@ impl Table {
         Self { columns, rows }
     }
 
-    /// Buckets: `ts` (start, ns since the epoch), `name`, `labels`, `unit`, `count`, `min`, `max`, `mean`,
-    /// `last` (NULL for texts), `min_exact`, `max_exact`, `last_exact` (where an integer is beyond 2^53 and
-    /// the double is rounded), `last_text`, `node`.
+    /// Buckets: `ts` (start, ns since the epoch), `name`, `labels`, `unit`, `count`, `min`, `max`, `sample_mean`
+    /// (each sample counted once), `last` (NULL for texts), `min_exact`, `max_exact`, `last_exact` (where an integer is
+    /// beyond 2^53 and the double is rounded), `last_text`, `held_ns` (for how long values held that are known),
+    /// `time_mean` (over that time), `node`.
     pub(crate) fn of_buckets(parts: &[(&Arc<str>, &Descriptor, &Buckets)]) -> Self {
         let [mut ts, mut count] = std::array::from_fn(|_| Vec::new());
         let [mut min_exact, mut max_exact, mut last_exact] = std::array::from_fn(|_| Vec::new());
-        let [mut min, mut max, mut mean, mut last] = std::array::from_fn(|_| Vec::new());
+        let [mut min, mut max, mut sample_mean, mut time_mean, mut last] =
+            std::array::from_fn(|_| Vec::new());
+        let mut held_ns = Vec::new();
         let [
             mut name,
             mut labels,
@@ -153,7 +156,10 @@ impl Table {
             push_values(&buckets.min, rows, &mut min, &mut min_exact, &mut other);
             push_values(&buckets.max, rows, &mut max, &mut max_exact, &mut other);
             push_values(&buckets.last, rows, &mut last, &mut last_exact, &mut text);
-            mean.extend(buckets.mean.iter().map(|v| (!v.is_nan()).then_some(*v)));
+            let known = |v: &f64| (!v.is_nan()).then_some(*v);
+            sample_mean.extend(buckets.sample_mean.iter().map(known));
+            time_mean.extend(buckets.mean.iter().map(known));
+            held_ns.extend(buckets.held_ns.iter().map(|ns| i64::try_from(*ns).ok()));
         }
         let rows = ts.len();
         let columns = vec![
@@ -164,12 +170,14 @@ impl Table {
             ("count", Data::Int(count)),
             ("min", Data::Real(min)),
             ("max", Data::Real(max)),
-            ("mean", Data::Real(mean)),
+            ("sample_mean", Data::Real(sample_mean)),
             ("last", Data::Real(last)),
             ("min_exact", Data::Int(min_exact)),
             ("max_exact", Data::Int(max_exact)),
             ("last_exact", Data::Int(last_exact)),
             ("last_text", Data::Text(text)),
+            ("held_ns", Data::Int(held_ns)),
+            ("time_mean", Data::Real(time_mean)),
             ("node", Data::Text(node)),
         ];
         Self { columns, rows }
@@ -330,7 +338,9 @@ mod tests {
             count: vec![3, 1],
             min: Values::Int(vec![-BIG, 7]),
             max: Values::Int(vec![i64::MAX, 7]),
+            held_ns: vec![10, 5],
             mean: vec![1.0, 7.0],
+            sample_mean: vec![2.0, 7.0],
             last: Values::Int(vec![BIG, 7]),
         };
         let table = Table::of_buckets(&[(&"n".into(), &descriptor, &buckets)]);

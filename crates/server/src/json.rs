@@ -215,6 +215,8 @@ pub struct BucketsJson<'a> {
     min: ColumnJson<'a>,
     max: ColumnJson<'a>,
     mean: &'a [f64],
+    held_ns: &'a [u64],
+    sample_mean: &'a [f64],
     last: ColumnJson<'a>,
 }
 
@@ -229,6 +231,8 @@ impl<'a> BucketsJson<'a> {
             min: ColumnJson(&buckets.min),
             max: ColumnJson(&buckets.max),
             mean: &buckets.mean,
+            held_ns: &buckets.held_ns,
+            sample_mean: &buckets.sample_mean,
             last: ColumnJson(&buckets.last),
         }
     }

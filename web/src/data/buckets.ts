@@ -13,6 +13,8 @@ export interface Past {
   readonly told: number;
   readonly ts: readonly number[];
   readonly count: readonly number[];
+  /** For how long values held that are known, in ns; 0 where that was not counted. */
+  readonly held: readonly number[];
   readonly min: readonly number[];
   readonly max: readonly number[];
   readonly mean: readonly number[];
@@ -29,6 +31,7 @@ export function pastOf(one: BucketHistory, told: number): Past {
     told,
     ts: one.ts.map((ts) => ts / NS_PER_MS),
     count: one.count,
+    held: one.held_ns,
     min: numbers(one.min),
     max: numbers(one.max),
     mean: numbers(one.mean),
@@ -36,7 +39,7 @@ export function pastOf(one: BucketHistory, told: number): Past {
   };
 }
 
-const COLUMNS = ["ts", "count", "min", "max", "mean", "last"] as const;
+const COLUMNS = ["ts", "count", "held", "min", "max", "mean", "last"] as const;
 type Columns = Pick<Past, (typeof COLUMNS)[number]>;
 
 function filtered(past: Past, wanted: (start: number) => boolean): Columns {
@@ -58,8 +61,11 @@ export function join(old: Past | undefined, fresh: Past): Past {
 /** An unchanged value is kept again this often, so a longer silence is the source's. */
 const REPEAT_MS = 240_000;
 
-/** The longest time without a sample that is no gap: what was looked at was kept again by then. */
+/** The longest time without a sample that is no gap, where it was not counted how long values held: what was looked at was kept again by then. */
 export const gapOf = (past: Past): number => Math.max(REPEAT_MS + 10_000, past.intervalMs * 3);
+
+/** The longest time after a bucket that is no gap: none, where there would be buckets as long as somebody looked. */
+export const gapAfter = (past: Past, i: number): number => (i + 1 < past.ts.length && (past.held[i] ?? 0) > 0 && past.intervalMs > 0 ? 0 : gapOf(past));
 
 /** The end of a bucket: that of its time, or what had passed of it. */
 export const endOf = (past: Past, i: number): number => Math.max(past.ts[i] ?? 0, Math.min((past.ts[i] ?? 0) + past.stepMs, past.told));
@@ -77,5 +83,5 @@ export function bucketAt(past: Past, ts: number): number {
   if (i < 0) return -1;
   const end = endOf(past, i);
   const next = past.ts[i + 1] ?? past.told;
-  return ts <= end || (ts < next && next - end <= gapOf(past)) ? i : -1;
+  return ts <= end || (ts < next && next - end <= gapAfter(past, i)) ? i : -1;
 }

@@ -51,8 +51,11 @@ export interface BucketHistory {
   readonly step_ns: number;
   readonly ts: readonly number[];
   readonly count: readonly number[];
+  /** For how long values held that are known; 0 where that was not counted. */
+  readonly held_ns: readonly number[];
   readonly min: readonly Raw[];
   readonly max: readonly Raw[];
+  /** Over that time. */
   readonly mean: readonly (number | null)[];
   readonly last: readonly Raw[];
 }

@@ -1,7 +1,7 @@
 // From rings to the aligned columns that uPlot draws. Pure.
 
 import type { Ring } from "../data/ring";
-import { bucketAt, endOf, gapOf } from "../data/buckets";
+import { bucketAt, endOf, gapAfter, gapOf } from "../data/buckets";
 import type { Past } from "../data/buckets";
 import { endOf as farEnd, knotsBetween } from "../data/projection";
 import type { Projection } from "../data/projection";
@@ -45,13 +45,12 @@ export function pastPoints(past: Past, ring: Ring | undefined, from: number, to:
     rows[1].push(known(low));
     rows[2].push(known(high));
   };
-  const gap = gapOf(past);
   past.ts.forEach((start, i) => {
     const end = endOf(past, i);
     const next = past.ts[i + 1];
     put((start + end) / 2, past.mean[i] ?? null, past.min[i] ?? null, past.max[i] ?? null);
     if (next === undefined || next <= end) return;
-    if (next - end > gap) return put(end, null, null, null);
+    if (next - end > gapAfter(past, i)) return put(end, null, null, null);
     // It was looked at and had not changed.
     const held = past.last[i] ?? null;
     put(end, held, held, held);

@@ -117,6 +117,39 @@ fn until_when_a_value_held_is_appended_before_its_stream_ends() {
 }
 
 #[test]
+fn an_hour_says_by_itself_how_long_values_held() {
+    let mut bench = Bench::new();
+    let mut streams = bench.streams();
+    let key = declare(&mut streams, ValueType::Int);
+    streams.expect_interval(key, 10 * NS_PER_S);
+    let mut put = |s: i64, value: i64| {
+        let before = count(&streams, key);
+        streams.put(key, &sample(s, value));
+        count(&streams, key) - before
+    };
+    assert_eq!([put(3_580, 7), put(3_590, 7)], [1, 0]);
+    // Until when it held in the hour before, and that it still does.
+    assert_eq!([put(3_600, 7), put(3_610, 7)], [2, 0]);
+    (3_620..7_190).step_by(10).for_each(|s| _ = put(s, 7));
+    // It was appended at the last look already.
+    assert_eq!([put(7_190, 8), put(7_200, 8), put(7_210, 9)], [1, 1, 1]);
+}
+
+#[test]
+fn an_interval_that_has_become_shorter_is_none_that_was_missed() {
+    let mut bench = Bench::new();
+    let mut streams = bench.streams();
+    let key = declare(&mut streams, ValueType::Int);
+    streams.expect_interval(key, 10 * NS_PER_S);
+    streams.put(key, &sample(1_000, 7));
+    streams.expect_interval(key, NS_PER_S);
+    streams.put(key, &sample(1_010, 7));
+    assert_eq!(count(&streams, key), 1);
+    streams.put(key, &sample(1_015, 7));
+    assert_eq!(count(&streams, key), 3);
+}
+
+#[test]
 fn it_is_said_when_nobody_looked() {
     let mut bench = Bench::new();
     let mut streams = bench.streams();

@@ -334,13 +334,14 @@ fn samples(columns: &Columns) -> impl Iterator<Item = Sample> {
 }
 
 fn summaries(buckets: &Buckets, step_ns: i64) -> impl Iterator<Item = Summary> {
-    (0..buckets.len()).filter_map(move |row| {
+    let rows = (0..buckets.len()).filter(|row| buckets.count[*row] > 0);
+    rows.filter_map(move |row| {
         Some(Summary {
             ts: buckets.ts[row].saturating_add(step_ns - 1),
             count: buckets.count[row],
             low: buckets.min.number(row).unwrap_or(f64::NAN),
             high: buckets.max.number(row).unwrap_or(f64::NAN),
-            mean: buckets.mean[row],
+            mean: buckets.sample_mean[row],
             last: buckets.last.get(row)?,
         })
     })

@@ -113,8 +113,35 @@ impl<'h> Budget<'h> {
         self.settle(before, fold.weight())
     }
 
-    /// Adds to a fold what came after it.
+    /// Adds samples to a fold: `add` takes them from a row on, and gives the row to go on from.
+    pub fn add(
+        &self,
+        fold: &mut Fold,
+        rows: usize,
+        mut add: impl FnMut(&mut Fold, usize) -> usize,
+    ) -> Result<(), ArchiveError> {
+        let mut at = 0;
+        while at < rows {
+            self.grow(fold, |fold| at = add(fold, at))?;
+        }
+        Ok(())
+    }
+
+    /// The newest sample of a fold held until this time, if it is of this life.
+    pub fn hold_until(&self, fold: &mut Fold, life: i64, ts: i64) -> Result<(), ArchiveError> {
+        let mut is_done = false;
+        while !is_done {
+            self.grow(fold, |fold| is_done = fold.hold_until(life, ts))?;
+        }
+        Ok(())
+    }
+
+    /// Adds to a fold what came after it; what held last held until its first sample.
     pub(crate) fn merge(&self, fold: &mut Fold, later: Fold) -> Result<(), ArchiveError> {
+        fold.cut.span.to = fold.cut.span.to.max(later.cut.span.to);
+        if let Some((life, ts)) = later.head() {
+            self.hold_until(fold, life, ts)?;
+        }
         let before = fold.weight() + later.weight();
         fold.merge(later);
         self.settle(before, fold.weight())

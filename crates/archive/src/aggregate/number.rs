@@ -11,6 +11,10 @@ pub(super) struct Cell<T: Number> {
     /// Those that are not NaN.
     pub known: u64,
     pub sum: T::Sum,
+    /// For how long values that are not NaN held, in ns.
+    pub held_ns: u64,
+    /// Each of them times the ns that it held.
+    pub area: f64,
     pub min: T,
     pub max: T,
     pub last: T,
@@ -21,8 +25,12 @@ pub(super) trait Number: Clone + std::fmt::Debug {
     /// Holds the sum of any number of them.
     type Sum: Copy + std::fmt::Debug;
     const ZERO: Self::Sum;
-    /// The samples of one bucket, at least one, in order.
-    fn cell(start: i64, values: &[Self]) -> Cell<Self>;
+    /// The samples of one bucket, at least one, in order. Each held until the next; how long the last did is added later.
+    fn cell(start: i64, ts: &[i64], values: &[Self]) -> Cell<Self>;
+    /// What it counts for as long as it holds: itself, and what is no number nothing. `None` of NaN.
+    fn known(&self) -> Option<f64>;
+    /// Between the two; a mean of equal values is that value.
+    fn between(mean: f64, min: &Self, max: &Self) -> f64;
     fn add(a: Self::Sum, b: Self::Sum) -> Self::Sum;
     fn lesser(a: Self, b: Self) -> Self;
     fn greater(a: Self, b: Self) -> Self;
@@ -36,23 +44,70 @@ pub(super) trait Number: Clone + std::fmt::Debug {
 }
 
 impl<T: Number> Cell<T> {
+    /// A value of before that held for so long; nothing of one that is not known.
+    pub fn held(start: i64, ns: u64, value: &T) -> Option<Self> {
+        let known = value.known()?;
+        Some(Self {
+            start,
+            count: 0,
+            known: 0,
+            sum: T::ZERO,
+            held_ns: ns,
+            area: known * ns as f64,
+            min: value.clone(),
+            max: value.clone(),
+            last: value.clone(),
+        })
+    }
+
+    /// The mean of the samples.
+    pub fn sample_mean(&self) -> f64 {
+        T::mean(self.sum, self.known)
+    }
+
+    /// The mean over the time in which values held, or of the samples where that is not known.
+    pub fn mean(&self) -> f64 {
+        if self.held_ns == 0 {
+            return self.sample_mean();
+        }
+        T::between(self.area / self.held_ns as f64, &self.min, &self.max)
+    }
+
     /// Adds what came after.
     pub fn merge(&mut self, later: Self) {
         // Counts of tiers are foreign.
         self.count = self.count.saturating_add(later.count);
         self.known = self.known.saturating_add(later.known);
         self.sum = T::add(self.sum, later.sum);
+        self.held_ns = self.held_ns.saturating_add(later.held_ns);
+        self.area += later.area;
         self.min = T::lesser(self.min.clone(), later.min);
         self.max = T::greater(self.max.clone(), later.max);
         self.last = later.last;
     }
 }
 
+/// For how long all but the last of these held, in ns, and the sum of each times that. `known` gives what a value counts
+/// for, and a mask of its time: none of what is not known.
+fn held<T>(ts: &[i64], values: &[T], known: impl Fn(&T) -> (f64, u64)) -> (u64, f64) {
+    let (mut held_ns, mut area) = (0_u64, 0.0);
+    for (pair, value) in ts.windows(2).zip(values) {
+        // Nothing where the clock was set back.
+        let ns = pair[1].saturating_sub(pair[0]).max(0) as u64;
+        let (value, mask) = known(value);
+        held_ns = held_ns.saturating_add(ns & mask);
+        // An infinity that held for no time is none.
+        area += if ns > 0 { value * ns as f64 } else { 0.0 };
+    }
+    (held_ns, area)
+}
+
 impl Number for f64 {
     type Sum = f64;
     const ZERO: f64 = 0.0;
 
-    fn cell(start: i64, values: &[Self]) -> Cell<Self> {
+    fn cell(start: i64, ts: &[i64], values: &[Self]) -> Cell<Self> {
+        let (held_ns, area) = held(ts, values, |v| if v.is_nan() { (0.0, 0) } else { (*v, !0) });
         let (mut known, mut sum) = (0, Self::ZERO);
         let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
         for v in values {
@@ -71,10 +126,21 @@ impl Number for f64 {
             count: values.len() as u64,
             known,
             sum,
+            held_ns,
+            area,
             min,
             max,
             last: values[values.len() - 1],
         }
+    }
+
+    fn known(&self) -> Option<f64> {
+        (!self.is_nan()).then_some(*self)
+    }
+
+    fn between(mean: f64, min: &Self, max: &Self) -> f64 {
+        // Not `clamp`, which panics where the two are NaN.
+        mean.max(*min).min(*max)
     }
 
     fn add(a: f64, b: f64) -> f64 {
@@ -103,7 +169,8 @@ impl Number for i64 {
     type Sum = i128;
     const ZERO: i128 = 0;
 
-    fn cell(start: i64, values: &[Self]) -> Cell<Self> {
+    fn cell(start: i64, ts: &[i64], values: &[Self]) -> Cell<Self> {
+        let (held_ns, area) = held(ts, values, |v| (*v as f64, !0));
         let (mut sum, mut min, mut max) = (Self::ZERO, i64::MAX, i64::MIN);
         for v in values {
             sum += i128::from(*v);
@@ -115,10 +182,20 @@ impl Number for i64 {
             count: values.len() as u64,
             known: values.len() as u64,
             sum,
+            held_ns,
+            area,
             min,
             max,
             last: values[values.len() - 1],
         }
+    }
+
+    fn known(&self) -> Option<f64> {
+        Some(*self as f64)
+    }
+
+    fn between(mean: f64, min: &Self, max: &Self) -> f64 {
+        mean.max(*min as f64).min(*max as f64)
     }
 
     fn add(a: i128, b: i128) -> i128 {
@@ -147,17 +224,28 @@ impl<T: ?Sized + Debug> Number for Arc<T> {
     type Sum = ();
     const ZERO: () = ();
 
-    fn cell(start: i64, values: &[Self]) -> Cell<Self> {
+    fn cell(start: i64, ts: &[i64], values: &[Self]) -> Cell<Self> {
+        let (held_ns, area) = held(ts, values, |_| (0.0, !0));
         let last = &values[values.len() - 1];
         Cell {
             start,
             count: values.len() as u64,
             known: 0,
             sum: Self::ZERO,
+            held_ns,
+            area,
             min: Arc::clone(last),
             max: Arc::clone(last),
             last: Arc::clone(last),
         }
+    }
+
+    fn known(&self) -> Option<f64> {
+        Some(0.0)
+    }
+
+    fn between(_: f64, _: &Self, _: &Self) -> f64 {
+        f64::NAN
     }
 
     fn add((): (), (): ()) {}

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_model::Span;
 
-use super::{Budget, Fold};
+use super::{Budget, Fold, Rows};
 use crate::parquet::{
     Index, IndexSeries, Numbered, Numbers, ParquetPart, Piece, SampleGroup, TierGroup, plan,
 };
@@ -17,6 +17,8 @@ use crate::{ArchiveError, Tier};
 pub struct Ask<'a> {
     /// Samples within it count; of tiers the buckets that start in it.
     pub span: Span,
+    /// What is read: with samples before and after the span, which tell what held at its ends.
+    pub read: Span,
     /// The length of a bucket: a multiple of those of the files.
     pub step_ns: i64,
     /// Most threads.
@@ -48,7 +50,7 @@ pub fn aggregate(
     wanted: &dyn Fn(usize, &IndexSeries) -> Option<usize>,
     ask: &Ask<'_>,
 ) -> Result<BTreeMap<usize, Fold>, ArchiveError> {
-    let units = units(parts, wanted, ask.span)?;
+    let units = units(parts, wanted, ask.read)?;
     let gathered = Mutex::new(Gathered::default());
     let next = AtomicUsize::new(0);
     let failed: Mutex<Option<ArchiveError>> = Mutex::new(None);
@@ -154,24 +156,37 @@ impl Unit<'_> {
     fn read_samples(&self, ask: &Ask<'_>) -> Result<Done, ArchiveError> {
         let mut group = SampleGroup::new(self.part, &self.index, self.group);
         let mut done = Done::new();
-        let (mut ts, mut ints) = (Vec::new(), Vec::new());
+        let mut ts = Vec::new();
         let mut numbered = Numbered::default();
         for (piece, key) in self.pieces.iter().zip(&self.keys) {
             let fold = self.fold(&mut done, piece, *key, ask)?;
             ts.clear();
             group.times(piece, &mut ts)?;
-            let value_type = self.index.series[piece.series].descriptor.value_type;
+            let series = &self.index.series[piece.series];
+            let value_type = series.descriptor.value_type;
+            let quality = group.last_looks(piece, series)?;
+            let rows = Rows {
+                life: series.lives[piece.life].life,
+                ts: &ts,
+                quality: &quality,
+            };
+            let count = ts.len();
             if !value_type.is_number() {
                 let values = group.long(piece, value_type)?;
-                let budget = ask.budget;
-                budget.grow(fold, |fold| fold.add_long(&ts, &values, ask.span))?;
+                let add = |fold: &mut Fold, at| fold.add_long(rows, &values, at);
+                ask.budget.add(fold, count, add)?;
                 continue;
             }
-            let numbers = group.numbers(piece, &mut numbered)?;
-            ask.budget.grow(fold, |fold| match numbers {
-                Numbers::Doubles(v) => fold.add_doubles(&ts, v, &mut ints, ask.span),
-                Numbers::Ints(v) => fold.add_ints(&ts, v, ask.span),
-            })?;
+            match group.numbers(piece, &mut numbered)? {
+                Numbers::Doubles(v) => {
+                    let add = |fold: &mut Fold, at| fold.add_doubles(rows, v, at);
+                    ask.budget.add(fold, count, add)?;
+                }
+                Numbers::Ints(v) => {
+                    let add = |fold: &mut Fold, at| fold.add_ints(rows, v, at);
+                    ask.budget.add(fold, count, add)?;
+                }
+            }
         }
         Ok(done)
     }
@@ -183,7 +198,7 @@ impl Unit<'_> {
             let fold = self.fold(&mut done, piece, *key, ask)?;
             let buckets = group.buckets(piece)?;
             let budget = ask.budget;
-            budget.grow(fold, |fold| fold.add_buckets(&buckets, ask.span))?;
+            budget.grow(fold, |fold| fold.add_buckets(&buckets))?;
         }
         Ok(done)
     }
@@ -201,7 +216,7 @@ impl Unit<'_> {
         }
         if done.last().is_none_or(|(newest, _)| *newest != key) {
             let value_type = self.index.series[piece.series].descriptor.value_type;
-            done.push((key, Fold::new(value_type, ask.step_ns)));
+            done.push((key, Fold::new(value_type, ask.step_ns, ask.span)));
         }
         Ok(&mut done.last_mut().expect("it was pushed just now").1)
     }

@@ -114,7 +114,7 @@ fn check_file(
 ) -> Result<(), &'static str> {
     let file = meta.file_metadata();
     let columns = schema::columns(index.about.tier, version);
-    let ours = schema::schema(index.about.tier);
+    let ours = schema::schema_of(index.about.tier, version);
     let theirs = file.schema_descr();
     if theirs.num_columns() != columns
         || theirs.columns() != &ours.columns()[..columns]

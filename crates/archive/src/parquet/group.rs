@@ -30,7 +30,11 @@ pub(crate) struct TierGroup<'a> {
     count: Column<Int64Type>,
     min: NumberColumn,
     max: NumberColumn,
-    mean: Column<DoubleType>,
+    sample_mean: Column<DoubleType>,
+    held_ns: Column<Int64Type>,
+    time_mean: Column<DoubleType>,
+    /// Whether there are the last two.
+    has_times: bool,
     last: NumberColumn,
     text: TextColumn,
     numbered: Numbered,
@@ -130,6 +134,18 @@ impl<'a> SampleGroup<'a> {
         Ok(numbers.into_iter().map(|number| number as u64).collect())
     }
 
+    /// The qualities of a piece that has a last look; none of one that has not.
+    pub fn last_looks(
+        &mut self,
+        piece: &Piece,
+        series: &IndexSeries,
+    ) -> Result<Vec<Quality>, ArchiveError> {
+        match series.quality {
+            Some(quality) if quality != Quality::Ended => Ok(Vec::new()),
+            _ => self.qualities(piece, series),
+        }
+    }
+
     fn qualities(
         &mut self,
         piece: &Piece,
@@ -155,7 +171,10 @@ impl<'a> TierGroup<'a> {
             count: Column::new(tier::COUNT),
             min: NumberColumn::new(tier::MIN, tier::MIN_EXACT),
             max: NumberColumn::new(tier::MAX, tier::MAX_EXACT),
-            mean: Column::new(tier::MEAN),
+            sample_mean: Column::new(tier::SAMPLE_MEAN),
+            held_ns: Column::new(tier::HELD),
+            time_mean: Column::new(tier::TIME_MEAN),
+            has_times: !part.is_of_samples(),
             last: NumberColumn::new(tier::LAST, tier::LAST_EXACT),
             text: TextColumn::new(tier::LAST_TEXT),
             numbered: Numbered::default(),
@@ -169,12 +188,18 @@ impl<'a> TierGroup<'a> {
         let rows = piece.rows.len();
         let mut buckets = Buckets::new(value_type);
         self.ts.read(&self.chunks, piece, &mut buckets.ts)?;
-        let mut count = Vec::with_capacity(rows);
+        let (mut count, mut held_ns) = (Vec::with_capacity(rows), vec![0; rows]);
         self.count.read(&self.chunks, piece, &mut count)?;
-        if count.iter().any(|count| *count < 1) {
+        if self.has_times {
+            held_ns.clear();
+            self.held_ns.read(&self.chunks, piece, &mut held_ns)?;
+        }
+        let mut rows_of = count.iter().zip(&held_ns);
+        if rows_of.any(|(count, held_ns)| *count < 0 || *held_ns < 0 || count | held_ns == 0) {
             return Err(self.chunks.bad(tier::COUNT, "has an empty bucket"));
         }
         buckets.count = count.into_iter().map(|count| count as u64).collect();
+        buckets.held_ns = held_ns.into_iter().map(|ns| ns as u64).collect();
         if !self.chunks.index.about.tier.holds(value_type) {
             return Err(self
                 .chunks
@@ -186,9 +211,20 @@ impl<'a> TierGroup<'a> {
             buckets.max = last.clone();
             buckets.last = last;
             buckets.mean = vec![f64::NAN; rows];
+            buckets.sample_mean = vec![f64::NAN; rows];
             return Ok(buckets);
         }
-        self.mean.read(&self.chunks, piece, &mut buckets.mean)?;
+        let sample_mean = &mut buckets.sample_mean;
+        self.sample_mean.read(&self.chunks, piece, sample_mean)?;
+        if self.has_times {
+            let mean = &mut buckets.mean;
+            self.time_mean.read(&self.chunks, piece, mean)?;
+            let without = sample_mean.iter_mut().zip(&buckets.count);
+            let without = without.filter(|(_, count)| **count == 0);
+            without.for_each(|(mean, _)| *mean = f64::NAN);
+        } else {
+            buckets.mean.clone_from(sample_mean);
+        }
         for (column, values) in [
             (&mut self.min, &mut buckets.min),
             (&mut self.max, &mut buckets.max),

@@ -39,8 +39,8 @@ pub(crate) use plan::{Piece, plan};
 /// The newest version of the index that is understood, and that of the raw files that are written. The first
 /// knows neither bytes nor arrays nor how many bytes the texts of a series have.
 const FORMAT: u32 = 2;
-/// The version of the tiers that are written: these are as they were.
-const FORMAT_OF_TIERS: u32 = 1;
+/// The version of the tiers that are written. The first has means over samples only.
+const FORMAT_OF_TIERS: u32 = 2;
 
 /// Most rows of a row group, here and in a file that is read.
 const GROUP_ROWS_MAX: usize = 256 << 10;

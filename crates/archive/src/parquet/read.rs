@@ -195,6 +195,11 @@ impl ParquetPart {
         self.tail.version()
     }
 
+    /// Whether it holds buckets whose means are over samples, and not over time.
+    pub(crate) fn is_of_samples(&self) -> bool {
+        self.version() < 2
+    }
+
     /// Where Parquet's footer is, and its bytes.
     pub(super) fn footer(&self) -> Result<(u64, Vec<u8>), ArchiveError> {
         let at = self.data_end + self.tail.bytes as u64 + TAIL_BYTES as u64;
@@ -300,9 +305,11 @@ fn cut_buckets(buckets: Buckets, step_ns: i64, span: Span) -> Buckets {
     Buckets {
         ts: kept(&buckets.ts, &keep),
         count: kept(&buckets.count, &keep),
+        held_ns: kept(&buckets.held_ns, &keep),
         min: kept_values(&buckets.min, &keep),
         max: kept_values(&buckets.max, &keep),
         mean: kept(&buckets.mean, &keep),
+        sample_mean: kept(&buckets.sample_mean, &keep),
         last: kept_values(&buckets.last, &keep),
     }
 }

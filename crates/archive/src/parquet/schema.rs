@@ -42,12 +42,16 @@ pub(super) mod tier {
     pub const COUNT: usize = 4;
     pub const MIN: usize = 5;
     pub const MAX: usize = 6;
-    pub const MEAN: usize = 7;
+    /// `mean` in version 1.
+    pub const SAMPLE_MEAN: usize = 7;
     pub const LAST: usize = 8;
     pub const MIN_EXACT: usize = 9;
     pub const MAX_EXACT: usize = 10;
     pub const LAST_EXACT: usize = 11;
     pub const LAST_TEXT: usize = 12;
+    /// Since version 2 of the index.
+    pub const HELD: usize = 13;
+    pub const TIME_MEAN: usize = 14;
 }
 
 const RAW: &str = "message samples {
@@ -74,6 +78,25 @@ const TIER: &str = "message buckets {
     required int64 count;
     optional double min;
     optional double max;
+    optional double sample_mean;
+    optional double last;
+    optional int64 min_exact;
+    optional int64 max_exact;
+    optional int64 last_exact;
+    optional binary last_text (STRING);
+    required int64 held_ns;
+    optional double time_mean;
+}";
+
+/// Of version 1, whose means are over samples: it had another name for them, so that nobody takes one for the other.
+const TIER_1: &str = "message buckets {
+    required int64 ts;
+    required binary name (STRING);
+    required binary labels (STRING);
+    required binary unit (STRING);
+    required int64 count;
+    optional double min;
+    optional double max;
     optional double mean;
     optional double last;
     optional int64 min_exact;
@@ -82,8 +105,8 @@ const TIER: &str = "message buckets {
     optional binary last_text (STRING);
 }";
 
-static SCHEMAS: LazyLock<[Arc<SchemaDescriptor>; 2]> = LazyLock::new(|| {
-    [RAW, TIER].map(|text| {
+static SCHEMAS: LazyLock<[Arc<SchemaDescriptor>; 3]> = LazyLock::new(|| {
+    [RAW, TIER, TIER_1].map(|text| {
         let schema = parse_message_type(text).expect("the schema is constant");
         Arc::new(SchemaDescriptor::new(Arc::new(schema)))
     })
@@ -93,11 +116,20 @@ static SCHEMAS: LazyLock<[Arc<SchemaDescriptor>; 2]> = LazyLock::new(|| {
 pub(super) fn columns(tier: Tier, version: u32) -> usize {
     match (tier, version) {
         (Tier::Raw, 1) => raw::BYTES,
+        (Tier::Second | Tier::Minute | Tier::Hour, 1) => tier::HELD,
         _ => schema(tier).num_columns(),
     }
 }
 
-/// The columns of a tier's files, of the newest version: those of older ones are the first of them.
+/// The columns of a tier's files of a version; of old raw files, they are the first of them.
+pub(super) fn schema_of(tier: Tier, version: u32) -> &'static Arc<SchemaDescriptor> {
+    match (tier, version) {
+        (Tier::Second | Tier::Minute | Tier::Hour, 1) => &SCHEMAS[2],
+        _ => schema(tier),
+    }
+}
+
+/// The columns of a tier's files, of the newest version.
 pub(super) fn schema(tier: Tier) -> &'static Arc<SchemaDescriptor> {
     &SCHEMAS[usize::from(tier != Tier::Raw)]
 }
@@ -135,7 +167,8 @@ pub(super) fn properties(about: &About) -> WriterPropertiesPtr {
             "ts",
             "min",
             "max",
-            "mean",
+            "sample_mean",
+            "time_mean",
             "last",
             "min_exact",
             "max_exact",
@@ -191,6 +224,12 @@ mod tests {
         let of_tier = names(Tier::Hour);
         assert_eq!(of_tier[tier::LAST], "last");
         assert_eq!(of_tier[tier::LAST_TEXT], "last_text");
-        assert_eq!(of_tier.len(), tier::LAST_TEXT + 1);
+        assert_eq!(of_tier[tier::SAMPLE_MEAN], "sample_mean");
+        assert_eq!(of_tier[tier::HELD], "held_ns");
+        assert_eq!(of_tier[tier::TIME_MEAN], "time_mean");
+        assert_eq!(of_tier.len(), tier::TIME_MEAN + 1);
+        let of_old = schema_of(Tier::Hour, 1).columns();
+        assert_eq!(of_old[tier::SAMPLE_MEAN].name(), "mean");
+        assert_eq!(of_old.len(), columns(Tier::Hour, 1));
     }
 }

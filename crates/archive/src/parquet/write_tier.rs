@@ -27,9 +27,11 @@ struct BucketRows {
     count: Vec<i64>,
     min: NumberColumn,
     max: NumberColumn,
-    mean: Vec<f64>,
+    sample_mean: Vec<f64>,
     last: NumberColumn,
     text: TextColumn,
+    held_ns: Vec<i64>,
+    time_mean: Vec<f64>,
     runs: Vec<Run>,
 }
 
@@ -117,12 +119,14 @@ impl Rows for BucketRows {
             Column::Int(&self.count),
             Column::Floats(&self.min.values, &numbers),
             Column::Floats(&self.max.values, &numbers),
-            Column::Floats(&self.mean, &numbers),
+            Column::Floats(&self.sample_mean, &numbers),
             Column::Floats(&self.last.values, &numbers),
             Column::Ints(&exact[0].0, &exact[0].1),
             Column::Ints(&exact[1].0, &exact[1].1),
             Column::Ints(&exact[2].0, &exact[2].1),
             Column::Texts(&self.text.values, &texts),
+            Column::Int(&self.held_ns),
+            Column::Floats(&self.time_mean, &numbers),
         ];
         sink.group(count, columns)
     }
@@ -132,7 +136,9 @@ impl Rows for BucketRows {
         self.count.clear();
         self.min.clear();
         self.max.clear();
-        self.mean.clear();
+        self.sample_mean.clear();
+        self.held_ns.clear();
+        self.time_mean.clear();
         self.last.clear();
         self.text.clear();
         self.runs.clear();
@@ -146,10 +152,19 @@ impl BucketRows {
         self.ts.extend_from_slice(&buckets.ts[range.clone()]);
         let counts = buckets.count[range.clone()].iter();
         self.count.extend(counts.map(|count| *count as i64));
+        let held_ns = buckets.held_ns[range.clone()].iter();
+        self.held_ns.extend(held_ns.map(|ns| *ns as i64));
         if let Values::Text(texts) = &buckets.last {
             self.text.extend_texts(&texts[range.clone()]);
         } else {
-            self.mean.extend_from_slice(&buckets.mean[range.clone()]);
+            self.time_mean
+                .extend_from_slice(&buckets.mean[range.clone()]);
+            // Where there are no samples it weighs nothing, and must not be NaN to whoever sums it.
+            let sample_mean = range.clone().map(|row| match buckets.count[row] {
+                0 => buckets.mean[row],
+                _ => buckets.sample_mean[row],
+            });
+            self.sample_mean.extend(sample_mean);
         }
         self.runs.push(Run {
             words: Arc::clone(words),
@@ -173,7 +188,9 @@ fn is_even(buckets: &Buckets) -> bool {
     let value_type = buckets.last.value_type();
     let text = value_type == ValueType::Text;
     let types = [&buckets.min, &buckets.max].map(Values::value_type);
-    [buckets.count.len(), buckets.mean.len(), buckets.last.len()] == [rows; 3]
+    let (count, held_ns) = (buckets.count.len(), buckets.held_ns.len());
+    let (mean, sample_mean) = (buckets.mean.len(), buckets.sample_mean.len());
+    [count, held_ns, mean, sample_mean, buckets.last.len()] == [rows; 5]
         && types == [value_type; 2]
         && (text || [min, max] == [rows; 2])
 }

@@ -12,11 +12,14 @@ use super::{
 use crate::feed::{Batch, Feed};
 use crate::listing::{Arguments, Batches, Cell, Row};
 use crate::live::Live;
+use crate::reading::around;
 
 pub(super) fn history(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let span = span(live, arguments, 1)?;
     let step = step(arguments, 3)?;
-    let reading = Arc::new(matching(live, &selector(arguments)?, span)?);
+    // By buckets also what held at the ends of the span counts.
+    let reading = step.map_or(span, |_| around(span));
+    let reading = Arc::new(matching(live, &selector(arguments)?, reading)?);
     let identities = identities(&reading);
     let Some(step) = step else {
         let feed = Feed::start(live, &reading, span, None)?;
@@ -92,9 +95,10 @@ fn raw_row(chunk: &Chunk, row: usize, identity: &Identity) -> Row {
         .get(row)
         .as_ref()
         .map_or(Cell::Null, Cell::from);
-    let mean = columns.values.number(row).into();
+    let mean: Cell = columns.values.number(row).into();
     let [name, labels, node] = identity.cells();
     let (min, max, last) = (value.clone(), value.clone(), value.clone());
+    let sample_mean = mean.clone();
     vec![
         columns.ts[row].into(),
         value,
@@ -106,13 +110,17 @@ fn raw_row(chunk: &Chunk, row: usize, identity: &Identity) -> Row {
         mean,
         last,
         1.into(),
+        Cell::Null,
+        sample_mean,
     ]
 }
 
 fn bucket_row(buckets: &Buckets, row: usize, identity: &Identity) -> Row {
     let cell =
         |values: &barograph_model::Values| values.get(row).as_ref().map_or(Cell::Null, Cell::from);
-    let mean: Cell = Some(buckets.mean[row]).filter(|mean| !mean.is_nan()).into();
+    let known = |mean: f64| Cell::from(Some(mean).filter(|mean| !mean.is_nan()));
+    let mean = known(buckets.mean[row]);
+    let held_ns = i64::try_from(buckets.held_ns[row]).unwrap_or(i64::MAX);
     let last = cell(&buckets.last);
     let value = if mean == Cell::Null {
         last.clone()
@@ -131,5 +139,7 @@ fn bucket_row(buckets: &Buckets, row: usize, identity: &Identity) -> Row {
         mean,
         last,
         (buckets.count[row] as i64).into(),
+        held_ns.into(),
+        known(buckets.sample_mean[row]),
     ]
 }

@@ -2,8 +2,8 @@
 //! `quantile`, `topk`, `gaps`, `asof`, `family`, `frames`, computed in Rust over columns, and the scalars `iso`,
 //! `instant` and `now_ns`.
 //!
-//! Means and quantiles are over the samples, which are changes: a value that held for an hour is one
-//! sample, as is one that held for a second.
+//! Samples are changes, so means and quantiles are over time: a value that held for an hour weighs 3,600 times what one
+//! does that held for a second.
 
 mod family;
 mod forecast;
@@ -13,6 +13,7 @@ mod history;
 mod quantile;
 mod rate;
 mod topk;
+mod twa;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,7 +45,7 @@ pub(crate) static FUNCTIONS: [Listing; 10] = [
     Listing {
         name: "history",
         kind: "function",
-        help: "samples of the streams that match, raw or per bucket of step ns",
+        help: "samples of the streams that match, or buckets of a step: value is the mean over the time (held_ns) in which one was known",
         columns: &[
             ("ts", "INTEGER"),
             ("value", ""),
@@ -56,6 +57,8 @@ pub(crate) static FUNCTIONS: [Listing; 10] = [
             ("mean", "REAL"),
             ("last", ""),
             ("count", "INTEGER"),
+            ("held_ns", "INTEGER"),
+            ("sample_mean", "REAL"),
         ],
         arguments: &["pattern", "start", "stop", "step"],
         produce: history::history,
@@ -77,13 +80,15 @@ pub(crate) static FUNCTIONS: [Listing; 10] = [
     Listing {
         name: "quantile",
         kind: "function",
-        help: "a quantile (0 to 1) of the samples of each stream that matches",
+        help: "a quantile (0 to 1) over time of each stream that matches, and of its samples",
         columns: &[
             ("name", "TEXT"),
             ("labels", "TEXT"),
             ("value", "REAL"),
             ("count", "INTEGER"),
             ("node", "TEXT"),
+            ("held_ns", "INTEGER"),
+            ("sample_value", "REAL"),
         ],
         arguments: &["pattern", "q", "start", "stop"],
         produce: quantile::quantile,
@@ -213,6 +218,7 @@ pub(crate) fn register_scalars(connection: &Connection, live: &Arc<Live>) -> Res
             other.data_type()
         ))),
     })?;
+    twa::register(connection, live)?;
     let live = Arc::clone(live);
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_INNOCUOUS;
     connection.create_scalar_function("now_ns", 0, flags, move |_| Ok(live.now_ns()))

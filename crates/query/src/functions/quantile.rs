@@ -1,14 +1,30 @@
-//! `quantile`: exact, over every sample of a span.
+//! `quantile`: exact, over the time of a span, and over its samples.
 
 use std::sync::Arc;
 
-use barograph_model::Quality;
+use barograph_archive::Chunk;
+use barograph_model::{Quality, Span};
 use rusqlite::Result;
 
 use super::{identities, matching, selector, span};
 use crate::feed::apart;
 use crate::listing::{Arguments, Batches};
 use crate::live::Live;
+use crate::reading::around;
+
+/// What a series held within a span, and for how long.
+struct Held {
+    span: Span,
+    /// Values with the ns that each held.
+    values: Vec<(f64, u64)>,
+    /// The values of its samples.
+    samples: Vec<f64>,
+    /// Life, time and value of the newest sample, unless nobody looked after it.
+    newest: Option<(i64, i64, f64)>,
+}
+
+/// A quantile over time, one over the samples, how many they are, and the time.
+type Found = (Option<f64>, Option<f64>, usize, u64);
 
 pub(super) fn quantile(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let q = arguments.real(1)?;
@@ -16,34 +32,33 @@ pub(super) fn quantile(live: &Arc<Live>, arguments: &Arguments) -> Result<Batche
         return Err(arguments.wrong(1, "between 0 and 1"));
     }
     let span = span(live, arguments, 2)?;
-    let reading = Arc::new(matching(live, &selector(arguments)?, span)?);
+    let reading = Arc::new(matching(live, &selector(arguments)?, around(span))?);
     let identities = identities(&reading);
     let memory = Arc::clone(&live.memory);
     let found = apart(live, move |cancel| {
-        let mut numbers: Vec<Vec<f64>> = vec![Vec::new(); reading.series.len()];
-        let (mut claim, mut held) = (memory.claim(), 0);
+        let mut all: Vec<Held> = reading.series.iter().map(|_| Held::new(span)).collect();
+        let (mut claim, mut bytes) = (memory.claim(), 0);
         let mut fault = None;
-        reading.each(span, cancel, &mut |chunk| {
-            let values = &chunk.columns.values;
-            let quality = &chunk.columns.quality;
-            // A last look repeats the sample before it.
-            let looks = (0..values.len()).filter(|row| quality[*row] != Quality::Ended);
-            let known = looks.filter_map(|row| values.number(row));
-            let before = numbers[chunk.series].capacity();
-            numbers[chunk.series].extend(known.filter(|v| !v.is_nan()));
-            held += (numbers[chunk.series].capacity() - before) * size_of::<f64>();
-            fault = claim.set(held).err();
+        reading.each(around(span), cancel, &mut |chunk| {
+            let held = &mut all[chunk.series];
+            let before = held.bytes();
+            held.add(&chunk);
+            bytes += held.bytes() - before;
+            fault = claim.set(bytes).err();
             Ok(fault.is_none())
         })?;
-        let found = numbers.into_iter().map(|mut numbers| {
-            let count = numbers.len();
-            (nearest_quantile(&mut numbers, q), count)
-        });
+        for (known, held) in reading.series.iter().zip(&mut all) {
+            if let Some(stream) = &known.stream {
+                held.until(stream.life(), stream.looked_ns(i64::MIN));
+            }
+        }
         // The fault is SQLite's to carry: it says that memory is short.
+        let found = all.into_iter().map(|held| held.quantiles(q));
         Ok(fault.map_or_else(|| Ok(found.collect::<Vec<_>>()), Err))
     })??;
     let rows = identities.into_iter().zip(found);
-    let row = |(identity, (value, count)): (super::Identity, (Option<f64>, usize))| {
+    let row = |(identity, found): (super::Identity, Found)| {
+        let (value, sample_value, count, held_ns) = found;
         let [name, labels, node] = identity.cells();
         Some(vec![
             name,
@@ -51,11 +66,78 @@ pub(super) fn quantile(live: &Arc<Live>, arguments: &Arguments) -> Result<Batche
             value?.into(),
             (count as i64).into(),
             node,
+            i64::try_from(held_ns).unwrap_or(i64::MAX).into(),
+            sample_value.into(),
         ])
     };
     Ok(Box::new(std::iter::once(Ok(rows
         .filter_map(row)
         .collect()))))
+}
+
+impl Held {
+    fn new(span: Span) -> Self {
+        Self {
+            span,
+            values: Vec::new(),
+            samples: Vec::new(),
+            newest: None,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.values.capacity() * size_of::<(f64, u64)>()
+            + self.samples.capacity() * size_of::<f64>()
+    }
+
+    /// Adds samples, of one life in order.
+    fn add(&mut self, chunk: &Chunk) {
+        let columns = &chunk.columns;
+        for (row, ts) in columns.ts.iter().enumerate() {
+            self.until(chunk.life, *ts);
+            // A last look repeats the sample before it.
+            let is_last_look = columns.quality.get(row) == Some(&Quality::Ended);
+            let value = columns.values.number(row).filter(|_| !is_last_look);
+            self.newest = value.map(|value| (chunk.life, *ts, value));
+            let known = value.filter(|value| self.span.holds(*ts) && !value.is_nan());
+            self.samples.extend(known);
+        }
+    }
+
+    /// The newest sample held until then, if it is of this life: what of that is within the span.
+    fn until(&mut self, life: i64, ts: i64) {
+        let Some((of, from, value)) = self.newest else {
+            return;
+        };
+        let from = from.max(self.span.from);
+        let to = ts.min(self.span.to.saturating_add(1));
+        if of == life && from < to && !value.is_nan() {
+            self.values.push((value, to.abs_diff(from)));
+        }
+    }
+
+    fn quantiles(mut self, q: f64) -> Found {
+        let count = self.samples.len();
+        let of_samples = nearest_quantile(&mut self.samples, q);
+        let held_ns = self.values.iter().map(|(_, ns)| ns).sum();
+        let over_time = quantile_over_time(&mut self.values, q);
+        (over_time.or(of_samples), of_samples, count, held_ns)
+    }
+}
+
+/// The least value that, with those below it, held for such a part of the time.
+fn quantile_over_time(values: &mut [(f64, u64)], q: f64) -> Option<f64> {
+    values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let all: u128 = values.iter().map(|(_, ns)| u128::from(*ns)).sum();
+    let wanted = q * all as f64;
+    let mut passed = 0_u128;
+    let mut of_values = values.iter();
+    let found = of_values.find(|(_, ns)| {
+        passed += u128::from(*ns);
+        passed as f64 >= wanted
+    });
+    // The last one, where doubles do not reach the sum.
+    found.or(values.last()).map(|(value, _)| *value)
 }
 
 /// The quantile between the two nearest values, linearly.
@@ -80,6 +162,35 @@ fn nearest_quantile(values: &mut [f64], q: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quantiles_over_time() {
+        let check = |values: &[(f64, u64)], q: f64, expect: Option<f64>| {
+            let found = quantile_over_time(&mut values.to_vec(), q);
+            assert_eq!(found, expect, "{values:?} {q}");
+        };
+        check(&[], 0.5, None);
+        check(&[(3.0, 1)], 0.0, Some(3.0));
+        // A burst of one second in ten.
+        let burst = [(100.0, 1), (0.0, 9)];
+        check(&burst, 0.5, Some(0.0));
+        check(&burst, 0.9, Some(0.0));
+        check(&burst, 0.91, Some(100.0));
+        check(&burst, 1.0, Some(100.0));
+    }
+
+    #[test]
+    fn what_held_within_a_span() {
+        let mut held = Held::new(Span { from: 10, to: 29 });
+        held.newest = Some((1, 4, 5.0));
+        held.until(2, 20);
+        assert_eq!(held.values, [], "another life");
+        held.until(1, 20);
+        held.newest = Some((1, 20, 7.0));
+        held.until(1, 99);
+        assert_eq!(held.values, [(5.0, 10), (7.0, 10)]);
+        assert_eq!(held.quantiles(0.5), (Some(5.0), None, 0, 20));
+    }
 
     #[test]
     fn quantiles() {

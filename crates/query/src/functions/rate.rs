@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use barograph_model::{Buckets, Kind, NS_PER_S, Quality, Sample, Value};
+use barograph_model::{Buckets, Kind, NS_PER_S, Quality, Sample, Span, Value};
 use rusqlite::Result;
 
 use super::history::Samples;
@@ -12,11 +12,18 @@ use super::{Identity, OfBuckets, buckets, identities, matching, runs, selector, 
 use crate::feed::Feed;
 use crate::listing::{Arguments, Batches, Row};
 use crate::live::Live;
+use crate::reading::around;
 
 pub(super) fn rate(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let span = span(live, arguments, 1)?;
     let step = step(arguments, 3)?;
-    let reading = Arc::new(matching(live, &selector(arguments)?, span)?);
+    // Whole buckets, and the one before the first: what it ended with is where the first begins.
+    let read = step.map_or(span, |step| Span {
+        from: bucket_of(span.from, step).saturating_sub(step),
+        to: span.to,
+    });
+    let reading = step.map_or(read, |_| around(read));
+    let reading = Arc::new(matching(live, &selector(arguments)?, reading)?);
     let identities = identities(&reading);
     let is_counter: Vec<bool> = reading
         .series
@@ -24,12 +31,14 @@ pub(super) fn rate(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
         .map(|known| known.descriptor.kind == Kind::Counter)
         .collect();
     if let Some(step) = step {
-        let (all, budget) = buckets(live, &reading, span, step)?;
+        let (all, budget) = buckets(live, &reading, read, step)?;
+        let first = bucket_of(span.from, step);
         let series = identities.into_iter().zip(is_counter).zip(all);
-        let rows = series.flat_map(|((identity, is_counter), buckets)| {
-            // The first has none before it.
-            runs(1..buckets.len())
-                .map(move |rows| Ok(between_buckets(&buckets, rows, is_counter, &identity)))
+        let rows = series.flat_map(move |((identity, is_counter), buckets)| {
+            // The very first has none before it.
+            let from = buckets.ts.partition_point(|ts| *ts < first).max(1);
+            runs(from.min(buckets.len())..buckets.len())
+                .map(move |rows| Ok(between_buckets(&buckets, rows, step, is_counter, &identity)))
         });
         return Ok(Box::new(OfBuckets {
             rows,
@@ -51,20 +60,34 @@ pub(super) fn rate(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     })))
 }
 
+/// The start of the bucket that a time is in.
+fn bucket_of(ts: i64, step_ns: i64) -> i64 {
+    ts.saturating_sub(ts.rem_euclid(step_ns))
+}
+
 fn between_buckets(
     buckets: &Buckets,
     rows: Range<usize>,
+    step_ns: i64,
     is_counter: bool,
     identity: &Identity,
 ) -> Vec<Row> {
+    // What it ended with, and when: behind a bucket that nothing follows nobody has looked yet.
     let last = |row: usize| {
         let value = buckets.last.get(row)?;
-        Some(Sample::measured(buckets.ts[row], value))
+        let start = buckets.ts[row];
+        let is_followed = buckets.ts.get(row + 1) == start.checked_add(step_ns).as_ref();
+        let held_ns = i64::try_from(buckets.held_ns[row]).unwrap_or(step_ns);
+        let long_ns = match held_ns {
+            held_ns if is_followed || held_ns == 0 => step_ns,
+            held_ns => held_ns.min(step_ns),
+        };
+        Some(Sample::measured(start.saturating_add(long_ns), value))
     };
     let change = |row: usize| {
         let (before, after) = (last(row - 1)?, last(row)?);
         let value = per_second(&before, &after, is_counter);
-        Some(row_of(after.ts, value, identity))
+        Some(row_of(buckets.ts[row], value, identity))
     };
     rows.filter_map(change).collect()
 }

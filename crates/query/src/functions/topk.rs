@@ -10,7 +10,7 @@ use crate::feed::apart;
 use crate::held;
 use crate::listing::{Arguments, Batches, Row};
 use crate::live::Live;
-use crate::reading::{Known, Reading};
+use crate::reading::{Known, Reading, around};
 
 /// Means over a span are made from buckets of this length: of a tier, where it has them.
 const STEP_NS: i64 = 3_600 * NS_PER_S;
@@ -22,7 +22,7 @@ pub(super) fn topk(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let is_spanned = span != Span::ALL;
     let selector = selector(arguments)?;
     let ranked = if is_spanned {
-        let reading = Arc::new(matching(live, &selector, span)?);
+        let reading = Arc::new(matching(live, &selector, around(span))?);
         let of = Arc::clone(&reading);
         let threads = live.threads();
         let budget = live.memory.budget();
@@ -42,19 +42,20 @@ pub(super) fn topk(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     Ok(Box::new(std::iter::once(Ok(ranked))))
 }
 
-/// The mean over all buckets, at the time of the last.
+/// The mean over the time in which values held, at the last bucket; over the samples, where no such time is known.
 fn mean(buckets: &barograph_model::Buckets) -> Option<Sample> {
-    let known = || {
-        buckets
-            .mean
-            .iter()
-            .zip(&buckets.count)
-            .filter(|(mean, _)| !mean.is_nan())
+    let weighted = |weights: &[u64]| {
+        let known = buckets.mean.iter().zip(weights);
+        let known = known.filter(|(mean, weight)| !mean.is_nan() && **weight > 0);
+        let of = |(sum, all), (mean, weight): (&f64, &u64)| {
+            let weight = *weight as f64;
+            (sum + mean * weight, all + weight)
+        };
+        let (sum, all) = known.fold((0.0, 0.0), of);
+        (all > 0.0).then(|| sum / all)
     };
-    let count: u64 = known().map(|(_, count)| count).sum();
-    let sum: f64 = known().map(|(mean, count)| mean * *count as f64).sum();
-    let ts = *buckets.ts.last()?;
-    (count > 0).then(|| Sample::derived(ts, sum / count as f64))
+    let mean = weighted(&buckets.held_ns).or_else(|| weighted(&buckets.count))?;
+    Some(Sample::derived(*buckets.ts.last()?, mean))
 }
 
 fn rank(reading: &Reading, samples: Vec<Option<Sample>>, k: usize) -> Vec<Row> {
