@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import re
 import signal
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-from harness import QUICK, Agent, eventually
+import duckdb
+import pytest
+from harness import QUICK, Agent, eventually, replace_file
 from test_refused import MANY, python, said
 
 Start = Callable[..., Agent]
@@ -137,3 +142,97 @@ def test_where_nobody_looked_there_is_no_value(start: Start) -> None:
     assert newest == [{"quality": "measured"}]
     ended = agent.sql(f"SELECT count(*) AS n FROM {table} WHERE quality = 'ended'")
     assert ended[0]["n"] >= 3
+
+
+def test_means_are_over_time(start: Start, tree: Path) -> None:
+    """Of bursts, beside the clock of the test: samples are changes, half of them of bursts that are seldom."""
+    agent = start("--sys-root", tree, config=QUICK)
+    meminfo = tree / "proc" / "meminfo"
+    quiet = re.sub(r"Dirty:.*", "Dirty: 0 kB", meminfo.read_text())
+    burst = quiet.replace("Dirty: 0 kB", "Dirty: 1000 kB")
+    name, table = "memory.dirty.bytes", "memory_dirty_bytes"
+    replace_file(meminfo, quiet)
+    eventually(lambda: agent.value(name) == 0, "it is quiet")
+    begin, busy = time.time_ns(), 0
+    for _ in range(4):
+        time.sleep(2.5)
+        since = time.time_ns()
+        replace_file(meminfo, burst)
+        time.sleep(0.8)
+        replace_file(meminfo, quiet)
+        busy += time.time_ns() - since
+    time.sleep(1)
+    end = time.time_ns()
+    share = busy / (end - begin)
+    span = f"{begin}, {end}"
+    # A look every 200 ms may be one late at both ends of each burst, and more on a busy machine.
+    near = pytest.approx(1_024_000 * share, rel=0.4)
+
+    (whole,) = agent.sql(f"SELECT * FROM history('{name}', {span}, 3600000000000)") or [{}]
+    assert whole["value"] == whole["mean"] == near
+    assert whole["sample_mean"] > 1.7 * whole["mean"], "what was misleading"
+    assert whole["held_ns"] == pytest.approx(end - begin, rel=0.05)
+    fine = agent.sql(f"SELECT ts, mean, held_ns FROM history('{name}', {span}, '1s')")
+    held = sum(row["held_ns"] for row in fine)
+    assert held == pytest.approx(whole["held_ns"], abs=1)
+    assert sum(row["mean"] * row["held_ns"] for row in fine) / held == pytest.approx(whole["mean"])
+    # At the end of an hour from its last look on nothing is known.
+    inner = [row["held_ns"] for row in fine[1:-1] if (row["ts"] // 1_000_000_000 + 1) % 3600]
+    assert set(inner) == {1_000_000_000}, "also where nothing changed"
+
+    (found,) = agent.sql(f"SELECT value FROM topk('{name}', 1, {span})")
+    assert found["value"] == pytest.approx(whole["mean"])
+    rows = f"FROM {table} WHERE ts BETWEEN {begin} AND {end}"
+    (found,) = agent.sql(f"SELECT twa(value, ts) AS twa, twa(value, ts, quality) AS said, avg(value) AS avg {rows}")
+    assert found["twa"] == found["said"] == pytest.approx(whole["mean"], rel=0.2)
+    assert found["avg"] > 1.5 * found["twa"]
+    for q, expect in [(0.5, 0), (1 - share / 2, 1_024_000)]:
+        (found,) = agent.sql(f"SELECT value, sample_value, held_ns FROM quantile('{name}', {q}, {span})")
+        assert found["value"] == expect and found["held_ns"] == whole["held_ns"], q
+
+    # The tiers say the same as the samples, by another engine.
+    agent.ask("archive", "seal")
+    files = f"read_parquet('{agent.archive_dir}/1min/**/*.parquet')"
+    tier = duckdb.sql(f"SELECT sum(time_mean * held_ns), sum(held_ns), sum(count) FROM {files} WHERE name = '{name}'")
+    (area, held, count) = tier.fetchone() or ()
+    raw = f"read_parquet('{agent.archive_dir}/raw/**/*.parquet')"
+    samples = duckdb.sql(f"""
+        SELECT sum(value * (next - ts)), sum(next - ts), count(*) FILTER (quality <> 'ended') FROM (
+            SELECT ts, value, quality,
+                lead(ts) OVER (PARTITION BY life, ts // 3600000000000 ORDER BY number) AS next
+            FROM {raw} WHERE name = '{name}')
+        """)
+    (area_raw, held_raw, count_raw) = samples.fetchone() or ()
+    assert count == count_raw and held == held_raw
+    assert area == pytest.approx(area_raw)
+
+
+def test_the_last_bucket_of_a_rate_is_right(start: Start, tree: Path) -> None:
+    agent = start("--sys-root", tree, config=QUICK)
+    stat = tree / "proc" / "vmstat"
+    before = stat.read_text()
+    begin, rates = time.monotonic(), []
+
+    def write() -> float:
+        """Pages grow by 10,000 a second."""
+        pages = int((time.monotonic() - begin) * 10_000)
+        replace_file(stat, re.sub(r"^pgpgin .*$", f"pgpgin {pages}", before, flags=re.MULTILINE))
+        return pages
+
+    until = time.monotonic() + 8
+    while time.monotonic() < until:
+        write()
+        time.sleep(0.05)
+        rates = agent.sql("SELECT ts, value FROM rate('vm.pagein.bytes', '-2s', NULL, '5s')") or rates
+    # Windows that are shorter than the step, and end in the middle of one.
+    assert rates, "a window shorter than the step has a rate"
+    expect = rates[0]["value"]
+    whole = agent.sql("SELECT value FROM rate('vm.pagein.bytes', '-1h', NULL, '1s')")
+    middle = sorted(row["value"] for row in whole)[len(whole) // 2]
+    assert expect == pytest.approx(middle, rel=0.3)
+    assert whole[-1]["value"] == pytest.approx(middle, rel=0.6)
+
+
+def test_sql_has_mathematics(live: Agent) -> None:
+    (found,) = live.sql("SELECT sqrt(2) AS a, pow(2, 10) AS b, ln(2) AS c, log10(1000) AS d, floor(1.5) AS e, pi() AS f")
+    assert found == pytest.approx({"a": math.sqrt(2), "b": 1024, "c": math.log(2), "d": 3, "e": 1, "f": math.pi})

@@ -308,7 +308,8 @@ def history(
     Times are ns since the epoch, RFC 3339 texts, or relative ones (``"-1h"``). A row is a sample (``ts``,
     ``name``, ``labels``, ``value``, ``exact``, ``text``, ``unit``, ``quality``, ``error``, ``node``), or with
     ``step`` (ns, or ``"10s"``) a bucket (``ts``, ``name``, ``labels``, ``unit``, ``count``, ``min``, ``max``,
-    ``mean``, ``last``, ``min_exact``, ``max_exact``, ``last_exact``, ``last_text``, ``node``). Raises
+    ``sample_mean``, ``last``, ``min_exact``, ``max_exact``, ``last_exact``, ``last_text``, ``held_ns``,
+    ``time_mean``, ``node``). Raises
     QueryError (``kind`` is ``limit``) when there are more than ``samples_max`` (10,000,000).
     """
     return _observer().history(pattern, start, stop, step, samples_max=samples_max, **labels)

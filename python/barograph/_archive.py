@@ -27,8 +27,8 @@ _SAMPLE_COLUMNS = (
     "ts, name, labels, value, exact, text, unit, quality, error, node, life, number"
 )
 _BUCKET_COLUMNS = (
-    "ts, name, labels, unit, count, min, max, mean, last, "
-    "min_exact, max_exact, last_exact, last_text, node"
+    "ts, name, labels, unit, count, min, max, sample_mean, last, "
+    "min_exact, max_exact, last_exact, last_text, held_ns, time_mean, node"
 )
 
 
@@ -42,8 +42,10 @@ class Archive:
     Tables of samples have the columns ``ts`` (int64, ns), ``name``, ``labels`` (a JSON object), ``value``
     (float64; null for texts, bools are 0 and 1), ``exact`` (int64, only where an integer is beyond 2**53
     and ``value`` is rounded), ``text``, ``unit``, ``quality``, ``error``, ``node``; those of buckets
-    ``ts`` (start), ``name``, ``labels``, ``unit``, ``count``, ``min``, ``max``, ``mean``, ``last``,
-    ``min_exact``, ``max_exact``, ``last_exact`` (int64, as ``exact``), ``last_text``, ``node``.
+    ``ts`` (start), ``name``, ``labels``, ``unit``, ``count``, ``min``, ``max``, ``sample_mean``, ``last``,
+    ``min_exact``, ``max_exact``, ``last_exact`` (int64, as ``exact``), ``last_text``,
+    ``held_ns``, ``time_mean``, ``node``: a value weighs as long as it held in ``time_mean``, and once in
+    ``sample_mean``.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class Archive:
         """The files of a tier and the rest, taken at once: together they hold each sample once.
 
         With a tier of buckets the rest is in buckets, too; a bucket of which files or rest have parts
-        has a row for each: add counts, weigh means. The tier ``1s`` has only streams with more than
+        has a row for each: add counts and ``held_ns``, weigh ``time_mean`` by ``held_ns``. The tier ``1s`` has only streams with more than
         two samples a second.
         """
         files, rest = self._archive.moment(tier, match, start, stop, samples_max)

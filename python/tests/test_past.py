@@ -18,8 +18,8 @@ polars = pytest.importorskip("polars")
 TICKS = "demo.ticks.count"
 SAMPLE = ["ts", "name", "labels", "value", "exact", "text", "unit", "quality", "error", "node"]
 BUCKET = [
-    "ts", "name", "labels", "unit", "count", "min", "max", "mean", "last",
-    "min_exact", "max_exact", "last_exact", "last_text", "node",
+    "ts", "name", "labels", "unit", "count", "min", "max", "sample_mean", "last",
+    "min_exact", "max_exact", "last_exact", "last_text", "held_ns", "time_mean", "node",
 ]  # fmt: skip
 
 
@@ -62,7 +62,8 @@ def test_times_and_steps(demo: Demo) -> None:
     (*_, hour) = barograph.history(TICKS, step="1h")
     assert list(hour) == BUCKET
     assert hour["ts"] % 3_600_000_000_000 == 0 and hour["count"] >= 1
-    assert hour["min"] <= hour["mean"] <= hour["max"] == hour["last"]
+    assert hour["min"] <= hour["time_mean"] <= hour["max"] == hour["last"]
+    assert hour["held_ns"] > 0
     fine = barograph.history(TICKS, step=1_000_000_000)
     assert sum(row["count"] for row in fine) >= 10
 

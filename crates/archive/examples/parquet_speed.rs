@@ -106,6 +106,7 @@ fn buckets(path: &Path, step_ns: i64, threads: usize) {
     let cancel = AtomicBool::new(false);
     let budget = Budget::of(usize::MAX);
     let ask = Ask {
+        read: Span::ALL,
         span: Span::ALL,
         step_ns,
         threads,

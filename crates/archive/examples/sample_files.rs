@@ -97,8 +97,8 @@ fn write(layout: &Layout, at: i64, all: &[(Arc<Descriptor>, Columns)]) -> Result
     for (descriptor, columns) in all {
         let id = descriptor.series_id();
         raw.write(id, descriptor, HOUR * HOUR_NS, columns)?;
-        let mut fold = Fold::new(descriptor.value_type, 60 * NS_PER_S);
-        fold.add(columns, Span::ALL);
+        let mut fold = Fold::new(descriptor.value_type, 60 * NS_PER_S, Span::ALL);
+        fold.add_all(1, columns);
         minutes.write(id, descriptor, &fold.finish())?;
     }
     for summary in [raw.finish()?, minutes.finish()?] {

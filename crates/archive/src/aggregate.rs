@@ -1,7 +1,9 @@
 //! Samples to buckets: [`Fold`] takes the samples of a series chunk after chunk and keeps only buckets.
 //!
 //! A sample is a change, or says that the one before it still holds: its value holds until the next sample of the same
-//! life, also through buckets that have no sample of their own, and after a last look nothing does.
+//! life in the same hour, also through buckets that have no sample of their own, and after a last look nothing does. From one
+//! hour to the next nothing holds, so that the files of an hour say the same by themselves as with those about them: what is
+//! looked at has samples at the beginning and at the end of each hour (`Streams` in `agent` sees to it).
 //!
 //! It stands alone because sealing, every read by step and the merging of parts end here, and because
 //! its loops are the hot path of `history()`: over slices of one type, one bucket at a time.
@@ -13,11 +15,13 @@ mod parallel;
 use std::sync::Arc;
 
 use barograph_model::{
-    Buckets, Columns, NS_PER_S, Quality, Span, TEXT_BYTES_MAX, Value, ValueType, Values, text_start,
+    Buckets, Columns, Quality, Span, TEXT_BYTES_MAX, Value, ValueType, Values, text_start,
 };
 
 pub use budget::{BUCKET_BYTES, Budget};
 use number::{Cell, Number};
+
+use crate::compose::HOUR_NS;
 pub use parallel::{Ask, aggregate};
 
 /// Buckets of one series in the making.
@@ -34,8 +38,8 @@ struct Cut {
     step_ns: i64,
     /// Samples before it and after it tell how long values held in it.
     span: Span,
-    /// For how long a value holds at most.
-    hold_ns: i64,
+    /// Whether values hold in buckets that have no sample.
+    holds: bool,
 }
 
 /// The samples of one chunk beside their values: whose they are, when, and which of them say that nobody looked after them.
@@ -82,6 +86,15 @@ struct Tail<T> {
     value: T,
 }
 
+/// The hour of a time: from its first instant to that of the next.
+pub fn hour_of(ts: i64) -> Span {
+    let from = ts.saturating_sub(ts.rem_euclid(HOUR_NS));
+    Span {
+        from,
+        to: from.saturating_add(HOUR_NS),
+    }
+}
+
 impl<T> Tail<T> {
     fn new(life: i64, ts: i64, value: T) -> Self {
         let until = ts;
@@ -96,12 +109,6 @@ impl<T> Tail<T> {
 
 /// Most buckets that are made before it is asked whether there is room for them.
 const GROWTH_MAX: usize = 1 << 14;
-/// For how long a value holds that nobody confirms, at most. What is looked at has samples in every hour; what a program puts
-/// may be its last word for ever.
-const HOLD_NS_MAX: i64 = 3_600 * NS_PER_S;
-/// How far beyond the ends of a span samples are read, which tell what held at its ends: further than those of a value
-/// that is looked at and does not change are apart.
-pub const CARRY_NS: i64 = 300 * NS_PER_S;
 
 impl Fold {
     /// None yet, of a series of this type; starts will be multiples of `step_ns`, and only what is within the span counts.
@@ -119,7 +126,7 @@ impl Fold {
             cut: Cut {
                 step_ns: step_ns.max(1),
                 span,
-                hold_ns: HOLD_NS_MAX,
+                holds: true,
             },
             cells,
         }
@@ -211,7 +218,7 @@ impl Fold {
         }
     }
 
-    /// The newest sample still held at this time, if it is of this life. Whether it was counted until then: it makes no more than
+    /// The newest sample still held at this time, if it is of this life and hour. Whether it was counted until then: it makes no more than
     /// some thousand buckets at once.
     pub fn hold_until(&mut self, life: i64, ts: i64) -> bool {
         match &mut self.cells {
@@ -253,7 +260,7 @@ impl Fold {
 
     /// From now on samples count in the buckets that they are in, and for no time in others.
     pub fn stop_holding(&mut self) {
-        self.cut.hold_ns = 0;
+        self.cut.holds = false;
     }
 
     /// Life and time of the first sample, where what held before it was not among what was added.
@@ -378,8 +385,9 @@ impl<T: Number> Run<T> {
             let mut end = at + 1;
             if span.holds(first) {
                 bucket = bucket.seek(first, cut.step_ns);
-                let from = bucket.start.max(span.from);
-                let to = bucket.last.min(span.to);
+                let hour = hour_of(first);
+                let from = bucket.start.max(span.from).max(hour.from);
+                let to = bucket.last.min(span.to).min(hour.to - 1);
                 while end < ts.len() && from <= ts[end] && ts[end] <= to {
                     end += 1;
                 }
@@ -399,9 +407,13 @@ impl<T: Number> Run<T> {
         let Some(mut tail) = self.tail.take_if(is_its) else {
             return true;
         };
-        let holds_to = tail.ts.saturating_add(cut.hold_ns);
-        tail.until = self.hold(tail.until, ts.min(holds_to), &tail.value, cut);
-        let is_done = tail.until >= ts.min(holds_to);
+        let is_same_hour = ts < hour_of(tail.ts).to;
+        let until = match cut.holds && is_same_hour {
+            true => ts,
+            false => tail.until,
+        };
+        tail.until = self.hold(tail.until, until, &tail.value, cut);
+        let is_done = tail.until >= until;
         self.tail = Some(tail);
         is_done
     }
@@ -520,7 +532,11 @@ impl Run<Arc<str>> {
     fn add_texts(&mut self, rows: Rows<'_>, values: &[Arc<str>], at: usize, cut: Cut) -> usize {
         let known = self.cells.len().saturating_sub(1);
         let at = self.add(rows, values, at, cut);
-        if let Some(tail) = self.tail.as_mut().filter(|t| t.value.len() > TEXT_BYTES_MAX) {
+        if let Some(tail) = self
+            .tail
+            .as_mut()
+            .filter(|t| t.value.len() > TEXT_BYTES_MAX)
+        {
             tail.value = text_start(&tail.value, TEXT_BYTES_MAX).into();
         }
         for cell in &mut self.cells[known..] {

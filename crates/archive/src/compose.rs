@@ -86,9 +86,7 @@ impl Newest {
         };
         let (number, key) = (columns.numbers[row], (unit.id, unit.life));
         let is_newer = |newest: &(u64, i64, Value)| number > newest.0;
-        if !unit.descriptor.value_type.is_number()
-            || !self.samples.get(&key).is_none_or(is_newer)
-        {
+        if !unit.descriptor.value_type.is_number() || !self.samples.get(&key).is_none_or(is_newer) {
             return;
         }
         match columns.sample(row) {
@@ -165,8 +163,17 @@ pub(crate) fn compose<S: Source>(
             span: Span::ALL,
         }]),
     };
-    let result =
-        hours.and_then(|hours| write(context, sources, &lives, range, &hours, before, &mut composed));
+    let result = hours.and_then(|hours| {
+        write(
+            context,
+            sources,
+            &lives,
+            range,
+            &hours,
+            before,
+            &mut composed,
+        )
+    });
     if result.is_err() {
         let storage = &*context.storage;
         // What cannot be removed now is at the next start.

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use barograph_model::{Descriptor, Sample, Span, Value, base64};
 
-use crate::compose::{self, Place, Source, Unit};
+use crate::compose::{self, Newest, Place, Source, Unit};
 use crate::manifest::Manifest;
 use crate::seal::Context;
 use crate::sets::Sets;
@@ -223,7 +223,8 @@ fn write<S: Source>(
     range: (u64, u64),
     place: Place,
 ) -> Result<u64, ArchiveError> {
-    let composed = compose::compose(context, &[source], range, place, &Newest::default()).map_err(|f| f.error)?;
+    let composed = compose::compose(context, &[source], range, place, &Newest::default())
+        .map_err(|f| f.error)?;
     let mut rows = 0;
     for file in composed.made {
         if file.key.tier == Tier::Raw {

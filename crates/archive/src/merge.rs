@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::compose::{self, Failure, HOUR_NS, Made, Place};
+use crate::compose::{self, Failure, HOUR_NS, Made, Newest, Place};
 use crate::manifest::PartKey;
 use crate::parquet::ParquetPart;
 use crate::seal::Sealer;

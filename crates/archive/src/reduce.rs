@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use barograph_model::{Columns, SeriesId, Span};
 
-use crate::aggregate::{Ask, Budget, CARRY_NS, Fold, aggregate};
+use crate::aggregate::{Ask, Budget, Fold, aggregate, hour_of};
 use crate::log::LogPart;
 use crate::manifest::union;
 use crate::parquet::{Index, ParquetPart};
@@ -79,9 +79,18 @@ fn sealed(
     let Some(known) = parts.map(|part| part.span).reduce(union) else {
         return Ok(());
     };
-    for (span, level) in sections(ask.span, known, tiers_step_ns) {
+    let mut sections = sections(ask.span, known, tiers_step_ns);
+    if !node.logs.is_empty() {
+        // Buckets do not tell what held when they end: in the hour that goes on in the log samples do.
+        samples_from(hour_of(known.to).from, &mut sections);
+    }
+    for (span, level) in sections {
         // What held at the ends of a section is read beside it.
-        folds.values_mut().for_each(Fold::forget_newest);
+        for place in wanted.values() {
+            if let Some(fold) = folds.get_mut(place) {
+                fold.forget_newest();
+            }
+        }
         let reading = match level {
             Tier::Minute | Tier::Hour => span,
             Tier::Raw | Tier::Second => around(span),
@@ -110,11 +119,8 @@ fn read(
     let mut parts: Vec<&ParquetPart> = Vec::new();
     // What each part is not asked for: its set's first choice has it.
     let mut without: Vec<Option<Arc<Index>>> = Vec::new();
+    let (beyond, open): (Vec<&OpenSet>, Vec<&OpenSet>) = open.iter().partition(|set| set.beyond);
     for set in open {
-        if set.beyond {
-            read_beyond(node, set, wanted, (span, reading), ask, folds)?;
-            continue;
-        }
         let first = set.parts.first().filter(|_| set.parts.len() > 1);
         let first = first.map(|(_, part)| part.index()).transpose()?;
         for (at, (_, part)) in set.parts.iter().enumerate() {
@@ -142,7 +148,12 @@ fn read(
         let elsewhere = elsewhere.is_some_and(|known| known.contains(&series.id));
         wanted.get(&series.id).copied().filter(|_| !elsewhere)
     };
-    merge(folds, aggregate(&parts, &of, &request)?, ask.budget)
+    merge(folds, aggregate(&parts, &of, &request)?, ask.budget)?;
+    // What the view reads of the log as well is the newest.
+    for set in beyond {
+        read_beyond(node, set, wanted, (span, reading), ask, folds)?;
+    }
+    Ok(())
 }
 
 /// Samples of a file that was merged, since the view was taken, with what the view reads from the log.
@@ -244,11 +255,11 @@ fn add(
     ask.budget.add(fold, columns.len(), add)
 }
 
-/// With what lies beside it, so that it is known what held at its ends.
-pub(crate) fn around(span: Span) -> Span {
+/// The hours that a span meets: what held at its ends is known from samples in them.
+fn around(span: Span) -> Span {
     Span {
-        from: span.from.saturating_sub(CARRY_NS),
-        to: span.to.saturating_add(CARRY_NS),
+        from: hour_of(span.from).from,
+        to: hour_of(span.to).to,
     }
 }
 
@@ -300,6 +311,22 @@ fn sections(span: Span, known: Span, step_ns: i64) -> Vec<(Span, Tier)> {
         cut(Span { from, to }, &tiers, &mut sections);
     }
     sections
+}
+
+/// From this time on, all that is read are samples.
+fn samples_from(from: i64, sections: &mut Vec<(Span, Tier)>) {
+    let ends = sections.first().zip(sections.last());
+    let Some((first, to)) = ends.map(|((first, _), (last, _))| (first.from, last.to)) else {
+        return;
+    };
+    let from = from.max(first);
+    sections.retain(|(span, _)| span.from < from);
+    if let Some((span, _)) = sections.last_mut() {
+        span.to = span.to.min(from - 1);
+    }
+    if from <= to {
+        sections.push((Span { from, to }, Tier::Raw));
+    }
 }
 
 /// Whole buckets of the first tier, and what is left before and after them from the others.

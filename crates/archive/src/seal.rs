@@ -307,7 +307,8 @@ impl Sealer {
         next: &mut Manifest,
     ) -> Result<Composed, ArchiveError> {
         loop {
-            let composed = compose::compose(&self.context, sources, range, Place::Hours, &self.newest);
+            let composed =
+                compose::compose(&self.context, sources, range, Place::Hours, &self.newest);
             match composed {
                 Ok(composed) => return Ok(composed),
                 Err(Failure {

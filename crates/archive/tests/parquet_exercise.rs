@@ -35,6 +35,7 @@ pub fn read_everything(path: &Path) {
         let budget = Budget::of(usize::MAX);
         let ask = Ask {
             span,
+            read: span,
             step_ns: NS_PER_S,
             threads: 1,
             cancel: &cancel,

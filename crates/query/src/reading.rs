@@ -9,9 +9,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barograph_archive::aggregate::{Budget, CARRY_NS, Fold};
+use barograph_archive::aggregate::{Budget, Fold};
 use barograph_archive::{ArchiveError, Archived, Chunk, Scan, Series, View};
-use barograph_model::{Buckets, Columns, Descriptor, Sample, SeriesId, Span};
+use barograph_model::{Buckets, Columns, Descriptor, NS_PER_S, Sample, SeriesId, Span};
 
 use crate::QueryError;
 use crate::live::Live;
@@ -20,6 +20,9 @@ use crate::stream::{SET_BACK_NS_MAX, Stream, identity};
 
 /// Which series are meant, by node and descriptor.
 pub(crate) type Wanted<'a> = &'a dyn Fn(&str, &Descriptor) -> bool;
+
+/// What is looked at has samples that are less apart than this, also while its value does not change.
+const CARRY_NS: i64 = 300 * NS_PER_S;
 
 /// A span with what lies beside it, of which it is told what held at its ends.
 pub(crate) fn around(span: Span) -> Span {

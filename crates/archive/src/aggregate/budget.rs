@@ -137,7 +137,7 @@ impl<'h> Budget<'h> {
     }
 
     /// Adds to a fold what came after it; what held last held until its first sample.
-    pub(crate) fn merge(&self, fold: &mut Fold, later: Fold) -> Result<(), ArchiveError> {
+    pub fn merge(&self, fold: &mut Fold, later: Fold) -> Result<(), ArchiveError> {
         fold.cut.span.to = fold.cut.span.to.max(later.cut.span.to);
         if let Some((life, ts)) = later.head() {
             self.hold_until(fold, life, ts)?;

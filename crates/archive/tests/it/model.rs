@@ -147,8 +147,8 @@ fn told(buckets: &Buckets, with_last: bool) -> Vec<String> {
             _ => (of(&buckets.min, row), of(&buckets.max, row)),
         };
         format!(
-            "{} {} {min} {max} {last}",
-            buckets.ts[row], buckets.count[row]
+            "{} {} {} {min} {max} {last}",
+            buckets.ts[row], buckets.count[row], buckets.held_ns[row]
         )
     };
     (0..buckets.len()).map(row).collect()

@@ -99,7 +99,7 @@ fn buckets_are_bounded_while_they_are_made() {
     let view = Archive::open(dir.path()).view().unwrap();
     let cancel = AtomicBool::new(false);
     let read = |budget: &Budget<'_>| {
-        let found = view.buckets_within(&[0], Span::ALL, 1, 2, &cancel, budget)?;
+        let found = view.folds_within(&[0], Span::ALL, 1, 2, &cancel, budget)?;
         Ok(found[&0].len())
     };
     assert_eq!(read(&Budget::of(SAMPLES)).unwrap(), SAMPLES);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use barograph_archive::Chunk;
+use barograph_archive::aggregate::hour_of;
 use barograph_model::{Quality, Span};
 use rusqlite::Result;
 
@@ -106,12 +107,14 @@ impl Held {
 
     /// The newest sample held until then, if it is of this life: what of that is within the span.
     fn until(&mut self, life: i64, ts: i64) {
-        let Some((of, from, value)) = self.newest else {
+        let Some((of, since, value)) = self.newest else {
             return;
         };
-        let from = from.max(self.span.from);
+        let from = since.max(self.span.from);
         let to = ts.min(self.span.to.saturating_add(1));
-        if of == life && from < to && !value.is_nan() {
+        // From one hour to the next nothing holds, as in buckets.
+        let is_its = of == life && ts < hour_of(since).to;
+        if is_its && from < to && !value.is_nan() {
             self.values.push((value, to.abs_diff(from)));
         }
     }

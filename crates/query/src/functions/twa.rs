@@ -128,15 +128,29 @@ mod tests {
         check(&[], None);
         check(&[(5, f64::NAN, false)], None);
         check(&[(5, 7.0, false)], Some(7.0));
-        check(&[(0, 0.0, false), (9, 10.0, false), (10, 0.0, false)], Some(1.0));
+        check(
+            &[(0, 0.0, false), (9, 10.0, false), (10, 0.0, false)],
+            Some(1.0),
+        );
         // In any order; of one time.
-        check(&[(10, 0.0, false), (0, 0.0, false), (9, 10.0, false)], Some(1.0));
+        check(
+            &[(10, 0.0, false), (0, 0.0, false), (9, 10.0, false)],
+            Some(1.0),
+        );
         check(&[(4, 1.0, false), (4, 3.0, false)], Some(3.0));
         // Nobody looked from 10 until 100.
         check(
-            &[(0, 2.0, false), (10, 2.0, true), (100, 4.0, false), (110, 4.0, false)],
+            &[
+                (0, 2.0, false),
+                (10, 2.0, true),
+                (100, 4.0, false),
+                (110, 4.0, false),
+            ],
             Some(3.0),
         );
-        check(&[(0, f64::NAN, false), (10, 2.0, false), (20, 2.0, false)], Some(2.0));
+        check(
+            &[(0, f64::NAN, false), (10, 2.0, false), (20, 2.0, false)],
+            Some(2.0),
+        );
     }
 }

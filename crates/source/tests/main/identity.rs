@@ -365,11 +365,11 @@ fn quantiles_of_the_last_minute() {
     let tree = Tree::of("nvme-four");
     let mut reader = Reader::new(tree.source("disk"));
     reader.read().unwrap();
-    assert!(reader.streams("latency.p").is_empty());
+    assert!(reader.streams("latency.mean.p").is_empty());
     tree.advance();
     reader.read().unwrap();
     let quantile = |reader: &Reader, way: &str, q: &str, disk: &str| {
-        reader.number(&format!("disk.{way}.latency.{q}.seconds{{device={disk}}}"))
+        reader.number(&format!("disk.{way}.latency.mean.{q}.seconds{{device={disk}}}"))
     };
     for q in ["p50", "p90", "p99"] {
         // 1000 reads took 100 ms, 500 writes 25 ms, and so on.
@@ -383,7 +383,7 @@ fn quantiles_of_the_last_minute() {
     for _ in 0..60 {
         reader.read().unwrap();
     }
-    assert!(reader.streams("latency.p").is_empty());
+    assert!(reader.streams("latency.mean.p").is_empty());
     assert_eq!(
         reader.number("disk.read.latency.seconds{device=nvme0n1}"),
         Some(0.0)
