@@ -1,0 +1,204 @@
+"""A node as the documents have it in mind, and a reader who pastes their commands there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import (
+    BARO,
+    COMMAND_SECONDS_MAX,
+    FIXTURES,
+    PATIENCE_SECONDS,
+    QUICK,
+    ROOT,
+    STOP_SECONDS_MAX,
+    Agent,
+    baro,
+    environment,
+    eventually,
+    machine,
+)
+
+SQLITE_SO = Path(os.environ.get("BARO_SQLITE_SO", ROOT / "target" / "extension" / "debug" / "libbaro_sqlite.so"))
+# How long what goes on until it is stopped is looked at.
+FOLLOW_SECONDS = 2.0
+
+# What a document names and the node of these tests has elsewhere; `{…}` are the places of `Reader.places`.
+REPLACED = {
+    "127.0.0.1:7070": "127.0.0.1:{port}",
+    "localhost:7070": "127.0.0.1:{port}",
+    "/dev/shm/barograph-$UID": "{run_dir}",
+    "/var/lib/barograph/archive": "{archive}",
+    "/var/lib/barograph/weights.txt": "{weights}",
+    "/etc/barograph/collector.headers": "{headers}",
+    "target/extension/release/libbaro_sqlite.so": "{extension}",
+    # Grafana's own variables.
+    "${__from}": "0",
+    "${__to}": "4102444800000",
+    # Whoever follows streams is not waited for.
+    'barograph.watch("pressure.*")': 'barograph.watch("pressure.*", timeout=1)',
+    "timeout=60": "timeout=1",
+    # A horizon is known once a 64th of it was seen.
+    "--horizon 1h": "--horizon 5s",
+}
+
+# The exports are to an address where nobody listens: what is lost by them is a stream.
+CONFIGURATION = QUICK + """
+[export.remote_write]
+url = "http://127.0.0.1:1"
+seconds = 1
+[forecast]
+streams = ["filesystem.available.bytes", "disk.busy.ratio", "memory.available.bytes"]
+"""
+
+# The program that the documents speak of: it publishes, has a knob and handles triggers.
+LULESH = """
+import time
+import barograph
+p = barograph.publication("lulesh", {
+    "residual": "1",
+    "step_time": barograph.gauge("seconds"),
+    "iteration": barograph.counter("steps"),
+    "phase": str,
+    "setup": dict,
+    "mesh": list,
+}, labels={"rank": "0", "job": "42"}, application="lulesh")
+dt = p.knob("dt", 0.1, min=0, max=1, unit="seconds")
+for name in ("checkpoint", "redistribute"):
+    p.on(name, lambda call: None)
+n = 0
+while True:
+    n += 1
+    with p:
+        p.put(residual=1 / n, step_time=0.01, iteration=n, phase="solve", setup={"solver": "cg"}, mesh=[1.0, 2.0])
+    p.poll()
+    time.sleep(0.05)
+"""
+
+# Streams that documents ask for and that take their time to come.
+AWAITED = (
+    "app.lulesh.residual",
+    "disk.write.bytes_per_second",
+    "export.lost.samples",
+    "forecast.coverage.ratio{mount=/}",
+)
+
+
+def whole_tree(folder: Path) -> Path:
+    """The machine that the documents speak of: an nvme0n1 and a vda, and what is mounted on them."""
+    tree = machine("nvme-v2", folder)
+    for path in sorted(tree.rglob("*"), reverse=True):
+        if path.is_file() and b"nvme1n1" in (content := path.read_bytes()):
+            path.write_bytes(content.replace(b"nvme1n1", b"vda"))
+        if path.name == "nvme1n1":
+            path.rename(path.with_name("vda"))
+    # What the kernel says of its clock, and what the mounts lead to.
+    shutil.copy(FIXTURES / "nvme-four" / "first" / "commands" / "adjtimex", tree / "commands")
+    for mount in ("scratch", "jobs", "home"):
+        (tree / mount).mkdir()
+    return tree
+
+
+@dataclass
+class Reader:
+    """Somebody who pastes what the documents have, beside an agent."""
+
+    agent: Agent
+    folder: Path
+    library: Path
+    places: dict[str, object]
+
+    def environment(self) -> dict[str, str]:
+        """That of a shell of the reader's."""
+        programs = [str(self.folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+        return environment(
+            HOME=str(self.folder),
+            PATH=":".join(programs),
+            RUN_DIR=str(self.agent.run_dir),
+            BAROGRAPH_RUN_DIR=str(self.agent.run_dir),
+            BAROGRAPH_IO_LIBRARY=str(self.library / "libbaro_io.so"),
+            PKG_CONFIG_PATH=str(self.library),
+            LD_LIBRARY_PATH=str(self.library),
+        )
+
+    def here(self, text: str) -> str:
+        """A piece with the places of this node."""
+        for there, place in REPLACED.items():
+            text = text.replace(there, place.format(**self.places))
+        return text
+
+    def runs(self, *command: object, given: str = "") -> str:
+        """What is wrong with how a command went that is given this to read; empty if nothing is."""
+        done = subprocess.run(
+            [*map(str, command)], cwd=self.folder, env=self.environment(), input=given,
+            capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX, check=False,
+        )  # fmt: skip
+        return f"status {done.returncode}: {done.stderr}" if done.returncode or done.stderr else ""
+
+    def follows(self, *command: object) -> str:
+        """The same of one that goes on until it is stopped."""
+        with subprocess.Popen(
+            [*map(str, command)], cwd=self.folder, env=self.environment(), stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        ) as process:  # fmt: skip
+            try:
+                process.wait(FOLLOW_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait(STOP_SECONDS_MAX)
+            assert process.stderr
+            return process.stderr.read()
+
+
+@contextmanager
+def reading(folder: Path, library: Path) -> Iterator[Reader]:
+    """An agent of the node that the documents speak of, with the program lulesh on it, and who reads them there."""
+    agent = Agent(folder, "--sys-root", whole_tree(folder), "--node", "node_1", config=CONFIGURATION)
+    home = folder / "home"
+    furnish(home)
+    try:
+        agent.start()
+        places = {
+            "port": agent.port,
+            "run_dir": agent.run_dir,
+            "archive": agent.archive_dir,
+            "extension": SQLITE_SO,
+            "weights": home / "weights.txt",
+            "headers": home / "collector.headers",
+        }
+        reader = Reader(agent, home, library, places)
+        with subprocess.Popen([sys.executable, "-c", LULESH], env=reader.environment()) as lulesh:
+            try:
+                eventually(lambda: all(map(agent.has, AWAITED)), f"all of {AWAITED}", 2 * PATIENCE_SECONDS)
+                # So that there are files for those who read files.
+                agent.out("archive", "seal")
+                yield reader
+            finally:
+                lulesh.kill()
+    finally:
+        agent.destroy()
+
+
+def furnish(home: Path) -> None:
+    """What a reader has at hand: `baro`, a program of his own, files that the documents name."""
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "baro").symlink_to(BARO)
+    # An answer that is an error is to be seen by the exit status.
+    (home / ".curlrc").write_text("silent\nshow-error\nfail\n")
+    for name in ("program", "program_without_a_change"):
+        (home / name).write_text("#!/bin/sh\nexec dd if=/dev/zero of=written bs=4096 count=16 status=none\n")
+        (home / name).chmod(0o755)
+    shutil.copy(ROOT / "examples" / "kokkos" / "kp_barograph.c", home)
+    (home / "collector.headers").write_text("Authorization: Bearer secret\n")
+    (home / "collector.headers").chmod(0o600)
+    (home / "ramp.csv").write_text(baro("lab", "make", "ramp", "--seconds", 600).stdout)
+    train = ("forecast", "train", "--traces", home / "ramp.csv", "--examples", 1000, "--out", home / "weights.txt")
+    assert baro(*train).returncode == 0
