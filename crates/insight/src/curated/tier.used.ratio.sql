@@ -2,7 +2,7 @@
 -- Unit: ratio. Meaning: used / (used + available) over all file systems of a tier, as df's Use%: 1 when users
 -- can write no more, whatever is reserved for root.
 -- Inputs: filesystem.total.bytes, filesystem.free.bytes, filesystem.available.bytes
--- No value: while all file systems of a tier have no size
+-- No value: while all file systems of a tier have no size; a tier of such has nothing that could be full
 CREATE INSIGHT tier.used.ratio UNIT 'ratio'
 HELP 'Share of a tier that is used, of what users can have: used / (used + available), as df says it.'
 AS SELECT t.tier AS tier,

@@ -72,15 +72,16 @@ fn between_buckets(
     is_counter: bool,
     identity: &Identity,
 ) -> Vec<Row> {
-    // What it ended with, and when: behind a bucket that nothing follows nobody has looked yet.
+    // What it ended with, and when: of a bucket that nothing follows only the beginning may be known.
     let last = |row: usize| {
         let value = buckets.last.get(row)?;
         let start = buckets.ts[row];
         let is_followed = buckets.ts.get(row + 1) == start.checked_add(step_ns).as_ref();
         let held_ns = i64::try_from(buckets.held_ns[row]).unwrap_or(step_ns);
-        let long_ns = match held_ns {
-            held_ns if is_followed || held_ns == 0 => step_ns,
-            held_ns => held_ns.min(step_ns),
+        let long_ns = if is_followed {
+            step_ns
+        } else {
+            held_ns.min(step_ns)
         };
         Some(Sample::measured(start.saturating_add(long_ns), value))
     };

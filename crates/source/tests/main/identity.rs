@@ -369,7 +369,9 @@ fn quantiles_of_the_last_minute() {
     tree.advance();
     reader.read().unwrap();
     let quantile = |reader: &Reader, way: &str, q: &str, disk: &str| {
-        reader.number(&format!("disk.{way}.latency.mean.{q}.seconds{{device={disk}}}"))
+        reader.number(&format!(
+            "disk.{way}.latency.mean.{q}.seconds{{device={disk}}}"
+        ))
     };
     for q in ["p50", "p90", "p99"] {
         // 1000 reads took 100 ms, 500 writes 25 ms, and so on.

@@ -128,7 +128,7 @@ fn buckets_are_bounded_while_they_are_made() {
             cancel: &AtomicBool::new(false),
             holds: &barograph_model::unbounded,
         };
-        let found = world.reader.buckets(&request, 1)?;
+        let found = world.reader.buckets(&request, U)?;
         Ok::<_, SqlFault>(
             found
                 .iter()
