@@ -80,9 +80,14 @@ fn sealed(
         return Ok(());
     };
     let mut sections = sections(ask.span, known, tiers_step_ns);
-    if !node.logs.is_empty() {
-        // Buckets do not tell what held when they end: in the hour that goes on in the log samples do.
-        samples_from(hour_of(known.to).from, &mut sections);
+    let logged = node.logs.iter().map(|log| log.span());
+    if let Some(first) = logged
+        .filter(|span| span.from <= span.to)
+        .map(|span| span.from)
+        .min()
+    {
+        // Buckets do not tell what held when they end: in hours that go on in the log samples do.
+        samples_from(hour_of(first).from, &mut sections);
     }
     for (span, level) in sections {
         // What held at the ends of a section is read beside it.

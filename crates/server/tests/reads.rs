@@ -220,7 +220,7 @@ fn history_in_buckets() {
             "name": "disk.read.bytes", "labels": {"device": "vdb"}, "node": "n1", "unit": "bytes",
             "kind": "counter", "interval_ns": S, "step_ns": 5 * S, "ts": [T0 + 5 * S, T0 + 10 * S],
             "count": [5, 2], "min": [105, 110], "max": [109, 111], "mean": [107.0, 110.5],
-            "last": [109, 111],
+            "held_ns": [0, 0], "sample_mean": [107.0, 110.5], "last": [109, 111],
         }])
     );
     let in_ns = fixture.get(&format!("{vdb}&start={}&step=5000000000", T0 + 5 * S));

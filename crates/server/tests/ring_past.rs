@@ -134,8 +134,11 @@ fn buckets_of(descriptor: &Descriptor, samples: &[Sample], step_ns: i64) -> Buck
         let known: Vec<f64> = numbers.filter(|v| !v.is_nan()).collect();
         out.ts.push(start);
         out.count.push(group.len() as u64);
-        out.mean
-            .push(known.iter().sum::<f64>() / known.len() as f64);
+        // Of samples alone: it does not know for how long they held.
+        let mean = known.iter().sum::<f64>() / known.len() as f64;
+        out.held_ns.push(0);
+        out.mean.push(mean);
+        out.sample_mean.push(mean);
         push_extreme(&mut out.min, &group, Comparing::is_lt);
         push_extreme(&mut out.max, &group, Comparing::is_gt);
         out.last.push(&last.value);

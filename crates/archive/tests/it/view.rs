@@ -7,8 +7,9 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
 
-use barograph_archive::aggregate::Budget;
-use barograph_archive::{Archive, ArchiveError, Layout, View};
+use barograph_archive::aggregate::{Ask, Budget, aggregate};
+use barograph_archive::parquet::{IndexSeries, ParquetPart};
+use barograph_archive::{Archive, ArchiveError, Layout, PartKind, Tier, View};
 use barograph_model::{NS_PER_S, Span, ValueType};
 
 use crate::seal::append;
@@ -182,4 +183,42 @@ fn an_agent_names_no_archive_but_its_own() {
         fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
     }
     assert_eq!(rows(Archive::of_user(dir.path(), owner)).unwrap(), all);
+}
+
+/// An archive that was written before buckets told for how long values held.
+#[test]
+fn old_tiers_stand_where_nothing_else_is_left() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/archive-v1");
+    let view = Archive::open(&root).view().unwrap();
+    let all: Vec<usize> = (0..view.series().len()).collect();
+    let cancel = AtomicBool::new(false);
+    let minute = 60 * NS_PER_S;
+    let of_samples = view.buckets(&all, Span::ALL, minute, 1, &cancel).unwrap();
+    assert!(of_samples.len() > 3);
+    let held: Vec<u64> = of_samples
+        .values()
+        .flat_map(|b| b.held_ns.clone())
+        .collect();
+    assert!(held.iter().any(|ns| *ns > NS_PER_S as u64), "{held:?}");
+
+    let tier = view.parts().into_iter();
+    let mut tier = tier.filter(|part| part.kind == PartKind::Parquet(Tier::Minute));
+    let part = ParquetPart::open(&tier.next().unwrap().path).unwrap();
+    assert!(part.check().unwrap() > 3);
+    let budget = Budget::of(1 << 10);
+    let ask = Ask {
+        span: Span::ALL,
+        read: Span::ALL,
+        step_ns: minute,
+        threads: 1,
+        cancel: &cancel,
+        budget: &budget,
+    };
+    let key = |_: usize, series: &IndexSeries| Some(series.first_row as usize);
+    for fold in aggregate(&[&part], &key, &ask).unwrap().into_values() {
+        let buckets = fold.finish();
+        assert!(buckets.held_ns.iter().all(|ns| *ns == 0));
+        let means = buckets.mean.iter().zip(&buckets.sample_mean);
+        assert!(means.into_iter().all(|(a, b)| a == b || a.is_nan()));
+    }
 }
