@@ -230,13 +230,16 @@ impl Fold {
         }
     }
 
-    /// What comes next follows a sample of this life; nothing of one that is no number.
+    /// What comes next follows a sample of this life.
     pub(crate) fn follow(&mut self, life: i64, ts: i64, value: &Value) {
         match (&mut self.cells, value) {
             (Cells::Float(run), Value::Float(v)) => run.tail = Some(Tail::new(life, ts, *v)),
             (Cells::Int(run), Value::Int(v)) => run.tail = Some(Tail::new(life, ts, *v)),
             (Cells::Int(run), Value::Bool(v)) => {
                 run.tail = Some(Tail::new(life, ts, i64::from(*v)));
+            }
+            (Cells::Text(run), Value::Text(v)) => {
+                run.tail = Some(Tail::new(life, ts, Arc::clone(v)));
             }
             _ => {}
         }

@@ -9,12 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use barograph_model::{Columns, Descriptor, NS_PER_S, Quality, SeriesId, Span, Value};
+use barograph_model::{
+    Columns, Descriptor, NS_PER_S, Quality, SeriesId, Span, TEXT_BYTES_MAX, Value, text_start,
+};
 
-use crate::ArchiveError;
 use crate::manifest::{Part, PartKey, union};
 use crate::output::Output;
 use crate::seal::Context;
+use crate::{ArchiveError, Tier};
 
 /// Nanoseconds of an hour.
 pub(crate) const HOUR_NS: i64 = 3_600 * NS_PER_S;
@@ -64,8 +66,8 @@ pub(crate) trait Source {
     ) -> Result<(), ArchiveError>;
 }
 
-/// The newest samples of what was sealed last: their values held until the first samples of what is sealed next. Of what is
-/// no number it is not kept.
+/// The newest samples of what was sealed last: their values held until the first samples of what is sealed next. Of what
+/// has no buckets they are not kept, of texts the beginning.
 #[derive(Debug, Default)]
 pub(crate) struct Newest {
     /// By series and life; number, time and value.
@@ -86,12 +88,18 @@ impl Newest {
         };
         let (number, key) = (columns.numbers[row], (unit.id, unit.life));
         let is_newer = |newest: &(u64, i64, Value)| number > newest.0;
-        if !unit.descriptor.value_type.is_number() || !self.samples.get(&key).is_none_or(is_newer) {
+        if !Tier::Hour.holds(unit.descriptor.value_type)
+            || !self.samples.get(&key).is_none_or(is_newer)
+        {
             return;
         }
         match columns.sample(row) {
             Some(sample) if sample.quality != Quality::Ended => {
-                self.samples.insert(key, (number, sample.ts, sample.value));
+                let value = match sample.value {
+                    Value::Text(text) => Value::text(text_start(&text, TEXT_BYTES_MAX)),
+                    number => number,
+                };
+                self.samples.insert(key, (number, sample.ts, value));
             }
             _ => {
                 self.samples.remove(&key);
