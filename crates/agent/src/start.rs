@@ -64,8 +64,7 @@ impl Agent {
         let troubles = Troubles::default();
         let insights = Statements::open(&config.state_dir, INSIGHTS_FILE, &troubles)?;
         let policy_statements = PolicyStatements::open(&config.state_dir, &troubles)?;
-        let kept = insights.iter().map(|(_, sql)| sql);
-        let graph = graph(&config, kept, &clock);
+        let graph = graph(&config, insights.iter().map(|(_, sql)| sql), &clock);
         // Before the segment, since it may have to recover much, and readers take a segment that does not
         // beat for dead.
         let history = Arc::new(History::start(&config.archive, &config.node, &clock));

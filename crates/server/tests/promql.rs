@@ -254,7 +254,15 @@ fn a_value_that_did_not_change_was_there_at_every_look() {
     );
     check(&silent, "barograph_t_bytes_total", 300, "");
     check(&silent, "rate(barograph_t_bytes_total[1m])", 120, "");
-    // Where nobody looked there is no value, however short that was.
+    // Rare looks: three intervals instead of five minutes.
+    let rare = past_of("t.bytes", &[(0, 1.0)], 600, 0);
+    check_value(&rare, "barograph_t_bytes_total + 0", 1_799, 1.0);
+    check(&rare, "barograph_t_bytes_total", 1_800, "");
+}
+
+#[test]
+fn where_nobody_looks_there_is_no_value() {
+    // However short that was.
     let mut missed = past_of("t.bytes", &[(0, 50.0), (20, 50.0), (100, 50.0)], 10, 120);
     missed.last_look(1);
     for (at, expect) in [
@@ -281,10 +289,6 @@ fn a_value_that_did_not_change_was_there_at_every_look() {
     add(&mut ended, "t.bytes", "b", &[(30, 7.0)], (10, 60));
     check(&ended, "sum(barograph_t_bytes_total)", 35, "{} 57");
     check(&ended, "sum(barograph_t_bytes_total)", 50, "{} 7");
-    // Rare looks: three intervals instead of five minutes.
-    let rare = past_of("t.bytes", &[(0, 1.0)], 600, 0);
-    check_value(&rare, "barograph_t_bytes_total + 0", 1_799, 1.0);
-    check(&rare, "barograph_t_bytes_total", 1_800, "");
 }
 
 #[test]

@@ -346,6 +346,14 @@ fn check_rows(world: &mut World, told: &[Told], from: i64, length: i64) {
     assert_eq!(world.ask(newest).len(), living.count());
 }
 
+/// The means of a span, made of its buckets.
+fn means_over_time(start: i64, stop: i64, step: i64) -> String {
+    format!(
+        "SELECT labels->>'device', round(CASE WHEN sum(held_ns) > 0 THEN sum(mean * held_ns) / sum(held_ns) \
+         ELSE sum(mean * count) / sum(count) END, 3) FROM history('random.*', {start}, {stop}, {step}) GROUP BY 1"
+    )
+}
+
 fn check_functions(world: &mut World, told: &[Told], from: i64, length: i64, step: i64) {
     let (start, stop, step) = (
         START_NS + from * U,
@@ -392,10 +400,7 @@ fn check_functions(world: &mut World, told: &[Told], from: i64, length: i64, ste
         &format!(
             "SELECT labels->>'device', round(value, 3) FROM topk('random.walk.count', 9, {start}, {stop})"
         ),
-        &format!(
-            "SELECT labels->>'device', round(CASE WHEN sum(held_ns) > 0 THEN sum(mean * held_ns) / sum(held_ns) \
-             ELSE sum(mean * count) / sum(count) END, 3) FROM history('random.*', {start}, {stop}, {step}) GROUP BY 1"
-        ),
+        &means_over_time(start, stop, step),
     );
     // Of equal times any may be the last: ask for the time of the sample.
     check(

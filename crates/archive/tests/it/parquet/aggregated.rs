@@ -216,12 +216,15 @@ fn every_type() {
     );
 }
 
+/// Seconds, a value and its quality.
+type Looked = (i64, f64, Quality);
+
 /// What held is known across chunks of one life, and not beyond a last look, another life or the end of an hour.
 #[test]
 fn what_holds() {
     const S: i64 = 1_000_000_000;
     const NONE: [i64; 0] = [];
-    let held = |chunks: &[(i64, &[(i64, f64, Quality)])], until: Option<(i64, i64)>| {
+    let held = |chunks: &[(i64, &[Looked])], until: Option<(i64, i64)>| {
         let mut fold = Fold::new(ValueType::Float, S, Span::ALL);
         for (life, samples) in chunks {
             let mut columns = float_columns(&[]);
