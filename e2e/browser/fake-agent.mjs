@@ -151,7 +151,7 @@ function bucketsOf(s, params) {
   const [from, to] = ["start", "stop"].map((name) => Number(params.get(name)) / 1e6);
   const fits = (step) => Math.floor((to - 1) / step) - Math.floor(from / step) + 1 <= Number(params.get("points"));
   const step = params.has("step") ? Number(params.get("step").replace("ms", "")) : LADDER_S.map((seconds) => seconds * 1000).find(fits);
-  const out = { name: s.name, labels: s.labels, node: "lab-3", unit: s.unit, kind: s.kind, interval_ns: s.interval_ms * 1e6, step_ns: step * 1e6, ts: [], count: [], min: [], max: [], mean: [], last: [] };
+  const out = { name: s.name, labels: s.labels, node: "lab-3", unit: s.unit, kind: s.kind, interval_ns: s.interval_ms * 1e6, step_ns: step * 1e6, ts: [], count: [], held_ns: [], min: [], max: [], mean: [], last: [] };
   const kept = (t) => t > now - ARCHIVE_MS && t <= lookOf(s, now) && lives(s, t) && !OFF_MS.some(([before, until]) => t > now - before && t < now - until);
   for (let start = Math.floor(from / step) * step; start < to; start += step) {
     const looks = Array.from({ length: LOOKS_A_BUCKET }, (_, i) => start + (i * step) / LOOKS_A_BUCKET).filter(kept);
@@ -159,6 +159,7 @@ function bucketsOf(s, params) {
     const values = looks.map((t) => Number(s.at(t)));
     out.ts.push(ns(start));
     out.count.push(Math.ceil((looks.length / LOOKS_A_BUCKET) * (step / (s.interval_ms || 1000))));
+    out.held_ns.push(Math.round((looks.length / LOOKS_A_BUCKET) * step * 1e6));
     out.min.push(Math.min(...values));
     out.max.push(Math.max(...values));
     out.mean.push(values.reduce((sum, v) => sum + v, 0) / values.length);
