@@ -38,7 +38,7 @@ test("a saturated device: where, since when, in words and in red ink", () =>
     await page.locator('.strip.saturated[data-device="vda"]').waitFor();
     assert.match(await page.locator(".troubles li").first().innerText(), /vda saturated, \d+ % busy since .+\(.+\)/);
     assert.match(await page.locator('.strip[data-device="vda"] .past canvas').getAttribute("aria-label"), /vda: \d+ % busy, saturated for .+/);
-    assert.match(await page.locator(".tank.full").innerText(), /97 % of 1\.8 TiB used/);
+    assert.match(await page.locator(".tank.full").innerText(), /97 % used, 1\.8 TiB in all/);
     await page.locator(".causes tbody tr").first().waitFor();
     assert.match(await page.locator(".causes tbody tr").first().innerText(), /slurm-4711/);
     await page.getByRole("link", { name: "Doctor" }).click();
