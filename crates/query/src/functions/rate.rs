@@ -87,7 +87,9 @@ fn between_buckets(
     };
     let change = |row: usize| {
         let (before, after) = (last(row - 1)?, last(row)?);
-        let value = per_second(&before, &after, is_counter);
+        // Of less than half a step too little is known: between looks lies as much as what has passed.
+        let is_told = (after.ts - buckets.ts[row]).saturating_mul(2) >= step_ns;
+        let value = per_second(&before, &after, is_counter).filter(|_| is_told);
         Some(row_of(buckets.ts[row], value, identity))
     };
     rows.filter_map(change).collect()
