@@ -24,8 +24,8 @@ ln -sf "libbaro.so.$major" "$root/lib/libbaro.so"
     -Wl,-soname,libbaro_io.so -Wl,-z,nodelete -o "$root/lib/libbaro_io.so"
 install -m 644 "$build/libbaro.a" "$root/lib/libbaro.a"
 # Of a build for tests the debug information is in members of its own, which strip does not take for objects.
-"${AR:-ar}" t "$root/lib/libbaro.a" 2>/dev/null | grep '\.dwo$' | xargs -r "${AR:-ar}" d "$root/lib/libbaro.a" 2>/dev/null
-"${STRIP:-strip}" --strip-debug "$root/lib/libbaro.a" 2>/dev/null
+"${AR:-ar}" t "$root/lib/libbaro.a" 2>/dev/null | grep '\.dwo$' | xargs -r "${AR:-ar}" d "$root/lib/libbaro.a"
+"${STRIP:-strip}" --strip-debug "$root/lib/libbaro.a"
 install -m 644 "$here/crates/libbaro/include/baro.h" "$here/crates/libbaro/include/baro.hpp" "$root/include"
 # Modules are of one compiler and version: the source is compiled with the program that uses it.
 install -m 644 "$here/crates/libbaro/fortran/baro.f90" "$here/crates/libbaro/fortran/baro_bindings.inc" "$root/share/barograph"
