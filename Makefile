@@ -8,14 +8,18 @@ ARGS ?=
 PREFIX ?= /usr/local
 DESTDIR ?=
 
+# As the tests are built, so that either finds compiled what the other needs.
+TESTED := --workspace --exclude barograph-python --locked
+
 .DEFAULT_GOAL := help
 .PHONY: help run install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation web clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## build and start the agent on this node (ARGS="--http 127.0.0.1:7171")
-	$(CARGO) run --release --locked -p barograph -- up $(ARGS)
+run: ## build quickly and start the agent on this node (ARGS="--http 127.0.0.1:7171")
+	$(CARGO) build $(TESTED) --bin baro
+	$${CARGO_TARGET_DIR:-target}/debug/baro up $(ARGS)
 
 test: ## set up what the tests need and run all of them
 	@$(PYTHON) scripts/test.py

@@ -132,6 +132,9 @@ def test_prometheus_was_away(start: Callable[..., Agent], prometheus: Prometheus
     eventually(lambda: prometheus.points(BUSY).keys() >= ours.keys(), "all samples that there were", 120)
     there = prometheus.points(BUSY)
     assert ours == {ts: there[ts] for ts in ours}
+    # At the level of logs that is usual, both the failure and its end are told.
+    for said in ("an export failed and is tried again", "exports arrive again"):
+        eventually(lambda said=said: said in agent.output(), said)
     # Not that none counts as lost: of a request whose answer died with it Prometheus may have stored a part,
     # and then refuses the request that repeats it as out of order.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import barograph
@@ -13,6 +15,7 @@ from harness import QUICK, Agent, baro, eventually
 
 Start = Callable[..., Agent]
 MEMORY = "memory.available.bytes"
+FREE = "filesystem.available.bytes"
 CONFIG = QUICK + f"[forecast]\nstreams = ['{MEMORY}', 'memory.total.bytes']\n"
 
 
@@ -79,8 +82,9 @@ def test_latest_may_be_predicted(start: Start, monkeypatch: pytest.MonkeyPatch) 
 def test_when_a_level_is_reached(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = start(config=CONFIG)
     monkeypatch.setenv("BAROGRAPH_RUN_DIR", str(agent.run_dir))
-    row = eventually(lambda: agent.sql(f"SELECT * FROM time_to('{MEMORY}')"), "a forecast")[0]
-    assert (row["stream"], row["level"], row["unit"]) == (MEMORY, 0, "bytes") and row["horizon_ns"] > 0
+    known = f"SELECT * FROM time_to('{MEMORY}') WHERE horizon_ns > 0"
+    row = eventually(lambda: agent.sql(known), "a forecast whose error is known")[0]
+    assert (row["stream"], row["level"], row["unit"]) == (MEMORY, 0, "bytes")
 
     # What is there already is reached now; what never changes reaches nothing else.
     total = agent.value("memory.total.bytes")
@@ -92,7 +96,8 @@ def test_when_a_level_is_reached(start: Start, monkeypatch: pytest.MonkeyPatch) 
     assert half == [{"level": total / 2}]
     assert "'90 %'" in agent.post_sql(f"SELECT * FROM time_to('{MEMORY}', level => 'full')").message
 
-    assert "not within" in agent.out("forecast", "reach", "memory.total.bytes", "--level", "1KiB")
+    reach = ("forecast", "reach", "memory.total.bytes", "--level", "1KiB")
+    eventually(lambda: "not within" in agent.out(*reach), "an error that is known")
     assert agent.ask("forecast", "reach", "memory.*", "--level", "1KiB")[1]["stream"] == "memory.total.bytes"
     assert "--level" in agent.out("forecast", "reach", "memory.total.bytes")
     agent.error("forecast", "reach", MEMORY, "--level", "full", status=2)
@@ -104,6 +109,42 @@ def test_when_a_level_is_reached(start: Start, monkeypatch: pytest.MonkeyPatch) 
     assert barograph.time_to(MEMORY, total * 2).rows()[0]["level"] == total * 2
     with pytest.raises(barograph.QueryError, match="90 %"):
         barograph.time_to(MEMORY, float("inf"))
+
+
+@pytest.fixture
+def filling(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MiB of its own."""
+    mount = tmp_path / "filling"
+    mount.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", mount], capture_output=True)
+    if made.returncode != 0:
+        pytest.skip(f"mounting a tmpfs is not permitted here: {made.stderr.decode().strip()}")
+    yield mount
+    subprocess.run(["umount", "-l", mount], check=True)
+
+
+def test_a_steady_fill_is_foreseen_within_a_minute(start: Start, filling: Path) -> None:
+    """256 KiB a second: some four minutes until it is full, held against the time that the bytes written say."""
+    agent = start(config=QUICK + f"[forecast]\nstreams = ['{FREE}']\n")
+    asked = f"SELECT * FROM time_to('{FREE}{{mount={filling}}}')"
+    young = eventually(lambda: agent.sql(asked), "the mount")[0]
+    assert (young["reach_ns"], young["basis"]) == (None, None)
+
+    written, began = 0, time.monotonic()
+    with (filling / "file").open("wb", buffering=0) as file:
+        while not (rows := agent.sql(f"{asked} WHERE reach_ns > 0")):
+            assert time.monotonic() - began < 60, agent.sql(asked)
+            written += file.write(bytes(64 << 10))
+            time.sleep(0.25)
+        rate = written / (time.monotonic() - began)
+        state = os.statvfs(filling)
+    expect = state.f_bavail * state.f_frsize / rate
+    (row,) = rows
+    assert row["basis"] == "not calibrated", row
+    assert 0.8 < row["reach_ns"] / 1e9 / expect < 1.25, (row, expect)
+    assert "not calibrated yet" in agent.out("forecast", "reach", FREE, f"mount={filling}")
+    told = f"{filling} fills in"
+    eventually(lambda: told in str(agent.value("node.outlook.text")), "the sentence")
 
 
 def test_who_is_followed_is_explained(start: Start) -> None:

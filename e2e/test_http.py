@@ -74,7 +74,7 @@ def test_history(live: Agent) -> None:
 
 def test_sources(fixed: Agent) -> None:
     reports = fixed.get("/api/v1/sources").json
-    assert {report["source"] for report in reports} == set(SOURCES)
+    assert {report["source"] for report in reports if report["state"] != "off"} == set(SOURCES)
     for report in reports:
         assert set(report) == {
             "source", "state", "sees", "streams", "missing", "polls", "errors", "cost_ns_mean", "interval_ns",
@@ -121,8 +121,21 @@ def test_sql_as_arrow(fixed: Agent, way: str) -> None:
     table = pyarrow.ipc.open_stream(answer.body).read_all()
     assert table.to_pylist() == ROWS
     assert [str(field.type) for field in table.schema] == ["string", "int64", "double"]
+    times = "SELECT ts, max(ts) AS newest, x'00ff' AS b FROM disk_read_bytes"
+    table = pyarrow.ipc.open_stream(fixed.post_sql(times, "arrow", way).body).read_all()
+    assert table.schema.types == [pyarrow.timestamp("ns", tz="UTC"), pyarrow.int64(), pyarrow.binary()]
+    assert table["ts"].cast(pyarrow.int64()).equals(table["newest"]) and table["b"].to_pylist() == [b"\0\xff"]
     empty = pyarrow.ipc.open_stream(fixed.post_sql("SELECT 1 AS x WHERE 0", "arrow").body).read_all()
     assert empty.num_rows == 0 and empty.column_names == ["x"]
+
+
+def test_integers_beyond_what_javascript_holds(fixed: Agent) -> None:
+    sql = "SELECT 9007199254740993 AS big, 7 AS small"
+    answer = fixed.request("POST", "/api/v1/sql?big_integers=text", sql)
+    assert answer.json == [{"big": "9007199254740993", "small": 7}]
+    assert fixed.post_sql(sql, "rows").json == [{"big": 2**53 + 1, "small": 7}]
+    told = fixed.out("sql", sql, "--json", "--big-integers", "text")
+    assert json.loads(told) == [{"big": "9007199254740993", "small": 7}]
 
 
 ERRORS = [
@@ -134,6 +147,7 @@ ERRORS = [
     ("GET", "/api/v1/history?start=2&stop=1", None, 400, "usage"),
     ("GET", "/api/v1/watch?every_ms=0", None, 400, "usage"),
     ("POST", "/api/v1/sql?format=nonsense", "SELECT 1", 400, "usage"),
+    ("POST", "/api/v1/sql?big_integers=yes", "SELECT 1", 400, "usage"),
     ("POST", "/api/v1/sql", "SELEC 1", 400, "statement"),
     ("POST", "/api/v1/sql", "", 400, None),
     ("POST", "/api/v1/sql", b"\xff\xfe", 400, None),

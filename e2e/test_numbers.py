@@ -8,11 +8,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
 import pytest
-from harness import QUICK, Agent, eventually, replace_file
+from harness import QUICK, Agent, eventually, machine, replace_file
 from test_refused import MANY, python, said
 
 Start = Callable[..., Agent]
@@ -241,3 +242,67 @@ def test_the_last_bucket_of_a_rate_is_right(start: Start, tree: Path) -> None:
 def test_sql_has_mathematics(live: Agent) -> None:
     (found,) = live.sql("SELECT sqrt(2) AS a, pow(2, 10) AS b, ln(2) AS c, log10(1000) AS d, floor(1.5) AS e, pi() AS f")
     assert found == pytest.approx({"a": math.sqrt(2), "b": 1024, "c": math.log(2), "d": 3, "e": 1, "f": math.pi})
+
+
+REQUEST = """\
+  fio-1 [000] ..... 6000.000000: block_rq_issue: 259,0 R 4096 () 16384 + 8 none,0,0 [fio]
+  fio-1 [000] ..... 6000.000400: block_rq_complete: 259,0 R () 16384 + 8 none,0,0 [0]
+"""
+
+
+def test_requests_are_traced_in_turns_and_their_quantiles_end_with_them(start: Start, tmp_path: Path) -> None:
+    tree = machine("nvme-four", tmp_path)
+    replace_file(tree / "sys/kernel/tracing/instances/barograph/trace_pipe", REQUEST)
+    agent = start(
+        "--sys-root", tree, "--block-trace", "auto", config=QUICK + "[sources.block_trace]\nauto_seconds = 2\n"
+    )
+    eventually(lambda: agent.has("block_trace.on.flag"), "the source")
+    p50 = "block_trace.read.latency.p50.seconds"
+    assert agent.value("block_trace.on.flag") is False and not agent.has(p50)
+    diskstats = tree / "proc/diskstats"
+    rest = [line for line in diskstats.read_text().splitlines() if " nvme0n1 " not in line]
+    busy_ms = 12_000
+
+    def measured() -> list[dict[str, object]]:
+        nonlocal busy_ms
+        busy_ms += 5_000
+        line = f"259 0 nvme0n1 {busy_ms} 10 25600000 {busy_ms} 50000 20 3200000 2500 0 {busy_ms} {busy_ms}"
+        replace_file(diskstats, "\n".join([line, *rest]) + "\n")
+        return agent.latest(p50)
+
+    (found,) = eventually(measured, "a turn")
+    assert found["labels"] == {"device": "nvme0n1"}
+    assert found["value"] <= 400e-6 <= found["value"] + found["error"]
+    eventually(lambda: not agent.has(p50), "the end of the turn")
+    assert agent.value("block_trace.turns.count") == 1 and agent.value("block_trace.on.flag") is False
+    # What it was is kept, up to where it held.
+    ended = f"SELECT quality FROM history('{p50}') ORDER BY ts DESC LIMIT 1"
+    eventually(lambda: agent.sql(ended) == [{"quality": "ended"}], "the mark of the last look")
+
+
+def own_memory(agent: Agent) -> int:
+    """Bytes that the agent shares with nobody: neither the segment nor its program."""
+    status = Path(f"/proc/{agent.process.pid}/status").read_text()
+    return int(re.search(r"^RssAnon:\s+(\d+) kB$", status, re.MULTILINE)[1]) << 10
+
+
+def test_what_readers_took_is_given_back_after_they_left(start: Start) -> None:
+    agent = start(config=QUICK)
+    eventually(lambda: agent.rows("SELECT * FROM memory_available_bytes"), "samples")
+    # All that the page has for its readers, some of them at once.
+    ways: list[Callable[[], object]] = [
+        lambda: agent.get("/api/v1/history?match=*&start=-1h"),
+        lambda: agent.get("/api/v1/history?match=*&start=-1h&points=600"),
+        lambda: agent.get("/api/v1/latest?match=*"),
+        lambda: agent.get("/api/v1/streams?match=*"),
+        lambda: agent.post_sql("SELECT s.name, t.name FROM streams s, streams t LIMIT 100000"),
+        lambda: agent.post_sql("SELECT group_concat(s.name || t.name) AS names FROM streams s, streams t GROUP BY s.name"),
+    ]
+    before = own_memory(agent)
+    greatest = before
+    with ThreadPoolExecutor(len(ways)) as readers:
+        for _ in range(8):
+            list(readers.map(lambda way: way(), ways))
+            greatest = max(greatest, own_memory(agent))
+    assert greatest > before + (16 << 20), "too little was asked for to say anything"
+    eventually(lambda: own_memory(agent) < before + (10 << 20), f"{before} bytes again, or nearly", 60)

@@ -149,6 +149,20 @@ def test_options_that_are_refused(tmp_path: Path) -> None:
     assert "s3://bucket/prefix" in failure(copy("gs://history", "http://127.0.0.1:1", local, "raw/a"))
 
 
+def test_not_copied_is_not_called_not_written(start: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    for endpoint in answering(FORBIDDEN):
+        options = f"[archive.target_options]\nendpoint = '{endpoint}'\nallow_http = 'true'\n"
+        agent = start(config=f"[archive]\ntarget = 's3://history/whole'\n{options}")
+        agent.out("archive", "seal")
+        said = eventually(lambda: agent.value("archive.trouble.text"), "the trouble is told")
+        assert said.startswith("history is written, but not copied to archive.target: "), said
+        status = agent.out("status")
+        assert "files are written and wait to be copied" in status and said in status, status
+        assert "not written" not in status, status
+
+
 def test_an_agent_copies_what_it_seals(
     s3: Any, start: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,10 +3,13 @@
 import os
 import shutil
 import subprocess
+import threading
 
 # How long to wait for another package manager that is at work.
 LOCK_SECONDS_MAX = 300
 INSTALL_SECONDS_MAX = 900
+# One package manager at a time: two lanes of suites may want one.
+LOCK = threading.Lock()
 
 
 def install(name: str, *packages: str) -> None:
@@ -18,8 +21,9 @@ def install(name: str, *packages: str) -> None:
     if os.geteuid() != 0 or not apt:
         return
     print(f"{name}  installing {', '.join(packages)} with the system's package manager ...", flush=True)
-    run(name, [apt, "update"])
-    run(name, [apt, "install", "-y", "--no-install-recommends", *packages])
+    with LOCK:
+        run(name, [apt, "update"])
+        run(name, [apt, "install", "-y", "--no-install-recommends", *packages])
 
 
 def run(name: str, command: list[str]) -> None:

@@ -1,9 +1,11 @@
 """Runs commands as steps of suites: each with a limit in time, a log, and a line on the screen."""
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -53,7 +55,7 @@ class Suite:
 
 
 class Runner:
-    """Runs the steps of one suite after the other."""
+    """Runs the steps of suites."""
 
     def __init__(self) -> None:
         self.environment = os.environ | {"CARGO_TERM_COLOR": "never", "NO_COLOR": "1"}
@@ -116,9 +118,26 @@ class Runner:
         return False
 
 
+# Process groups of the steps that run now, of whatever thread.
+RUNNING: set[int] = set()
+# None is started after this.
+ENDING = threading.Event()
+
+
+def end_all() -> None:
+    """Ends what runs in every thread, and starts nothing more."""
+    ENDING.set()
+    for group in RUNNING.copy():
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+
+
 def execute(command: list[str | Path], cwd: Path, env: dict[str, str], log: Path) -> int:
     """Runs a command without a standard input, all output to `log`; ends its group when late."""
     with log.open("wb") as out:
+        if ENDING.is_set():
+            out.write(b"interrupted\n")
+            return 130
         try:
             process = subprocess.Popen(
                 [str(part) for part in command],
@@ -132,6 +151,7 @@ def execute(command: list[str | Path], cwd: Path, env: dict[str, str], log: Path
         except OSError as error:
             out.write(f"{command[0]}: {error.strerror}\n".encode())
             return 127
+        RUNNING.add(process.pid)
         try:
             return process.wait(STEP_SECONDS_MAX)
         except BaseException as error:
@@ -141,6 +161,8 @@ def execute(command: list[str | Path], cwd: Path, env: dict[str, str], log: Path
                 raise
             out.write(f"\nended after {STEP_SECONDS_MAX} s\n".encode())
             return 124
+        finally:
+            RUNNING.discard(process.pid)
 
 
 def show(output: str, log: Path) -> None:

@@ -18,8 +18,10 @@ import hashlib
 import os
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import agent
@@ -29,7 +31,7 @@ import counts
 import environment
 import packages
 import prometheus
-from steps import LOGS, ROOT, Runner, StepFailed, Suite
+from steps import LOGS, ROOT, Runner, StepFailed, Suite, end_all
 
 CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 KOKKOS = Path("/usr/include/trilinos/Kokkos_Core.hpp")
@@ -52,16 +54,18 @@ if CI:
 def once(prepare: Callable[[Suite], None]) -> Callable[[Suite], None]:
     """Does a preparation for the first suite that needs it; the others share what came of it."""
     done: list[bool] = []
+    lock = threading.Lock()
 
     @functools.wraps(prepare)
     def wrapped(suite: Suite) -> None:
-        if not done:
-            done.append(False)
-            prepare(suite)
-            done[0] = True
-        elif not done[0]:
-            suite.fail("what it needs was not built")
-            raise StepFailed(prepare.__name__)
+        with lock:
+            if not done:
+                done.append(False)
+                prepare(suite)
+                done[0] = True
+            elif not done[0]:
+                suite.fail("what it needs was not built")
+                raise StepFailed(prepare.__name__)
 
     return wrapped
 
@@ -248,7 +252,6 @@ def browsers(suite: Suite) -> None:
         suite.fail(str(error))
 
 
-# In the order in which they run: what fails soonest comes first.
 SUITES: dict[str, Callable[[Suite], None]] = {
     "checks": checks,
     "web": web,
@@ -259,6 +262,9 @@ SUITES: dict[str, Callable[[Suite], None]] = {
     "e2e": e2e,
     "browser": browsers,
 }
+# Suites of one lane run one after the other, what fails soonest first; lanes run beside each other: one keeps the
+# processors busy, in the other programs mostly wait for each other.
+LANES = [["checks", "rust"], ["web", "scripts", "sql", "python", "e2e", "browser"]]
 # Suites that only check: they count when they fail.
 CHECKS = {"checks"}
 
@@ -271,6 +277,18 @@ def run(name: str) -> Suite:
         pass  # reported and counted where it happened
     suite.close()
     return suite
+
+
+def run_lanes(lanes: list[list[str]]) -> list[Suite]:
+    """All suites, in the order of SUITES. An interrupt ends what runs in every lane."""
+    with ThreadPoolExecutor(len(lanes)) as threads:
+        try:
+            ran = [threads.submit(lambda lane: [run(name) for name in lane], lane) for lane in lanes]
+            suites = [suite for lane in ran for suite in lane.result()]
+        except BaseException:
+            end_all()
+            raise
+    return sorted(suites, key=lambda suite: list(SUITES).index(suite.name))
 
 
 def report(suites: list[Suite], seconds: float) -> int:
@@ -303,7 +321,7 @@ def main(names: list[str]) -> int:
     tools()
     start = time.monotonic()
     cache.attempt("restore")
-    suites = [run(name) for name in SUITES if not names or name in names]
+    suites = run_lanes([[name for name in lane if not names or name in names] for lane in LANES])
     if all(suite.counts.failed == 0 for suite in suites):
         cache.attempt("save")
     return report(suites, time.monotonic() - start)

@@ -79,10 +79,11 @@ export function streamsOf(scenario, start) {
     const down = scenario === "broken" && source === "nfs";
     add("source.up.flag", { source }, "flag", (t) => !(down && t > start + 660_000), { type: "bool" });
   }
+  addWho(add, scenario, start);
   addApplications(add, scenario, start);
   addForecasts(all, add, scenario, start);
   if (scenario !== "broken") {
-    add("node.outlook.text", {}, "", () => (scenario === "calm" ? "calm" : "vda is saturated: 96 % busy, mostly by /system.slice/slurm-4711.scope"), { type: "string", kind: "state", quality: 1 });
+    add("node.outlook.text", {}, "", () => (scenario === "calm" ? "calm" : "vda is saturated: 96 % busy, mostly by /system.slice/slurm-4711.scope; / fills in 3 h"), { type: "string", kind: "state", quality: 1 });
   }
   return all;
 }
@@ -153,6 +154,18 @@ function addGroups(add, scenario, start) {
       add(name, { cgroup }, "By/s", (t) => quiet * share * rateOf("vda", scenario, t, start, write), { quality: 1 });
     }
   });
+}
+
+/** A process with its device unknown, a group with one device, and the agent's sentence. */
+function addWho(add, scenario, start) {
+  const text = { calm: "no disk moves anything", busy: "fio (4711) writes 410 MB/s", broken: "not counted here: whose the 410 MB/s are; baro doctor says why" };
+  add("node.who.text", {}, "", () => text[scenario] ?? text.calm, { type: "string", kind: "state" });
+  if (scenario !== "busy") return;
+  const fio = { pid: "4711", command: "sh" };
+  add("process.write.bytes_per_second", fio, "By/s", (t) => 0.78 * rateOf("vda", scenario, t, start, true), { quality: 1 });
+  add("process.command.name", fio, "", () => "fio", { type: "string", kind: "state" });
+  const group = { cgroup: "/system.slice/slurm-4711.scope", device: "vda" };
+  add("cgroup.device.write.bytes_per_second", group, "By/s", (t) => 0.78 * rateOf("vda", scenario, t, start, true), { quality: 1 });
 }
 
 /** Steps of a second, then of a minute, that a projection has a knot at. */

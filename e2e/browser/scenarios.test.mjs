@@ -40,7 +40,9 @@ test("a saturated device: where, since when, in words and in red ink", () =>
     assert.match(await page.locator('.strip[data-device="vda"] .past canvas').getAttribute("aria-label"), /vda: \d+ % busy, saturated for .+/);
     assert.match(await page.locator(".tank.full").innerText(), /97 % used, 1\.8 TiB in all/);
     await page.locator(".causes tbody tr").first().waitFor();
-    assert.match(await page.locator(".causes tbody tr").first().innerText(), /slurm-4711/);
+    assert.match(await page.locator(".causes p").first().innerText(), /^fio \(4711\) writes 410 MB\/s\.$/);
+    assert.match(await page.locator(".causes tbody tr").first().innerText(), /^fio \(4711\)\s+process\s+–/);
+    assert.match(await page.locator(".causes tbody tr", { hasText: "slurm-4711" }).innerText(), /control group\s+vda/);
     await page.getByRole("link", { name: "Doctor" }).click();
     await page.waitForFunction(() => document.title.startsWith("▲ Doctor"));
     assert.deepEqual(complaints, []);
@@ -55,6 +57,7 @@ test("broken: a hung mount, a source that is down, a device without news, nobody
     assert.match(troubles, /source nfs down/);
     assert.match(await sentence(page).innerText(), /\/mnt\/nfs has not answered for 4 min/);
     assert.match(await page.locator('.strip.silent[data-device="vdb"]').innerText(), /no news for 3 min/);
+    assert.match(await page.locator(".causes p").first().innerText(), /^Not counted here: whose the 410 MB\/s are/);
     await page.locator(".causes .note", { hasText: "the io controller is not enabled" }).waitFor();
     assert.deepEqual(complaints, []);
   }));

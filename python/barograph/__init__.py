@@ -264,7 +264,9 @@ def time_to(pattern: str, /, level: float | str | None = None, **labels: str) ->
 
     ``level`` is a number in the stream's unit or a text like ``"10 GiB"`` or ``"90 %"`` (of a capacity: how full);
     without it, 0 of what is available or free. ``reach_ns`` is how long from now, ``reach_early_ns`` and
-    ``reach_late_ns`` what its error allows; None where that is not within ``horizon_ns``, as far as is forecast.
+    ``reach_late_ns`` what its error allows. ``basis`` is ``"calibrated"``, or ``"not calibrated"`` where nothing so
+    far ahead was compared with what came yet; ``horizon_ns`` is how far that was: only within it is None a statement
+    that the level is not reached, and where it is None as well nothing is known yet.
     Further columns: ``ts``, ``stream``, ``labels``, ``level``, ``value`` (now), ``unit``, ``node``.
     """
     return _observer().time_to(pattern, level, **labels)

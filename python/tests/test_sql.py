@@ -40,6 +40,12 @@ def test_arrow(demo: Demo) -> None:
     assert empty.columns == empty.arrow().column_names == ["device", "value", "quality"]
 
 
+def test_arrow_has_times_and_bytes(demo: Demo) -> None:
+    table = barograph.sql("SELECT ts, ts AS at, x'00ff' AS b FROM disk_busy_ratio WHERE newest").arrow()
+    assert table.schema.types == [pyarrow.timestamp("ns", tz="UTC"), pyarrow.int64(), pyarrow.binary()]
+    assert table["ts"].cast(pyarrow.int64()).equals(table["at"])
+
+
 def test_pandas(demo: Demo) -> None:
     frame = barograph.sql(READS).pandas()
     assert list(frame.columns) == ["device", "value"]

@@ -5,7 +5,7 @@ import { foretoldOf, lossesOf, meanCoverage, policyOf, withoutOf } from "../src/
 import { endOf, expectedAt, furthest, knotsBetween, lookedAgain, projectionOf, reaches } from "../src/data/projection";
 import type { Projection } from "../src/data/projection";
 import { Ring } from "../src/data/ring";
-import { andComing, outlook, stripSentence, troubles } from "../src/data/trouble";
+import { outlook, stripSentence, troubles } from "../src/data/trouble";
 import { bandAlpha, certainty, lineAlpha, tint } from "../src/sheet/ahead";
 import { AHEAD, AHEAD_EXPECTED, paper, timeAt } from "../src/sheet/geometry";
 import { errorBeside, expectedText, roughly } from "../src/text/format";
@@ -67,6 +67,9 @@ test("when a level is reached, by what is expected and by both ends of its error
   assert.equal(reaches(rising, 50, NOW + 200_000), undefined, "of a later time nothing is known");
   const wide = reaches(told([[0, 100, 0], [100, 0, 60], [110, -10, 60]]), 0, NOW);
   assert.equal(wide?.late, Infinity, "the further end is beyond what is forecast");
+  const straight = reaches(told([[0, 100, 0], [10, 95, 1], [200, 0, null]]), 0, NOW);
+  assert.deepEqual([straight?.expected, straight?.early, straight?.late, straight?.calibrated], [200_000, NaN, Infinity, false]);
+  assert.equal(reach?.calibrated, true);
   assert.ok(Number.isNaN(reaches(told([[0, 100, null], [100, 0, null]]), 0, NOW)?.early), "an error that is not known has no ends");
   // A disk is no fuller than full: bounded there, its ends are as straight as it went.
   const bounded = reaches(told([[0, 100, 0], [50, 50, 5], [100, 0, 5], [1000, 0, 40]]), 0, NOW + 10_000);
@@ -77,11 +80,12 @@ const H = 3_600_000;
 const MIN = 60_000;
 
 test("time to full in words", () => {
-  assert.equal(reachWords({ expected: 3 * H + 21 * MIN, early: 2 * H + 55 * MIN, late: 3 * H + 45 * MIN }), "3 h 20 min ± 25 min");
-  assert.equal(reachWords({ expected: 3 * H, early: 2 * H, late: Infinity }), "3 h, at the earliest in 2 h");
-  assert.equal(reachWords({ expected: 3 * H, early: 0, late: Infinity }), "3 h, perhaps any time");
-  assert.equal(reachWords({ expected: 3 * H, early: NaN, late: Infinity }), "3 h, error not known yet");
-  assert.equal(reachWords({ expected: 90_000, early: 89_000, late: 91_000 }), "1 min 30 s ± 5 s");
+  assert.equal(reachWords({ expected: 3 * H + 21 * MIN, early: 2 * H + 55 * MIN, late: 3 * H + 45 * MIN, calibrated: true }), "3 h 20 min ± 25 min");
+  assert.equal(reachWords({ expected: 3 * H, early: 2 * H, late: Infinity, calibrated: true }), "3 h, at the earliest in 2 h");
+  assert.equal(reachWords({ expected: 3 * H, early: 0, late: Infinity, calibrated: true }), "3 h, perhaps any time");
+  assert.equal(reachWords({ expected: 3 * H, early: NaN, late: Infinity, calibrated: true }), "3 h, error not known yet");
+  assert.equal(reachWords({ expected: 3 * H, early: NaN, late: Infinity, calibrated: false }), "3 h if it goes on so (not calibrated)");
+  assert.equal(reachWords({ expected: 90_000, early: 89_000, late: 91_000, calibrated: true }), "1 min 30 s ± 5 s");
   assert.deepEqual([41_000, 252_000, 11_800_000, 80_000_000].map(roughly), ["40 s", "4 min", "3 h 15 min", "22 h 10 min"]);
 });
 
@@ -90,16 +94,15 @@ const filling = (mount: string, seconds: number, half: number | null = 60) => ({
   projection: told([[0, seconds, half], [2 * seconds || 600, -seconds, half]]),
 });
 
-test("what fills within a day is told, soonest first, in the agent's sentence or alone", () => {
+test("what fills within a day is told, soonest first", () => {
   const all = [filling("/var", 30_000), filling("/", 12_000), filling("/late", 200_000), filling("/unsure", 9000, null), filling("/full", 0)];
   assert.deepEqual(fills(all, NOW).map(({ mount }) => mount), ["/unsure", "/", "/var", "/late"]);
-  assert.deepEqual(fills(all, NOW).filter(isSoon).map(({ mount }) => mount), ["/", "/var"], "of what is not known nothing is said aloud");
+  assert.deepEqual(fills(all, NOW).filter(isSoon).map(({ mount }) => mount), ["/unsure", "/", "/var"], "where a line leads is told as that");
   const named = (name: string) => all.filter((one) => one.name === name);
-  const [first, second] = troubles(named, NOW);
+  const [straight, first] = troubles(named, NOW);
+  assert.equal(straight?.said, "fills in 2 h 30 min if it goes on so (not calibrated)");
   assert.deepEqual([first?.level, first?.where, first?.what], ["warn", "/", "fills in 3 h 20 min ± 1 min"]);
   assert.equal(outlook([first!], NOW), "/ fills in 3 h 20 min ± 1 min");
-  assert.equal(andComing("vda is saturated", [first!, second!]), "vda is saturated; / fills in 3 h 20 min ± 1 min; /var fills in 8 h 20 min ± 1 min");
-  assert.equal(andComing("vda is saturated", []), "vda is saturated");
   const still = { ...filling("/", 1), projection: told([[0, 5 * GIB, 0], [600, 5 * GIB, 1e6]]) };
   assert.deepEqual(fills([still], NOW), [], "what stays as it is does not fill");
 });

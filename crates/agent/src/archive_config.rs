@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::AgentError;
+use crate::applications::ScopeTarget;
 
 /// Smallest log segment and buffer: what one tick of a large node hands over must fit.
 const BYTES_MIN: u64 = 64 << 10;
@@ -65,12 +66,19 @@ pub struct ArchiveConfig {
     /// Where a copy of each sealed file goes: `file:///path` or `s3://bucket/prefix` (credentials from
     /// `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, or the machine's role); empty: nowhere.
     pub target: String,
+    /// Whether what programs publish is copied there too, below `applications/<scope>`. In a directory its readers are
+    /// those of the scope; of a bucket, whoever may read that place in it.
+    pub target_applications: bool,
     /// Of an S3 target: `endpoint` (a url), `region`, `allow_http`, `ca_file`.
     pub target_options: BTreeMap<String, String>,
     /// Whose history it is, which the configuration does not say.
     #[serde(skip)]
     #[schemars(skip)]
     pub rank: Rank,
+    /// Where copies of a scope's files go, in place of `target`; `None`: it is the node's archive.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub copies: Option<ScopeTarget>,
     /// The archives of this agent.
     #[serde(skip)]
     #[schemars(skip)]
@@ -100,8 +108,10 @@ impl Default for ArchiveConfig {
             keep_minute_days: days(writer.keep.minute_ns),
             keep_hour_days: days(writer.keep.hour_ns),
             target: String::new(),
+            target_applications: true,
             target_options: BTreeMap::new(),
             rank: Rank::Own,
+            copies: None,
             neighbours: Neighbours::default(),
         }
     }
@@ -144,6 +154,9 @@ impl ArchiveConfig {
 
     /// Where copies go, if anywhere; nothing is connected yet.
     pub fn target(&self) -> Result<Option<Box<dyn Target>>, AgentError> {
+        if let Some(copies) = &self.copies {
+            return Ok(Some(Box::new(copies.clone())));
+        }
         if self.target.is_empty() {
             return Ok(None);
         }

@@ -83,7 +83,7 @@ impl ArchiveWatch {
                 ValueType::Text,
                 "",
                 State,
-                "Why history is not written just now; empty when it is",
+                "What is wrong with history just now: it is not written, not made into Parquet, or not copied, and why; empty when all is well",
             ),
         }
     }
@@ -103,7 +103,7 @@ impl ArchiveWatch {
             let seconds = status.oldest_ts as f64 / NS_PER_S as f64;
             put(self.oldest, Value::Float(seconds));
         }
-        put(self.trouble, Value::text(&status.trouble));
+        put(self.trouble, Value::text(&status.troubles()));
     }
 }
 
@@ -225,6 +225,7 @@ mod tests {
         status.losses.torn_bytes = 9;
         status.losses.corrupt_files = 10;
         status.trouble = "no space".into();
+        status.copy_trouble = "nobody there".into();
         watch.look(1, &status, &mut kept);
         let of = |name: &str| {
             let found = kept.put.iter().find(|(n, _)| n == name);
@@ -243,7 +244,10 @@ mod tests {
             ("archive.corrupt.files.count", "10"),
             ("archive.copies.waiting.count", "11"),
             ("archive.copies.stale.count", "12"),
-            ("archive.trouble.text", "no space"),
+            (
+                "archive.trouble.text",
+                "history is not written: no space; history is written, but not copied to archive.target: nobody there",
+            ),
         ] {
             assert_eq!(of(name), Some(expect), "{name}");
         }

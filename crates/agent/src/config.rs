@@ -15,6 +15,8 @@ use crate::{AgentError, ApplicationsConfig, ArchiveConfig, ExportConfig, Forecas
 const PROBES_FILE: &str = "probes.toml";
 /// In the state directory: history.
 const ARCHIVE_DIR: &str = "archive";
+/// In the state directory: what is kept of applications, by scope.
+pub(crate) const SCOPES_DIR: &str = "applications";
 
 /// Everything that can be configured. Command-line options of `baro up` win over the file.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -224,6 +226,11 @@ impl Config {
     /// The archive of an agent without other words, for those who look at it without an agent.
     pub fn default_archive_dir() -> PathBuf {
         default_state_dir().join(ARCHIVE_DIR)
+    }
+
+    /// Where the scopes of applications keep theirs, of the same agent.
+    pub fn default_scopes_dir() -> PathBuf {
+        default_state_dir().join(SCOPES_DIR)
     }
 
     /// Fills in where history lies, as an absolute path: readers stand elsewhere.

@@ -13,6 +13,7 @@ use serde_json::{Value as Json, json};
 use crate::applications::{Board, FireRequest};
 use crate::documents;
 use crate::event_loop::Event;
+use crate::histories::ScopeHistories;
 use crate::history::History;
 use crate::triggers::DeclaredTriggers;
 
@@ -43,7 +44,7 @@ pub type Answer = Result<Json, Refusal>;
 /// The way from the server's threads to the loop and to the archive.
 pub struct LoopControl {
     events: SyncSender<Event>,
-    history: Arc<History>,
+    archives: (Arc<History>, ScopeHistories),
     board: Option<Arc<Board>>,
     triggers: DeclaredTriggers,
     clock: Arc<dyn Clock>,
@@ -52,18 +53,18 @@ pub struct LoopControl {
 }
 
 impl LoopControl {
-    /// Over the loop's channel; what concerns the archive, programs or triggers alone passes the loop by.
+    /// Over the loop's channel; what concerns archives (the node's, and those of scopes), programs or triggers alone passes the loop by.
     /// Without applications there is no board.
     pub fn new(
         events: SyncSender<Event>,
-        history: Arc<History>,
+        archives: (Arc<History>, ScopeHistories),
         board: Option<Arc<Board>>,
         triggers: DeclaredTriggers,
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self {
             events,
-            history,
+            archives,
             board,
             triggers,
             clock,
@@ -150,7 +151,8 @@ impl Control for LoopControl {
     }
 
     fn archive(&self, verb: ArchiveVerb) -> Result<Json, ControlFault> {
-        self.history.command(verb)
+        let (node, scopes) = &self.archives;
+        scopes.command(node, verb)
     }
 
     fn fire(&self, request: &Json, asker: &Asker) -> Result<Json, ControlFault> {

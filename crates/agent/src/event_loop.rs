@@ -8,7 +8,7 @@ use barograph_archive::Status;
 use barograph_insight::{Executed, Graph, Ground};
 use barograph_model::{Clock, NS_PER_S};
 use barograph_server::ExportStatus;
-use barograph_source::Poller;
+use barograph_source::{Poller, with_those_that_are_off};
 use barograph_stream::{RunDir, Segment};
 use serde_json::{Value as Json, json};
 use tracing::info;
@@ -20,7 +20,7 @@ use crate::documents;
 use crate::export::ExportWatch;
 use crate::forecasts::{Forecasts, PROJECT_NS};
 use crate::history::History;
-use crate::outlook::Outlook;
+use crate::outlook::{FREE, Outlook};
 use crate::policies::{Carrier, Policies};
 use crate::policy_statements::PolicyStatements;
 use crate::saturation::Saturation;
@@ -308,10 +308,12 @@ impl<'c> EventLoop<'c> {
         });
         self.forecasts.beat(now_ns, &mut self.streams);
         self.look_at_archive(now_ns);
+        self.outlook.filling(self.forecasts.reaches(FREE, 0.0));
         let sentence = self.outlook.sentence(now_ns);
+        let who = self.outlook.who(now_ns);
         let forecasts = self.forecasts.counts();
         self.self_watch
-            .look(now_ns, &sentence, forecasts, &mut self.streams);
+            .look(now_ns, (&sentence, &who), forecasts, &mut self.streams);
         if let Some(exports) = &mut self.exports {
             exports.look(now_ns, &mut self.streams);
         }
@@ -327,9 +329,9 @@ impl<'c> EventLoop<'c> {
             return;
         };
         watch.look(now_ns, &status, &mut self.streams);
-        self.outlook.archive(&status.trouble);
+        self.outlook.archive(&status.troubles());
         let before = self.archive.replace(status);
-        if before.map(|s| s.trouble) != self.archive.as_ref().map(|s| s.trouble.clone()) {
+        if before.map(|s| s.troubles()) != self.archive.as_ref().map(|s| s.troubles()) {
             self.write_archive_document();
         }
     }
@@ -387,7 +389,8 @@ impl<'c> EventLoop<'c> {
         let sources = &self.poller.reports()[..];
         let graph = &self.graph;
         let insights = documents::Insights { graph, sources };
-        documents::publish(run_dir, documents::SOURCES_DOCUMENT, &sources);
+        let all = with_those_that_are_off(sources);
+        documents::publish(run_dir, documents::SOURCES_DOCUMENT, &all);
         documents::publish(run_dir, documents::INSIGHTS_DOCUMENT, &insights);
         let forecasts = self.forecasts.document();
         documents::publish(run_dir, documents::FORECASTS_DOCUMENT, &forecasts);

@@ -8,7 +8,8 @@ use barograph_model::{
     Descriptor, Kind, Labels, Name, Sample, Selector, Sink as _, StreamKey, Unit, Value, ValueType,
 };
 use barograph_server::{
-    ExportConfig as ServerExports, ExportCounts, ExportHeaders, ExportStatus, Exports, Receiver,
+    ExportConfig as ServerExports, ExportCounts, ExportHeaders, ExportSelection, ExportStatus,
+    Exports, Receiver,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,8 @@ pub struct ReceiverConfig {
     /// Which streams are sent, as patterns over names and labels: `disk.*`, `disk.read.bytes{device=vda}`.
     #[serde(rename = "match")]
     pub select: Vec<String>,
+    /// Streams that are not sent though `match` means them, as patterns of the same kind.
+    pub leave_out: Vec<String>,
     /// Headers sent along. Who may read this file can read them: secrets belong into `headers_file`.
     pub headers: BTreeMap<String, String>,
     /// A file of `Name: value` lines that others may not read; empty: none.
@@ -60,6 +63,7 @@ impl Default for ReceiverConfig {
             url: String::new(),
             seconds: 15.0,
             select: vec!["*".into()],
+            leave_out: Vec::new(),
             headers: BTreeMap::new(),
             headers_file: PathBuf::new(),
             ca_file: PathBuf::new(),
@@ -76,6 +80,7 @@ impl std::fmt::Debug for ReceiverConfig {
             .field("is_on", &!self.url.is_empty())
             .field("seconds", &self.seconds)
             .field("select", &self.select)
+            .field("leave_out", &self.leave_out)
             .field("headers", &self.headers.keys())
             .finish_non_exhaustive()
     }
@@ -97,28 +102,33 @@ impl ReceiverConfig {
         if self.url.is_empty() {
             return Ok(None);
         }
-        let refuse = |key: &'static str, value: &dyn ToString, reason: String| {
-            Err(AgentError::ConfigValue {
+        let refused =
+            |key: &'static str, value: &dyn ToString, reason: String| AgentError::ConfigValue {
                 key,
                 value: value.to_string(),
                 reason: format!("{reason} (in export.{to})"),
-            })
-        };
+            };
         if !SECONDS.contains(&self.seconds) {
             let reason = "it must be 0.1 to 3600".into();
-            return refuse("seconds", &self.seconds, reason);
+            return Err(refused("seconds", &self.seconds, reason));
         }
         if !(self.timeout_seconds > 0.0 && self.timeout_seconds <= TIMEOUT_SECONDS_MAX) {
             let reason = "it must be more than 0, at most 300".into();
-            return refuse("timeout_seconds", &self.timeout_seconds, reason);
+            return Err(refused("timeout_seconds", &self.timeout_seconds, reason));
         }
-        let mut select = Vec::new();
-        for pattern in &self.select {
-            match Selector::parse(pattern) {
-                Ok(selector) => select.push(selector),
-                Err(error) => return refuse("match", pattern, error.to_string()),
-            }
-        }
+        let selectors = |key: &'static str, patterns: &[String]| {
+            let read = |pattern: &String| {
+                Selector::parse(pattern).map_err(|error| refused(key, pattern, error.to_string()))
+            };
+            patterns
+                .iter()
+                .map(read)
+                .collect::<Result<Vec<_>, AgentError>>()
+        };
+        let selection = ExportSelection {
+            select: selectors("match", &self.select)?,
+            leave_out: selectors("leave_out", &self.leave_out)?,
+        };
         let mut headers = ExportHeaders::new(&self.headers)?;
         if !self.headers_file.as_os_str().is_empty() {
             headers = headers.read(&self.headers_file)?;
@@ -127,7 +137,7 @@ impl ReceiverConfig {
         Ok(Some(Receiver {
             url: self.url.clone(),
             every_ns: (self.seconds * 1e9) as i64,
-            select,
+            selection,
             headers,
             ca_file: has_ca.then(|| self.ca_file.clone()),
             timeout: Duration::from_secs_f64(self.timeout_seconds),
@@ -242,6 +252,7 @@ mod tests {
         check("seconds = 0", "seconds = 0 is refused");
         check("timeout_seconds = 0", "timeout_seconds = 0 is refused");
         check("match = ['{a}']", "match = {a} is refused");
+        check("leave_out = ['a{b']", "leave_out = a{b is refused");
         check("matches = ['a']", "unknown field `matches`");
         check("headers = { 'a b' = 'hunter2' }", "no name of a header");
         check("headers_file = '/none'", "headers_file /none");

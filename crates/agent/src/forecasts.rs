@@ -61,6 +61,21 @@ pub struct Forecasts {
     unheeded: u64,
 }
 
+/// When a stream is expected to reach a level.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reached {
+    /// Its newest look, which the others are counted from, in seconds.
+    pub looked_ns: i64,
+    /// When it is expected there.
+    pub expected_s: f64,
+    /// Not sooner than this; none where that is not known.
+    pub early_s: Option<f64>,
+    /// Not later than this; likewise.
+    pub late_s: Option<f64>,
+    /// How far the error is known: what is expected later was compared with nothing yet.
+    pub known_s: f64,
+}
+
 /// A stream that is not forecast yet, as there are too many.
 struct Beyond {
     of: Descriptor,
@@ -401,6 +416,26 @@ impl Forecasts {
     pub fn half_width(&self, key: StreamKey, ahead_ns: i64) -> f64 {
         let cascade = self.cascade(key);
         cascade.map_or(f64::INFINITY, |cascade| cascade.half_width(ahead_ns))
+    }
+
+    /// When the streams of a name reach a level: of each that does so within what is projected its labels, and how long that is after
+    /// its newest look.
+    pub fn reaches(&self, name: &str, level: f64) -> impl Iterator<Item = (&Labels, Reached)> {
+        let named = self.by_key.iter().flatten();
+        let named = named.filter(move |followed| followed.name.as_str() == name);
+        named.filter_map(move |followed| {
+            let cascade = followed.cascade.as_ref()?;
+            let projection = cascade.project();
+            let reach = projection.reaches(level)?;
+            let reached = Reached {
+                looked_ns: cascade.finest().newest_ns()?,
+                expected_s: reach.expected_s?,
+                early_s: reach.early_s,
+                late_s: reach.late_s,
+                known_s: projection.known_s().unwrap_or(0.0),
+            };
+            Some((&followed.labels, reached))
+        })
     }
 
     fn cascade(&self, key: StreamKey) -> Option<&Cascade> {

@@ -303,7 +303,7 @@ impl History {
             "waiting_copies": status.waiting_copies,
             "stale_copies": status.stale_copies,
             "losses": status.losses,
-            "trouble": status.trouble,
+            "trouble": status.troubles(),
         })
     }
 

@@ -17,6 +17,7 @@ mod error;
 mod event_loop;
 mod export;
 mod forecasts;
+mod histories;
 mod history;
 mod look;
 mod outlook;
@@ -29,13 +30,14 @@ mod start;
 mod statements;
 mod streams;
 mod triggers;
+mod who;
 
 pub use applications::{
     ApplicationsConfig, Board, By, CALLS_DOCUMENT, FireError, FireRequest, Fired,
     HANDLERS_DOCUMENT, KNOBS_DOCUMENT, Outcome,
 };
 pub use archive_config::ArchiveConfig;
-pub use barograph_source::probe;
+pub use barograph_source::{BlockTraceMode, probe};
 pub use config::{Config, QueryConfig, StreamsConfig};
 pub use documents::{
     AGENT_DOCUMENT, ARCHIVE_DOCUMENT, FORECASTS_DOCUMENT, INSIGHTS_DOCUMENT, POLICIES_DOCUMENT,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use barograph_insight::Graph;
 use barograph_model::{Clock, Descriptor, Sample, Sink, StreamKey};
-use barograph_source::Poller;
+use barograph_source::{Poller, with_those_that_are_off};
 use barograph_stream::SystemClock;
 use serde_json::{Value as Json, json};
 
@@ -48,7 +48,7 @@ pub fn look(config: Config) -> Result<Look, AgentError> {
         sources: &reports,
     };
     Ok(Look {
-        sources: json!(reports),
+        sources: json!(with_those_that_are_off(&reports)),
         insights: json!(insights),
     })
 }

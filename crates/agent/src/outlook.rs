@@ -6,7 +6,10 @@
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 
-use barograph_model::{Descriptor, NS_PER_S, Sample, StreamKey, TEXT_BYTES_MAX};
+use barograph_model::{Descriptor, Labels, NS_PER_S, Sample, StreamKey, TEXT_BYTES_MAX};
+
+use crate::forecasts::Reached;
+use crate::who::Who;
 
 /// A disk this busy is called saturated, once it has been so for [`SATURATED_NS`].
 const SATURATED_RATIO: f64 = 0.9;
@@ -15,10 +18,14 @@ const SATURATED_NS: i64 = 5 * NS_PER_S;
 const RELIEVED_RATIO: f64 = 0.7;
 /// A file system with less than this share free is called nearly full.
 const NEARLY_FULL_RATIO: f64 = 0.05;
-/// Why history is not written is told in the sentence when it is this short.
-const TROUBLE_BYTES_MAX: usize = 40;
+/// What is wrong with history, and with statements, is told whole in the sentence when it is this short.
+const TROUBLE_BYTES_MAX: usize = 64;
 /// Tasks stalled on I/O this share of the time are worth a word.
 const PRESSURE_RATIO: f64 = 0.25;
+/// What is full later than this is no news for a sentence.
+const SOON_NS: i64 = 24 * 3_600 * NS_PER_S;
+/// Free bytes of file systems, as an ordinary user has them: at 0 it is full.
+pub const FREE: &str = "filesystem.available.bytes";
 /// Memory below this share available is worth a word.
 const MEMORY_RATIO: f64 = 0.05;
 
@@ -39,7 +46,7 @@ impl Role {
         let label = |name: &str| descriptor.labels.get(name).unwrap_or_default().to_owned();
         Some(match descriptor.name.as_str() {
             "disk.busy.ratio" => (Self::DiskBusy, label("device")),
-            "filesystem.available.bytes" => (Self::FilesystemAvailable, label("mount")),
+            FREE => (Self::FilesystemAvailable, label("mount")),
             "filesystem.total.bytes" => (Self::FilesystemTotal, label("mount")),
             "filesystem.responding.flag" => (Self::FilesystemResponding, label("mount")),
             "pressure.io.some.ratio" => (Self::PressureIo, String::new()),
@@ -63,7 +70,10 @@ struct State {
 pub struct Outlook {
     roles: HashMap<StreamKey, (Role, String)>,
     states: BTreeMap<(Role, String), State>,
-    /// Why history is not written; empty when it is.
+    /// When the file systems that fill are full, and whether that is calibrated, by mount.
+    filling: BTreeMap<String, (i64, bool)>,
+    who: Who,
+    /// What is wrong with history; empty when nothing is.
     archive_trouble: String,
     /// What is wrong with the files of statements; empty when nothing is.
     statements_trouble: String,
@@ -75,6 +85,7 @@ impl Outlook {
         if let Some(role) = Role::of(descriptor) {
             self.roles.insert(key, role);
         }
+        self.who.stream_added(key, descriptor);
     }
 
     /// Forgets a stream.
@@ -82,10 +93,12 @@ impl Outlook {
         if let Some(role) = self.roles.remove(&key) {
             self.states.remove(&role);
         }
+        self.who.stream_removed(key);
     }
 
     /// Takes a changed value.
     pub fn sample(&mut self, key: StreamKey, sample: &Sample) {
+        self.who.sample(key, sample);
         let (Some(role), Some(value)) = (self.roles.get(&key), sample.value.as_f64()) else {
             return;
         };
@@ -101,7 +114,26 @@ impl Outlook {
         self.states.insert(role.clone(), State { value, bad_since });
     }
 
-    /// Takes why history is not written; empty when it is.
+    /// Takes when file systems are expected to be full, as far as the streams of [`FREE`] are forecast, in place of what it had.
+    pub fn filling<'a>(&mut self, all: impl Iterator<Item = (&'a Labels, Reached)>) {
+        self.filling.clear();
+        for (labels, reached) in all {
+            let is_calibrated = reached.expected_s <= reached.known_s;
+            // An error as long as the time itself says nothing that a reader could use.
+            let is_narrow = reached.early_s.is_some_and(|early_s| {
+                early_s > reached.expected_s / 2.0 || reached.late_s.is_some()
+            });
+            if is_calibrated && !is_narrow {
+                continue;
+            }
+            let after_ns = (reached.expected_s * NS_PER_S as f64) as i64;
+            let mount = labels.get("mount").unwrap_or_default().to_owned();
+            let full_ns = reached.looked_ns.saturating_add(after_ns);
+            self.filling.insert(mount, (full_ns, is_calibrated));
+        }
+    }
+
+    /// Takes what is wrong with history, and why; empty when nothing is.
     pub fn archive(&mut self, trouble: &str) {
         if self.archive_trouble != trouble {
             trouble.clone_into(&mut self.archive_trouble);
@@ -122,6 +154,7 @@ impl Outlook {
         self.without_history(&mut parts);
         self.without_statements(&mut parts);
         self.full(&mut parts);
+        self.soon_full(now_ns, &mut parts);
         self.short_of_memory(&mut parts);
         self.stalled(now_ns, &mut parts);
         self.blind(&mut parts);
@@ -129,6 +162,11 @@ impl Outlook {
             return "calm".into();
         }
         join(&parts)
+    }
+
+    /// Who moves what the disks move, for the stream `node.who.text`.
+    pub fn who(&self, now_ns: i64) -> String {
+        self.who.sentence(now_ns)
     }
 
     fn of(&self, role: Role) -> impl Iterator<Item = (&str, State)> {
@@ -167,8 +205,9 @@ impl Outlook {
             let value = self.value(Role::DiskBusy, device).unwrap_or(f64::NAN);
             let percent = (value * 100.0).round();
             parts.push(format!(
-                "{device} is saturated: {percent} % busy for {}",
-                span(busy_ns)
+                "{device} is saturated: {percent} % busy for {}{}",
+                span(busy_ns),
+                self.who.behind(device, now_ns)
             ));
         }
     }
@@ -178,9 +217,10 @@ impl Outlook {
             "" => {}
             // Others must have their say too.
             long if long.len() > TROUBLE_BYTES_MAX => {
-                parts.push("history is not written: see baro doctor".into());
+                let what = long.split(": ").next().unwrap_or_default();
+                parts.push(format!("{what}: see baro status"));
             }
-            trouble => parts.push(format!("history is not written: {trouble}")),
+            trouble => parts.push(trouble.to_owned()),
         }
     }
 
@@ -200,6 +240,20 @@ impl Outlook {
             if total > 0.0 && state.value < total * NEARLY_FULL_RATIO {
                 let percent = (state.value / total * 100.0).floor();
                 parts.push(format!("{mount} is nearly full: {percent} % free"));
+            }
+        }
+    }
+
+    fn soon_full(&self, now_ns: i64, parts: &mut Vec<String>) {
+        for (mount, (full_ns, is_calibrated)) in &self.filling {
+            let left_ns = full_ns.saturating_sub(now_ns);
+            if (1..SOON_NS).contains(&left_ns) {
+                let basis = if *is_calibrated {
+                    ""
+                } else {
+                    " if it goes on so, not calibrated yet"
+                };
+                parts.push(format!("{mount} fills in {}{basis}", span(left_ns)));
             }
         }
     }
@@ -324,6 +378,15 @@ mod tests {
         b.check(42, "vda is saturated: 97 % busy for 40 s");
         b.put(vda, 50, 0.8);
         b.check(51, "vda is saturated: 80 % busy for 50 s");
+        let written = b.stream("disk.write.bytes_per_second", "device", "vda");
+        b.put(written, 51, 1e9);
+        b.check(
+            52,
+            "vda is saturated: 80 % busy for 50 s, by whom is not counted here",
+        );
+        let group = b.stream("cgroup.io.write.bytes_per_second", "cgroup", "/a");
+        b.put(group, 52, 1e9);
+        b.check(53, "vda is saturated: 80 % busy for 50 s, by /a");
         b.put(vda, 60, 0.3);
         b.check(61, "calm");
     }
@@ -343,22 +406,49 @@ mod tests {
             601,
             "/scratch has not answered for 10 min; / is nearly full: 3 % free; not seen: pressure",
         );
-        b.outlook.archive("no space");
+        b.outlook.archive("history is not written: no space");
         b.check(
             601,
             "/scratch has not answered for 10 min; history is not written: no space; \
              / is nearly full: 3 % free; not seen: pressure",
         );
-        b.outlook.archive(&"cannot write /a/long/path: ".repeat(9));
+        let why = "cannot write /a/long/path: ".repeat(9);
+        b.outlook.archive(&format!("history is not written: {why}"));
         b.check(
             601,
-            "/scratch has not answered for 10 min; history is not written: see baro doctor; \
+            "/scratch has not answered for 10 min; history is not written: see baro status; \
              / is nearly full: 3 % free; not seen: pressure",
         );
         b.outlook.archive("");
         b.outlook.stream_removed(scratch);
         b.put(up, 2, 1.0);
         b.check(601, "/ is nearly full: 3 % free");
+    }
+
+    #[test]
+    fn what_fills_is_told_before_its_time_is_calibrated() {
+        let mut b = Bench::new();
+        let labels = Labels::new([("mount", "/scratch")]).unwrap();
+        let mut check = |expected_s, early_s, known_s, expect: &str| {
+            let reached = Reached {
+                looked_ns: 100 * NS_PER_S,
+                expected_s,
+                early_s,
+                late_s: None,
+                known_s,
+            };
+            b.outlook.filling(std::iter::once((&labels, reached)));
+            b.check(160, expect);
+        };
+        let straight = "/scratch fills in 30 min if it goes on so, not calibrated yet";
+        check(1_860.0, None, 64.0, straight);
+        check(1_860.0, Some(1_700.0), 3_840.0, "/scratch fills in 30 min");
+        check(1_860.0, Some(3.0), 3_840.0, "calm");
+        check(1_860.0, None, 3_840.0, "calm");
+        check(90_000.0, None, 64.0, "calm");
+        check(60.0, None, 64.0, "calm");
+        b.outlook.filling(std::iter::empty());
+        b.check(160, "calm");
     }
 
     #[test]

@@ -55,6 +55,7 @@ pub struct SelfWatch {
     forecasts: [Option<StreamKey>; 2],
     ingest: Arc<IngestCounts>,
     outlook: Option<StreamKey>,
+    who: Option<StreamKey>,
     page_bytes: i64,
 }
 
@@ -110,15 +111,22 @@ impl SelfWatch {
                 State,
                 "The state of the node's storage in one sentence",
             ),
+            who: declare(
+                "node.who.text",
+                Text,
+                "",
+                State,
+                "Who moves what the disks move, best evidence first, or that it is not counted here",
+            ),
             page_bytes: rustix::param::page_size() as i64,
         }
     }
 
-    /// Looks once. `forecasts`: how many streams are forecast, and how many have no place.
+    /// Looks once. `sentences`: the outlook, and who moves what. `forecasts`: how many streams are forecast, and how many have no place.
     pub fn look(
         &mut self,
         now_ns: i64,
-        outlook: &str,
+        (outlook, who): (&str, &str),
         forecasts: (usize, usize),
         sink: &mut Streams<'_>,
     ) {
@@ -146,6 +154,7 @@ impl SelfWatch {
             put(key, Value::Int(count as i64));
         }
         put(self.outlook, Value::text(outlook));
+        put(self.who, Value::text(who));
         if let Some(pages) = self.resident_pages() {
             put(self.memory, Value::Int(pages * self.page_bytes));
         }

@@ -20,10 +20,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use tracing::{info, warn};
 
-use crate::applications::{Applications, IngestCounts};
+use crate::applications::{Applications, IngestCounts, Shared};
 use crate::control::LoopControl;
 use crate::event_loop::{EVENTS_MAX, Event, EventLoop, Parts};
 use crate::forecasts::{Forecasts, Room};
+use crate::histories::ScopeHistories;
 use crate::history::History;
 use crate::policies::{Policies, Wake};
 use crate::policy_statements::PolicyStatements;
@@ -87,8 +88,12 @@ impl Agent {
         let ingest_counts = Arc::new(IngestCounts::default());
         let (ready, first_round) = sync_channel(1);
         let room = Room::new(&config.forecast)?;
+        let shared = Shared {
+            forecasts: Arc::clone(&room),
+            histories: ScopeHistories::default(),
+        };
         let made = Made {
-            room: Arc::clone(&room),
+            room,
             segment,
             graph,
             insights,
@@ -104,8 +109,13 @@ impl Agent {
         )?);
         // A source that hangs must not keep the others from being served.
         let _ = first_round.recv_timeout(FIRST_ROUND_WAIT);
-        agent.applications =
-            Applications::start(&config, &agent.run_dir, &clock, ingest_counts, room);
+        agent.applications = Applications::start(
+            &config,
+            &agent.run_dir,
+            &clock,
+            ingest_counts,
+            shared.clone(),
+        );
         // Once before there are addresses: readers find the archive by it, the server's too.
         agent.publish_addresses(started_ns)?;
         let ingest = agent.applications.as_ref().map(Applications::ingesting);
@@ -115,7 +125,7 @@ impl Agent {
         agent.triggers = Some(triggers.clone());
         let control = LoopControl::new(
             events,
-            Arc::clone(&agent.history),
+            (Arc::clone(&agent.history), shared.histories),
             board,
             triggers,
             Arc::clone(&clock),

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use barograph_archive::aggregate::hour_of;
 use barograph_archive::{Declared, Entry, Journal, Mark, Position};
 use barograph_insight::Graph;
 use barograph_model::{
@@ -18,9 +19,6 @@ const ENTRIES_MAX: usize = 8_192;
 const MISSED: i64 = 3;
 /// …but not where that is shorter than this.
 const MISSED_NS_MIN: i64 = NS_PER_S;
-
-/// What the archive keeps in one file: the samples of an hour say by themselves for how long values held in it.
-const HOUR_NS: i64 = 3_600 * NS_PER_S;
 
 /// Every stream of this node by its key.
 pub struct Streams<'c> {
@@ -67,10 +65,11 @@ impl Live {
         })
     }
 
-    /// Whether a look at `ts` is in a later hour than what was appended last.
+    /// Whether a look at `ts` is in a later hour than what was appended last: the samples of an hour, which are a file of the
+    /// archive, say by themselves for how long values held in it.
     fn is_next_hour(&self, ts: i64) -> bool {
         let newest = self.newest.as_ref().filter(|_| self.interval_ns > 0);
-        newest.is_some_and(|s| ts > s.ts && ts.div_euclid(HOUR_NS) > s.ts.div_euclid(HOUR_NS))
+        newest.is_some_and(|s| ts >= hour_of(s.ts).to)
     }
 
     /// Takes note of a look at `ts`; whether it comes much later than the one before it.

@@ -121,6 +121,25 @@ fn what_is_out_of_order_is_refused_and_counted() {
     until("the loss is listed", || {
         number_of_all(dir.path(), listed) == Some(4)
     });
+    // Why, also of what was refused before it had a series.
+    for (source, part) in [
+        ("line_protocol", "there are no fields"),
+        ("m", "more than 1 s in the future"),
+    ] {
+        let told = format!(
+            "SELECT count(*) FROM publications WHERE name = '{source}' AND refusal LIKE '%{part}%'"
+        );
+        until("the reason is told", || {
+            number_of_all(dir.path(), &told) == Some(1)
+        });
+    }
+    let histogram = r#"{"name": "h", "exponentialHistogram": {"aggregationTemporality": 2,
+        "dataPoints": [{"timeUnixNano": "1", "count": "1"}]}}"#;
+    assert_eq!(otlp(dir.path(), histogram).0, 200);
+    let told = "SELECT count(*) FROM publications WHERE application = 'Shop' AND refusal LIKE '%exponential%'";
+    until("the reason is told", || {
+        number_of_all(dir.path(), told) == Some(1)
+    });
 }
 
 #[test]

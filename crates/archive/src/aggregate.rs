@@ -246,7 +246,7 @@ impl Fold {
     }
 
     /// Of what comes next it is not known that it follows the newest sample.
-    pub fn forget_newest(&mut self) {
+    pub(crate) fn forget_newest(&mut self) {
         match &mut self.cells {
             Cells::Float(run) => run.tail = None,
             Cells::Int(run) => run.tail = None,
@@ -262,7 +262,7 @@ impl Fold {
     }
 
     /// From now on samples count in the buckets that they are in, and for no time in others.
-    pub fn stop_holding(&mut self) {
+    pub(crate) fn stop_holding(&mut self) {
         self.cut.holds = false;
     }
 

@@ -13,6 +13,7 @@ use barograph_model::{
     Columns, Descriptor, NS_PER_S, Quality, SeriesId, Span, TEXT_BYTES_MAX, Value, text_start,
 };
 
+use crate::hours::{HourSet, Hours, open_together};
 use crate::manifest::{Part, PartKey, union};
 use crate::output::Output;
 use crate::seal::Context;
@@ -26,11 +27,6 @@ const PASS_ROWS_MAX: u64 = 256 << 10;
 const ROW_BYTES: u64 = 32;
 /// A text takes so many times the memory of a number.
 const TEXT_WEIGHT: u64 = 6;
-/// Hours whose files are written at once: a segment seldom crosses more than one full hour.
-const HOURS_OPEN: usize = 2;
-/// Most hours that one sealing makes files of. Samples of more, after the clock was set about, share files:
-/// each then holds a run of hours and stands at the first of them.
-const HOURS_MAX: usize = 64;
 
 /// One life of one series in a source.
 #[derive(Clone, Debug)]
@@ -166,10 +162,7 @@ pub(crate) fn compose<S: Source>(
     let mut composed = Composed::default();
     let hours = match place {
         Place::Hours => hours(context, sources, &lives),
-        Place::At(hour) => Ok(vec![Hours {
-            hour,
-            span: Span::ALL,
-        }]),
+        Place::At(hour) => Ok(vec![Hours::at(hour)]),
     };
     let result = hours.and_then(|hours| {
         write(
@@ -201,7 +194,7 @@ fn write<S: Source>(
     before: &Newest,
     composed: &mut Composed,
 ) -> Result<(), Failure> {
-    for hours in hours.chunks(HOURS_OPEN) {
+    for hours in open_together(hours) {
         let outputs = hours.iter();
         let mut outputs: Vec<_> = outputs
             .map(|hours| Output::new(context, range, *hours, before))
@@ -373,17 +366,14 @@ fn hours<S: Source>(
     let Some(span) = spans.reduce(union) else {
         return Ok(Vec::new());
     };
-    let (from, to) = (span.from.div_euclid(HOUR_NS), span.to.div_euclid(HOUR_NS));
-    if to - from < HOURS_MAX as i64 {
-        return Ok((from..=to).map(Hours::one).collect());
+    if let Some(few) = Hours::few(span) {
+        return Ok(few);
     }
     let mut set = HourSet::default();
     for (at, source) in sources.iter().enumerate() {
         let all: Vec<usize> = (0..source.units().len()).collect();
         let mut each = |_: usize, columns: Columns| {
-            for ts in &columns.ts {
-                set.add(ts.div_euclid(HOUR_NS));
-            }
+            set.add_times(&columns.ts);
             Ok(())
         };
         source
@@ -391,65 +381,6 @@ fn hours<S: Source>(
             .map_err(|error| damaged(at, error))?;
     }
     Ok(set.hours())
-}
-
-/// A run of hours that share files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hours {
-    /// The first that has samples, since the epoch: that of the partition.
-    pub(crate) hour: i64,
-    /// All instants of the run.
-    pub(crate) span: Span,
-}
-
-impl Hours {
-    fn one(hour: i64) -> Self {
-        Self {
-            hour,
-            span: instants(hour, hour),
-        }
-    }
-}
-
-/// All instants of the hours, both included.
-fn instants(first: i64, last: i64) -> Span {
-    Span {
-        from: first.saturating_mul(HOUR_NS),
-        to: last
-            .saturating_add(1)
-            .saturating_mul(HOUR_NS)
-            .saturating_sub(1),
-    }
-}
-
-/// Hours, in runs of a power of two so that there are never too many.
-#[derive(Default)]
-struct HourSet {
-    shift: u32,
-    /// Run to the first hour in it that has samples.
-    runs: BTreeMap<i64, i64>,
-}
-
-impl HourSet {
-    fn add(&mut self, hour: i64) {
-        let first = self.runs.entry(hour >> self.shift).or_insert(hour);
-        *first = hour.min(*first);
-        while self.runs.len() > HOURS_MAX {
-            self.shift += 1;
-            for (run, first) in std::mem::take(&mut self.runs) {
-                let slot = self.runs.entry(run >> 1).or_insert(first);
-                *slot = first.min(*slot);
-            }
-        }
-    }
-
-    fn hours(&self) -> Vec<Hours> {
-        let hours = |(run, first): (&i64, &i64)| Hours {
-            hour: *first,
-            span: instants(run << self.shift, ((run + 1) << self.shift) - 1),
-        };
-        self.runs.iter().map(hours).collect()
-    }
 }
 
 /// Appends samples of the same type.
@@ -490,29 +421,4 @@ pub(crate) fn within(columns: &Columns, span: Span) -> Columns {
         }
     }
     inside
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hours_are_few_whatever_the_clock_did() {
-        let mut set = HourSet::default();
-        for hour in [10, 5, 10, 100_000] {
-            set.add(hour);
-        }
-        assert_eq!(set.hours(), [5, 10, 100_000].map(Hours::one));
-        for hour in (-500_000..500_000).step_by(7) {
-            set.add(hour);
-        }
-        let hours = set.hours();
-        assert!(hours.len() <= HOURS_MAX && hours.len() > HOURS_MAX / 4);
-        for hour in [-500_000, -1, 0, 5, 100_000] {
-            let ts = hour * HOUR_NS;
-            let holding = hours.iter().filter(|h| h.span.holds(ts)).count();
-            assert_eq!(holding, 1, "{hour}");
-        }
-        assert!(hours.iter().all(|h| h.span.holds(h.hour * HOUR_NS)));
-    }
 }

@@ -44,7 +44,7 @@ pub enum ArchiveError {
         at: u64,
     },
     /// A file of a later version of barograph.
-    #[error("{}: format {found} is newer than {known}, the newest that this version reads", path.display())]
+    #[error("{}: it was written by a newer barograph (format {found}, this one reads up to {known}): update this one", path.display())]
     Newer {
         /// The file.
         path: PathBuf,

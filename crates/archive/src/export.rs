@@ -1,7 +1,7 @@
-//! A selection of the archive, copied out: as an archive of its own, or as text.
+//! A selection of the node's archive and those of applications, copied out: as archives of their own, or as text.
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -18,7 +18,8 @@ use crate::{Archive, ArchiveConfig, ArchiveError, Disk, Series, Storage as _, Ti
 /// Where a selection goes.
 pub enum ExportTo<'a> {
     /// A directory that is empty or not there yet: an archive in which the selection is all there is,
-    /// with its tiers; the raw files are partitioned as ours are.
+    /// with its tiers; the raw files are partitioned as ours are. What is of applications is an archive of its own
+    /// for each scope, below it ([`scope_path`]).
     Parquet(&'a Path),
     /// Lines of comma-separated values, below a line with their names.
     Csv(&'a mut dyn Write),
@@ -26,64 +27,150 @@ pub enum ExportTo<'a> {
     JsonLines(&'a mut dyn Write),
 }
 
-/// Copies the samples of the wanted series within the span, as they are at one moment, each once, whatever
-/// the writer of the archive does meanwhile; how many. As text they come file by file, and in each by
-/// series. `progress` is told the samples so far.
+/// What is copied: series of one archive or several, as they are at one moment.
 ///
 /// All raw files of the span are held open: the limit of this process for open files is raised for it as far
 /// as it may be. Where that is not enough, nothing is written, and the error says what to do.
-pub fn export(
-    root: &Path,
-    wanted: &dyn Fn(&Series) -> bool,
+#[derive(Debug)]
+pub struct Export {
     span: Span,
-    to: ExportTo<'_>,
-    progress: &mut dyn FnMut(u64),
-) -> Result<u64, ArchiveError> {
-    let view = Archive::open(root).view_held(span)?;
-    match to {
-        ExportTo::Parquet(dir) => export_parquet(&view, wanted, span, dir, progress),
-        ExportTo::Csv(out) => {
-            let write = io_error("write CSV");
-            writeln!(out, "ts,iso,node,name,labels,value,unit,quality,error").map_err(write)?;
-            export_text(&view, wanted, span, progress, &mut |series, sample| {
-                csv_line(out, series, sample)
-            })
+    parts: Vec<ExportPart>,
+}
+
+/// The wanted series of one archive.
+#[derive(Debug)]
+struct ExportPart {
+    /// Of applications; `None`: the node's own.
+    scope: Option<Box<str>>,
+    view: View,
+    /// Places in the view's list of series.
+    places: Vec<usize>,
+}
+
+impl Export {
+    /// Of this span, and of nothing yet.
+    pub fn new(span: Span) -> Self {
+        let parts = Vec::new();
+        Self { span, parts }
+    }
+
+    /// Adds the wanted series of an archive: of a scope of applications, or of the node where none is named.
+    pub fn add(
+        &mut self,
+        archive: &Archive,
+        scope: Option<&str>,
+        wanted: &dyn Fn(&Series) -> bool,
+    ) -> Result<(), ArchiveError> {
+        let view = archive.view_held(self.span)?;
+        let all = view.series().iter().enumerate();
+        let places: Vec<usize> = all.filter(|(_, s)| wanted(s)).map(|(at, _)| at).collect();
+        if !places.is_empty() {
+            let scope = scope.map(Into::into);
+            self.parts.push(ExportPart {
+                scope,
+                view,
+                places,
+            });
         }
-        ExportTo::JsonLines(out) => {
-            export_text(&view, wanted, span, progress, &mut |series, sample| {
+        Ok(())
+    }
+
+    /// How many series are wanted.
+    pub fn series(&self) -> usize {
+        self.parts.iter().map(|part| part.places.len()).sum()
+    }
+
+    /// Whether any of them has a sample within the span: reads up to the first.
+    pub fn has_samples(&self) -> Result<bool, ArchiveError> {
+        let cancel = AtomicBool::new(false);
+        for part in &self.parts {
+            for chunk in part.view.scan(&part.places, self.span, &cancel) {
+                if chunk?.columns.len() > 0 {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Writes each sample once, whatever the writers of the archives do meanwhile; how many. As text they come
+    /// archive by archive, file by file, and in each by series. `progress` is told the samples so far.
+    pub fn write(
+        &self,
+        to: ExportTo<'_>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64, ArchiveError> {
+        match to {
+            ExportTo::Parquet(dir) => self.write_parquet(dir, progress),
+            ExportTo::Csv(out) => {
+                let write = io_error("write CSV");
+                writeln!(out, "ts,iso,node,name,labels,value,unit,quality,error").map_err(write)?;
+                self.write_text(progress, &mut |series, sample| {
+                    csv_line(out, series, sample)
+                })
+            }
+            ExportTo::JsonLines(out) => self.write_text(progress, &mut |series, sample| {
                 json_line(out, series, sample)
-            })
+            }),
         }
     }
+
+    fn write_text(
+        &self,
+        progress: &mut dyn FnMut(u64),
+        line: &mut Line<'_>,
+    ) -> Result<u64, ArchiveError> {
+        let cancel = AtomicBool::new(false);
+        let mut rows = 0;
+        for part in &self.parts {
+            for chunk in part.view.scan(&part.places, self.span, &cancel) {
+                let chunk = chunk?;
+                let series = &part.view.series()[chunk.series];
+                for row in 0..chunk.columns.len() {
+                    if let Some(sample) = chunk.columns.sample(row) {
+                        line(series, &sample).map_err(io_error("write a line"))?;
+                    }
+                }
+                rows += chunk.columns.len() as u64;
+                progress(rows);
+            }
+        }
+        Ok(rows)
+    }
+
+    fn write_parquet(
+        &self,
+        dir: &Path,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64, ArchiveError> {
+        let there = Disk.list(dir).map_err(ArchiveError::io("list", dir))?;
+        if !there.is_empty() {
+            let full = io::Error::from(io::ErrorKind::DirectoryNotEmpty);
+            return Err(ArchiveError::io("export into", dir)(full));
+        }
+        let mut rows = 0;
+        for part in &self.parts {
+            let root = match &part.scope {
+                Some(scope) => dir.join(scope_path(scope)),
+                None => dir.to_owned(),
+            };
+            let before = rows;
+            rows += part.write_parquet(self.span, &root, &mut |of_part| {
+                progress(before + of_part);
+            })?;
+        }
+        Ok(rows)
+    }
+}
+
+/// Where the archive of a scope of applications lies in an export and at a target for copies, relative to that of the
+/// node. No path of the node's begins so: those begin with a tier or with `nodes`.
+pub fn scope_path(scope: &str) -> PathBuf {
+    Path::new("applications").join(scope)
 }
 
 /// Writes one sample.
 type Line<'a> = dyn FnMut(&Series, &Sample) -> io::Result<()> + 'a;
-
-fn export_text(
-    view: &View,
-    wanted: &dyn Fn(&Series) -> bool,
-    span: Span,
-    progress: &mut dyn FnMut(u64),
-    line: &mut Line<'_>,
-) -> Result<u64, ArchiveError> {
-    let all = view.series().iter().enumerate();
-    let places: Vec<usize> = all.filter(|(_, s)| wanted(s)).map(|(at, _)| at).collect();
-    let cancel = AtomicBool::new(false);
-    let mut rows = 0;
-    for chunk in view.scan(&places, span, &cancel) {
-        let chunk = chunk?;
-        let series = &view.series()[chunk.series];
-        for row in 0..chunk.columns.len() {
-            if let Some(sample) = chunk.columns.sample(row) {
-                line(series, &sample).map_err(io_error("write a line"))?;
-            }
-        }
-        rows += chunk.columns.len() as u64;
-        progress(rows);
-    }
-    Ok(rows)
-}
 
 fn csv_line(out: &mut dyn Write, series: &Series, sample: &Sample) -> io::Result<()> {
     let of = &series.descriptor;
@@ -162,46 +249,45 @@ fn io_error(what: &'static str) -> impl FnOnce(io::Error) -> ArchiveError {
     ArchiveError::io(what, "the export")
 }
 
-fn export_parquet(
-    view: &View,
-    wanted: &dyn Fn(&Series) -> bool,
-    span: Span,
-    dir: &Path,
-    progress: &mut dyn FnMut(u64),
-) -> Result<u64, ArchiveError> {
-    let there = Disk.list(dir).map_err(ArchiveError::io("list", dir))?;
-    if !there.is_empty() {
-        let full = io::Error::from(io::ErrorKind::DirectoryNotEmpty);
-        return Err(ArchiveError::io("export into", dir)(full));
-    }
-    let mut rows = 0;
-    for node in &view.nodes {
-        let of_unit = |unit: &Unit| {
-            let place = node.places.get(&unit.id);
-            place.is_some_and(|place| wanted(&view.series()[*place]))
-        };
-        let config = ArchiveConfig::new(dir, &*node.name);
-        let context = Context::new(config, Arc::new(Disk), Arc::default());
-        // Makes the directories.
-        sweep::start(&context.layout, &node.name, &Disk)?;
-        for sets in Sets::of(&node.sealed.manifest, &|sets| sets.has_raw(span)) {
-            for (range, part) in raw_parts(view, node, &sets)? {
-                let source = Selected::new(RawSource::new(part)?, span, &of_unit);
-                rows += write(&context, source, range, Place::At(sets.hour))?;
+impl ExportPart {
+    /// Writes an archive of its own at `root`.
+    fn write_parquet(
+        &self,
+        span: Span,
+        root: &Path,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64, ArchiveError> {
+        let view = &self.view;
+        let mut rows = 0;
+        for node in &view.nodes {
+            let of_unit = |unit: &Unit| {
+                let place = node.places.get(&unit.id);
+                // They are in order.
+                place.is_some_and(|place| self.places.binary_search(place).is_ok())
+            };
+            let config = ArchiveConfig::new(root, &*node.name);
+            let context = Context::new(config, Arc::new(Disk), Arc::default());
+            // Makes the directories.
+            sweep::start(&context.layout, &node.name, &Disk)?;
+            for sets in Sets::of(&node.sealed.manifest, &|sets| sets.has_raw(span)) {
+                for (range, part) in raw_parts(view, node, &sets)? {
+                    let source = Selected::new(RawSource::new(part)?, span, &of_unit);
+                    rows += write(&context, source, range, Place::At(sets.hour))?;
+                    progress(rows);
+                }
+            }
+            for log in &node.logs {
+                let range = (log.sequence(), log.sequence());
+                let source = Selected::new(log.fork()?, span, &of_unit);
+                rows += write(&context, source, range, Place::Hours)?;
                 progress(rows);
             }
+            let manifest = sweep::rebuild(&context.layout, &node.name, &Disk)?;
+            manifest.prepare(&context.layout, &Disk)?;
+            Manifest::publish(&context.layout, &Disk)?;
         }
-        for log in &node.logs {
-            let range = (log.sequence(), log.sequence());
-            let source = Selected::new(log.fork()?, span, &of_unit);
-            rows += write(&context, source, range, Place::Hours)?;
-            progress(rows);
-        }
-        let manifest = sweep::rebuild(&context.layout, &node.name, &Disk)?;
-        manifest.prepare(&context.layout, &Disk)?;
-        Manifest::publish(&context.layout, &Disk)?;
+        Ok(rows)
     }
-    Ok(rows)
 }
 
 type Ranged = ((u64, u64), Arc<crate::parquet::ParquetPart>);

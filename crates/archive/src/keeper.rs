@@ -50,6 +50,31 @@ pub struct Status {
     pub stale_copies: u64,
     /// Why nothing is written just now, and what to do about it; empty when all is well.
     pub trouble: String,
+    /// Why log segments, which are written, are not made into Parquet just now; empty when all is well.
+    pub seal_trouble: String,
+    /// Why files, which are written, are not copied to the target just now; empty when all is well.
+    pub copy_trouble: String,
+}
+
+impl Status {
+    /// What is wrong just now, for people; empty when all is well. What is not written may be lost, what is
+    /// not copied is still here.
+    pub fn troubles(&self) -> String {
+        let all = [
+            ("history is not written", &self.trouble),
+            (
+                "history is written, but not made into Parquet",
+                &self.seal_trouble,
+            ),
+            (
+                "history is written, but not copied to archive.target",
+                &self.copy_trouble,
+            ),
+        ];
+        let told = all.iter().filter(|(_, why)| !why.is_empty());
+        let told: Vec<String> = told.map(|(what, why)| format!("{what}: {why}")).collect();
+        told.join("; ")
+    }
 }
 
 /// The writer. Dropping it flushes, syncs and ends its threads; only a copy under way is not waited for beyond some
@@ -227,10 +252,9 @@ impl Keeper {
             losses,
             waiting_copies: sealed.waiting_copies,
             stale_copies: sealed.stale_copies,
-            trouble: match &*state.trouble {
-                "" => sealed.trouble,
-                trouble => trouble.to_owned(),
-            },
+            trouble: state.trouble.clone(),
+            seal_trouble: sealed.trouble,
+            copy_trouble: sealed.copy_trouble,
         }
     }
 

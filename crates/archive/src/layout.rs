@@ -4,6 +4,23 @@ use std::path::{Path, PathBuf};
 
 use crate::Tier;
 
+/// From this number on places claim no hour: they are of files that hold several, the first of which is the number less
+/// this. No time in ns since the epoch is in an hour that is near it.
+const SEVERAL: i64 = 1 << 40;
+/// Where such files are: a day that no sample is of, and no hour of it. Programs that read the partitions of all files as
+/// days and numbers can go on to do so, which words or nulls among them would end.
+const SEVERAL_DIRS: [&str; 2] = ["date=0001-01-01", "hour=99"];
+
+/// The place of files that hold several hours, by the first of them.
+pub(crate) fn several(first: i64) -> i64 {
+    SEVERAL.saturating_add(first)
+}
+
+/// Of the place of files that hold several hours, the first of them.
+pub(crate) fn first_of_several(place: i64) -> Option<i64> {
+    (place >= SEVERAL / 2).then(|| place.saturating_sub(SEVERAL))
+}
+
 /// The paths of one node's part of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -88,14 +105,16 @@ impl Layout {
     }
 
     /// Where the Parquet files of a tier and hour are, relative to the root; `hour` counts hours
-    /// since the epoch.
+    /// since the epoch, or is the place of files that claim none.
     pub fn partition(&self, tier: Tier, hour: i64) -> PathBuf {
+        let node = PathBuf::from(tier.as_str()).join(format!("node={}", self.node));
+        if first_of_several(hour).is_some() {
+            return SEVERAL_DIRS.iter().fold(node, |path, dir| path.join(dir));
+        }
         let seconds = hour.saturating_mul(3_600);
         let date = jiff::Timestamp::from_second(seconds)
             .map_or_else(|_| "unknown".into(), |t| t.strftime("%Y-%m-%d").to_string());
-        PathBuf::from(tier.as_str())
-            .join(format!("node={}", self.node))
-            .join(format!("date={date}"))
+        node.join(format!("date={date}"))
             .join(format!("hour={:02}", hour.rem_euclid(24)))
     }
 }
@@ -165,6 +184,14 @@ mod tests {
             layout.partition(Tier::Minute, -1),
             Path::new("1min/node=n%2F1/date=1969-12-31/hour=23")
         );
+        for first in [hour, 0, -5, i64::MIN / 3_600_000_000_000 - 1] {
+            assert_eq!(first_of_several(first), None);
+            assert_eq!(first_of_several(several(first)), Some(first));
+            assert_eq!(
+                layout.partition(Tier::Raw, several(first)),
+                Path::new("raw/node=n%2F1/date=0001-01-01/hour=99")
+            );
+        }
         assert_eq!(encode(".."), "%2E.");
         assert_eq!(encode("a.b-c_1"), "a.b-c_1");
     }

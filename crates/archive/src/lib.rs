@@ -18,6 +18,7 @@ mod export;
 mod flusher;
 mod handles;
 mod held;
+mod hours;
 mod journal;
 mod keeper;
 mod layout;
@@ -48,7 +49,7 @@ mod view;
 
 pub use config::{ArchiveConfig, KeepConfig};
 pub use error::ArchiveError;
-pub use export::{ExportTo, export};
+pub use export::{Export, ExportTo, scope_path};
 pub use journal::{Declared, Entry, Journal, Position};
 pub use keeper::{Keeper, Status};
 pub use layout::Layout;

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Kind, Labels, Name, SeriesId, Span, Unit, ValueType};
 use serde::{Deserialize, Serialize};
 
+use crate::layout::first_of_several;
 use crate::log::LogPart;
 use crate::{ArchiveError, Archived, Layout, Storage, Tier, open};
 
 /// The format that this version writes, and the newest that it reads.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Largest manifest that is read: some millions of series and files.
 const BYTES_MAX: u64 = 512 << 20;
 /// Most copies that wait to be removed: beyond it the first are forgotten, and stay.
@@ -68,7 +69,7 @@ pub(crate) struct Manifest {
 pub(crate) struct PartKey {
     /// First log segment that is in it.
     pub(crate) first: u64,
-    /// Hours since the epoch: that of its partition.
+    /// Its place: the hour of its partition, since the epoch, or one that claims none ([`crate::layout::several`]).
     pub(crate) hour: i64,
     /// Last log segment that is in it.
     pub(crate) last: u64,
@@ -117,7 +118,9 @@ impl Known {
 impl PartKey {
     /// The file, relative to the archive's directory.
     pub(crate) fn relative(&self, layout: &Layout) -> std::path::PathBuf {
-        let name = format!("{:016}-{:016}.parquet", self.first, self.last);
+        let several = first_of_several(self.hour).map(|first| format!("-{first}"));
+        let several = several.unwrap_or_default();
+        let name = format!("{:016}-{:016}{several}.parquet", self.first, self.last);
         layout.partition(self.tier, self.hour).join(name)
     }
 
@@ -267,11 +270,15 @@ impl Manifest {
         }
     }
 
-    /// The least that has all that it says: 2 where a series is of bytes, JSON or arrays.
+    /// The least that has all that it says: 3 where a file claims no hour, 2 where a series is of bytes, JSON or arrays.
     fn format(&self) -> u32 {
+        let mut keys = self.parts.keys().chain(&self.stale_copies);
+        if keys.any(|key| first_of_several(key.hour).is_some()) {
+            return FORMAT;
+        }
         let mut series = self.series.values();
         let is_new = series.any(|known| known.descriptor.value_type as u8 > ValueType::Text as u8);
-        if is_new { FORMAT } else { 1 }
+        if is_new { 2 } else { 1 }
     }
 
     fn encode(&self) -> Vec<u8> {

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use barograph_model::{Buckets, Columns, SeriesId, Span};
 
 use crate::aggregate::Fold;
-use crate::compose::{Hours, Made, Newest, Unit};
+use crate::compose::{Made, Newest, Unit};
+use crate::hours::Hours;
 use crate::manifest::{Part, PartKey, union};
 use crate::parquet::{About, RawWriter, Summary, TierWriter};
 use crate::seal::Context;

@@ -71,6 +71,8 @@ pub(crate) struct SealStatus {
     pub(crate) stale_copies: u64,
     /// Why nothing is sealed just now; empty when all is well.
     pub(crate) trouble: String,
+    /// Why nothing is copied to the object store just now; empty when all is well.
+    pub(crate) copy_trouble: String,
 }
 
 /// What the sealer works with.
@@ -447,20 +449,19 @@ impl Sealer {
     }
 
     pub(crate) fn tell(&self) {
-        let trouble = [&self.work.trouble, &self.copying.trouble];
-        let trouble: Vec<&str> = trouble.iter().map(|t| t.as_str()).collect();
-        let trouble = trouble.join("; ").trim_matches([';', ' ']).to_owned();
         let (waiting_copies, stale_copies) = self.waiting_copies();
         let status = SealStatus {
             waiting_copies,
             stale_copies,
-            ..status(&self.manifest, &self.taken, trouble)
+            trouble: self.work.trouble.clone(),
+            copy_trouble: self.copying.trouble.clone(),
+            ..status(&self.manifest, &self.taken)
         };
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 }
 
-fn status(manifest: &Manifest, taken: &Losses, trouble: String) -> SealStatus {
+fn status(manifest: &Manifest, taken: &Losses) -> SealStatus {
     let parts = &manifest.parts;
     let all = &manifest.losses;
     SealStatus {
@@ -475,9 +476,7 @@ fn status(manifest: &Manifest, taken: &Losses, trouble: String) -> SealStatus {
             shed_samples: all.shed_samples.saturating_sub(taken.shed_samples),
             corrupt_files: all.corrupt_files.saturating_sub(taken.corrupt_files),
         },
-        waiting_copies: 0,
-        stale_copies: 0,
-        trouble,
+        ..SealStatus::default()
     }
 }
 

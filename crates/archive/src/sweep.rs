@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use crate::layout::several;
 use crate::manifest::{Manifest, Part, PartKey, add_series};
 use crate::parquet::ParquetPart;
 use crate::seal::{Context, LogFile, bad};
@@ -233,19 +234,29 @@ pub(crate) fn hour_dirs(
 
 /// What the name of a file says, when it is one of ours at its place.
 fn key_of(layout: &Layout, tier: Tier, path: &Path) -> Option<PartKey> {
-    let (first, last) = path.file_stem()?.to_str()?.split_once('-')?;
+    // First and last sequence; of a file that claims no hour, the first of those that it holds.
+    let mut words = path.file_stem()?.to_str()?.splitn(3, '-');
+    let (first, last) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let key = PartKey {
+        first,
+        last,
+        hour: match words.next() {
+            Some(hour) => several(hour.parse().ok()?),
+            None => hour_of(path)?,
+        },
+        tier,
+    };
+    (key.path(layout) == path && key.first <= key.last).then_some(key)
+}
+
+/// The hour that the directories of a file claim, since the epoch.
+fn hour_of(path: &Path) -> Option<i64> {
     let mut dirs = path.ancestors().skip(1).map(|dir| dir.file_name());
     let hour = dirs.next()??.to_str()?.strip_prefix("hour=")?;
     let date = dirs.next()??.to_str()?.strip_prefix("date=")?;
     let date: jiff::civil::Date = date.parse().ok()?;
     let midnight = date.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
-    let key = PartKey {
-        first: first.parse().ok()?,
-        last: last.parse().ok()?,
-        hour: midnight.as_second().div_euclid(3_600) + hour.parse::<i64>().ok()?,
-        tier,
-    };
-    (key.path(layout) == path && key.first <= key.last).then_some(key)
+    Some(midnight.as_second().div_euclid(3_600) + hour.parse::<i64>().ok()?)
 }
 
 /// What is in a directory; nothing where it is none.

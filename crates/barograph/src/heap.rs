@@ -1,11 +1,14 @@
 //! Memory that was needed for a moment goes back to the system.
 //!
+//! It happens at once when much has come, and else within some looks of when it was freed: what readers
+//! took is not kept after they left.
+//!
 //! It stands alone because it talks to glibc's allocator, which otherwise keeps what a few large
 //! answers freed: after six of them an idle agent held 978 MB where a fresh one holds 33. Only the
 //! program that owns the process may decide this, so no library of ours does.
 #![expect(
     unsafe_code,
-    reason = "mallopt and malloc_trim have no safe wrapper; see the SAFETY arguments"
+    reason = "mallopt, mallinfo and malloc_trim have no safe wrapper; see the SAFETY arguments"
 )]
 
 /// Allocations from this size have pages of their own, which go back when they are freed. Set by
@@ -21,6 +24,10 @@ const KEPT_BYTES: i32 = 8 << 20;
 const HEAPS_MAX: i32 = 4;
 /// Memory is given back when so much more is resident than after the last time.
 const GROWN_BYTES: u64 = 16 << 20;
+/// It is also given back when so much more of it is resident and unused than after the last time…
+const UNUSED_BYTES: u64 = 2 << 20;
+/// …which is looked at every so many looks: the allocator goes through all free pieces for it.
+const UNUSED_LOOKS: u32 = 10;
 
 /// Settles how the allocator keeps memory. To be called first of all, while there is one thread.
 pub fn settle() {
@@ -37,18 +44,30 @@ pub fn settle() {
 #[derive(Debug, Default)]
 pub struct Heap {
     resident_bytes: u64,
+    /// Resident and unused after memory was last given back: stacks, and free pieces smaller than a page.
+    unused_bytes: u64,
+    looks: u32,
 }
 
 impl Heap {
-    /// Looks at what is resident, and gives back if it has grown.
+    /// Looks at what is resident, and gives back if that has grown, or much of it is unused.
     pub fn look(&mut self) {
         let Some(now) = resident_bytes() else { return };
-        if now < self.resident_bytes.saturating_add(GROWN_BYTES) {
+        self.looks = (self.looks + 1) % UNUSED_LOOKS;
+        let has_grown = now >= self.resident_bytes.saturating_add(GROWN_BYTES);
+        if !has_grown && !(self.looks == 0 && self.is_unused(now)) {
             self.resident_bytes = self.resident_bytes.min(now);
             return;
         }
         give_back();
         self.resident_bytes = resident_bytes().unwrap_or(now);
+        self.unused_bytes = self.resident_bytes.saturating_sub(used_bytes());
+    }
+
+    /// Whether much more is unused than is left after memory was given back.
+    fn is_unused(&self, resident_bytes: u64) -> bool {
+        let unused = resident_bytes.saturating_sub(used_bytes());
+        unused >= self.unused_bytes.saturating_add(UNUSED_BYTES)
     }
 }
 
@@ -59,6 +78,20 @@ fn give_back() {
     unsafe {
         libc::malloc_trim(0);
     }
+}
+
+/// Bytes that the program holds of the allocator; 0 where it does not tell.
+fn used_bytes() -> u64 {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: mallinfo takes nothing and gives plain numbers, read under the heaps' locks.
+        let info = unsafe { libc::mallinfo() };
+        // They are of 32 bits, and wrap around beyond 4 GiB: less seems used then, and a look more gives back.
+        let bytes = |field: i32| u64::from(field.cast_unsigned());
+        bytes(info.uordblks) + bytes(info.hblkhd)
+    }
+    #[cfg(not(target_env = "gnu"))]
+    0
 }
 
 /// Bytes of memory that are the process's own, without what it maps of files.
@@ -72,10 +105,16 @@ fn resident_bytes() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
+
+    /// What one test takes is not to be seen by another.
+    static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]
     fn what_was_freed_goes_back() {
+        let _alone = ALONE.lock().unwrap();
         settle();
         let mut heap = Heap::default();
         heap.look();
@@ -90,6 +129,26 @@ mod tests {
         heap.look();
         let after = resident_bytes().unwrap();
         assert!(after + (64 << 20) < full, "{after} bytes of {full}");
+        drop(pieces);
+    }
+
+    /// Less than what is given back at once, as a few answers leave it.
+    #[test]
+    fn a_little_that_was_freed_goes_back_too() {
+        let _alone = ALONE.lock().unwrap();
+        settle();
+        let mut heap = Heap::default();
+        heap.look();
+        let mut pieces: Vec<Vec<u8>> = (0..12_000).map(|_| vec![1; 1_000]).collect();
+        let full = resident_bytes().unwrap();
+        let mut number = 0;
+        pieces.retain(|_| {
+            number += 1;
+            number % 1_000 == 0
+        });
+        (0..UNUSED_LOOKS).for_each(|_| heap.look());
+        let after = resident_bytes().unwrap();
+        assert!(after + (6 << 20) < full, "{after} bytes of {full}");
         drop(pieces);
     }
 }

@@ -35,7 +35,7 @@ pub use archive::{ARCHIVE_SAMPLES_DEFAULT, Archive, Stretch};
 pub use barograph_model::NEAR_MAX;
 pub use barograph_query::{Cell, Field, Moment, Rows, Table};
 pub use barograph_stream::calls::CallPayload;
-pub use barograph_stream::{Door, Incarnation, RunDir, SystemClock};
+pub use barograph_stream::{Door, Incarnation, RunDir, SCOPES_MAX, SystemClock, is_scope};
 pub use error::ClientError;
 pub use fire::{Fire, FireError, Fired, fire};
 pub use history::{HISTORY_SAMPLES_DEFAULT, History, Window};

@@ -7,6 +7,7 @@ use crate::explain::Explanation;
 use crate::forecaster::{Forecast, Forecaster, ForecasterConfig, LEVELS, Taken};
 use crate::shape::Shape;
 use crate::steps::GAP_STEPS_MAX;
+use crate::straight::Straight;
 
 /// How many times as long a coarser forecaster's steps are.
 pub const COARSER: i64 = GAP_STEPS_MAX as i64;
@@ -22,6 +23,8 @@ pub struct Cascade {
     finest: Forecaster,
     /// They see what predictors of the finest see: counters without their resets.
     coarser: [Option<Box<Coarser>>; 2],
+    /// Of what has bounds.
+    straight: Option<Box<Straight>>,
 }
 
 /// A forecaster of longer steps.
@@ -62,6 +65,7 @@ impl Cascade {
             finest: Forecaster::with_delphi(config, delphi.clone()),
             delphi,
             coarser: [None, None],
+            straight: None,
         }
     }
 
@@ -89,6 +93,10 @@ impl Cascade {
             return;
         }
         let seen = self.finest.last;
+        if matches!(self.config.shape, Shape::Bounded { .. }) {
+            let straight = self.straight.get_or_insert_default();
+            straight.look(ts_ns, self.finest.track.float(seen));
+        }
         let (mut finer_steps, mut finer_ns) = (self.finest.now, self.finest.step_ns());
         for coarser in &mut self.coarser {
             let step_ns = finer_ns.saturating_mul(COARSER);
@@ -202,6 +210,14 @@ impl Cascade {
         for coarser in self.coarser.iter_mut().flatten() {
             coarser.forecaster.set_shape(shape);
         }
+    }
+
+    /// When a bound is met if the stream goes on as straight as of late, seconds after the newest look, and that bound.
+    pub(crate) fn straight_on(&self) -> Option<(f64, f64)> {
+        let here = self.finest.track.float(self.finest.last);
+        self.straight
+            .as_ref()?
+            .meets(self.config.shape.bounds(here)?)
     }
 
     /// What a coarser forecaster said some time ago, drawn into what is possible now.

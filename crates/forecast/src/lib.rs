@@ -20,6 +20,7 @@ mod said;
 mod select;
 mod shape;
 mod steps;
+mod straight;
 
 pub use cascade::{COARSER, Cascade, Coverage};
 pub use equal_steps::{EqualSteps, Resampling};

@@ -75,6 +75,24 @@ impl Cascade {
                 least = value;
             }
         }
+        if let Some((after_s, bound)) = self.straight_on() {
+            go_straight_on(floats, after_s, bound);
+        }
+    }
+}
+
+/// Draws the straight line to a bound from the last knot whose error is known, in place of what nobody has compared
+/// with anything. Where the error is known as far as that, or the bound is met by then, what was compared counts.
+fn go_straight_on(floats: &mut Vec<f64>, after_s: f64, bound: f64) {
+    let (knots, _) = floats.as_chunks::<PARTS>();
+    let known = knots.iter().take_while(|knot| knot[2].is_finite()).count();
+    let Some([known_s, ..]) = known.checked_sub(1).map(|last| knots[last]) else {
+        return;
+    };
+    let is_met = knots[..known].iter().any(|knot| knot[1] == bound);
+    if !is_met && after_s > known_s && known < KNOTS_MAX {
+        floats.truncate(known * PARTS);
+        floats.extend([after_s, bound, f64::INFINITY]);
     }
 }
 
@@ -214,10 +232,12 @@ mod tests {
         assert_eq!(ends(&falling).0, 0.0);
     }
 
-    /// What readers are told of a time, and what the forecasters themselves say of it; none where either says nothing.
+    /// What readers are told of a time, and what the forecasters themselves say of it; none where either says nothing, and
+    /// where the error is not known: a straight line may be drawn there.
     fn told_and_said(cascade: &Cascade, after_s: f64) -> Option<(f64, f64)> {
         let after_ns = (after_s * NS_PER_S) as i64;
         let told = cascade.project().at(after_ns as f64 / NS_PER_S)?;
+        let told = told.half_width.is_finite().then_some(told)?;
         let said = cascade.at(cascade.finest().newest_ns()? + after_ns)?;
         Some((told.value, said.value))
     }
@@ -282,10 +302,48 @@ mod tests {
         ) {
             let (cascade, total) = capacity(looks, to_go_s, 7.0, noise, falls);
             for after_s in times {
-                let (told, said) = told_and_said(&cascade, after_s).expect("both say something");
+                let Some((told, said)) = told_and_said(&cascade, after_s) else { continue };
                 prop_assert!((told - said).abs() <= 1e-9 * total, "{after_s}: {told} {said}");
                 prop_assert!((0.0..=total).contains(&told), "{after_s}: {told}");
             }
+        }
+    }
+
+    #[test]
+    fn a_steady_fill_is_told_before_its_error_is_known() {
+        for falls in [true, false] {
+            let (cascade, total) = capacity(40, 1_800.0, 3.0, 0.2, falls);
+            let end = if falls { 0.0 } else { total };
+            let projection = cascade.project();
+            let reach = projection.reaches(end).unwrap();
+            let expected_s = reach.expected_s.unwrap();
+            assert!((expected_s / 1_800.0 - 1.0).abs() < 0.1, "{expected_s}");
+            assert_eq!((reach.early_s, reach.late_s), (None, None));
+            assert!(projection.known_s().is_some_and(|s| s < 64.0));
+        }
+    }
+
+    #[test]
+    fn what_has_been_compared_counts_more_than_a_line() {
+        let (infinite, start) = (f64::INFINITY, [0.0, 9.0, 0.0]);
+        let check = |knots: &[[f64; 3]], expect: &[[f64; 3]]| {
+            let mut floats = knots.concat();
+            go_straight_on(&mut floats, 100.0, 0.0);
+            assert_eq!(floats, expect.concat());
+        };
+        let line = [100.0, 0.0, infinite];
+        check(&[], &[]);
+        check(&[start], &[start, line]);
+        check(&[start, [64.0, 8.0, infinite]], &[start, line]);
+        let known = [64.0, 8.0, 1.0];
+        check(&[start, known], &[start, known, line]);
+        check(
+            &[start, known, [300.0, 5.0, infinite]],
+            &[start, known, line],
+        );
+        for known in [[64.0, 0.0, 1.0], [128.0, 8.0, 1.0]] {
+            let all = [start, known, [300.0, 0.0, infinite]];
+            check(&all, &all);
         }
     }
 

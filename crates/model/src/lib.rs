@@ -41,6 +41,7 @@ pub use sample::{
 };
 pub use sink::{Sink, StreamKey, Wanted};
 pub use sql::{
-    ResultFormat, SqlEngine, SqlFault, SqlFaultKind, SqlLimits, SqlReply, SqlRequest, SqlSink,
+    BigIntegers, ResultFormat, SqlEngine, SqlFault, SqlFaultKind, SqlLimits, SqlReply, SqlRequest,
+    SqlSink,
 };
 pub use time_text::{duration_ns, instant_ns};

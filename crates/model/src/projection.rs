@@ -132,12 +132,20 @@ impl Projection {
         self.0.last().map(|knot| knot.after_s)
     }
 
+    /// How far its error is known: seconds after the look. None where that is known of the look alone, or of nothing.
+    pub fn known_s(&self) -> Option<f64> {
+        let known = self.0.iter().take_while(|knot| knot.half_width.is_finite());
+        let last_s = known.last()?.after_s;
+        (last_s > 0.0).then_some(last_s)
+    }
+
     /// When it first is as great as `level`, or as small if it is greater at the look: what is expected, and the bounds of what it
     /// may be. None when it says nothing at all, and for a level that is no finite number.
     ///
     /// It goes no further than its last knot. A bound that is not known at a knot is not known up to the next one at which it is.
     /// What stays at the level to the end cannot be beyond it, as a disk is no fuller than full: there its bounds go on as straight
-    /// as they went up to the knot before, since from then on nothing is said of how they would.
+    /// as they went up to the knot before, since from then on nothing is said of how they would. Not so where the error at that end
+    /// is not known, which was compared with nothing.
     pub fn reaches(&self, level: f64) -> Option<Reach> {
         let first = self.0.first()?;
         if !level.is_finite() {
@@ -150,7 +158,7 @@ impl Projection {
             free => free,
         };
         let (free, at_end) = self.0.split_at(free);
-        let end = at_end.first();
+        let end = at_end.first().filter(|knot| knot.half_width.is_finite());
         let known = free.iter().take_while(|knot| knot.half_width.is_finite());
         let known = known.count();
         let crossing = |knots: &[Knot], towards: f64| {
@@ -409,6 +417,12 @@ mod tests {
         let unknown = [knot(0.0, 60.0, 0.0), knot(8.0, 0.0, f64::INFINITY)];
         let found = reached(&Projection::new(unknown), 0.0);
         assert_eq!(found, Some([None, Some(8.0), None]));
+        // The error before says nothing of one that is not known.
+        let straight = [unknown[0], knot(1.0, 54.0, 0.5), unknown[1]];
+        let found = reached(&Projection::new(straight), 0.0);
+        assert_eq!(found, Some([None, Some(8.0), None]));
+        assert_eq!(Projection::new(straight).known_s(), Some(1.0));
+        assert_eq!(Projection::new(unknown).known_s(), None);
     }
 
     #[test]

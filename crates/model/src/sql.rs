@@ -42,6 +42,16 @@ pub enum ResultFormat {
     Arrow,
 }
 
+/// How JSON has integers beyond 2^53: whoever reads its numbers as floats, such as JavaScript and jq, rounds them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BigIntegers {
+    /// As numbers, like all others.
+    #[default]
+    Number,
+    /// As texts of all their digits.
+    Text,
+}
+
 /// One question.
 #[derive(Clone, Debug)]
 pub struct SqlRequest {
@@ -49,6 +59,8 @@ pub struct SqlRequest {
     pub sql: String,
     /// Encoding of the answer.
     pub format: ResultFormat,
+    /// How JSON has integers beyond 2^53.
+    pub big_integers: BigIntegers,
     /// Bounds.
     pub limits: SqlLimits,
     /// Set by the asker who has gone away: the query stops soon after.

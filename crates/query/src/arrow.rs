@@ -1,23 +1,26 @@
 //! An answer as an Arrow IPC stream.
 //!
-//! SQLite types fields, Arrow types columns. All integers: int64. Floats, or floats and integers
-//! that floats hold exactly: float64. A column declared BOOLEAN with only 0 and 1: bool. Else utf8,
-//! in which numbers are written as text and bytes as hexadecimal. A column without a value is of its
-//! declared type. Every column is nullable.
+//! SQLite types fields, Arrow types columns. All integers: int64, or a timestamp (ns, UTC) where the column is a table's
+//! column of times under its own name. Floats, or floats and integers that floats hold exactly: float64. A column
+//! declared BOOLEAN with only 0 and 1: bool. Bytes alone: binary. Else utf8, in which numbers are written as text and
+//! bytes as hexadecimal. A column without a value is of its declared type. Every column is nullable.
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow_array::{
+    ArrayRef, BinaryArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray,
+    TimestampNanosecondArray,
+};
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::{ArrowError, DataType, Field, Schema};
+use arrow_schema::{ArrowError, DataType, Field, Schema, TimeUnit};
 use barograph_model::{SqlFault, SqlFaultKind, hex};
 
 use crate::encode::PIECE_BYTES;
 use crate::fault::fault;
-use crate::rows::{Cell, Column, Rows};
+use crate::rows::{Cell, Column, EXACT_MAX, Rows};
 
-/// Integers up to here are exact as floats.
-const EXACT_MAX: u64 = 1 << 53;
+/// The time zone of timestamps.
+const UTC: &str = "UTC";
 
 /// Rows of one batch: what is encoded is held beside the rows, so it is held by parts.
 const BATCH_ROWS: usize = 8_192;
@@ -84,9 +87,11 @@ fn data_type(column: &Column, cells: &[Cell]) -> DataType {
     };
     if known().next().is_none() {
         return match column.declared.as_str() {
+            "INTEGER" if is_time(column) => timestamp(),
             "INTEGER" => DataType::Int64,
             "REAL" => DataType::Float64,
             "BOOLEAN" => DataType::Boolean,
+            "BLOB" => DataType::Binary,
             _ => DataType::Utf8,
         };
     }
@@ -94,7 +99,13 @@ fn data_type(column: &Column, cells: &[Cell]) -> DataType {
     if is_boolean && known().all(|cell| matches!(cell, Cell::Int(0 | 1))) {
         DataType::Boolean
     } else if known().all(|cell| matches!(cell, Cell::Int(_))) {
-        DataType::Int64
+        if is_time(column) {
+            timestamp()
+        } else {
+            DataType::Int64
+        }
+    } else if known().all(|cell| matches!(cell, Cell::Blob(_))) {
+        DataType::Binary
     } else if known().all(is_exact) {
         DataType::Float64
     } else {
@@ -102,11 +113,27 @@ fn data_type(column: &Column, cells: &[Cell]) -> DataType {
     }
 }
 
+/// Whether it is a column of times of a table: those are called so, and declared as integers. What a statement computes
+/// has no declared type, and is the integer that was computed.
+fn is_time(column: &Column) -> bool {
+    let name = column.name.to_ascii_lowercase();
+    let is_called_so = name.ends_with("_ts") || ["ts", "looked", "until"].contains(&name.as_str());
+    is_called_so && column.declared == "INTEGER"
+}
+
+fn timestamp() -> DataType {
+    DataType::Timestamp(TimeUnit::Nanosecond, Some(UTC.into()))
+}
+
 fn array(data_type: &DataType, cells: &[Cell]) -> ArrayRef {
     match data_type {
         DataType::Boolean => Arc::new(BooleanArray::from_iter(
             cells.iter().map(|c| int(c).map(|v| v != 0)),
         )),
+        DataType::Timestamp(..) => {
+            Arc::new(TimestampNanosecondArray::from_iter(cells.iter().map(int)).with_timezone(UTC))
+        }
+        DataType::Binary => Arc::new(BinaryArray::from_iter(cells.iter().map(blob))),
         DataType::Int64 => Arc::new(Int64Array::from_iter(cells.iter().map(int))),
         DataType::Float64 => Arc::new(Float64Array::from_iter(cells.iter().map(real))),
         _ => Arc::new(StringArray::from_iter(cells.iter().map(text))),
@@ -116,6 +143,14 @@ fn array(data_type: &DataType, cells: &[Cell]) -> ArrayRef {
 fn int(cell: &Cell) -> Option<i64> {
     if let Cell::Int(v) = cell {
         Some(*v)
+    } else {
+        None
+    }
+}
+
+fn blob(cell: &Cell) -> Option<&[u8]> {
+    if let Cell::Blob(v) = cell {
+        Some(v)
     } else {
         None
     }

@@ -30,6 +30,9 @@ pub(crate) struct Catalogue {
     /// Families that were asked for by more than a first word.
     asked: Vec<(Form, String)>,
     names: Arc<Names>,
+    /// Tables that were registered, anew too, since [`Self::take_new`].
+    #[cfg(feature = "loadable")]
+    new: Mutex<Vec<String>>,
 }
 
 /// The names of registered tables beside the listings, and what each was registered with.
@@ -107,6 +110,8 @@ impl Catalogue {
             seen: None,
             asked: Vec::new(),
             names: Arc::default(),
+            #[cfg(feature = "loadable")]
+            new: Mutex::new(SYSTEM.iter().map(|l| l.name.to_owned()).collect()),
         };
         let snapshot = live.current().map_err(failed)?;
         catalogue.follow(connection, &snapshot)?;
@@ -118,6 +123,21 @@ impl Catalogue {
     pub(crate) fn names(&self) -> Arc<Names> {
         Arc::clone(&self.names)
     }
+
+    /// The tables that were registered since the last call, but for functions and what is called after its node.
+    #[cfg(feature = "loadable")]
+    pub(crate) fn take_new(&mut self) -> Vec<String> {
+        std::mem::take(self.new.get_mut().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    #[cfg(feature = "loadable")]
+    fn note(&self, name: &str) {
+        let mut new = self.new.lock().unwrap_or_else(PoisonError::into_inner);
+        new.push(name.to_owned());
+    }
+
+    #[cfg(not(feature = "loadable"))]
+    fn note(&self, _: &str) {}
 
     /// Registers tables that are new or have new columns; whether there were any.
     pub(crate) fn follow(
@@ -208,6 +228,7 @@ impl Catalogue {
         let wide = Arc::new(grown);
         let callable = Arc::new(wide.callable(&table));
         register::<ListingTable>(connection, &table, (Arc::clone(&self.live), callable))?;
+        self.note(&table);
         self.names.lock().insert(table, Registered::Family(wide));
         Ok(true)
     }
@@ -236,6 +257,9 @@ impl Catalogue {
             node: node.cloned(),
         };
         register::<MetricTable>(connection, name, aux)?;
+        if node.is_none() {
+            self.note(name);
+        }
         let registered = Registered::Metric(Arc::clone(shape));
         self.names.lock().insert(name.to_owned(), registered);
         Ok(true)

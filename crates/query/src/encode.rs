@@ -4,7 +4,7 @@
 //! written is held. Rows are written cell by cell, since a wide one is larger than many answers. Arrow
 //! types columns by all of their fields, so its rows are held until the last has come.
 
-use barograph_model::{ResultFormat, SqlFault, SqlLimits, SqlSink};
+use barograph_model::{BigIntegers, ResultFormat, SqlFault, SqlLimits, SqlSink};
 
 use crate::database::RowView;
 use crate::rows::{
@@ -18,6 +18,7 @@ pub(crate) const PIECE_BYTES: usize = 256 << 10;
 /// Writes one answer.
 pub(crate) struct Encoder {
     format: ResultFormat,
+    big: BigIntegers,
     sink: Box<dyn SqlSink>,
     /// The cells of a row in the order in which they are written, each with what stands before it:
     /// its name in an object, nothing in a list. Objects have their names in order, as
@@ -34,9 +35,10 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    pub(crate) fn new(format: ResultFormat, sink: Box<dyn SqlSink>) -> Self {
+    pub(crate) fn new(format: ResultFormat, big: BigIntegers, sink: Box<dyn SqlSink>) -> Self {
         Self {
             format,
+            big,
             sink,
             cells: Vec::new(),
             out: Vec::new(),
@@ -140,7 +142,10 @@ impl Taker for Encoder {
             }
             let (column, before) = &self.cells[at];
             self.out.extend_from_slice(before);
-            write_json(&mut self.out, &Cell::from(row.get(*column)).to_json());
+            write_json(
+                &mut self.out,
+                &Cell::from(row.get(*column)).to_json(self.big),
+            );
             self.pass_on(limits)?;
         }
         self.out.push(close);

@@ -5,6 +5,10 @@
 //! extension was loaded come with `SELECT baro_refresh()`, since SQLite asks nobody about a table
 //! that it does not know; streams that come and go in known tables are seen by themselves.
 //!
+//! Tables that no schema has are found by name and listed nowhere. So that `.tables`, `.schema` and programs that look into
+//! `sqlite_schema` find ours, each is also made in a schema of its own in memory, `baro`: not in `temp`, where it would come
+//! before a table of the host's that has its name. Where that cannot be, they are there all the same, and not listed.
+//!
 //! Without an agent an archive can be read by itself: `BAROGRAPH_ARCHIVE_DIR` names it before the
 //! extension is loaded, `SELECT baro_open('…')` afterwards.
 
@@ -13,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_stream::{RunDir, SystemClock, environment};
 use rusqlite::functions::FunctionFlags;
-use rusqlite::{Connection, Result};
+use rusqlite::{Connection, OptionalExtension as _, Result};
 
 use crate::QueryError;
 use crate::catalogue::Catalogue;
@@ -28,7 +32,9 @@ pub use rusqlite;
 /// `Connection::extension_init2` asks for.
 pub fn register(connection: Connection) -> Result<bool> {
     let live = Arc::new(open().map_err(|e| usage(e.to_string()))?);
-    let catalogue = Arc::new(Mutex::new(Catalogue::new(&connection, &live)?));
+    let mut catalogue = Catalogue::new(&connection, &live)?;
+    let _ = list(&connection, &catalogue.take_new());
+    let catalogue = Arc::new(Mutex::new(catalogue));
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DIRECTONLY;
 
     let (of_refresh, of_open) = (
@@ -51,6 +57,35 @@ pub fn register(connection: Connection) -> Result<bool> {
         with_connection(call, |connection| refresh(connection, live, catalogue))
     })?;
     Ok(false)
+}
+
+/// Makes the tables in the schema `baro`, in place of those of these names that an earlier load or refresh made. What it fails
+/// for is the host's: no database more may be attached, an authorizer refuses it, a table is in use.
+fn list(connection: &Connection, tables: &[String]) -> Result<()> {
+    let sql = "SELECT file FROM pragma_database_list WHERE name = 'baro'";
+    let there = connection.query_row(sql, (), |row| row.get::<_, Option<String>>(0));
+    match there.optional()? {
+        // In memory: ours, of an earlier load.
+        Some(file) if file.as_deref().unwrap_or_default().is_empty() => {}
+        // Somebody's file, in which we make nothing.
+        Some(_) => return Ok(()),
+        None if connection.is_readonly("main")? => {
+            // Read-only is what the main database's flags say, and not the URI's; without URIs this fails.
+            connection.execute("ATTACH 'file:baro?mode=memory' AS baro", ())?;
+        }
+        None => {
+            connection.execute("ATTACH ':memory:' AS baro", ())?;
+        }
+    }
+    connection.execute_batch("SAVEPOINT baro_list")?;
+    for table in tables {
+        // One that is in use stays as it is.
+        let _ = connection.execute_batch(&format!(
+            "DROP TABLE IF EXISTS baro.\"{table}\"; \
+             CREATE VIRTUAL TABLE baro.\"{table}\" USING \"{table}\"()"
+        ));
+    }
+    connection.execute_batch("RELEASE baro_list")
 }
 
 /// The agent's run directory, or where there is none the archive that is named.
@@ -77,5 +112,6 @@ fn refresh(connection: &Connection, live: &Live, catalogue: &Mutex<Catalogue>) -
     let snapshot = live.attend().map_err(|e| usage(e.to_string()))?;
     let mut catalogue = catalogue.lock().unwrap_or_else(PoisonError::into_inner);
     catalogue.follow(connection, &snapshot)?;
+    let _ = list(connection, &catalogue.take_new());
     Ok(snapshot.streams.len() as i64)
 }

@@ -209,7 +209,7 @@ fn answer(
             "the query was cancelled by its asker",
         ));
     }
-    let mut encoder = Encoder::new(request.format, sink);
+    let mut encoder = Encoder::new(request.format, request.big_integers, sink);
     let limits = &request.limits;
     let elapsed_ns = database.run_into(&request.sql, limits, &request.cancel, &mut encoder)?;
     encoder.end(elapsed_ns, limits)

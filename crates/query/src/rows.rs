@@ -1,11 +1,14 @@
 //! An answer, column by column, and its JSON forms.
 
-use barograph_model::{SqlFault, SqlFaultKind, SqlLimits, floats_json, hex};
+use barograph_model::{BigIntegers, SqlFault, SqlFaultKind, SqlLimits, floats_json, hex};
 use rusqlite::types::ValueRef;
 use serde_json::{Map, Number, Value as Json};
 
 use crate::database::RowView;
 use crate::fault::fault;
+
+/// Integers up to here are exact as floats.
+pub(crate) const EXACT_MAX: u64 = 1 << 53;
 
 /// A column of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,9 +75,12 @@ impl Cell {
     }
 
     /// Floats that JSON has no number for (infinities) become null; bytes become hexadecimal text.
-    pub(crate) fn to_json(&self) -> Json {
+    pub(crate) fn to_json(&self, big: BigIntegers) -> Json {
         match self {
             Self::Null => Json::Null,
+            Self::Int(v) if big == BigIntegers::Text && v.unsigned_abs() > EXACT_MAX => {
+                Json::String(v.to_string())
+            }
             Self::Int(v) => Json::Number((*v).into()),
             Self::Real(v) => Number::from_f64(*v).map_or(Json::Null, Json::Number),
             Self::Text(v) => Json::String(v.to_string()),
@@ -178,10 +184,15 @@ impl Rows {
 
     /// A JSON list of one object a row. Infinities are null.
     pub fn to_json_rows(&self) -> Vec<u8> {
+        self.to_json_rows_with(BigIntegers::Number)
+    }
+
+    /// As [`Rows::to_json_rows`], with integers beyond 2^53 as asked for.
+    pub fn to_json_rows_with(&self, big: BigIntegers) -> Vec<u8> {
         let names = self.unique_names();
         let mut out = vec![b'['];
         for row in 0..self.count {
-            let cells = self.cells.iter().map(|cells| cells[row].to_json());
+            let cells = self.cells.iter().map(|cells| cells[row].to_json(big));
             write_object(&mut out, row, &names, cells);
         }
         out.push(b']');
@@ -194,7 +205,8 @@ impl Rows {
         let mut out = Vec::new();
         write_table_head(&mut out, &self.columns);
         for row in 0..self.count {
-            let cells = self.cells.iter().map(|cells| cells[row].to_json());
+            let cells = self.cells.iter();
+            let cells = cells.map(|cells| cells[row].to_json(BigIntegers::Number));
             write_list(&mut out, row, cells);
         }
         write_table_end(&mut out, self.elapsed_ns);

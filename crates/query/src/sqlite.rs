@@ -49,7 +49,11 @@ pub(crate) trait Cursor: 'static {
 
 /// Makes `name` a table of this connection, in place of one of the same name.
 pub(crate) fn register<T: Table>(connection: &Connection, name: &str, aux: T::Aux) -> Result<()> {
+    // Guests make no tables of ours. In a host's SQLite they are also made in a schema, to be listed there.
+    #[cfg(not(feature = "loadable"))]
     let module = const { &Module::<'static, TableAdapter<T>>::eponymous_only_module() };
+    #[cfg(feature = "loadable")]
+    let module = const { &Module::<'static, TableAdapter<T>>::read_only_module() };
     connection.create_module(name, module, Some(aux))
 }
 
@@ -97,6 +101,11 @@ unsafe impl<'vtab, T: Table> VTab<'vtab> for TableAdapter<T> {
             cursor: self.table.open(),
         })
     }
+}
+
+#[cfg(feature = "loadable")]
+impl<'vtab, T: Table> rusqlite::vtab::CreateVTab<'vtab> for TableAdapter<T> {
+    const KIND: rusqlite::vtab::VTabKind = rusqlite::vtab::VTabKind::Eponymous;
 }
 
 // SAFETY: the struct is `repr(C)` and its first field is `sqlite3_vtab_cursor`, as the trait asks.

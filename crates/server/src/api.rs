@@ -14,7 +14,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use barograph_model::{
-    Clock, MemoryBudget, MemoryClaim, Past, ResultFormat, SqlEngine, SqlRequest,
+    BigIntegers, Clock, MemoryBudget, MemoryClaim, Past, ResultFormat, SqlEngine, SqlRequest,
 };
 use hyper::body::Body as _;
 use serde::{Deserialize, Serialize};
@@ -270,6 +270,7 @@ pub async fn status(State(app): Shared, asking: Asking, RawQuery(query): RawQuer
             .transpose();
         let archive = archive
             .map_err(|e| Fault::internal(format!("{ARCHIVE} is not as it should be: {e}")))?;
+        let sources: Vec<_> = sources.into_iter().filter(|s| s.state != "off").collect();
         let up = |s: &&SourceState| s.state == "ok" || s.state == "partial";
         to_json(&StatusJson {
             node: segment.node(),
@@ -454,9 +455,12 @@ pub async fn test_insight(
     Ok(axum::Json(rows).into_response())
 }
 
+/// Says how JSON has integers beyond 2^53.
+const BIG_INTEGERS: &str = "big_integers";
+
 /// `POST /api/v1/sql?format=rows|table|arrow`
 pub async fn sql(State(app): Shared, Asking(way, client): Asking, request: Request) -> Answer {
-    let params = Params::parse(request.uri().query(), &["format"])?;
+    let params = Params::parse(request.uri().query(), &["format", BIG_INTEGERS])?;
     let (format, content_type) = match params.one("format")?.unwrap_or("rows") {
         "rows" => (ResultFormat::JsonRows, JSON),
         "table" => (ResultFormat::JsonTable, JSON),
@@ -464,6 +468,15 @@ pub async fn sql(State(app): Shared, Asking(way, client): Asking, request: Reque
         other => {
             return Err(Fault::usage(format!(
                 "format={other} is not rows, table or arrow"
+            )));
+        }
+    };
+    let big_integers = match params.one(BIG_INTEGERS)?.unwrap_or("number") {
+        "number" => BigIntegers::Number,
+        "text" => BigIntegers::Text,
+        other => {
+            return Err(Fault::usage(format!(
+                "{BIG_INTEGERS}={other} is not number or text"
             )));
         }
     };
@@ -478,6 +491,7 @@ pub async fn sql(State(app): Shared, Asking(way, client): Asking, request: Reque
     let question = SqlRequest {
         sql,
         format,
+        big_integers,
         limits: app.limits.sql,
         cancel: Arc::clone(&delivery.asked.cancel),
     };

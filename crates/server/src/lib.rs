@@ -36,6 +36,7 @@ pub use control::{ArchiveVerb, Asker, Control, ControlFault, ControlFaultKind, F
 pub use counts::Counts;
 pub use export::{
     ExportConfig, ExportCounts, ExportHeaders, ExportStatus, Exporter, Exports, Receiver,
+    Selection as ExportSelection,
 };
 pub use prometheus::promql;
 pub use server::Server;

@@ -304,6 +304,8 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         ("/v1/metrics", post(ingest::otlp_metrics)),
         ("/write", post(ingest::line_protocol)),
         ("/api/v2/write", post(ingest::line_protocol)),
+        ("/ping", get(ingest::ping)),
+        ("/health", get(ingest::health)),
     ]
 }
 

@@ -292,7 +292,8 @@ fn status_tells_of_the_archive() {
 #[test]
 fn status_counts() {
     let (fixture, _writers) = disks();
-    let states = json!([{"state": "ok"}, {"state": "partial"}, {"state": "down"}]);
+    let states =
+        json!([{"state": "ok"}, {"state": "partial"}, {"state": "down"}, {"state": "off"}]);
     fixture
         .run_dir
         .publish("sources.json", states.to_string().as_bytes(), 0o644)

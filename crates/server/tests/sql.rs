@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::sync::atomic::Ordering;
 
-use barograph_model::ResultFormat;
+use barograph_model::{BigIntegers, ResultFormat};
 
 use crate::client::{request, tcp};
 use crate::fixture::{Fixture, until};
@@ -33,6 +33,9 @@ fn formats_and_bodies() {
             "application/vnd.apache.arrow.stream",
         ),
     ];
+    fixture.ask("POST /api/v1/sql?big_integers=text", &[], b"SELECT 1");
+    let asked = fixture.sql.asked.lock().unwrap().pop().unwrap();
+    assert_eq!(asked.big_integers, BigIntegers::Text);
     for (query, body, format, content_type) in cases {
         let found = fixture.ask(&format!("POST /api/v1/sql{query}"), &[], body.as_bytes());
         assert_eq!(
@@ -47,6 +50,7 @@ fn formats_and_bodies() {
             ("SELECT 1", format),
             "{query}"
         );
+        assert_eq!(asked.big_integers, BigIntegers::Number, "{query}");
         assert_eq!(asked.limits.rows_max, 1_000_000);
     }
 }

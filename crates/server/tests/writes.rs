@@ -3,7 +3,9 @@
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 
-use barograph_server::ingest::{Ingest, IngestFault, IngestRequest, Ingested, Ingesting, Refusal};
+use barograph_server::ingest::{
+    Ingest, IngestFault, IngestRequest, Ingested, Ingesting, Refusal, Refused,
+};
 use barograph_stream::ingest::Readers;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -124,7 +126,13 @@ fn a_part_that_is_refused_is_named_by_its_line() {
         (&json!(expect), &json!(expect))
     );
     // What was not read is counted by the agent all the same.
-    assert_eq!(bench.last().refused.values().sum::<u64>(), 1);
+    assert_eq!(
+        bench.last().refused.values().cloned().collect::<Vec<_>>(),
+        [Refused {
+            count: 1,
+            reason: "there are no fields".into()
+        }]
+    );
 }
 
 #[test]
@@ -254,4 +262,33 @@ fn another_user_is_who_the_kernel_says() {
         peer.join().unwrap()
     });
     assert_eq!(bench.last().uid, uid.as_raw());
+}
+
+#[test]
+fn clients_that_ask_first_are_answered() {
+    let bench = Bench::new(false);
+    let (socket, headers) = (bench.fixture.run_dir.read_socket(), &[]);
+    let ask = |what: &str| bench.fixture.ask_unix(socket.clone(), what, headers, b"");
+    for what in ["GET /ping", "HEAD /ping", "GET /ping?verbose=true"] {
+        let answer = ask(what);
+        assert_eq!((answer.status, answer.text()), (204, ""), "{what}");
+        let version = answer.header("x-influxdb-version").unwrap();
+        assert!(version.starts_with("1.8."), "{what}: {version}");
+    }
+    let health = ask("GET /health");
+    assert_eq!(health.status, 200);
+    let body = health.json();
+    assert_eq!(
+        (&body["status"], &body["checks"]),
+        (&json!("pass"), &json!([]))
+    );
+    assert_eq!(ask("HEAD /health").status, 200);
+    // Who may not write is told so, and why.
+    let refused = bench.fixture.ask("GET /health", &[], b"");
+    assert_eq!(
+        (refused.status, &refused.json()["status"]),
+        (503, &json!("fail"))
+    );
+    assert!(refused.text().contains("http_ingest"), "{}", refused.text());
+    assert_eq!(bench.fixture.ask("GET /ping", &[], b"").status, 204);
 }

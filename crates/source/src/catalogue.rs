@@ -43,7 +43,7 @@ pub fn source_of(metric: &str) -> Option<&'static str> {
 pub fn cost_of(source: &str) -> &'static str {
     match source {
         "block_trace" => {
-            "two events for each request of a disk, about 2 us of a core each; see block_trace.cost.seconds"
+            "two events for each request of a disk, 2 to 5 us of a core each; see block_trace.cost.seconds"
         }
         "file_trace" => "some 10 us of a core for each open file at each read",
         "bmc" => {
@@ -53,6 +53,30 @@ pub fn cost_of(source: &str) -> &'static str {
             "every node that asks, asks every server: switch it on on one node of a cluster"
         }
         _ => "one more source to read",
+    }
+}
+
+/// What a source that is usually off would give, in words.
+pub fn gives_of(source: &str) -> &'static str {
+    match source {
+        "block_trace" => {
+            "quantiles of how long single requests of disks take (those of the source disk are of means), and which extents are hot"
+        }
+        "file_trace" => "which parts of their files processes read and write",
+        "bmc" => "what the management controller measures: the power of the whole node",
+        "beegfs" => "what the servers of BeeGFS do and how full they are",
+        _ => "its streams (docs/reference/sources.md)",
+    }
+}
+
+/// How a source that is off is switched on.
+pub fn switch_of(source: &str) -> String {
+    let line = format!("sources.poll.{source}.enabled = true");
+    match source {
+        "block_trace" => format!(
+            "{line} in the configuration, and sources.block_trace.mode = \"auto\" for a bounded cost; or baro up --block-trace auto"
+        ),
+        _ => format!("{line} in the configuration"),
     }
 }
 

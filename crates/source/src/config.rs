@@ -450,6 +450,9 @@ pub struct CgroupConfig {
     /// Most groups that are followed, counted from the root downwards; each takes up to three file
     /// descriptors.
     pub groups_max: usize,
+    /// Most devices that have streams of what a group moved on them, counted over all groups, and
+    /// again over all jobs; of one group or job at most 8.
+    pub devices_max: usize,
     /// How deep below the root groups are looked for.
     pub depth_max: usize,
     /// Down to this depth groups have streams even before their first I/O.
@@ -462,6 +465,7 @@ impl Default for CgroupConfig {
     fn default() -> Self {
         Self {
             groups_max: 128,
+            devices_max: 128,
             depth_max: 4,
             depth_always: 1,
             scan_interval_ms: 10_000,

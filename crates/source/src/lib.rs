@@ -61,9 +61,9 @@ pub use policy_spec::{
     PressureTrigger,
 };
 pub use poller::{Poller, STOP_WAIT, SelfFact, all_facts};
-pub use report::{Missing, PaceReport, Report, SourceReport, SourceState};
+pub use report::{Missing, PaceReport, Report, SourceReport, SourceState, with_those_that_are_off};
 pub use source::Source;
-pub use sources::block_trace::BlockTraceConfig;
+pub use sources::block_trace::{BlockTraceConfig, BlockTraceMode};
 pub use sources::file_trace::FileTraceConfig;
 pub use sources::health::HealthConfig;
 pub use sources::job::{JobConfig, Need, Squeue};

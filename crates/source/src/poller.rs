@@ -18,6 +18,8 @@ use crate::pace::Pace;
 use crate::policy::IntervalPolicy;
 use crate::report::counted;
 use crate::sources::TABLE;
+use crate::sources::block_trace::remove_leftovers;
+use crate::util::file::SysRoot;
 use crate::worker::{Asked, Wake, Worker};
 use crate::{Batch, FactSpec, Missing, Report, Source, SourceReport, SourceState};
 
@@ -111,6 +113,10 @@ impl Poller {
         clock: Arc<dyn Clock>,
         wake: Arc<dyn Fn() + Send + Sync>,
     ) -> Self {
+        if !config.poll_of("block_trace").is_enabled() {
+            // A killed agent leaves its trace on, which costs whether or not anyone reads it.
+            remove_leftovers(&SysRoot::new(&config.sys_root));
+        }
         let sources = crate::all_sources(config).into_iter().map(|source| {
             let policy = config.poll_of(source.name()).interval_policy();
             (source, policy)

@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+use crate::SourceSpec;
+use crate::catalogue::{catalogue, cost_of, gives_of, switch_of};
+
 /// Something that a source could not see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
@@ -50,6 +53,8 @@ pub enum SourceState {
     Unavailable,
     /// The last read failed or hangs.
     Down,
+    /// It is not read, as it is configured.
+    Off,
 }
 
 impl SourceState {
@@ -60,6 +65,7 @@ impl SourceState {
             Self::Partial => "partial",
             Self::Unavailable => "unavailable",
             Self::Down => "down",
+            Self::Off => "off",
         }
     }
 }
@@ -79,7 +85,7 @@ pub struct PaceReport {
     pub cpu_share: f64,
 }
 
-/// One element of `GET /api/v1/sources`.
+/// One element of `GET /api/v1/sources`. Those of sources that are off come last.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SourceReport {
     /// Name of the source.
@@ -104,4 +110,37 @@ pub struct SourceReport {
     pub pace: Option<PaceReport>,
     /// The newest fault, if there ever was one.
     pub last_error: Option<String>,
+}
+
+impl SourceReport {
+    /// Of a source that is not read: what it would give, what that costs, and how it is switched on.
+    pub fn off(spec: &SourceSpec) -> Self {
+        let off = Missing::new(
+            gives_of(spec.name),
+            format!("it is off; it costs: {}", cost_of(spec.name)),
+            switch_of(spec.name),
+        );
+        Self {
+            source: spec.name,
+            state: SourceState::Off,
+            sees: String::new(),
+            streams: 0,
+            missing: vec![off],
+            polls: 0,
+            errors: 0,
+            cost_ns_mean: 0,
+            interval_ns: 0,
+            pace: None,
+            last_error: None,
+        }
+    }
+}
+
+/// What sources report of themselves, and after them those that are off.
+pub fn with_those_that_are_off(reports: &[SourceReport]) -> Vec<SourceReport> {
+    let is_off = |spec: &SourceSpec| reports.iter().all(|report| report.source != spec.name);
+    let off = catalogue()
+        .filter(is_off)
+        .map(|spec| SourceReport::off(&spec));
+    reports.iter().cloned().chain(off).collect()
 }

@@ -45,7 +45,7 @@ pub use layout::{
 };
 pub use place::{DOCUMENT_BYTES_MAX, Place};
 pub use reader::{Incarnation, SegmentReader, SegmentState};
-pub use run_dir::{AgentLock, Door, RunDir, SCOPES_MAX};
+pub use run_dir::{AgentLock, Door, RunDir, SCOPES_MAX, is_scope};
 pub use segment::{Segment, SegmentConfig};
 pub use user::user_name;
 pub use writer::StreamWriter;

@@ -181,6 +181,17 @@ impl RunDir {
         }
     }
 
+    /// The names of all scopes, whether this process may read them or not: names are no secret.
+    pub fn scope_names(&self) -> Vec<String> {
+        let above = self.open().and_then(|place| place.below(SCOPES));
+        let names = above.map(|above| above.names().unwrap_or_default());
+        let names = names.unwrap_or_default().into_iter();
+        names
+            .filter(|name| is_scope(name))
+            .take(SCOPES_MAX)
+            .collect()
+    }
+
     /// The scopes whose segments this process may read, by name. Others are not there for it.
     pub fn scopes(&self) -> Vec<(String, Self)> {
         let Ok(above) = self.open().and_then(|place| place.below(SCOPES)) else {
@@ -308,6 +319,13 @@ impl RunDir {
 /// Whose rights this program has.
 fn this_user() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+/// Whether a scope may be called so: `all`, a user's `u1000`, a group's `g100`.
+pub fn is_scope(name: &str) -> bool {
+    let is_number = |id: &str| id.parse::<u32>().is_ok_and(|n| n.to_string() == id);
+    let id = name.strip_prefix('u').or_else(|| name.strip_prefix('g'));
+    name == "all" || id.is_some_and(is_number)
 }
 
 fn path_of_user(shared_memory: &Path, uid: u32) -> PathBuf {

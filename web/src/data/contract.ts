@@ -80,7 +80,7 @@ export interface Missing {
 
 export interface Source {
   readonly source: string;
-  readonly state: "ok" | "partial" | "unavailable" | "down";
+  readonly state: "ok" | "partial" | "unavailable" | "down" | "off";
   readonly sees: string | readonly string[];
   readonly streams: number;
   readonly missing: readonly Missing[];

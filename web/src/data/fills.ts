@@ -30,12 +30,13 @@ export function fills(all: readonly Foretold[], now: number): Fill[] {
   return found.sort((a, b) => a.reach.expected - b.reach.expected || a.mount.localeCompare(b.mount));
 }
 
-/** Worth a sentence: soon, and with an error that leaves something to say. */
-export const isSoon = ({ reach }: Fill): boolean => reach.expected < SOON_MS && reach.early >= 0 && (Number.isFinite(reach.late) || reach.early > reach.expected / 2);
+/** Worth a sentence: soon, and where its error is known one that leaves something to say. */
+export const isSoon = ({ reach }: Fill): boolean => reach.expected < SOON_MS && (!reach.calibrated || reach.early > reach.expected / 2 || (reach.early >= 0 && Number.isFinite(reach.late)));
 
 /** `3 h 20 min ± 25 min`; where only one end is within what is forecast, that end. */
-export function reachWords({ expected, early, late }: Reach): string {
+export function reachWords({ expected, early, late, calibrated }: Reach): string {
   const about = roughly(expected);
+  if (!calibrated) return `${about} if it goes on so (not calibrated)`;
   if (Number.isNaN(early)) return `${about}, error not known yet`;
   if (!Number.isFinite(late)) return `${about}, ${early < 1000 ? "perhaps any time" : `at the earliest in ${roughly(early)}`}`;
   const half = (late - early) / 2;

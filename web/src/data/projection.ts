@@ -89,19 +89,22 @@ export interface Reach {
   readonly early: number;
   /** By the further end; Infinity when that is not within what is forecast. */
   readonly late: number;
+  /** Within what has been compared with what came; else it is where lines lead that nobody has compared yet. */
+  readonly calibrated: boolean;
 }
 
 /**
  * When it first is as great as `level`, or as small if it is greater at the look; undefined when that is not to come, as far as
  * is said. What stays at the level to the end cannot be beyond it, as a disk is no fuller than full: there its bounds go on as
- * straight as they went. It is what `Projection::reaches` in crates/model says.
+ * straight as they went, if its own error is known. It is what `Projection::reaches` in crates/model says.
  */
 export function reaches(p: Projection, level: number, now: number): Reach | undefined {
   const way = level < (p.knots[0]?.value ?? NaN) ? -1 : 1;
   let free = p.knots.length;
   while (free > 0 && p.knots[free - 1]?.value === level) free -= 1;
   const lines = p.knots.slice(0, free === 0 ? undefined : free);
-  const end = free === 0 ? undefined : p.knots[free];
+  const last = free === 0 ? undefined : p.knots[free];
+  const end = last === undefined || last.half === Infinity ? undefined : last;
   const unknown = lines.findIndex(({ half }) => half === Infinity);
   const beyond = (halves: number) => (end === undefined ? undefined : straightOn(lines, end, level, halves));
   const expected = crossing(p.knots, level, way, 0);
@@ -109,7 +112,10 @@ export function reaches(p: Projection, level: number, now: number): Reach | unde
   const late = crossing(lines, level, way, -way) ?? beyond(-way);
   const passed = now - p.ts;
   if (expected === undefined || expected < passed) return undefined;
+  const blind = p.knots.findIndex(({ half }) => half === Infinity);
+  const known = blind < 0 ? lengthOf(p) : (p.knots[blind - 1]?.after ?? 0);
   return {
+    calibrated: expected <= known,
     expected: expected - passed,
     early: early === undefined ? NaN : Math.max(0, Math.min(early, expected) - passed),
     late: late === undefined || late > lengthOf(p) ? Infinity : Math.max(late, expected) - passed,

@@ -82,7 +82,7 @@ export function troubles(named: (name: string) => readonly Known[], now: number)
 }
 
 /** What is expected to be full within a day. */
-export function filling(named: (name: string) => readonly Known[], now: number): Trouble[] {
+function filling(named: (name: string) => readonly Known[], now: number): Trouble[] {
   return fills(named(FORECAST_PREFIX + FREE), now).filter(isSoon).map(({ mount, reach }): Trouble => {
     const what = `fills in ${reachWords(reach)}`;
     return { level: "warn", where: mount, what, said: what, since: NaN };
@@ -99,9 +99,6 @@ function recentMean(ring: Ring, now: number): number {
   }
   return n === 0 ? NaN : sum / n;
 }
-
-/** The agent's sentence tells what is; what is coming is told behind it. */
-export const andComing = (told: string, coming: readonly Trouble[]): string => [told, ...coming.map(({ where, said }) => `${where} ${said}`)].join("; ");
 
 /** The sentence at the top, when the agent gives none. */
 export function outlook(all: readonly Trouble[], now: number): string {

@@ -17,8 +17,8 @@ const status = signal<Status | null>(null);
 const fault = signal("");
 const at = signal(0);
 
-const SIGNS: Readonly<Record<Source["state"], string>> = { ok: "●", partial: "◐", unavailable: "○", down: "▲" };
-const ORDER: readonly Source["state"][] = ["down", "partial", "unavailable", "ok"];
+const SIGNS: Readonly<Record<Source["state"], string>> = { ok: "●", partial: "◐", unavailable: "○", down: "▲", off: "–" };
+const ORDER: readonly Source["state"][] = ["down", "partial", "unavailable", "ok", "off"];
 
 async function load(): Promise<void> {
   try {
@@ -54,10 +54,11 @@ export function Doctor() {
 function summary(list: readonly Source[]): string {
   const count = (state: Source["state"]) => list.filter((one) => one.state === state).length;
   const parts = [
-    `${count("ok")} of ${list.length} sources see all they can`,
+    `${count("ok")} of ${list.length - count("off")} sources see all they can`,
     count("partial") > 0 ? `${count("partial")} a part` : "",
     count("unavailable") > 0 ? `${count("unavailable")} not available here` : "",
     count("down") > 0 ? `${count("down")} down` : "",
+    count("off") > 0 ? `${count("off")} more can be switched on` : "",
   ];
   return `${parts.filter((part) => part !== "").join(", ")}.`;
 }

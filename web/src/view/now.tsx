@@ -1,27 +1,20 @@
 // Now: the sentence, what is wrong and since when, the sheet, the tanks, and who causes it.
 
-import { signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import * as api from "../data/api";
-import { ageMs, beat, current, filled, isOld, lastHeard, link, named, now } from "../data/feed";
+import { ageMs, beat, filled, isOld, lastHeard, link, named, now } from "../data/feed";
 import type { Series } from "../data/feed";
-import type { Source } from "../data/contract";
 import { fills, FREE, reachWords } from "../data/fills";
 import type { Fill } from "../data/fills";
 import { FORECAST_PREFIX } from "../data/projection";
-import { andComing, filling, outlook, troubles } from "../data/trouble";
+import { outlook, troubles } from "../data/trouble";
 import type { Trouble } from "../data/trouble";
+import { WHO_MATCHES } from "../data/who";
 import { clock, duration, moment, percent, plain, size } from "../text/format";
 import { Sheet, SHEET_MATCHES } from "../sheet/sheet";
-import { slackOf } from "../sheet/geometry";
-import { Age, Spark, Value } from "./parts";
+import { Value } from "./parts";
+import { Who } from "./who";
 
 /** What this view needs. The page follows it in every view: the head tells of trouble too. */
-export const NOW_MATCHES = [...SHEET_MATCHES, "tier.available.bytes", "tier.used.ratio", "tier.total.bytes", "cgroup.io.*.bytes_per_second", "filesystem.responding.flag", "source.up.flag", "node.outlook.text", FORECAST_PREFIX + FREE];
-/** Most lines of who causes the I/O. */
-const WHO_MAX = 8;
-/** Below this an originator is not worth a line, in bytes a second. */
-const WHO_MIN = 1;
+export const NOW_MATCHES = [...SHEET_MATCHES, "tier.available.bytes", "tier.used.ratio", "tier.total.bytes", ...WHO_MATCHES, "filesystem.responding.flag", "source.up.flag", "node.outlook.text", FORECAST_PREFIX + FREE];
 
 export function Now() {
   return (
@@ -51,7 +44,7 @@ function Outlook() {
   const [stream] = named("node.outlook.text");
   const told = stream === undefined || isOld(stream) ? "" : stream.text;
   // The page also sees what is old; then the agent's calm is not the whole truth.
-  const text = told === "" || (isCalm(told) && all.length > 0) ? outlook(all, at) : andComing(told, filling(named, at));
+  const text = told === "" || (isCalm(told) && all.length > 0) ? outlook(all, at) : told;
   const calm = isCalm(text);
   const bad = all.some((one) => one.level === "bad");
   const tone = calm ? "calm" : bad ? "bad" : "warn";
@@ -172,93 +165,4 @@ function Tank({ total, available, usedRatio, fill }: TankOf) {
       </span>
     </li>
   );
-}
-
-/** Sources as last told, to say why nobody is named. */
-const told = signal<readonly Source[]>([]);
-
-interface Originator {
-  readonly name: string;
-  readonly read: Series | undefined;
-  readonly write: Series | undefined;
-  readonly sum: number;
-}
-
-function Who() {
-  void beat.value;
-  useEffect(() => {
-    const ask = () => void api.sources().then((all) => (told.value = all), () => undefined);
-    ask();
-    const timer = setInterval(ask, 15_000);
-    return () => clearInterval(timer);
-  }, []);
-  const lines = originators();
-  const busy = lines.filter((one) => one.sum >= WHO_MIN).slice(0, WHO_MAX);
-  const at = now();
-  return (
-    <section class="causes" aria-label="Who causes the I/O">
-      <h2>Who</h2>
-      {busy.length === 0 ? (
-        <p class="note">{whyNobody(lines.length)}</p>
-      ) : (
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">control group</th>
-              <th scope="col" class="num is-read">read</th>
-              <th scope="col" class="num is-write">write</th>
-              <th scope="col" class="wide">last five minutes</th>
-              <th scope="col" class="wide">age</th>
-            </tr>
-          </thead>
-          <tbody>
-            {busy.map((one) => {
-              const main = current(one.write) > current(one.read) || one.read === undefined ? one.write : one.read;
-              return (
-                <tr key={one.name}>
-                  <th scope="row" class="path">{one.name}</th>
-                  <td class="num"><Value value={current(one.read)} unit="B/s" /></td>
-                  <td class="num"><Value value={current(one.write)} unit="B/s" /></td>
-                  <td class="wide">{main && <Spark ring={main.ring} now={at} spanMs={300_000} slack={slackOf(main.intervalMs)} />}</td>
-                  <td class="wide">{main && <Age of={main} now={at} />}</td>
-                </tr>
-              );
-            })}
-          </tbody>
-        </table>
-      )}
-    </section>
-  );
-}
-
-/** The root group holds the sum of all others: it names nobody. */
-const ROOT = "/";
-
-function originators(): Originator[] {
-  const all = new Map<string, { read?: Series; write?: Series }>();
-  const add = (side: "read" | "write", list: readonly Series[]) => {
-    for (const one of list) {
-      const name = one.labels["cgroup"] ?? "";
-      const entry = all.get(name) ?? {};
-      entry[side] = one;
-      all.set(name, entry);
-    }
-  };
-  add("read", named("cgroup.io.read.bytes_per_second"));
-  add("write", named("cgroup.io.write.bytes_per_second"));
-  const flow = (one: Series | undefined) => current(one) || 0;
-  return [...all]
-    .filter(([name]) => name !== ROOT)
-    .map(([name, { read, write }]) => ({ name, read, write, sum: flow(read) + flow(write) }))
-    .sort((a, b) => b.sum - a.sum || a.name.localeCompare(b.name));
-}
-
-function whyNobody(known: number): string {
-  if (known > 0) return `Nobody now: ${known === 1 ? "the one control group is idle" : `all ${known} control groups are idle`}.`;
-  if (named("cgroup.io.read.bytes_per_second").length > 0) return "Not visible here: only the root control group counts its I/O. No group below it is in the io (blkio) controller: put jobs into groups of that controller to see them here.";
-  const source = told.value.find((one) => one.source.startsWith("cgroup"));
-  const missing = source?.missing.find((one) => /io/i.test(one.what)) ?? source?.missing[0];
-  if (missing !== undefined) return `Not visible here: ${missing.what}: ${missing.why}.${missing.remedy === "" ? "" : ` To see it: ${missing.remedy}.`}`;
-  if (source !== undefined && source.state !== "ok") return `Not visible here: the source ${source.source} is ${source.state}${source.last_error === null ? "" : ` (${source.last_error})`}.`;
-  return "Not visible here: no control group reports its I/O. The Doctor says what each source sees.";
 }

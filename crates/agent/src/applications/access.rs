@@ -58,7 +58,12 @@ fn grant(path: &Path, grantee: Grantee) -> io::Result<bool> {
         grantee,
         rights: READ_ENTER,
     };
-    list.set(path)
+    let granted = list.set(path)?;
+    if !granted {
+        // Whatever it was before, and whoever made it.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+    }
+    Ok(granted)
 }
 
 #[cfg(test)]

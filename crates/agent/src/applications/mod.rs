@@ -10,6 +10,7 @@ mod bridge;
 mod calls;
 mod closer;
 mod config;
+mod copies;
 mod counts;
 mod directory;
 mod door;
@@ -41,6 +42,7 @@ use tracing::warn;
 
 pub use calls::{Board, By, FireError, FireRequest, Fired, Outcome};
 pub use config::ApplicationsConfig;
+pub use copies::ScopeTarget;
 pub use counts::IngestCounts;
 use door::Door;
 use intake::Intake;
@@ -48,7 +50,17 @@ use scope::Places;
 pub use scope::{CALLS_DOCUMENT, HANDLERS_DOCUMENT, KNOBS_DOCUMENT};
 
 use crate::forecasts::Room;
+use crate::histories::ScopeHistories;
 use crate::{AgentError, Config};
+
+/// What scopes share with the rest of the agent.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// Places for streams that are forecast.
+    pub forecasts: Arc<Room>,
+    /// Where the archives of scopes are found.
+    pub histories: ScopeHistories,
+}
 
 /// The thread that takes in what applications publish. Dropping it stops it: what is committed by then
 /// is taken in.
@@ -62,19 +74,18 @@ pub struct Applications {
 
 impl Applications {
     /// Opens the ingest directory and starts the thread; `None` when it is off, or cannot be: that is no
-    /// reason not to observe. What becomes of files of programs is told in `counts`; `forecasts` has the places for
-    /// streams that are forecast.
+    /// reason not to observe. What becomes of files of programs is told in `counts`.
     pub fn start(
         config: &Config,
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
         counts: Arc<IngestCounts>,
-        forecasts: Arc<Room>,
+        shared: Shared,
     ) -> Option<Self> {
         if !config.applications.enabled {
             return None;
         }
-        match Self::try_start(config, run_dir, clock, counts, forecasts) {
+        match Self::try_start(config, run_dir, clock, counts, shared) {
             Ok(started) => Some(started),
             Err(error) => {
                 warn!(%error, "what applications publish is not taken in");
@@ -93,9 +104,9 @@ impl Applications {
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
         counts: Arc<IngestCounts>,
-        forecasts: Arc<Room>,
+        shared: Shared,
     ) -> Result<Self, AgentError> {
-        let places = Places::new(config, run_dir.clone(), forecasts);
+        let places = Places::new(config, run_dir.clone(), shared);
         let stop = Arc::new(AtomicBool::new(false));
         let door = Door::open(run_dir, config.applications.is_open_to_all())?;
         let state_dir = places.state_dir().to_owned();
@@ -106,10 +117,10 @@ impl Applications {
             config.applications.bridged_max,
         )
         .map_err(AgentError::Thread)?;
-        let (ours, clock, shared) = (Arc::clone(&stop), Arc::clone(clock), Arc::clone(&board));
+        let (ours, clock, to_board) = (Arc::clone(&stop), Arc::clone(clock), Arc::clone(&board));
         let limits = config.applications.clone();
         let intake = move || {
-            Intake::new(&clock, places, limits, door, counts, shared, bridge).run(&ours);
+            Intake::new(&clock, places, limits, door, counts, to_board, bridge).run(&ours);
         };
         let thread = std::thread::Builder::new()
             .name("baro-intake".into())

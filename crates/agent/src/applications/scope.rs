@@ -18,12 +18,16 @@ use serde::Serialize;
 use serde_json::json;
 use tracing::{info, warn};
 
+use super::Shared;
 use super::access::{Reader, make_dir};
+use super::copies::ScopeCopies;
 use super::ledger::{Cause, LOSS_STREAMS_MAX, Ledger, Told};
 use super::newest::Newest;
 use super::shares::Shares;
-use crate::documents::{self, FORECASTS_DOCUMENT};
-use crate::forecasts::{ForecastConfig, Forecasts, Room};
+use crate::config::SCOPES_DIR;
+use crate::documents::{self, ARCHIVE_DOCUMENT, FORECASTS_DOCUMENT};
+use crate::forecasts::{ForecastConfig, Forecasts};
+use crate::histories::ScopeHistories;
 use crate::history::History;
 use crate::streams::Streams;
 use crate::{AGENT_DOCUMENT, AgentError, ArchiveConfig, Config};
@@ -53,8 +57,8 @@ const RING_BYTES_MAX: usize = 1 << 30;
 /// Counters that have ended and are known; of more, any goes, and who goes on with it is taken for its first.
 const ENDED_MAX: usize = 1 << 16;
 
-/// How often what is said of forecasts is written anew.
-const FORECASTS_NS: i64 = 5 * NS_PER_S;
+/// How often what is said of forecasts and of the archive is written anew.
+const DOCUMENTS_NS: i64 = 5 * NS_PER_S;
 
 /// Where scopes are made, and of what.
 #[derive(Clone, Debug)]
@@ -68,21 +72,22 @@ pub struct Places {
     ring_bytes_max: u64,
     is_shared: bool,
     forecast: ForecastConfig,
-    room: Arc<Room>,
+    shared: Shared,
+    copies: Option<ScopeCopies>,
 }
 
 impl Places {
-    pub fn new(config: &Config, run_dir: RunDir, room: Arc<Room>) -> Self {
+    pub fn new(config: &Config, run_dir: RunDir, shared: Shared) -> Self {
         Self {
             run_dir,
             node: config.node.clone(),
             state_dir: std::path::absolute(&config.state_dir)
                 .unwrap_or_else(|_| config.state_dir.clone())
-                .join("applications"),
+                .join(SCOPES_DIR),
             // What applications say cannot be asked again: all of it is synced.
             archive: ArchiveConfig {
                 durable: vec!["*".into()],
-                // A copy elsewhere has no readers of its own, and one place for all scopes.
+                // Copies go another way: `copies`.
                 target: String::new(),
                 rank: Rank::Guest,
                 ..config.archive.clone()
@@ -92,7 +97,8 @@ impl Places {
             ring_bytes_max: config.applications.ring_bytes_max,
             is_shared: config.applications.is_open_to_all(),
             forecast: config.forecast.clone(),
-            room,
+            shared,
+            copies: ScopeCopies::new(&config.archive),
         }
     }
 
@@ -126,8 +132,10 @@ pub struct Scope<'c> {
     forecasts: Forecasts,
     /// Whether there is a document of forecasts that says something.
     tells_forecasts: bool,
-    next_forecasts_ns: i64,
-    history: History,
+    next_documents_ns: i64,
+    history: Arc<History>,
+    histories: ScopeHistories,
+    name: String,
     journal: Option<Journal>,
     /// What earlier lives of the agent took in from files that are still there.
     marks: Vec<Mark>,
@@ -174,7 +182,7 @@ impl<'c> Scope<'c> {
             tell_closed(&name);
         }
         let lock = run_dir.occupy()?;
-        let history = open_history(places, reader, clock);
+        let history = Arc::new(open_history(places, reader, clock));
         let now_ns = clock.now_ns();
         let segment = Segment::create(&run_dir.segment(), places.segment_config(), now_ns)?;
         let journal = history.journal();
@@ -182,9 +190,9 @@ impl<'c> Scope<'c> {
         let streams = Streams::new(segment, &**clock, journal.clone(), i64::MAX);
         let mut scope = Self {
             streams,
-            forecasts: Forecasts::new(&places.forecast, Arc::clone(&places.room)),
+            forecasts: Forecasts::new(&places.forecast, Arc::clone(&places.shared.forecasts)),
             tells_forecasts: false,
-            next_forecasts_ns: i64::MIN,
+            next_documents_ns: i64::MIN,
             newest: Newest::default(),
             ledger: Ledger::default(),
             opened_ns: now_ns,
@@ -195,6 +203,8 @@ impl<'c> Scope<'c> {
             marks: history.marks(),
             knows_past: false,
             history,
+            histories: places.shared.histories.clone(),
+            name,
             journal,
             run_dir,
             shares: (!matches!(reader, Reader::User(_))).then(|| places.shares_of_streams()),
@@ -208,14 +218,15 @@ impl<'c> Scope<'c> {
                 "node": places.node,
                 "version": env!("CARGO_PKG_VERSION"),
                 "pid": std::process::id(),
-                "scope": name,
+                "scope": scope.name,
                 "started_ts": clock.now_ns(),
                 "http": null,
                 "archive": scope.history.readable_dir(),
             }),
         );
         scope.remember(&places.node, clock);
-        info!(scope = name, "a scope of applications is open");
+        scope.histories.add(&scope.name, &scope.history);
+        info!(scope = scope.name, "a scope of applications is open");
         Ok(scope)
     }
 
@@ -376,17 +387,19 @@ impl<'c> Scope<'c> {
         }
     }
 
-    /// Once a second: says that it lives, and how forecasts do.
+    /// Once a second: says that it lives, and how its archive and forecasts do.
     pub fn beat(&mut self, now_ns: i64, monotonic_ns: i64) {
         self.streams.beat(now_ns);
         for told in self.ledger.due(now_ns) {
             tell_loss(told, None, &mut self.streams);
         }
         self.forecasts.beat(now_ns, &mut self.streams);
-        if monotonic_ns < self.next_forecasts_ns {
+        if monotonic_ns < self.next_documents_ns {
             return;
         }
-        self.next_forecasts_ns = monotonic_ns.saturating_add(FORECASTS_NS);
+        self.next_documents_ns = monotonic_ns.saturating_add(DOCUMENTS_NS);
+        let status = self.history.status();
+        self.publish(ARCHIVE_DOCUMENT, &self.history.document(status.as_ref()));
         let is_needed = self.forecasts.is_needed();
         if is_needed || self.tells_forecasts {
             self.publish(FORECASTS_DOCUMENT, &self.forecasts.document());
@@ -403,12 +416,13 @@ impl Drop for Scope<'_> {
     fn drop(&mut self) {
         self.streams.finish();
         self.streams.segment().close();
+        self.histories.remove(&self.name);
         self.history.close();
     }
 }
 
 /// Directories above those of scopes: names of scopes are no secret, what is in them is.
-fn make_parent(path: &Path) -> io::Result<()> {
+pub(super) fn make_parent(path: &Path) -> io::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
     // Names of scopes are no secret, what is in them is: this mode, whatever the umask was.
     made.and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
@@ -427,6 +441,7 @@ fn open_history(places: &Places, reader: Reader, clock: &Arc<dyn Clock>) -> Hist
     let state_dir = scopes.join(reader.scope());
     let config = ArchiveConfig {
         dir: state_dir.join("archive"),
+        copies: places.copies.as_ref().map(|copies| copies.of(reader)),
         ..places.archive.clone()
     };
     let prepare = move || {

@@ -17,8 +17,8 @@ pub const BUCKET_BYTES: usize = 2 * size_of::<Cell<Arc<str>>>();
 /// Buckets between two questions whether there is room for them.
 const ASKED_BUCKETS: usize = 1 << 14;
 
-/// A bound on buckets. It is looked at after each run of samples, of at most one row group: so many buckets
-/// a thread may be ahead of it. What was taken is given back when it is dropped.
+/// A bound on buckets. It is looked at whenever a fold has made some thousand more: so many a thread may be ahead of it. What
+/// was taken is given back when it is dropped.
 pub struct Budget<'h> {
     used: Arc<AtomicUsize>,
     max: usize,

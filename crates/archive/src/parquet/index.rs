@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use barograph_model::{Descriptor, Kind, Labels, Name, Quality, SeriesId, Span, Unit, ValueType};
 
-use super::{About, FORMAT, GROUP_ROWS_MAX, NOWHEN, corrupt, format_of, io_error, schema, widen};
+use super::{About, FORMAT, GROUP_ROWS_MAX, NOWHEN, corrupt, io_error, schema, widen};
 use crate::ArchiveError;
 use crate::Tier;
 use crate::bytes::{Cut, put_bytes, put_i64, put_u64};
@@ -164,8 +164,7 @@ impl Index {
             return Err(corrupt(path, "there are too many series for one file", 0));
         };
         let mut tail = Vec::with_capacity(TAIL_BYTES);
-        let version = format_of(self.about.tier);
-        for word in [packed_bytes, plain_bytes, crc32, version] {
+        for word in [packed_bytes, plain_bytes, crc32, FORMAT] {
             tail.extend_from_slice(&word.to_le_bytes());
         }
         tail.extend_from_slice(&crc32fast::hash(&tail).to_le_bytes());

@@ -36,14 +36,16 @@ pub(crate) use column::{Numbered, Numbers};
 pub(crate) use group::{SampleGroup, TierGroup};
 pub(crate) use plan::{Piece, plan};
 
-/// The newest version of the index that is understood, and that of the raw files that are written. The first
-/// knows neither bytes nor arrays nor how many bytes the texts of a series have.
-const FORMAT: u32 = 2;
-/// The version of the tiers that are written. The first has means over samples only.
-const FORMAT_OF_TIERS: u32 = 2;
+/// The version of the index that is written, and the newest that is understood: one number for all tiers, since who does not
+/// know a version has only that number to go by. The first knows neither bytes nor arrays nor how many bytes the
+/// texts of a series have, and of tiers only means over samples. The third has last looks among its qualities.
+const FORMAT: u32 = 3;
 
 /// Most rows of a row group, here and in a file that is read.
 const GROUP_ROWS_MAX: usize = 256 << 10;
+/// A row group of so many rows ends with the name that it holds last, so that other programs find a name in few of them.
+/// Fewer rows would tear apart the times that streams of one source share (see [`PAGE_ROWS`]).
+const GROUP_ROWS_OF_NAMES: usize = 64 << 10;
 /// Most bytes of texts, JSON, bytes and arrays in a row group that is written: bounds the writer's memory.
 const GROUP_TEXT_BYTES_MAX: usize = 4 << 20;
 /// Rows of a page. The more rows, the more of what series share is found by zstd: a third of the bytes of
@@ -79,14 +81,6 @@ pub struct Summary {
     pub span: Span,
     /// CRC-32 of the whole file.
     pub crc32: u32,
-}
-
-/// The version that is written of a tier's files.
-fn format_of(tier: Tier) -> u32 {
-    match tier {
-        Tier::Raw => FORMAT,
-        _ => FORMAT_OF_TIERS,
-    }
 }
 
 /// Times of nothing: whatever it is widened by.

@@ -9,7 +9,7 @@ use ::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPro
 use ::parquet::schema::parser::parse_message_type;
 use ::parquet::schema::types::{ColumnPath, SchemaDescriptor, TypePtr};
 
-use super::{About, GROUP_ROWS_MAX, PAGE_BYTES, PAGE_ROWS, format_of, seal};
+use super::{About, FORMAT, GROUP_ROWS_MAX, PAGE_BYTES, PAGE_ROWS, seal};
 use crate::Tier;
 
 /// Level 3 is within a few per cent of 9 at a third of the time.
@@ -200,7 +200,7 @@ pub(super) fn key_values(about: &About, version: u32) -> Vec<KeyValue> {
 
 /// The same, and a place for the footer's checksum.
 fn unsealed_key_values(about: &About) -> Vec<KeyValue> {
-    let mut pairs = key_values(about, format_of(about.tier));
+    let mut pairs = key_values(about, FORMAT);
     pairs.push(KeyValue::new(seal::KEY.into(), seal::UNSEALED.to_owned()));
     pairs
 }

@@ -10,7 +10,7 @@ use barograph_model::{Descriptor, SeriesId};
 use super::index::IndexSeries;
 use super::rows::{Words, words};
 use super::sink::FileSink;
-use super::{About, GROUP_ROWS_MAX, GROUP_TEXT_BYTES_MAX, Summary};
+use super::{About, GROUP_ROWS_MAX, GROUP_ROWS_OF_NAMES, GROUP_TEXT_BYTES_MAX, Summary};
 use crate::ArchiveError;
 use crate::storage::OutFile;
 
@@ -51,14 +51,24 @@ impl<R: Rows> SeriesWriter<R> {
         })
     }
 
-    /// The series whose rows come now, as the index has it: a new one, unless it was the last.
-    pub fn series(&mut self, id: SeriesId, descriptor: &Arc<Descriptor>) -> &mut IndexSeries {
+    /// The series whose rows come now, as the index has it: a new one, unless it was the last. Where it has another
+    /// name than the last, what waits may be a row group by itself.
+    pub fn series(
+        &mut self,
+        id: SeriesId,
+        descriptor: &Arc<Descriptor>,
+    ) -> Result<&mut IndexSeries, ArchiveError> {
+        let last = self.sink.index.series.last();
+        let is_named = |series: &IndexSeries| series.descriptor.name == descriptor.name;
+        if self.rows.count() >= GROUP_ROWS_OF_NAMES && !last.is_some_and(is_named) {
+            self.flush()?;
+        }
         let all = &mut self.sink.index.series;
         if all.last().is_none_or(|series| series.id != id) {
             all.push(IndexSeries::new(id, descriptor, self.written));
             self.words = None;
         }
-        all.last_mut().expect("it was pushed just now")
+        Ok(all.last_mut().expect("it was pushed just now"))
     }
 
     /// Takes so many rows of the series; `bytes_of` tells the bytes of the texts, bytes or arrays of each. `extend` appends a range of them to those that wait, and tells whether

@@ -77,7 +77,7 @@ impl RawWriter {
         life: i64,
         columns: &Columns,
     ) -> Result<(), ArchiveError> {
-        let series = self.writer.series(id, descriptor);
+        let series = self.writer.series(id, descriptor)?;
         let quality = columns.quality[0];
         if series.rows == 0 {
             series.quality = Some(quality);

@@ -78,7 +78,7 @@ impl TierWriter {
         descriptor: &Arc<Descriptor>,
         buckets: &Buckets,
     ) -> Result<(), ArchiveError> {
-        let series = self.writer.series(id, descriptor);
+        let series = self.writer.series(id, descriptor)?;
         let (first, last) = (buckets.ts[0], buckets.ts[buckets.len() - 1]);
         let follows = series.rows == 0 || first > series.span.to;
         let ascend = buckets.ts.windows(2).all(|w| w[0] < w[1]);

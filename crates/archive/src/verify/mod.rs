@@ -48,6 +48,18 @@ pub struct Verified {
     pub findings: Vec<Finding>,
 }
 
+impl Verified {
+    /// Adds what was seen of another archive.
+    pub fn add(&mut self, other: Self) {
+        self.files += other.files;
+        self.samples += other.samples;
+        self.bytes += other.bytes;
+        self.twice += other.twice;
+        self.missing += other.missing;
+        self.findings.extend(other.findings);
+    }
+}
+
 /// Reads all of an archive, as it is at one moment of each node; `progress` is told files done and in all. It
 /// may be written to meanwhile: what is made, merged or let go is no damage.
 pub fn verify(root: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Verified, ArchiveError> {

@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::path::Path;
 
-use barograph_archive::{ExportTo, Keeper, Series, export};
+use barograph_archive::{Archive, Export, ExportTo, Keeper, Series};
 use barograph_model::{NS_PER_S, Span};
 
 use crate::seal::append;
-use crate::support::{assert_sound, config, everything, parquet_files, start};
+use crate::support::{assert_sound, config, everything, export_all, parquet_files, start};
 
 /// Two samples of each stream an hour.
 const STEP_NS: i64 = 1_800 * NS_PER_S;
@@ -35,7 +35,9 @@ fn disturbed(root: &Path, keeper: &Keeper, to: ExportTo<'_>) -> u64 {
         true
     };
     let mut life = 4;
-    export(root, &wanted, Span::ALL, to, &mut |_| {
+    let mut of = Export::new(Span::ALL);
+    of.add(&Archive::open(root), None, &wanted).unwrap();
+    of.write(to, &mut |_| {
         if life < 7 {
             life += 1;
             append(keeper, life, 1..=9, STEP_NS);
@@ -79,8 +81,43 @@ fn what_other_hands_removed_is_left_out() {
     // Of the oldest hour, which no view holds open.
     std::fs::remove_file(&raw[0]).unwrap();
     let to = ExportTo::Parquet(&out);
-    let samples = export(&root, &|_| true, Span::ALL, to, &mut |_| {}).unwrap();
+    let samples = export_all(&root, to);
     // One of each stream.
     assert_eq!(samples, 3 * (120 + 120 + 40 - 1));
     assert_sound(&out);
+}
+
+/// The same hours, series and sequences of log segments: nothing of one archive takes the place of another's.
+#[test]
+fn archives_of_applications_lie_beside_the_nodes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, scope) = (dir.path().join("node"), dir.path().join("scope"));
+    for root in [&node, &scope] {
+        let keeper = start(config(root)).unwrap();
+        append(&keeper, 1, 1..=9, STEP_NS);
+        keeper.seal().unwrap();
+    }
+    let selected = |wanted: &dyn Fn(&Series) -> bool, span| {
+        let mut of = Export::new(span);
+        of.add(&Archive::open(&node), None, wanted).unwrap();
+        of.add(&Archive::open(&scope), Some("u7"), wanted).unwrap();
+        of
+    };
+    let all = selected(&|_| true, Span::ALL);
+    assert_eq!((all.series(), all.has_samples().unwrap()), (6, true));
+    let out = dir.path().join("out");
+    let samples = all.write(ExportTo::Parquet(&out), &mut |_| {}).unwrap();
+    assert_eq!(samples, 2 * 3 * 9);
+    assert!(everything(&out) == everything(&node));
+    assert!(everything(&out.join("applications/u7")) == everything(&scope));
+    let mut text = Vec::new();
+    let samples = all.write(ExportTo::Csv(&mut text), &mut |_| {}).unwrap();
+    let lines = String::from_utf8(text).unwrap().lines().count() as u64;
+    assert_eq!(lines, samples + 1);
+    let later = Span {
+        from: i64::MAX,
+        to: i64::MAX,
+    };
+    assert_eq!(selected(&|_| false, Span::ALL).series(), 0);
+    assert!(!selected(&|_| true, later).has_samples().unwrap());
 }

@@ -288,7 +288,7 @@ fn on_failing(at: u64, failure: Failure) -> u64 {
             };
             ran.push(run(&keeper.journal(), 1, forever, &roll));
             if forever && disk.count() > at {
-                assert_ne!(keeper.status().trouble, "", "{what}");
+                assert_ne!(keeper.status().troubles(), "", "{what}");
             }
         }
     }

@@ -6,6 +6,7 @@ mod damaged;
 mod exercise;
 #[path = "../parquet_forge.rs"]
 mod forge;
+mod groups;
 mod round_trip;
 
 use std::path::{Path, PathBuf};

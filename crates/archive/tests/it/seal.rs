@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
-use barograph_archive::{Archive, Keeper, PartKind, Storage, Tier};
+use barograph_archive::{Archive, Keeper, PartInfo, PartKind, Storage, Tier};
 use barograph_model::{NS_PER_S, Span, Value, ValueType};
 
 use crate::failing::{Failing, Failure};
 use crate::support::{
-    SOON, TwoClocks, assert_once, assert_sound, config, declare, everything, everything_of,
-    parquet_files, sample, segments, start, start_on,
+    SOON, TwoClocks, assert_once, assert_sound, config, declare, dir_in_memory, everything,
+    everything_of, export_all, parquet_files, sample, segments, start, start_on,
 };
 
 const HOUR_NS: i64 = 3_600 * NS_PER_S;
@@ -133,11 +133,11 @@ fn hours_that_are_over_are_merged_unasked() {
 fn clocks_that_are_set_about_make_few_files() {
     let dir = tempfile::tempdir().unwrap();
     let keeper = start(config(dir.path())).unwrap();
-    append(&keeper, 1, 1..=1_000, 5 * 24 * HOUR_NS);
+    append(&keeper, 1, 1..=2_000, 5 * 24 * HOUR_NS);
     let before = everything(dir.path());
     keeper.seal().unwrap();
     assert_eq!(everything(dir.path()), before);
-    assert!(parquet_files(dir.path()).len() <= 64 * 3);
+    assert!(parquet_files(dir.path()).len() <= 1_024 * 3);
     assert_sound(dir.path());
     let view = Archive::open(dir.path()).view().unwrap();
     let stretches = view.stretches(Span::ALL);
@@ -367,22 +367,58 @@ fn a_damaged_part_is_set_aside_and_the_others_stay() {
     assert!(buckets.values().all(|b| b.count.iter().sum::<u64>() == 90));
 }
 
-/// A segment of more than 64 hours has files that hold several hours each; what is merged with them stays there.
+/// Whether each file's samples are of the hour that its directory claims; how many files claim none.
+fn files_without_an_hour(root: &Path) -> usize {
+    let parts = Archive::open(root).view().unwrap().parts();
+    let parts = parts.iter().filter(|part| part.kind != PartKind::Log);
+    let claims_none = |part: &&PartInfo| {
+        let path = part.path.display().to_string();
+        if path.contains("/date=0001-01-01/hour=99/") {
+            return true;
+        }
+        let hour = part.span.from.div_euclid(HOUR_NS);
+        assert_eq!(hour, part.span.to.div_euclid(HOUR_NS), "{path}");
+        let claimed = format!("/hour={:02}/", hour.rem_euclid(24));
+        assert!(path.contains(&claimed), "{path}");
+        false
+    };
+    parts.filter(claims_none).count()
+}
+
+/// As when weeks are filled in late: each sample is in a file of its hour, also when more of them come.
 #[test]
-fn files_of_several_hours_are_merged_where_they_stand() {
-    let dir = tempfile::tempdir().unwrap();
+fn old_values_are_in_files_of_their_own_hours() {
+    let dir = dir_in_memory();
     let keeper = start(config(dir.path())).unwrap();
-    append(&keeper, 1, 1..=200, HOUR_NS);
-    keeper.seal().unwrap();
-    append(&keeper, 2, 1..=20, HOUR_NS);
-    keeper.seal().unwrap();
+    for life in 1..=2 {
+        append(&keeper, life, 1..=200, HOUR_NS);
+        keeper.seal().unwrap();
+        assert_eq!(files_without_an_hour(dir.path()), 0);
+    }
     let before = everything(dir.path());
     keeper.compact().unwrap();
     assert_eq!(everything(dir.path()), before);
+    assert_eq!(files_without_an_hour(dir.path()), 0);
+    assert_sound(dir.path());
+}
+
+/// Of more hours than one sealing makes files of, files hold several each and claim none; exports keep them, and a
+/// manifest that is made anew finds them.
+#[test]
+fn files_of_several_hours_claim_none() {
+    let dir = dir_in_memory();
+    let keeper = start(config(dir.path())).unwrap();
+    append(&keeper, 1, 1..=1_100, HOUR_NS);
+    keeper.seal().unwrap();
+    let before = everything(dir.path());
+    assert!(files_without_an_hour(dir.path()) > 1_000);
     assert_sound(dir.path());
     let out = dir.path().join("out");
-    let to = barograph_archive::ExportTo::Parquet(&out);
-    barograph_archive::export(dir.path(), &|_| true, Span::ALL, to, &mut |_| {}).unwrap();
+    export_all(dir.path(), barograph_archive::ExportTo::Parquet(&out));
     assert_eq!(everything(&out), before);
     assert_sound(&out);
+    drop(keeper);
+    std::fs::remove_file(dir.path().join("nodes/n1/manifest.json")).unwrap();
+    drop(start(config(dir.path())).unwrap());
+    assert_eq!(everything(dir.path()), before);
 }

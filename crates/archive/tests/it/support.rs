@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use barograph_archive::{
-    Archive, ArchiveConfig, ArchiveError, Declared, Disk, Entry, KeepConfig, Keeper, Layout,
-    LogPart, Losses, Storage, View,
+    Archive, ArchiveConfig, ArchiveError, Declared, Disk, Entry, Export, ExportTo, KeepConfig,
+    Keeper, Layout, LogPart, Losses, Storage, View,
 };
 use barograph_model::{
     Clock, Columns, Descriptor, Kind, Labels, Name, Quality, Sample, Selector, Span, StreamKey,
@@ -167,6 +167,13 @@ pub fn read(part: &LogPart, span: Span) -> Vec<(usize, Columns)> {
     )
     .unwrap();
     chunks
+}
+
+/// Copies all of an archive; how many samples.
+pub fn export_all(root: &Path, to: ExportTo<'_>) -> u64 {
+    let mut of = Export::new(Span::ALL);
+    of.add(&Archive::open(root), None, &|_| true).unwrap();
+    of.write(to, &mut |_| {}).unwrap()
 }
 
 /// What the archive says was lost.

@@ -233,7 +233,7 @@ impl Fixture {
         until(&|| self.store.files() == relative(&self.root()));
         self.store.assert_once(lives as usize * 3 * 20);
         until(&|| self.keeper().status().waiting_copies == 0);
-        assert_eq!(self.keeper().status().trouble, "");
+        assert_eq!(self.keeper().status().troubles(), "");
         assert_sound(&self.root());
     }
 }
@@ -332,7 +332,7 @@ fn a_store_that_does_not_answer_holds_up_nothing() {
         fixture.until(|| fixture.keeper().status().waiting_copies == 6 * 4);
         assert_eq!(fixture.keeper().compact().unwrap(), 6 * 4);
         fixture.until(|| fixture.keeper().status().waiting_copies == 4);
-        assert_eq!(fixture.keeper().status().trouble, "");
+        assert_eq!(fixture.keeper().status().troubles(), "");
         assert_eq!(store.files(), Vec::<PathBuf>::new());
         fixture.keeper = None;
         assert_eq!(store.gate.waiting(), usize::from(deaf));

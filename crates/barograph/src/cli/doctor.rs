@@ -59,11 +59,11 @@ impl Doctor {
 
     /// Nothing without an agent: nobody writes history then.
     fn state_of_archive(&self) -> String {
-        let document = archive::document(&self.target.run_dir()).filter(|_| !self.probe);
-        let now_ns = SystemClock::new().now_ns();
-        let lines = document
-            .map(|d| archive::lines(&d, now_ns))
-            .unwrap_or_default();
+        if self.probe {
+            return String::new();
+        }
+        let told = archive::Told::of(&self.target.run_dir());
+        let lines = told.lines(SystemClock::new().now_ns());
         let lines = lines
             .into_iter()
             .enumerate()
@@ -147,9 +147,14 @@ fn text(json: &Json, key: &str) -> String {
 fn missing(sources: &[Json]) -> String {
     let mut page = String::new();
     for report in sources {
+        let verb = if is_off(report) {
+            "would give"
+        } else {
+            "cannot see"
+        };
         for missing in report["missing"].as_array().into_iter().flatten() {
             page += &format!(
-                "\n{}: cannot see {}\n  why     {}\n  remedy  {}\n",
+                "\n{}: {verb} {}\n  why     {}\n  remedy  {}\n",
                 text(report, "source"),
                 text(missing, "what"),
                 text(missing, "why"),
@@ -192,10 +197,16 @@ fn state_of_insights(insights: &[Json]) -> String {
     page
 }
 
-/// One line a source.
+/// Whether the source is not read, as it is configured.
+pub fn is_off(report: &Json) -> bool {
+    report["state"] == "off"
+}
+
+/// One line a source that is read.
 pub fn table(reports: &[Json]) -> anyhow::Result<String> {
     let rows: Vec<Vec<String>> = reports
         .iter()
+        .filter(|report| !is_off(report))
         .map(|r| {
             let cost = r["cost_ns_mean"].as_i64().unwrap_or(0);
             let interval = r["interval_ns"].as_i64().unwrap_or(0);

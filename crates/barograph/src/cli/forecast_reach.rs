@@ -95,12 +95,14 @@ fn said(name: &str, row: &Json) -> String {
     let Some(level) = row["level"].as_f64() else {
         return "at what? give it with --level".into();
     };
-    let horizon = span("horizon_ns").unwrap_or_default();
     let (early, late) = (span("reach_early_ns"), span("reach_late_ns"));
     let Some(reach) = span("reach_ns") else {
-        return match early {
-            Some(early) => format!("not expected within {horizon}, in {early} at the earliest"),
-            None => format!("not within {horizon}"),
+        return match (span("horizon_ns"), early) {
+            (None, _) => "not known yet".into(),
+            (Some(horizon), Some(early)) => {
+                format!("not expected within {horizon}, in {early} at the earliest")
+            }
+            (Some(horizon), None) => format!("not within {horizon}, later is not known"),
         };
     };
     if row["reach_ns"] == 0 {
@@ -112,7 +114,7 @@ fn said(name: &str, row: &Json) -> String {
         (Some(early), Some(late)) => format!("{fills} {reach}, {early} to {late}"),
         (Some(early), None) => format!("{fills} {reach}, {early} at the earliest"),
         (None, Some(late)) => format!("{fills} {reach}, {late} at the latest"),
-        (None, None) => format!("{fills} {reach}, its error is not known yet"),
+        (None, None) => format!("{fills} {reach} if it goes on so, not calibrated yet"),
     }
 }
 
@@ -138,11 +140,14 @@ mod tests {
             &known,
             "in 3 h 20 min, 2 h 55 min to 4 h",
         );
-        check(free, &row(None, None, None), "not within 2 d");
+        let none = row(None, None, None);
+        check(free, &none, "not within 2 d, later is not known");
+        let young = json!({"level": 0.0, "reach_ns": null, "horizon_ns": null});
+        check(free, &young, "not known yet");
         let early = "not expected within 2 d, in 40 s at the earliest";
         check(free, &row(None, Some(40 * s), None), early);
         check(free, &row(Some(0), Some(0), None), "now");
-        let unknown = "fills in 1 min, its error is not known yet";
+        let unknown = "fills in 1 min if it goes on so, not calibrated yet";
         check(free, &row(Some(min), None, None), unknown);
         let early = "fills in 2 min, 1 min at the earliest";
         check(free, &row(Some(2 * min), Some(min), None), early);

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
 
 use super::statement::{carry_out, done, drop_of};
-use super::{Target, format, http, output};
+use super::{Target, format, http, output, statement};
 
 /// Where statements go.
 const STATEMENTS: &str = "/api/v1/insights";
@@ -24,6 +24,7 @@ enum Verb {
     /// Make an insight: baro insight create "CREATE INSIGHT node.busy.disks.count AS SELECT count(*) FROM disk_busy_ratio WHERE value > 0.5"
     Create {
         /// The statement
+        #[arg(allow_hyphen_values = true, value_parser = statement::text)]
         statement: String,
         /// Only show what it would give now
         #[arg(long)]
@@ -34,6 +35,7 @@ enum Verb {
     /// Drop an insight, by name or with a DROP INSIGHT statement
     Drop {
         /// Name or statement
+        #[arg(allow_hyphen_values = true, value_parser = statement::text)]
         name: String,
         #[command(flatten)]
         target: Target,

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use super::call::cell;
 use super::statement::{carry_out, done, drop_of};
-use super::{Target, format, output};
+use super::{Target, format, output, statement};
 
 /// Where statements go.
 const STATEMENTS: &str = "/api/v1/policies";
@@ -29,6 +29,7 @@ enum Verb {
     /// PRESSURE 'io some 150ms 2s', WEIGHT 1, HELP 'what it is for'. It survives a restart of the agent.
     Create {
         /// The statement
+        #[arg(allow_hyphen_values = true, value_parser = statement::text)]
         statement: String,
         #[command(flatten)]
         target: Target,
@@ -36,6 +37,7 @@ enum Verb {
     /// Drop a policy, by name or with a DROP POLICY statement; its sources are read as configured again
     Drop {
         /// Name or statement
+        #[arg(allow_hyphen_values = true, value_parser = statement::text)]
         name: String,
         #[command(flatten)]
         target: Target,

@@ -3,10 +3,10 @@
 use std::io::{Read as _, Write as _};
 
 use barograph_client::{Cell, Rows};
-use barograph_model::SqlLimits;
+use barograph_model::{BigIntegers, SqlLimits};
 use clap::{Args, ValueEnum};
 
-use super::{Target, output};
+use super::{Target, output, statement};
 
 /// How to print the answer.
 #[derive(Clone, Copy, ValueEnum)]
@@ -21,14 +21,27 @@ enum Form {
     Arrow,
 }
 
+/// How JSON has integers beyond 2^53.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Integers {
+    /// As numbers; who reads them as floats, such as JavaScript and jq, rounds them
+    Number,
+    /// As texts of all their digits
+    Text,
+}
+
 /// Arguments of `baro sql`.
 #[derive(Args)]
 pub struct Sql {
     /// The statement; `-` reads it from standard input
+    #[arg(allow_hyphen_values = true, value_parser = statement::text)]
     statement: String,
     /// Form of the answer
     #[arg(long, value_enum, default_value = "table")]
     format: Form,
+    /// Form of integers beyond 2^53 in JSON
+    #[arg(long, value_enum, default_value = "number")]
+    big_integers: Integers,
     /// Most seconds it may take
     #[arg(long, default_value_t = 60.0)]
     seconds_max: f64,
@@ -64,7 +77,14 @@ impl Sql {
         } else {
             self.format
         } {
-            Form::Json => output::print_json_text(&String::from_utf8_lossy(&rows.to_json_rows())),
+            Form::Json => {
+                let big = match self.big_integers {
+                    Integers::Number => BigIntegers::Number,
+                    Integers::Text => BigIntegers::Text,
+                };
+                let json = rows.to_json_rows_with(big);
+                output::print_json_text(&String::from_utf8_lossy(&json))
+            }
             Form::Arrow if output::is_terminal() => {
                 let message = "arrow is for programs: send it to a file or a pipe";
                 Err(super::Usage(message.into()).into())

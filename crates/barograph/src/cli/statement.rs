@@ -5,6 +5,17 @@ use serde_json::{Value as Json, json};
 
 use super::{Target, http, output};
 
+/// Reads an argument that is a statement, which may begin with a comment (`-- why`): the command line would take that for an
+/// option. What has no space in it is an option that somebody wrote wrong; a lone `-` stands for standard input where
+/// there is one.
+pub fn text(argument: &str) -> Result<String, String> {
+    let is_option = argument.starts_with('-') && argument != "-";
+    if is_option && !argument.contains(char::is_whitespace) {
+        return Err("it is no option of this command, nor a statement: see --help".into());
+    }
+    Ok(argument.to_owned())
+}
+
 /// Has the agent carry out a statement, which needs the right to control.
 pub fn carry_out(target: &Target, path: &str, statement: &str) -> anyhow::Result<Json> {
     let body = json!({ "sql": statement });
@@ -19,7 +30,9 @@ pub fn carry_out(target: &Target, path: &str, statement: &str) -> anyhow::Result
 
 /// The statement that drops what is called so, or is one already: `DROP INSIGHT name`.
 pub fn drop_of(what: &str, name: &str) -> String {
-    let first = name.split_whitespace().next();
+    let lines = name.lines().map(str::trim_start);
+    let mut told = lines.filter(|line| !line.is_empty() && !line.starts_with("--"));
+    let first = told.next().and_then(|line| line.split_whitespace().next());
     match first.is_some_and(|word| word.eq_ignore_ascii_case("drop")) {
         true => name.to_owned(),
         false => format!("DROP {what} {name}"),
@@ -32,5 +45,34 @@ pub fn done(target: &Target, answer: &Json, words: &str) -> anyhow::Result<()> {
         output::print_json(answer)
     } else {
         output::print(&format!("{words}\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_may_begin_with_a_comment() {
+        for taken in [
+            "SELECT 1",
+            "-- why\nSELECT 1",
+            "-",
+            "/* why */ SELECT 1",
+            "- 1",
+        ] {
+            assert_eq!(text(taken), Ok(taken.to_owned()));
+        }
+        for refused in ["--jsn", "-x", "--format=jsn"] {
+            assert!(text(refused).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_is_dropped_is_a_name_or_a_statement() {
+        let check = |given: &str, expect: &str| assert_eq!(drop_of("INSIGHT", given), expect);
+        check("a.b", "DROP INSIGHT a.b");
+        check("drop insight a.b", "drop insight a.b");
+        check("-- why\n DROP INSIGHT a.b", "-- why\n DROP INSIGHT a.b");
     }
 }

@@ -20,12 +20,12 @@ impl Status {
         let status = observer.status()?;
         let run_dir = self.target.run_dir();
         let http = http_address(&run_dir);
-        let archive = archive::document(&run_dir);
+        let archives = archive::Told::of(&run_dir);
         if self.target.json {
             let mut json = barograph_client::status_json(&status);
             json["run_dir"] = run_dir.path().display().to_string().into();
             json["http"] = http.into();
-            json["archive"] = archive.into();
+            archives.add_to(&mut json);
             output::print_json(&json)?;
         } else {
             let state = if status.alive { "alive" } else { "dead" };
@@ -47,9 +47,7 @@ impl Status {
                 ("page", http.unwrap_or_else(|| "off".into())),
                 ("run dir", run_dir.path().display().to_string()),
             ];
-            if let Some(document) = archive {
-                rows.extend(archive::lines(&document, SystemClock::new().now_ns()));
-            }
+            rows.extend(archives.lines(SystemClock::new().now_ns()));
             let text: String = rows
                 .iter()
                 .map(|(what, value)| format!("{what:<8} {}\n", output::plain(value)))

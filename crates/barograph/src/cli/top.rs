@@ -1,6 +1,7 @@
 //! `baro top`: the barograph sheet on a terminal. A strip a disk, the pen at the right edge.
 
 mod board;
+mod causes;
 mod draw;
 
 use std::io::IsTerminal as _;

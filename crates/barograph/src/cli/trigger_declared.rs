@@ -6,7 +6,7 @@ use clap::Subcommand;
 use serde_json::Value as Json;
 
 use super::statement::{carry_out, done, drop_of};
-use super::{Target, output};
+use super::{Target, output, statement};
 
 /// Where statements go.
 const STATEMENTS: &str = "/api/v1/triggers";
@@ -17,6 +17,7 @@ pub enum Declaring {
     /// Make a trigger: baro trigger create "CREATE TRIGGER calm WHEN max_over('disk.busy.ratio', '10 s') > 0.9 FIRE 'slow.down' COOLDOWN '1 min'"
     Create {
         /// The statement
+        #[arg(allow_hyphen_values = true, value_parser = statement::text)]
         statement: String,
         #[command(flatten)]
         target: Target,
@@ -24,6 +25,7 @@ pub enum Declaring {
     /// Drop a trigger, by name or with a DROP TRIGGER statement
     Drop {
         /// Name or statement
+        #[arg(allow_hyphen_values = true, value_parser = statement::text)]
         name: String,
         #[command(flatten)]
         target: Target,

@@ -4,8 +4,8 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use barograph_agent::{Agent, Config, SOURCES_DOCUMENT};
-use clap::Args;
+use barograph_agent::{Agent, BlockTraceMode, Config, SOURCES_DOCUMENT};
+use clap::{Args, ValueEnum};
 use serde_json::Value as Json;
 use tracing_subscriber::EnvFilter;
 
@@ -39,12 +39,24 @@ pub struct Up {
     /// Keep no history
     #[arg(long, conflicts_with = "archive_dir")]
     no_archive: bool,
+    /// Trace the requests of disks one by one, for quantiles of how long they take: in turns and within a budget, or
+    /// always, or not [default: as configured, else off]
+    #[arg(long, value_name = "WHEN", value_enum)]
+    block_trace: Option<BlockTrace>,
     /// Tree to read in place of /
     #[arg(long, value_name = "DIR")]
     sys_root: Option<PathBuf>,
     /// Print what is seen as JSON instead of a table
     #[arg(long)]
     json: bool,
+}
+
+/// When requests of disks are traced.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum BlockTrace {
+    Auto,
+    Always,
+    Off,
 }
 
 impl Up {
@@ -80,8 +92,24 @@ impl Up {
         config.state_dir = self.state_dir.unwrap_or(config.state_dir);
         config.archive.dir = self.archive_dir.unwrap_or(config.archive.dir);
         config.archive.enabled &= !self.no_archive;
+        if let Some(when) = self.block_trace {
+            when.apply(&mut config);
+        }
         config.sources.sys_root = self.sys_root.unwrap_or(config.sources.sys_root);
         Ok(config)
+    }
+}
+
+impl BlockTrace {
+    fn apply(self, config: &mut Config) {
+        let sources = &mut config.sources;
+        let poll = sources.poll.entry("block_trace".to_owned()).or_default();
+        poll.enabled = Some(!matches!(self, Self::Off));
+        sources.block_trace.mode = match self {
+            Self::Auto => BlockTraceMode::Auto,
+            Self::Always => BlockTraceMode::Always,
+            Self::Off => return,
+        };
     }
 }
 
@@ -107,6 +135,7 @@ fn announce(agent: &Agent, json: bool) -> anyhow::Result<()> {
         output::print(&doctor::table(&reports)?)?;
         let missing: usize = reports
             .iter()
+            .filter(|report| !doctor::is_off(report))
             .filter_map(|r| r["missing"].as_array())
             .map(Vec::len)
             .sum();

@@ -96,6 +96,62 @@ def test_tables_beside_the_hosts_own(demo):
     assert over == [("vda", 400)]
 
 
+def listed(connection):
+    """Our tables, as whoever lists tables finds them."""
+    return {name for (name,) in rows(connection, "SELECT name FROM baro.sqlite_schema WHERE type = 'table'")}
+
+
+@pytest.mark.parametrize("options", [[], ["-readonly"]], ids=["read-write", "read-only"])
+def test_the_shell_lists_the_tables(demo, tmp_path, options):
+    host = tmp_path / "host.db"
+    apsw.Connection(str(host)).execute("CREATE TABLE nodes(own TEXT); INSERT INTO nodes VALUES ('mine')")
+    load = f".load {EXTENSION}\n"
+    script = f"{load}{load}.tables\n.schema disk_busy_ratio\nSELECT * FROM nodes;\nSELECT streams FROM baro.nodes;\n"
+    done = subprocess.run(
+        ["sqlite3", "-batch", *options, str(host)], input=script, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    words = done.stdout.split()
+    for table in ("baro.disk_busy_ratio", "baro.disk_read_bytes", "baro.latest", "baro.family_disk"):
+        assert words.count(table) == 1, done.stdout
+    assert "baro.disk_busy_ratio(ts,value,quality,error,node" in done.stdout, "the schema has the columns"
+    # What the host has under a name of ours stays the host's.
+    assert done.stdout.splitlines()[-2:] == ["mine", "10"]
+    assert rows(apsw.Connection(str(host)), "SELECT name FROM sqlite_schema") == [("nodes",)]
+
+
+def test_listed_tables_follow(demo):
+    connection = connect()
+    assert {"disk_read_bytes", "latest", "nodes"} <= listed(connection)
+    assert "late_arrival_count" not in listed(connection) and "history" not in listed(connection)
+    demo.add_late_stream()
+    rows(connection, "SELECT baro_refresh()")
+    assert "late_arrival_count" in listed(connection)
+    # Columns too, in a table that is listed already; a second load changes nothing.
+    connection.load_extension(EXTENSION)
+    assert rows(connection, "SELECT value FROM baro.late_arrival_count") == [(1,)]
+    assert rows(connection, RESOURCE_QUERY) == RESOURCES
+
+
+def test_loaded_within_a_transaction(demo):
+    connection = apsw.Connection(":memory:")
+    connection.enable_load_extension(True)
+    connection.execute("BEGIN")
+    connection.load_extension(EXTENSION)
+    assert rows(connection, "SELECT count(*) FROM disk_busy_ratio") == [(3,)]
+    connection.execute("ROLLBACK")
+    assert rows(connection, "SELECT count(*) FROM disk_busy_ratio") == [(3,)]
+
+
+def test_a_schema_of_the_hosts_is_left_alone(demo, tmp_path):
+    connection = apsw.Connection(":memory:")
+    connection.execute("ATTACH ? AS baro", (str(tmp_path / "own.db"),))
+    connection.enable_load_extension(True)
+    connection.load_extension(EXTENSION)
+    assert listed(connection) == set()
+    assert rows(connection, "SELECT count(*) FROM disk_busy_ratio") == [(3,)]
+
+
 def test_functions(demo):
     connection = connect()
     assert rows(connection, "SELECT count(*) FROM history('disk.*')") == [(15,)]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, Labels, Sample, Span, Value};
+use barograph_model::{Descriptor, Labels, Quality, Sample, Span, Value};
 use rusqlite::Result;
 
 use super::{ROWS_AT_ONCE, buckets, frames, span, step};
@@ -284,7 +284,9 @@ fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Bat
         let (of, at) = (Arc::clone(&reading), span.from - 1);
         let before = apart(live, move |cancel| held::at(&of, at, cancel))?;
         for (series, sample) in before.into_iter().enumerate() {
-            if let Some(Sample { value, .. }) = sample {
+            if let Some(Sample { value, quality, .. }) = sample
+                && quality != Quality::Ended
+            {
                 groups.set(series, &value);
             }
         }
@@ -313,10 +315,19 @@ fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Bat
     Ok(Box::new(Merge::new(feed, groups)))
 }
 
+/// A sample on its way into a row.
+pub(super) struct Seen<'a> {
+    pub(super) ts: i64,
+    pub(super) series: usize,
+    pub(super) value: &'a Value,
+    /// Nobody looked between it and the next one of its series.
+    pub(super) is_last_look: bool,
+}
+
 /// Makes rows of samples in order of time.
 pub(super) trait Fill {
     /// The next sample, and the rows that are complete by it.
-    fn take(&mut self, ts: i64, series: usize, value: &Value, rows: &mut Vec<Row>);
+    fn take(&mut self, seen: &Seen<'_>, rows: &mut Vec<Row>);
 
     /// The rows that are still to be given.
     fn finish(&mut self) -> Vec<Row>;
@@ -339,7 +350,13 @@ impl Iterator for Steps {
         }
         let mut rows = Vec::new();
         for (ts, series, value) in self.lasts.by_ref().take(ROWS_AT_ONCE) {
-            self.groups.take(ts, series, &value, &mut rows);
+            let seen = Seen {
+                ts,
+                series,
+                value: &value,
+                is_last_look: false,
+            };
+            self.groups.take(&seen, &mut rows);
         }
         if self.lasts.len() == 0 {
             self.is_done = true;
@@ -401,8 +418,13 @@ impl<F: Fill> Iterator for Merge<F> {
         let mut rows = Vec::new();
         for (chunk, row) in (self.at..to).filter_map(|at| batch.row(at)) {
             if let Some(value) = chunk.columns.values.get(row) {
-                let ts = chunk.columns.ts[row];
-                self.groups.take(ts, chunk.series, &value, &mut rows);
+                let seen = Seen {
+                    ts: chunk.columns.ts[row],
+                    series: chunk.series,
+                    value: &value,
+                    is_last_look: chunk.columns.is_last_look(row),
+                };
+                self.groups.take(&seen, &mut rows);
             }
         }
         self.at = to;
@@ -423,6 +445,8 @@ struct Group {
     row: Row,
     /// Time of the row that is still to be given.
     ts: Option<i64>,
+    /// Metric columns that hold for that row and for none behind it: it has the last look at them.
+    ending: BTreeSet<usize>,
 }
 
 impl Groups {
@@ -438,7 +462,11 @@ impl Groups {
             if group == next {
                 let mut row = vec![Cell::Null, Arc::clone(&series.node).into()];
                 row.extend(wide.unknown(labels));
-                groups.push(Group { row, ts: None });
+                groups.push(Group {
+                    row,
+                    ts: None,
+                    ending: BTreeSet::new(),
+                });
             }
             let column = wide.column_of(&series.descriptor);
             of_series.push(column.map(|column| (group, column)));
@@ -459,18 +487,26 @@ impl Groups {
 }
 
 impl Fill for Groups {
-    fn take(&mut self, ts: i64, series: usize, value: &Value, rows: &mut Vec<Row>) {
-        let Some((group, _)) = self.of_series[series] else {
+    fn take(&mut self, seen: &Seen<'_>, rows: &mut Vec<Row>) {
+        let Some((group, column)) = self.of_series[seen.series] else {
             return;
         };
         let group = &mut self.groups[group];
         // The row of the group's time before, when there is one.
-        if group.ts.is_some_and(|before| before != ts) {
+        if group.ts.is_some_and(|before| before != seen.ts) {
             rows.push(group.row.clone());
+            for column in std::mem::take(&mut group.ending) {
+                group.row[self.fixed + column] = Cell::Null;
+            }
         }
-        group.ts = Some(ts);
-        group.row[0] = ts.into();
-        self.set(series, value);
+        group.ts = Some(seen.ts);
+        group.row[0] = seen.ts.into();
+        if seen.is_last_look {
+            group.ending.insert(column);
+        } else {
+            group.ending.remove(&column);
+        }
+        self.set(seen.series, seen.value);
     }
 
     fn finish(&mut self) -> Vec<Row> {

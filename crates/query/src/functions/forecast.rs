@@ -116,27 +116,37 @@ pub(super) fn time_to(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches
         if !selector.matches(name, &stream.entry.descriptor.labels) {
             return None;
         }
-        let (looked_ns, projection) = projection_of(stream)?;
+        let (looked_ns, projection) =
+            projection_of(stream).unwrap_or((now_ns, Projection::default()));
         let elapsed_ns = now_ns.saturating_sub(looked_ns).max(0);
-        let now = projection.at(seconds(elapsed_ns))?;
+        let now = projection.at(seconds(elapsed_ns));
         let level = level.or_else(|| Level::of_exhaustion(name));
         let total = |total: &str| value_beside(&snapshot, stream, total);
         let level = level.and_then(|level| level.of_stream(name, stream.unit(), total));
-        let reach = level.and_then(|level| projection.reaches(level));
+        let reach = level.filter(|_| now.is_some());
+        let reach = reach.and_then(|level| projection.reaches(level));
         // What was expected to be reached since the look is reached now.
         let from_now = |after_s: f64| (nanoseconds(after_s).saturating_sub(elapsed_ns)).max(0);
         let cell = |after_s: Option<f64>| Cell::from(after_s.map(from_now));
+        let expected_s = reach.and_then(|reach| reach.expected_s);
+        let known_s = projection.known_s().filter(|_| now.is_some());
+        let is_calibrated = |after_s: f64| after_s <= known_s.unwrap_or(0.0);
+        let basis = expected_s.map(|after_s| match is_calibrated(after_s) {
+            true => "calibrated",
+            false => "not calibrated",
+        });
         let [_, labels, node] = Identity::of_stream(stream).cells();
         Some(vec![
             now_ns.into(),
             name.into(),
             labels,
             level.into(),
-            now.value.into(),
-            cell(reach.and_then(|reach| reach.expected_s)),
+            now.map(|now| now.value).into(),
+            cell(expected_s),
             cell(reach.and_then(|reach| reach.early_s)),
             cell(reach.and_then(|reach| reach.late_s)),
-            cell(projection.horizon_s()),
+            basis.map_or(Cell::Null, Cell::from),
+            cell(known_s),
             stream.unit().into(),
             node,
         ])

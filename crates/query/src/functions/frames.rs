@@ -12,7 +12,7 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Labels, Span, Value};
 use rusqlite::Result;
 
-use super::family::{Fill, Form, Merge, Wide, suffix};
+use super::family::{Fill, Form, Merge, Seen, Wide, suffix};
 use super::span;
 use crate::error::{failed, usage};
 use crate::feed::{Feed, apart};
@@ -226,7 +226,10 @@ impl Commits {
 }
 
 impl Fill for Commits {
-    fn take(&mut self, ts: i64, series: usize, value: &Value, rows: &mut Vec<Row>) {
+    fn take(&mut self, seen: &Seen<'_>, rows: &mut Vec<Row>) {
+        let Seen {
+            ts, series, value, ..
+        } = *seen;
         if ts != self.ts {
             self.commit(rows);
             self.ts = ts;

@@ -186,6 +186,7 @@ pub(crate) static FUNCTIONS: [Listing; 10] = [
             ("reach_ns", "INTEGER"),
             ("reach_early_ns", "INTEGER"),
             ("reach_late_ns", "INTEGER"),
+            ("basis", "TEXT"),
             ("horizon_ns", "INTEGER"),
             ("unit", "TEXT"),
             ("node", "TEXT"),

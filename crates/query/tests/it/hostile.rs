@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barograph_model::{Clock, SqlEngine as _, SqlFaultKind, SqlLimits, SqlRequest};
+use barograph_model::{BigIntegers, Clock, SqlEngine as _, SqlFaultKind, SqlLimits, SqlRequest};
 use barograph_query::{PoolConfig, QueryPool, Scopes};
 use barograph_stream::{RunDir, SystemClock};
 
@@ -26,6 +26,7 @@ fn request(sql: &str) -> SqlRequest {
     SqlRequest {
         sql: sql.into(),
         format: barograph_model::ResultFormat::JsonRows,
+        big_integers: BigIntegers::default(),
         limits: SqlLimits::default(),
         cancel: Arc::new(AtomicBool::new(false)),
     }

@@ -3,6 +3,7 @@
 
 mod answers;
 mod demo;
+mod family;
 mod files;
 mod following;
 mod frames;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barograph_model::{Clock, ResultFormat, SqlEngine as _, SqlFaultKind, SqlLimits, SqlRequest};
+use barograph_model::{
+    BigIntegers, Clock, ResultFormat, SqlEngine as _, SqlFaultKind, SqlLimits, SqlRequest,
+};
 use barograph_query::{Database, PoolConfig, QueryPool, Scopes};
 use barograph_stream::{RunDir, SystemClock};
 
@@ -16,6 +18,7 @@ fn request(sql: &str) -> SqlRequest {
     SqlRequest {
         sql: sql.into(),
         format: ResultFormat::JsonRows,
+        big_integers: BigIntegers::default(),
         limits: SqlLimits::default(),
         cancel: Arc::new(AtomicBool::new(false)),
     }
@@ -49,6 +52,28 @@ fn questions_are_answered_in_every_format() {
             })
             .unwrap();
         assert!(reply.body.starts_with(begins), "{format:?}");
+    }
+    // JavaScript would read 9007199254740992 of the number.
+    let exact = "SELECT 9007199254740993 AS a, -9007199254740993 AS b, 9007199254740992 AS c";
+    for (format, expect) in [
+        (
+            ResultFormat::JsonRows,
+            r#"[{"a":"9007199254740993","b":"-9007199254740993","c":9007199254740992}]"#,
+        ),
+        (
+            ResultFormat::JsonTable,
+            r#""rows":[["9007199254740993","-9007199254740993",9007199254740992]]"#,
+        ),
+    ] {
+        let reply = pool
+            .query(&SqlRequest {
+                format,
+                big_integers: BigIntegers::Text,
+                ..request(exact)
+            })
+            .unwrap();
+        let text = String::from_utf8(reply.body).unwrap();
+        assert!(text.contains(expect), "{text}");
     }
     let fault = pool.query(&request("DROP TABLE streams")).unwrap_err();
     assert_eq!(fault.kind, SqlFaultKind::Refused);

@@ -50,7 +50,7 @@ enum Work {
 impl Line {
     pub(super) fn otlp(receiver: &Receiver) -> Result<Self, ServerError> {
         let sender = Sender::new(receiver, &otlp::PROTOCOL)?;
-        let work = Work::Otlp(Otlp::new(receiver.select.clone()));
+        let work = Work::Otlp(Otlp::new(receiver.selection.clone()));
         Ok(Self::new(
             work,
             sender,
@@ -62,7 +62,7 @@ impl Line {
     pub(super) fn remote_write(receiver: &Receiver) -> Result<Self, ServerError> {
         let sender = Sender::new(receiver, &remote_write::PROTOCOL)?;
         let counters = Arc::new(Counters::new("remote_write"));
-        let work = RemoteWrite::new(receiver.select.clone(), Arc::clone(&counters));
+        let work = RemoteWrite::new(receiver.selection.clone(), Arc::clone(&counters));
         Ok(Self::new(
             Work::RemoteWrite(work),
             sender,
@@ -112,7 +112,7 @@ impl Line {
             self.due_ns = monotonic_ns + self.every_ns;
             if let Work::Otlp(work) = &mut self.work {
                 // Newer values take the place of what could not be sent.
-                let given_up: u64 = self.pending.drain(..).map(|batch| batch.samples).sum();
+                let given_up: u64 = self.pending.drain(..).map(|b| b.known_lost()).sum();
                 self.counters.lost(given_up + work.begin(view, now_ns));
             }
         }
@@ -156,7 +156,8 @@ impl Line {
                 self.backoff.reset();
                 self.unfit = 0;
                 if std::mem::take(&mut self.is_failing) {
-                    info!(to, url, "exports arrive again");
+                    // As loud as the failure before it: who has read of that one waits for this one.
+                    warn!(to, url, "exports arrive again");
                 }
                 let rejected = match self.work {
                     Work::Otlp(_) => otlp::rejected(&answer).map_or(0, |(points, _)| points),
@@ -173,7 +174,7 @@ impl Line {
             }
             Outcome::Refused(reason) | Outcome::Unfit(reason) => {
                 self.counters.failed();
-                self.counters.lost(batch.samples);
+                self.counters.lost(batch.known_lost());
                 if !std::mem::replace(&mut self.is_failing, true) {
                     warn!(
                         to,
@@ -228,7 +229,7 @@ impl Line {
             return true;
         }
         // It takes nothing: not at full speed.
-        let parts: u64 = self.pending.drain(..).map(|part| part.samples).sum();
+        let parts: u64 = self.pending.drain(..).map(|part| part.known_lost()).sum();
         self.counters.lost(parts);
         self.rest(None, clock);
         false

@@ -15,7 +15,7 @@ mod status;
 mod tests;
 mod thread;
 
-pub use receiver::{ExportConfig, ExportHeaders, Receiver};
+pub use receiver::{ExportConfig, ExportHeaders, Receiver, Selection};
 pub use status::{ExportCounts, ExportStatus};
 pub use thread::{Exporter, Exports};
 
@@ -31,4 +31,11 @@ struct Batch {
     samples: u64,
     /// A try of it, or of what it is a part of, came to no end: the receiver may have it, and refuse it for that.
     may_be_there: bool,
+}
+
+impl Batch {
+    /// Samples that are lost where this is given up; what may have arrived is not said to be.
+    fn known_lost(&self) -> u64 {
+        if self.may_be_there { 0 } else { self.samples }
+    }
 }

@@ -8,10 +8,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, Kind, Selector, Value};
+use barograph_model::{Descriptor, Kind, Value};
 use barograph_stream::Latest;
 use prost::Message as _;
 
+use crate::export::receiver::Selection;
 use crate::export::sender::Protocol;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
 use crate::messages::{
@@ -36,16 +37,16 @@ const POINT_BYTES: usize = 40;
 /// Makes requests of the newest values.
 #[derive(Debug)]
 pub(super) struct Otlp {
-    select: Vec<Selector>,
+    selection: Selection,
     /// Of each sum: since when it is known.
     starts: HashMap<StreamId, u64>,
     waiting: VecDeque<Batch>,
 }
 
 impl Otlp {
-    pub(super) fn new(select: Vec<Selector>) -> Self {
+    pub(super) fn new(selection: Selection) -> Self {
         Self {
-            select,
+            selection,
             starts: HashMap::new(),
             waiting: VecDeque::new(),
         }
@@ -58,7 +59,7 @@ impl Otlp {
         let node = view.segment().node();
         let mut starts = HashMap::new();
         let (mut metrics, mut points, mut bytes) = (Vec::<Metric>::new(), 0, 0);
-        for at in view.select(&self.select) {
+        for at in self.selection.of(view) {
             let stream = &view.streams[at];
             let Some((mut point, size)) = point(stream, now_ns) else {
                 continue;

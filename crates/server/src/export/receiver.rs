@@ -13,6 +13,7 @@ use barograph_model::Selector;
 use ureq::http::{HeaderName, HeaderValue, Uri};
 
 use crate::ServerError;
+use crate::view::View;
 
 /// Most bytes of a file of headers or certificates.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -35,8 +36,8 @@ pub struct Receiver {
     pub url: String,
     /// Time between two exports, in ns.
     pub every_ns: i64,
-    /// Which streams are sent: those that any of these means.
-    pub select: Vec<Selector>,
+    /// Which streams are sent.
+    pub selection: Selection,
     /// What is sent along, such as `Authorization`.
     pub headers: ExportHeaders,
     /// Certificates (PEM) that are trusted instead of the public ones.
@@ -45,6 +46,28 @@ pub struct Receiver {
     pub timeout: Duration,
     /// Whether `http://` may leave this machine.
     pub insecure: bool,
+}
+
+/// Which streams are sent.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// Those that any of these means…
+    pub select: Vec<Selector>,
+    /// …but for those that any of these means.
+    pub leave_out: Vec<Selector>,
+}
+
+impl Selection {
+    /// Places of the streams that are meant, in the order of the view.
+    pub(super) fn of(&self, view: &View) -> Vec<usize> {
+        let mut selected = view.select(&self.select);
+        selected.retain(|&at| {
+            let descriptor = &view.streams[at].entry.descriptor;
+            let (name, labels) = (descriptor.name.as_str(), &descriptor.labels);
+            !self.leave_out.iter().any(|s| s.matches(name, labels))
+        });
+        selected
+    }
 }
 
 /// Headers of requests. Their values are secrets: `Debug` does not show them.

@@ -8,10 +8,11 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use barograph_model::{Quality, Sample, Selector};
+use barograph_model::{Quality, Sample};
 use barograph_stream::StreamReader;
 use prost::Message as _;
 
+use crate::export::receiver::Selection;
 use crate::export::sender::Protocol;
 use crate::export::status::Counters;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
@@ -44,7 +45,7 @@ const NEVER_MS: i64 = i64::MIN;
 /// Makes requests of what is new.
 #[derive(Debug)]
 pub(super) struct RemoteWrite {
-    select: Vec<Selector>,
+    selection: Selection,
     counters: Arc<Counters>,
     view: Option<Arc<View>>,
     series: Vec<Series>,
@@ -71,9 +72,9 @@ struct Series {
 }
 
 impl RemoteWrite {
-    pub(super) fn new(select: Vec<Selector>, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(selection: Selection, counters: Arc<Counters>) -> Self {
         Self {
-            select,
+            selection,
             counters,
             view: None,
             series: Vec::new(),
@@ -143,7 +144,7 @@ impl RemoteWrite {
             self.series.drain(..).map(|s| (s.id, s)).collect();
         let node = view.segment().node();
         let mut taken = HashSet::new();
-        for at in view.select(&self.select) {
+        for at in self.selection.of(view) {
             let stream = &view.streams[at];
             if !stream.entry.descriptor.value_type.is_number() {
                 continue;

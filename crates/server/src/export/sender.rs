@@ -152,7 +152,8 @@ impl Sender {
                 asked: retry_after(response.headers()),
                 may_be_there: status == StatusCode::GATEWAY_TIMEOUT,
             })
-        } else if status == StatusCode::BAD_REQUEST {
+        } else if matches!(status, StatusCode::BAD_REQUEST | StatusCode::CONFLICT) {
+            // 409 is Thanos's word for samples that are out of order.
             Outcome::Unfit(reason)
         } else {
             Outcome::Refused(reason)

@@ -1,21 +1,19 @@
-//! Exports over a real segment: what is taken from it, and what comes of it at a receiver that fails.
+//! Exports over a real segment: what is taken from it.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpListener;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+mod delivery;
+
+use std::sync::Arc;
 
 use barograph_model::{
-    Descriptor, Kind, Labels, ManualClock, NS_PER_S, Name, Sample, Selector, Unit, Value, ValueType,
+    Descriptor, Kind, Labels, NS_PER_S, Name, Sample, Selector, Unit, Value, ValueType,
 };
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
 use prost::Message as _;
 
-use crate::export::line::Line;
 use crate::export::otlp::Otlp;
 use crate::export::remote_write::RemoteWrite;
 use crate::export::status::Counters;
-use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch, ExportHeaders, Receiver};
+use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch, Selection};
 use crate::messages::{Any, Data, ExportMetricsServiceRequest, Label, Number, WriteRequest};
 use crate::view::{View, Views};
 
@@ -68,13 +66,24 @@ fn put(writer: &mut StreamWriter, at_ns: i64, value: impl Into<Value>) {
     writer.look(&Sample::measured(at_ns, value)).unwrap();
 }
 
-fn all() -> Vec<Selector> {
-    vec![Selector::parse("*").unwrap()]
+fn all() -> Selection {
+    selection(&["*"], &[])
 }
 
-fn remote_write(select: Vec<Selector>) -> (RemoteWrite, Arc<Counters>) {
+fn selection(select: &[&str], leave_out: &[&str]) -> Selection {
+    let read = |patterns: &[&str]| {
+        let selectors = patterns.iter().map(|text| Selector::parse(text).unwrap());
+        selectors.collect()
+    };
+    Selection {
+        select: read(select),
+        leave_out: read(leave_out),
+    }
+}
+
+fn remote_write(selection: Selection) -> (RemoteWrite, Arc<Counters>) {
     let counters = Arc::new(Counters::new("remote_write"));
-    (RemoteWrite::new(select, Arc::clone(&counters)), counters)
+    (RemoteWrite::new(selection, Arc::clone(&counters)), counters)
 }
 
 fn written(batch: &Batch) -> WriteRequest {
@@ -317,7 +326,7 @@ fn requests_are_bounded_and_fair() {
 #[test]
 fn otlp_has_gauges_and_sums_of_what_is_fresh() {
     let mut rig = Rig::new();
-    let mut work = Otlp::new(vec![Selector::parse("disk.*").unwrap()]);
+    let mut work = Otlp::new(selection(&["disk.*"], &[]));
     let mut writers: Vec<StreamWriter> = [
         ("disk.busy.ratio", "vda", Value::Float(0.5)),
         ("disk.old.ratio", "vda", Value::Float(0.5)),
@@ -409,180 +418,35 @@ fn otlp_lines(batch: &Batch) -> Vec<String> {
     metrics.collect()
 }
 
-/// Answers each request with the next of `answers`, and keeps their bodies.
-struct FakeReceiver {
-    url: String,
-    bodies: Arc<Mutex<Vec<Vec<u8>>>>,
-}
-
-impl FakeReceiver {
-    fn start(answers: &'static [&'static str]) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let bodies = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&bodies);
-        std::thread::spawn(move || {
-            for answer in answers {
-                let (socket, _) = listener.accept().unwrap();
-                let mut reader = BufReader::new(socket);
-                let mut head = String::new();
-                while !head.ends_with("\r\n\r\n") && reader.read_line(&mut head).unwrap() > 0 {}
-                assert!(head.starts_with("POST "), "{head}");
-                let head = head.to_ascii_lowercase();
-                let (_, rest) = head.split_once("content-length: ").unwrap();
-                let length = rest.split("\r\n").next().unwrap().parse().unwrap();
-                let mut body = vec![0; length];
-                reader.read_exact(&mut body).unwrap();
-                kept.lock().unwrap().push(body);
-                let answer = format!("HTTP/1.1 {answer}\r\nConnection: close\r\n\r\n");
-                reader.get_mut().write_all(answer.as_bytes()).unwrap();
-            }
-        });
-        Self { url, bodies }
-    }
-
-    fn receiver(&self) -> Receiver {
-        Receiver {
-            url: self.url.clone(),
-            every_ns: 15 * NS_PER_S,
-            select: all(),
-            headers: ExportHeaders::default(),
-            ca_file: None,
-            timeout: Duration::from_secs(20),
-            insecure: false,
-        }
-    }
-}
-
-/// Sent, failed and lost after each turn; between two turns the clock goes on by so many seconds.
-fn turns(line: &mut Line, rig: &Rig, clock: &ManualClock, pauses: &[i64]) -> Vec<(u64, u64, u64)> {
-    let mut counts = Vec::new();
-    for pause in pauses {
-        line.turn(&rig.view(), clock, &|| false);
-        let now = line.counters().now();
-        counts.push((now.sent_samples, now.failed_requests, now.lost_samples));
-        clock.advance(pause * NS_PER_S);
-    }
-    counts
-}
-
 #[test]
-fn a_failed_write_is_tried_again_as_it_was() {
+fn what_is_left_out_is_not_sent() {
     let mut rig = Rig::new();
-    let mut busy = rig.stream("disk.busy.ratio", "vda", ValueType::Float);
-    put(&mut busy, T0, 0.5);
-    let fake = FakeReceiver::start(&["503 Busy", "429 Slow Down\r\nRetry-After: 100", "204 Done"]);
-    let mut line = Line::remote_write(&fake.receiver()).unwrap();
-    let clock = ManualClock::at(T0);
-    let counts = turns(&mut line, &rig, &clock, &[2, 50, 60, 0]);
-    // At once, after the backoff, not before what was asked for, and then.
-    assert_eq!(counts, [(0, 1, 0), (0, 2, 0), (0, 2, 0), (1, 2, 0)]);
-    let bodies = fake.bodies.lock().unwrap();
-    assert!(bodies.len() == 3 && bodies.iter().all(|body| body == &bodies[0]));
-}
-
-#[test]
-fn a_refused_write_is_lost_and_the_next_one_goes() {
-    let mut rig = Rig::new();
-    let mut busy = rig.stream("disk.busy.ratio", "vda", ValueType::Float);
-    put(&mut busy, T0, 0.5);
-    put(&mut busy, T0 + 1, 0.6);
-    put(&mut busy, T0 + NS_PER_S, 0.7);
-    let fake = FakeReceiver::start(&["404 Nobody here", "301 Elsewhere\r\nLocation: /x", "200 OK"]);
-    let mut line = Line::remote_write(&fake.receiver()).unwrap();
-    let clock = ManualClock::at(T0 + NS_PER_S);
-    let mut seen = turns(&mut line, &rig, &clock, &[20]);
-    for at in [30, 60] {
-        put(&mut busy, T0 + at * NS_PER_S, at as f64);
-        seen.extend(turns(&mut line, &rig, &clock, &[30]));
-    }
-    // Two in one millisecond: one is lost before anything is sent.
-    assert_eq!(seen, [(0, 1, 3), (0, 2, 4), (1, 2, 4)]);
-}
-
-#[test]
-fn one_sample_that_is_refused_takes_none_with_it() {
-    let mut rig = Rig::new();
-    let mut writers: Vec<StreamWriter> = ["vda", "vdb", "vdc", "vdd"]
-        .iter()
-        .map(|device| rig.stream("disk.busy.ratio", device, ValueType::Float))
-        .collect();
+    let mut writers = [
+        ("disk.busy.ratio", "vda"),
+        ("disk.busy.ratio", "loop0"),
+        ("disk.read.bytes", "vda"),
+        ("tier.used.ratio", "vda"),
+    ]
+    .map(|(name, device)| rig.stream(name, device, ValueType::Int));
     for writer in &mut writers {
-        for i in 0..2 {
-            put(writer, T0 + i * NS_PER_S, 0.5 + i as f64);
+        put(writer, T0, 1);
+    }
+    let check = |select: &[&str], leave_out: &[&str], expect: &[&str]| {
+        let (mut work, _) = remote_write(selection(select, leave_out));
+        work.look(&rig.view());
+        let mut found = lines(work.next(T0).as_ref());
+        found.sort();
+        assert_eq!(found.len(), expect.len(), "{leave_out:?}: {found:?}");
+        for (line, part) in found.iter().zip(expect) {
+            assert!(line.contains(part), "{leave_out:?}: {found:?}");
         }
-    }
-    // All; two devices; one; its first sample. Then the others of these parts.
-    let fake = FakeReceiver::start(&[
-        "400 out of bounds",
-        "400 out of bounds",
-        "400 out of bounds",
-        "400 out of bounds",
-        "204 Done",
-        "204 Done",
-        "204 Done",
-    ]);
-    let mut line = Line::remote_write(&fake.receiver()).unwrap();
-    let clock = ManualClock::at(T0 + 2 * NS_PER_S);
-    assert_eq!(turns(&mut line, &rig, &clock, &[0]), [(7, 4, 1)]);
-}
-
-#[test]
-fn what_may_have_arrived_is_not_lost() {
-    let mut rig = Rig::new();
-    let mut busy = rig.stream("disk.busy.ratio", "vda", ValueType::Float);
-    put(&mut busy, T0, 0.5);
-    let fake = FakeReceiver::start(&["504 Gateway Timeout", "400 out of order"]);
-    let mut line = Line::remote_write(&fake.receiver()).unwrap();
-    let clock = ManualClock::at(T0);
-    let counts = turns(&mut line, &rig, &clock, &[2, 0]);
-    assert_eq!(counts, [(0, 1, 0), (0, 2, 0)]);
-}
-
-#[test]
-fn who_refuses_everything_is_left_alone() {
-    let mut rig = Rig::new();
-    let mut writers: Vec<StreamWriter> = (0..100)
-        .map(|i| rig.stream("disk.busy.ratio", &format!("d{i}"), ValueType::Float))
-        .collect();
-    for writer in &mut writers {
-        put(writer, T0, 0.5);
-    }
-    let fake = FakeReceiver::start(&["400 no"; 25]);
-    let mut line = Line::remote_write(&fake.receiver()).unwrap();
-    let clock = ManualClock::at(T0);
-    let counts = turns(&mut line, &rig, &clock, &[0, 0, 0]);
-    assert_eq!(counts.last(), Some(&(0, 25, 100)));
-}
-
-#[test]
-fn otlp_gives_up_what_newer_values_replace() {
-    let mut rig = Rig::new();
-    let mut busy = rig.stream("disk.busy.ratio", "vda", ValueType::Float);
-    put(&mut busy, T0, 0.5);
-    let fake = FakeReceiver::start(&["502 Bad", "200 OK"]);
-    let mut line = Line::otlp(&fake.receiver()).unwrap();
-    let clock = ManualClock::at(T0);
-    let first = turns(&mut line, &rig, &clock, &[15]);
-    put(&mut busy, T0 + 15 * NS_PER_S, 0.6);
-    let second = turns(&mut line, &rig, &clock, &[0]);
-    assert_eq!((first, second), (vec![(0, 1, 0)], vec![(1, 1, 1)]));
-}
-
-#[test]
-fn nobody_there_is_a_failure_and_no_loss() {
-    let mut rig = Rig::new();
-    let mut busy = rig.stream("disk.busy.ratio", "vda", ValueType::Float);
-    put(&mut busy, T0, 0.5);
-    let nobody = {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        format!("http://{}", listener.local_addr().unwrap())
+        let mut work = Otlp::new(selection(select, leave_out));
+        work.begin(&rig.view(), T0);
+        let sent = work.next().map_or(0, |batch| batch.samples);
+        assert_eq!(sent, expect.len() as u64, "{leave_out:?}");
     };
-    let fake = FakeReceiver {
-        url: nobody,
-        bodies: Arc::default(),
-    };
-    let mut line = Line::remote_write(&fake.receiver()).unwrap();
-    let counts = turns(&mut line, &rig, &ManualClock::at(T0), &[0]);
-    assert_eq!(counts, [(0, 1, 0)]);
+    let (busy, tier, read) = ("disk_busy_ratio,device=vda", "tier_used", "disk_read");
+    check(&["*"], &["*{device=loop*}"], &[busy, tier, read]);
+    check(&["disk.*"], &["*{device=loop*}", "*.bytes"], &[busy]);
+    check(&["*"], &["*"], &[]);
 }

@@ -253,7 +253,7 @@ where
 }
 
 /// Who writes, if he may.
-fn writer(
+pub(super) fn writer(
     app: &App,
     way: Way,
     client: Client,

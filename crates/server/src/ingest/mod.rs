@@ -13,12 +13,13 @@ mod line_protocol;
 mod naming;
 mod otlp;
 pub(crate) mod otlp_json;
+mod probe;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use barograph_model::{Kind, Value, ValueType};
+use barograph_model::{Kind, Value, ValueType, cut};
 use barograph_stream::ingest::Readers;
 use thiserror::Error;
 
@@ -27,11 +28,14 @@ pub(crate) use http::{INGESTS_MAX, line_protocol, otlp_metrics};
 pub use line_protocol::{Precision, read_line_protocol};
 pub use naming::{label_name, stream_words};
 pub use otlp::{read_otlp_json, read_otlp_protobuf};
+pub(crate) use probe::{health, ping};
 
 /// Most points of one request; what is beyond is refused and counted.
 pub const POINTS_MAX: usize = 1 << 16;
 /// Refusals of one request that are told in words; the others are counted.
 pub const REFUSALS_MAX: usize = 8;
+/// Bytes of a reason for which a line or data point is refused; what is longer is cut.
+pub const REASON_BYTES_MAX: usize = 1 << 10;
 
 /// Who wrote: a service, or a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -131,6 +135,15 @@ pub struct Refusal {
     pub reason: String,
 }
 
+/// What of a source cannot be taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// How many lines or data points.
+    pub count: u64,
+    /// Why the last of them is not, in at most [`REASON_BYTES_MAX`] bytes.
+    pub reason: String,
+}
+
 /// What a request brought.
 #[derive(Clone, Debug, Default)]
 pub struct Parsed {
@@ -139,22 +152,24 @@ pub struct Parsed {
     /// The first that cannot, at most [`REFUSALS_MAX`].
     pub refusals: Vec<Refusal>,
     /// Lines or data points that cannot be taken, by source.
-    pub refused: HashMap<Arc<Source>, u64>,
+    pub refused: HashMap<Arc<Source>, Refused>,
 }
 
 impl Parsed {
     /// Counts one that cannot be taken.
     pub(crate) fn refuse(&mut self, source: &Arc<Source>, place: u32, reason: impl Into<String>) {
+        let reason = cut(reason.into(), REASON_BYTES_MAX);
+        let refused = self.refused.entry(Arc::clone(source)).or_default();
+        refused.count += 1;
+        refused.reason.clone_from(&reason);
         if self.refusals.len() < REFUSALS_MAX {
-            let reason = reason.into();
             self.refusals.push(Refusal { place, reason });
         }
-        *self.refused.entry(Arc::clone(source)).or_default() += 1;
     }
 
     /// How many lines or data points cannot be taken.
     pub fn refused_count(&self) -> u64 {
-        self.refused.values().sum()
+        self.refused.values().map(|refused| refused.count).sum()
     }
 }
 
@@ -168,7 +183,7 @@ pub struct IngestRequest {
     /// The points.
     pub points: Vec<Point>,
     /// What was refused before it came here, to be counted.
-    pub refused: HashMap<Arc<Source>, u64>,
+    pub refused: HashMap<Arc<Source>, Refused>,
 }
 
 /// What became of it.

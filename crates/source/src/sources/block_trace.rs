@@ -10,40 +10,46 @@
 //! count in the kernel, and cost less; to build such programs takes a nightly compiler and
 //! a linker of its own, which nobody who builds this should need.
 //!
+//! In the mode `auto` requests are traced in turns (`turns.rs`): while a disk is busy or slower than usual, within a
+//! budget. Between turns nothing is traced, and what the turn gave has ended.
+//!
 //! Counts and quantiles decay: a request counts half after `half_life_ms`.
 //!
 //! Below a root other than `/` nothing is traced: `instances/barograph/trace_pipe` of that tree, a
 //! plain file that may grow, stands for the pipe.
 
+mod config;
 mod device;
 mod histogram;
 pub mod line;
 mod pairs;
 mod tracefs;
+mod turns;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use barograph_model::Labels;
+use barograph_model::{Labels, NS_PER_S};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::error::{BadLines, Faults};
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
-use crate::util::file::SysRoot;
+use crate::util::file::{HeldFile, SysRoot};
 use crate::util::parse::{escape, lines};
 use crate::util::top::{Heavy, left_after};
 use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 
+pub use config::{BlockTraceConfig, BlockTraceMode};
 use device::Device;
 pub(crate) use device::{Fact, HotFact};
 use line::{Line, Operation, Request};
 use pairs::Pairs;
+pub(crate) use tracefs::remove_leftovers;
 use tracefs::{Instance, WHAT};
+use turns::Turns;
 
 /// Most devices that are followed.
 const DEVICES_MAX: usize = 64;
@@ -63,57 +69,10 @@ facts! {
         Lost: Counter Int "lost.count" "count" "Events that were overwritten before they were read, as far as the kernel counted them.";
         Unmatched: Counter Int "unmatched.count" "count" "Events of reads and writes of which the other one was not seen.";
         Cost: Counter Float "cost.seconds" "seconds" "Processor time that reading the trace took; what writing it costs is not in it.";
-    }
-}
-
-/// Requests of disks, one by one. Off unless `poll.block_trace.enabled` is true.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct BlockTraceConfig {
-    /// How long the pieces are whose requests are counted together, in bytes (at least 4096).
-    pub extent_bytes: u64,
-    /// How many of the hottest extents of a device have streams (at most 128).
-    pub ranks: usize,
-    /// How many extents of a device are counted at once (at most 65536); the error of a count is
-    /// at most that share of all requests.
-    pub counters: usize,
-    /// After so many milliseconds a request counts half.
-    pub half_life_ms: u64,
-    /// Room for events between two reads, in bytes over all processors; each has 256 KiB at least.
-    pub buffer_bytes: u64,
-    /// Most events that are read at once; more wait in the buffer, and are lost when it is full.
-    pub events_max: u64,
-}
-
-impl Default for BlockTraceConfig {
-    fn default() -> Self {
-        Self {
-            extent_bytes: 1 << 20,
-            ranks: 16,
-            counters: 1024,
-            half_life_ms: 60_000,
-            buffer_bytes: 16 << 20,
-            events_max: 200_000,
-        }
-    }
-}
-
-/// What is out of bounds is brought into them.
-impl BlockTraceConfig {
-    fn extent_bytes(&self) -> u64 {
-        self.extent_bytes.clamp(4096, 1 << 50)
-    }
-
-    fn ranks(&self) -> usize {
-        self.ranks.clamp(1, 128)
-    }
-
-    fn counters(&self) -> usize {
-        self.counters.clamp(self.ranks(), 65_536)
-    }
-
-    fn half_life_ns(&self) -> i64 {
-        self.half_life_ms.clamp(100, 1 << 40) as i64 * 1_000_000
+        On: State Bool "on.flag" "flag" "Whether requests are traced now.";
+        Turns: Counter Int "turns.count" "count" "In the mode auto: times that tracing was switched on.";
+        TurnSeconds: Counter Float "turns.seconds" "seconds" "In the mode auto: how long requests were traced, all turns together.";
+        Unaffordable: Counter Int "unaffordable.count" "count" "In the mode auto: looks at which tracing was wanted, and turns that were ended, because there were more events than the budget pays.";
     }
 }
 
@@ -124,6 +83,9 @@ pub struct BlockTrace {
     pipe: Pipe,
     missing: Option<Missing>,
     retry_ns: i64,
+    auto: Option<Auto>,
+    /// When the pipe was read last, or opened.
+    drained_ns: i64,
     /// What the last piece ended with: the beginning of a line.
     bytes: Vec<u8>,
     facts: FactSet<TraceFact>,
@@ -132,6 +94,15 @@ pub struct BlockTrace {
     hottest: Vec<Heavy<u64>>,
     lost_newly: u64,
     cost_s: f64,
+}
+
+/// What the mode `auto` needs.
+struct Auto {
+    turns: Turns,
+    diskstats: HeldFile,
+    bytes: Vec<u8>,
+    /// An instance could be made.
+    is_allowed: bool,
 }
 
 enum Pipe {
@@ -162,6 +133,8 @@ impl BlockTrace {
             pipe: Pipe::None,
             missing: None,
             retry_ns: i64::MIN,
+            auto: Auto::new(config),
+            drained_ns: 0,
             bytes: Vec::new(),
             facts: FactSet::new(Labels::none()),
             tally: Tally::default(),
@@ -176,7 +149,6 @@ impl BlockTrace {
         if !matches!(self.pipe, Pipe::None) || monotonic_ns < self.retry_ns {
             return;
         }
-        self.retry_ns = monotonic_ns.saturating_add(RETRY_NS);
         let started = if self.root.is_real() {
             Instance::start(&self.root, self.config.buffer_bytes).map(Pipe::Traced)
         } else {
@@ -184,13 +156,56 @@ impl BlockTrace {
         };
         match started {
             Ok(pipe) => (self.pipe, self.missing) = (pipe, None),
-            Err(missing) => self.missing = Some(missing),
+            Err(missing) => {
+                self.retry_ns = monotonic_ns.saturating_add(RETRY_NS);
+                self.missing = Some(missing);
+            }
+        }
+        self.drained_ns = monotonic_ns;
+    }
+
+    /// Traces nothing any more. What the requests so far came to ends here.
+    fn end(&mut self, batch: &mut Batch) {
+        self.pipe = Pipe::None;
+        self.bytes.clear();
+        self.tally.pairs.lost();
+        for (_, mut device) in self.tally.devices.drain(..) {
+            device.retire(batch);
+        }
+    }
+
+    /// Begins and ends turns.
+    fn take_turns(&mut self, batch: &mut Batch, faults: &mut Faults) {
+        let monotonic_ns = batch.monotonic_ns();
+        let Some(auto) = &mut self.auto else { return };
+        if !auto.is_allowed && monotonic_ns >= self.retry_ns && self.root.is_real() {
+            self.missing = Instance::make(&self.root).map(drop).err();
+            auto.is_allowed = self.missing.is_none();
+            if !auto.is_allowed {
+                self.retry_ns = monotonic_ns.saturating_add(RETRY_NS);
+            }
+        }
+        let mut look = auto.look(monotonic_ns, &self.root, faults);
+        look.wanted &= self.missing.is_none();
+        let is_on = auto.turns.step(monotonic_ns, look);
+        match (is_on, &self.pipe) {
+            (true, Pipe::None) => {
+                // Devices of the last turn are gone, unless it ended with the read before this one.
+                self.end(batch);
+                self.start(monotonic_ns);
+            }
+            (false, _) => self.end(batch),
+            (true, _) => {}
+        }
+        if let (true, Pipe::None, Some(auto)) = (is_on, &self.pipe, &mut self.auto) {
+            auto.turns.end(monotonic_ns);
+            auto.is_allowed = false;
         }
     }
 
     /// Reads what there is, at most `events_max` lines and one piece more; lines that are no events
     /// count as well, so that a trace of nothing else ends too.
-    fn drain(&mut self, bad: &mut BadLines) -> Result<(), SourceError> {
+    fn drain(&mut self, events_max: u64, bad: &mut BadLines) -> Result<(), SourceError> {
         let (fd, path) = match &self.pipe {
             Pipe::None => return Ok(()),
             Pipe::Traced(instance) => match instance.pipe() {
@@ -199,7 +214,7 @@ impl BlockTrace {
             },
             Pipe::Recorded(fd) => (fd, self.root.path(RECORDING)),
         };
-        let mut left = self.config.events_max.max(1);
+        let mut left = events_max.max(1);
         while left > 0 {
             self.bytes.reserve(PIECE_BYTES);
             match rustix::io::read(fd, rustix::buffer::spare_capacity(&mut self.bytes)) {
@@ -229,6 +244,38 @@ impl BlockTrace {
         Ok(())
     }
 
+    /// Reads what the pipe has; in the mode `auto` what the budget pays, and the turn ends if there was more.
+    fn follow(&mut self, monotonic_ns: i64, bad: &mut BadLines, faults: &mut Faults) {
+        let elapsed_ns = monotonic_ns.saturating_sub(self.drained_ns);
+        let paid = self
+            .auto
+            .as_ref()
+            .map(|auto| auto.turns.events_max(elapsed_ns));
+        if elapsed_ns <= 0 && paid.is_some() {
+            return; // The turn begins here.
+        }
+        self.drained_ns = monotonic_ns;
+        let max = paid.unwrap_or(u64::MAX).min(self.config.events_max);
+        let (seen, begin_s) = (self.tally.seen(), thread_cpu_s());
+        if let Err(fault) = self.drain(max, bad) {
+            // Begins anew after a while: the instance may have been removed.
+            faults.add(fault);
+            self.pipe = Pipe::None;
+            self.retry_ns = monotonic_ns.saturating_add(RETRY_NS);
+            self.bytes.clear();
+            self.tally.pairs.lost();
+        }
+        if let Some(auto) = &mut self.auto {
+            let cpu_ns = (thread_cpu_s() - begin_s) * NS_PER_S as f64;
+            let events = self.tally.seen().saturating_sub(seen);
+            auto.turns.spent(monotonic_ns, events, max, cpu_ns);
+            if !auto.turns.is_on() {
+                // At once, since the kernel goes on writing; what was read is told once.
+                self.pipe = Pipe::None;
+            }
+        }
+    }
+
     fn decay(&mut self, monotonic_ns: i64, batch: &mut Batch) {
         let elapsed_ns = monotonic_ns.saturating_sub(self.decayed_ns);
         self.decayed_ns = monotonic_ns;
@@ -252,6 +299,16 @@ impl BlockTrace {
         for (fact, count) in counts {
             self.facts.count(batch, now_ns, fact, count);
         }
+        let is_on = !matches!(self.pipe, Pipe::None);
+        self.facts.measured(batch, now_ns, TraceFact::On, is_on);
+        if let Some(auto) = &self.auto {
+            let counts = auto.turns.counts;
+            let seconds = counts.on_ns as f64 / NS_PER_S as f64;
+            let facts = &mut self.facts;
+            facts.count(batch, now_ns, TraceFact::Turns, counts.begun);
+            facts.count(batch, now_ns, TraceFact::Unaffordable, counts.unaffordable);
+            facts.measured(batch, now_ns, TraceFact::TurnSeconds, seconds);
+        }
         for (_, device) in &mut self.tally.devices {
             device.put(now_ns, batch, &mut self.hottest);
         }
@@ -265,21 +322,20 @@ impl Source for BlockTrace {
 
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
         let begin_s = thread_cpu_s();
-        self.start(batch.monotonic_ns());
-        if matches!(self.pipe, Pipe::None) {
-            return Ok(());
-        }
         let mut faults = Faults::default();
+        match self.auto {
+            Some(_) => self.take_turns(batch, &mut faults),
+            None => self.start(batch.monotonic_ns()),
+        }
+        if matches!(self.pipe, Pipe::None) && (self.auto.is_none() || self.missing.is_some()) {
+            return faults.finish();
+        }
         let mut bad = BadLines::default();
         let lost = self.tally.lost;
         self.tally.refused = 0;
         self.decay(batch.monotonic_ns(), batch);
-        if let Err(fault) = self.drain(&mut bad) {
-            // Begins anew after a while: the instance may have been removed.
-            faults.add(fault);
-            self.pipe = Pipe::None;
-            self.bytes.clear();
-            self.tally.pairs.lost();
+        if !matches!(self.pipe, Pipe::None) {
+            self.follow(batch.monotonic_ns(), &mut bad, &mut faults);
         }
         self.lost_newly = self.tally.lost - lost;
         self.put(now_ns, batch);
@@ -302,6 +358,13 @@ impl Source for BlockTrace {
     fn report(&self) -> Report {
         let mut missing: Vec<_> = self.missing.iter().cloned().collect();
         let from = match &self.pipe {
+            Pipe::None if self.auto.is_some() && missing.is_empty() => {
+                let sees = "nothing now: in the mode auto, requests are traced while a disk is busy or slower than usual";
+                return Report {
+                    sees: sees.to_owned(),
+                    missing,
+                };
+            }
             Pipe::None => {
                 return Report {
                     sees: format!("no {WHAT}"),
@@ -335,7 +398,37 @@ impl Source for BlockTrace {
     }
 }
 
+impl Auto {
+    fn new(config: &SourcesConfig) -> Option<Self> {
+        let root = SysRoot::new(&config.sys_root);
+        (config.block_trace.mode == BlockTraceMode::Auto).then(|| Self {
+            turns: Turns::new(&config.block_trace),
+            diskstats: root.short_records("proc/diskstats"),
+            bytes: Vec::new(),
+            is_allowed: false,
+        })
+    }
+
+    /// Looks at the disks. Without their counters no turn is wanted.
+    fn look(&mut self, monotonic_ns: i64, root: &SysRoot, faults: &mut Faults) -> turns::Look {
+        if !self.diskstats.read_if_there(&mut self.bytes, faults) {
+            return turns::Look::default();
+        }
+        let is_disk = |name: &[u8]| {
+            // What is a directory below /dev has an exclamation mark in /sys.
+            let name = String::from_utf8_lossy(name).replace('/', "!");
+            rustix::fs::stat(root.path(&format!("sys/block/{name}"))).is_ok()
+        };
+        self.turns.look(monotonic_ns, &self.bytes, is_disk)
+    }
+}
+
 impl Tally {
+    /// Events that the kernel wrote, as far as that is known.
+    fn seen(&self) -> u64 {
+        self.events.saturating_add(self.lost)
+    }
+
     fn take(&mut self, line: &[u8], bad: &mut BadLines, config: &BlockTraceConfig, root: &SysRoot) {
         match line::parse(line) {
             Line::Issue(request) => {

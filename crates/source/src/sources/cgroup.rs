@@ -1,11 +1,15 @@
 //! Control groups: what each service, container or job reads, writes and waits for.
 //!
-//! Version 2, version 1 (blkio and memory) and both at once. Traffic is summed over devices, those
-//! that stand on others left out. A group without I/O has streams only near the root, and the
+//! Version 2, version 1 (blkio and memory) and both at once. Traffic is told by device, and summed
+//! over devices, those that stand on others left out. What version 1 does not count has no stream,
+//! and is named in the report. A group without I/O has streams only near the root, and the
 //! number of groups is bounded: nodes have thousands that nobody asks about.
 
+pub(super) mod by_device;
+pub(super) mod counted;
+pub(super) mod devices;
 pub(super) mod io;
-pub(super) mod layout;
+mod layout;
 
 use crate::error::Faults;
 use crate::fact::{FactSet, facts};
@@ -17,8 +21,11 @@ use crate::util::roster::Roster;
 use crate::{Batch, CgroupConfig, Missing, Report, Source, SourceError, SourcesConfig};
 
 use super::pressure;
-use io::Traffic;
-use layout::{Io, Layout, directory, stacked_devices};
+use by_device::{ByDevice, DeviceFacts, Room};
+use counted::Counted;
+use devices::Devices;
+use io::{Counts, Table, Traffic, parse_v1, parse_v2};
+use layout::{Io, Layout, directory};
 
 facts! {
     /// Facts of one control group.
@@ -34,22 +41,54 @@ facts! {
     }
 }
 
+facts! {
+    /// Facts of one control group on one block device, those that stand on others included.
+    pub(crate) enum DeviceFact in "cgroup" {
+        ReadBytes: Counter Int "device.read.bytes" "bytes" "Read from this device by the group and those below it.";
+        WriteBytes: Counter Int "device.write.bytes" "bytes" "Written to this device by the group and those below it.";
+        ReadRate: Gauge Float "device.read.bytes_per_second" "bytes/s" "Read from this device per second, since the last read-out.";
+        WriteRate: Gauge Float "device.write.bytes_per_second" "bytes/s" "Written to this device per second, since the last read-out.";
+    }
+}
+
+const ON_DEVICE: DeviceFacts<DeviceFact> = DeviceFacts {
+    read_bytes: DeviceFact::ReadBytes,
+    write_bytes: DeviceFact::WriteBytes,
+    read_rate: DeviceFact::ReadRate,
+    write_rate: DeviceFact::WriteRate,
+};
+
 /// The source `cgroup`.
 pub struct Cgroups {
     root: SysRoot,
     config: CgroupConfig,
     layout: Layout,
     groups: Roster<Group>,
-    stacked: Vec<Vec<u8>>,
+    /// What every look at a group needs.
+    looker: Looker,
     scan_next_ns: i64,
     /// How many groups were seen and not followed.
     cut: usize,
+}
+
+/// What is the same for all groups, and memory that they use one after another.
+#[derive(Default)]
+struct Looker {
+    devices: Devices,
+    /// What version 1 counts.
+    counted: Counted,
+    room: Room,
+    table: Table,
     bytes: Vec<u8>,
+    faults: Faults,
 }
 
 struct Group {
     label: String,
     facts: FactSet<Fact>,
+    by_device: ByDevice<DeviceFact>,
+    /// All groups stem from it: on its devices it is what the disks themselves tell.
+    is_root: bool,
     io: Option<IoFiles>,
     memory: Option<HeldFile>,
     pressure: Option<HeldFile>,
@@ -76,17 +115,17 @@ impl Cgroups {
             config: config.cgroup.clone(),
             layout: Layout::default(),
             groups: Roster::new(config.cgroup.groups_max),
-            stacked: Vec::new(),
+            looker: Looker::default(),
             scan_next_ns: i64::MIN,
             cut: 0,
-            bytes: Vec::new(),
         }
     }
 
     /// Looks which groups came and went.
     fn scan(&mut self, batch: &mut Batch) {
-        let layout = Layout::find(&self.root);
-        self.stacked = stacked_devices(&self.root);
+        self.looker.devices = Devices::find(&self.root);
+        let (layout, counted) = Layout::find(&self.root, &self.looker.devices);
+        self.looker.counted = counted;
         let (paths, cut) = layout.groups(&self.config);
         self.cut = cut;
         let same = layout == self.layout;
@@ -96,7 +135,7 @@ impl Cgroups {
         for path in paths.iter().filter(|_| same) {
             self.groups.visit(path, || None);
         }
-        self.groups.sweep(|group| group.facts.retire(batch));
+        self.groups.sweep(|group| group.retire(batch));
         self.groups.begin();
         for path in &paths {
             let (layout, config) = (&self.layout, &self.config);
@@ -122,11 +161,11 @@ impl Source for Cgroups {
                 .monotonic_ns()
                 .saturating_add(self.config.scan_interval_ns());
         }
-        let mut faults = Faults::default();
+        self.looker.room.begin(self.config.devices_max);
         for (_, group) in self.groups.iter_mut() {
-            group.read(now_ns, batch, &mut self.bytes, &self.stacked, &mut faults);
+            group.read(now_ns, batch, &mut self.looker);
         }
-        faults.finish()
+        std::mem::take(&mut self.looker.faults).finish()
     }
 
     fn report(&self) -> Report {
@@ -134,18 +173,14 @@ impl Source for Cgroups {
         let all = counted(self.groups.len(), "control group");
         let version = self.layout.version();
         let sees = format!("{all} ({version}), {speaking} of them with streams");
-        let mut missing = Vec::new();
-        if self.layout.io.is_none() {
-            let base = self.root.path("sys/fs/cgroup");
-            missing.push(Missing::new(
-                "I/O by control group",
-                format!(
-                    "neither the io controller nor blkio is at {}",
-                    base.display()
-                ),
-                "mount cgroup2 and enable its io controller",
-            ));
-        }
+        let missing = self.explain();
+        Report { sees, missing }
+    }
+}
+
+impl Cgroups {
+    fn explain(&self) -> Vec<Missing> {
+        let mut missing = self.explain_io();
         if self.layout.memory.is_none() {
             missing.push(Missing::new(
                 "memory by control group",
@@ -167,13 +202,53 @@ impl Source for Cgroups {
                 "raise cgroup.groups_max",
             ));
         }
+        if self.looker.room.refused > 0 {
+            missing.push(Missing::new(
+                format!("{} devices of control groups", self.looker.room.refused),
+                format!(
+                    "only {} have streams, and {} of one group; their sum is told",
+                    self.config.devices_max,
+                    by_device::DEVICES_EACH_MAX
+                ),
+                "raise cgroup.devices_max",
+            ));
+        }
         for (_, group) in self.groups.iter() {
             if let Some(why) = &group.unnameable {
                 let what = format!("control group {}", group.label);
                 missing.push(Missing::new(what, why.as_str(), "give it a shorter path"));
             }
         }
-        Report { sees, missing }
+        missing
+    }
+
+    fn explain_io(&self) -> Vec<Missing> {
+        let base = self.root.path("sys/fs/cgroup");
+        match &self.layout.io {
+            None => vec![Missing::new(
+                "I/O by control group",
+                format!(
+                    "neither the io controller nor blkio is at {}",
+                    base.display()
+                ),
+                "mount cgroup2 and enable its io controller",
+            )],
+            Some(Io::V1 { .. }) => self.looker.counted.explain(),
+            Some(Io::V2(root)) => {
+                let mut below = self.groups.iter().filter(|(path, _)| *path != b"/");
+                let blind = self.groups.len() > 1 && below.all(|(_, group)| group.io.is_none());
+                let subtree = root.join("cgroup.subtree_control");
+                let missing = Missing::new(
+                    "I/O by control group",
+                    "the io controller is on for the root alone",
+                    format!(
+                        "echo +io > {}, as root; or IOAccounting=yes for the units of systemd",
+                        subtree.display()
+                    ),
+                );
+                blind.then_some(missing).into_iter().collect()
+            }
+        }
     }
 }
 
@@ -185,9 +260,11 @@ impl Group {
         };
         let io = layout.io.as_ref().and_then(|io| match io {
             Io::V2(root) => held(root, "io.stat").map(IoFiles::V2),
-            Io::V1 { root, bytes, ops } => Some(IoFiles::V1 {
-                bytes: held(root, bytes)?,
-                ops: held(root, ops)?,
+            Io::V1 { root, files } => files.and_then(|files| {
+                Some(IoFiles::V1 {
+                    bytes: held(root, files.0)?,
+                    ops: held(root, files.1)?,
+                })
             }),
         });
         let label = escape(path);
@@ -201,6 +278,8 @@ impl Group {
         Self {
             label,
             facts: facts.unwrap_or_else(|_| FactSet::new(barograph_model::Labels::none())),
+            by_device: ByDevice::default(),
+            is_root: path == b"/",
             io,
             memory: layout
                 .memory
@@ -219,26 +298,24 @@ impl Group {
         }
     }
 
-    fn read(
-        &mut self,
-        now_ns: i64,
-        batch: &mut Batch,
-        bytes: &mut Vec<u8>,
-        stacked: &io::Stacked,
-        faults: &mut Faults,
-    ) {
+    fn retire(&mut self, batch: &mut Batch) {
+        self.facts.retire(batch);
+        self.by_device.retire(batch);
+    }
+
+    fn read(&mut self, now_ns: i64, batch: &mut Batch, looker: &mut Looker) {
         if self.gone || self.unnameable.is_some() {
             return;
         }
-        match self.read_files(now_ns, batch, bytes, stacked, faults) {
+        match self.read_files(now_ns, batch, looker) {
             Ok(()) => {}
             // Removed since the last scan.
             Err(fault) if fault.is_absent() => {
-                self.facts.retire(batch);
+                self.retire(batch);
                 self.gone = true;
                 self.speaks = false;
             }
-            Err(fault) => faults.add(fault),
+            Err(fault) => looker.faults.add(fault),
         }
     }
 
@@ -246,21 +323,40 @@ impl Group {
         &mut self,
         now_ns: i64,
         batch: &mut Batch,
-        bytes: &mut Vec<u8>,
-        stacked: &io::Stacked,
-        faults: &mut Faults,
+        looker: &mut Looker,
     ) -> Result<(), SourceError> {
         if let Some(files) = &mut self.io
-            && let Some(traffic) = files.read(bytes, stacked, faults)?
+            && files.read(looker)?
         {
-            self.speaks |= !traffic.is_none();
-            if self.speaks {
+            self.speaks |= looker.table.rows.iter().any(|row| !row.traffic.is_none());
+            let traffic = looker.table.sum(&looker.devices.stacked);
+            if let Some(traffic) = traffic.filter(|_| self.speaks) {
                 self.put_traffic(now_ns, batch, &traffic);
             }
+            if !self.is_root {
+                let (of, beside) = (
+                    ("cgroup", &*self.label),
+                    (&looker.devices, &mut looker.room),
+                );
+                let table = &looker.table;
+                self.by_device
+                    .put(now_ns, batch, table, of, &ON_DEVICE, beside);
+            }
         }
-        if !self.speaks {
-            return Ok(());
+        match self.speaks {
+            true => self.read_others(now_ns, batch, looker),
+            false => Ok(()),
         }
+    }
+
+    /// Memory and pressure.
+    fn read_others(
+        &mut self,
+        now_ns: i64,
+        batch: &mut Batch,
+        looker: &mut Looker,
+    ) -> Result<(), SourceError> {
+        let (bytes, faults) = (&mut looker.bytes, &mut looker.faults);
         if let Some(file) = &mut self.memory {
             file.read(bytes)?;
             match sole_number(bytes) {
@@ -315,35 +411,29 @@ impl Group {
 }
 
 impl IoFiles {
-    /// Nothing if some line was bad: a sum that lacks a device would look like a reset.
-    fn read(
-        &mut self,
-        buffer: &mut Vec<u8>,
-        stacked: &io::Stacked,
-        faults: &mut Faults,
-    ) -> Result<Option<Traffic>, SourceError> {
+    /// Into the looker's table; whether that can be believed. It cannot if some line was bad: a sum
+    /// that lacks a device would look like a reset.
+    fn read(&mut self, looker: &mut Looker) -> Result<bool, SourceError> {
+        let (table, bytes) = (&mut looker.table, &mut looker.bytes);
+        table.clear();
         match self {
             Self::V2(file) => {
-                file.read(buffer)?;
-                let (traffic, bad) = io::parse_v2(buffer, stacked);
+                file.read(bytes)?;
+                let bad = parse_v2(bytes, table);
                 let whole = !bad.any();
-                bad.report(file.path(), faults);
-                Ok(whole.then_some(traffic))
+                bad.report(file.path(), &mut looker.faults);
+                Ok(whole)
             }
-            Self::V1 { bytes, ops } => {
-                bytes.read(buffer)?;
-                let ((read_bytes, write_bytes), bad_bytes) = io::parse_v1(buffer, stacked);
-                ops.read(buffer)?;
-                let ((read_ops, write_ops), bad_ops) = io::parse_v1(buffer, stacked);
+            Self::V1 { bytes: file, ops } => {
+                file.read(bytes)?;
+                let bad_bytes = parse_v1(bytes, Counts::Bytes, table);
+                ops.read(bytes)?;
+                let bad_ops = parse_v1(bytes, Counts::Ops, table);
                 let whole = !bad_bytes.any() && !bad_ops.any();
-                bad_bytes.report(bytes.path(), faults);
-                bad_ops.report(ops.path(), faults);
-                Ok(whole.then_some(Traffic {
-                    read_bytes,
-                    write_bytes,
-                    read_ops,
-                    write_ops,
-                }))
+                bad_bytes.report(file.path(), &mut looker.faults);
+                bad_ops.report(ops.path(), &mut looker.faults);
+                looker.counted.keep(table, &looker.devices.stacked);
+                Ok(whole)
             }
         }
     }

@@ -25,7 +25,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::Faults;
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
-use crate::sources::cgroup::layout::stacked_devices;
+use crate::sources::cgroup::by_device::{DeviceFacts, Room};
+use crate::sources::cgroup::counted::Counted;
+use crate::sources::cgroup::devices::Devices;
 use crate::util::command::{Commands, Refusal};
 use crate::util::file::SysRoot;
 use crate::util::parse::sole_text;
@@ -33,7 +35,7 @@ use crate::util::roster::Roster;
 use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 
 use find::Found;
-use followed::Job;
+use followed::{Job, Putting};
 use note::{Notes, Past};
 use queue::Queued;
 use usage::{BELOW_MAX, Looker, Usage};
@@ -70,6 +72,23 @@ facts! {
         WriteRate: Gauge Float "local.write.bytes_per_second" "bytes/s" "Written for it per second to this node's own block devices, since the last read-out.";
     }
 }
+
+facts! {
+    /// Facts of one job on one block device of this node, those that stand on others included.
+    pub(crate) enum DeviceFact in "job" {
+        DeviceReadBytes: Counter Int "local.device.read.bytes" "bytes" "Read for it from this block device.";
+        DeviceWriteBytes: Counter Int "local.device.write.bytes" "bytes" "Written for it to this block device.";
+        DeviceReadRate: Gauge Float "local.device.read.bytes_per_second" "bytes/s" "Read for it per second from this block device, since the last read-out.";
+        DeviceWriteRate: Gauge Float "local.device.write.bytes_per_second" "bytes/s" "Written for it per second to this block device, since the last read-out.";
+    }
+}
+
+const ON_DEVICE: DeviceFacts<DeviceFact> = DeviceFacts {
+    read_bytes: DeviceFact::DeviceReadBytes,
+    write_bytes: DeviceFact::DeviceWriteBytes,
+    read_rate: DeviceFact::DeviceReadRate,
+    write_rate: DeviceFact::DeviceWriteRate,
+};
 
 facts! {
     /// Facts of the node.
@@ -156,6 +175,11 @@ pub struct Jobs {
     /// Notes of jobs that ended.
     left_behind: usize,
     missing: Vec<Missing>,
+    devices: Devices,
+    /// What version 1 of control groups counts.
+    counted: Counted,
+    devices_max: usize,
+    room: Room,
     bytes: Vec<u8>,
 }
 
@@ -192,6 +216,10 @@ impl Jobs {
             past: Past::default(),
             left_behind: 0,
             missing: Vec::new(),
+            devices: Devices::default(),
+            counted: Counted::default(),
+            devices_max: config.cgroup.devices_max,
+            room: Room::default(),
             bytes: Vec::new(),
             root,
         }
@@ -296,7 +324,7 @@ impl Jobs {
         if let Some(last) = gone.filter(|name| !there(name)).last() {
             self.ended = Some(String::from_utf8_lossy(last).into_owned());
         }
-        self.jobs.sweep(|job| job.facts.retire(batch));
+        self.jobs.sweep(|job| job.retire(batch));
         let left_out = all.len().saturating_sub(names.len());
         self.jobs.begin();
         for name in &names {
@@ -327,9 +355,12 @@ impl Jobs {
         if found.jobs.is_empty() {
             return BTreeMap::new();
         }
-        let stacked = stacked_devices(&self.root);
+        self.devices = Devices::find(&self.root);
+        let blkio = self.root.path("sys/fs/cgroup/blkio");
+        self.counted = Counted::find(&blkio, &self.devices).unwrap_or_default();
         let mut looker = Looker {
-            stacked: &stacked,
+            counted: &self.counted,
+            stacked: &self.devices.stacked,
             bytes: &mut self.bytes,
             faults,
             left: BELOW_MAX,
@@ -378,10 +409,17 @@ impl Source for Jobs {
         let answered = self.ask(at_ns, new_jobs, &mut faults);
         let fresh = self.is_fresh(at_ns);
         let left_out = self.meet(batch, &found, usages, notes, fresh);
-        let (every_ns, fixed) = (self.every_ns, self.config.squeue == Squeue::Fixed(true));
+        self.room.begin(self.devices_max);
+        let mut with = Putting {
+            now_ns,
+            every_ns: self.every_ns,
+            by_queue: fresh && self.config.squeue == Squeue::Fixed(true),
+            devices: &self.devices,
+            room: &mut self.room,
+        };
         for (_, job) in self.jobs.iter_mut() {
             job.asked = job.asked.saturating_add(u32::from(answered));
-            job.put(now_ns, batch, every_ns, fresh && fixed);
+            job.put(batch, &mut with);
         }
         if self.scheduler.is_some() || self.prolog || self.jobs.len() > 0 {
             let all = (self.jobs.len() + left_out) as u64;

@@ -4,6 +4,8 @@
 //! A scan reads one small file of each process, and a second one only of those that moved bytes or
 //! are new: when it started, to tell a process from a later one of the same number. The greatest
 //! have streams, and keep them for a while after they were outdone, so that streams do not flicker.
+//! A process is its number and its start: one that takes another name keeps its streams, which
+//! have the name by which it was chosen, or its bytes would be counted once for each of its names.
 //! A process that begins between two scans counts from its beginning; one that also ends between
 //! them is never seen.
 
@@ -47,6 +49,7 @@ facts! {
         CancelledBytes: Counter Int "cancelled.bytes" "bytes" "Of what it wrote, what was truncated or deleted before it reached storage.";
         ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Read per second, since the last scan.";
         WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Written per second, since the last scan.";
+        Command: State Text "command.name" "name" "What the process calls itself when it moves bytes; its label is what it was called when its streams began.";
     }
 }
 
@@ -123,6 +126,7 @@ struct Seen {
 struct Chosen {
     pid: u32,
     start: u64,
+    /// What it called itself last.
     command: Box<[u8]>,
     facts: FactSet<Fact>,
     /// Scans since it was last one of them.
@@ -273,12 +277,10 @@ impl Processes {
     fn follow(&mut self, batch: &mut Batch, one: &Active, top: usize, faults: &mut Faults) {
         if let Some(chosen) = self.chosen.iter_mut().find(|c| c.pid == one.pid) {
             chosen.out = 0;
-            if chosen.command == one.command {
-                return;
+            if chosen.command != one.command {
+                chosen.command.clone_from(&one.command);
             }
-            // It became another program.
-            chosen.facts.retire(batch);
-            self.chosen.retain(|c| c.pid != one.pid);
+            return;
         }
         // At most twice `top` are of this scan, so one of the others makes room.
         if self.chosen.len() >= 4 * top {
@@ -289,7 +291,7 @@ impl Processes {
         }
         let labels = [
             ("pid", one.pid.to_string()),
-            ("command", escape(&one.command)),
+            ("command", escape(parse::lasting(&one.command))),
         ];
         if let Some(facts) = faults.take(FactSet::labelled(labels)) {
             self.chosen.push(Chosen {
@@ -316,6 +318,7 @@ impl Processes {
             if let Some(rate) = seen.write {
                 facts.derived(batch, now_ns, Fact::WriteRate, rate);
             }
+            facts.text(batch, now_ns, Fact::Command, &escape(&chosen.command));
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod allocation;
 mod config;
+mod control_groups;
 #[path = "../../../forecast/tests/it/counting.rs"]
 mod counting;
 mod fuse;

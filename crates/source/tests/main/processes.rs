@@ -102,14 +102,6 @@ fn a_number_that_is_used_again_is_another_process() {
         reader.number("process.read.bytes_per_second{command=a,pid=7}"),
         Some(2500.0)
     );
-    // The same one became another program.
-    process(&tree, 7, "b", 900, 2600, 0);
-    reader.read().unwrap();
-    assert!(reader.streams("command=a").is_empty());
-    assert_eq!(
-        reader.number("process.read.bytes_per_second{command=b,pid=7}"),
-        Some(100.0)
-    );
     std::fs::remove_dir_all(tree.path().join("proc/7")).unwrap();
     // A process that began since counts from its beginning.
     process(&tree, 8, "c", 950, 300, 0);
@@ -130,6 +122,38 @@ fn a_number_that_is_used_again_is_another_process() {
         reader.number("process.read.bytes_per_second{command=c,pid=8}"),
         None
     );
+}
+
+#[test]
+fn a_process_that_takes_another_name_is_counted_once() {
+    let tree = Tree::of("empty");
+    process(&tree, 1, "init", 1, 0, 0);
+    process(&tree, 9, "kworker/u8:2-events", 50, 0, 0);
+    process(&tree, 10, "sh", 60, 0, 0);
+    let mut reader = processes(&tree, ProcessConfig::default());
+    reader.read().unwrap();
+    let queues = ["-flush-254:0", "+events", "-ext4-rsv-conversion", ""];
+    for (at, queue) in (1u64..).zip(queues.iter().cycle().take(12)) {
+        process(&tree, 9, &format!("kworker/u8:2{queue}"), 50, 0, at * 4096);
+        let command = if at > 1 { "fio" } else { "sh" };
+        process(&tree, 10, command, 60, at * 512, 0);
+        reader.read().unwrap();
+        // One stream for each process, whatever it calls itself, and the sum is what was written.
+        assert_eq!(
+            reader.streams("process.write.bytes{"),
+            [
+                "process.write.bytes{command=kworker/u8:2,pid=9}",
+                "process.write.bytes{command=sh,pid=10}"
+            ]
+        );
+        let write = "process.write.bytes{command=kworker/u8:2,pid=9}";
+        assert_eq!(reader.number(write), Some(at as f64 * 4096.0));
+        let now = |stream: &str| reader.get(stream).unwrap().value.to_string();
+        let worker = now("process.command.name{command=kworker/u8:2,pid=9}");
+        assert_eq!(worker, format!("kworker/u8:2{queue}"));
+        let name = now("process.command.name{command=sh,pid=10}");
+        assert_eq!(name, command);
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use barograph_source::{Missing, SourcesConfig};
+use barograph_source::{BlockTraceMode, Missing, SourcesConfig};
 use rustix::fs::{Mode, OFlags};
 
 use crate::support::{Reader, Tree, source};
@@ -413,4 +413,105 @@ fn what_this_machine_loses_is_counted() {
         assert!(missing.iter().any(|m| m.remedy.contains("buffer_bytes")));
     }
     std::fs::remove_file(&file).unwrap();
+}
+
+/// `/proc/diskstats` of one disk: so many reads, and for how long it was busy.
+fn diskstats(ops: u64, busy_ms: u64) -> String {
+    format!(" 259 0 nvme0n1 {ops} 0 0 {busy_ms} 0 0 0 0 0 {busy_ms} {busy_ms}\n")
+}
+
+fn request(at_us: u64, sector: u64) -> String {
+    let at = |us: u64| format!("{}.{:06}", 100 + us / 1_000_000, us % 1_000_000);
+    format!(
+        "  a-1 [000] ..... {}: block_rq_issue: 259,0 R 4096 () {sector} + 8 [a]\n  a-1 [000] ..... {}: block_rq_complete: 259,0 R () {sector} + 8 [0]\n",
+        at(at_us),
+        at(at_us + 500)
+    )
+}
+
+/// A tree whose one disk is traced in turns of 3 s.
+fn in_turns(core_percent: u64) -> (Tree, Reader) {
+    let tree = Tree::of("nvme-four");
+    tree.write(PIPE, "");
+    tree.write("proc/diskstats", diskstats(0, 0));
+    let mut config = tree.config();
+    config.block_trace.mode = BlockTraceMode::Auto;
+    config.block_trace.auto_seconds = 3;
+    config.block_trace.auto_core_percent = core_percent;
+    let mut reader = Reader::new(source(&config, "block_trace"));
+    reader.read().unwrap();
+    (tree, reader)
+}
+
+const P50: &str = "block_trace.read.latency.p50.seconds{device=nvme0n1}";
+
+#[test]
+fn the_mode_auto_traces_while_a_disk_is_busy_and_ends_what_it_gave() {
+    let (tree, mut reader) = in_turns(5);
+    let number = |reader: &Reader, stream: &str| reader.number(&format!("block_trace.{stream}"));
+    tree.write(PIPE, request(0, 8));
+    tree.write("proc/diskstats", diskstats(10, 100));
+    reader.read().unwrap();
+    assert_eq!(number(&reader, "events.count"), Some(0.0), "nobody is busy");
+    assert_eq!(number(&reader, "turns.count"), Some(0.0));
+    assert!(reader.source.report().sees.contains("nothing now"));
+    tree.write("proc/diskstats", diskstats(20, 1_100));
+    reader.read().unwrap();
+    assert_eq!(number(&reader, "turns.count"), Some(1.0));
+    reader.read().unwrap();
+    check_latency(&reader, P50, 500e-6);
+    assert_eq!(number(&reader, "on.flag"), Some(1.0));
+    // The turn is over after 3 s, busy or not, and its values with it.
+    let mut busy_ms = 1_100;
+    for _ in 0..3 {
+        busy_ms += 1_000;
+        tree.write("proc/diskstats", diskstats(busy_ms, busy_ms));
+        reader.read().unwrap();
+    }
+    assert_eq!(reader.number(P50), None);
+    assert_eq!(reader.streams("device="), [] as [&str; 0]);
+    assert_eq!(number(&reader, "on.flag"), Some(0.0));
+    assert_eq!(number(&reader, "turns.seconds"), Some(3.0));
+    // The next one comes a minute after the first began, not before.
+    for _ in 0..55 {
+        busy_ms += 1_000;
+        tree.write("proc/diskstats", diskstats(busy_ms, busy_ms));
+        reader.read().unwrap();
+        assert_eq!(number(&reader, "turns.count"), Some(1.0));
+    }
+    for _ in 0..2 {
+        busy_ms += 1_000;
+        tree.write("proc/diskstats", diskstats(busy_ms, busy_ms));
+        reader.read().unwrap();
+    }
+    assert_eq!(number(&reader, "turns.count"), Some(2.0));
+}
+
+#[test]
+fn the_mode_auto_leaves_off_what_it_cannot_pay() {
+    let (tree, mut reader) = in_turns(1);
+    let number = |reader: &Reader, stream: &str| reader.number(&format!("block_trace.{stream}"));
+    // More requests than 1 % of a core pays: not even begun.
+    tree.write("proc/diskstats", diskstats(100_000, 1_000));
+    reader.read().unwrap();
+    assert_eq!(number(&reader, "turns.count"), Some(0.0));
+    assert_eq!(number(&reader, "unaffordable.count"), Some(1.0));
+    // Begun with few, and then they are many: what was paid for is read, and it ends.
+    tree.write("proc/diskstats", diskstats(100_100, 2_000));
+    reader.read().unwrap();
+    assert_eq!(number(&reader, "turns.count"), Some(1.0));
+    tree.write(
+        PIPE,
+        (0..50_000)
+            .map(|i| request(i * 10, i * 8))
+            .collect::<String>(),
+    );
+    reader.read().unwrap();
+    assert_eq!(number(&reader, "unaffordable.count"), Some(2.0));
+    assert_eq!(number(&reader, "on.flag"), Some(0.0));
+    let events = number(&reader, "events.count").unwrap();
+    assert!((2_000.0..6_000.0).contains(&events), "{events}");
+    check_latency(&reader, P50, 500e-6);
+    reader.read().unwrap();
+    assert_eq!(reader.number(P50), None, "what was read is told once");
 }

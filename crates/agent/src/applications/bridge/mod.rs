@@ -18,7 +18,7 @@ use std::time::Duration;
 use barograph_archive::{Journal, Position};
 use barograph_model::NS_PER_S;
 use barograph_server::ingest::{
-    Ingest, IngestFault, IngestRequest, Ingested, Point, REFUSALS_MAX, Refusal, Source,
+    Ingest, IngestFault, IngestRequest, Ingested, Point, REFUSALS_MAX, Refusal, Refused, Source,
 };
 use barograph_stream::ingest::Readers;
 use barograph_stream::user_name;
@@ -313,7 +313,7 @@ struct Hand {
     reader: Reader,
     /// When it was begun.
     now_ns: i64,
-    before: HashMap<Arc<Source>, u64>,
+    before: HashMap<Arc<Source>, Refused>,
     /// In order of time.
     points: std::vec::IntoIter<Point>,
     ingested: Ingested,
@@ -372,14 +372,16 @@ struct Taking<'a> {
 
 impl Taking<'_> {
     fn some(&mut self, hand: &mut Hand, room: &mut usize, round: &mut Round<'_, '_>) {
-        for (source, count) in std::mem::take(&mut hand.before) {
+        for (source, Refused { count, reason }) in std::mem::take(&mut hand.before) {
             // What cannot be named is counted where what has no source is.
             if self
-                .with(&source, round, |bridged, _, _| bridged.refuse(count, ""))
+                .with(&source, round, |bridged, _, _| {
+                    bridged.refuse(count, &reason)
+                })
                 .is_err()
             {
                 let _ = self.with(&source.protocol.nobody(), round, |bridged, _, _| {
-                    bridged.refuse(count, "");
+                    bridged.refuse(count, &reason);
                 });
             }
         }

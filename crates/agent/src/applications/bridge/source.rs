@@ -134,9 +134,7 @@ impl Bridged {
     /// Counts what was refused, here or before it came here.
     pub fn refuse(&mut self, count: u64, reason: &str) {
         self.counts.damaged += count;
-        if !reason.is_empty() {
-            text_start(reason, REFUSAL_BYTES_MAX).clone_into(&mut self.last_refusal);
-        }
+        text_start(reason, REFUSAL_BYTES_MAX).clone_into(&mut self.last_refusal);
     }
 
     /// A value, which is derived and has an error where half the width of an interval is told.

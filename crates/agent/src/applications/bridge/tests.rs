@@ -6,6 +6,7 @@ use barograph_stream::{RunDir, SystemClock};
 
 use super::*;
 use crate::Config;
+use crate::applications::Shared;
 use crate::applications::identity::Instances;
 use crate::applications::process::Takes;
 use crate::applications::scope::{Places, Scopes};
@@ -67,7 +68,10 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
     let places = Places::new(
         &config,
         run_dir.clone(),
-        crate::forecasts::Room::new(&config.forecast).unwrap(),
+        Shared {
+            forecasts: crate::forecasts::Room::new(&config.forecast).unwrap(),
+            histories: Default::default(),
+        },
     );
     let board = Board::new(
         run_dir.clone(),

@@ -11,8 +11,7 @@ use barograph_query::{PastReader, Scopes};
 use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
 use barograph_stream::{RunDir, SystemClock};
 
-use super::super::bridge::bridge;
-use super::super::ledger::LOSS;
+use super::super::{Shared, bridge::bridge, ledger::LOSS};
 use super::*;
 use crate::Config;
 
@@ -51,8 +50,11 @@ fn live(
     config.archive.free_bytes_min = 0;
     let run_dir = RunDir::new(&config.run_dir);
     let door = Door::open(&run_dir, config.applications.is_open_to_all()).unwrap();
-    let room = crate::forecasts::Room::new(&config.forecast).unwrap();
-    let places = Places::new(&config, run_dir.clone(), room);
+    let shared = Shared {
+        forecasts: crate::forecasts::Room::new(&config.forecast).unwrap(),
+        histories: Default::default(),
+    };
+    let places = Places::new(&config, run_dir.clone(), shared);
     let state_dir = config.state_dir.clone();
     let board = Arc::new(Board::new(run_dir.clone(), state_dir, Arc::clone(&clock)));
     let (_to, from) = bridge(run_dir.ingest_socket(), false, 16).unwrap();

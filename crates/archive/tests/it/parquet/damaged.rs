@@ -40,6 +40,34 @@ fn cut_anywhere() {
     }
 }
 
+#[test]
+fn a_file_of_a_later_version_is_not_called_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = place(&dir);
+    write(&path, &specimen());
+    let mut bytes = std::fs::read(&path).unwrap();
+    // The tail of the index stands before Parquet's footer, whose length is at the end.
+    let end = bytes.len() - 8;
+    let footer = u32::from_le_bytes(bytes[end..end + 4].try_into().unwrap());
+    let tail = end - footer as usize - 28;
+    let version = u32::from_le_bytes(bytes[tail + 12..tail + 16].try_into().unwrap());
+    bytes[tail + 12..tail + 16].copy_from_slice(&(version + 1).to_le_bytes());
+    let crc = crc32fast::hash(&bytes[tail..tail + 16]);
+    bytes[tail + 16..tail + 20].copy_from_slice(&crc.to_le_bytes());
+    std::fs::write(&path, &bytes).unwrap();
+    let error = read(&path, Span::ALL).unwrap_err();
+    assert!(matches!(error, ArchiveError::Newer { .. }), "{error}");
+    let told = error.to_string();
+    assert!(
+        told.contains("newer barograph") && told.contains("update this one"),
+        "{told}"
+    );
+    assert!(
+        !told.contains("damaged") && !told.contains("verify"),
+        "{told}"
+    );
+}
+
 /// What another reader takes from a file, going by Parquet's footer alone: every row, and the statistics by which it
 /// skips row groups; `None` when it refuses the file.
 fn foreign(path: &Path) -> Option<(Vec<String>, Vec<String>)> {

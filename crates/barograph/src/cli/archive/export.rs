@@ -5,19 +5,20 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use barograph_archive::{ExportTo, Series, export};
+use barograph_archive::{Export as Selection, ExportTo, Series};
 use barograph_client::SystemClock;
 use barograph_model::{Clock as _, Selector, Span, instant_ns};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::Place;
+use super::place::{Archives, Place, closed_words};
 use crate::cli::{Usage, output};
 
 /// What to write.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// A directory: an archive of its own, partitioned as ours is
+    /// A directory: an archive of its own, partitioned as ours is; of applications, one for each scope below
+    /// applications/ in it
     Parquet,
     /// Lines of comma-separated values below their names
     Csv,
@@ -48,9 +49,42 @@ pub struct Export {
 }
 
 impl Export {
-    /// Runs the command.
+    /// Runs the command. That nothing matches is a failure, told before anything is written.
     pub fn run(self) -> anyhow::Result<()> {
         let span = self.span(SystemClock::new().now_ns())?;
+        let to_stdout = self.out == Path::new("-");
+        if to_stdout && self.format == Form::Parquet {
+            return Err(Usage("parquet is a directory: give --out DIR".into()).into());
+        }
+        let archives = self.place.archives()?;
+        let export = self.select(&archives, span)?;
+        let samples = match self.format {
+            Form::Parquet => export.write(ExportTo::Parquet(&self.out), &mut |_| {})?,
+            form => {
+                let mut out = self.open(to_stdout)?;
+                let to = match form {
+                    Form::Csv => ExportTo::Csv(&mut out),
+                    _ => ExportTo::JsonLines(&mut out),
+                };
+                let samples = export.write(to, &mut |_| {})?;
+                out.flush()?;
+                samples
+            }
+        };
+        if to_stdout || !self.place.json() {
+            archives.tell_closed();
+        }
+        match (to_stdout, self.place.json()) {
+            (true, _) => Ok(()),
+            (_, true) => {
+                output::print_json(&json!({ "samples": samples, "unreadable": archives.closed }))
+            }
+            _ => output::print(&format!("{samples} samples in {}\n", self.out.display())),
+        }
+    }
+
+    /// What is wanted of each archive; that it is nothing is an error.
+    fn select(&self, archives: &Archives, span: Span) -> anyhow::Result<Selection> {
         let selectors = self
             .patterns
             .iter()
@@ -61,35 +95,25 @@ impl Export {
             let meant = |s: &Selector| s.matches(of.name.as_str(), &of.labels);
             selectors.is_empty() || selectors.iter().any(meant)
         };
-        let to_stdout = self.out == Path::new("-");
-        if to_stdout && self.format == Form::Parquet {
-            return Err(Usage("parquet is a directory: give --out DIR".into()).into());
+        let mut export = Selection::new(span);
+        for kept in &archives.kept {
+            export.add(&kept.open(), kept.scope.as_deref(), &wanted)?;
         }
-        let dir = self.place.existing_dir()?;
-        let samples = match self.format {
-            Form::Parquet => export(
-                &dir,
-                &wanted,
-                span,
-                ExportTo::Parquet(&self.out),
-                &mut |_| {},
-            )?,
-            form => {
-                let mut out = self.open(to_stdout)?;
-                let to = match form {
-                    Form::Csv => ExportTo::Csv(&mut out),
-                    _ => ExportTo::JsonLines(&mut out),
-                };
-                let samples = export(&dir, &wanted, span, to, &mut |_| {})?;
-                out.flush()?;
-                samples
-            }
+        let what = match (export.series(), &*self.patterns) {
+            (0, []) => "the archive is empty".to_owned(),
+            (0, patterns) => format!(
+                "no stream that is kept matches {}: `baro streams` lists those of now",
+                patterns.join(" or ")
+            ),
+            (series, _) if !export.has_samples()? => format!(
+                "{series} streams match, and none has a sample in this time: `baro archive ls` says \
+                 from when to when samples are kept, --start and --stop choose"
+            ),
+            _ => return Ok(export),
         };
-        match (to_stdout, self.place.json()) {
-            (true, _) => Ok(()),
-            (_, true) => output::print_json(&json!({ "samples": samples })),
-            _ => output::print(&format!("{samples} samples in {}\n", self.out.display())),
-        }
+        let left_out =
+            closed_words(&archives.closed).map_or_else(String::new, |w| format!("; {w}"));
+        anyhow::bail!("nothing to export: {what}{left_out}")
     }
 
     fn open(&self, to_stdout: bool) -> anyhow::Result<BufWriter<Box<dyn Write>>> {

@@ -1,14 +1,15 @@
 //! `baro archive ls`: what is kept, by tier and day or file by file.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use barograph_archive::{PartInfo, PartKind, Tier, View};
 use barograph_model::Span;
 use clap::Args;
 use serde_json::{Value as Json, json};
 
-use super::Place;
+use super::place::Place;
 use crate::cli::{format, output};
 
 /// Arguments of `baro archive ls`.
@@ -76,20 +77,48 @@ fn ratio(bytes: u64, rows: u64) -> Option<f64> {
     (rows > 0).then(|| bytes as f64 / rows as f64)
 }
 
+/// An archive and what is in it now.
+struct Shown {
+    /// Of applications; `node`: the node's own.
+    scope: String,
+    dir: PathBuf,
+    view: Arc<View>,
+    parts: Vec<PartInfo>,
+}
+
+impl Shown {
+    fn samples(&self) -> Sum {
+        Sum::of(self.parts.iter().filter(|part| rank(part) <= 1))
+    }
+}
+
 impl Ls {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<()> {
-        let (dir, view) = self.place.view()?;
+        let archives = self.place.archives()?;
+        let mut all = Vec::new();
+        for kept in &archives.kept {
+            let view = kept.open().view()?;
+            all.push(Shown {
+                scope: kept.name().to_owned(),
+                dir: kept.dir.clone(),
+                parts: view.parts(),
+                view,
+            });
+        }
         if self.place.json() {
-            return output::print_json(&listing(&dir, &view));
+            return output::print_json(&listing(&all, &archives.closed));
         }
-        let parts = view.parts();
         if self.files {
-            output::print(&files(&dir, &parts))?;
+            output::print(&files(&all))?;
         } else {
-            output::print(&days(&parts))?;
+            output::print(&days(&all))?;
         }
-        output::print(&summary(&dir, &view, &parts))
+        for shown in &all {
+            output::print(&summary(shown))?;
+        }
+        archives.tell_closed();
+        Ok(())
     }
 }
 
@@ -138,56 +167,63 @@ fn grouped(parts: &[PartInfo]) -> Groups<'_> {
     groups
 }
 
-fn days(parts: &[PartInfo]) -> String {
-    let rows: Vec<Vec<String>> = grouped(parts)
-        .into_iter()
-        .map(|((node, _, kind, day), sum)| {
-            let head = [node.to_owned(), kind.to_owned(), day];
+fn days(all: &[Shown]) -> String {
+    let of = |shown: &Shown| -> Vec<Vec<String>> {
+        let row = |((node, _, kind, day), sum): ((&str, u8, &str, String), Sum)| {
+            let head = [shown.scope.clone(), node.to_owned(), kind.to_owned(), day];
             head.into_iter().chain(sum.cells()).collect()
-        })
-        .collect();
+        };
+        grouped(&shown.parts).into_iter().map(row).collect()
+    };
+    let rows: Vec<Vec<String>> = all.iter().flat_map(of).collect();
     let headings = [
-        "NODE", "KIND", "DAY", "FILES", "ROWS", "BYTES", "PER ROW", "FROM", "TO",
+        "SCOPE", "NODE", "KIND", "DAY", "FILES", "ROWS", "BYTES", "PER ROW", "FROM", "TO",
     ];
-    output::table(&headings, &[3, 4, 5, 6], &rows)
+    output::table(&headings, &[4, 5, 6, 7], &rows)
 }
 
-fn files(dir: &Path, parts: &[PartInfo]) -> String {
-    let mut parts: Vec<&PartInfo> = parts.iter().collect();
+fn files(all: &[Shown]) -> String {
+    let rows: Vec<Vec<String>> = all.iter().flat_map(file_rows).collect();
+    let headings = [
+        "SCOPE", "NODE", "KIND", "COPY", "ROWS", "BYTES", "PER ROW", "FROM", "TO", "FILE",
+    ];
+    output::table(&headings, &[4, 5, 6], &rows)
+}
+
+fn file_rows(shown: &Shown) -> Vec<Vec<String>> {
+    let mut parts: Vec<&PartInfo> = shown.parts.iter().collect();
     parts.sort_by(|a, b| (&a.node, rank(a), &a.path).cmp(&(&b.node, rank(b), &b.path)));
-    let rows: Vec<Vec<String>> = parts
-        .into_iter()
-        .map(|part| {
-            let mut cells = Sum::of(std::iter::once(part)).cells();
-            cells[0] = if part.copied { "copied" } else { "" }.into();
-            let head = [part.node.to_string(), kind(part).to_owned()];
-            let path = part.path.strip_prefix(dir).unwrap_or(&part.path);
-            let tail = [path.display().to_string()];
-            head.into_iter().chain(cells).chain(tail).collect()
-        })
-        .collect();
-    let headings = [
-        "NODE", "KIND", "COPY", "ROWS", "BYTES", "PER ROW", "FROM", "TO", "FILE",
-    ];
-    output::table(&headings, &[3, 4, 5], &rows)
+    let row = |part: &PartInfo| {
+        let mut cells = Sum::of(std::iter::once(part)).cells();
+        cells[0] = if part.copied { "copied" } else { "" }.into();
+        let head = [
+            shown.scope.clone(),
+            part.node.to_string(),
+            kind(part).to_owned(),
+        ];
+        let path = part.path.strip_prefix(&shown.dir).unwrap_or(&part.path);
+        let tail = [path.display().to_string()];
+        head.into_iter().chain(cells).chain(tail).collect()
+    };
+    parts.into_iter().map(row).collect()
 }
 
-/// The last lines: all of it, what a sample costs, and what was lost.
-fn summary(dir: &Path, view: &View, parts: &[PartInfo]) -> String {
-    let all = Sum::of(parts.iter());
-    let samples = Sum::of(parts.iter().filter(|p| rank(p) <= 1));
+/// The last lines of an archive: all of it, what a sample costs, and what was lost.
+fn summary(shown: &Shown) -> String {
+    let (all, samples) = (Sum::of(shown.parts.iter()), shown.samples());
     let mut text = format!(
-        "\n{} samples of {} series in {}, {} files, {}",
+        "\n{}: {} samples of {} series in {}, {} files, {}",
+        shown.scope,
         samples.rows,
-        view.series().len(),
+        shown.view.series().len(),
         format::number(all.bytes as f64, "bytes"),
         all.files,
-        dir.display()
+        shown.dir.display()
     );
     if let Some(bytes) = ratio(all.bytes, samples.rows) {
         text += &format!("\n{bytes:.2} bytes per sample, tiers included");
     }
-    for (node, losses) in view.losses() {
+    for (node, losses) in shown.view.losses() {
         let json = json!({ "dir": "", "losses": losses });
         for (_, line) in super::lines(&json, 0).into_iter().skip(1) {
             text += &format!("\nlost on {node}: {line}");
@@ -196,40 +232,59 @@ fn summary(dir: &Path, view: &View, parts: &[PartInfo]) -> String {
     text + "\n"
 }
 
-fn listing(dir: &Path, view: &View) -> Json {
-    let parts = view.parts();
-    let groups = grouped(&parts);
-    let groups = groups.iter().map(|((node, _, kind, day), sum)| {
-        let mut json = sum.json();
-        json["node"] = (*node).into();
-        json["kind"] = (*kind).into();
-        json["day"] = day.as_str().into();
-        json
-    });
-    let files = parts.iter().map(|part| {
-        let mut json = Sum::of(std::iter::once(part)).json();
-        json["node"] = (*part.node).into();
-        json["kind"] = kind(part).into();
-        json["path"] = part.path.display().to_string().into();
-        json["sequences"] = json!([part.sequences.0, part.sequences.1]);
-        json["copied"] = part.copied.into();
-        json
-    });
-    let samples = Sum::of(parts.iter().filter(|p| rank(p) <= 1)).rows;
-    let all = Sum::of(parts.iter());
-    let losses: serde_json::Map<String, Json> = view
+fn listing(all: &[Shown], closed: &[String]) -> Json {
+    let (mut groups, mut files) = (Vec::new(), Vec::new());
+    for shown in all {
+        for ((node, _, kind, day), sum) in grouped(&shown.parts) {
+            let mut json = sum.json();
+            json["scope"] = shown.scope.as_str().into();
+            json["node"] = node.into();
+            json["kind"] = kind.into();
+            json["day"] = day.into();
+            groups.push(json);
+        }
+        for part in &shown.parts {
+            let mut json = Sum::of(std::iter::once(part)).json();
+            json["scope"] = shown.scope.as_str().into();
+            json["node"] = (*part.node).into();
+            json["kind"] = kind(part).into();
+            json["path"] = part.path.display().to_string().into();
+            json["sequences"] = json!([part.sequences.0, part.sequences.1]);
+            json["copied"] = part.copied.into();
+            files.push(json);
+        }
+    }
+    let archives: Vec<Json> = all.iter().map(archive).collect();
+    let sum = |key: &str| -> u64 { archives.iter().filter_map(|of| of[key].as_u64()).sum() };
+    let (samples, bytes) = (sum("samples"), sum("bytes"));
+    json!({
+        "series": sum("series"),
+        "samples": samples,
+        "bytes": bytes,
+        "bytes_per_sample": ratio(bytes, samples),
+        "archives": archives,
+        "groups": groups,
+        "files": files,
+        "unreadable": closed,
+    })
+}
+
+/// One archive in sums.
+fn archive(shown: &Shown) -> Json {
+    let (samples, bytes) = (shown.samples().rows, Sum::of(shown.parts.iter()).bytes);
+    let losses: serde_json::Map<String, Json> = shown
+        .view
         .losses()
         .into_iter()
         .map(|(node, losses)| (node.to_string(), json!(losses)))
         .collect();
     json!({
-        "dir": dir.display().to_string(),
-        "series": view.series().len(),
+        "scope": shown.scope,
+        "dir": shown.dir.display().to_string(),
+        "series": shown.view.series().len(),
         "samples": samples,
-        "bytes": all.bytes,
-        "bytes_per_sample": ratio(all.bytes, samples),
-        "groups": groups.collect::<Vec<_>>(),
-        "files": files.collect::<Vec<_>>(),
+        "bytes": bytes,
+        "bytes_per_sample": ratio(bytes, samples),
         "losses": losses,
     })
 }
@@ -263,26 +318,39 @@ mod tests {
             part(PartKind::Parquet(Tier::Raw), "/a/raw/3.parquet", 7, 86_400),
             part(PartKind::Log, "/a/nodes/n/log/4.log", 0, 0),
         ];
-        let days = days(&parts);
+        let shown = |parts: &[PartInfo]| {
+            [Shown {
+                scope: "u7".into(),
+                dir: "/a".into(),
+                view: Arc::new(View::in_memory(Vec::new(), Vec::new())),
+                parts: parts.to_vec(),
+            }]
+        };
+        let days = days(&shown(&parts));
         assert_eq!(
             format!("\n{days}"),
             "
-NODE  KIND  DAY         FILES  ROWS  BYTES  PER ROW  FROM                 TO
-n     log   1970-01-01      1     0    0 B
-n     raw   1970-01-01      2   150  450 B   3.00 B  1970-01-01 00:01:00  1970-01-01 00:01:15
-n     raw   1970-01-02      1     7   21 B   3.00 B  1970-01-02 00:00:00  1970-01-02 00:00:05
-n     1min  1970-01-01      1     2    6 B   3.00 B  1970-01-01 00:01:00  1970-01-01 00:01:05
+SCOPE  NODE  KIND  DAY         FILES  ROWS  BYTES  PER ROW  FROM                 TO
+u7     n     log   1970-01-01      1     0    0 B
+u7     n     raw   1970-01-01      2   150  450 B   3.00 B  1970-01-01 00:01:00  1970-01-01 00:01:15
+u7     n     raw   1970-01-02      1     7   21 B   3.00 B  1970-01-02 00:00:00  1970-01-02 00:00:05
+u7     n     1min  1970-01-01      1     2    6 B   3.00 B  1970-01-01 00:01:00  1970-01-01 00:01:05
 "
         );
-        let files = files(Path::new("/a"), &parts[..3]);
+        let files = files(&shown(&parts[..3]));
         assert_eq!(
             format!("\n{files}"),
             "
-NODE  KIND  COPY    ROWS  BYTES  PER ROW  FROM                 TO                   FILE
-n     raw            100  300 B   3.00 B  1970-01-01 00:01:00  1970-01-01 00:01:05  raw/1.parquet
-n     raw   copied    50  150 B   3.00 B  1970-01-01 00:01:10  1970-01-01 00:01:15  raw/2.parquet
-n     1min             2    6 B   3.00 B  1970-01-01 00:01:00  1970-01-01 00:01:05  1min/1.parquet
+SCOPE  NODE  KIND  COPY    ROWS  BYTES  PER ROW  FROM                 TO                   FILE
+u7     n     raw            100  300 B   3.00 B  1970-01-01 00:01:00  1970-01-01 00:01:05  raw/1.parquet
+u7     n     raw   copied    50  150 B   3.00 B  1970-01-01 00:01:10  1970-01-01 00:01:15  raw/2.parquet
+u7     n     1min             2    6 B   3.00 B  1970-01-01 00:01:00  1970-01-01 00:01:05  1min/1.parquet
 "
         );
+        let listed = listing(&shown(&parts), &["u8".into()]);
+        let is = |key: &str| listed[key].to_string();
+        assert_eq!((is("samples"), is("bytes")), ("157".into(), "477".into()));
+        assert_eq!(is("unreadable"), r#"["u8"]"#);
+        assert_eq!(listed["archives"][0]["scope"], "u7");
     }
 }

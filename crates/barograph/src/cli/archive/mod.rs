@@ -1,22 +1,21 @@
 //! `baro archive`: what of the past is on disk, whether it is whole, and ways to have it otherwise.
 //!
-//! All but sealing and compacting read the files themselves: no agent need live.
+//! All but sealing and compacting read the files themselves: no agent need live. What is of applications is there as
+//! far as this user may read it; what he may not is named.
 
 mod export;
 mod ls;
+mod place;
 mod verify;
 mod work;
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
-use barograph_agent::{AGENT_DOCUMENT, ARCHIVE_DOCUMENT, Config};
-use barograph_archive::{Archive, View};
+use barograph_agent::ARCHIVE_DOCUMENT;
 use barograph_client::RunDir;
 use clap::{Args, Subcommand};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
-use super::{Usage, format};
+use super::format;
+use place::{Place, closed_words};
 
 /// Arguments of `baro archive`.
 #[derive(Args)]
@@ -55,77 +54,77 @@ impl ArchiveCommand {
     }
 }
 
-/// Which archive.
-#[derive(Args)]
-pub struct Place {
-    /// The archive's directory [default: that of the agent of the run directory, else this user's]
-    #[arg(long, value_name = "DIR")]
-    archive_dir: Option<PathBuf>,
-    #[command(flatten)]
-    target: super::Target,
+/// What an agent says of its archives.
+pub struct Told {
+    /// Of the node's.
+    node: Option<Json>,
+    /// Of those of applications that this user may read, by scope.
+    scopes: Vec<(String, Json)>,
+    /// Scopes that this user may not read.
+    closed: Vec<String>,
 }
 
-impl Place {
-    fn json(&self) -> bool {
-        self.target.json
-    }
-
-    /// The directory, from the first who names one: the option, the agent's document, the default.
-    fn dir(&self) -> anyhow::Result<PathBuf> {
-        if let Some(dir) = &self.archive_dir {
-            return Ok(dir.clone());
-        }
-        let run_dir = self.target.run_dir();
-        let Some(agent) = agent_document(&run_dir)? else {
-            return Ok(Config::default_archive_dir());
+impl Told {
+    /// What stands in a run directory.
+    pub fn of(run_dir: &RunDir) -> Self {
+        let mut told = Self {
+            node: document(run_dir),
+            scopes: Vec::new(),
+            closed: Vec::new(),
         };
-        match agent["archive"].as_str() {
-            Some(dir) => Ok(dir.into()),
-            None => anyhow::bail!(
-                "the agent of {} keeps no history: give --archive-dir",
-                run_dir.path().display()
-            ),
+        for scope in run_dir.scope_names() {
+            match document_of(&run_dir.scope(&scope), ARCHIVE_DOCUMENT) {
+                Ok(Some(document)) => told.scopes.push((scope, document)),
+                Ok(None) => {}
+                Err(_) => told.closed.push(scope),
+            }
         }
+        told
     }
 
-    /// All of it as it is now; that there is nothing at all is an error.
-    fn view(&self) -> anyhow::Result<(PathBuf, Arc<View>)> {
-        let dir = self.existing_dir()?;
-        let archive = match (&self.archive_dir, self.target.run_dir().open()) {
-            // Only an agent that is there has named it; whose it names must be its own.
-            (None, Ok(place)) => Archive::of_user(&dir, place.owner()),
-            _ => Archive::open(&dir),
-        };
-        Ok((dir, archive.view()?))
+    /// As `archive` and `applications` of a JSON object.
+    pub fn add_to(&self, json: &mut Json) {
+        json["archive"] = self.node.clone().into();
+        let scopes = self.scopes.iter().cloned();
+        json["applications"] = json!({
+            "archives": scopes.collect::<serde_json::Map<_, _>>(),
+            "unreadable": self.closed,
+        });
     }
 
-    fn existing_dir(&self) -> anyhow::Result<PathBuf> {
-        let dir = self.dir()?;
-        if !dir.is_dir() {
-            let message = format!(
-                "there is no archive at {}: give --archive-dir, or --run-dir of the agent",
-                dir.display()
-            );
-            return Err(match self.archive_dir {
-                Some(_) => Usage(message).into(),
-                None => anyhow::anyhow!(message),
-            });
+    /// In lines for people, each with what it is about; nothing where the agent says nothing.
+    pub fn lines(&self, now_ns: i64) -> Vec<(&'static str, String)> {
+        let mut all = Vec::new();
+        if let Some(node) = &self.node {
+            all.extend(lines(node, now_ns));
         }
-        Ok(dir)
+        for (scope, document) in &self.scopes {
+            // Without history the node's line says so.
+            if !document.is_null() {
+                let of = lines(document, now_ns).into_iter();
+                all.extend(
+                    of.map(|(what, line)| (what, format!("applications of {scope}: {line}"))),
+                );
+            }
+        }
+        if let Some(closed) = closed_words(&self.closed) {
+            all.push(("archive", closed));
+        }
+        all
     }
 }
 
-fn agent_document(run_dir: &RunDir) -> anyhow::Result<Option<Json>> {
-    let bytes = run_dir.document(AGENT_DOCUMENT)?;
+/// A document of a run directory or scope; null in it is no `None`.
+fn document_of(run_dir: &RunDir, name: &str) -> anyhow::Result<Option<Json>> {
+    let bytes = run_dir.document(name)?;
     Ok(bytes
         .map(|bytes| serde_json::from_slice(&bytes))
         .transpose()?)
 }
 
 /// What the agent of this run directory says of its archive; `None` when it says nothing.
-pub fn document(run_dir: &RunDir) -> Option<Json> {
-    let bytes = run_dir.document(ARCHIVE_DOCUMENT).ok()??;
-    serde_json::from_slice(&bytes).ok()
+fn document(run_dir: &RunDir) -> Option<Json> {
+    document_of(run_dir, ARCHIVE_DOCUMENT).ok()?
 }
 
 /// The archive in lines for people, each with what it is about: the state first, then what was lost
@@ -153,10 +152,17 @@ pub fn lines(document: &Json, now_ns: i64) -> Vec<(&'static str, String)> {
             since.unwrap_or_default(),
         ),
     )];
+    if count("waiting_bytes") > 0 {
+        let waiting = bytes("waiting_bytes");
+        lines.push((
+            "waiting",
+            format!("{waiting} of samples wait to be written"),
+        ));
+    }
     for (key, what) in [
         (
             "waiting_copies",
-            "files wait to be copied to archive.target",
+            "files are written and wait to be copied to archive.target",
         ),
         (
             "stale_copies",
@@ -176,7 +182,7 @@ pub fn lines(document: &Json, now_ns: i64) -> Vec<(&'static str, String)> {
     }
     match document["trouble"].as_str() {
         None | Some("") => {}
-        Some(trouble) => lines.push(("trouble", format!("history is not written: {trouble}"))),
+        Some(trouble) => lines.push(("trouble", trouble.to_owned())),
     }
     lines
 }
@@ -233,11 +239,15 @@ mod tests {
         );
         document["oldest_ts"] = 0.into();
         document["losses"]["torn_bytes"] = 9.into();
-        document["trouble"] = "no space: make room".into();
+        document["trouble"] = "history is not written: no space: make room".into();
+        document["waiting_bytes"] = 2_048.into();
+        document["waiting_copies"] = 3.into();
         check(
             &document,
             &[
                 "archive: 3 MiB in 4 files and 1 MiB of log, the oldest sample is 2.0 h old, in /a",
+                "waiting: 2 KiB of samples wait to be written",
+                "copies: 3 files are written and wait to be copied to archive.target",
                 "lost: 9 bytes were half written when an agent or the machine died: they were cut",
                 "trouble: history is not written: no space: make room",
             ],

@@ -20,21 +20,32 @@ pub struct Verify {
 impl Verify {
     /// Runs the command; findings are a failure (exit code 1), told on the way.
     pub fn run(self) -> anyhow::Result<()> {
-        let dir = self.place.existing_dir()?;
-        let verified = verify(&dir, &mut |done, all| {
-            output::progress(&format!("{done} of {all} files"), true);
-            if done == all {
-                output::progress("", false);
+        let archives = self.place.archives()?;
+        let mut all = Verified::default();
+        let mut broken = Vec::new();
+        for kept in &archives.kept {
+            let verified = verify(&kept.dir, &mut |done, all| {
+                let name = kept.name();
+                output::progress(&format!("{name}: {done} of {all} files"), true);
+                if done == all {
+                    output::progress("", false);
+                }
+            })?;
+            if !verified.findings.is_empty() || verified.twice > 0 {
+                broken.push(kept.dir.display().to_string());
             }
-        })?;
-        if self.place.json() {
-            output::print_json(&report(&verified))?;
-        } else {
-            output::print(&text(&verified))?;
+            all.add(verified);
         }
-        let wrong = verified.findings.len() as u64 + verified.twice;
-        if wrong > 0 {
-            anyhow::bail!("{} is not whole: see above", dir.display());
+        if self.place.json() {
+            let mut report = report(&all);
+            report["unreadable"] = archives.closed.into();
+            output::print_json(&report)?;
+        } else {
+            output::print(&text(&all))?;
+            archives.tell_closed();
+        }
+        if !broken.is_empty() {
+            anyhow::bail!("{} is not whole: see above", broken.join(", "));
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use barograph_client::{Door, SystemClock};
 use clap::Args;
 use serde_json::{Value as Json, json};
 
-use super::{Place, agent_document};
+use super::place::{Place, agent_document, closed_words};
 use crate::cli::{Usage, http, output};
 
 /// How long the agent may take: an archive of years is merged hour by hour.
@@ -46,8 +46,13 @@ impl Seal {
             keeper.seal()?;
             Ok(json!({ "sealed": true }))
         })?;
-        self.work.print(&answer, |_| {
-            "sealed: all of the log is Parquet now\n".into()
+        self.work.print(&answer, |answer| {
+            let scopes = answer["applications"].as_object().map_or(0, |of| of.len());
+            let of = match scopes {
+                0 => String::new(),
+                _ => format!(", and of {scopes} of applications"),
+            };
+            format!("sealed: all of the node's log is Parquet now{of}\n")
         })
     }
 }
@@ -59,10 +64,13 @@ impl Compact {
             Ok(json!({ "replaced_files": keeper.compact()? }))
         })?;
         self.work.print(&answer, |answer| {
-            format!(
-                "compacted: {} files were replaced\n",
-                answer["replaced_files"]
-            )
+            let scopes = answer["applications"].as_object();
+            let all = scopes.into_iter().flat_map(|of| of.values());
+            let replaced = all.chain([answer]);
+            let files: u64 = replaced
+                .filter_map(|of| of["replaced_files"].as_u64())
+                .sum();
+            format!("compacted: {files} files were replaced\n")
         })
     }
 }
@@ -71,7 +79,7 @@ impl Work {
     fn run(
         &self,
         verb: &str,
-        here: impl FnOnce(&Keeper) -> anyhow::Result<Json>,
+        here: impl Fn(&Keeper) -> anyhow::Result<Json>,
     ) -> anyhow::Result<Json> {
         let run_dir = self.place.target.run_dir();
         let agent = agent_document(&run_dir)?;
@@ -83,9 +91,29 @@ impl Work {
             let path = format!("/api/v1/archive/{verb}");
             return http::post(&run_dir, Door::Control, &path, &json!({}), ANSWER_WAIT);
         }
-        let dir = self.place.existing_dir()?;
-        let keeper = self.hold(&dir)?;
-        here(&keeper)
+        self.run_here(&here)
+    }
+
+    /// The same answer as an agent gives, made by this process.
+    fn run_here(&self, here: &dyn Fn(&Keeper) -> anyhow::Result<Json>) -> anyhow::Result<Json> {
+        let archives = self.place.archives()?;
+        if let Some(words) = closed_words(&archives.closed) {
+            anyhow::bail!("only who may write all of these archives does this; {words}");
+        }
+        let mut node = json!({});
+        let mut of_scopes = serde_json::Map::new();
+        for kept in &archives.kept {
+            let done = self.hold(&kept.dir).and_then(|keeper| here(&keeper));
+            let done = done.with_context(|| format!("{} ({})", kept.dir.display(), kept.name()))?;
+            match &kept.scope {
+                None => node = done,
+                Some(scope) => {
+                    of_scopes.insert(scope.clone(), done);
+                }
+            }
+        }
+        node["applications"] = of_scopes.into();
+        Ok(node)
     }
 
     fn lives(&self) -> bool {

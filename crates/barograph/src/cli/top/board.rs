@@ -4,12 +4,12 @@ use barograph_client::{Observer, Window};
 use barograph_model::{NS_PER_S, Quality, Selector, Value};
 use serde_json::{Value as Json, json};
 
+use super::causes::{Cause, causes};
+
 /// Seconds of history that a strip can show.
 pub const STRIP_SECONDS: usize = 240;
 /// What is read for it: an unchanged value is appended again within minutes.
 const STRIP_NS: i64 = (STRIP_SECONDS as i64 + 300) * NS_PER_S;
-/// Lines of causes.
-const CAUSES_MAX: usize = 8;
 
 /// One disk.
 pub struct Strip {
@@ -44,16 +44,6 @@ pub struct Tank {
     pub total: f64,
 }
 
-/// One who causes I/O.
-pub struct Cause {
-    /// Control group.
-    pub name: String,
-    /// Bytes a second.
-    pub read: f64,
-    /// Bytes a second.
-    pub write: f64,
-}
-
 /// Everything on the screen.
 pub struct Board {
     /// Node name.
@@ -68,7 +58,9 @@ pub struct Board {
     pub strips: Vec<Strip>,
     /// Tiers.
     pub tanks: Vec<Tank>,
-    /// Who causes it.
+    /// Who causes it, in one sentence.
+    pub who: String,
+    /// The greatest of them, best evidence first.
     pub causes: Vec<Cause>,
 }
 
@@ -95,6 +87,7 @@ impl Board {
             outlook: sentence,
             strips,
             tanks: tanks(observer),
+            who: text(observer, "node.who.text").unwrap_or_else(|| "not known yet".into()),
             causes: causes(observer),
         }
     }
@@ -113,8 +106,10 @@ impl Board {
             "tiers": self.tanks.iter().map(|t| json!({
                 "tier": t.tier, "available": t.available, "used": t.used, "total": t.total,
             })).collect::<Vec<_>>(),
+            "who": self.who,
             "causes": self.causes.iter().map(|c| json!({
-                "cgroup": c.name, "read": c.read, "write": c.write,
+                "kind": c.kind, "name": c.name, "read": c.read, "write": c.write,
+                "device": Some(&c.device).filter(|device| !device.is_empty()),
             })).collect::<Vec<_>>(),
         })
     }
@@ -225,29 +220,6 @@ fn tanks(observer: &Observer) -> Vec<Tank> {
             })
         })
         .collect()
-}
-
-fn causes(observer: &Observer) -> Vec<Cause> {
-    let reads = by_label(observer, "cgroup.io.read.bytes_per_second", "cgroup");
-    let writes = by_label(observer, "cgroup.io.write.bytes_per_second", "cgroup");
-    let write_of = |name: &str| {
-        writes
-            .iter()
-            .find(|(n, _)| n == name)
-            .map_or(0.0, |(_, v)| *v)
-    };
-    let mut causes: Vec<Cause> = reads
-        .into_iter()
-        .map(|(name, read)| Cause {
-            write: write_of(&name),
-            name,
-            read,
-        })
-        .filter(|c| c.read + c.write > 0.0)
-        .collect();
-    causes.sort_by(|a, b| (b.read + b.write).total_cmp(&(a.read + a.write)));
-    causes.truncate(CAUSES_MAX);
-    causes
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use ratatui::style::{Color, Modifier, Style};
 
 use super::super::format;
 use super::super::output::plain;
-use super::board::{Board, Cause, Strip, Tank};
+use super::board::{Board, Strip, Tank};
+use super::causes::Cause;
 
 const READ: Color = Color::Blue;
 const WRITE: Color = Color::Yellow;
@@ -59,6 +60,8 @@ pub fn board(board: &Board, paused: bool, area: Rect, buffer: &mut Buffer) {
     }
     pen.next();
     board.tanks.iter().for_each(|t| tank(t, plain, &mut pen));
+    pen.next();
+    pen.text(0, &board.who, plain);
     pen.next();
     causes(&board.causes, plain, &mut pen);
     if area.height > 0 {
@@ -169,23 +172,16 @@ fn tank(tank: &Tank, plain: Style, pen: &mut Pen<'_>) {
 }
 
 fn causes(causes: &[Cause], plain: Style, pen: &mut Pen<'_>) {
-    if causes.is_empty() {
-        pen.text(
-            0,
-            "no control group reads or writes now",
-            Style::new().fg(OLD),
-        );
-        return;
-    }
     for cause in causes {
-        pen.text(0, &format!("{:<40}", cause.name), plain);
+        pen.text(0, &format!("{:<14}{:<26}", cause.kind, cause.name), plain);
+        pen.text(41, &format!("{:<10}", cause.device), plain);
         pen.text(
-            41,
+            52,
             &format!("r {:>10}", format::number(cause.read, "bytes/s")),
             plain.fg(READ),
         );
         pen.text(
-            55,
+            66,
             &format!("w {:>10}", format::number(cause.write, "bytes/s")),
             plain.fg(WRITE),
         );

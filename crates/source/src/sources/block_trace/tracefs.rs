@@ -43,8 +43,15 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// Finds tracefs, cleans up, and begins to trace. `buffer_bytes` is for all processors.
+    /// Begins to trace. `buffer_bytes` is for all processors.
     pub(super) fn start(root: &SysRoot, buffer_bytes: u64) -> Result<Self, Missing> {
+        let mut instance = Self::make(root)?;
+        instance.set_up(buffer_bytes)?;
+        Ok(instance)
+    }
+
+    /// Finds tracefs, cleans up, and makes an instance that traces nothing: whoever can make one may trace.
+    pub(super) fn make(root: &SysRoot) -> Result<Self, Missing> {
         let tracefs = find(root)?;
         clean_up(&tracefs);
         let name = format!(
@@ -55,9 +62,7 @@ impl Instance {
         );
         let path = tracefs.join("instances").join(name);
         rustix::fs::mkdir(&path, Mode::RWXU).map_err(|errno| refused(&path, errno))?;
-        let mut instance = Self { path, pipe: None };
-        instance.set_up(buffer_bytes)?;
-        Ok(instance)
+        Ok(Self { path, pipe: None })
     }
 
     fn set_up(&mut self, buffer_bytes: u64) -> Result<(), Missing> {
@@ -169,6 +174,13 @@ fn knows_tracefs(root: &SysRoot) -> bool {
     read.is_err() || lines(&bytes).any(|line| words(line).last() == Some(b"tracefs"))
 }
 
+/// Removes instances of ours whose process is gone, where the source that makes them is off.
+pub(crate) fn remove_leftovers(root: &SysRoot) {
+    if let (true, Ok(tracefs)) = (root.is_real(), find(root)) {
+        clean_up(&tracefs);
+    }
+}
+
 /// Removes instances of ours whose process is gone.
 fn clean_up(tracefs: &Path) {
     let instances = tracefs.join("instances");
@@ -255,6 +267,21 @@ mod tests {
             "barograph-99999999999-1-1",
         ] {
             check(name.to_owned(), false);
+        }
+    }
+
+    /// Here and now, where that is allowed.
+    #[test]
+    fn one_that_was_only_made_traces_nothing_and_leaves_nothing() {
+        match Instance::make(&SysRoot::new(Path::new("/"))) {
+            Err(missing) => assert!(!missing.why.is_empty() && !missing.remedy.is_empty()),
+            Ok(instance) => {
+                let path = instance.path.clone();
+                let enabled = std::fs::read_to_string(path.join("events/enable")).unwrap();
+                assert_eq!(enabled.trim(), "0");
+                drop(instance);
+                assert!(!path.exists());
+            }
         }
     }
 

@@ -1,11 +1,14 @@
-//! The I/O counters of one control group: `io.stat` of version 2, `blkio.throttle.*` of version 1
-//! (<https://docs.kernel.org/admin-guide/cgroup-v2.html>,
+//! The I/O counters of one control group, device by device: `io.stat` of version 2, `blkio.*` of
+//! version 1 (<https://docs.kernel.org/admin-guide/cgroup-v2.html>,
 //! <https://docs.kernel.org/admin-guide/cgroup-v1/blkio-controller.html>).
 
 use crate::error::BadLines;
 use crate::util::parse::{cut, lines, number, words};
 
-/// Sums over devices.
+/// Most devices of one file; a line of one more is a bad line.
+const DEVICES_MAX: usize = 4096;
+
+/// What was moved, in bytes and in operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::sources) struct Traffic {
     pub(in crate::sources) read_bytes: u64,
@@ -18,22 +21,84 @@ impl Traffic {
     pub(super) fn is_none(&self) -> bool {
         *self == Self::default()
     }
+
+    pub(in crate::sources) fn add(&mut self, other: &Self) {
+        self.read_bytes = self.read_bytes.saturating_add(other.read_bytes);
+        self.write_bytes = self.write_bytes.saturating_add(other.write_bytes);
+        self.read_ops = self.read_ops.saturating_add(other.read_ops);
+        self.write_ops = self.write_ops.saturating_add(other.write_ops);
+    }
 }
 
-/// Devices whose traffic is counted again at the devices below them, as `major:minor`.
-pub(in crate::sources) type Stacked = [Vec<u8>];
+/// A block device by its two numbers, `major:minor`.
+pub(in crate::sources) type Device = (u64, u64);
+
+/// Devices whose traffic is counted again at the devices below them.
+pub(in crate::sources) type Stacked = [Device];
+
+/// What one group moved on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sources) struct Row {
+    pub(in crate::sources) device: Device,
+    pub(in crate::sources) traffic: Traffic,
+}
+
+/// What one group moved, by device. Its memory is used again for the next group.
+#[derive(Debug, Default)]
+pub(in crate::sources) struct Table {
+    pub(in crate::sources) rows: Vec<Row>,
+    /// Some device that moves is not counted, and on those that are the group moved nothing: what it
+    /// moved in all is not known.
+    pub(in crate::sources) is_partial: bool,
+    /// The row that was asked for last: files name one device in several lines, and the files of
+    /// one group name the same devices in the same order.
+    at: usize,
+}
+
+impl Table {
+    pub(in crate::sources) fn clear(&mut self) {
+        self.rows.clear();
+        self.is_partial = false;
+        self.at = 0;
+    }
+
+    /// Over all devices but those that stand on others, where that is known.
+    pub(in crate::sources) fn sum(&self, stacked: &Stacked) -> Option<Traffic> {
+        let mut sum = Traffic::default();
+        for row in self.rows.iter().filter(|r| !stacked.contains(&r.device)) {
+            sum.add(&row.traffic);
+        }
+        (!self.is_partial).then_some(sum)
+    }
+
+    /// What was moved on this device; nothing if there are too many.
+    fn of(&mut self, device: Device) -> Option<&mut Traffic> {
+        let is_it = |at: &usize| self.rows.get(*at).is_some_and(|row| row.device == device);
+        let near = [self.at, self.at + 1].into_iter().find(is_it);
+        let found = near.or_else(|| self.rows.iter().position(|row| row.device == device));
+        self.at = match found {
+            Some(at) => at,
+            None if self.rows.len() < DEVICES_MAX => {
+                let traffic = Traffic::default();
+                self.rows.push(Row { device, traffic });
+                self.rows.len() - 1
+            }
+            None => return None,
+        };
+        Some(&mut self.rows[self.at].traffic)
+    }
+}
 
 /// `8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0`
 ///
 /// Some kernels write several devices before the first number; only the last has the numbers.
-pub(in crate::sources) fn parse_v2(bytes: &[u8], stacked: &Stacked) -> (Traffic, BadLines) {
-    let mut sum = Traffic::default();
-    let bad = each_line(bytes, |line| {
+pub(in crate::sources) fn parse_v2(bytes: &[u8], table: &mut Table) -> BadLines {
+    each_line(bytes, |line| {
         let mut one = Traffic::default();
-        let mut counts = false;
+        let (mut device, mut counts) = (None, false);
         for word in words(line) {
             let Some(at) = word.iter().position(|b| *b == b'=') else {
-                counts = is_device(word)? && !is_stacked(word, stacked);
+                device = Some(device_of(word)?);
                 continue;
             };
             let slot = match &word[..at] {
@@ -44,40 +109,44 @@ pub(in crate::sources) fn parse_v2(bytes: &[u8], stacked: &Stacked) -> (Traffic,
                 _ => continue,
             };
             *slot = number(&word[at + 1..])?;
+            counts = true;
         }
-        if counts {
-            sum.read_bytes = sum.read_bytes.saturating_add(one.read_bytes);
-            sum.write_bytes = sum.write_bytes.saturating_add(one.write_bytes);
-            sum.read_ops = sum.read_ops.saturating_add(one.read_ops);
-            sum.write_ops = sum.write_ops.saturating_add(one.write_ops);
+        if let Some(device) = device.filter(|_| counts) {
+            table.of(device)?.add(&one);
         }
         Some(())
-    });
-    (sum, bad)
+    })
+}
+
+/// What a file of version 1 counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sources) enum Counts {
+    Bytes,
+    Ops,
 }
 
 /// Reads and writes of a version 1 file: lines like `8:0 Read 4096`, and a `Total`.
-pub(in crate::sources) fn parse_v1(bytes: &[u8], stacked: &Stacked) -> ((u64, u64), BadLines) {
-    let (mut reads, mut writes) = (0u64, 0u64);
-    let bad = each_line(bytes, |line| {
+pub(in crate::sources) fn parse_v1(bytes: &[u8], counts: Counts, table: &mut Table) -> BadLines {
+    each_line(bytes, |line| {
         let mut words = words(line);
         let device = words.next()?;
         if device == b"Total" {
             return number(words.next()?).map(|_| ());
         }
-        is_device(device)?;
-        let slot = match words.next()? {
-            b"Read" => &mut reads,
-            b"Write" => &mut writes,
-            _ => return number(words.next()?).map(|_| ()),
-        };
+        let device = device_of(device)?;
+        let kind = words.next()?;
         let value = number(words.next()?)?;
-        if !is_stacked(device, stacked) {
-            *slot = slot.saturating_add(value);
-        }
+        let traffic = table.of(device)?;
+        let slot = match (kind, counts) {
+            (b"Read", Counts::Bytes) => &mut traffic.read_bytes,
+            (b"Read", Counts::Ops) => &mut traffic.read_ops,
+            (b"Write", Counts::Bytes) => &mut traffic.write_bytes,
+            (b"Write", Counts::Ops) => &mut traffic.write_ops,
+            _ => return Some(()),
+        };
+        *slot = slot.saturating_add(value);
         Some(())
-    });
-    ((reads, writes), bad)
+    })
 }
 
 fn each_line(bytes: &[u8], mut parse: impl FnMut(&[u8]) -> Option<()>) -> BadLines {
@@ -93,26 +162,24 @@ fn each_line(bytes: &[u8], mut parse: impl FnMut(&[u8]) -> Option<()>) -> BadLin
     bad
 }
 
-/// Always true, or nothing if the word is no `major:minor`.
-fn is_device(word: &[u8]) -> Option<bool> {
+/// Of a word like `254:0`.
+pub(super) fn device_of(word: &[u8]) -> Option<Device> {
     let colon = word.iter().position(|b| *b == b':')?;
-    number(&word[..colon])?;
-    number(&word[colon + 1..])?;
-    Some(true)
-}
-
-fn is_stacked(device: &[u8], stacked: &Stacked) -> bool {
-    stacked.iter().any(|s| s == device)
+    Some((number(&word[..colon])?, number(&word[colon + 1..])?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const STACKED: [Device; 1] = [(253, 0)];
+
     #[test]
     fn version_2() {
         let check = |text: &str, expect: (u64, u64, u64, u64), bad: bool| {
-            let (t, lines) = parse_v2(text.as_bytes(), &[b"253:0".to_vec()]);
+            let mut table = Table::default();
+            let lines = parse_v2(text.as_bytes(), &mut table);
+            let t = table.sum(&STACKED).unwrap();
             let got = (t.read_bytes, t.write_bytes, t.read_ops, t.write_ops);
             assert_eq!((got, lines.any()), (expect, bad), "{text}");
         };
@@ -146,7 +213,10 @@ mod tests {
     #[test]
     fn version_1() {
         let check = |text: &str, expect: (u64, u64), bad: bool| {
-            let (got, lines) = parse_v1(text.as_bytes(), &[b"253:0".to_vec()]);
+            let mut table = Table::default();
+            let lines = parse_v1(text.as_bytes(), Counts::Bytes, &mut table);
+            let sum = table.sum(&STACKED).unwrap();
+            let got = (sum.read_bytes, sum.write_bytes);
             assert_eq!((got, lines.any()), (expect, bad), "{text}");
         };
         check("Total 0\n", (0, 0), false);
@@ -158,5 +228,31 @@ mod tests {
         check("253:0 Read 5\n8:0 Read 5\n", (5, 0), false);
         check("8:0 Read\n8:0 Write 7\n", (0, 7), true);
         check("8:0 Read 5", (0, 0), true);
+    }
+
+    #[test]
+    fn devices_are_told_apart() {
+        let mut table = Table::default();
+        let bytes = "8:0 Read 5\n8:0 Write 7\n7:0 Read 1\n8:0 Read 1\nTotal 13\n";
+        let ops = "8:0 Read 2\n7:0 Write 3\nTotal 5\n";
+        assert!(!parse_v1(bytes.as_bytes(), Counts::Bytes, &mut table).any());
+        assert!(!parse_v1(ops.as_bytes(), Counts::Ops, &mut table).any());
+        let of = |read_bytes, write_bytes, read_ops, write_ops| Traffic {
+            read_bytes,
+            write_bytes,
+            read_ops,
+            write_ops,
+        };
+        let rows: Vec<_> = table.rows.iter().map(|r| (r.device, r.traffic)).collect();
+        assert_eq!(rows, [((8, 0), of(6, 7, 2, 0)), ((7, 0), of(1, 0, 0, 3))]);
+        // The memory is used again; what stood there is gone.
+        table.clear();
+        assert!(!parse_v2(b"7:0 rbytes=9\n", &mut table).any());
+        assert_eq!(table.sum(&[]), Some(of(9, 0, 0, 0)));
+        // More devices than any machine has are refused.
+        table.clear();
+        let many: String = (0..5000).map(|n| format!("8:{n} rbytes=1\n")).collect();
+        assert!(parse_v2(many.as_bytes(), &mut table).any());
+        assert_eq!(table.rows.len(), DEVICES_MAX);
     }
 }

@@ -5,32 +5,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use crate::CgroupConfig;
-use crate::util::file::{HeldFile, SysRoot, names_in};
+use crate::util::file::{HeldFile, SysRoot};
+
+use super::counted::{Counted, V1Files};
+use super::devices::Devices;
 
 /// Most directories looked at in one scan.
 const DIRECTORIES_MAX: usize = 16_384;
-/// Most block devices looked at.
-const DEVICES_MAX: usize = 4096;
-/// Block devices that stand on others.
-const STACKED_PREFIXES: [&[u8]; 3] = [b"dm-", b"md", b"loop"];
-
-/// Files of version 1 with I/O in bytes and in operations, the best first: those with
-/// `_recursive` count the groups below as version 2 does.
-pub(in crate::sources) const V1_IO_FILES: [(&str, &str); 4] = [
-    (
-        "blkio.throttle.io_service_bytes_recursive",
-        "blkio.throttle.io_serviced_recursive",
-    ),
-    (
-        "blkio.io_service_bytes_recursive",
-        "blkio.io_serviced_recursive",
-    ),
-    (
-        "blkio.throttle.io_service_bytes",
-        "blkio.throttle.io_serviced",
-    ),
-    ("blkio.io_service_bytes", "blkio.io_serviced"),
-];
 
 /// Which controller tells I/O.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +19,8 @@ pub(super) enum Io {
     V2(PathBuf),
     V1 {
         root: PathBuf,
-        bytes: &'static str,
-        ops: &'static str,
+        /// Nothing if none of them counts anything here.
+        files: Option<V1Files>,
     },
 }
 
@@ -54,7 +35,9 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn find(root: &SysRoot) -> Self {
+    /// Also what version 1 counts here, where it tells I/O.
+    pub(super) fn find(root: &SysRoot, devices: &Devices) -> (Self, Counted) {
+        let mut counted = Counted::default();
         let base = root.path("sys/fs/cgroup");
         let v2 = [base.clone(), base.join("unified")];
         let v2 = v2
@@ -66,10 +49,11 @@ impl Layout {
             Some(dir) if has("io") => Some(Io::V2(dir.clone())),
             _ => {
                 let root = base.join("blkio");
-                let files = V1_IO_FILES
-                    .iter()
-                    .find(|(bytes, _)| root.join(bytes).is_file());
-                files.map(|(bytes, ops)| Io::V1 { root, bytes, ops })
+                Counted::find(&root, devices).map(|found| {
+                    counted = found;
+                    let files = counted.files;
+                    Io::V1 { root, files }
+                })
             }
         };
         let memory = match &v2 {
@@ -77,11 +61,12 @@ impl Layout {
             _ => Some((base.join("memory"), "memory.usage_in_bytes"))
                 .filter(|(dir, file)| dir.join(file).is_file()),
         };
-        Self {
+        let layout = Self {
             io,
             memory,
             pressure: v2,
-        }
+        };
+        (layout, counted)
     }
 
     /// In one word, for people.
@@ -169,25 +154,4 @@ fn controllers(dir: &Path) -> String {
 pub(super) fn directory(root: &Path, path: &[u8]) -> PathBuf {
     let relative = path.strip_prefix(b"/").unwrap_or(path);
     root.join(std::ffi::OsStr::from_bytes(relative))
-}
-
-/// The block devices that stand on others, as `major:minor`: their traffic is counted again at the
-/// devices below.
-pub(in crate::sources) fn stacked_devices(root: &SysRoot) -> Vec<Vec<u8>> {
-    let blocks = root.path("sys/block");
-    let Ok((names, _)) = names_in(&blocks, DEVICES_MAX) else {
-        return Vec::new();
-    };
-    let stacked = names
-        .iter()
-        .filter(|n| STACKED_PREFIXES.iter().any(|p| n.starts_with(p)));
-    let number = |name: &Vec<u8>| {
-        let mut bytes = Vec::new();
-        let path = blocks.join(std::ffi::OsStr::from_bytes(name)).join("dev");
-        HeldFile::short_records(path)
-            .read_and_close(&mut bytes)
-            .ok()?;
-        Some(bytes.trim_ascii().to_vec())
-    };
-    stacked.filter_map(number).collect()
 }

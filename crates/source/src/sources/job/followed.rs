@@ -2,21 +2,36 @@
 
 use crate::Batch;
 use crate::fact::FactSet;
-use crate::sources::cgroup::io::Traffic;
+use crate::sources::cgroup::by_device::{ByDevice, Room};
+use crate::sources::cgroup::devices::Devices;
+use crate::sources::cgroup::io::{Table, Traffic};
 use crate::util::rate::Meter;
 
-use super::Fact;
 use super::note::Note;
 use super::queue::Queued;
 use super::usage::Usage;
+use super::{DeviceFact, Fact, ON_DEVICE};
 
 /// How often one job is asked for before it is taken that Slurm does not tell.
 const ASKS_MAX: u32 = 3;
 
+/// What all jobs are put with.
+pub(super) struct Putting<'a> {
+    pub(super) now_ns: i64,
+    /// How often jobs are read.
+    pub(super) every_ns: i64,
+    /// Whether `squeue` is asked always, and has answered of late.
+    pub(super) by_queue: bool,
+    pub(super) devices: &'a Devices,
+    pub(super) room: &'a mut Room,
+}
+
 /// A job, and what is known of it.
 pub(super) struct Job {
+    id: String,
     pub(super) scheduler: Option<&'static str>,
-    pub(super) facts: FactSet<Fact>,
+    facts: FactSet<Fact>,
+    by_device: ByDevice<DeviceFact>,
     pub(super) usage: Option<Usage>,
     pub(super) note: Option<Note>,
     pub(super) queued: Option<Queued>,
@@ -30,8 +45,10 @@ impl Job {
         // Numbers of jobs are short enough for a label: `find::is_id`.
         let facts = FactSet::labelled([("job", id.to_owned())]).ok()?;
         Some(Self {
+            id: id.to_owned(),
             scheduler: None,
             facts,
+            by_device: ByDevice::default(),
             usage: None,
             note: None,
             queued: None,
@@ -55,10 +72,17 @@ impl Job {
         slurm && !told && self.asked < ASKS_MAX
     }
 
-    pub(super) fn put(&mut self, now_ns: i64, batch: &mut Batch, every_ns: i64, by_queue: bool) {
+    /// Ends all its streams.
+    pub(super) fn retire(&mut self, batch: &mut Batch) {
+        self.facts.retire(batch);
+        self.by_device.retire(batch);
+    }
+
+    pub(super) fn put(&mut self, batch: &mut Batch, with: &mut Putting<'_>) {
+        let (now_ns, every_ns) = (with.now_ns, with.every_ns);
         self.put_description(now_ns, batch, every_ns);
-        let state = match (&self.queued, self.usage) {
-            (Some(queued), _) if by_queue => Some(queued.state.as_str()),
+        let state = match (&self.queued, &self.usage) {
+            (Some(queued), _) if with.by_queue => Some(queued.state.as_str()),
             (_, None) if self.note.is_some() => Some("announced"),
             (_, Some(usage)) => usage.processes.map(|count| match count {
                 0 => "ending",
@@ -73,8 +97,12 @@ impl Job {
             }
             None => self.facts.retire_one(batch, Fact::State),
         }
-        match self.usage {
-            Some(usage) => self.put_usage(now_ns, batch, &usage),
+        // Given back, since the report asks what is known of it.
+        match self.usage.take() {
+            Some(usage) => {
+                self.put_usage(batch, &usage, with);
+                self.usage = Some(usage);
+            }
             None => self.retire_usage(batch),
         }
     }
@@ -118,7 +146,8 @@ impl Job {
         }
     }
 
-    fn put_usage(&mut self, now_ns: i64, batch: &mut Batch, usage: &Usage) {
+    fn put_usage(&mut self, batch: &mut Batch, usage: &Usage, with: &mut Putting<'_>) {
+        let now_ns = with.now_ns;
         let counts = [
             (Fact::Processes, usage.processes),
             (Fact::Threads, usage.threads),
@@ -132,9 +161,19 @@ impl Job {
         if let Some(seconds) = usage.cpu_seconds {
             self.facts.measured(batch, now_ns, Fact::Cpu, seconds);
         }
-        if let Some(traffic) = usage.traffic {
-            self.put_traffic(now_ns, batch, &traffic);
+        if let Some(table) = &usage.traffic {
+            if let Some(traffic) = table.sum(&with.devices.stacked) {
+                self.put_traffic(now_ns, batch, &traffic);
+            }
+            self.put_devices(batch, table, with);
         }
+    }
+
+    fn put_devices(&mut self, batch: &mut Batch, table: &Table, with: &mut Putting<'_>) {
+        let of = ("job", &*self.id);
+        let beside = (with.devices, &mut *with.room);
+        self.by_device
+            .put(with.now_ns, batch, table, of, &ON_DEVICE, beside);
     }
 
     fn put_traffic(&mut self, now_ns: i64, batch: &mut Batch, traffic: &Traffic) {
@@ -169,6 +208,7 @@ impl Job {
         for fact in OF_GROUPS {
             self.facts.retire_one(batch, fact);
         }
+        self.by_device.retire(batch);
         (self.read, self.write) = (Meter::default(), Meter::default());
     }
 }

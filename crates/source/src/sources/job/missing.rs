@@ -2,8 +2,9 @@
 
 use crate::Missing;
 use crate::report::counted;
+use crate::sources::cgroup::by_device::DEVICES_EACH_MAX;
 
-use super::find::Found;
+use super::find::{Found, Role};
 use super::usage::{BELOW_MAX, Usage};
 use super::{Jobs, Squeue, note};
 
@@ -26,8 +27,11 @@ impl Jobs {
         }
         missing.extend(notes_missing);
         let jobs = || self.jobs.iter().map(|(_, job)| job);
-        let silent =
-            |has: fn(&Usage) -> bool| jobs().filter(|j| j.usage.is_some_and(|u| !has(&u))).count();
+        let silent = |has: fn(&Usage) -> bool| {
+            jobs()
+                .filter(|j| j.usage.as_ref().is_some_and(|u| !has(u)))
+                .count()
+        };
         let groupless = jobs().filter(|j| j.usage.is_none()).count();
         if groupless > 0 {
             missing.push(Missing::new(
@@ -36,14 +40,10 @@ impl Jobs {
                 "let Slurm use proctrack/cgroup and jobacct_gather/cgroup; or their epilog did not run",
             ));
         }
-        let blind = silent(|u| u.traffic.is_some());
-        if blind > 0 {
-            missing.push(Missing::new(
-                format!("local bytes of {}", counted(blind, "job")),
-                "their control groups have no io.stat, nor blkio's counters",
-                "set EnableExtraControllers=io in cgroup.conf (Slurm 24.05, version 2 of control groups)",
-            ));
-        }
+        missing.extend(self.explain_local(
+            found,
+            silent(|u| u.traffic.as_ref().is_some_and(|table| !table.is_partial)),
+        ));
         let blind = silent(|u| u.memory_bytes.is_some());
         if blind > 0 {
             missing.push(Missing::new(
@@ -66,6 +66,33 @@ impl Jobs {
                 "jobs beyond those seen",
                 "there are more control groups than are looked at in one read",
                 "nothing; the bound keeps a read short",
+            ));
+        }
+        missing
+    }
+
+    /// Bytes of the node's own devices; `blind`: of how many jobs none are known.
+    fn explain_local(&self, found: &Found, blind: usize) -> Vec<Missing> {
+        let mut missing = Vec::new();
+        let mut groups = found.jobs.values().flat_map(|groups| &groups.directories);
+        if blind > 0 && groups.any(|(role, _)| *role == Role::Blkio) {
+            missing.extend(self.counted.explain());
+        }
+        if blind > 0 {
+            missing.push(Missing::new(
+                format!("local bytes of {}", counted(blind, "job")),
+                "their control groups have no io.stat, nor counters of blkio that count",
+                "set EnableExtraControllers=io in cgroup.conf (Slurm 24.05, version 2 of control groups)",
+            ));
+        }
+        if self.room.refused > 0 {
+            let max = self.devices_max;
+            missing.push(Missing::new(
+                format!("{} devices of jobs", self.room.refused),
+                format!(
+                    "only {max} have streams, and {DEVICES_EACH_MAX} of one job; their sum is told"
+                ),
+                "raise cgroup.devices_max",
             ));
         }
         missing

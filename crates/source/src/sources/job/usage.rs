@@ -2,13 +2,14 @@
 //!
 //! The files of version 2 count the groups below (<https://docs.kernel.org/admin-guide/cgroup-v2.html>),
 //! except `cgroup.procs`, and so do those of version 1, except blkio's without `_recursive`
-//! (<https://docs.kernel.org/admin-guide/cgroup-v1/>): these are summed over steps and tasks.
+//! (<https://docs.kernel.org/admin-guide/cgroup-v1/>): these are summed over steps and tasks. Of
+//! blkio's files counts what `cgroup::counted` knows to be counted.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{BadLines, Faults};
-use crate::sources::cgroup::io::{Stacked, Traffic, parse_v1, parse_v2};
-use crate::sources::cgroup::layout::V1_IO_FILES;
+use crate::sources::cgroup::counted::Counted;
+use crate::sources::cgroup::io::{Counts, Stacked, Table, parse_v1, parse_v2};
 use crate::util::file::HeldFile;
 use crate::util::parse::{cut, lines, number, sole_number, words};
 
@@ -18,17 +19,20 @@ use super::find::{Groups, Role, directories};
 pub(super) const BELOW_MAX: usize = 16_384;
 
 /// What is not known is not there.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(super) struct Usage {
     pub(super) memory_bytes: Option<u64>,
     pub(super) cpu_seconds: Option<f64>,
     pub(super) threads: Option<u64>,
     pub(super) processes: Option<u64>,
-    pub(super) traffic: Option<Traffic>,
+    /// By device.
+    pub(super) traffic: Option<Table>,
 }
 
 /// What every look at a job needs.
 pub(super) struct Looker<'a> {
+    /// What version 1 counts.
+    pub(super) counted: &'a Counted,
     pub(super) stacked: &'a Stacked,
     pub(super) bytes: &'a mut Vec<u8>,
     pub(super) faults: &'a mut Faults,
@@ -89,40 +93,31 @@ impl Looker<'_> {
         }
     }
 
-    fn traffic(&mut self, groups: &[(Role, &Path)]) -> Option<Traffic> {
+    fn traffic(&mut self, groups: &[(Role, &Path)]) -> Option<Table> {
         let mut sum = None;
         for (role, dir) in groups {
-            let one = match role {
-                Role::V2 => self.lines(&dir.join("io.stat"), parse_v2)?,
-                _ => self.blkio(dir)?,
-            };
-            let sum = sum.get_or_insert_with(Traffic::default);
-            add(sum, &one);
+            let table = sum.get_or_insert_with(Table::default);
+            match role {
+                Role::V2 => self.lines(&dir.join("io.stat"), |bytes| parse_v2(bytes, table))?,
+                _ => self.blkio(dir, table)?,
+            }
         }
         sum
     }
 
-    fn blkio(&mut self, dir: &Path) -> Option<Traffic> {
-        let (bytes, ops) = V1_IO_FILES
-            .into_iter()
-            .find(|(bytes, _)| dir.join(bytes).is_file())?;
+    fn blkio(&mut self, dir: &Path, sum: &mut Table) -> Option<()> {
+        let files = self.counted.files?;
         let mut all = vec![dir.to_owned()];
-        if !bytes.ends_with("_recursive") {
+        if !files.is_recursive() {
             self.below(dir, &mut all)?;
         }
-        let mut sum = Traffic::default();
         for dir in all {
-            let (read_bytes, write_bytes) = self.lines(&dir.join(bytes), parse_v1)?;
-            let (read_ops, write_ops) = self.lines(&dir.join(ops), parse_v1)?;
-            let one = Traffic {
-                read_bytes,
-                write_bytes,
-                read_ops,
-                write_ops,
-            };
-            add(&mut sum, &one);
+            for (file, counts) in [(files.0, Counts::Bytes), (files.1, Counts::Ops)] {
+                self.lines(&dir.join(file), |bytes| parse_v1(bytes, counts, sum))?;
+            }
         }
-        Some(sum)
+        self.counted.keep(sum, self.stacked);
+        Some(())
     }
 
     /// A process is in one group of each hierarchy, so one hierarchy is asked.
@@ -152,16 +147,13 @@ impl Looker<'_> {
         (self.left > 0).then_some(())
     }
 
-    fn lines<T>(
-        &mut self,
-        path: &Path,
-        parse: impl FnOnce(&[u8], &Stacked) -> (T, BadLines),
-    ) -> Option<T> {
+    /// Nothing if the file is not there, or has a line that is not as documented.
+    fn lines(&mut self, path: &Path, parse: impl FnOnce(&[u8]) -> BadLines) -> Option<()> {
         self.read(path)?;
-        let (value, bad) = parse(self.bytes, self.stacked);
+        let bad = parse(self.bytes);
         let whole = !bad.any();
         bad.report(path, self.faults);
-        whole.then_some(value)
+        whole.then_some(())
     }
 
     fn file(
@@ -192,13 +184,6 @@ impl Looker<'_> {
             }
         }
     }
-}
-
-fn add(sum: &mut Traffic, one: &Traffic) {
-    sum.read_bytes = sum.read_bytes.saturating_add(one.read_bytes);
-    sum.write_bytes = sum.write_bytes.saturating_add(one.write_bytes);
-    sum.read_ops = sum.read_ops.saturating_add(one.read_ops);
-    sum.write_ops = sum.write_ops.saturating_add(one.write_ops);
 }
 
 /// The line `usage_usec 2500000` of `cpu.stat`.

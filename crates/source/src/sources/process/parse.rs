@@ -48,6 +48,19 @@ pub(super) fn stat(bytes: &[u8]) -> Option<(&[u8], u64)> {
     Some((command, number(start)?))
 }
 
+/// The part of a command that a worker of the kernel keeps while it works for one queue after
+/// another: `kworker/u8:2` of `kworker/u8:2-flush-254:0` and `kworker/u8:2+events`
+/// (`wq_worker_comm` in `kernel/workqueue.c`). Other commands are whole, those of rescuers too: they
+/// have one queue (`kworker/R-writeback`).
+pub(super) fn lasting(command: &[u8]) -> &[u8] {
+    let rest = command.strip_prefix(b"kworker/");
+    let Some(rest) = rest.filter(|rest| !rest.starts_with(b"R-")) else {
+        return command;
+    };
+    let end = rest.iter().position(|b| matches!(b, b'-' | b'+'));
+    &command[..end.map_or(command.len(), |at| command.len() - rest.len() + at)]
+}
+
 /// How full one ring is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ring {
@@ -133,6 +146,20 @@ mod tests {
         ] {
             check(command);
         }
+    }
+
+    #[test]
+    fn workers_of_the_kernel_have_a_lasting_name() {
+        let check = |command: &str, expect: &str| {
+            assert_eq!(lasting(command.as_bytes()), expect.as_bytes(), "{command}");
+        };
+        check("kworker/u8:2-flush-254:0", "kworker/u8:2");
+        check("kworker/u8:2+events_unbound", "kworker/u8:2");
+        check("kworker/0:1H-kblockd", "kworker/0:1H");
+        check("kworker/R-writeback", "kworker/R-writeback");
+        check("kworker/1:0", "kworker/1:0");
+        check("my-program", "my-program");
+        check("", "");
     }
 
     #[test]

@@ -1,0 +1,402 @@
+//! Who moves what the disks move, in one sentence, for the page, `baro top` and everyone else: the
+//! stream `node.who.text`. The outlook names a saturated disk's originator from here too.
+//!
+//! Best evidence first: what the kernel counts for processes, then for jobs, then for control
+//! groups, as long as that explains what is moved. Who is not counted is never said to be nobody.
+//! Pure: what was sampled and the time are arguments.
+
+use std::collections::{BTreeMap, HashMap};
+
+use barograph_model::{Descriptor, NS_PER_S, Sample, StreamKey, TEXT_BYTES_MAX, Value};
+
+/// Less than this is idle, in bytes a second.
+const MOVES: f64 = 1.0;
+/// Most originators of the sentence.
+const NAMED_MAX: usize = 3;
+/// A longer name loses its beginning, which of paths is the part that many share.
+const NAME_CHARS_MAX: usize = 40;
+/// What is dirtied in the page cache is written back later, by default after 30 s
+/// (`vm.dirty_expire_centisecs`), and a slow disk takes its time: for so long its writer is named.
+const LATELY_NS: i64 = 60 * NS_PER_S;
+/// Who moves less than this share of what the disks move does not explain it.
+const EXPLAINS: f64 = 0.5;
+
+/// What has a rate of reading and one of writing. The order is that of the evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Process,
+    Job,
+    Group,
+    Disk,
+}
+
+/// One of these, and on which device; the device is empty for the sum over all.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Subject {
+    kind: Kind,
+    name: String,
+    device: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Measure {
+    Read,
+    Write,
+    /// What a process calls itself now.
+    Command,
+}
+
+impl Measure {
+    fn of(descriptor: &Descriptor) -> Option<(Subject, Self)> {
+        use Kind::{Disk, Group, Job, Process};
+        use Measure::{Command, Read, Write};
+        let (kind, label, measure) = match descriptor.name.as_str() {
+            "process.read.bytes_per_second" => (Process, "pid", Read),
+            "process.write.bytes_per_second" => (Process, "pid", Write),
+            "process.command.name" => (Process, "pid", Command),
+            "job.local.read.bytes_per_second" => (Job, "job", Read),
+            "job.local.write.bytes_per_second" => (Job, "job", Write),
+            "job.local.device.read.bytes_per_second" => (Job, "job", Read),
+            "job.local.device.write.bytes_per_second" => (Job, "job", Write),
+            "cgroup.io.read.bytes_per_second" => (Group, "cgroup", Read),
+            "cgroup.io.write.bytes_per_second" => (Group, "cgroup", Write),
+            "cgroup.device.read.bytes_per_second" => (Group, "cgroup", Read),
+            "cgroup.device.write.bytes_per_second" => (Group, "cgroup", Write),
+            "disk.read.bytes_per_second" => (Disk, "device", Read),
+            "disk.write.bytes_per_second" => (Disk, "device", Write),
+            _ => return None,
+        };
+        let name = descriptor.labels.get(label)?.to_owned();
+        // The root has the sum of all groups: it names nobody.
+        if kind == Group && name == "/" {
+            return None;
+        }
+        let device = match kind {
+            Disk => "",
+            _ => descriptor.labels.get("device").unwrap_or_default(),
+        };
+        let device = device.to_owned();
+        Some((Subject { kind, name, device }, measure))
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    read: f64,
+    write: f64,
+}
+
+impl Flow {
+    fn sum(self) -> f64 {
+        self.read + self.write
+    }
+}
+
+/// Those with the greatest rates, and what all of their kind move.
+#[derive(Debug, Default)]
+struct Best<'a> {
+    named: Vec<(&'a Subject, Flow)>,
+    sum: f64,
+}
+
+/// The process that wrote the most of late, or nearly as much after that.
+#[derive(Clone, Debug)]
+struct Lately {
+    name: String,
+    rate: f64,
+    ts: i64,
+}
+
+/// Follows rates of disks and of those who may cause them.
+#[derive(Debug, Default)]
+pub struct Who {
+    roles: HashMap<StreamKey, (Subject, Measure)>,
+    flows: BTreeMap<Subject, Flow>,
+    /// What processes call themselves, by number.
+    commands: HashMap<String, String>,
+    lately: Option<Lately>,
+}
+
+impl Who {
+    /// Takes note of a stream, if it matters.
+    pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
+        let Some((subject, measure)) = Measure::of(descriptor) else {
+            return;
+        };
+        if let Some(command) = descriptor.labels.get("command") {
+            let name = subject.name.clone();
+            self.commands
+                .entry(name)
+                .or_insert_with(|| command.to_owned());
+        }
+        self.roles.insert(key, (subject, measure));
+    }
+
+    /// Forgets a stream.
+    pub fn stream_removed(&mut self, key: StreamKey) {
+        if let Some((subject, _)) = self.roles.remove(&key) {
+            self.flows.remove(&subject);
+            if subject.kind == Kind::Process {
+                self.commands.remove(&subject.name);
+            }
+        }
+    }
+
+    /// Takes a changed value.
+    pub fn sample(&mut self, key: StreamKey, sample: &Sample) {
+        let Some((subject, measure)) = self.roles.get(&key) else {
+            return;
+        };
+        if let Value::Text(command) = &sample.value {
+            self.commands
+                .insert(subject.name.clone(), command.to_string());
+            return;
+        }
+        let Some(rate) = sample.value.as_f64() else {
+            return;
+        };
+        let flow = self.flows.entry(subject.clone()).or_default();
+        match measure {
+            Measure::Read => flow.read = rate,
+            Measure::Write => flow.write = rate,
+            Measure::Command => return,
+        }
+        if subject.kind == Kind::Process && *measure == Measure::Write {
+            let before = self.lately.as_ref().filter(|l| is_lately(l, sample.ts));
+            if rate >= MOVES && before.is_none_or(|before| rate >= before.rate * EXPLAINS) {
+                let (name, ts) = (self.name(subject), sample.ts);
+                self.lately = Some(Lately { name, rate, ts });
+            }
+        }
+    }
+
+    /// One sentence of at most [`TEXT_BYTES_MAX`] bytes, best evidence first.
+    pub fn sentence(&self, now_ns: i64) -> String {
+        let moved: f64 = self.of(Kind::Disk).map(|(_, flow)| flow.sum()).sum();
+        let best = self.best(None, moved);
+        if best.named.is_empty() && moved < MOVES {
+            return match self.of(Kind::Disk).next() {
+                Some(_) => "no disk moves anything".to_owned(),
+                None => "not known: no disk has told its rates yet".to_owned(),
+            };
+        }
+        let rest = match best.sum >= moved * EXPLAINS {
+            true => String::new(),
+            false => self.rest(&best, moved, now_ns),
+        };
+        let mut text = String::new();
+        for (subject, flow) in &best.named {
+            let part = self.phrase(subject, *flow);
+            let room = TEXT_BYTES_MAX.saturating_sub(rest.len() + text.len() + 4);
+            if text.is_empty() || part.len() <= room {
+                text += if text.is_empty() { "" } else { "; " };
+                text += &part;
+            }
+        }
+        text += if text.is_empty() || rest.is_empty() {
+            ""
+        } else {
+            "; "
+        };
+        text + &rest
+    }
+
+    /// What is said of bytes that are not those of who is named.
+    fn rest(&self, best: &Best<'_>, moved: f64, now_ns: i64) -> String {
+        let all = rate(moved);
+        let is_named = |lately: &Lately| {
+            let mut named = best.named.iter();
+            named.any(|(subject, _)| self.name(subject) == lately.name)
+        };
+        match &self.lately {
+            Some(l) if is_lately(l, now_ns) && is_named(l) => {
+                format!("the kernel writes back more: {all} in all")
+            }
+            Some(l) if is_lately(l, now_ns) => {
+                let ago_s = (now_ns - l.ts).max(0) / NS_PER_S / 5 * 5;
+                let wrote = rate(l.rate);
+                format!("{} wrote {wrote} {ago_s} s ago, now {all} move", l.name)
+            }
+            _ if best.named.is_empty() => {
+                format!("not counted here: whose the {all} are; baro doctor says why")
+            }
+            _ => format!("whose the rest of {all} is, is not counted here"),
+        }
+    }
+
+    /// Whose requests a saturated disk has, to be put behind what is said of it; empty where the
+    /// disk moves nothing, for then it is busy with no request that anybody made of late.
+    pub fn behind(&self, device: &str, now_ns: i64) -> String {
+        let moving = |flow: &Flow| flow.sum() >= MOVES;
+        let disks: Vec<_> = self
+            .of(Kind::Disk)
+            .filter(|(_, flow)| moving(flow))
+            .collect();
+        let Some((_, flow)) = disks.iter().find(|(disk, _)| disk.name == device) else {
+            return String::new();
+        };
+        // Of processes it is not known which disk they move: it is this one if there is no other.
+        let is_alone = disks.len() == 1;
+        let device = Some(device).filter(|_| !is_alone);
+        let best = self.best(device, flow.sum());
+        match (best.named.first(), &self.lately) {
+            (Some((subject, _)), _) if best.sum >= flow.sum() * EXPLAINS => {
+                format!(", by {}", self.name(subject))
+            }
+            (_, Some(l)) if is_alone && is_lately(l, now_ns) => format!(", written by {}", l.name),
+            _ => ", by whom is not counted here".to_owned(),
+        }
+    }
+
+    fn of(&self, kind: Kind) -> impl Iterator<Item = (&Subject, &Flow)> {
+        self.flows
+            .iter()
+            .filter(move |(subject, _)| subject.kind == kind)
+    }
+
+    /// The originators of the best evidence that explains what was moved; if none does, those that
+    /// come nearest. Over all devices, or on one.
+    fn best(&self, device: Option<&str>, moved: f64) -> Best<'_> {
+        let mut nearest = Best::default();
+        for kind in [Kind::Process, Kind::Job, Kind::Group] {
+            let one = self.originators(kind, device);
+            if !one.named.is_empty() && one.sum >= moved * EXPLAINS {
+                return one;
+            }
+            if one.sum > nearest.sum {
+                nearest = one;
+            }
+        }
+        nearest
+    }
+
+    fn originators(&self, kind: Kind, device: Option<&str>) -> Best<'_> {
+        let on = |subject: &Subject| match device {
+            Some(device) => subject.device == device,
+            None => self.is_told(subject),
+        };
+        let all = self.of(kind);
+        let all = all.filter(|(subject, flow)| on(subject) && flow.sum() >= MOVES);
+        let mut all: Vec<(&Subject, Flow)> = all.map(|(subject, flow)| (subject, *flow)).collect();
+        all.sort_by(|a, b| b.1.sum().total_cmp(&a.1.sum()).then(a.0.cmp(b.0)));
+        let top = all.iter().filter(|(subject, _)| {
+            let mut others = all.iter();
+            !others.any(|(other, _)| is_within(subject, other))
+        });
+        let sum = top.map(|(_, flow)| flow.sum()).sum();
+        // A group that mostly has what one within it has is not told beside it.
+        let mut named = all.clone();
+        named.retain(|(subject, flow)| {
+            let enough = |inner: &Flow| inner.sum() >= flow.sum() * EXPLAINS;
+            let mut others = all.iter();
+            !others.any(|(other, inner)| is_within(other, subject) && enough(inner))
+        });
+        named.truncate(NAMED_MAX);
+        Best { named, sum }
+    }
+
+    /// Whether a row counts when all devices are looked at: the sum over devices of a job or group,
+    /// or its single devices where that sum has nothing, since those that stand on others are in
+    /// no sum.
+    fn is_told(&self, subject: &Subject) -> bool {
+        if subject.kind == Kind::Process {
+            return true;
+        }
+        let mut sum = subject.clone();
+        sum.device.clear();
+        let is_sum = subject.device.is_empty();
+        let by_sum = self.flows.get(&sum).is_some_and(|flow| flow.sum() >= MOVES);
+        is_sum == by_sum
+    }
+
+    fn name(&self, subject: &Subject) -> String {
+        match subject.kind {
+            Kind::Process => {
+                let command = self.commands.get(&subject.name).map_or("", String::as_str);
+                format!("{} ({})", short(command), subject.name)
+            }
+            Kind::Job => format!("job {}", short(&subject.name)),
+            Kind::Group | Kind::Disk => short(&subject.name),
+        }
+    }
+
+    /// `fio (4711) writes 410 MB/s`.
+    fn phrase(&self, subject: &Subject, flow: Flow) -> String {
+        let verbs = [("reads", flow.read), ("writes", flow.write)];
+        let told = verbs.iter().filter(|(_, bytes)| *bytes >= MOVES);
+        let told: Vec<String> = told
+            .map(|(verb, bytes)| format!("{verb} {}", rate(*bytes)))
+            .collect();
+        let device = self.device_of(subject);
+        let on = if device.is_empty() {
+            String::new()
+        } else {
+            format!(" on {device}")
+        };
+        format!("{} {}{on}", self.name(subject), told.join(", "))
+    }
+
+    /// Where that is known and it is one.
+    fn device_of<'a>(&'a self, subject: &'a Subject) -> &'a str {
+        if !subject.device.is_empty() {
+            return &subject.device;
+        }
+        let same = |of: &Subject| of.kind == subject.kind && of.name == subject.name;
+        let on = self.flows.iter().filter(|(of, flow)| {
+            let is_disk = self.of(Kind::Disk).any(|(disk, _)| disk.name == of.device);
+            same(of) && is_disk && flow.sum() >= MOVES
+        });
+        let devices: Vec<&str> = on.map(|(of, _)| of.device.as_str()).collect();
+        match devices[..] {
+            [device] => device,
+            _ => "",
+        }
+    }
+}
+
+fn is_lately(lately: &Lately, now_ns: i64) -> bool {
+    now_ns.saturating_sub(lately.ts) < LATELY_NS
+}
+
+/// Whether one is a control group below the other, whose counts have its own.
+fn is_within(inner: &Subject, outer: &Subject) -> bool {
+    let rest = inner.name.strip_prefix(&outer.name);
+    inner.kind == Kind::Group && rest.is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// The end of a name that is too long.
+fn short(name: &str) -> String {
+    let chars = name.chars().count();
+    match chars > NAME_CHARS_MAX {
+        true => format!(
+            "…{}",
+            name.chars()
+                .skip(chars + 1 - NAME_CHARS_MAX)
+                .collect::<String>()
+        ),
+        false => name.to_owned(),
+    }
+}
+
+/// `410 MB/s`: two digits, so that the sentence changes only when a reader would care.
+fn rate(bytes: f64) -> String {
+    const UNITS: [&str; 5] = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"];
+    let (mut value, mut unit) = (round(bytes), 0);
+    while value >= 1000.0 && unit + 1 < UNITS.len() {
+        value = round(value / 1000.0);
+        unit += 1;
+    }
+    format!("{value} {}", UNITS[unit])
+}
+
+/// To two digits.
+fn round(value: f64) -> f64 {
+    let step = 10f64.powf(value.max(1.0).log10().floor() - 1.0);
+    let rounded = (value / step).round() * step;
+    // A step below one is no exact number; its multiples have one digit behind the point.
+    (rounded * 10.0).round() / 10.0
+}
+
+#[cfg(test)]
+#[path = "who/tests.rs"]
+mod tests;

@@ -1,0 +1,234 @@
+//! Which archives a command is about: the node's, and those of applications that this user may read.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use barograph_agent::{AGENT_DOCUMENT, Config};
+use barograph_archive::{Archive, scope_path};
+use barograph_client::{RunDir, SCOPES_MAX, is_scope};
+use clap::Args;
+use serde_json::Value as Json;
+
+use super::document_of;
+use crate::cli::{Target, Usage};
+
+/// Which archives.
+#[derive(Args)]
+pub struct Place {
+    /// The archive's directory; of applications, what lies below `applications` in it [default: the archives of the
+    /// agent of the run directory, else this user's]
+    #[arg(long, value_name = "DIR")]
+    pub archive_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub target: Target,
+}
+
+/// One archive.
+pub struct Kept {
+    /// Of applications; `None`: the node's own.
+    pub scope: Option<String>,
+    pub dir: PathBuf,
+    /// Whose it must be, where an agent has named it.
+    owner: Option<u32>,
+}
+
+/// All of them.
+pub struct Archives {
+    /// The node's first, if it is there.
+    pub kept: Vec<Kept>,
+    /// Scopes of applications whose archives this user may not read.
+    pub closed: Vec<String>,
+}
+
+impl Kept {
+    /// What listings call it.
+    pub fn name(&self) -> &str {
+        self.scope.as_deref().unwrap_or("node")
+    }
+
+    pub fn open(&self) -> Archive {
+        match self.owner {
+            Some(owner) => Archive::of_user(&self.dir, owner),
+            None => Archive::open(&self.dir),
+        }
+    }
+}
+
+impl Archives {
+    /// Says beside the answer what is not in it.
+    pub fn tell_closed(&self) {
+        if let Some(words) = closed_words(&self.closed) {
+            crate::cli::output::tell(&words);
+        }
+    }
+}
+
+/// What of applications this user may not read, in words.
+pub fn closed_words(closed: &[String]) -> Option<String> {
+    let scopes = closed.join(", ");
+    (!closed.is_empty()).then(|| {
+        format!(
+            "left out: applications of {scopes}, which this user may not read (they or root may)"
+        )
+    })
+}
+
+impl Place {
+    pub fn json(&self) -> bool {
+        self.target.json
+    }
+
+    /// The archives, from the first who names them: the option, the agent's documents, the defaults. That there is
+    /// none at all is an error.
+    pub fn archives(&self) -> anyhow::Result<Archives> {
+        if let Some(dir) = &self.archive_dir {
+            let at = |scope: &str| dir.join(scope_path(scope));
+            return Archives::at(dir, &dir.join("applications"), &at)?.or_fail(|| {
+                let dir = dir.display();
+                Usage(format!(
+                    "there is no archive at {dir}: give --archive-dir, or --run-dir of the agent"
+                ))
+                .into()
+            });
+        }
+        let run_dir = self.target.run_dir();
+        if let Some(agent) = agent_document(&run_dir)? {
+            return Archives::of_agent(&run_dir, &agent);
+        }
+        let (dir, scopes) = (Config::default_archive_dir(), Config::default_scopes_dir());
+        let at = |scope: &str| scopes.join(scope).join("archive");
+        Archives::at(&dir, &scopes, &at)?.or_fail(|| {
+            let dir = dir.display();
+            anyhow::anyhow!(
+                "there is no archive at {dir}: give --archive-dir, or --run-dir of the agent"
+            )
+        })
+    }
+}
+
+impl Archives {
+    /// Those that the agent of a run directory names, living or not.
+    fn of_agent(run_dir: &RunDir, agent: &Json) -> anyhow::Result<Self> {
+        // Only an agent that is there has named them; what it names must be its own.
+        let owner = run_dir.open().ok().map(|place| place.owner());
+        let Some(dir) = agent["archive"].as_str().map(PathBuf::from) else {
+            let run_dir = run_dir.path().display();
+            anyhow::bail!("the agent of {run_dir} keeps no history: give --archive-dir");
+        };
+        if !dir.is_dir() {
+            let dir = dir.display();
+            anyhow::bail!(
+                "there is no archive at {dir}: give --archive-dir, or --run-dir of the agent"
+            );
+        }
+        let node = Kept {
+            scope: None,
+            dir,
+            owner,
+        };
+        let mut all = Self {
+            kept: vec![node],
+            closed: Vec::new(),
+        };
+        for scope in run_dir.scope_names() {
+            match document_of(&run_dir.scope(&scope), AGENT_DOCUMENT) {
+                Ok(Some(agent)) => {
+                    if let Some(dir) = agent["archive"].as_str() {
+                        all.add(scope, dir.into(), owner);
+                    }
+                }
+                Ok(None) => {}
+                Err(_) => all.closed.push(scope),
+            }
+        }
+        Ok(all)
+    }
+
+    /// That of a directory, and those of the scopes that have a directory in `scopes`.
+    fn at(dir: &Path, scopes: &Path, at: &dyn Fn(&str) -> PathBuf) -> anyhow::Result<Self> {
+        let mut all = Self {
+            kept: Vec::new(),
+            closed: Vec::new(),
+        };
+        if dir.is_dir() {
+            all.kept.push(Kept {
+                scope: None,
+                dir: dir.to_owned(),
+                owner: None,
+            });
+        }
+        let names = match fs::read_dir(scopes) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(all),
+            names => names?,
+        };
+        let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> = names.filter(|name| is_scope(name)).collect();
+        names.sort();
+        for scope in names.into_iter().take(SCOPES_MAX) {
+            let dir = at(&scope);
+            all.add(scope, dir, None);
+        }
+        Ok(all)
+    }
+
+    /// Adds that of a scope, if it is there and this user may read it.
+    fn add(&mut self, scope: String, dir: PathBuf, owner: Option<u32>) {
+        match fs::read_dir(&dir).map_err(|error| error.kind()) {
+            Ok(_) => self.kept.push(Kept {
+                scope: Some(scope),
+                dir,
+                owner,
+            }),
+            Err(io::ErrorKind::PermissionDenied) => self.closed.push(scope),
+            Err(_) => {}
+        }
+    }
+
+    fn or_fail(self, error: impl FnOnce() -> anyhow::Error) -> anyhow::Result<Self> {
+        match self.kept.is_empty() {
+            true => Err(error()),
+            false => Ok(self),
+        }
+    }
+}
+
+/// What an agent says of itself.
+pub fn agent_document(run_dir: &RunDir) -> anyhow::Result<Option<Json>> {
+    document_of(run_dir, AGENT_DOCUMENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn archives_below_a_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = |all: &Archives| -> Vec<String> {
+            all.kept.iter().map(|kept| kept.name().to_owned()).collect()
+        };
+        let look = || {
+            let scopes = dir.path().join("applications");
+            let at = |scope: &str| dir.path().join(scope_path(scope));
+            Archives::at(&dir.path().join("archive"), &scopes, &at).unwrap()
+        };
+        assert!(names(&look()).is_empty());
+        assert!(look().or_fail(|| anyhow::anyhow!("none")).is_err());
+        fs::create_dir(dir.path().join("archive")).unwrap();
+        for scope in ["u7", "all", "other", "u07"] {
+            fs::create_dir_all(dir.path().join(scope_path(scope))).unwrap();
+        }
+        assert_eq!(names(&look()), ["node", "all", "u7"]);
+        assert!(look().closed.is_empty());
+    }
+
+    #[test]
+    fn what_is_closed_is_named() {
+        assert_eq!(closed_words(&[]), None);
+        assert_eq!(
+            closed_words(&["g1".into(), "u7".into()]).unwrap(),
+            "left out: applications of g1, u7, which this user may not read (they or root may)"
+        );
+    }
+}

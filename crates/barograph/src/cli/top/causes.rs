@@ -1,0 +1,202 @@
+//! Who reads and writes now: processes, jobs and control groups, best evidence first. The same
+//! lines as the page's.
+
+use std::collections::BTreeMap;
+
+use barograph_client::{LatestValue, Observer};
+use barograph_model::{Selector, Value};
+
+/// Below this an originator is not worth a line, in bytes a second.
+const MOVES: f64 = 1.0;
+/// Most lines of one kind.
+const LINES_MAX: usize = 4;
+/// The root group holds the sum of all others: it names nobody.
+const ROOT: &str = "/";
+
+/// One who causes I/O.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cause {
+    /// What counts its bytes: process, job or control group.
+    pub kind: &'static str,
+    /// What it is called.
+    pub name: String,
+    /// Where that is known; empty over all devices.
+    pub device: String,
+    /// Bytes a second.
+    pub read: f64,
+    /// Bytes a second.
+    pub write: f64,
+}
+
+impl Cause {
+    fn sum(&self) -> f64 {
+        self.read + self.write
+    }
+}
+
+/// A rate, its labels apart: whose, where, and whether it is of writing.
+struct Rate {
+    name: String,
+    device: String,
+    is_write: bool,
+    bytes: f64,
+}
+
+/// The greatest of each kind.
+pub fn causes(observer: &Observer) -> Vec<Cause> {
+    let groups = joined("control group", rates(observer, "cgroup.io", "cgroup"));
+    let on_devices = joined("control group", rates(observer, "cgroup.device", "cgroup"));
+    let kinds = [
+        joined("process", processes(observer)),
+        joined("job", rates(observer, "job.local", "job")),
+        by_device(groups, on_devices),
+    ];
+    kinds.into_iter().flat_map(greatest).collect()
+}
+
+fn latest(observer: &Observer, name: &str) -> Vec<LatestValue> {
+    let selector = Selector::parse(name).expect("a literal name");
+    let mut values = observer.latest(&selector);
+    values.retain(|value| !value.stale);
+    values
+}
+
+fn rates(observer: &Observer, stem: &str, label: &str) -> Vec<Rate> {
+    let mut all = Vec::new();
+    for (side, is_write) in [("read", false), ("write", true)] {
+        let values = latest(observer, &format!("{stem}.{side}.bytes_per_second"));
+        all.extend(values.iter().filter_map(|value| {
+            let labels = &value.descriptor.labels;
+            Some(Rate {
+                name: labels.get(label)?.to_owned(),
+                device: labels.get("device").unwrap_or_default().to_owned(),
+                is_write,
+                bytes: value.sample.as_ref()?.value.as_f64()?,
+            })
+        }));
+    }
+    all
+}
+
+/// By what they call themselves now.
+fn processes(observer: &Observer) -> Vec<Rate> {
+    let names = latest(observer, "process.command.name");
+    let names: BTreeMap<String, String> = names
+        .iter()
+        .filter_map(|value| match &value.sample.as_ref()?.value {
+            Value::Text(name) => {
+                let pid = value.descriptor.labels.get("pid")?;
+                Some((pid.to_owned(), name.to_string()))
+            }
+            _ => None,
+        })
+        .collect();
+    let mut all = rates(observer, "process", "pid");
+    for rate in &mut all {
+        let command = names.get(&rate.name).map_or("", String::as_str);
+        rate.name = format!("{command} ({})", rate.name);
+    }
+    all
+}
+
+/// Reading and writing of one on one device in one line, if it moves anything.
+fn joined(kind: &'static str, rates: Vec<Rate>) -> Vec<Cause> {
+    let mut all: BTreeMap<(String, String), (f64, f64)> = BTreeMap::new();
+    for rate in rates {
+        let flow = all.entry((rate.name, rate.device)).or_default();
+        match rate.is_write {
+            true => flow.1 += rate.bytes,
+            false => flow.0 += rate.bytes,
+        }
+    }
+    let causes = all
+        .into_iter()
+        .map(|((name, device), (read, write))| Cause {
+            kind,
+            name,
+            device,
+            read,
+            write,
+        });
+    let causes = causes.filter(|cause| cause.sum() >= MOVES && cause.name != ROOT);
+    causes.collect()
+}
+
+/// A group is told with its device where it moves one, and on devices that stand on others where no
+/// sum has it.
+fn by_device(mut groups: Vec<Cause>, on_devices: Vec<Cause>) -> Vec<Cause> {
+    for group in &mut groups {
+        let mut on = on_devices.iter().filter(|cause| cause.name == group.name);
+        if let (Some(only), None) = (on.next(), on.next()) {
+            group.device.clone_from(&only.device);
+        }
+    }
+    let told: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
+    let others = on_devices
+        .into_iter()
+        .filter(|cause| !told.contains(&cause.name));
+    groups.extend(others);
+    groups
+}
+
+fn greatest(mut all: Vec<Cause>) -> Vec<Cause> {
+    all.sort_by(|a, b| b.sum().total_cmp(&a.sum()).then(a.name.cmp(&b.name)));
+    all.truncate(LINES_MAX);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(name: &str, device: &str, is_write: bool, bytes: f64) -> Rate {
+        Rate {
+            name: name.into(),
+            device: device.into(),
+            is_write,
+            bytes,
+        }
+    }
+
+    #[test]
+    fn groups_with_their_devices() {
+        let sums = vec![
+            rate("/", "", true, 99.0),
+            rate("/a", "", true, 80.0),
+            rate("/a", "", false, 1.0),
+            rate("/b", "", true, 0.0),
+            rate("/c", "", true, 70.0),
+        ];
+        let on_devices = vec![
+            rate("/a", "vda", true, 80.0),
+            rate("/a", "vda", false, 1.0),
+            rate("/b", "loop0", true, 60.0),
+            rate("/c", "vda", true, 30.0),
+            rate("/c", "vdb", true, 40.0),
+        ];
+        let told = greatest(by_device(
+            joined("control group", sums),
+            joined("control group", on_devices),
+        ));
+        let told: Vec<_> = told
+            .iter()
+            .map(|c| (&*c.name, &*c.device, c.read, c.write))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("/a", "vda", 1.0, 80.0),
+                ("/c", "", 0.0, 70.0),
+                ("/b", "loop0", 0.0, 60.0)
+            ]
+        );
+    }
+
+    #[test]
+    fn of_one_kind_the_greatest() {
+        let many = (0..9).map(|n| rate(&format!("p ({n})"), "", false, f64::from(n)));
+        let told = greatest(joined("process", many.collect()));
+        let names: Vec<_> = told.iter().map(|cause| &*cause.name).collect();
+        assert_eq!(names, ["p (8)", "p (7)", "p (6)", "p (5)"]);
+    }
+}

@@ -1,0 +1,47 @@
+//! Rows of a family where nobody looked at one of its streams while others were looked at.
+
+use barograph_model::{Kind, Quality, Sample, ValueType};
+
+use crate::demo::{Demo, S, START_NS, descriptor};
+use crate::{answer, open};
+
+#[test]
+fn a_value_is_not_held_past_its_last_look() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut demo = Demo::empty(dir.path());
+    let mut stream = |name: &str, samples: &[(i64, i64, Quality)]| {
+        let labels = &[("device", "vda")];
+        demo.add(&descriptor(name, labels, ValueType::Int, Kind::Gauge), []);
+        for &(seconds, value, quality) in samples {
+            let sample = Sample {
+                quality,
+                ..Sample::measured(START_NS + seconds * S, value)
+            };
+            demo.writers.last_mut().unwrap().append(&sample).unwrap();
+        }
+    };
+    let (is, ended) = (Quality::Measured, Quality::Ended);
+    // Nobody looks at the queue between 2 s and 5 s, nor after 6 s.
+    stream(
+        "disk.queue.count",
+        &[(0, 7, is), (2, 7, ended), (5, 8, is), (6, 8, ended)],
+    );
+    let steady: Vec<_> = (0..8).map(|second| (second, second, is)).collect();
+    stream("disk.busy.count", &steady);
+    let mut database = open(dir.path());
+    let rows = |from: i64| {
+        format!(
+            "SELECT (ts - {START_NS}) / {S}, queue_count, busy_count \
+             FROM family('disk', {START_NS} + {from} * {S})"
+        )
+    };
+    let all = [
+        "0|7|0", "1|7|1", "2|7|2", "3|NULL|3", "4|NULL|4", "5|8|5", "6|8|6", "7|NULL|7",
+    ];
+    assert_eq!(answer(&mut database, &rows(0)), all);
+    // What held before the first row is looked up, and held no longer at 4 s.
+    for from in [1, 3, 4, 6, 7] {
+        let expect = &all[from..];
+        assert_eq!(answer(&mut database, &rows(from as i64)), expect, "{from}");
+    }
+}

@@ -1,0 +1,49 @@
+//! What InfluxDB's clients ask before they write: whether somebody is there, and in which version.
+//!
+//! Apart from the writes, since it takes nothing in: `GET` and `HEAD` of `/ping` and `/health`, as InfluxDB 1.8 and 2 answer
+//! them. <https://docs.influxdata.com/influxdb/v2/api/#operation/GetHealth>
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use serde_json::json;
+
+use crate::api::Shared;
+use crate::ingest::http::writer;
+use crate::rights::Way;
+use crate::share::Client;
+
+/// The version of InfluxDB that takes writes at the same paths, which clients go by, and ours behind it, which semantic
+/// versioning has them pass over.
+const VERSION: &str = concat!("1.8.10+barograph.", env!("CARGO_PKG_VERSION"));
+
+/// `GET /ping`: an answer without a body, also where nothing may be written.
+pub async fn ping() -> Response {
+    let headers = [
+        ("x-influxdb-version", VERSION),
+        ("x-influxdb-build", "barograph"),
+    ];
+    (StatusCode::NO_CONTENT, headers).into_response()
+}
+
+/// `GET /health`: whether who asks may write, and else why not.
+pub async fn health(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    Extension(client): Extension<Client>,
+    headers: HeaderMap,
+) -> Response {
+    let (code, status, message) = match writer(&app, way, client, &headers) {
+        Ok(_) => (StatusCode::OK, "pass", "ready for writes".to_owned()),
+        Err(fault) => (StatusCode::SERVICE_UNAVAILABLE, "fail", fault.message),
+    };
+    let body = json!({
+        "name": "barograph",
+        "message": message,
+        "status": status,
+        "checks": [],
+        "version": VERSION,
+    });
+    (code, axum::Json(body)).into_response()
+}

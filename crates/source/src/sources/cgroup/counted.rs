@@ -1,0 +1,181 @@
+//! What version 1 of control groups really counts. Its files are there on every kernel, and say zero
+//! where nothing is counted:
+//!
+//! * `blkio.throttle.*` counts every request up to Linux 5.15. From 5.16 to 6.4 it counts those of
+//!   groups that have a limit (fixed by "blk-throttle: Fix io statistics for cgroup v1"), and since
+//!   6.10 nothing on a device until somebody sets a limit for it in any group, then everything
+//!   ("blk-throttle: delay initialization until configuration").
+//! * `blkio.bfq.*` counts devices whose scheduler is bfq, `blkio.io_*` those whose is cfq.
+//!
+//! The root's file names each device for which its counters are switched on, also before its first
+//! request, so a device that is not in it is not counted. Where the root has the sum over all
+//! groups (`_recursive`), that sum is held against what the disk itself says.
+
+use std::path::Path;
+
+use crate::Missing;
+use crate::util::file::HeldFile;
+
+use super::devices::Devices;
+use super::io::{Counts, Device, Stacked, Table, parse_v1};
+
+/// Files of version 1 with I/O in bytes and in operations, the best first: those with
+/// `_recursive` count the groups below as version 2 does.
+const V1_IO_FILES: [V1Files; 5] = [
+    V1Files(
+        "blkio.throttle.io_service_bytes_recursive",
+        "blkio.throttle.io_serviced_recursive",
+    ),
+    V1Files(
+        "blkio.bfq.io_service_bytes_recursive",
+        "blkio.bfq.io_serviced_recursive",
+    ),
+    V1Files(
+        "blkio.io_service_bytes_recursive",
+        "blkio.io_serviced_recursive",
+    ),
+    V1Files(
+        "blkio.throttle.io_service_bytes",
+        "blkio.throttle.io_serviced",
+    ),
+    V1Files("blkio.io_service_bytes", "blkio.io_serviced"),
+];
+/// All groups together are taken to be counted if they have at least this part of what the disk
+/// moved: requests that the disk's own count has and they do not (of partition tables, of what was
+/// moved before the counters began) are few.
+const WHOLLY: u64 = 2;
+/// Most devices that a report names.
+const NAMED_MAX: usize = 8;
+
+/// A file that counts bytes, and its neighbour that counts operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sources) struct V1Files(
+    pub(in crate::sources) &'static str,
+    pub(in crate::sources) &'static str,
+);
+
+impl V1Files {
+    /// Whether the groups below are counted with a group.
+    pub(in crate::sources) fn is_recursive(self) -> bool {
+        self.0.ends_with("_recursive")
+    }
+}
+
+/// Which files count here, and for which devices.
+#[derive(Debug, Default)]
+pub(in crate::sources) struct Counted {
+    /// Nothing if there are none, or if none of them counts anything.
+    pub(in crate::sources) files: Option<V1Files>,
+    /// Devices that they count, wholly or in part.
+    devices: usize,
+    /// Every group is counted on all devices that move and that a sum has: a zero is one.
+    is_complete: bool,
+    /// Names of devices on which some groups are counted, or all since a while: a zero says nothing
+    /// there.
+    partly: Vec<String>,
+    /// Names of devices that move, and on which nothing is counted.
+    uncounted: Vec<String>,
+}
+
+impl Counted {
+    /// Looks at the group from which all others stem; nothing if it has no such files at all. Of
+    /// several files those are taken that count the most devices.
+    pub(in crate::sources) fn find(blkio: &Path, devices: &Devices) -> Option<Self> {
+        let files = V1_IO_FILES.into_iter();
+        let all = files.filter(|files| blkio.join(files.0).is_file());
+        let all = all.map(|files| Self::of(blkio, files, devices));
+        all.reduce(|best, one| match one.devices > best.devices {
+            true => one,
+            false => best,
+        })
+    }
+
+    /// What these files count.
+    fn of(blkio: &Path, files: V1Files, devices: &Devices) -> Self {
+        let mut bytes = Vec::new();
+        let mut table = Table::default();
+        // A file that cannot be read, or is not as documented, counts nothing that can be believed.
+        let mut file = HeldFile::short_records(blkio.join(files.0));
+        let read = file.read_and_close(&mut bytes).is_ok();
+        if !read || parse_v1(&bytes, Counts::Bytes, &mut table).any() {
+            table.clear();
+        }
+        let mut counted = Self {
+            files: Some(files),
+            ..Self::default()
+        };
+        let mut wholly: Vec<Device> = Vec::new();
+        for row in &table.rows {
+            let sum = row
+                .traffic
+                .read_bytes
+                .saturating_add(row.traffic.write_bytes);
+            match devices.moved_bytes(row.device) {
+                // The root's own count is no sum, and kernels that have only that one count all.
+                _ if !files.is_recursive() => wholly.push(row.device),
+                Some(moved) if sum >= moved / WHOLLY => wholly.push(row.device),
+                _ if sum > 0 => counted.partly.push(devices.name(row.device)),
+                _ => {}
+            }
+        }
+        counted.devices = wholly.len() + counted.partly.len();
+        counted.files = counted.files.filter(|_| counted.devices > 0);
+        counted.is_complete = counted.files.is_some();
+        for known in devices
+            .used()
+            .filter(|known| !wholly.contains(&known.device))
+        {
+            counted.is_complete &= devices.stacked.contains(&known.device);
+            if !counted.partly.contains(&known.name) {
+                counted.uncounted.push(known.name.clone());
+            }
+        }
+        counted
+    }
+
+    /// Leaves in a group's table what was counted, and says there whether that is all.
+    pub(in crate::sources) fn keep(&self, table: &mut Table, stacked: &Stacked) {
+        table.rows.retain(|row| !row.traffic.is_none());
+        let mut summed = table
+            .rows
+            .iter()
+            .filter(|row| !stacked.contains(&row.device));
+        table.is_partial = summed.next().is_none() && !self.is_complete;
+    }
+
+    /// What is not counted, why, and what would help.
+    pub(in crate::sources) fn explain(&self) -> Vec<Missing> {
+        let mut missing = Vec::new();
+        if !self.uncounted.is_empty() {
+            missing.push(Missing::new(
+                format!("I/O on {} by control group", named(&self.uncounted)),
+                "version 1 of control groups counts on a device once it has a limit (Linux 6.10 and later) or the scheduler bfq",
+                "mount version 2 with its io controller; or set a limit that no request reaches, `echo MAJOR:MINOR 1152921504606846976` into blkio.throttle.write_bps_device of a group",
+            ));
+        }
+        if !self.partly.is_empty() {
+            missing.push(Missing::new(
+                format!("some of the I/O on {} by control group", named(&self.partly)),
+                "version 1 of control groups counted less than half of what was moved: it counts since a limit was set (Linux 6.10 and later), or groups that have a limit (before 6.5)",
+                "mount version 2 with its io controller",
+            ));
+        }
+        if self.files.is_some() {
+            missing.push(Missing::new(
+                "which control group wrote what went through the page cache",
+                "version 1 of control groups counts what the kernel writes back at the root",
+                "mount version 2 with its io and memory controllers; what processes write is in process.write.bytes",
+            ));
+        }
+        missing
+    }
+}
+
+/// `sda, sdb and 3 more`.
+fn named(names: &[String]) -> String {
+    let shown = names[..names.len().min(NAMED_MAX)].join(", ");
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

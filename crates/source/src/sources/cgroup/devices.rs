@@ -1,0 +1,116 @@
+//! The block devices of this machine as files of control groups name them, by number: what they are
+//! called, which of them stand on others, and what they moved since they appeared.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use crate::sources::disk::counters::parse_line;
+use crate::util::file::{HeldFile, SysRoot, names_in};
+use crate::util::parse::{escape, lines, words};
+
+use super::io::{Device, device_of};
+
+/// Most block devices looked at, partitions included.
+const DEVICES_MAX: usize = 4096;
+/// Block devices that stand on others.
+const STACKED_PREFIXES: [&[u8]; 3] = [b"dm-", b"md", b"loop"];
+
+/// What is known of the block devices.
+#[derive(Debug, Default)]
+pub(in crate::sources) struct Devices {
+    known: Vec<Known>,
+    /// Devices whose traffic is counted again at the devices below them.
+    pub(in crate::sources) stacked: Vec<Device>,
+}
+
+/// A whole device; partitions are in no file of a control group.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) device: Device,
+    pub(super) name: String,
+    /// Read and written since it appeared; nothing where `/proc/diskstats` is not to be had.
+    pub(super) moved_bytes: Option<u64>,
+}
+
+impl Devices {
+    /// As `/sys/block` and `/proc/diskstats` have them.
+    pub(in crate::sources) fn find(root: &SysRoot) -> Self {
+        let blocks = root.path("sys/block");
+        let (names, _) = names_in(&blocks, DEVICES_MAX).unwrap_or_default();
+        let mut bytes = Vec::new();
+        let mut stats = HashMap::new();
+        if root
+            .until_end("proc/diskstats")
+            .read_and_close(&mut bytes)
+            .is_ok()
+        {
+            let used = lines(&bytes).take(DEVICES_MAX);
+            stats.extend(
+                used.filter_map(line)
+                    .map(|(name, device, moved)| (name, (device, moved))),
+            );
+        }
+        let mut all = Self::default();
+        for raw in &names {
+            // `cciss/c0d0` stands in a directory as `cciss!c0d0`.
+            let plain = |b: &u8| if *b == b'!' { b'/' } else { *b };
+            let name: Vec<u8> = raw.iter().map(plain).collect();
+            let known = match stats.get(&name[..]) {
+                Some((device, moved)) => Some((*device, Some(*moved))),
+                None => number_file(&blocks, raw).map(|device| (device, None)),
+            };
+            let Some((device, moved_bytes)) = known else {
+                continue;
+            };
+            if STACKED_PREFIXES.iter().any(|p| name.starts_with(p)) {
+                all.stacked.push(device);
+            }
+            let name = escape(&name);
+            all.known.push(Known {
+                device,
+                name,
+                moved_bytes,
+            });
+        }
+        all
+    }
+
+    /// What people call it; its numbers where that is not known.
+    pub(super) fn name(&self, device: Device) -> String {
+        let known = self.known.iter().find(|known| known.device == device);
+        known.map_or_else(|| format!("{}:{}", device.0, device.1), |k| k.name.clone())
+    }
+
+    /// Those that have moved something.
+    pub(super) fn used(&self) -> impl Iterator<Item = &Known> {
+        self.known
+            .iter()
+            .filter(|known| known.moved_bytes.is_some_and(|moved| moved > 0))
+    }
+
+    pub(super) fn moved_bytes(&self, device: Device) -> Option<u64> {
+        let known = self.known.iter().find(|known| known.device == device)?;
+        known.moved_bytes
+    }
+}
+
+/// A line of `/proc/diskstats`: name, numbers, and bytes moved.
+fn line(line: &[u8]) -> Option<(&[u8], Device, u64)> {
+    let mut numbers = words(line);
+    let device = (numbers.number()?, numbers.number()?);
+    let (name, counters) = parse_line(line)?;
+    let moved = counters.read_bytes.saturating_add(counters.write_bytes);
+    Some((name, device, moved))
+}
+
+/// What stands in the file `dev` of a device.
+fn number_file(blocks: &Path, name: &[u8]) -> Option<Device> {
+    let mut bytes = Vec::new();
+    let path = blocks.join(OsStr::from_bytes(name)).join("dev");
+    HeldFile::short_records(path)
+        .read_and_close(&mut bytes)
+        .ok()?;
+    device_of(bytes.trim_ascii())
+}

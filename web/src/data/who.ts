@@ -1,0 +1,81 @@
+// Who moves what the disks move: processes, jobs and control groups, best evidence first. Pure but for its input.
+
+import type { Source } from "./contract";
+
+/** What is asked of a stream here. */
+export interface Flow {
+  readonly labels: Readonly<Record<string, string>>;
+  readonly text: string;
+}
+
+export type Kind = "process" | "job" | "control group";
+
+/** One who reads or writes. */
+export interface Originator<S> {
+  readonly kind: Kind;
+  readonly name: string;
+  /** Where that is known; empty over all devices. */
+  readonly device: string;
+  readonly read: S | undefined;
+  readonly write: S | undefined;
+  readonly sum: number;
+}
+
+/** Names of streams of who moves bytes, for a watch. */
+export const WHO_MATCHES = [
+  "node.who.text",
+  "process.*.bytes_per_second",
+  "process.command.name",
+  "job.local.read.bytes_per_second",
+  "job.local.write.bytes_per_second",
+  "cgroup.*.bytes_per_second",
+];
+
+/** Below this an originator is not worth a line, in bytes a second. */
+const MOVES = 1;
+/** Most lines of one kind. */
+const LINES_MAX = 4;
+/** The root group holds the sum of all others: it names nobody. */
+const ROOT = "/";
+
+type Named<S> = (name: string) => readonly S[];
+type Rate<S> = (one: S | undefined) => number;
+
+/** The lines of the table, the best evidence first, and of each kind the greatest first. */
+export function originators<S extends Flow>(named: Named<S>, rate: Rate<S>): Originator<S>[] {
+  const commands = new Map(named("process.command.name").map((one) => [one.labels["pid"], one.text]));
+  const lines = (kind: Kind, stem: string, name: (one: S) => string) => joined(kind, stem, name, named, rate);
+  const processes = lines("process", "process", ({ labels }) => `${commands.get(labels["pid"]) || labels["command"]} (${labels["pid"]})`);
+  const jobs = lines("job", "job.local", ({ labels }) => labels["job"] ?? "");
+  const group = ({ labels }: S) => labels["cgroup"] ?? "";
+  const groups = lines("control group", "cgroup.io", group).filter((one) => one.name !== ROOT);
+  // Equal ones stay in the order of their streams.
+  return [processes, jobs, byDevice(groups, lines("control group", "cgroup.device", group))].flatMap((all) => all.sort((a, b) => b.sum - a.sum).slice(0, LINES_MAX));
+}
+
+/** A group is told with its device where it moves one, and on devices that stand on others where no sum has it. */
+function byDevice<S>(groups: readonly Originator<S>[], onDevices: readonly Originator<S>[]): Originator<S>[] {
+  const inSum = groups.map((one) => {
+    const on = onDevices.filter(({ name }) => name === one.name);
+    return on.length === 1 ? { ...one, device: on[0]?.device ?? "" } : one;
+  });
+  return [...inSum, ...onDevices.filter(({ name }) => !groups.some((one) => one.name === name))];
+}
+
+function joined<S extends Flow>(kind: Kind, stem: string, name: (one: S) => string, named: Named<S>, rate: Rate<S>): Originator<S>[] {
+  const key = (one: S) => `${name(one)}\n${one.labels["device"] ?? ""}`;
+  const side = (word: string) => new Map(named(`${stem}.${word}.bytes_per_second`).map((one) => [key(one), one]));
+  const [reads, writes] = [side("read"), side("write")];
+  const all = [...new Map([...reads, ...writes])].map(([at, one]) => {
+    const [read, write] = [reads.get(at), writes.get(at)];
+    return { kind, name: name(one), device: one.labels["device"] ?? "", read, write, sum: (rate(read) || 0) + (rate(write) || 0) };
+  });
+  return all.filter(({ sum }) => sum >= MOVES);
+}
+
+/** What the sources say is not counted, why, and what would help; that one is down is told among what is wrong. */
+export function uncounted(sources: readonly Source[]): string[] {
+  const of = sources.filter((one) => /^(process|job|cgroup)$/.test(one.source));
+  const missing = of.flatMap((one) => one.missing).filter(({ what }) => /I\/O|bytes|reads|cache|^processes/.test(what));
+  return missing.map(({ what, why, remedy }) => `Not counted here: ${what}: ${why}. To see it: ${remedy}.`);
+}
