@@ -21,7 +21,7 @@ PROGRAMS = (
 )  # fmt: skip
 BEGINNINGS = {
     "shell": r"(%s)\s|[A-Z_]+=\S+ " % "|".join(PROGRAMS),
-    "sql": r"(SELECT|WITH|CREATE|DROP)\s|-- ",
+    "sql": r"(SELECT|WITH|CREATE|DROP|SET)\s|-- ",
     "python": r"import |barograph\.",
     "toml": r"\[",
     "yaml": r"scrape_configs:",

@@ -158,7 +158,7 @@ def test_copied_to_s3(
 
     def keys(prefix: str) -> set[str]:
         found = s3.list_objects_v2(Bucket="history", Prefix=prefix).get("Contents", [])
-        return {item["Key"] for item in found}
+        return {item["Key"] for item in found if item["Key"].endswith(".parquet")}
 
     for place, more in (("both", ""), ("alone", "target_applications = false\n")):
         config = f"[archive]\ntarget = 's3://history/{place}'\n{more}"

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
-from harness import COMMAND_SECONDS_MAX, ROOT, Agent, environment, eventually
+from harness import COMMAND_SECONDS_MAX, QUICK, ROOT, Agent, environment, eventually
 
 boto3 = pytest.importorskip("boto3")
 moto_server = pytest.importorskip("moto.server")
@@ -183,3 +184,33 @@ def test_an_agent_copies_what_it_seals(
     eventually(copied, "a copy of every file")
     rows = "SELECT count(*) AS n FROM system.archive WHERE tier <> 'log' AND NOT copied"
     eventually(lambda: agent.sql(rows)[0]["n"] == 0, "the manifest knows")
+
+
+def test_a_list_names_the_copies_that_count(start: Callable[..., Agent], tmp_path: Path) -> None:
+    """As docs/guide/export.md reads them, in a directory: each sample once, whatever was merged."""
+    there = tmp_path / "copies"
+    agent = start(config=f"[archive]\ntarget = 'file://{there}'\n" + QUICK)
+    raw = Path(agent.state_dir, "archive", "raw")
+
+    def samples(files: str) -> tuple[int, int]:
+        count = f"SELECT count(*), count(DISTINCT (name, labels, life, number)) FROM read_parquet({files})"
+        (found,) = duckdb.sql(count).fetchall()
+        return found
+
+    def listed() -> tuple[int, int]:
+        lists = f"read_json('{there}/raw/**/_files.json')"
+        duckdb.sql(f"SET VARIABLE files = (SELECT list('{there}/' || path) FROM {lists})")
+        return samples("getvariable('files')")
+
+    def names(root: Path) -> set[str]:
+        return {path.name for path in root.rglob("*.parquet")}
+
+    for _ in range(3):
+        agent.ask("archive", "seal")
+        eventually(lambda: names(there / "raw") >= names(raw), "copies")
+    agent.ask("archive", "compact")
+    # Sources go after the merged file has come: with and without them the list is right.
+    eventually(lambda: listed()[0] == samples(f"'{raw}/**/*.parquet'")[0], "the merged file in the list")
+    assert listed()[0] == listed()[1] > 0
+    eventually(lambda: names(there / "raw") == names(raw), "the sources removed")
+    assert listed()[0] == listed()[1] == samples(f"'{there}/raw/**/*.parquet'")[0]

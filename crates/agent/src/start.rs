@@ -109,36 +109,52 @@ impl Agent {
         )?);
         // A source that hangs must not keep the others from being served.
         let _ = first_round.recv_timeout(FIRST_ROUND_WAIT);
-        agent.applications = Applications::start(
+        agent.serve(
             &config,
-            &agent.run_dir,
             &clock,
+            started_ns,
+            shared,
             ingest_counts,
-            shared.clone(),
-        );
-        // Once before there are addresses: readers find the archive by it, the server's too.
-        agent.publish_addresses(started_ns)?;
-        let ingest = agent.applications.as_ref().map(Applications::ingesting);
-        let board = agent.applications.as_ref().map(|a| Arc::clone(a.board()));
-        let fire = Arc::new(ToPrograms::new(board.clone()));
-        let triggers = DeclaredTriggers::start(&config, &run_dir, &clock, fire, &troubles)?;
-        agent.triggers = Some(triggers.clone());
-        let control = LoopControl::new(
-            events,
-            (Arc::clone(&agent.history), shared.histories),
-            board,
-            triggers,
-            Arc::clone(&clock),
-        );
-        agent.server = Some(start_server(
-            &config, &clock, &run_dir, control, started_ns, ingest,
-        )?);
+            &troubles,
+        )?;
         if let Some(exports) = exports {
             agent.exporter = Some(exports.start(run_dir, Arc::clone(&clock))?);
         }
         agent.publish_addresses(started_ns)?;
         info!(node = config.node, run_dir = %config.run_dir.display(), "ready");
         Ok(agent)
+    }
+
+    /// Starts what others come in by: applications, triggers, the server.
+    fn serve(
+        &mut self,
+        config: &Config,
+        clock: &Arc<dyn Clock>,
+        started_ns: i64,
+        shared: Shared,
+        ingest: Arc<IngestCounts>,
+        troubles: &Troubles,
+    ) -> Result<(), AgentError> {
+        let run_dir = &self.run_dir;
+        self.applications = Applications::start(config, run_dir, clock, ingest, shared.clone());
+        // Once before there are addresses: readers find the archive by it, the server's too.
+        self.publish_addresses(started_ns)?;
+        let applications = self.applications.as_ref();
+        let ingest = applications.map(Applications::ingesting);
+        let board = applications.map(|a| Arc::clone(a.board()));
+        let fire = Arc::new(ToPrograms::new(board.clone()));
+        let triggers = DeclaredTriggers::start(config, run_dir, clock, fire, troubles)?;
+        self.triggers = Some(triggers.clone());
+        let control = LoopControl::new(
+            self.events.clone(),
+            (Arc::clone(&self.history), shared.histories),
+            board,
+            triggers,
+            Arc::clone(clock),
+        );
+        let server = start_server(config, clock, run_dir, control, started_ns, ingest)?;
+        self.server = Some(server);
+        Ok(())
     }
 
     /// This node's name.

@@ -85,7 +85,7 @@ impl Export {
         let cancel = AtomicBool::new(false);
         for part in &self.parts {
             for chunk in part.view.scan(&part.places, self.span, &cancel) {
-                if chunk?.columns.len() > 0 {
+                if !chunk?.columns.is_empty() {
                     return Ok(true);
                 }
             }

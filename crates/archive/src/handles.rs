@@ -61,7 +61,7 @@ impl Handles {
         let path = &which.0;
         let file = match held {
             Some(file) => file.try_clone().map_err(ArchiveError::io("open", path))?,
-            None => open::regular(path)?,
+            None => open::part(layout, key)?,
         };
         let opened = Arc::new(ParquetPart::from_file(path, file)?);
         // Without the lock: others need not wait for it.

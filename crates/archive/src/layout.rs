@@ -21,6 +21,11 @@ pub(crate) fn first_of_several(place: i64) -> Option<i64> {
     (place >= SEVERAL / 2).then(|| place.saturating_sub(SEVERAL))
 }
 
+/// The first hour that files at a place may hold.
+pub(crate) fn first_hour(place: i64) -> i64 {
+    first_of_several(place).unwrap_or(place)
+}
+
 /// The paths of one node's part of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {

@@ -41,6 +41,7 @@ mod sets;
 mod snapshot;
 mod sources;
 mod storage;
+mod swap;
 mod sweep;
 mod target;
 mod tier;

@@ -4,17 +4,18 @@
 //! It stands alone because its bytes are read by every process that reads history: a text of one
 //! line whose checksum comes first.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use barograph_model::{Descriptor, Kind, Labels, Name, SeriesId, Span, Unit, ValueType};
 use serde::{Deserialize, Serialize};
 
-use crate::layout::first_of_several;
+use crate::layout::{first_hour, first_of_several};
 use crate::log::LogPart;
-use crate::{ArchiveError, Archived, Layout, Storage, Tier, open};
+use crate::{ArchiveError, Archived, Layout, Storage, Tier, open, swap};
 
 /// The format that this version writes, and the newest that it reads.
 const FORMAT: u32 = 3;
@@ -64,8 +65,8 @@ pub(crate) struct Manifest {
 }
 
 /// Which file it is: no two of a tier and hour hold the same log segment. The order is that in
-/// which samples were appended, finest tier first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// which samples were appended, of one sealing by the hours that they are of, finest tier first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PartKey {
     /// First log segment that is in it.
     pub(crate) first: u64,
@@ -115,17 +116,43 @@ impl Known {
     }
 }
 
+impl Ord for PartKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let order = |key: &Self| {
+            let begins = first_hour(key.hour);
+            (key.first, begins, key.hour, key.last, key.tier)
+        };
+        order(self).cmp(&order(other))
+    }
+}
+
+impl PartialOrd for PartKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl PartKey {
-    /// The file, relative to the archive's directory.
-    pub(crate) fn relative(&self, layout: &Layout) -> std::path::PathBuf {
+    fn file_name(&self) -> String {
         let several = first_of_several(self.hour).map(|first| format!("-{first}"));
         let several = several.unwrap_or_default();
-        let name = format!("{:016}-{:016}{several}.parquet", self.first, self.last);
-        layout.partition(self.tier, self.hour).join(name)
+        format!("{:016}-{:016}{several}.parquet", self.first, self.last)
+    }
+
+    /// The file, relative to the archive's directory.
+    pub(crate) fn relative(&self, layout: &Layout) -> PathBuf {
+        layout
+            .partition(self.tier, self.hour)
+            .join(self.file_name())
+    }
+
+    /// Where it may wait until it is put there.
+    pub(crate) fn waiting(&self, layout: &Layout) -> PathBuf {
+        swap::dir(layout, self.tier, self.hour).join(self.file_name())
     }
 
     /// The file.
-    pub(crate) fn path(&self, layout: &Layout) -> std::path::PathBuf {
+    pub(crate) fn path(&self, layout: &Layout) -> PathBuf {
         layout.root().join(self.relative(layout))
     }
 
@@ -392,7 +419,7 @@ pub(crate) fn union(a: Span, b: Span) -> Span {
     }
 }
 
-fn tmp_path(layout: &Layout) -> std::path::PathBuf {
+fn tmp_path(layout: &Layout) -> PathBuf {
     layout.tmp_dir().join("manifest.json")
 }
 

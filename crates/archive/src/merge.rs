@@ -4,6 +4,7 @@
 //! them. So a tier holds of a series either all of the set's samples or none.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::compose::{self, Failure, HOUR_NS, Made, Newest, Place};
@@ -11,7 +12,7 @@ use crate::manifest::PartKey;
 use crate::parquet::ParquetPart;
 use crate::seal::Sealer;
 use crate::sources::RawSource;
-use crate::{ArchiveError, Tier};
+use crate::{ArchiveError, Tier, swap};
 
 /// An hour that is over is merged when it has more sets than this.
 const SETS_MAX: usize = 4;
@@ -107,7 +108,7 @@ impl Sealer {
         self.put(next, &[]).map(|()| 1)
     }
 
-    fn replace(&mut self, run: &[Set], made: Vec<Made>) -> Result<usize, ArchiveError> {
+    fn replace(&mut self, run: &[Set], mut made: Vec<Made>) -> Result<usize, ArchiveError> {
         let mut next = self.manifest.clone();
         let keys = self.manifest.parts.keys().copied();
         let old: Vec<PartKey> = keys.filter(|key| run.iter().any(|s| s.same(key))).collect();
@@ -117,10 +118,41 @@ impl Sealer {
         // Their copies go with the same commit: should it fail, they go on to count.
         let copies = old.iter().filter(|key| self.may_be_copied(key));
         next.add_stale_copies(copies.copied());
-        self.put(next, &made)?;
+        let waiting = self.let_wait(&old, &mut made);
+        if let Err(error) = self.put(next, &made) {
+            // Whether something in them counts, and what is left of them, is found out before the next change.
+            self.sweep_due |= !waiting.is_empty();
+            return Err(error);
+        }
         let layout = self.context.layout.clone();
+        for dir in waiting {
+            let storage = &*self.context.storage;
+            if let Err(error) = swap::finish(storage, &layout, &self.manifest, &dir) {
+                tracing::warn!(%error, dir = %dir.display(), "merged files wait to be put in their place");
+                self.sweep_due = true;
+                return Ok(old.len());
+            }
+        }
         self.unlink(old.iter().map(|key| key.path(&layout)));
         Ok(old.len())
+    }
+
+    /// Has what was made put into directories that are exchanged for those of its hour, where that can be: which.
+    fn let_wait(&mut self, old: &[PartKey], made: &mut [Made]) -> Vec<PathBuf> {
+        let (layout, storage) = (&self.context.layout, &*self.context.storage);
+        match swap::begin(storage, layout, old, made) {
+            Ok(dirs) => {
+                for file in made {
+                    file.path = file.key.waiting(layout);
+                }
+                dirs
+            }
+            Err(error) => {
+                tracing::debug!(%error, "merged files are not exchanged for their sources");
+                self.sweep_due = true;
+                Vec::new()
+            }
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use crate::manifest::PartKey;
 use crate::{ArchiveError, Layout, Tier};
 
 /// Write permission for everybody.
@@ -21,10 +22,32 @@ const NOT_REGULAR: &str = "it is no regular file";
 /// it is does not matter, since copies of archives are read too; of an archive that an agent names, its directories
 /// are looked at.
 pub(crate) fn regular(path: &Path) -> Result<File, ArchiveError> {
-    regular_file(path).map_err(|error| match error.kind() {
+    regular_file(path).map_err(|error| told(path, error))
+}
+
+fn told(path: &Path, error: io::Error) -> ArchiveError {
+    match error.kind() {
         io::ErrorKind::InvalidInput => ArchiveError::corrupt(path, NOT_REGULAR, 0),
         _ => ArchiveError::io("open", path)(error),
-    })
+    }
+}
+
+/// Opens a Parquet file that counts, wherever it is: at its place, or where it waits for the exchange that puts it there.
+pub(crate) fn part(layout: &Layout, key: PartKey) -> Result<File, ArchiveError> {
+    part_file(layout, key).map_err(|error| told(&key.path(layout), error))
+}
+
+/// The same, told as the system tells it.
+pub(crate) fn part_file(layout: &Layout, key: PartKey) -> io::Result<File> {
+    // It may be exchanged just between the first two looks.
+    let mut open = regular_file(&key.path(layout));
+    for path in [key.waiting(layout), key.path(layout)] {
+        match open {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => open = regular_file(&path),
+            _ => break,
+        }
+    }
+    open
 }
 
 /// The same, told as the system tells it; what is no regular file is `InvalidInput`.

@@ -9,7 +9,7 @@ use std::path::Path;
 use barograph_stream::FileLock;
 
 use crate::log::{HEADER_BYTES, Kept, Mark, Marks, Newest};
-use crate::{ArchiveError, Disk, Layout, LogPart, Losses, Storage, open};
+use crate::{ArchiveError, Disk, Layout, LogPart, Losses, Storage, open, swap};
 
 /// What the log segments of earlier runs hold.
 #[derive(Debug, Default)]
@@ -55,11 +55,12 @@ pub(crate) fn occupy(layout: &Layout, storage: &dyn Storage) -> Result<FileLock,
     Ok(lock)
 }
 
-/// Empties what was being made when the last run ended.
+/// Removes files that were being made when the last run ended. What waits for an exchange may count, and is the sweep's.
 pub(crate) fn empty_tmp(layout: &Layout, storage: &dyn Storage) -> Result<(), ArchiveError> {
     let dir = layout.tmp_dir();
     let left = storage.list(&dir);
-    for path in left.map_err(|source| io_error("list", &dir, source))? {
+    let left = left.map_err(|source| io_error("list", &dir, source))?;
+    for path in left.into_iter().filter(|path| swap::of_dir(path).is_none()) {
         let gone = storage.unlink(&path);
         gone.map_err(|source| io_error("remove", &path, source))?;
     }

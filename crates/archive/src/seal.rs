@@ -138,7 +138,7 @@ pub(crate) struct Sealer {
     /// Whether the manifest on disk may be another than ours, after a failed commit.
     pub(crate) unsure: bool,
     /// Whether there may be files that the manifest does not know.
-    sweep_due: bool,
+    pub(crate) sweep_due: bool,
     /// The newest samples of what was sealed last.
     newest: Newest,
     /// By which time history is let go.

@@ -8,6 +8,7 @@ use barograph_model::{Columns, SeriesId, Span};
 
 use crate::compose::within_numbers;
 use crate::handles::Handles;
+use crate::layout::first_hour;
 use crate::manifest::{Manifest, Part, PartKey};
 use crate::parquet::ParquetPart;
 use crate::snapshot::Node;
@@ -47,7 +48,7 @@ impl Sets {
             of.add(*key, *part);
         }
         let mut hours: Vec<Self> = hours.into_values().filter(wanted).collect();
-        hours.sort_by_key(|sets| (sets.first(), sets.hour));
+        hours.sort_by_key(|sets| (sets.first(), first_hour(sets.hour), sets.hour));
         hours
     }
 

@@ -145,7 +145,7 @@ impl Follower {
                 Some(file) => Some(Arc::clone(file)),
                 // One that is gone was replaced, which the next look sees, or was removed by other hands.
                 None => {
-                    let open = || open::regular(&key.path(&self.layout)).ok();
+                    let open = || open::part(&self.layout, *key).ok();
                     self.places.hold(open).map(Arc::new)
                 }
             };
@@ -241,17 +241,17 @@ impl Node {
         let mut held = HashMap::with_capacity(keys.len());
         let mut gone = Vec::new();
         for key in &keys {
-            let path = key.path(layout);
             let file = match self.sealed.held.get(key) {
                 Some(file) => Ok(Arc::clone(file)),
-                None => open::regular_file(&path).map(|file| Arc::new(HeldFile::beyond(file))),
+                None => open::part_file(layout, *key).map(|file| Arc::new(HeldFile::beyond(file))),
             };
             match file {
                 Err(error) if error.kind() == ErrorKind::NotFound => gone.push(*key),
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::MFILE) => {
-                    return Err(too_many(keys.len(), path));
+                    return Err(too_many(keys.len(), key.path(layout)));
                 }
                 file => {
+                    let path = key.path(layout);
                     held.insert(*key, file.map_err(ArchiveError::io("open", path))?);
                 }
             }

@@ -7,6 +7,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
 /// Files: who may read the segment may read its history.
 const FILE_MODE: u32 = 0o644;
 /// Directories.
@@ -24,6 +26,10 @@ pub trait Storage: Send + Sync {
     fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()>;
     /// Renames, replacing what is there.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Gives a file a second name; one that is there is an error.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Gives two directories each other's name, in one step.
+    fn exchange(&self, one: &Path, other: &Path) -> io::Result<()>;
     /// Removes a file; one that is gone is fine.
     fn unlink(&self, path: &Path) -> io::Result<()>;
     /// Removes an empty directory; one that is gone or not empty is fine.
@@ -79,6 +85,14 @@ impl Storage for Disk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to)
+    }
+
+    fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
+        Ok(renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
     }
 
     fn unlink(&self, path: &Path) -> io::Result<()> {

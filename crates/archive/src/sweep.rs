@@ -7,7 +7,7 @@ use crate::layout::several;
 use crate::manifest::{Manifest, Part, PartKey, add_series};
 use crate::parquet::ParquetPart;
 use crate::seal::{Context, LogFile, bad};
-use crate::{ArchiveError, Archived, Layout, Storage, Tier, open};
+use crate::{ArchiveError, Archived, Layout, Storage, Tier, open, swap};
 
 /// Reads the manifest. One that is damaged is kept aside, and made anew from the files: nothing of them is
 /// lost but what the manifest alone knew (earlier losses, which copies are made).
@@ -64,7 +64,7 @@ pub(crate) fn logs(layout: &Layout, storage: &dyn Storage) -> Result<Vec<LogFile
     Ok(paths.into_iter().filter_map(log).collect())
 }
 
-/// Removes what a crash or a failure left: files being made, log segments that are sealed, Parquet files
+/// Finishes exchanges, and removes what a crash or a failure left: files being made, log segments that are sealed, Parquet files
 /// that do not count. Takes from `manifest` the files that are gone; whether there were any.
 pub(crate) fn sweep(context: &Context, manifest: &mut Manifest) -> Result<bool, ArchiveError> {
     let (layout, storage) = (&context.layout, &*context.storage);
@@ -75,7 +75,12 @@ pub(crate) fn sweep(context: &Context, manifest: &mut Manifest) -> Result<bool, 
     };
     let tmp = layout.tmp_dir();
     for path in list(storage, &tmp)? {
-        unlink(&path)?;
+        if swap::of_dir(&path).is_some() {
+            let finished = swap::finish(storage, layout, manifest, &path);
+            finished.map_err(ArchiveError::io("exchange", &path))?;
+        } else {
+            unlink(&path)?;
+        }
     }
     for log in logs(layout, storage)? {
         if log.sequence <= manifest.sealed_through {

@@ -7,6 +7,8 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 #[cfg(feature = "target")]
+mod list;
+#[cfg(feature = "target")]
 mod object;
 
 #[cfg(feature = "target")]

@@ -55,7 +55,8 @@ impl Heap {
         let Some(now) = resident_bytes() else { return };
         self.looks = (self.looks + 1) % UNUSED_LOOKS;
         let has_grown = now >= self.resident_bytes.saturating_add(GROWN_BYTES);
-        if !has_grown && !(self.looks == 0 && self.is_unused(now)) {
+        let is_due = has_grown || (self.looks == 0 && self.is_unused(now));
+        if !is_due {
             self.resident_bytes = self.resident_bytes.min(now);
             return;
         }

@@ -23,6 +23,7 @@ use tokio::time::timeout;
 
 use crate::ArchiveError;
 use crate::target::Target;
+use crate::target::list::{self, Change};
 
 /// A file of more bytes goes in parts of so many.
 const PART_BYTES: usize = 8 << 20;
@@ -96,12 +97,31 @@ impl ObjectTarget {
         };
         Key::parse(whole).map_err(|e| e.to_string())
     }
+
+    async fn update_list(
+        &self,
+        key: &Key,
+        relative: &Path,
+        change: Change,
+        stop: &AtomicBool,
+    ) -> Result<(), String> {
+        let path = relative.to_str().unwrap_or_default();
+        let updated = async {
+            let updated = list::update(&*self.store, key, path, change).await;
+            updated.map_err(explain)
+        };
+        unless(stop, updated).await
+    }
 }
 
 impl Target for ObjectTarget {
     fn copy(&mut self, local: &Path, relative: &Path, stop: &AtomicBool) -> Result<(), String> {
         let copied = self.key(relative).and_then(|key| {
-            let copied = copy(&*self.store, local, &key, stop);
+            let copied = async {
+                let bytes = copy(&*self.store, local, &key, stop).await?;
+                let counts = Change::Counts { bytes };
+                self.update_list(&key, relative, counts, stop).await
+            };
             self.runtime.block_on(copied)
         });
         copied.map_err(|reason| {
@@ -112,12 +132,16 @@ impl Target for ObjectTarget {
 
     fn remove(&mut self, relative: &Path, stop: &AtomicBool) -> Result<(), String> {
         let removed = self.key(relative).and_then(|key| {
-            let removed = unless(stop, async {
+            let gone = async {
                 match self.store.delete(&key).await {
                     Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
                     Err(error) => Err(explain(error)),
                 }
-            });
+            };
+            let removed = async {
+                self.update_list(&key, relative, Change::Goes, stop).await?;
+                unless(stop, gone).await
+            };
             self.runtime.block_on(removed)
         });
         removed.map_err(|reason| {
@@ -257,12 +281,13 @@ async fn unless<T>(
     }
 }
 
+/// Copies a file, and makes sure that all of it arrived; how many bytes.
 async fn copy(
     store: &dyn ObjectStore,
     local: &Path,
     key: &Key,
     stop: &AtomicBool,
-) -> Result<(), String> {
+) -> Result<u64, String> {
     let cannot_read = |e: std::io::Error| format!("cannot read {}: {e}", local.display());
     let mut file = File::open(local).map_err(cannot_read)?;
     let bytes = file.metadata().map_err(cannot_read)?.len();
@@ -291,7 +316,7 @@ async fn copy(
     if there != bytes {
         return Err(format!("{there} bytes arrived of {bytes}"));
     }
-    Ok(())
+    Ok(bytes)
 }
 
 async fn send_parts(upload: &mut WriteMultipart, file: &mut File) -> Result<(), String> {
@@ -375,6 +400,58 @@ mod tests {
         target.remove(relative, &GO_ON).unwrap();
         assert!(!there.join(relative).exists());
         target.remove(relative, &GO_ON).unwrap();
+    }
+
+    #[test]
+    fn the_list_of_an_hour_names_each_row_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("file://{}/there", dir.path().display());
+        let mut target = ObjectTarget::open(&url, &BTreeMap::new()).unwrap();
+        let local = dir.path().join("local");
+        std::fs::write(&local, b"rows").unwrap();
+        let folder = Path::new("raw/node=a%20b/date=2026-01-01/hour=07");
+        let there = dir.path().join("there").join(folder);
+        let list = there.join("_files.json");
+        let file = |first: u64, last: u64, hours: &str| {
+            folder.join(format!("{first:016}-{last:016}{hours}.parquet"))
+        };
+        let listed = || -> Vec<(String, u64)> {
+            let entries: Vec<serde_json::Value> =
+                serde_json::from_slice(&std::fs::read(&list).unwrap()).unwrap();
+            let entry = |entry: &serde_json::Value| {
+                let path = entry["path"].as_str()?.to_owned();
+                Some((path, entry["bytes"].as_u64()?))
+            };
+            entries.iter().map(|e| entry(e).unwrap()).collect()
+        };
+        let expect = |files: &[&std::path::PathBuf]| {
+            let path = |path: &&std::path::PathBuf| (path.to_str().unwrap().to_owned(), 4);
+            assert_eq!(listed(), files.iter().map(path).collect::<Vec<_>>());
+        };
+        let files: Vec<_> = (1..=3).map(|n| file(n, n, "")).collect();
+        let (merged, others) = (file(1, 3, ""), file(2, 2, "-471234"));
+        for path in files.iter().chain([&others]) {
+            target.copy(&local, path, &GO_ON).unwrap();
+        }
+        expect(&[&files[0], &files[1], &others, &files[2]]);
+        // As soon as the merged one is there, and as long as the others are.
+        target.copy(&local, &merged, &GO_ON).unwrap();
+        expect(&[&merged, &others]);
+        target.remove(&files[0], &GO_ON).unwrap();
+        expect(&[&merged, &others]);
+        // One that is damaged, or gone, is made anew of what is there.
+        for damage in ["", "[{}]", "no JSON"] {
+            std::fs::write(&list, damage).unwrap();
+            target.copy(&local, &others, &GO_ON).unwrap();
+            expect(&[&merged, &others]);
+        }
+        std::fs::remove_file(&list).unwrap();
+        target.remove(&files[1], &GO_ON).unwrap();
+        expect(&[&merged, &others]);
+        target.remove(&others, &GO_ON).unwrap();
+        target.remove(&merged, &GO_ON).unwrap();
+        assert_eq!(listed(), []);
+        assert_eq!(std::fs::read_dir(&there).unwrap().count(), 2);
     }
 
     #[test]

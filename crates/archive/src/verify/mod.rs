@@ -17,7 +17,7 @@ use self::numbers::Numbers;
 use self::suspects::{Suspects, There};
 use crate::log::LogPart;
 use crate::manifest::{Manifest, Part, PartKey};
-use crate::open::regular_file;
+use crate::open::part_file;
 use crate::parquet::{About, ParquetPart};
 use crate::snapshot::{Follower, LOOKS_MAX, Node, make_room};
 use crate::{ArchiveError, Layout, Tier};
@@ -150,17 +150,19 @@ impl Verified {
             let (mut open, mut gone, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
             make_room(parts.len() as u64);
             for (key, part) in parts {
-                let path = key.path(layout);
                 let file = match node.sealed.held.get(&key) {
                     Some(file) => file.try_clone(),
-                    None => regular_file(&path),
+                    None => part_file(layout, key),
                 };
                 match file {
                     Err(error) if error.kind() == ErrorKind::NotFound => gone.push(key),
                     Err(error) if error.kind() == ErrorKind::InvalidInput => {
                         foreign.push((key, error.to_string()));
                     }
-                    file => open.push((key, part, file.map_err(ArchiveError::io("open", path))?)),
+                    file => {
+                        let path = key.path(layout);
+                        open.push((key, part, file.map_err(ArchiveError::io("open", path))?));
+                    }
                 }
             }
             if !gone.is_empty() && look < LOOKS_MAX {

@@ -142,6 +142,14 @@ impl Storage for Failing {
         self.op(from, || Disk.rename(from, to))
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.op(from, || Disk.link(from, to))
+    }
+
+    fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
+        self.op(one, || Disk.exchange(one, other))
+    }
+
     fn unlink(&self, path: &Path) -> io::Result<()> {
         self.op(path, || Disk.unlink(path))
     }

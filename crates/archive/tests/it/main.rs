@@ -19,6 +19,7 @@ mod seal;
 mod series;
 mod stall;
 mod support;
+mod swap;
 mod target;
 mod verify;
 mod view;

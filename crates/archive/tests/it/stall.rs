@@ -107,6 +107,14 @@ impl Storage for Stalling {
         Disk.rename(from, to)
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Disk.link(from, to)
+    }
+
+    fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
+        Disk.exchange(one, other)
+    }
+
     fn unlink(&self, path: &Path) -> io::Result<()> {
         Disk.unlink(path)
     }

@@ -76,18 +76,18 @@ facts! {
 facts! {
     /// Facts of one job on one block device of this node, those that stand on others included.
     pub(crate) enum DeviceFact in "job" {
-        DeviceReadBytes: Counter Int "local.device.read.bytes" "bytes" "Read for it from this block device.";
-        DeviceWriteBytes: Counter Int "local.device.write.bytes" "bytes" "Written for it to this block device.";
-        DeviceReadRate: Gauge Float "local.device.read.bytes_per_second" "bytes/s" "Read for it per second from this block device, since the last read-out.";
-        DeviceWriteRate: Gauge Float "local.device.write.bytes_per_second" "bytes/s" "Written for it per second to this block device, since the last read-out.";
+        ReadBytes: Counter Int "local.device.read.bytes" "bytes" "Read for it from this block device.";
+        WriteBytes: Counter Int "local.device.write.bytes" "bytes" "Written for it to this block device.";
+        ReadRate: Gauge Float "local.device.read.bytes_per_second" "bytes/s" "Read for it per second from this block device, since the last read-out.";
+        WriteRate: Gauge Float "local.device.write.bytes_per_second" "bytes/s" "Written for it per second to this block device, since the last read-out.";
     }
 }
 
 const ON_DEVICE: DeviceFacts<DeviceFact> = DeviceFacts {
-    read_bytes: DeviceFact::DeviceReadBytes,
-    write_bytes: DeviceFact::DeviceWriteBytes,
-    read_rate: DeviceFact::DeviceReadRate,
-    write_rate: DeviceFact::DeviceWriteRate,
+    read_bytes: DeviceFact::ReadBytes,
+    write_bytes: DeviceFact::WriteBytes,
+    read_rate: DeviceFact::ReadRate,
+    write_rate: DeviceFact::WriteRate,
 };
 
 facts! {

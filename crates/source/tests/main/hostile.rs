@@ -37,7 +37,7 @@ const FILES: &[(&str, &str, &str)] = &[
     (
         "hdd-v1",
         "cgroup",
-        "sys/fs/cgroup/blkio/blkio.throttle.io_service_bytes",
+        "sys/fs/cgroup/blkio/slurm/blkio.throttle.io_service_bytes",
     ),
     ("hdd-raid", "raid", "proc/mdstat"),
     ("hdd-raid", "raid", "sys/block/md0/md/array_state"),

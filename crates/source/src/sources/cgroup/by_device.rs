@@ -83,7 +83,8 @@ impl<T: FactTable> ByDevice<T> {
                 .into_iter()
                 .for_each(|mut known| known.facts.retire(batch));
         }
-        for row in table.rows.iter().filter(|row| !row.traffic.is_none()) {
+        let told = |row: &&Row| row.has_bytes && !row.traffic.is_none();
+        for row in table.rows.iter().filter(told) {
             let at = self
                 .known
                 .iter()

@@ -41,6 +41,8 @@ pub(in crate::sources) type Stacked = [Device];
 pub(in crate::sources) struct Row {
     pub(in crate::sources) device: Device,
     pub(in crate::sources) traffic: Traffic,
+    /// Both numbers of bytes were told, and neither is zero for being in no line.
+    pub(in crate::sources) has_bytes: bool,
 }
 
 /// What one group moved, by device. Its memory is used again for the next group.
@@ -71,21 +73,24 @@ impl Table {
         (!self.is_partial).then_some(sum)
     }
 
-    /// What was moved on this device; nothing if there are too many.
-    fn of(&mut self, device: Device) -> Option<&mut Traffic> {
+    /// The row of this device; nothing if there are too many.
+    fn of(&mut self, device: Device) -> Option<&mut Row> {
         let is_it = |at: &usize| self.rows.get(*at).is_some_and(|row| row.device == device);
         let near = [self.at, self.at + 1].into_iter().find(is_it);
         let found = near.or_else(|| self.rows.iter().position(|row| row.device == device));
         self.at = match found {
             Some(at) => at,
             None if self.rows.len() < DEVICES_MAX => {
-                let traffic = Traffic::default();
-                self.rows.push(Row { device, traffic });
+                self.rows.push(Row {
+                    device,
+                    traffic: Traffic::default(),
+                    has_bytes: false,
+                });
                 self.rows.len() - 1
             }
             None => return None,
         };
-        Some(&mut self.rows[self.at].traffic)
+        Some(&mut self.rows[self.at])
     }
 }
 
@@ -112,7 +117,9 @@ pub(in crate::sources) fn parse_v2(bytes: &[u8], table: &mut Table) -> BadLines 
             counts = true;
         }
         if let Some(device) = device.filter(|_| counts) {
-            table.of(device)?.add(&one);
+            let row = table.of(device)?;
+            row.traffic.add(&one);
+            row.has_bytes = true;
         }
         Some(())
     })
@@ -136,7 +143,10 @@ pub(in crate::sources) fn parse_v1(bytes: &[u8], counts: Counts, table: &mut Tab
         let device = device_of(device)?;
         let kind = words.next()?;
         let value = number(words.next()?)?;
-        let traffic = table.of(device)?;
+        let row = table.of(device)?;
+        // The last line of a device.
+        row.has_bytes |= (kind, counts) == (b"Total", Counts::Bytes);
+        let traffic = &mut row.traffic;
         let slot = match (kind, counts) {
             (b"Read", Counts::Bytes) => &mut traffic.read_bytes,
             (b"Read", Counts::Ops) => &mut traffic.read_ops,

@@ -1,0 +1,123 @@
+//! Files of an hour that are replaced in one step, also for programs that go by the names of files alone.
+//!
+//! A merged file waits in a directory of its own, beside links to all that stays in its hour, and counts as soon as the manifest has
+//! it: our readers look for a file in both places ([`crate::open::part`]). Then this directory and the hour's are exchanged, so
+//! that whoever lists the hour sees what was there before or what is there now, and never both. What a crash leaves of
+//! that, the next start finishes. On file systems that cannot exchange directories, or cannot link files, the
+//! merged file is renamed to its place and the others are unlinked after it: there, both are seen for a moment.
+//!
+//! It stands alone because it is the only place where what counts is not where it belongs.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::compose::Made;
+use crate::layout::first_of_several;
+use crate::manifest::{Manifest, PartKey};
+use crate::{Layout, Storage, Tier};
+
+/// What names of these directories end with.
+const SUFFIX: &str = ".swap";
+
+/// Where files of a tier and hour wait: the directory that is exchanged for theirs.
+pub(crate) fn dir(layout: &Layout, tier: Tier, hour: i64) -> PathBuf {
+    let name = format!("{}-{hour}{SUFFIX}", tier.as_str());
+    layout.tmp_dir().join(name)
+}
+
+/// Of such a directory, the tier and hour.
+pub(crate) fn of_dir(path: &Path) -> Option<(Tier, i64)> {
+    let name = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
+    let (tier, hour) = name.split_once('-')?;
+    let tier = Tier::ALL.into_iter().find(|known| known.as_str() == tier)?;
+    Some((tier, hour.parse().ok()?))
+}
+
+/// Makes the directories in which what was made is to wait, each with links to all files of its hour but those that are replaced.
+pub(crate) fn begin(
+    storage: &dyn Storage,
+    layout: &Layout,
+    replaced: &[PartKey],
+    made: &[Made],
+) -> io::Result<Vec<PathBuf>> {
+    let replaced: BTreeSet<PathBuf> = replaced.iter().map(|key| key.path(layout)).collect();
+    let mut dirs = Vec::new();
+    for Made { key, .. } in made {
+        if first_of_several(key.hour).is_some() {
+            // Their place is that of other hours too.
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let dir = dir(layout, key.tier, key.hour);
+        // A link that is there is left of an exchange that failed: then the sweep comes first.
+        storage.make_dir(&dir)?;
+        let place = layout.root().join(layout.partition(key.tier, key.hour));
+        let files = storage.list(&place)?;
+        for path in files.iter().filter(|path| !replaced.contains(*path)) {
+            storage.link(path, &moved(path, &dir))?;
+        }
+        dirs.push(dir);
+    }
+    Ok(dirs)
+}
+
+/// Puts the files that count and wait in `dir` where they belong, and removes it with what else of ours is in it. May be tried
+/// again whatever was done of it.
+pub(crate) fn finish(
+    storage: &dyn Storage,
+    layout: &Layout,
+    manifest: &Manifest,
+    dir: &Path,
+) -> io::Result<()> {
+    let Some((tier, hour)) = of_dir(dir) else {
+        return Ok(());
+    };
+    let place = &layout.root().join(layout.partition(tier, hour));
+    let count = manifest.parts.keys();
+    let count = count.filter(|key| (key.tier, key.hour) == (tier, hour));
+    let count: Vec<PathBuf> = count.map(|key| key.waiting(layout)).collect();
+    let waiting = || -> io::Result<Vec<PathBuf>> {
+        let there = storage.list(place)?;
+        let waits = |path: &PathBuf| count.contains(path) && !there.contains(&moved(path, place));
+        Ok(storage.list(dir)?.into_iter().filter(waits).collect())
+    };
+    if !waiting()?.is_empty() {
+        storage.make_dir(place)?;
+        storage.sync_dir(dir)?;
+        // Where it fails, or only says so, what still waits is renamed.
+        let exchanged = storage.exchange(dir, place);
+        for path in waiting()? {
+            tracing::debug!(?exchanged, path = %path.display(), "directories are not exchanged");
+            storage.rename(&path, &moved(&path, place))?;
+        }
+        // On disk before anything is removed that it replaces.
+        let date = place.parent().unwrap_or(place);
+        for dir in [place, date, &layout.tmp_dir()] {
+            storage.sync_dir(dir)?;
+        }
+    }
+    let there = storage.list(place)?;
+    for path in storage.list(dir)? {
+        let back = moved(&path, place);
+        if is_ours(&path) || there.contains(&back) {
+            storage.unlink(&path)?;
+        } else {
+            // Somebody put it there while the directories were exchanged.
+            storage.rename(&path, &back)?;
+        }
+    }
+    storage.remove_dir(dir)
+}
+
+/// The path of a file of this name in another directory.
+fn moved(path: &Path, dir: &Path) -> PathBuf {
+    path.file_name()
+        .map_or_else(|| dir.to_owned(), |name| dir.join(name))
+}
+
+fn is_ours(path: &Path) -> bool {
+    let name = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+    let is_parquet = path.extension().is_some_and(|end| end == "parquet");
+    is_parquet && name.bytes().all(|b| b.is_ascii_digit() || b == b'-')
+}
