@@ -29,6 +29,7 @@ test("best evidence first, of each kind the greatest", () => {
       flow(30, { cgroup: "/c", device: "vda" }),
       flow(40, { cgroup: "/c", device: "vdb" }),
     ],
+    "block_trace.process.write.bytes_per_second": [flow(50, { device: "vda", pid: "7", command: "sh" }), flow(60, { device: "vda", pid: "5", command: "dd" })],
   };
   assert.deepEqual(told(all), [
     "process|cp (8)||9",
@@ -37,6 +38,8 @@ test("best evidence first, of each kind the greatest", () => {
     "control group|/a|vda|80",
     "control group|/c||70",
     "control group|/b|loop0|60",
+    "trace|dd (5)|vda|60",
+    "trace|fio (7)|vda|50",
   ]);
   const many = Array.from({ length: 9 }, (_, i) => flow(i + 1, { pid: String(i), command: "p" }));
   assert.deepEqual(told({ "process.read.bytes_per_second": many }), ["process|p (8)||9", "process|p (7)||8", "process|p (6)||7", "process|p (5)||6"]);

@@ -2,7 +2,7 @@
 //! stream `node.who.text`. The outlook names a saturated disk's originator from here too.
 //!
 //! Best evidence first: what the kernel counts for processes, then for jobs, then for control
-//! groups, as long as that explains what is moved. Who is not counted is never said to be nobody.
+//! groups, then whose requests the block trace saw, as long as that explains what is moved. Who is not counted is never said to be nobody.
 //! Pure: what was sampled and the time are arguments.
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,12 +21,26 @@ const LATELY_NS: i64 = 60 * NS_PER_S;
 /// Who moves less than this share of what the disks move does not explain it.
 const EXPLAINS: f64 = 0.5;
 
+/// Beginnings of the names of threads that hand over what others have written.
+const WRITE_BACK: [&str; 8] = [
+    "kworker/",
+    "jbd2/",
+    "kswapd",
+    "xfsaild/",
+    "btrfs-",
+    "dmcrypt_write",
+    "loop",
+    "md",
+];
+
 /// What has a rate of reading and one of writing. The order is that of the evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Process,
     Job,
     Group,
+    /// A process by its requests; the device is known.
+    Issuer,
     Disk,
 }
 
@@ -48,7 +62,7 @@ enum Measure {
 
 impl Measure {
     fn of(descriptor: &Descriptor) -> Option<(Subject, Self)> {
-        use Kind::{Disk, Group, Job, Process};
+        use Kind::{Disk, Group, Issuer, Job, Process};
         use Measure::{Command, Read, Write};
         let (kind, label, measure) = match descriptor.name.as_str() {
             "process.read.bytes_per_second" => (Process, "pid", Read),
@@ -62,6 +76,8 @@ impl Measure {
             "cgroup.io.write.bytes_per_second" => (Group, "cgroup", Write),
             "cgroup.device.read.bytes_per_second" => (Group, "cgroup", Read),
             "cgroup.device.write.bytes_per_second" => (Group, "cgroup", Write),
+            "block_trace.process.read.bytes_per_second" => (Issuer, "pid", Read),
+            "block_trace.process.write.bytes_per_second" => (Issuer, "pid", Write),
             "disk.read.bytes_per_second" => (Disk, "device", Read),
             "disk.write.bytes_per_second" => (Disk, "device", Write),
             _ => return None,
@@ -69,6 +85,10 @@ impl Measure {
         let name = descriptor.labels.get(label)?.to_owned();
         // The root has the sum of all groups: it names nobody.
         if kind == Group && name == "/" {
+            return None;
+        }
+        let command = descriptor.labels.get("command").unwrap_or_default();
+        if kind == Issuer && WRITE_BACK.iter().any(|of| command.starts_with(of)) {
             return None;
         }
         let device = match kind {
@@ -136,10 +156,24 @@ impl Who {
     pub fn stream_removed(&mut self, key: StreamKey) {
         if let Some((subject, _)) = self.roles.remove(&key) {
             self.flows.remove(&subject);
-            if subject.kind == Kind::Process {
+            let is_process = matches!(subject.kind, Kind::Process | Kind::Issuer);
+            if is_process && !self.is_known(&subject.name) {
                 self.commands.remove(&subject.name);
             }
         }
+    }
+
+    /// Whether a process has a rate, of its own or of its requests.
+    fn is_known(&self, process: &str) -> bool {
+        [Kind::Process, Kind::Issuer].into_iter().any(|kind| {
+            let first = Subject {
+                kind,
+                name: process.to_owned(),
+                device: String::new(),
+            };
+            let next = self.flows.range(&first..).next();
+            next.is_some_and(|(of, _)| of.kind == kind && of.name == process)
+        })
     }
 
     /// Takes a changed value.
@@ -258,7 +292,7 @@ impl Who {
     /// come nearest. Over all devices, or on one.
     fn best(&self, device: Option<&str>, moved: f64) -> Best<'_> {
         let mut nearest = Best::default();
-        for kind in [Kind::Process, Kind::Job, Kind::Group] {
+        for kind in [Kind::Process, Kind::Job, Kind::Group, Kind::Issuer] {
             let one = self.originators(kind, device);
             if !one.named.is_empty() && one.sum >= moved * EXPLAINS {
                 return one;
@@ -311,7 +345,7 @@ impl Who {
 
     fn name(&self, subject: &Subject) -> String {
         match subject.kind {
-            Kind::Process => {
+            Kind::Process | Kind::Issuer => {
                 let command = self.commands.get(&subject.name).map_or("", String::as_str);
                 format!("{} ({})", short(command), subject.name)
             }

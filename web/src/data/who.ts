@@ -1,4 +1,4 @@
-// Who moves what the disks move: processes, jobs and control groups, best evidence first. Pure but for its input.
+// Who moves what the disks move: processes, jobs, control groups and who the block trace saw, best evidence first. Pure but for its input.
 
 import type { Source } from "./contract";
 
@@ -8,7 +8,7 @@ export interface Flow {
   readonly text: string;
 }
 
-export type Kind = "process" | "job" | "control group";
+export type Kind = "process" | "job" | "control group" | "trace";
 
 /** One who reads or writes. */
 export interface Originator<S> {
@@ -29,6 +29,7 @@ export const WHO_MATCHES = [
   "job.local.read.bytes_per_second",
   "job.local.write.bytes_per_second",
   "cgroup.*.bytes_per_second",
+  "block_trace.process.*.bytes_per_second",
 ];
 
 /** Below this an originator is not worth a line, in bytes a second. */
@@ -45,12 +46,13 @@ type Rate<S> = (one: S | undefined) => number;
 export function originators<S extends Flow>(named: Named<S>, rate: Rate<S>): Originator<S>[] {
   const commands = new Map(named("process.command.name").map((one) => [one.labels["pid"], one.text]));
   const lines = (kind: Kind, stem: string, name: (one: S) => string) => joined(kind, stem, name, named, rate);
-  const processes = lines("process", "process", ({ labels }) => `${commands.get(labels["pid"]) || labels["command"]} (${labels["pid"]})`);
+  const process = ({ labels }: S) => `${commands.get(labels["pid"]) || labels["command"]} (${labels["pid"]})`;
+  const processes = lines("process", "process", process);
   const jobs = lines("job", "job.local", ({ labels }) => labels["job"] ?? "");
   const group = ({ labels }: S) => labels["cgroup"] ?? "";
   const groups = lines("control group", "cgroup.io", group).filter((one) => one.name !== ROOT);
   // Equal ones stay in the order of their streams.
-  return [processes, jobs, byDevice(groups, lines("control group", "cgroup.device", group))].flatMap((all) => all.sort((a, b) => b.sum - a.sum).slice(0, LINES_MAX));
+  return [processes, jobs, byDevice(groups, lines("control group", "cgroup.device", group)), lines("trace", "block_trace.process", process)].flatMap((all) => all.sort((a, b) => b.sum - a.sum).slice(0, LINES_MAX));
 }
 
 /** A group is told with its device where it moves one, and on devices that stand on others where no sum has it. */

@@ -135,6 +135,41 @@ fn the_best_evidence_comes_first() {
     assert!(b.who.commands.is_empty());
 }
 
+/// Where nothing else counts, whose requests a disk gets; threads that write back are not those.
+#[test]
+fn requests_have_a_process_and_a_disk() {
+    const ISSUER: &str = "block_trace.process.write.bytes_per_second";
+    let mut b = Bench::default();
+    b.rate(DISK, &[("device", "sda")], 100.0 * MB);
+    b.rate(DISK, &[("device", "sdb")], 50.0 * MB);
+    let kworker = [
+        ("device", "sda"),
+        ("pid", "77"),
+        ("command", "kworker/0:1H"),
+    ];
+    b.rate(ISSUER, &kworker, 100.0 * MB);
+    b.check(
+        1,
+        "not counted here: whose the 150 MB/s are; baro doctor says why",
+    );
+    let on = |device| [("device", device), ("pid", "7"), ("command", "fio")];
+    let streams = ["sda", "sdb"].map(|device| b.rate(ISSUER, &on(device), 50.0 * MB));
+    b.check(
+        1,
+        "fio (7) writes 50 MB/s on sda; fio (7) writes 50 MB/s on sdb",
+    );
+    assert_eq!(b.who.behind("sda", NS_PER_S), ", by fio (7)");
+    // A process that is counted is better evidence, and keeps its name when its requests end.
+    let process = b.rate(PROCESS, &[("pid", "7"), ("command", "fio")], 100.0 * MB);
+    b.check(1, "fio (7) writes 100 MB/s");
+    for key in streams {
+        b.who.stream_removed(key);
+    }
+    b.check(1, "fio (7) writes 100 MB/s");
+    b.who.stream_removed(process);
+    assert!(b.who.commands.is_empty());
+}
+
 /// What was dirtied is written back by the kernel, when its process may be long gone.
 #[test]
 fn what_is_written_back_has_its_writer() {

@@ -433,7 +433,7 @@ mod tests {
         for path in files.iter().chain([&others]) {
             target.copy(&local, path, &GO_ON).unwrap();
         }
-        expect(&[&files[0], &files[1], &others, &files[2]]);
+        expect(&[&files[0], &others, &files[1], &files[2]]);
         // As soon as the merged one is there, and as long as the others are.
         target.copy(&local, &merged, &GO_ON).unwrap();
         expect(&[&merged, &others]);

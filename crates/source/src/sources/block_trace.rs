@@ -1,4 +1,4 @@
-//! Requests of disks one by one, through the kernel's tracing: which extents are hot, and what
+//! Requests of disks one by one, through the kernel's tracing: whose they are, which extents are hot, and what
 //! single requests take (<https://docs.kernel.org/trace/ftrace.html>, and the events of
 //! include/trace/events/block.h).
 //!
@@ -21,6 +21,7 @@
 mod config;
 mod device;
 mod histogram;
+mod issuers;
 pub mod line;
 mod pairs;
 mod tracefs;
@@ -45,6 +46,7 @@ use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 pub use config::{BlockTraceConfig, BlockTraceMode};
 use device::Device;
 pub(crate) use device::{Fact, HotFact};
+pub(crate) use issuers::IssuerFact;
 use line::{Line, Operation, Request};
 use pairs::Pairs;
 pub(crate) use tracefs::remove_leftovers;
@@ -86,6 +88,8 @@ pub struct BlockTrace {
     auto: Option<Auto>,
     /// When the pipe was read last, or opened.
     drained_ns: i64,
+    /// Between the last two times.
+    elapsed_s: f64,
     /// What the last piece ended with: the beginning of a line.
     bytes: Vec<u8>,
     facts: FactSet<TraceFact>,
@@ -135,6 +139,7 @@ impl BlockTrace {
             retry_ns: i64::MIN,
             auto: Auto::new(config),
             drained_ns: 0,
+            elapsed_s: 0.0,
             bytes: Vec::new(),
             facts: FactSet::new(Labels::none()),
             tally: Tally::default(),
@@ -205,7 +210,12 @@ impl BlockTrace {
 
     /// Reads what there is, at most `events_max` lines and one piece more; lines that are no events
     /// count as well, so that a trace of nothing else ends too.
-    fn drain(&mut self, events_max: u64, bad: &mut BadLines) -> Result<(), SourceError> {
+    fn drain(
+        &mut self,
+        events_max: u64,
+        batch: &mut Batch,
+        bad: &mut BadLines,
+    ) -> Result<(), SourceError> {
         let (fd, path) = match &self.pipe {
             Pipe::None => return Ok(()),
             Pipe::Traced(instance) => match instance.pipe() {
@@ -233,7 +243,8 @@ impl BlockTrace {
             left = left.saturating_sub(u64::from(whole == 0));
             for line in lines(&self.bytes[..whole]) {
                 left = left.saturating_sub(1);
-                self.tally.take(line, bad, &self.config, &self.root);
+                let place = (&self.config, &self.root);
+                self.tally.take(line, batch, bad, place);
             }
             self.bytes.drain(..whole);
             if self.bytes.len() > LINE_BYTES_MAX {
@@ -245,7 +256,8 @@ impl BlockTrace {
     }
 
     /// Reads what the pipe has; in the mode `auto` what the budget pays, and the turn ends if there was more.
-    fn follow(&mut self, monotonic_ns: i64, bad: &mut BadLines, faults: &mut Faults) {
+    fn follow(&mut self, batch: &mut Batch, bad: &mut BadLines, faults: &mut Faults) {
+        let monotonic_ns = batch.monotonic_ns();
         let elapsed_ns = monotonic_ns.saturating_sub(self.drained_ns);
         let paid = self
             .auto
@@ -255,9 +267,10 @@ impl BlockTrace {
             return; // The turn begins here.
         }
         self.drained_ns = monotonic_ns;
+        self.elapsed_s = elapsed_ns as f64 / NS_PER_S as f64;
         let max = paid.unwrap_or(u64::MAX).min(self.config.events_max);
         let (seen, begin_s) = (self.tally.seen(), thread_cpu_s());
-        if let Err(fault) = self.drain(max, bad) {
+        if let Err(fault) = self.drain(max, batch, bad) {
             // Begins anew after a while: the instance may have been removed.
             faults.add(fault);
             self.pipe = Pipe::None;
@@ -310,7 +323,7 @@ impl BlockTrace {
             facts.measured(batch, now_ns, TraceFact::TurnSeconds, seconds);
         }
         for (_, device) in &mut self.tally.devices {
-            device.put(now_ns, batch, &mut self.hottest);
+            device.put(now_ns, batch, self.elapsed_s, &mut self.hottest);
         }
     }
 }
@@ -335,7 +348,7 @@ impl Source for BlockTrace {
         self.tally.refused = 0;
         self.decay(batch.monotonic_ns(), batch);
         if !matches!(self.pipe, Pipe::None) {
-            self.follow(batch.monotonic_ns(), &mut bad, &mut faults);
+            self.follow(batch, &mut bad, &mut faults);
         }
         self.lost_newly = self.tally.lost - lost;
         self.put(now_ns, batch);
@@ -429,14 +442,20 @@ impl Tally {
         self.events.saturating_add(self.lost)
     }
 
-    fn take(&mut self, line: &[u8], bad: &mut BadLines, config: &BlockTraceConfig, root: &SysRoot) {
+    fn take(
+        &mut self,
+        line: &[u8],
+        batch: &mut Batch,
+        bad: &mut BadLines,
+        (config, root): (&BlockTraceConfig, &SysRoot),
+    ) {
         match line::parse(line) {
             Line::Issue(request) => {
                 self.events += 1;
                 if request.operation != Operation::Other
                     && let Some(device) = self.device(&request, config, root)
                 {
-                    device.issued(&request);
+                    device.issued(&request, line::issuer(line), batch);
                     self.pairs.issue(&request);
                 }
             }

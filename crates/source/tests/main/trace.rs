@@ -199,6 +199,57 @@ fn a_trace_that_grows_by_pieces_is_the_same_trace() {
     }
 }
 
+fn by(command: &str, pid: u32, operation: &str, sectors: u64) -> String {
+    format!(
+        " {command}-{} ( {pid}) [000] ..... 5000.000000: block_rq_issue: 259,0 {operation} {} () 8 + {sectors} none,0,0 [{command}]\n",
+        pid + 1,
+        sectors * 512
+    )
+}
+
+/// Whose requests a device gets, by process, whatever its threads are called.
+#[test]
+fn requests_have_issuers() {
+    let tree = Tree::of("nvme-four");
+    tree.write(PIPE, "");
+    let path = tree.path().join(PIPE);
+    let mut pipe = std::fs::File::options().append(true).open(path).unwrap();
+    let mut reader = Reader::new(tree.source("block_trace"));
+    reader.read().unwrap();
+    let rate = |reader: &Reader, side: &str, command: &str, pid: u32| {
+        let labels = format!("{{command={command},device=nvme0n1,pid={pid}}}");
+        reader.number(&format!(
+            "block_trace.process.{side}.bytes_per_second{labels}"
+        ))
+    };
+    for line in [
+        by("fio", 7, "R", 8),
+        by("io-worker", 7, "WS", 16),
+        by("dd", 9, "W", 2),
+    ] {
+        pipe.write_all(line.as_bytes()).unwrap();
+    }
+    reader.read().unwrap();
+    assert_eq!(rate(&reader, "read", "fio", 7), Some(4096.0));
+    assert_eq!(rate(&reader, "write", "fio", 7), Some(8192.0));
+    assert_eq!(rate(&reader, "write", "dd", 9), Some(1024.0));
+    assert_eq!(rate(&reader, "read", "dd", 9), Some(0.0));
+    // Of a crowd those who move the most have streams, and what was counted is not given to others.
+    for pid in 100..300 {
+        pipe.write_all(by("many", pid, "R", u64::from(pid)).as_bytes())
+            .unwrap();
+    }
+    reader.read().unwrap();
+    assert_eq!(rate(&reader, "read", "many", 299), Some(299.0 * 512.0));
+    assert_eq!(reader.streams("process.read").len(), 8);
+    assert_eq!(rate(&reader, "read", "fio", 7), None);
+    // Who is silent for a while is forgotten.
+    for _ in 0..12 {
+        reader.read().unwrap();
+    }
+    assert_eq!(reader.streams("process.").len(), 0);
+}
+
 #[test]
 fn garbage_in_a_trace_is_a_fault_and_the_rest_is_read() {
     let tree = Tree::of("nvme-four");
@@ -372,6 +423,13 @@ fn this_machines_own_requests() {
             )),
             Some(4096.0)
         );
+        let own = format!("pid={}}}", std::process::id());
+        let streams = reader.streams("process.read");
+        let own = streams
+            .iter()
+            .find(|s| s.contains(&format!("device={device},")) && s.ends_with(&own));
+        let rate = own.and_then(|own| reader.number(own));
+        assert!(rate.is_some_and(|rate| rate > 0.0), "{streams:?}");
         assert!(reader.number("block_trace.events.count").unwrap() >= 2.0 * READS as f64);
         let cost = reader.number("block_trace.cost.seconds").unwrap();
         println!("{hottest} {ops}; p50 {p50} s; cost {cost} s");

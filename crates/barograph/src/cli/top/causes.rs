@@ -1,4 +1,4 @@
-//! Who reads and writes now: processes, jobs and control groups, best evidence first. The same
+//! Who reads and writes now: processes, jobs, control groups and who the block trace saw, best evidence first. The same
 //! lines as the page's.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ const ROOT: &str = "/";
 /// One who causes I/O.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cause {
-    /// What counts its bytes: process, job or control group.
+    /// What counts its bytes: process, job, control group or trace.
     pub kind: &'static str,
     /// What it is called.
     pub name: String,
@@ -37,6 +37,8 @@ impl Cause {
 /// A rate, its labels apart: whose, where, and whether it is of writing.
 struct Rate {
     name: String,
+    /// What a process was called first.
+    command: String,
     device: String,
     is_write: bool,
     bytes: f64,
@@ -47,9 +49,10 @@ pub fn causes(observer: &Observer) -> Vec<Cause> {
     let groups = joined("control group", rates(observer, "cgroup.io", "cgroup"));
     let on_devices = joined("control group", rates(observer, "cgroup.device", "cgroup"));
     let kinds = [
-        joined("process", processes(observer)),
+        joined("process", processes(observer, "process")),
         joined("job", rates(observer, "job.local", "job")),
         by_device(groups, on_devices),
+        joined("trace", processes(observer, "block_trace.process")),
     ];
     kinds.into_iter().flat_map(greatest).collect()
 }
@@ -69,6 +72,7 @@ fn rates(observer: &Observer, stem: &str, label: &str) -> Vec<Rate> {
             let labels = &value.descriptor.labels;
             Some(Rate {
                 name: labels.get(label)?.to_owned(),
+                command: labels.get("command").unwrap_or_default().to_owned(),
                 device: labels.get("device").unwrap_or_default().to_owned(),
                 is_write,
                 bytes: value.sample.as_ref()?.value.as_f64()?,
@@ -78,8 +82,8 @@ fn rates(observer: &Observer, stem: &str, label: &str) -> Vec<Rate> {
     all
 }
 
-/// By what they call themselves now.
-fn processes(observer: &Observer) -> Vec<Rate> {
+/// By what they call themselves now; what is not followed, as its streams say.
+fn processes(observer: &Observer, stem: &str) -> Vec<Rate> {
     let names = latest(observer, "process.command.name");
     let names: BTreeMap<String, String> = names
         .iter()
@@ -91,9 +95,9 @@ fn processes(observer: &Observer) -> Vec<Rate> {
             _ => None,
         })
         .collect();
-    let mut all = rates(observer, "process", "pid");
+    let mut all = rates(observer, stem, "pid");
     for rate in &mut all {
-        let command = names.get(&rate.name).map_or("", String::as_str);
+        let command = names.get(&rate.name).unwrap_or(&rate.command);
         rate.name = format!("{command} ({})", rate.name);
     }
     all
@@ -152,6 +156,7 @@ mod tests {
     fn rate(name: &str, device: &str, is_write: bool, bytes: f64) -> Rate {
         Rate {
             name: name.into(),
+            command: String::new(),
             device: device.into(),
             is_write,
             bytes,

@@ -5,7 +5,8 @@ use crate::util::top::{Heavy, Top};
 use crate::{Batch, BlockTraceConfig};
 
 use super::histogram::Histogram;
-use super::line::{Operation, Request};
+use super::issuers::Issuers;
+use super::line::{Issuer, Operation, Request};
 
 /// Bytes of a sector, for the block layer.
 pub(super) const SECTOR_BYTES: u64 = 512;
@@ -72,6 +73,7 @@ pub(super) struct Device {
     ranks: Vec<FactSet<HotFact>>,
     read: Direction,
     write: Direction,
+    issuers: Issuers,
     /// Reads and writes, as they decay.
     requests: f64,
 }
@@ -96,13 +98,22 @@ impl Device {
             ranks: (1..=config.ranks()).map(rank).collect::<Option<_>>()?,
             read: Direction::default(),
             write: Direction::default(),
+            issuers: Issuers::default(),
             requests: 0.0,
             label,
         })
     }
 
-    /// A request was handed to the device.
-    pub(super) fn issued(&mut self, request: &Request) {
+    /// A request was handed to the device, by this process if that is known.
+    pub(super) fn issued(
+        &mut self,
+        request: &Request,
+        issuer: Option<Issuer<'_>>,
+        batch: &mut Batch,
+    ) {
+        if let Some(issuer) = issuer {
+            self.issuers.issued(request, issuer, batch);
+        }
         let Some(direction) = self.direction(request.operation) else {
             return;
         };
@@ -147,7 +158,15 @@ impl Device {
         self.requests >= KEPT_MIN
     }
 
-    pub(super) fn put(&mut self, now_ns: i64, batch: &mut Batch, hottest: &mut Vec<Heavy<u64>>) {
+    /// Tells what the requests come to; the last read was `elapsed_s` ago.
+    pub(super) fn put(
+        &mut self,
+        now_ns: i64,
+        batch: &mut Batch,
+        elapsed_s: f64,
+        hottest: &mut Vec<Heavy<u64>>,
+    ) {
+        self.issuers.put(now_ns, batch, &self.label, elapsed_s);
         self.extents.greatest(self.ranks.len(), hottest);
         hottest.retain(|heavy| heavy.count >= TOLD_MIN);
         for (rank, facts) in self.ranks.iter_mut().enumerate() {
@@ -166,6 +185,7 @@ impl Device {
 
     pub(super) fn retire(&mut self, batch: &mut Batch) {
         self.facts.retire(batch);
+        self.issuers.retire(batch);
         self.ranks.iter_mut().for_each(|facts| facts.retire(batch));
     }
 }

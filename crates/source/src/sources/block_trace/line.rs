@@ -8,9 +8,9 @@
 //! CPU:1 [LOST 12 EVENTS]
 //! ```
 //!
-//! What differs between kernels is passed over: the process before the time (whose name may hold
-//! anything), the flags (four letters, five, or none), the process group, the priority after the
-//! sectors (newer kernels), the process or error code at the end.
+//! What differs between kernels is passed over: the flags (four letters, five, or none), the priority after the
+//! sectors (newer kernels), the process or error code at the end. Before the time stands the thread, whose name may hold
+//! anything, and where that is asked for its process in parentheses.
 
 use crate::util::parse::{number, words};
 
@@ -55,6 +55,15 @@ pub enum Operation {
     Other,
 }
 
+/// Who handed a request to its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Issuer<'a> {
+    /// The number of the process; of the thread where the trace does not have it.
+    pub process: u32,
+    /// What the thread is called.
+    pub command: &'a [u8],
+}
+
 const ISSUE: &[u8] = b"block_rq_issue: ";
 const COMPLETE: &[u8] = b"block_rq_complete: ";
 
@@ -82,6 +91,28 @@ pub fn parse(line: &[u8]) -> Line {
         None | Some(b'#') => Line::Other,
         Some(_) => Line::Bad,
     }
+}
+
+/// Who handed a request over, of a line that [`parse`] took for [`Line::Issue`]:
+/// `   fio-1235    (   1234) [000] .....   123.456789: block_rq_issue: …`.
+pub fn issuer(line: &[u8]) -> Option<Issuer<'_>> {
+    let event = line.windows(ISSUE.len()).position(|part| part == ISSUE)?;
+    let before = &line[..event];
+    // The processor: the last bracket, since what follows has none.
+    let mut thread = before[..before.iter().rposition(|b| *b == b'[')?].trim_ascii();
+    let mut process = None;
+    if let Some(inner) = thread.strip_suffix(b")") {
+        let open = inner.iter().rposition(|b| *b == b'(')?;
+        // Dashes where the kernel does not know it.
+        process = number(inner[open + 1..].trim_ascii());
+        thread = thread[..open].trim_ascii_end();
+    }
+    let dash = thread.iter().rposition(|b| *b == b'-')?;
+    let own = number(&thread[dash + 1..])?;
+    Some(Issuer {
+        process: u32::try_from(process.unwrap_or(own)).ok()?,
+        command: &thread[..dash],
+    })
 }
 
 /// `1 [LOST 12 EVENTS]`, or without a number.
@@ -234,6 +265,39 @@ mod tests {
     }
 
     #[test]
+    fn who_handed_it_over() {
+        let event = "5.000000: block_rq_issue: 8,0 R 512 () 8 + 1 [x]";
+        let check = |before: &str, process: u32, command: &str| {
+            let line = format!("{before} {event}");
+            let command = command.as_bytes();
+            let issuer = issuer(line.as_bytes());
+            assert_eq!(issuer, Some(Issuer { process, command }), "{line}");
+        };
+        check("  kworker/0:1H-77      [000] .....  ", 77, "kworker/0:1H");
+        check("             dd-1234  [003] d..2", 1234, "dd");
+        check("  smartd-900   [000] ", 900, "smartd");
+        check("  my-prog-900   (    850) [000] .....", 850, "my-prog");
+        check("  a-9 (-------) [000] .....", 9, "a");
+        check(
+            " a: b [x] 1.0: c-9    (   9) [000] .....",
+            9,
+            "a: b [x] 1.0: c",
+        );
+        check(" (x)-9 [000] .....", 9, "(x)");
+        for before in [
+            "",
+            "dd",
+            "dd-x [000]",
+            "dd-9",
+            "dd-99999999999 [0]",
+            ") [0]",
+        ] {
+            let line = format!("{before} {event}");
+            assert_eq!(issuer(line.as_bytes()), None, "{line}");
+        }
+    }
+
+    #[test]
     fn what_is_no_such_line() {
         let good = " a-1 [000] ..... 5.000000: block_rq_issue: 8,0 R 512 () 8 + 1 [a]";
         assert!(matches!(parse(good.as_bytes()), Line::Issue(_)));
@@ -290,6 +354,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             parse(&bytes);
+            issuer(&bytes);
         }
 
         /// Words of such lines in any order and number come closer to them than any bytes do.
@@ -301,7 +366,9 @@ mod tests {
                 Just("5.000000:".to_owned()), Just("CPU:".to_owned()), Just("[LOST".to_owned()), any::<u64>().prop_map(|n| n.to_string()),
             ], 0..14),
         ) {
-            parse(words.join(" ").as_bytes());
+            let line = words.join(" ");
+            parse(line.as_bytes());
+            issuer(line.as_bytes());
         }
     }
 }

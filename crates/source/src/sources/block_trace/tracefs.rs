@@ -74,6 +74,8 @@ impl Instance {
         // nobody reads cost time. A kernel without these names goes on without them.
         let _ = self.write("trace_clock", "mono");
         let _ = self.write("options/irq-info", "0");
+        // Of threads, the process.
+        let _ = self.write("options/record-tgid", "1");
         let path = self.path.join("trace_pipe");
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let pipe = rustix::fs::open(&path, flags, Mode::empty());
