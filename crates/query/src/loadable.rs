@@ -12,6 +12,7 @@
 //! Without an agent an archive can be read by itself: `BAROGRAPH_ARCHIVE_DIR` names it before the
 //! extension is loaded, `SELECT baro_open('…')` afterwards.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -77,12 +78,20 @@ fn list(connection: &Connection, tables: &[String]) -> Result<()> {
             connection.execute("ATTACH ':memory:' AS baro", ())?;
         }
     }
+    let listed: HashSet<String> = connection
+        .prepare("SELECT name FROM baro.sqlite_schema")?
+        .query_map((), |row| row.get(0))?
+        .collect::<Result<_>>()?;
     connection.execute_batch("SAVEPOINT baro_list")?;
     for table in tables {
+        // By `DROP TABLE IF EXISTS` SQLite would find the table that no schema has, and refuse.
+        let drop = match listed.contains(table) {
+            true => format!("DROP TABLE baro.\"{table}\";"),
+            false => String::new(),
+        };
         // One that is in use stays as it is.
         let _ = connection.execute_batch(&format!(
-            "DROP TABLE IF EXISTS baro.\"{table}\"; \
-             CREATE VIRTUAL TABLE baro.\"{table}\" USING \"{table}\"()"
+            "{drop} CREATE VIRTUAL TABLE baro.\"{table}\" USING \"{table}\"()"
         ));
     }
     connection.execute_batch("RELEASE baro_list")
