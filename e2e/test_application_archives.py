@@ -189,7 +189,8 @@ def test_values_of_long_ago_are_in_the_partitions_of_their_hours(start: Start) -
     lines = "\n".join(f"old v={hour}i {(begin + hour * 3600) * 10**9}" for hour in range(hours))
     answer = agent.request("POST", "/write", lines, way="read.sock")
     assert answer.status == 204, answer.text
-    agent.ask("archive", "seal")
+    # The archive of the scope begins with its first value.
+    eventually(lambda: OURS in agent.ask("archive", "seal")["applications"], "the archive of the scope")
     scope = agent.state_dir / "applications" / OURS / "archive"
     table = f"read_parquet('{scope}/raw/**/*.parquet', hive_partitioning = true)"
     of_path = "strftime(date::DATE, '%Y-%m-%d') || ' ' || lpad(hour::VARCHAR, 2, '0')"

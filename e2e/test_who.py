@@ -172,7 +172,7 @@ def test_never_nobody_while_a_disk_moves(start: Start, tmp_path: Path) -> None:
         move()
         bytes_written += 20_000 * SECTOR
         for path in ("", "job", "job/step"):
-            group(path, f"254:0 Read 0\n254:0 Write {bytes_written}\nTotal {bytes_written}\n")
+            group(path, f"254:0 Read 0\n254:0 Write {bytes_written}\n254:0 Total {bytes_written}\nTotal {bytes_written}\n")
         return "/job/step writes" in agent.ask("top")["who"]
 
     def lines() -> set[tuple[str, str, str]]:

@@ -10,6 +10,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use barograph_archive::{ArchiveError, Disk, Journal, Keeper, Layout, Mark, Status};
 use barograph_model::{Clock, NS_PER_S};
@@ -23,6 +24,11 @@ use crate::{AgentError, ArchiveConfig};
 const RETRY_NS_MIN: i64 = NS_PER_S / 2;
 /// …up to this: a full disk is made room on by people, and a start costs some system calls.
 const RETRY_NS_MAX: i64 = 30 * NS_PER_S;
+
+/// How often a command looks whether a first start under way has ended…
+const START_LOOKS: u32 = 100;
+/// …and how long it waits between two looks.
+const START_LOOK: Duration = Duration::from_millis(20);
 
 /// Makes the directory that the archive lies in, with the rights that it needs.
 pub type Prepare = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
@@ -307,10 +313,24 @@ impl History {
         })
     }
 
+    /// What keeps the archive; waited for a moment where it is being started.
+    fn keeper_soon(&self) -> Option<Arc<Keeper>> {
+        for _ in 0..START_LOOKS {
+            let state = self.lock();
+            let is_starting = state.trouble.is_empty() && !state.is_closed;
+            if state.keeper.is_some() || self.starting.is_none() || !is_starting {
+                return state.keeper.clone();
+            }
+            drop(state);
+            std::thread::sleep(START_LOOK);
+        }
+        self.keeper()
+    }
+
     /// Carries out a control verb and waits for it: minutes, when there is much.
     pub fn command(&self, verb: ArchiveVerb) -> Result<Json, ControlFault> {
         let fault = |kind, message: String| ControlFault { kind, message };
-        let Some(keeper) = self.keeper() else {
+        let Some(keeper) = self.keeper_soon() else {
             let trouble = self.trouble();
             let why = match (&self.starting, &trouble) {
                 (None, _) => "history is off (archive.enabled = false or --no-archive)",

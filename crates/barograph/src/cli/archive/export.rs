@@ -56,8 +56,13 @@ impl Export {
         if to_stdout && self.format == Form::Parquet {
             return Err(Usage("parquet is a directory: give --out DIR".into()).into());
         }
+        let selectors = self
+            .patterns
+            .iter()
+            .map(|text| Selector::parse(text).map_err(|e| Usage(e.to_string()).into()))
+            .collect::<anyhow::Result<Vec<_>>>()?;
         let archives = self.place.archives()?;
-        let export = self.select(&archives, span)?;
+        let export = self.select(&archives, &selectors, span)?;
         let samples = match self.format {
             Form::Parquet => export.write(ExportTo::Parquet(&self.out), &mut |_| {})?,
             form => {
@@ -84,12 +89,12 @@ impl Export {
     }
 
     /// What is wanted of each archive; that it is nothing is an error.
-    fn select(&self, archives: &Archives, span: Span) -> anyhow::Result<Selection> {
-        let selectors = self
-            .patterns
-            .iter()
-            .map(|text| Selector::parse(text).map_err(|e| Usage(e.to_string()).into()))
-            .collect::<anyhow::Result<Vec<_>>>()?;
+    fn select(
+        &self,
+        archives: &Archives,
+        selectors: &[Selector],
+        span: Span,
+    ) -> anyhow::Result<Selection> {
         let wanted = |series: &Series| {
             let of = &series.descriptor;
             let meant = |s: &Selector| s.matches(of.name.as_str(), &of.labels);
