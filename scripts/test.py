@@ -264,7 +264,7 @@ SUITES: dict[str, Callable[[Suite], None]] = {
 }
 # Suites of one lane run one after the other, what fails soonest first; lanes run beside each other: one keeps the
 # processors busy, in the other programs mostly wait for each other.
-LANES = [["checks", "rust"], ["web", "scripts", "sql", "python", "e2e", "browser"]]
+LANES = [["checks", "rust", "browser"], ["web", "scripts", "sql", "python", "e2e"]]
 # Suites that only check: they count when they fail.
 CHECKS = {"checks"}
 

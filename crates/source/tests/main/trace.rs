@@ -357,6 +357,17 @@ fn instance_of(reader: &Reader) -> PathBuf {
     PathBuf::from(sees.rsplit_once("from ").unwrap().1)
 }
 
+fn assert_issuer_is_this_process(reader: &Reader, device: &str) {
+    let own = format!("pid={}}}", std::process::id());
+    let on = format!("device={device},");
+    let streams = reader.streams("process.read");
+    let own = streams
+        .iter()
+        .find(|stream| stream.contains(&on) && stream.ends_with(&own));
+    let rate = own.and_then(|own| reader.number(own));
+    assert!(rate.is_some_and(|rate| rate > 0.0), "{streams:?}");
+}
+
 #[test]
 fn this_machines_own_requests() {
     const READS: usize = 2000;
@@ -423,13 +434,7 @@ fn this_machines_own_requests() {
             )),
             Some(4096.0)
         );
-        let own = format!("pid={}}}", std::process::id());
-        let streams = reader.streams("process.read");
-        let own = streams
-            .iter()
-            .find(|s| s.contains(&format!("device={device},")) && s.ends_with(&own));
-        let rate = own.and_then(|own| reader.number(own));
-        assert!(rate.is_some_and(|rate| rate > 0.0), "{streams:?}");
+        assert_issuer_is_this_process(&reader, device);
         assert!(reader.number("block_trace.events.count").unwrap() >= 2.0 * READS as f64);
         let cost = reader.number("block_trace.cost.seconds").unwrap();
         println!("{hottest} {ops}; p50 {p50} s; cost {cost} s");
