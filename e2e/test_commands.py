@@ -53,6 +53,9 @@ def test_cumulative_counters_say_so(fixed: Agent) -> None:
 
 def test_streams_of_a_pattern_with_labels(fixed: Agent) -> None:
     found = fixed.ask("streams", "disk.*{device=nvme1*}")
+    # Labels alone are meant of any name.
+    alone = [one["name"] for one in fixed.ask("streams", "{device=nvme1*}")]
+    assert set(alone) > {one["name"] for one in found}
     assert found and {stream["labels"]["device"] for stream in found} == {"nvme1n1"}
 
 

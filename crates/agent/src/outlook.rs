@@ -245,7 +245,9 @@ impl Outlook {
     }
 
     fn soon_full(&self, now_ns: i64, parts: &mut Vec<String>) {
-        for (mount, (full_ns, is_calibrated)) in &self.filling {
+        let mut soonest: Vec<_> = self.filling.iter().collect();
+        soonest.sort_by_key(|(_, (full_ns, _))| *full_ns);
+        for (mount, (full_ns, is_calibrated)) in soonest {
             let left_ns = full_ns.saturating_sub(now_ns);
             if (1..SOON_NS).contains(&left_ns) {
                 let basis = if *is_calibrated {
@@ -449,6 +451,20 @@ mod tests {
         check(60.0, None, 64.0, "calm");
         b.outlook.filling(std::iter::empty());
         b.check(160, "calm");
+        let sooner = Labels::new([("mount", "/tmp")]).unwrap();
+        let both = [(&labels, 1_860.0), (&sooner, 660.0)];
+        let both = both.map(|(labels, expected_s)| {
+            let reached = Reached {
+                looked_ns: 100 * NS_PER_S,
+                expected_s,
+                early_s: Some(expected_s - 1.0),
+                late_s: None,
+                known_s: 3_840.0,
+            };
+            (labels, reached)
+        });
+        b.outlook.filling(both.into_iter());
+        b.check(160, "/tmp fills in 10 min; /scratch fills in 30 min");
     }
 
     #[test]

@@ -142,6 +142,9 @@ impl std::fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 fn selector(name: &str, labels: &[String]) -> anyhow::Result<Selector> {
+    // Labels alone are meant of any name, as in SQL.
+    let any = name.starts_with('{').then(|| format!("*{name}"));
+    let name = any.as_deref().unwrap_or(name);
     let mut selector = Selector::parse(name).map_err(|e| Usage(e.to_string()))?;
     for label in labels {
         let Some((label, value)) = label.split_once('=') else {
