@@ -296,14 +296,29 @@ fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Bat
         let (all, _budget) = buckets(live, &reading, span, step)?;
         let count = all.iter().map(barograph_model::Buckets::len).sum::<usize>();
         let mut claim = live.memory.claim();
-        claim.set(count * size_of::<(i64, usize, Value)>())?;
-        let mut lasts: Vec<(i64, usize, Value)> = Vec::with_capacity(count);
+        claim.set(count * size_of::<Last>())?;
+        let mut lasts: Vec<Last> = Vec::with_capacity(count);
+        let snapshot = live.current().map_err(failed)?;
         for (series, buckets) in all.into_iter().enumerate() {
-            let last = |row| Some((buckets.ts[row], series, buckets.last.get(row)?));
+            // What is looked at has a bucket in each step as long as its value holds.
+            let stream = reading.series[series].stream.as_ref();
+            let is_looked_at = stream.is_some_and(|s| snapshot.interval_ns(&s.entry) > 0);
+            let ends = |row: usize| match buckets.ts.get(row + 1) {
+                Some(next) => is_looked_at && *next > buckets.ts[row].saturating_add(step),
+                None => stream.is_none(),
+            };
+            let last = |row| {
+                Some(Last {
+                    ts: buckets.ts[row],
+                    series,
+                    value: buckets.last.get(row)?,
+                    is_last_look: ends(row),
+                })
+            };
             lasts.extend((0..buckets.len()).filter_map(last));
         }
         // In place: a stable sort would hold half as much again.
-        lasts.sort_unstable_by_key(|(ts, series, _)| (*ts, *series));
+        lasts.sort_unstable_by_key(|last| (last.ts, last.series));
         return Ok(Box::new(Steps {
             lasts: lasts.into_iter(),
             groups,
@@ -333,9 +348,18 @@ pub(super) trait Fill {
     fn finish(&mut self) -> Vec<Row>;
 }
 
+/// The last value of a bucket.
+struct Last {
+    ts: i64,
+    series: usize,
+    value: Value,
+    /// Nobody looked in the bucket behind it.
+    is_last_look: bool,
+}
+
 /// Rows of a family from buckets in order of time.
 struct Steps {
-    lasts: std::vec::IntoIter<(i64, usize, Value)>,
+    lasts: std::vec::IntoIter<Last>,
     groups: Groups,
     is_done: bool,
     _claim: Claim,
@@ -349,12 +373,12 @@ impl Iterator for Steps {
             return None;
         }
         let mut rows = Vec::new();
-        for (ts, series, value) in self.lasts.by_ref().take(ROWS_AT_ONCE) {
+        for last in self.lasts.by_ref().take(ROWS_AT_ONCE) {
             let seen = Seen {
-                ts,
-                series,
-                value: &value,
-                is_last_look: false,
+                ts: last.ts,
+                series: last.series,
+                value: &last.value,
+                is_last_look: last.is_last_look,
             };
             self.groups.take(&seen, &mut rows);
         }

@@ -45,3 +45,52 @@ fn a_value_is_not_held_past_its_last_look() {
         assert_eq!(answer(&mut database, &rows(from as i64)), expect, "{from}");
     }
 }
+
+/// The same by steps: what is looked at has a bucket in each of them, and what is not is known up to its end.
+#[test]
+fn a_bucket_is_not_held_where_nobody_looked() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut demo = Demo::empty(dir.path());
+    let mut stream = |name: &str, seconds: &[i64], ended: i64| {
+        let labels = &[("device", "vda")];
+        demo.add(&descriptor(name, labels, ValueType::Int, Kind::Gauge), []);
+        for &second in seconds {
+            let quality = match second == ended {
+                true => Quality::Ended,
+                false => Quality::Measured,
+            };
+            let sample = Sample {
+                quality,
+                ..Sample::measured(START_NS + second * S, second)
+            };
+            demo.writers.last_mut().unwrap().append(&sample).unwrap();
+        }
+        if name != "disk.put.count" {
+            demo.segment
+                .expect_interval(demo.writers.last().unwrap(), S);
+        }
+    };
+    let steady: Vec<_> = (0..60).collect();
+    stream("disk.busy.count", &steady, -1);
+    let mut queue: Vec<_> = (0..60).collect();
+    queue.retain(|second| !(16..42).contains(second));
+    stream("disk.queue.count", &queue, 15);
+    // Nobody looks at what a program puts: it holds.
+    stream("disk.put.count", &[5, 45], -1);
+    let mut database = open(dir.path());
+    let rows = format!(
+        "SELECT (ts - {START_NS}) / {S} AS s, busy_count, queue_count, put_count \
+         FROM family('disk', {START_NS}, NULL, '10s')"
+    );
+    assert_eq!(
+        answer(&mut database, &rows),
+        [
+            "0|9|9|5",
+            "10|19|15|5",
+            "20|29|NULL|5",
+            "30|39|NULL|5",
+            "40|49|49|45",
+            "50|59|59|45",
+        ]
+    );
+}
