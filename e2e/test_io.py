@@ -226,9 +226,11 @@ for line in sys.stdin:
                 agent.restart(signal.SIGKILL if number == 2 else signal.SIGINT)
         running.stdin.close()
     all_is_read(agent)
-    frames = agent.sql(f"SELECT frame, write_bytes FROM frames('io') WHERE application = '{name}' ORDER BY ts")
+    frames = agent.sql(
+        f"SELECT ts, frame, pid, begun_ns, write_bytes FROM frames('io') WHERE application = '{name}' ORDER BY ts"
+    )
     numbers = [row["frame"] for row in frames]
-    assert numbers == sorted(set(numbers)) and numbers[0] == 0
+    assert numbers == sorted(set(numbers)) and numbers[0] == 0, "\n".join(map(str, frames))
     written = [row["write_bytes"] for row in frames]
     assert written == sorted(written)
     assert total(agent, name, "write_bytes") == 6000

@@ -56,16 +56,23 @@ pub(crate) fn failed(error: QueryError) -> rusqlite::Error {
 
 /// The statement was stopped within a scan, as SQLite itself says it.
 pub(crate) fn interrupted() -> rusqlite::Error {
-    sqlite_failure(rusqlite::ffi::SQLITE_INTERRUPT, "interrupted".into())
+    code(rusqlite::ffi::SQLITE_INTERRUPT)
 }
 
 /// A text is longer than texts may be.
 #[cfg(feature = "bundled")]
 pub(crate) fn too_long() -> rusqlite::Error {
-    sqlite_failure(
-        rusqlite::ffi::SQLITE_TOOBIG,
-        "string or blob too big".into(),
-    )
+    code(rusqlite::ffi::SQLITE_TOOBIG)
+}
+
+/// More than the statement may hold: as SQLite says it of its own heap.
+pub(crate) fn out_of_memory() -> rusqlite::Error {
+    code(rusqlite::ffi::SQLITE_NOMEM)
+}
+
+/// A code alone: where a function gives a message too, the code is lost.
+fn code(code: i32) -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None)
 }
 
 /// As [`usage`], but a bound of this query was reached.

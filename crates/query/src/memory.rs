@@ -64,9 +64,7 @@ impl Claim {
         let used = self.memory.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let max = self.memory.max.load(Ordering::Relaxed);
         if used > max {
-            return Err(crate::error::too_large(format!(
-                "the scans hold {used} bytes of {max}"
-            )));
+            return Err(crate::error::out_of_memory());
         }
         Ok(())
     }

@@ -55,13 +55,14 @@ fn a_bucket_is_not_held_where_nobody_looked() {
         let labels = &[("device", "vda")];
         demo.add(&descriptor(name, labels, ValueType::Int, Kind::Gauge), []);
         for &second in seconds {
-            let quality = match second == ended {
-                true => Quality::Ended,
-                false => Quality::Measured,
+            // The last look at a stream repeats what was appended before.
+            let (quality, value) = match second == ended {
+                true => (Quality::Ended, second - 1),
+                false => (Quality::Measured, second),
             };
             let sample = Sample {
                 quality,
-                ..Sample::measured(START_NS + second * S, second)
+                ..Sample::measured(START_NS + second * S, value)
             };
             demo.writers.last_mut().unwrap().append(&sample).unwrap();
         }
@@ -86,7 +87,7 @@ fn a_bucket_is_not_held_where_nobody_looked() {
         answer(&mut database, &rows),
         [
             "0|9|9|5",
-            "10|19|15|5",
+            "10|19|14|5",
             "20|29|NULL|5",
             "30|39|NULL|5",
             "40|49|49|45",
