@@ -254,7 +254,7 @@ def test_requests_are_traced_in_turns_and_their_quantiles_end_with_them(start: S
     tree = machine("nvme-four", tmp_path)
     replace_file(tree / "sys/kernel/tracing/instances/barograph/trace_pipe", REQUEST)
     agent = start(
-        "--sys-root", tree, "--block-trace", "auto", config=QUICK + "[sources.block_trace]\nauto_seconds = 2\n"
+        "--sys-root", tree, "--block-trace", "auto", config=QUICK + "[sources.block_trace]\nauto_seconds = 4\n"
     )
     eventually(lambda: agent.has("block_trace.on.flag"), "the source")
     p50 = "block_trace.read.latency.p50.seconds"

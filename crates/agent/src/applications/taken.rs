@@ -14,6 +14,8 @@ use super::access::Reader;
 /// Where the marks stand of what a program gave up itself: no ring has this number, and what is a position
 /// elsewhere is a count there.
 pub const DROPPED_RING: u32 = u32::MAX;
+/// Where the marks stand of the frames that were made of cells: a position is how many.
+pub const FRAMES_RING: u32 = u32::MAX - 1;
 
 /// How far each ring was read, for each scope.
 #[derive(Debug, Default)]
@@ -21,6 +23,8 @@ pub struct Taken {
     of: BTreeMap<(u32, Reader), u64>,
     /// Of what the program gave up itself, how much was counted.
     dropped: BTreeMap<Reader, u64>,
+    /// How many frames were made of its cells.
+    frames: u64,
     group: Option<u32>,
 }
 
@@ -28,6 +32,7 @@ impl Taken {
     pub fn add(&mut self, reader: Reader, mark: &Mark) {
         let position = match mark.ring {
             DROPPED_RING => self.dropped.entry(reader).or_default(),
+            FRAMES_RING => &mut self.frames,
             ring => self.of.entry((ring, reader)).or_default(),
         };
         *position = mark.position.max(*position);
@@ -38,7 +43,12 @@ impl Taken {
 
     /// Whether nothing is known of the process from before.
     pub fn is_empty(&self) -> bool {
-        self.of.is_empty() && self.dropped.is_empty()
+        self.of.is_empty() && self.dropped.is_empty() && self.frames == 0
+    }
+
+    /// How many frames of its cells some scope has: the next has a number that none of them had.
+    pub fn frames(&self) -> u64 {
+        self.frames
     }
 
     /// How many values that the program gave up itself were counted in a scope.

@@ -7,6 +7,7 @@ use barograph_model::{NS_PER_S, Sample, Value, ValueType};
 use barograph_stream::StreamError;
 use barograph_stream::ingest::{CELLS_MAX, CellUse, CellsTold, Declaration, IngestFile};
 
+use super::super::taken::FRAMES_RING;
 use super::records::AGE_NS_MAX;
 use super::{Process, Round};
 
@@ -162,6 +163,8 @@ impl Process {
         self.file.read_cells(&mut cells.words)?;
         if cells.told_words.is_empty() {
             cells.told = self.file.cells_told()?;
+            // An agent that was killed had made more frames than it told the process.
+            cells.told.frames = cells.told.frames.max(self.taken.frames());
             let has_clock = !cells.clocks.is_empty();
             let is_known = has_clock && cells.told.frames > 0 && cells.told.clock == cells.clock();
             cells.told_words = if is_known {
@@ -226,6 +229,7 @@ impl Process {
 
     fn append_cells(&mut self, round: &mut Round<'_, '_>, ts: i64, is_first: bool) {
         let number = self.cells.told.frames;
+        let mark = self.mark(FRAMES_RING, number.saturating_add(1));
         let mut framed: Vec<usize> = Vec::new();
         if !is_first && round.scopes.of(self.loss_reader()).is_none() {
             round.lose(self.cells.bound.len() as u64);
@@ -252,7 +256,7 @@ impl Process {
             let scope = round.scopes.of(publication.reader);
             if let (Some(key), Some(scope)) = (publication.frames, scope) {
                 let sample = Sample::measured(ts, Value::Int(number as i64));
-                scope.append(key, &sample, None);
+                scope.append(key, &sample, Some(mark));
                 self.counts.frames += 1;
                 publication.newest_frame = Some(number);
             }

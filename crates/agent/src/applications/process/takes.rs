@@ -287,7 +287,7 @@ impl Process {
         }
     }
 
-    fn mark(&self, ring: u32, position: u64) -> Mark {
+    pub(super) fn mark(&self, ring: u32, position: u64) -> Mark {
         Mark {
             incarnation: self.file.incarnation(),
             ring,
