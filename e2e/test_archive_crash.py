@@ -163,7 +163,13 @@ def test_the_bound_of_bytes_holds(start: Start) -> None:
     agent = start(config=config)
     shed = eventually(lambda: document(agent)["losses"]["shed_samples"], "the oldest is shed", seconds=120)
     assert shed > 0
-    found = agent.ask("archive", "ls")
-    # What is being written now and what is being made of it come on top.
-    assert found["bytes"] <= bytes_max + 4 * 65536, found["bytes"]
+    # What is written until the sealer looks again comes on top, and on a busy machine it looks late: the bound
+    # holds after each of its looks, again and again, and is never left far behind.
+    for _ in range(3):
+        eventually(
+            lambda: agent.ask("archive", "ls")["bytes"] <= bytes_max + 4 * 65536, "the bound holds", seconds=30
+        )
+        shed = document(agent)["losses"]["shed_samples"]
+        eventually(lambda: document(agent)["losses"]["shed_samples"] > shed, "more is shed", seconds=60)
+        assert agent.ask("archive", "ls")["bytes"] <= 2 * bytes_max
     verified(agent)

@@ -28,6 +28,40 @@ fn short_texts_cannot_stand_for_endless_work() {
     );
 }
 
+/// An expression may be as deep as a statement is long: whatever walks it, the stack of a thread is enough.
+#[test]
+fn a_deep_expression_is_an_error_wherever_it_stands() {
+    let mut rig = disks();
+    let deep = format!("value{}", "+1".repeat(960));
+    let wrong = format!("value{}", " IS NULL".repeat(960));
+    for deep in [deep, wrong] {
+        for select in [
+            format!("SELECT {deep} FROM disk_busy_ratio"),
+            format!("SELECT value FROM disk_busy_ratio WHERE {deep}"),
+            format!("SELECT unknown({deep}) FROM disk_busy_ratio"),
+            format!("SELECT CAST({deep} AS TEXT) FROM disk_busy_ratio"),
+            format!("SELECT value AT TIME ZONE ({deep}) FROM disk_busy_ratio"),
+            format!("SELECT max(value) OVER (ORDER BY {deep}) FROM disk_busy_ratio"),
+            format!("SELECT value FROM disk_busy_ratio GROUP BY {deep}"),
+            format!("SELECT value FROM disk_busy_ratio GROUP BY device HAVING {deep}"),
+            format!("SELECT value FROM disk_busy_ratio ORDER BY {deep}"),
+            format!("SELECT value FROM disk_busy_ratio LIMIT {deep}"),
+            format!("SELECT value FROM disk_busy_ratio WINDOW w AS (ORDER BY {deep})"),
+            format!("SELECT value FROM disk_busy_ratio CLUSTER BY {deep}"),
+            format!("SELECT value FROM disk_busy_ratio JOIN disk_busy_ratio ON {deep}"),
+            format!("SELECT value FROM f({deep})"),
+            format!("SELECT value FROM (SELECT {deep} FROM disk_busy_ratio)"),
+            format!("SELECT value NOT IN ({deep}) COLLATE b FROM disk_busy_ratio"),
+            format!("SELECT value IN (SELECT {deep}) FROM disk_busy_ratio"),
+            format!("SELECT a[{deep}] FROM disk_busy_ratio"),
+            format!("VALUES ({deep})"),
+        ] {
+            let refused = rig.create(&format!("CREATE INSIGHT o AS {select}"));
+            assert!(!refused.expect_err(&select[..40]).to_string().is_empty());
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
 
