@@ -241,19 +241,19 @@ impl<'c> Streams<'c> {
         Some(newest)
     }
 
-    /// Appends the value of the last look, where it had been appended only at an earlier one: of a stream that has ended,
-    /// or whose agent has, the samples are all that is known.
+    /// Appends the last look at a stream that has ended, or whose agent has: its samples are all that is known then. A stream
+    /// without an interval has no looks, so of it only what was appended at an earlier time is repeated.
     fn settle(&mut self, key: StreamKey) {
         let Some(Some(live)) = self.live.get(key.0 as usize) else {
             return;
         };
-        let Some(mut last) = live.held() else {
-            return;
+        let last = match live.interval_ns {
+            0 => live.held(),
+            _ => live.ended(live.writer.looked_ns()),
         };
-        if live.interval_ns > 0 {
-            last.quality = Quality::Ended;
+        if let Some(last) = last {
+            self.append(key, &last, None);
         }
-        self.append(key, &last, None);
     }
 
     /// The agent ends: nothing follows the last looks.

@@ -1,7 +1,10 @@
 //! Why an insight was refused. Apart, because every other file returns it.
 
-use barograph_model::{ModelError, Name};
+use barograph_model::{ModelError, Name, cut};
 use thiserror::Error;
+
+/// Longest message about a statement; what is longer ends with "…".
+const MESSAGE_BYTES_MAX: usize = 512;
 
 /// A statement that was not carried out; nothing has changed.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
@@ -85,9 +88,10 @@ pub enum InsightError {
 }
 
 impl InsightError {
+    /// Cuts what the message quotes of a statement, which may be one expression of thousands of bytes.
     pub(crate) fn statement(message: impl Into<String>) -> Self {
         Self::Statement {
-            message: message.into(),
+            message: cut(message.into(), MESSAGE_BYTES_MAX),
         }
     }
 }

@@ -85,7 +85,7 @@ pub enum ModelError {
     },
     /// An instant that cannot be read.
     #[error(
-        "{text:?} is not a time: give nanoseconds since the epoch, RFC 3339 (like 2026-11-20T08:00:00Z) or how long ago (like -1h)"
+        "{text:?} is not a time: give nanoseconds since the epoch, RFC 3339 (like 2026-11-20T08:00:00Z), how long ago (like -1h) or now"
     )]
     Instant {
         /// The refused text.

@@ -25,7 +25,7 @@ pub fn duration_ns(text: &str) -> Result<i64, ModelError> {
 }
 
 /// Reads an instant, as ns since the epoch: nanoseconds, RFC 3339 (`2026-11-20T08:00:00Z`, also
-/// with an offset or a fraction), or relative to `now_ns` (`-1h`).
+/// with an offset or a fraction), relative to `now_ns` (`-1h`), or `now`.
 pub fn instant_ns(text: &str, now_ns: i64) -> Result<i64, ModelError> {
     let fault = || ModelError::Instant { text: shown(text) };
     if let Ok(ns) = text.parse::<i64>() {
@@ -34,6 +34,9 @@ pub fn instant_ns(text: &str, now_ns: i64) -> Result<i64, ModelError> {
     if let Some(ago) = text.strip_prefix('-') {
         let ago_ns = read_duration(ago).ok_or_else(fault)?;
         return Ok(now_ns.saturating_sub(ago_ns));
+    }
+    if text == "now" {
+        return Ok(now_ns);
     }
     read_rfc3339(text.as_bytes()).ok_or_else(fault)
 }
@@ -192,6 +195,7 @@ mod tests {
         check("1700000000000000001", Some(NOW + 1));
         check("-1h", Some(NOW - 3_600 * NS_PER_S));
         check("-0s", Some(NOW));
+        check("now", Some(NOW));
         check("2023-11-14T22:13:20Z", Some(NOW));
         check("2023-11-14t22:13:20z", Some(NOW));
         check("2023-11-14 22:13:20Z", Some(NOW));
@@ -206,7 +210,7 @@ mod tests {
         check("2016-12-31T23:59:60Z", Some(1_483_228_800 * NS_PER_S));
         for bad in [
             "",
-            "now",
+            "Now",
             "-",
             "--1h",
             "2023-11-14",

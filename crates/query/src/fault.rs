@@ -6,7 +6,9 @@ use rusqlite::{Error, ErrorCode};
 use crate::QueryError;
 use crate::catalogue::Names;
 use crate::documents::insight_without_streams;
+use crate::functions::FUNCTIONS;
 use crate::guard::{FUNCTIONS_ALLOWED, Guard};
+use crate::listing::Listing;
 use crate::live::Live;
 use crate::text::tokens;
 
@@ -34,6 +36,20 @@ impl From<QueryError> for SqlFault {
     fn from(error: QueryError) -> Self {
         fault(SqlFaultKind::Internal, error.to_string())
     }
+}
+
+/// Says what else has this name or one like it: some functions are tables.
+fn unknown_function(function: &str) -> String {
+    let is_named = |listing: &&Listing| listing.name.eq_ignore_ascii_case(function);
+    if let Some(Listing {
+        name, arguments, ..
+    }) = FUNCTIONS.iter().find(is_named)
+    {
+        let arguments = arguments.join(", ");
+        return format!("{name} is a table: SELECT … FROM {name}({arguments})");
+    }
+    let known: Vec<String> = FUNCTIONS_ALLOWED.iter().map(|&f| f.to_owned()).collect();
+    format!("no function {function}{}", did_you_mean(function, &known))
 }
 
 impl Circumstances<'_> {
@@ -94,8 +110,7 @@ impl Circumstances<'_> {
         } else if let Some(column) = message.strip_prefix("no such column: ") {
             self.unknown_column(column)
         } else if let Some(function) = message.strip_prefix("no such function: ") {
-            let known: Vec<String> = FUNCTIONS_ALLOWED.iter().map(|&f| f.to_owned()).collect();
-            format!("no function {function}{}", did_you_mean(function, &known))
+            unknown_function(function)
         } else if message.contains("near \".\"") {
             format!("{message} (in table names dots become underscores: disk_read_bytes)")
         } else {

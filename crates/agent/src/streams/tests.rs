@@ -114,6 +114,16 @@ fn until_when_a_value_held_is_appended_before_its_stream_ends() {
     streams.put(key, &sample(1_091, 8));
     streams.settle_all();
     assert_eq!(count(&streams, key), 3, "it was appended at that look");
+    streams.expect_interval(key, 10 * NS_PER_S);
+    for _ in 0..2 {
+        streams.settle_all();
+        assert_eq!(
+            count(&streams, key),
+            4,
+            "of what is looked at, it is said that it ends"
+        );
+    }
+    assert_eq!(streams.newest(key).unwrap().quality, Quality::Ended);
 }
 
 #[test]

@@ -50,6 +50,12 @@ fn each_limit_is_a_fault_that_says_so() {
     let rings: Vec<String> = (0..20).map(|i| format!("disk_read_bytes t{i}")).collect();
     let cross = format!("SELECT count(*) FROM {}", rings.join(", "));
     check(&cross, &quick, "stopped after 0.05 s");
+    // A function that the limit interrupts is no error of the statement.
+    let liked = format!(
+        "SELECT count(*) FROM {} WHERE t0.device LIKE '%a%' AND t1.device GLOB '*'",
+        rings.join(", ")
+    );
+    check(&liked, &quick, "stopped after 0.05 s");
 
     let few = SqlLimits {
         rows_max: 7,
