@@ -1,7 +1,7 @@
 //! Line protocol of strangers: whatever the text, its lines are read or refused, within their bounds.
 #![no_main]
 
-use barograph_server::ingest::{
+use barograph_bridge::{
     POINTS_MAX, Precision, REFUSALS_MAX, label_name, read_line_protocol, stream_words,
 };
 use libfuzzer_sys::fuzz_target;

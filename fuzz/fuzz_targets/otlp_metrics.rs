@@ -1,7 +1,7 @@
 //! OTLP metrics of strangers, in protobuf and JSON: read or refused, within their bounds.
 #![no_main]
 
-use barograph_server::ingest::{
+use barograph_bridge::{
     Measured, POINTS_MAX, Parsed, QUANTILES, read_otlp_json, read_otlp_protobuf,
 };
 use libfuzzer_sys::fuzz_target;

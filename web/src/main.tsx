@@ -24,13 +24,16 @@ const SCREENS: Readonly<Record<View, () => preact.JSX.Element>> = { now: Now, st
 
 const view = signal<View>("now");
 const status = signal<Status | null>(null);
-/** Something is bad: said in every view and in the title, for whoever has another tab open. */
+/**
+ * Whether something is wrong: it is shown in every view, and in the title for a reader in another
+ * tab.
+ */
 const alarm = computed(() => {
   void beat.value;
   return link.value.state === "live" && troubles(named, now()).some((one) => one.level === "bad");
 });
 
-/** Follows the address; a control token in it is taken and removed from sight. */
+/** Follows the address; a control token in it is stored and removed from sight. */
 function follow(): void {
   const token = controlToken(location.hash);
   if (token !== null) {
@@ -127,14 +130,14 @@ start();
 want("now", NOW_MATCHES);
 askStatus();
 setInterval(() => document.hidden || askStatus(), 30_000);
-// A new life of the agent may have another version, node name or run directory.
+// A restarted agent may have another version, node name or run directory.
 effect(() => {
   if (link.value.state === "live") askStatus();
 });
 effect(() => {
   document.title = `${link.value.state === "lost" ? "○ " : alarm.value ? "▲ " : ""}${NAMES[view.value]} · barograph`;
 });
-// A silent agent beats no more, yet the words that tell its silence must go on.
+// A silent agent sends no ticks, yet the text about its silence must be updated.
 setInterval(() => {
   if (link.value.state !== "live" && !document.hidden) beat.value += 1;
 }, 1000);

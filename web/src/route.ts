@@ -8,7 +8,7 @@ export interface Route {
   readonly query: URLSearchParams;
 }
 
-/** The route of a hash; an unknown view is Now. */
+/** Parses a hash to a route; an unknown view becomes Now. */
 export function parseRoute(hash: string): Route {
   const [path = "", query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
   const view = VIEWS.find((name) => name === path) ?? "now";
@@ -20,7 +20,7 @@ export function formatRoute(view: View, query?: URLSearchParams): string {
   return text === "" ? `#/${view}` : `#/${view}?${text}`;
 }
 
-/** The control token of `#control=TOKEN`, if that is what the hash is. */
+/** The control token of `#control=TOKEN`, if the hash has that form. */
 export function controlToken(hash: string): string | null {
   const match = /^#control=([A-Za-z0-9_\-+/=.~]+)$/.exec(hash);
   return match?.[1] ?? null;

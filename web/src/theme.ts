@@ -1,4 +1,4 @@
-// Light and dark: what the system says unless the reader chose; and the inks, for what is drawn.
+// Light and dark: the system's choice unless the reader chose; and the colours for drawing.
 
 import { signal } from "@preact/signals";
 
@@ -13,9 +13,9 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 export const theme = signal<Theme>(remembered());
-/** The colours of the page as the style sheet has them now. */
+/** The colours of the page in the present style sheet. */
 export const inks = signal<Inks>({} as Inks);
-/** The reader asked for no motion. */
+/** Whether the reader asked for reduced motion. */
 export const stillness = signal(still.matches);
 
 function remembered(): Theme {

@@ -27,12 +27,23 @@ const ROWS: &[Row] = &[
     row("client", &["model", "stream", "archive", "query"]),
     // The stream is for its tests, which read what C programs put.
     row("libbaro", &["model", "stream", "client"]),
-    row("server", &["model", "stream"]),
+    // What other protocols write, parsed into points: the server receives it, the intake takes it.
+    row("bridge", &["model", "stream"]),
+    row("server", &["model", "stream", "bridge"]),
+    // What happens to every sample, of the node's streams and of a scope's.
+    row("recorder", &["model", "stream", "forecast", "archive"]),
+    row("call", &["model", "stream"]),
+    row(
+        "intake",
+        &[
+            "model", "stream", "archive", "bridge", "query", "recorder", "call",
+        ],
+    ),
     row(
         "agent",
         &[
             "model", "stream", "forecast", "source", "insight", "archive", "query", "client",
-            "server",
+            "server", "recorder", "call", "intake",
         ],
     ),
     row(

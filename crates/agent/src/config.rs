@@ -8,15 +8,15 @@ use barograph_stream::RunDir;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::archive_config::seconds;
 use crate::{AgentError, ApplicationsConfig, ArchiveConfig, ExportConfig, ForecastConfig};
+use barograph_intake::SCOPES_DIR;
+use barograph_model::ConfigError;
+use barograph_recorder::seconds;
 
 /// In the state directory: what `baro probe` measured.
 const PROBES_FILE: &str = "probes.toml";
 /// In the state directory: history.
 const ARCHIVE_DIR: &str = "archive";
-/// In the state directory: what is kept of applications, by scope.
-pub(crate) const SCOPES_DIR: &str = "applications";
 
 /// Everything that can be configured. Command-line options of `baro up` win over the file.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -149,11 +149,11 @@ impl Config {
     /// Checks ranges and fills in what depends on user and host.
     pub fn resolve(mut self) -> Result<Self, AgentError> {
         let refuse = |key, value: &dyn ToString, reason: &str| {
-            Err(AgentError::ConfigValue {
+            Err(AgentError::from(ConfigError {
                 key,
                 value: value.to_string(),
                 reason: reason.into(),
-            })
+            }))
         };
         if !(1..=barograph_stream::STREAMS_MAX).contains(&self.streams.max) {
             return refuse("streams.max", &self.streams.max, "it must be 1 to 1048576");
@@ -214,7 +214,7 @@ impl Config {
     }
 
     /// When a value that holds is appended again, in ns.
-    pub(crate) fn repeat_ns(&self) -> Result<i64, AgentError> {
+    pub(crate) fn repeat_ns(&self) -> Result<i64, ConfigError> {
         seconds(
             "streams.repeat_seconds",
             self.streams.repeat_seconds,
@@ -245,7 +245,8 @@ impl Config {
                 source,
             })?;
         self.archive.target()?;
-        self.archive.writer(&self.node).map(drop)
+        self.archive.writer(&self.node)?;
+        Ok(())
     }
 }
 

@@ -6,16 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use barograph_insight::{InsightError, Question};
-use barograph_model::Clock;
-use barograph_server::{ArchiveVerb, Asker, Control, ControlFault, ControlFaultKind};
+use barograph_model::{ArchiveVerb, Asker, Clock, ControlFault, ControlFaultKind};
+use barograph_server::Control;
 use serde_json::{Value as Json, json};
 
-use crate::applications::{Board, FireRequest};
 use crate::documents;
 use crate::event_loop::Event;
-use crate::histories::ScopeHistories;
-use crate::history::History;
 use crate::triggers::DeclaredTriggers;
+use barograph_call::{Board, FireRequest};
+use barograph_recorder::{History, ScopeHistories};
 
 /// How long a control statement may wait for the loop.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);

@@ -25,15 +25,8 @@ pub enum AgentError {
         source: Box<toml::de::Error>,
     },
     /// A value in the configuration is out of range.
-    #[error("{key} = {value} is refused: {reason}")]
-    ConfigValue {
-        /// The key.
-        key: &'static str,
-        /// Its value.
-        value: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    #[error(transparent)]
+    ConfigValue(#[from] barograph_model::ConfigError),
     /// The root of the fixture tree is not a directory.
     #[error("--sys-root {} is not a directory", path.display())]
     SysRoot {
@@ -58,6 +51,9 @@ pub enum AgentError {
         /// What the system said.
         source: io::Error,
     },
+    /// The intake.
+    #[error(transparent)]
+    Intake(#[from] barograph_intake::IntakeError),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),

@@ -9,24 +9,26 @@ use barograph_insight::{Executed, Graph, Ground};
 use barograph_model::{Clock, NS_PER_S};
 use barograph_server::ExportStatus;
 use barograph_source::{Poller, with_those_that_are_off};
-use barograph_stream::{RunDir, Segment};
+use barograph_stream::{
+    ARCHIVE_DOCUMENT, FORECASTS_DOCUMENT, INSIGHTS_DOCUMENT, POLICIES_DOCUMENT, RunDir,
+    SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, Segment,
+};
 use serde_json::{Value as Json, json};
 use tracing::info;
 
-use crate::applications::IngestCounts;
 use crate::archive_watch::ArchiveWatch;
 use crate::control::{Answer, Refusal};
 use crate::documents;
 use crate::export::ExportWatch;
-use crate::forecasts::{Forecasts, PROJECT_NS};
-use crate::history::History;
+use crate::facts::Facts;
 use crate::outlook::{FREE, Outlook};
 use crate::policies::{Carrier, Policies};
 use crate::policy_statements::PolicyStatements;
 use crate::saturation::Saturation;
 use crate::self_watch::SelfWatch;
 use crate::statements::{Statements, Troubles};
-use crate::streams::{Facts, Outputs, Streams};
+use barograph_intake::IngestCounts;
+use barograph_recorder::{Forecasts, History, Outputs, PROJECT_NS, Streams, name_archive, publish};
 
 /// Events that may wait for the loop.
 pub const EVENTS_MAX: usize = 64;
@@ -323,7 +325,7 @@ impl<'c> EventLoop<'c> {
 
     fn look_at_archive(&mut self, now_ns: i64) {
         if self.history.attend(self.clock.monotonic_ns()) {
-            documents::name_archive(&self.run_dir, self.history.readable_dir().as_deref());
+            name_archive(&self.run_dir, self.history.readable_dir().as_deref());
         }
         let (Some(watch), Some(status)) = (&self.archive_watch, self.history.status()) else {
             return;
@@ -374,7 +376,7 @@ impl<'c> EventLoop<'c> {
         let mut done = self.policy_statements.execute(sql, &mut carrier)?;
         self.streams.finish();
         let rows = json!(self.policies.document());
-        documents::publish(&self.run_dir, documents::POLICIES_DOCUMENT, &rows);
+        publish(&self.run_dir, POLICIES_DOCUMENT, &rows);
         if done.is_made {
             let is_its = |row: &&Json| row["name"] == *done.name && !row["stream"].is_null();
             let rows = rows.as_array().into_iter().flatten();
@@ -390,14 +392,14 @@ impl<'c> EventLoop<'c> {
         let graph = &self.graph;
         let insights = documents::Insights { graph, sources };
         let all = with_those_that_are_off(sources);
-        documents::publish(run_dir, documents::SOURCES_DOCUMENT, &all);
-        documents::publish(run_dir, documents::INSIGHTS_DOCUMENT, &insights);
+        publish(run_dir, SOURCES_DOCUMENT, &all);
+        publish(run_dir, INSIGHTS_DOCUMENT, &insights);
         let forecasts = self.forecasts.document();
-        documents::publish(run_dir, documents::FORECASTS_DOCUMENT, &forecasts);
+        publish(run_dir, FORECASTS_DOCUMENT, &forecasts);
         let policies = self.policies.document();
-        documents::publish(run_dir, documents::POLICIES_DOCUMENT, &policies);
+        publish(run_dir, POLICIES_DOCUMENT, &policies);
         let troubles = self.troubles.document();
-        documents::publish(run_dir, documents::STATEMENTS_DOCUMENT, &troubles);
+        publish(run_dir, STATEMENTS_DOCUMENT, &troubles);
         self.write_archive_document();
     }
 
@@ -408,6 +410,6 @@ impl<'c> EventLoop<'c> {
 
     fn write_archive_document(&self) {
         let archive = self.history.document(self.archive.as_ref());
-        documents::publish(&self.run_dir, documents::ARCHIVE_DOCUMENT, &archive);
+        publish(&self.run_dir, ARCHIVE_DOCUMENT, &archive);
     }
 }

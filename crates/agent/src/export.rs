@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use barograph_model::{
-    Descriptor, Kind, Labels, Name, Sample, Selector, Sink as _, StreamKey, Unit, Value, ValueType,
+    ConfigError, Descriptor, Kind, Labels, Name, Sample, Selector, Sink as _, StreamKey, Unit,
+    Value, ValueType,
 };
 use barograph_server::{
     ExportConfig as ServerExports, ExportCounts, ExportHeaders, ExportSelection, ExportStatus,
@@ -15,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::AgentError;
-use crate::streams::Streams;
+use barograph_recorder::Streams;
 
 /// Seconds between two exports: at least and at most.
 const SECONDS: std::ops::RangeInclusive<f64> = 0.1..=3_600.0;
@@ -102,12 +103,13 @@ impl ReceiverConfig {
         if self.url.is_empty() {
             return Ok(None);
         }
-        let refused =
-            |key: &'static str, value: &dyn ToString, reason: String| AgentError::ConfigValue {
+        let refused = |key: &'static str, value: &dyn ToString, reason: String| {
+            AgentError::from(ConfigError {
                 key,
                 value: value.to_string(),
                 reason: format!("{reason} (in export.{to})"),
-            };
+            })
+        };
         if !SECONDS.contains(&self.seconds) {
             let reason = "it must be 0.1 to 3600".into();
             return Err(refused("seconds", &self.seconds, reason));

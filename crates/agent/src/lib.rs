@@ -4,8 +4,6 @@
 //! `docs/design/0001-one-node.md`.
 
 mod account;
-mod applications;
-mod archive_config;
 mod archive_watch;
 mod config;
 mod control;
@@ -16,9 +14,7 @@ mod documents;
 mod error;
 mod event_loop;
 mod export;
-mod forecasts;
-mod histories;
-mod history;
+mod facts;
 mod look;
 mod outlook;
 mod policies;
@@ -28,25 +24,21 @@ mod saturation;
 mod self_watch;
 mod start;
 mod statements;
-mod streams;
 mod triggers;
 mod who;
 
-pub use applications::{
-    ApplicationsConfig, Board, By, CALLS_DOCUMENT, FireError, FireRequest, Fired,
-    HANDLERS_DOCUMENT, KNOBS_DOCUMENT, Outcome,
-};
-pub use archive_config::ArchiveConfig;
+pub use barograph_call::{Board, By, FireError, FireRequest, Fired, Outcome};
+pub use barograph_intake::ApplicationsConfig;
+pub use barograph_recorder::{ArchiveConfig, ForecastConfig};
 pub use barograph_source::{BlockTraceMode, probe};
-pub use config::{Config, QueryConfig, StreamsConfig};
-pub use documents::{
-    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, FORECASTS_DOCUMENT, INSIGHTS_DOCUMENT, POLICIES_DOCUMENT,
-    SOURCES_DOCUMENT, STATEMENTS_DOCUMENT,
+pub use barograph_stream::{
+    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, CALLS_DOCUMENT, FORECASTS_DOCUMENT, HANDLERS_DOCUMENT,
+    INSIGHTS_DOCUMENT, KNOBS_DOCUMENT, POLICIES_DOCUMENT, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT,
+    TRIGGERS_DOCUMENT,
 };
+pub use config::{Config, QueryConfig, StreamsConfig};
 pub use error::AgentError;
 pub use export::{ExportConfig, ReceiverConfig};
-pub use forecasts::ForecastConfig;
 pub use look::{Look, look};
 pub use reference::{config_file, config_markdown, sources_markdown};
 pub use start::Agent;
-pub use triggers::TRIGGERS_DOCUMENT;

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use barograph_model::{Descriptor, Labels, NS_PER_S, Sample, StreamKey, TEXT_BYTES_MAX};
 
-use crate::forecasts::Reached;
 use crate::who::Who;
+use barograph_recorder::Reached;
 
 /// A disk this busy is called saturated, once it has been so for [`SATURATED_NS`].
 const SATURATED_RATIO: f64 = 0.9;

@@ -10,8 +10,8 @@ use barograph_model::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::applications::IngestCounts;
-use crate::streams::Streams;
+use barograph_intake::IngestCounts;
+use barograph_recorder::Streams;
 
 /// Streams about forecasts, and what they are.
 const FORECASTS: [(&str, &str); 2] = [

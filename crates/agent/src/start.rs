@@ -8,29 +8,27 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barograph_insight::{Graph, Limits};
-use barograph_model::{Clock, Name, SqlLimits};
+use barograph_model::{Clock, ConfigError, Name, SqlLimits};
 use barograph_query::{PastReader, PoolConfig, QueryPool, Scopes};
 use barograph_server::ingest::Ingesting;
 use barograph_server::{
     ExportStatus, Exporter, Exports, Limits as ServerLimits, NodeInfo, Server, ServerConfig,
 };
 use barograph_source::Poller;
-use barograph_stream::{AgentLock, RunDir, Segment, SegmentConfig, SystemClock};
+use barograph_stream::{AGENT_DOCUMENT, AgentLock, RunDir, Segment, SegmentConfig, SystemClock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use tracing::{info, warn};
 
-use crate::applications::{Applications, IngestCounts, Shared};
 use crate::control::LoopControl;
 use crate::event_loop::{EVENTS_MAX, Event, EventLoop, Parts};
-use crate::forecasts::{Forecasts, Room};
-use crate::histories::ScopeHistories;
-use crate::history::History;
 use crate::policies::{Policies, Wake};
 use crate::policy_statements::PolicyStatements;
 use crate::statements::{INSIGHTS_FILE, Statements, Troubles};
 use crate::triggers::{DeclaredTriggers, ToPrograms};
-use crate::{AGENT_DOCUMENT, AgentError, Config};
+use crate::{AgentError, Config};
+use barograph_intake::{Applications, IngestCounts, IntakeConfig, Shared};
+use barograph_recorder::{Forecasts, History, Room, ScopeHistories};
 
 /// How long a start waits for the first round of sources.
 pub(crate) const FIRST_ROUND_WAIT: Duration = Duration::from_secs(5);
@@ -136,11 +134,15 @@ impl Agent {
         troubles: &Troubles,
     ) -> Result<(), AgentError> {
         let run_dir = &self.run_dir;
-        self.applications = Applications::start(config, run_dir, clock, ingest, shared.clone());
+        let intake = intake_config(config);
+        self.applications = Applications::start(&intake, run_dir, clock, ingest, shared.clone());
         // Once before there are addresses: readers find the archive by it, the server's too.
         self.publish_addresses(started_ns)?;
         let applications = self.applications.as_ref();
-        let ingest = applications.map(Applications::ingesting);
+        let ingest = applications.map(|a| Ingesting {
+            to: Arc::clone(a.bridge()),
+            over_tcp: config.applications.http_ingest,
+        });
         let board = applications.map(|a| Arc::clone(a.board()));
         let fire = Arc::new(ToPrograms::new(board.clone()));
         let triggers = DeclaredTriggers::start(config, run_dir, clock, fire, troubles)?;
@@ -232,6 +234,16 @@ fn raise_descriptors() {
         if let Err(error) = setrlimit(Resource::Nofile, raised) {
             warn!(%error, "the limit of open files stays as it is");
         }
+    }
+}
+
+fn intake_config(config: &Config) -> IntakeConfig {
+    IntakeConfig {
+        node: config.node.clone(),
+        state_dir: config.state_dir.clone(),
+        applications: config.applications.clone(),
+        archive: config.archive.clone(),
+        forecast: config.forecast.clone(),
     }
 }
 
@@ -366,7 +378,7 @@ fn start_server(
     let sql = Arc::new(QueryPool::start(run_dir, Scopes::Public, clock, pool)?);
     let http = match config.http.as_str() {
         "off" => None,
-        text => Some(text.parse().map_err(|_| AgentError::ConfigValue {
+        text => Some(text.parse().map_err(|_| ConfigError {
             key: "http",
             value: text.into(),
             reason: "it must be ADDRESS:PORT on loopback, like 127.0.0.1:7070, or off".into(),

@@ -7,6 +7,8 @@ mod buckets;
 mod budget;
 mod clock;
 mod columns;
+mod config_error;
+mod control;
 mod cut;
 mod descriptor;
 mod level;
@@ -23,6 +25,8 @@ pub use buckets::Buckets;
 pub use budget::{CONTROL, ClientNumber, MemoryBudget, MemoryClaim, UNKNOWN};
 pub use clock::{Clock, ManualClock, NS_PER_S};
 pub use columns::{Columns, Values};
+pub use config_error::ConfigError;
+pub use control::{ArchiveVerb, Asker, ControlFault, ControlFaultKind, FIRE_WAIT_MAX};
 pub use cut::{FAULT_BYTES_MAX, cut};
 pub use descriptor::{
     Descriptor, HELP_BYTES_MAX, Kind, LABELS_BYTES_MAX, LABELS_MAX, Labels, ModelError,

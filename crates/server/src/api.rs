@@ -14,7 +14,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use barograph_model::{
-    BigIntegers, Clock, MemoryBudget, MemoryClaim, Past, ResultFormat, SqlEngine, SqlRequest,
+    ArchiveVerb, BigIntegers, Clock, ControlFault, MemoryBudget, MemoryClaim, Past, ResultFormat,
+    SqlEngine, SqlRequest,
 };
 use hyper::body::Body as _;
 use serde::{Deserialize, Serialize};
@@ -34,7 +35,7 @@ use crate::view::{View, Views};
 use crate::watch::{
     self, EVERY_MS_DEFAULT, EVERY_MS_MAX, EVERY_MS_MIN, MessageBody, QUEUED_MAX, Watcher,
 };
-use crate::{ArchiveVerb, Control, ControlFault, Limits, NodeInfo};
+use crate::{Control, Limits, NodeInfo};
 
 /// Answers about the present that are made at once; more wait.
 pub const SMALL_ANSWERS_MAX: usize = 4;

@@ -2,10 +2,10 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use barograph_model::{FAULT_BYTES_MAX, ModelError, SqlFault, SqlFaultKind, cut};
+use barograph_model::{
+    ControlFault, ControlFaultKind, FAULT_BYTES_MAX, ModelError, SqlFault, SqlFaultKind, cut,
+};
 use barograph_stream::StreamError;
-
-use crate::{ControlFault, ControlFaultKind};
 
 /// An error on its way to the client.
 #[derive(Debug, Clone)]

@@ -8,11 +8,11 @@ use axum::response::IntoResponse as _;
 
 use crate::api::{Answer, Shared, body_of};
 use crate::blocking;
-use crate::control::Asker;
 use crate::fault::Fault;
 use crate::params::Params;
 use crate::rights::{PeerPid, Way, check_control};
 use crate::share::Client;
+use barograph_model::Asker;
 
 /// Where calls are asked for.
 pub const PATH: &str = "/api/v1/fire";

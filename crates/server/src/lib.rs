@@ -19,7 +19,6 @@ mod history;
 pub mod ingest;
 mod json;
 mod listen;
-mod messages;
 mod params;
 mod peer;
 mod prometheus;
@@ -32,7 +31,7 @@ mod view;
 mod watch;
 
 pub use config::{Limits, NodeInfo, ServerConfig, ServerError};
-pub use control::{ArchiveVerb, Asker, Control, ControlFault, ControlFaultKind, FIRE_WAIT_MAX};
+pub use control::Control;
 pub use counts::Counts;
 pub use export::{
     ExportConfig, ExportCounts, ExportHeaders, ExportStatus, Exporter, Exports, Receiver,

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post};
-use barograph_model::{Clock, MemoryBudget, Past, SqlEngine, near};
+use barograph_model::{ArchiveVerb, Clock, FIRE_WAIT_MAX, MemoryBudget, Past, SqlEngine, near};
 use barograph_stream::RunDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
@@ -30,7 +30,7 @@ use crate::rights::{PeerPid, Token, Way, check_asker};
 use crate::share::{Client, Places};
 use crate::site::{Asset, CONTENT_SECURITY_POLICY, Site};
 use crate::view::Views;
-use crate::{ArchiveVerb, Control, FIRE_WAIT_MAX, Limits, NodeInfo, ServerConfig, ServerError};
+use crate::{Control, Limits, NodeInfo, ServerConfig, ServerError};
 
 /// Threads that wait for the network; answers are made on others.
 const WORKERS: usize = 2;

@@ -6,14 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use barograph_model::{
-    ClientNumber, Descriptor, Kind, Labels, ManualClock, Name, Past, SqlEngine, SqlFault,
-    SqlFaultKind, SqlRequest, SqlSink, Unit, ValueType,
+    ArchiveVerb, Asker, ClientNumber, ControlFault, ControlFaultKind, Descriptor, Kind, Labels,
+    ManualClock, Name, Past, SqlEngine, SqlFault, SqlFaultKind, SqlRequest, SqlSink, Unit,
+    ValueType,
 };
 use barograph_server::ingest::Ingesting;
-use barograph_server::{
-    ArchiveVerb, Asker, Control, ControlFault, ControlFaultKind, Limits, NodeInfo, Server,
-    ServerConfig, ServerError,
-};
+use barograph_server::{Control, Limits, NodeInfo, Server, ServerConfig, ServerError};
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
 use serde_json::{Value, json};
 

@@ -3,9 +3,8 @@
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 
-use barograph_server::ingest::{
-    Ingest, IngestFault, IngestRequest, Ingested, Ingesting, Refusal, Refused,
-};
+use barograph_bridge::{Ingest, IngestFault, IngestRequest, Ingested, Refusal, Refused};
+use barograph_server::ingest::Ingesting;
 use barograph_stream::ingest::Readers;
 use flate2::Compression;
 use flate2::write::GzEncoder;

@@ -13,6 +13,7 @@ compile_error!(
 mod acl;
 pub mod calls;
 mod clock;
+mod documents;
 mod ended;
 mod entry;
 mod environment;
@@ -34,6 +35,11 @@ mod writer;
 
 pub use acl::{AccessList, Grantee};
 pub use clock::SystemClock;
+pub use documents::{
+    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, CALLS_DOCUMENT, FORECASTS_DOCUMENT, HANDLERS_DOCUMENT,
+    INSIGHTS_DOCUMENT, KNOBS_DOCUMENT, POLICIES_DOCUMENT, PUBLICATIONS_DOCUMENT, SOURCES_DOCUMENT,
+    STATEMENTS_DOCUMENT, TRIGGERS_DOCUMENT,
+};
 pub use entry::{Directory, Entry, value_bytes_max};
 pub use environment::environment;
 pub use error::StreamError;

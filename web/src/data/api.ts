@@ -1,10 +1,11 @@
-// Requests to the agent. Addresses are relative, so that the page also works below a proxy's prefix.
+// Requests to the agent. Addresses are relative, so that the page also works behind a proxy with a
+// path prefix.
 
 import { signal } from "@preact/signals";
 import { parseExact } from "../text/json";
 import type { BucketHistory, History, Insight, Latest, Source, Status, StreamInfo } from "./contract";
 
-/** An answer that is an error, with the agent's own words. */
+/** An error that the agent answered with, and its message. */
 export class ApiError extends Error {
   constructor(
     readonly status: number,
@@ -16,7 +17,7 @@ export class ApiError extends Error {
 }
 
 const TOKEN_KEY = "barograph.control";
-/** Longest wait for an answer that is not SQL. */
+/** Longest wait for an answer to any request but SQL. */
 const ANSWER_MS_MAX = 10_000;
 
 function stored(): string {
@@ -27,7 +28,7 @@ function stored(): string {
   }
 }
 
-/** The control right of this tab; empty without it. */
+/** The control token of this tab; empty without the right to control. */
 export const control = signal(stored());
 
 export function setControl(token: string): void {
@@ -36,11 +37,11 @@ export function setControl(token: string): void {
     if (token === "") sessionStorage.removeItem(TOKEN_KEY);
     else sessionStorage.setItem(TOKEN_KEY, token);
   } catch {
-    // Storage may be forbidden; the right then lasts as long as the page.
+    // Storage may be forbidden; then the token lasts as long as the page.
   }
 }
 
-/** So often a question is asked again that was refused since others were being answered, and after how long. */
+/** Retries of a request that was refused as busy; the wait before each is `BUSY_MS`. */
 const BUSY_TRIES = 4;
 const BUSY_MS = 250;
 const BUSY_STATUS = 503;
@@ -76,7 +77,7 @@ function fault(status: number, text: string): ApiError {
     const { error } = JSON.parse(text) as { error?: { kind?: string; message?: string } };
     if (error?.message !== undefined) return new ApiError(status, error.kind ?? "internal", error.message);
   } catch {
-    // Not ours: say what little is known.
+    // The body is not an error of the agent: report its status and first characters.
   }
   return new ApiError(status, "internal", `the agent answered ${status}${text === "" ? "" : `: ${text.slice(0, 200)}`}`);
 }
@@ -91,11 +92,14 @@ export const streams = (match: string) => json<StreamInfo[]>(`api/v1/streams?mat
 export const latest = (match: string) => json<Latest[]>(`api/v1/latest?match=${enc(match)}`);
 
 export function history(match: string, startMs: number): Promise<History[]> {
-  // Nanoseconds do not fit a double: written as milliseconds and six zeros.
+  // Nanoseconds do not fit a double, so they are written as milliseconds and six zeros.
   return json<History[]>(`api/v1/history?match=${enc(match)}&start=${Math.floor(startMs)}000000`);
 }
 
-/** Which buckets: from `start` to `stop` (ms), of `stepMs` each or at most so many. */
+/**
+ * The requested buckets: from `start` to `stop` (ms), of `stepMs` each, or at most `points` of
+ * them.
+ */
 export interface Grain {
   readonly start: number;
   readonly stop: number;
@@ -131,5 +135,5 @@ async function statement<T>(path: string, text: string): Promise<T> {
 
 /** CREATE INSIGHT or DROP INSIGHT. */
 export const changeInsight = (text: string) => statement<Insight>("api/v1/insights", text);
-/** What the statement would give now; changes nothing. */
+/** The rows that the statement would give now; changes nothing. */
 export const testInsight = (text: string) => statement<{ rows: Record<string, unknown>[] }>("api/v1/insights/test", text);

@@ -1,5 +1,5 @@
-// What the Applications view asks of the agent, by SQL: bounded, one statement at a time, and of
-// tables that this agent has; one that it has not is empty.
+// The data of the Applications view, read by SQL: bounded, one statement at a time, and only from
+// tables that this agent has; a missing table counts as empty.
 
 import { batch, signal } from "@preact/signals";
 import * as api from "./api";
@@ -8,7 +8,7 @@ import { loader, Optional } from "./optional";
 import { declaredOf, endedOf, firingOf, framesOf, knobOf, looked, publicationOf, rowsOf } from "./publications";
 import type { Counted, Declared, Firing, Knob, Publication } from "./publications";
 
-/** Most publications that are asked for. */
+/** Most publications that are read. */
 export const ALIVE_MAX = 500;
 const ENDED_MAX = 100;
 /** Most calls that are listed, and marked on the paper. */
@@ -26,7 +26,7 @@ export const fault = signal("");
 
 const tables = new Optional(["triggers", "knobs", "declared_triggers"]);
 
-/** Asks for all of it, unless that is under way. */
+/** Reads all of it, unless a read is in progress. */
 export const load = loader(async () => {
   const rows = rowsOf(await api.sql(`SELECT * FROM publications ORDER BY name, labels LIMIT ${ALIVE_MAX}`));
   const list = rows.map(publicationOf).sort((a, b) => a.key.localeCompare(b.key, "en", { numeric: true }));
@@ -48,7 +48,10 @@ export const load = loader(async () => {
   });
 }, fault);
 
-/** The publications of the last day that no process has now: what changes as seldom as which tables there are. */
+/**
+ * Reads the publications of the last day that no process has now. They change as rarely as the list
+ * of tables.
+ */
 async function askEnded(list: readonly Publication[]): Promise<void> {
   const last = await api.sql(`SELECT name, labels, sample_ts, value FROM asof('app.*.frame', now_ns()) ORDER BY sample_ts DESC LIMIT ${ALIVE_MAX + ENDED_MAX}`);
   ended.value = endedOf(rowsOf(last), list).slice(0, ENDED_MAX);

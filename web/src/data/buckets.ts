@@ -1,19 +1,19 @@
-// Buckets of one stream's past: what they are, how newer ones join, where they hold. Pure.
+// Buckets of one stream's past: their form, how newer ones are joined, and where they hold. Pure.
 
 import { NS_PER_MS, numberOf } from "./contract";
 import type { BucketHistory, Raw } from "./contract";
 import { unitOf } from "../text/format";
 
-/** The past of one stream, in buckets of `stepMs`; times are ms. NaN where there is no number. */
+/** The past of one stream, in buckets of `stepMs`; times are ms. NaN stands for no number. */
 export interface Past {
   readonly unit: string;
   readonly stepMs: number;
   readonly intervalMs: number;
-  /** The agent's time when it was told: the last bucket ends there at the latest. */
+  /** The agent's time of the answer: the last bucket ends there at the latest. */
   readonly told: number;
   readonly ts: readonly number[];
   readonly count: readonly number[];
-  /** For how long values held that are known, in ns; 0 where that was not counted. */
+  /** The time in which known values held, in ns; 0 if it was not counted. */
   readonly held: readonly number[];
   readonly min: readonly number[];
   readonly max: readonly number[];
@@ -47,10 +47,10 @@ function filtered(past: Past, wanted: (start: number) => boolean): Columns {
   return Object.fromEntries(COLUMNS.map((name) => [name, column(name)])) as unknown as Columns;
 }
 
-/** Without the buckets that end before `from`. */
+/** The past without the buckets that end before `from`. */
 export const cut = (past: Past, from: number): Past => ({ ...past, ...filtered(past, (start) => start + past.stepMs > from) });
 
-/** What was known, with what was told anew in place of its end. */
+/** Joins two pasts: the end of the old one is replaced by the fresh one. */
 export function join(old: Past | undefined, fresh: Past): Past {
   if (old === undefined || old.stepMs !== fresh.stepMs) return fresh;
   const until = fresh.ts[0] ?? Infinity;
@@ -58,19 +58,27 @@ export function join(old: Past | undefined, fresh: Past): Past {
   return { ...fresh, ...Object.fromEntries(COLUMNS.map((name) => [name, [...kept[name], ...fresh[name]]])) };
 }
 
-/** An unchanged value is kept again this often, so a longer silence is the source's. */
+/**
+ * Interval at which an unchanged value is appended again, so a longer gap means that nobody looked.
+ */
 const REPEAT_MS = 240_000;
 
-/** The longest time without a sample that is no gap, where it was not counted how long values held: what was looked at was kept again by then. */
+/**
+ * The longest time without a sample that is no gap, for buckets whose held time was not counted: a
+ * stream that is looked at has another sample by then.
+ */
 export const gapOf = (past: Past): number => Math.max(REPEAT_MS + 10_000, past.intervalMs * 3);
 
-/** The longest time after a bucket that is no gap: none, where there would be buckets as long as somebody looked. */
+/**
+ * The longest time after a bucket that is no gap: 0 if the held time is counted, since every time
+ * with looks has a bucket.
+ */
 export const gapAfter = (past: Past, i: number): number => (i + 1 < past.ts.length && (past.held[i] ?? 0) > 0 && past.intervalMs > 0 ? 0 : gapOf(past));
 
-/** The end of a bucket: that of its time, or what had passed of it. */
+/** The end of a bucket, or of the part of it that had passed at the time of the answer. */
 export const endOf = (past: Past, i: number): number => Math.max(past.ts[i] ?? 0, Math.min((past.ts[i] ?? 0) + past.stepMs, past.told));
 
-/** The bucket that holds at `ts`: -1 before the first and in a gap. */
+/** Index of the bucket that holds at `ts`: -1 before the first and in a gap. */
 export function bucketAt(past: Past, ts: number): number {
   let low = 0;
   let high = past.ts.length;

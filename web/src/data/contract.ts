@@ -23,9 +23,9 @@ export interface Tick {
   readonly ts: number;
   readonly samples: readonly (readonly [number, number, Raw, number | string, number])[];
   readonly looked: readonly (readonly [number, number])[];
-  /** Streams whose expected time between looks has changed. */
+  /** Streams whose interval of looks has changed. */
   readonly intervals?: readonly (readonly [number, number])[];
-  /** Streams that match and are not followed: there are too many. */
+  /** Number of streams that match but are not followed, because there are too many. */
   readonly left_out?: number;
 }
 
@@ -40,7 +40,7 @@ export interface History {
   readonly quality: readonly (number | string)[];
 }
 
-/** Samples by buckets of `step_ns`, whose starts are `ts`. */
+/** Samples in buckets of `step_ns`, which start at `ts`. */
 export interface BucketHistory {
   readonly name: string;
   readonly labels: Labels;
@@ -51,11 +51,11 @@ export interface BucketHistory {
   readonly step_ns: number;
   readonly ts: readonly number[];
   readonly count: readonly number[];
-  /** For how long values held that are known; 0 where that was not counted. */
+  /** The time in which known values held, in ns; 0 if it was not counted. */
   readonly held_ns: readonly number[];
   readonly min: readonly Raw[];
   readonly max: readonly Raw[];
-  /** Over that time. */
+  /** The mean over that time. */
   readonly mean: readonly (number | null)[];
   readonly last: readonly Raw[];
 }
@@ -101,7 +101,7 @@ export interface Insight {
   readonly inputs: readonly string[];
   readonly groups: number;
   readonly state: "live" | "waiting" | "unavailable" | "failed";
-  /** Why it is not live, and what would help; empty when it is. */
+  /** The reason why it is not live, and what would help; both are empty if it is live. */
   readonly reason: string;
   readonly remedy: string;
   readonly evaluations: number;
@@ -121,33 +121,36 @@ export interface Status {
   readonly sources: number;
   readonly run_dir: string;
   readonly http: string;
-  /** Null when the agent keeps no archive. */
+  /** Null if the agent keeps no archive. */
   readonly archive?: ArchiveStatus | null;
 }
 
-/** What the agent says of its archive. */
+/** The agent's document about its archive. */
 export interface ArchiveStatus {
   readonly dir: string;
-  /** Of all its files, and of those that are not Parquet yet. */
+  /** Bytes of all its files, and of those that are not Parquet yet. */
   readonly bytes: number;
   readonly log_bytes: number;
   readonly files: number;
-  /** Written since the agent started. */
+  /** Samples written since the agent started. */
   readonly samples: number;
-  /** The oldest sample kept, of any tier; null when there is none. */
+  /** Time of the oldest sample kept, in any tier; null if there is none. */
   readonly oldest_ts: number | null;
   readonly waiting_bytes: number;
-  /** Files that wait to be copied to the target, and copies that wait to be removed there; agents before do not say. */
+  /**
+   * Files that wait to be copied to the target, and copies that wait to be removed there; absent in
+   * answers of older agents.
+   */
   readonly waiting_copies?: number;
   readonly stale_copies?: number;
   readonly losses: Readonly<Record<string, number>>;
-  /** Why nothing is written just now; empty when all is well. */
+  /** The reason why nothing is written now; empty if all is well. */
   readonly trouble: string;
 }
 
 export const NS_PER_MS = 1e6;
 
-/** A raw value as a number: flags are 0 and 1, text and nothing are NaN. */
+/** A raw value as a number: flags are 0 and 1, texts and null are NaN. */
 export function numberOf(raw: Raw): number {
   if (typeof raw === "number") return raw;
   return typeof raw === "boolean" ? Number(raw) : NaN;
@@ -155,7 +158,7 @@ export function numberOf(raw: Raw): number {
 
 const QUALITY_NUMBER: Readonly<Record<string, number>> = { measured: 0, derived: 1, predicted: 2, reconciled: 3, ended: 4 };
 
-/** Quality as its number, however it was written. */
+/** Quality as its number, from either form. */
 export function qualityOf(raw: number | string): number {
   return typeof raw === "number" ? raw : (QUALITY_NUMBER[raw] ?? 0);
 }

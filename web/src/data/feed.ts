@@ -1,7 +1,7 @@
-// What the page knows of the streams: one EventSource, backfilled by history, kept in rings.
+// The streams that the page follows: one EventSource, backfilled by history, kept in rings.
 //
-// The views say which streams they want; the feed watches the union over one connection, opens it
-// again when the agent comes back, and marks the time since when it is silent.
+// The views register the streams that they need; the feed watches the union over one connection,
+// opens it again when the agent comes back, and records the time from which on it is silent.
 
 import { batch, signal } from "@preact/signals";
 import * as api from "./api";
@@ -14,11 +14,11 @@ import { streamText } from "../text/fuzzy";
 import { unitOf } from "../text/format";
 import { slackOf } from "../sheet/geometry";
 
-/** Most streams the page follows at once; the rest are left out, and counted. */
+/** Most streams that the page follows at once; further ones are left out, and counted. */
 export const SERIES_MAX = 1024;
-/** Without a tick for so long the agent counts as dead. */
+/** Time without a tick after which the agent counts as dead. */
 export const SILENCE_MS = 3000;
-/** How far back the page looks at its start. */
+/** How far back history is read when the page starts. */
 const BACKFILL_MS = 15 * 60_000;
 /** Most silences of the agent that are remembered as gaps; older ones have left the paper. */
 const SILENCES_MAX = 32;
@@ -37,7 +37,7 @@ export interface Series {
   text: string;
   /** Newest projection, for streams of those. */
   projection?: Projection;
-  /** Expected time between looks; 0 when it is written only as its inputs change. */
+  /** Interval of looks; 0 if a value is written only when its inputs change. */
   intervalMs: number;
   /** Last time the agent looked at the resource. */
   looked: number;
@@ -45,10 +45,10 @@ export interface Series {
 
 export type Link = { readonly state: "connecting" | "live" | "lost"; readonly since: number };
 
-/** Counts up whenever there is something new to show. */
+/** A counter that is incremented whenever there is something new to show. */
 export const beat = signal(0);
 export const link = signal<Link>({ state: "connecting", since: Date.now() });
-/** The past has been asked for and told: before that, little can be said of since when. */
+/** Whether the past was requested and answered: before that, starting times are mostly unknown. */
 export const filled = signal(false);
 /** Streams beyond SERIES_MAX, not followed. */
 export const leftOut = signal(0);
@@ -56,7 +56,10 @@ export const leftOut = signal(0);
 const series = new Map<string, Series>();
 const names = new Map<string, Series[]>();
 const wants = new Map<string, readonly string[]>();
-/** When the agent was heard last and again: history tells changes only, so it cannot tell these. */
+/**
+ * Silences: when the last tick before and the first after each came. History contains only changes,
+ * so it does not show them.
+ */
 let silences: { readonly from: number; to: number }[] = [];
 let byIndex: (Series | undefined)[] = [];
 let source: EventSource | undefined;
@@ -65,14 +68,14 @@ let watched = "";
 let over = 0;
 let lastTick = 0;
 let openedAt = 0;
-/** Patterns are left out of the watch, since the whole was refused. */
+/** Whether patterns are left out of the watch, because the whole was refused. */
 let narrow = false;
-/** Agent's clock less ours. */
+/** The agent's clock minus ours. */
 let skewMs = 0;
 
 /** The agent's time. */
 export const now = (): number => Date.now() + skewMs;
-/** When the last tick came, by the agent's clock. */
+/** The time of the last tick, by the agent's clock. */
 export const lastHeard = (): number => lastTick + skewMs;
 
 export const get = (key: string): Series | undefined => series.get(key);
@@ -80,10 +83,13 @@ export const get = (key: string): Series | undefined => series.get(key);
 /** The followed streams of this name, in the order of their labels. */
 export const named = (name: string): readonly Series[] => names.get(name) ?? [];
 
-/** What the agent expects of the stream with this key; undefined where it is not forecast, and of a silent agent. */
+/**
+ * The projection of the stream with this key; undefined if it is not forecast, or if the agent is
+ * silent.
+ */
 export const expectedOf = (key: string): Projection | undefined => (link.value.state === "lost" ? undefined : series.get(FORECAST_PREFIX + key)?.projection);
 
-/** The newest value, NaN if there is none or it is past its time. */
+/** The newest value; NaN if there is none or it is too old. */
 export function current(one: Series | undefined): number {
   if (one === undefined || one.ring.length === 0 || isOld(one)) return NaN;
   return one.ring.value(one.ring.length - 1);
@@ -91,10 +97,10 @@ export function current(one: Series | undefined): number {
 
 export const ageMs = (one: Series): number => Math.max(0, now() - one.looked);
 
-/** Past its expected age: more than two and a half intervals and a tick late. */
+/** Whether the newest look is too old: by more than two and a half intervals and a late tick. */
 export const isOld = (one: Series): boolean => link.value.state === "lost" || ageMs(one) > slackOf(one.intervalMs) + 1000;
 
-/** Says what a view needs; replaces what it said before. */
+/** Registers the streams that a view needs; replaces its earlier registration. */
 export function want(who: string, matches: readonly string[]): void {
   if (matches.length === 0) wants.delete(who);
   else wants.set(who, matches);
@@ -118,7 +124,8 @@ function open(): void {
   source = mine;
   openedAt = Date.now();
   let asked = false;
-  // The browser connects again by itself: what was between must be asked for then, too.
+  // The browser reconnects by itself: the history of the time in between must be requested then,
+  // too.
   mine.addEventListener("open", () => (asked = false));
   mine.addEventListener("streams", (event) => {
     if (source !== mine) return;
@@ -130,12 +137,13 @@ function open(): void {
     if (source === mine) takeTick(JSON.parse(event.data) as Tick);
   });
   mine.addEventListener("stale", (event) => {
-    // The server answers, but whoever samples does not: the sheet is as old as its last beat.
+    // The server answers, but the sampling thread does not: the sheet is as old as its last tick.
     const { since } = JSON.parse(event.data) as { since: number };
     if (source === mine) lose(since / NS_PER_MS);
   });
   mine.addEventListener("error", () => {
-    // Refused, not broken off: perhaps too many streams match. The next try asks for fewer.
+    // The watch was refused, not interrupted: perhaps too many streams match. The next attempt asks
+    // for fewer.
     if (source === mine && mine.readyState === EventSource.CLOSED && link.value.state !== "lost") narrow = !narrow;
   });
 }
@@ -178,7 +186,7 @@ const natural = new Intl.Collator("en", { numeric: true }).compare;
 function takeTick(tick: Tick): void {
   const at = tick.ts / NS_PER_MS;
   const here = Date.now();
-  // The least delayed of the recent ticks tells the skew best; a jump of a clock resets it.
+  // The least delayed of the recent ticks shows the skew best; a jump of a clock resets it.
   const seen = at - here;
   skewMs = lastTick === 0 || Math.abs(seen - skewMs) > 2000 ? seen : Math.max(seen, skewMs - 1);
   lastTick = here;
@@ -189,7 +197,7 @@ function takeTick(tick: Tick): void {
     if (one === undefined) continue;
     const looked = lookedNs / NS_PER_MS;
     one.looked = Math.max(one.looked, looked);
-    // What was found again as it was is expected to go on from there.
+    // A value that a later look found unchanged has its projection moved to that look.
     if (one.projection !== undefined) one.projection = lookedAgain(one.projection, one.looked);
     if (back) one.ring.resume(looked);
     else one.ring.hold(looked);
@@ -225,13 +233,13 @@ async function backfill(): Promise<void> {
   const start = now() - BACKFILL_MS;
   await Promise.all(
     matches().map(async (match) => {
-      // Of what was expected once only the newest counts, and the watch tells that.
+      // Only the newest projection counts, and the watch sends that.
       if (match.startsWith(FORECAST_PREFIX)) return;
       try {
         const all = await api.history(match, await sinceOf(match, start));
         if (source === mine) all.forEach(fill);
       } catch (error) {
-        // History is a comfort: without it the sheet begins at the pen.
+        // History is optional: without it the sheet begins at the pen.
         if (!(error instanceof api.ApiError)) throw error;
       }
     }),
@@ -242,17 +250,20 @@ async function backfill(): Promise<void> {
   });
 }
 
-/** How many stretches the past is counted in before it is asked for. */
+/** Number of buckets in which the samples are counted before history is requested. */
 const STRETCHES = 180;
 
-/** From when on to ask: a program may put thousands of values a second, of which the rings hold the newest. */
+/**
+ * The time from which on to request history: a program may put thousands of values a second, of
+ * which the rings hold only the newest.
+ */
 async function sinceOf(match: string, start: number): Promise<number> {
   if (!match.startsWith("app.")) return start;
   const counted = await api.buckets([match], { start, stop: now(), points: STRETCHES });
   return Math.max(start, ...counted.map((one) => ringStart(one.ts, one.count) / NS_PER_MS));
 }
 
-/** Puts an answer of history in place of what the ring held from its first sample on. */
+/** Replaces the ring's content by an answer of history, followed by what the ring held after it. */
 function fill(answer: History): void {
   const key = streamText(answer.name, answer.labels);
   const one = series.get(key);
@@ -275,7 +286,7 @@ function fill(answer: History): void {
     pushHeld(ring, silences, { ts, held, next, value: numberOf(answer.value[i] ?? null), quality });
   }
   for (let i = old.before(last) + 1; i < old.length; i += 1) {
-    // History told all changes so far: the same value, told by the watch, is no change.
+    // History contains all changes so far, so the same value from the watch is no change.
     if (old.value(i) === ring.value(ring.length - 1) && !ring.isLastLook(ring.length - 1)) ring.hold(old.held(i));
     else ring.take(old, i);
   }
@@ -284,14 +295,14 @@ function fill(answer: History): void {
   one.ring = ring;
 }
 
-/** Says that the agent is silent, once, and remembers it as a gap. */
+/** Records once that the agent is silent, and remembers it as a gap. */
 function lose(since: number): void {
   if (link.value.state === "lost") return;
   silences = [...silences, { from: since, to: Infinity }].slice(-SILENCES_MAX);
   link.value = { state: "lost", since };
 }
 
-/** Watches over the connection: says when it is lost, and opens it again. */
+/** Checks the connection: records its loss, and opens it again. */
 function guard(): void {
   if (document.hidden) return;
   const here = Date.now();
@@ -306,7 +317,7 @@ function guard(): void {
   follow();
 }
 
-/** Starts the watch over the connection; a hidden page lets go of it. */
+/** Starts the checks of the connection; a hidden page closes it. */
 export function start(): void {
   setInterval(guard, 500);
   document.addEventListener("visibilitychange", () => {

@@ -1,15 +1,15 @@
-// When file systems are full, as far as the agent's projections of their free bytes say. Pure.
+// When file systems will be full, by the agent's projections of their free bytes. Pure.
 
 import { roughly } from "../text/format";
 import { reaches } from "./projection";
 import type { Projection, Reach } from "./projection";
 
-/** Free bytes of file systems, as an ordinary user has them: at 0 it is full. */
+/** Free bytes of file systems for an ordinary user: at 0 it is full. */
 export const FREE = "filesystem.available.bytes";
-/** What fills later than this is no news for a sentence. */
+/** A file system that fills later than this is not mentioned in the sentence. */
 export const SOON_MS = 24 * 3_600_000;
 
-/** What is asked of a stream of projections here. */
+/** The parts of a forecast stream that are used here. */
 interface Foretold {
   readonly labels: Readonly<Record<string, string>>;
   readonly projection?: Projection;
@@ -21,7 +21,7 @@ export interface Fill {
   readonly reach: Reach;
 }
 
-/** Those that are expected to fill within what is forecast, soonest first. */
+/** The file systems that are predicted to fill within the forecast, soonest first. */
 export function fills(all: readonly Foretold[], now: number): Fill[] {
   const found = all.flatMap(({ labels, projection }): Fill[] => {
     const reach = projection === undefined ? undefined : reaches(projection, 0, now);
@@ -30,10 +30,13 @@ export function fills(all: readonly Foretold[], now: number): Fill[] {
   return found.sort((a, b) => a.reach.expected - b.reach.expected || a.mount.localeCompare(b.mount));
 }
 
-/** Worth a sentence: soon, and where its error is known one that leaves something to say. */
+/**
+ * Whether it is worth a sentence: it fills soon, and its error, if known, is small enough to be
+ * useful.
+ */
 export const isSoon = ({ reach }: Fill): boolean => reach.expected < SOON_MS && (!reach.calibrated || reach.early > reach.expected / 2 || (reach.early >= 0 && Number.isFinite(reach.late)));
 
-/** `3 h 20 min ± 25 min`; where only one end is within what is forecast, that end. */
+/** A text like `3 h 20 min ± 25 min`; if only one end is within the forecast, that end. */
 export function reachWords({ expected, early, late, calibrated }: Reach): string {
   const about = roughly(expected);
   if (!calibrated) return `${about} if it goes on so (not calibrated)`;

@@ -1,5 +1,5 @@
-// What the agent's tables say of its forecasts and of the policies that rest on them, read without
-// trust, by SQL, and only of tables that this agent has.
+// The agent's tables of forecasts and of the policies that use them, read by SQL without trust, and
+// only if this agent has them.
 
 import { batch, signal } from "@preact/signals";
 import { loader, Optional } from "./optional";
@@ -10,10 +10,10 @@ import { asNumber } from "../text/json";
 import { unitOf } from "../text/format";
 import { streamText } from "../text/fuzzy";
 
-/** Most rows of each table that are asked for. */
+/** Most rows of each table that are read. */
 export const ROWS_MAX = 2000;
 
-/** A stream that is forecast, with what is said of it at each horizon. */
+/** A stream that is forecast, with its forecasts at each horizon. */
 export interface Foretold {
   readonly key: string;
   readonly unit: string;
@@ -23,21 +23,21 @@ export interface Foretold {
 
 export interface Horizon {
   readonly ms: number;
-  /** It is forecast in steps of so long: far horizons are a coarser forecaster's. */
+  /** The step of the forecast: far horizons have a coarser forecaster. */
   readonly stepMs: number;
   readonly follows: string;
   readonly reason: string;
-  /** NaN while that is not known, as is the error. */
+  /** NaN while it is unknown, as is the error. */
   readonly coverage: number;
   readonly error: number;
-  /** Each predictor's error of late as a multiple of persistence's, least first. */
+  /** Each predictor's recent error as a multiple of persistence's, least first. */
   readonly losses: readonly (readonly [string, number])[];
 }
 
-/** One stream that a policy looks at, or a policy that matches nothing. */
+/** One stream to which a policy applies, or a policy that matches nothing. */
 export interface Policy {
   readonly name: string;
-  /** The stream; what the policy is for where it matches none. */
+  /** The stream, or the policy's pattern if it matches none. */
   readonly stream: string;
   readonly matches: boolean;
   readonly kind: string;
@@ -54,13 +54,13 @@ export interface Policy {
 const text = (cell: unknown): string => (cell === null || cell === undefined ? "" : String(cell));
 const number = (cell: unknown): number => (cell === null || cell === undefined ? NaN : asNumber(cell));
 
-/** Rows without a horizon tell of what is meant and has no forecast. */
+/** Whether the row has a horizon; others list streams that should be forecast but are not. */
 const isSaid = (row: Row): boolean => !Number.isNaN(number(row["horizon_ns"]));
 
-/** What is meant to be forecast and is not, with the reason. */
+/** The streams that should be forecast but are not, with the reason. */
 export const withoutOf = (rows: readonly Row[]): string[] => rows.filter((row) => !isSaid(row)).map((row) => [streamText(text(row["name"]), labelsOf(row["labels"])), text(row["reason"])].filter((part) => part !== "").join(": "));
 
-/** Rows of the table `forecasts`, by stream in the order of its name, each by horizon. */
+/** Converts rows of the table `forecasts`: by stream in the order of names, each by horizon. */
 export function foretoldOf(rows: readonly Row[]): Foretold[] {
   const all = new Map<string, { unit: string; confidence: number; horizons: Horizon[] }>();
   for (const row of rows) {
@@ -75,7 +75,7 @@ export function foretoldOf(rows: readonly Row[]): Foretold[] {
   return sorted.map(([key, one]) => ({ key, ...one, horizons: one.horizons.sort((a, b) => a.ms - b.ms || a.stepMs - b.stepMs) }));
 }
 
-/** A JSON object of numbers, some of which may be null; anything else is empty. */
+/** Parses a JSON object of numbers, some of which may be null; anything else is empty. */
 export function lossesOf(cell: unknown): (readonly [string, number])[] {
   try {
     const parsed: unknown = typeof cell === "string" ? JSON.parse(cell) : cell;
@@ -105,7 +105,10 @@ export function policyOf(row: Row): Policy {
   };
 }
 
-/** How often what came was within the error, over all horizons where that is known; NaN where it is nowhere. */
+/**
+ * The mean share of values that were within the error, over all horizons for which it is known; NaN
+ * if for none.
+ */
 export function meanCoverage(all: readonly Foretold[]): number {
   const known = all.flatMap(({ horizons }) => horizons.map(({ coverage }) => coverage)).filter((c) => !Number.isNaN(c));
   return known.length === 0 ? NaN : known.reduce((sum, c) => sum + c, 0) / known.length;
@@ -118,7 +121,7 @@ export const fault = signal("");
 
 const tables = new Optional(["forecasts", "policies"]);
 
-/** Asks for both, unless that is under way. */
+/** Reads both tables, unless a read is in progress. */
 export const load = loader(async () => {
   await tables.look();
   const rows = [await tables.rows("forecasts", ROWS_MAX), await tables.rows("policies", ROWS_MAX)] as const;

@@ -1,5 +1,5 @@
-// Tables that not every agent has: which there are is asked seldom, and only those are asked for, so
-// that nothing is refused aloud.
+// Tables that not every agent has: the list of tables is read rarely, and only existing tables are
+// queried, so that no request fails visibly.
 
 import type { Signal } from "@preact/signals";
 import * as api from "./api";
@@ -8,20 +8,23 @@ import { rowsOf } from "./publications";
 import type { Row } from "./publications";
 import { words } from "../text/format";
 
-/** Which tables there are is asked for this often. */
+/** Interval at which the list of tables is read. */
 const SELDOM_MS = 30_000;
 
-/** A statement was refused since there is no such table, or no frame of that publication yet. */
+/**
+ * Whether a statement was refused because there is no such table, or no frame of that publication
+ * yet.
+ */
 export const isAbsent = (error: unknown): boolean => error instanceof api.ApiError && /\bno (such )?table\b|no publication of this name/i.test(error.message);
 
-/** Some of such tables. */
+/** A set of such tables. */
 export class Optional<Name extends string> {
   private has: readonly unknown[] = [];
   private looked = -Infinity;
 
   constructor(private readonly names: readonly Name[]) {}
 
-  /** Asks which there are, if that is due or wanted at once; whether it did. */
+  /** Reads the list of tables if it is due, or at once if demanded; returns whether it did. */
   async look(atOnce = false): Promise<boolean> {
     if (!atOnce && now() - this.looked <= SELDOM_MS) return false;
     this.has = (await api.sql(`SELECT name FROM tables WHERE name IN ('${this.names.join("', '")}')`)).rows.map(([name]) => name);
@@ -29,7 +32,7 @@ export class Optional<Name extends string> {
     return true;
   }
 
-  /** At most so many rows of one; none where it is not there. */
+  /** At most so many rows of one table; none if the table does not exist. */
   async rows(name: Name, limit: number, order = ""): Promise<Row[]> {
     if (!this.has.includes(name)) return [];
     try {
@@ -41,7 +44,7 @@ export class Optional<Name extends string> {
   }
 }
 
-/** Asks, unless that is under way; `fault` has why nothing came. */
+/** Returns a function that runs `ask` unless it is running; `fault` gets the error text. */
 export function loader(ask: () => Promise<void>, fault: Signal<string>): () => Promise<void> {
   let asking = false;
   return async () => {

@@ -1,5 +1,5 @@
-// What was before the rings: buckets of the pinned streams for the stretch of time that is shown,
-// asked of the agent as it is needed and kept only for that stretch.
+// The past before the rings: buckets of the pinned streams for the shown stretch of time, requested
+// when needed and kept only for that stretch.
 
 import { batch, signal } from "@preact/signals";
 import * as api from "./api";
@@ -11,38 +11,41 @@ import type { Past } from "./buckets";
 import { words } from "../text/format";
 import { streamText } from "../text/fuzzy";
 
-/** Most buckets of one stream: about one for each pixel that a chart has. */
+/** Most buckets of one stream: about one for each pixel of a chart. */
 export const POINTS_MAX = 600;
-/** How often the newest buckets are asked for anew while the view is live: each step, within these. */
+/**
+ * Shortest interval at which the newest buckets are read again while the view is live; otherwise it
+ * is the step.
+ */
 const REFRESH_MS_MIN = 5000;
 const REFRESH_MS_MAX = 60_000;
-/** A change of the stretch is asked for when it has settled for so long. */
+/** Time without further changes after which a new stretch is requested. */
 const SETTLE_MS = 120;
 
-/** A stretch of time: so long, up to `end`, or up to now while it is null. */
+/** A stretch of time of this length, up to `end`, or up to now if that is null. */
 export interface Stretch {
   readonly lengthMs: number;
   readonly end: number | null;
 }
 
-/** What is known of the stretch that is shown, by stream. */
+/** The known buckets of the shown stretch, by stream. */
 export const pasts = signal<ReadonlyMap<string, Past>>(new Map());
 /** Whether an answer is awaited for a stretch of which nothing is known yet. */
 export const asking = signal(false);
-/** Why nothing came, in words; empty when it did. */
+/** The error text of the last request; empty if it succeeded. */
 export const pastFault = signal("");
 
 let timer: ReturnType<typeof setTimeout> | undefined;
 let abort = new AbortController();
 
-/** Shows the past of these streams. Ends what was shown before. */
+/** Shows the past of these streams, instead of what was shown before. */
 export function showPast(pins: readonly string[], stretch: Stretch): void {
   hidePast();
   asking.value = true;
   timer = setTimeout(() => void load(pins, stretch, abort.signal), SETTLE_MS);
 }
 
-/** Asks for nothing more, and forgets what is not shown any more. */
+/** Stops the requests, and forgets the past that was shown. */
 export function hidePast(): void {
   clearTimeout(timer);
   abort.abort();
@@ -60,7 +63,7 @@ async function load(pins: readonly string[], stretch: Stretch, gone: AbortSignal
   const from = (stretch.end ?? told) - stretch.lengthMs;
   let stepMs = 0;
   try {
-    // A page that nobody sees asks for nothing; it catches up when it is seen again.
+    // A hidden page requests nothing; it catches up when it is visible again.
     if (!document.hidden || pasts.value.size === 0) {
       const answer = await api.buckets(pins, { ...grain(from), stop }, gone);
       const fresh = answer.filter((one) => pins.includes(streamText(one.name, one.labels)));
@@ -79,7 +82,9 @@ async function load(pins: readonly string[], stretch: Stretch, gone: AbortSignal
   if (stretch.end === null) timer = setTimeout(() => void load(pins, stretch, gone), Math.min(REFRESH_MS_MAX, Math.max(REFRESH_MS_MIN, stepMs)));
 }
 
-/** The first time a number of points; then the newest bucket anew and what follows it. */
+/**
+ * The next request: at first a number of points; then the newest bucket again and those after it.
+ */
 function grain(from: number): { start: number; stepMs?: number; points?: number } {
   const known = [...pasts.value.values()];
   const [first] = known;

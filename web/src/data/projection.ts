@@ -1,34 +1,37 @@
-// What a stream is expected to be after its newest look: the agent writes, as the value of the stream
-// `forecast.<name>`, knots of seconds after the look, value and half width; here they are evaluated,
-// as every reader does, at its own time. Pure. Times are ms.
+// The projection of a stream after its newest look. The agent writes it as the value of the stream
+// `forecast.<name>`: knots of seconds after the look, value and half width. Here it is evaluated at
+// the reader's own time, as every reader does. Pure. Times are ms.
 
-/** What the name of a stream of projections begins with; the rest is the stream that is meant. */
+/** The beginning of a projection stream's name; the rest is the name of the forecast stream. */
 export const FORECAST_PREFIX = "forecast.";
 /** Most knots of one projection. */
 const KNOTS_MAX = 64;
 
 export interface Knot {
-  /** After the look, in ms. */
+  /** Time after the look, in ms. */
   readonly after: number;
   readonly value: number;
-  /** The true value is within so much of it as often as the agent is told; Infinity while that is not known. */
+  /**
+   * The true value is within this distance of it as often as the agent's confidence demands;
+   * Infinity while that is unknown.
+   */
   readonly half: number;
 }
 
 export interface Projection {
-  /** The look that it was made at. */
+  /** The time of the look from which it was made. */
   readonly ts: number;
-  /** At least one, in the order of time. */
+  /** At least one knot, in the order of time. */
   readonly knots: readonly Knot[];
 }
 
-/** From the value of such a stream, which is trusted in nothing; undefined for what is none. */
+/** Parses the value of such a stream, without trust; undefined if it is not a projection. */
 export function projectionOf(ts: number, raw: unknown): Projection | undefined {
   if (!Array.isArray(raw) || raw.length === 0 || raw.length % 3 !== 0 || raw.length > KNOTS_MAX * 3) return undefined;
   const knots: Knot[] = [];
   for (let i = 0; i < raw.length; i += 3) {
     const [seconds, value, width] = raw.slice(i, i + 3) as unknown[];
-    // JSON has no word for the infinite.
+    // JSON has no infinity.
     const half = width === null ? Infinity : width;
     if (typeof seconds !== "number" || typeof value !== "number" || typeof half !== "number") return undefined;
     const after = seconds * 1000;
@@ -38,17 +41,17 @@ export function projectionOf(ts: number, raw: unknown): Projection | undefined {
   return { ts, knots };
 }
 
-/** The same, made at a later look that found nothing new. */
+/** The projection moved to a later look that found the same value. */
 export const lookedAgain = (p: Projection, ts: number): Projection => (ts > p.ts ? { ...p, ts } : p);
 
-/** How far it reaches from its look. */
+/** How far it reaches from its look, in ms. */
 export const lengthOf = (p: Projection): number => p.knots.at(-1)?.after ?? 0;
 export const endOf = (p: Projection): number => p.ts + lengthOf(p);
 
-/** Of many, the one that reaches furthest. */
+/** The length of the longest of several projections. */
 export const longestOf = (all: readonly (Projection | undefined)[]): number => Math.max(0, ...all.map((p) => (p === undefined ? 0 : lengthOf(p))));
 
-/** What is expected at a time; undefined before the look and beyond the last knot. */
+/** The predicted value at a time; undefined before the look and beyond the last knot. */
 export function expectedAt(p: Projection, ts: number): Knot | undefined {
   const after = ts - p.ts;
   const next = p.knots.findIndex((knot) => knot.after >= after);
@@ -61,12 +64,12 @@ export function expectedAt(p: Projection, ts: number): Knot | undefined {
 
 function between(a: Knot, b: Knot, share: number): { value: number; half: number } {
   const mix = (from: number, to: number) => from + (to - from) * share;
-  // Half of what is not known is not known.
+  // Between two half widths of which one is unknown, it is unknown.
   const half = Number.isFinite(a.half) && Number.isFinite(b.half) ? mix(a.half, b.half) : Infinity;
   return { value: mix(a.value, b.value), half };
 }
 
-/** The knots between two times, with what is expected at these times themselves. */
+/** The knots between two times, with the predictions at these times themselves. */
 export function knotsBetween(p: Projection, from: number, to: number): readonly (Knot & { readonly ts: number })[] {
   const at = (ts: number) => {
     const knot = expectedAt(p, ts);
@@ -76,27 +79,34 @@ export function knotsBetween(p: Projection, from: number, to: number): readonly 
   return [...at(from), ...inner, ...(to > from ? at(to) : [])];
 }
 
-/** What is expected at `end`, or as far as it is said; with an error if one is known of any time after `now`. */
+/**
+ * The prediction at `end`, or at the last knot; preferably the latest one after `now` whose error
+ * is known.
+ */
 export function furthest(p: Projection, now: number, end: number): (Knot & { readonly ts: number }) | undefined {
   const coming = knotsBetween(p, now, Math.min(end, endOf(p))).filter(({ ts }) => ts > now);
   return [...coming].reverse().find(({ half }) => Number.isFinite(half)) ?? coming.at(-1);
 }
 
-/** When a level is reached, in ms from the time that was asked at. */
+/** When a level is reached, in ms from the time of the question. */
 export interface Reach {
   readonly expected: number;
-  /** By the nearer end of the error; NaN where some error before is not known. */
+  /** The time by the nearer end of the error; NaN if some error before it is unknown. */
   readonly early: number;
-  /** By the further end; Infinity when that is not within what is forecast. */
+  /** The time by the further end; Infinity if that is not within the forecast. */
   readonly late: number;
-  /** Within what has been compared with what came; else it is where lines lead that nobody has compared yet. */
+  /**
+   * Whether it is within the part of the forecast that was compared with later values; beyond it,
+   * nobody has checked the forecast yet.
+   */
   readonly calibrated: boolean;
 }
 
 /**
- * When it first is as great as `level`, or as small if it is greater at the look; undefined when that is not to come, as far as
- * is said. What stays at the level to the end cannot be beyond it, as a disk is no fuller than full: there its bounds go on as
- * straight as they went, if its own error is known. It is what `Projection::reaches` in crates/model says.
+ * When the value first is as great as `level`, or as small if it is greater at the look; undefined
+ * if that does not happen within the projection. A value that stays at the level to the end cannot
+ * go beyond it, as a disk cannot be fuller than full: its bounds are then extended along straight
+ * lines, if its own error is known. It gives the same as `Projection::reaches` in crates/model.
  */
 export function reaches(p: Projection, level: number, now: number): Reach | undefined {
   const way = level < (p.knots[0]?.value ?? NaN) ? -1 : 1;
@@ -122,10 +132,10 @@ export function reaches(p: Projection, level: number, now: number): Reach | unde
   };
 }
 
-/** The value with so many half widths. */
+/** The value plus so many half widths. */
 const bound = (knot: Knot, halves: number): number => (halves === 0 ? knot.value : knot.value + halves * knot.half);
 
-/** Where lines between knots first are at `level` or, seen the way it lies, beyond it. */
+/** The time at which the lines between knots first reach `level`, in the direction `way`. */
 function crossing(knots: readonly Knot[], level: number, way: number, halves: number): number | undefined {
   for (let i = 0; i < knots.length; i += 1) {
     const [before, knot] = [knots[i - 1], knots[i] as Knot];
@@ -139,7 +149,10 @@ function crossing(knots: readonly Knot[], level: number, way: number, halves: nu
   return undefined;
 }
 
-/** Where the line from the first knot to the last free one, or to `end` if that is the first itself, is at `level` if it goes on. */
+/**
+ * The time at which the straight line from the first knot to the last free one (or to `end`, if
+ * that is the first itself) reaches `level` when extended.
+ */
 function straightOn(lines: readonly Knot[], end: Knot, level: number, halves: number): number | undefined {
   const first = lines[0] as Knot;
   const to = lines.length > 1 ? (lines.at(-1) as Knot) : end;

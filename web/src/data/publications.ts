@@ -1,5 +1,5 @@
-// What the agent's tables say of applications, read without trust: publications, the calls that were
-// sent into programs, knobs. A column that an agent does not have is left out, not an error. Pure.
+// The agent's tables of applications, read without trust: publications, the calls that were sent
+// into programs, knobs. A missing column is left out and is no error. Pure.
 
 import { asNumber } from "../text/json";
 import { streamText } from "../text/fuzzy";
@@ -18,25 +18,27 @@ export const rowsOf = ({ columns, rows }: Table): Row[] => rows.map((row) => Obj
 
 /** A publication of one process, or one that has ended. Times are ms. */
 export interface Publication {
-  /** Name and labels as people write them; what tells it from all others. */
+  /** Name and labels as people write them; unique among publications. */
   readonly key: string;
   readonly name: string;
   readonly labels: Labels;
   readonly alive: boolean;
   readonly application: string;
   readonly user: string;
-  /** NaN when it has ended. */
+  /** NaN if it has ended. */
   readonly pid: number;
   readonly incarnation: string;
   readonly started: number;
   readonly values: number;
   /** Number of its newest frame; NaN before the first. */
   readonly frame: number;
-  /** When the process has put last, or, of an ended one, committed its last frame. */
+  /** The time of the process's last put, or, for an ended one, of its last frame. */
   readonly newest: number;
   readonly taken: number;
   readonly lost: number;
-  /** Of those lost: lapped before they were read, given up by the program, not readable. */
+  /**
+   * The parts of the lost: overwritten before they were read, given up by the program, unreadable.
+   */
   readonly parts: Readonly<Record<(typeof PARTS)[number], number>>;
   readonly refused: number;
   readonly refusal: string;
@@ -45,12 +47,12 @@ export interface Publication {
 export const PARTS = ["missed", "dropped", "damaged"] as const;
 
 const text = (cell: unknown): string => (cell === null || cell === undefined ? "" : String(cell));
-/** NaN where there is no number. */
+/** A cell as a number; NaN if it is none. */
 const number = (cell: unknown): number => (cell === null || cell === undefined ? NaN : asNumber(cell));
 const count = (cell: unknown): number => number(cell) || 0;
 const time = (cell: unknown): number => number(cell) / NS_PER_MS;
 
-/** A JSON object of texts, or `a=b,c=d`; anything else is empty. */
+/** Parses a JSON object of texts, or `a=b,c=d`; anything else is empty. */
 export function labelsOf(cell: unknown): Labels {
   const raw = text(cell).trim();
   if (raw === "") return {};
@@ -86,7 +88,10 @@ export function publicationOf(row: Row): Publication {
   };
 }
 
-/** Those whose frames are known and that no living process publishes: rows of `asof('app.*.frame')`. */
+/**
+ * The publications with known frames that no living process publishes, from rows of
+ * `asof('app.*.frame')`.
+ */
 export function endedOf(frames: readonly Row[], alive: readonly Publication[]): Publication[] {
   const living = new Set(alive.map((one) => one.key));
   const all = frames.map((row): Publication => {
@@ -103,25 +108,28 @@ export function endedOf(frames: readonly Row[], alive: readonly Publication[]): 
   return all.filter((one) => !living.has(one.key));
 }
 
-/** How many frames each publication has committed, by its key; of `streams` that are `app.*.frame`. */
+/**
+ * The number of frames that each publication has committed, by its key; `streams` are
+ * `app.*.frame`.
+ */
 export function framesOf(streams: readonly StreamInfo[]): Map<string, number> {
   return new Map(streams.map((one) => [streamText(one.name.replace(/^app\./, "").replace(/\.frame$/, ""), one.labels), one.samples ?? NaN]));
 }
 
-/** Looks back over at most so long for the rate of frames, in ms, and no further than to so many of them. */
+/** Longest time over which the rate of frames is measured, in ms. */
 const RATE_MS = 60_000;
 const RATE_FRAMES = 10;
 
-/** Counts at the times when they were asked for. */
+/** The counts of frames at the time `at` of a request. */
 export interface Counted {
   readonly at: number;
   readonly counts: ReadonlyMap<string, number>;
 }
 
-/** The looks that still count, with this one. */
+/** The counts that still matter, including this one. */
 export const looked = (before: readonly Counted[], now: Counted): Counted[] => [...before.filter((one) => now.at - one.at <= RATE_MS && one.at < now.at), now];
 
-/** Frames per second; NaN while fewer than two looks knew them. */
+/** Frames per second; NaN while fewer than two counts include the publication. */
 export function rateOf(looks: readonly Counted[], key: string): number {
   const last = looks.at(-1);
   const count = last?.counts.get(key);
@@ -130,7 +138,7 @@ export function rateOf(looks: readonly Counted[], key: string): number {
   for (let i = looks.length - 2; i >= 0; i -= 1) {
     const { at, counts } = looks[i] as Counted;
     const more = count - (counts.get(key) ?? NaN);
-    // It was not there yet, or another life of the program began.
+    // The publication did not exist yet, or another life of the program began.
     if (!(more >= 0)) return rate;
     rate = (more * 1000) / (last.at - at);
     if (more >= RATE_FRAMES) return rate;
@@ -145,14 +153,14 @@ export interface Firing {
   readonly name: string;
   readonly isKnob: boolean;
   readonly target: Labels;
-  /** Whose programs are called; empty where the agent does not say. */
+  /** The user whose programs are called; empty if the agent does not give it. */
   readonly user: string;
-  /** The publications whose trigger or knob it is; none where the agent does not say. */
+  /** The publications whose trigger or knob it is; empty if the agent does not give them. */
   readonly publications: readonly string[];
-  /** The one life of a program that is meant; empty for any. */
+  /** The one process that is called; empty for any. */
   readonly incarnation: string;
   readonly payload: string;
-  /** Of the payload, which only its user may see; NaN where the agent does not say. */
+  /** Size of the payload, which only its user may see; NaN if the agent does not give it. */
   readonly payloadBytes: number;
   readonly by: string;
   readonly matched: number;
@@ -162,13 +170,13 @@ export interface Firing {
   readonly expired: number;
   readonly gone: number;
   readonly state: string;
-  /** When the last answer came; NaN before the first. */
+  /** Time of the last answer; NaN before the first. */
   readonly answered: number;
-  /** Something went wrong with it. */
+  /** Whether some part of the call failed. */
   readonly isBad: boolean;
 }
 
-/** A JSON list of texts; anything else is empty. */
+/** Parses a JSON list of texts; anything else is empty. */
 function textsOf(cell: unknown): string[] {
   try {
     const parsed: unknown = JSON.parse(text(cell));
@@ -206,13 +214,18 @@ export function firingOf(row: Row): Firing {
   };
 }
 
-/** Whether a target can mean this publication's process: it has all that the target names. */
+/**
+ * Whether a target matches this publication's process: the process has all labels of the target.
+ */
 export function means(target: Labels, one: Publication): boolean {
   const own: Labels = { ...one.labels, publication: one.name, application: one.application, user: one.user, pid: text(one.pid) };
   return Object.entries(target).every(([name, value]) => one.labels[name] === value || own[name] === value);
 }
 
-/** Whether a call was sent into this publication's process while that lived, as a call of this publication where that is known. */
+/**
+ * Whether a call was sent into this publication's process while that lived, and for this
+ * publication if that is known.
+ */
 export const concerns = ({ target, user, publications, incarnation, at, name, isKnob }: Firing, one: Publication): boolean =>
   means(target, one) && (user === "" || user === one.user) && (publications.length === 0 || publications.includes(one.name)) && (incarnation === "" || incarnation === one.incarnation) && (!isKnob || name.startsWith(`${one.name}.`)) && (one.alive ? !(at < one.started) : at <= one.newest);
 
@@ -255,7 +268,7 @@ export function declaredOf(row: Row): Declared {
 /** A value that may be set from outside, within bounds. */
 export interface Knob {
   readonly publication: string;
-  /** With the publication's name before it. */
+  /** The name, with the publication's name before it. */
   readonly name: string;
   readonly labels: Labels;
   readonly type: string;
@@ -286,38 +299,47 @@ export function knobOf(row: Row): Knob {
 /** Whether a knob is one of this publication's. */
 export const isOf = (knob: Knob, one: Publication): boolean => knob.publication === one.name && Object.entries(knob.labels).every(([name, value]) => one.labels[name] === value);
 
-/** As a shell takes it: quoted where it must be. */
+/** A word as a shell needs it: quoted if necessary. */
 export const shellText = (word: string): string => (/^[\w.,:/@%+=-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
 
-/** The command line that sets a knob of this publication and of no other, in parts that belong together. */
+/**
+ * The command line that sets a knob of this publication and of no other, split into parts that must
+ * not be broken.
+ */
 export function setCommand(knob: Knob, one: Publication): string[] {
   const targets = Object.keys(one.labels).sort().map((label) => `--target ${shellText(`${label}=${one.labels[label]}`)}`);
   const value = knob.type === "bool" && knob.value !== null ? String(number(knob.value) !== 0) : text(knob.value);
   return [`baro knob set ${shellText(knob.name)} ${shellText(value || "VALUE")}`, ...targets];
 }
 
-/** The streams of a publication are `app.<name>.<value>`; the frames' numbers are one of them. */
+/**
+ * The pattern of a publication's streams, which are `app.<name>.<value>`; one of them has the
+ * numbers of frames.
+ */
 export const streamsOf = ({ name, labels }: Publication): string => streamText(`app.${name}.*`, labels);
 export const frameOf = ({ name, labels }: Publication): string => streamText(`app.${name}.frame`, labels);
 
-/** Whether a stream is a value of this publication: not of one with a longer name, nor with more labels. */
+/**
+ * Whether a stream is a value of this publication, and not of one with a longer name or with more
+ * labels.
+ */
 export function isValueOf(stream: { readonly name: string; readonly labels: Labels }, one: Publication, others: readonly Publication[]): boolean {
   const value = valueName(stream.name, one);
   if (value === "" || value === "frame" || streamText("", stream.labels) !== streamText("", one.labels)) return false;
   return !others.some((other) => other.name.startsWith(`${one.name}.`) && stream.name.startsWith(`app.${other.name}.`));
 }
 
-/** The value's own name; empty when the stream is not below the publication's name. */
+/** The value's own name; empty if the stream is not below the publication's name. */
 export const valueName = (stream: string, { name }: Publication): string => (stream.startsWith(`app.${name}.`) ? stream.slice(name.length + 5) : "");
 
-/** What is to be known at first sight, as a sentence. */
+/** A sentence with the most important counts. */
 export function summary(alive: readonly Publication[], ended: number): string {
   const programs = new Set(alive.map((one) => one.incarnation)).size;
   const many = (n: number, one: string, more = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : more}`;
   if (alive.length === 0) return ended === 0 ? "No application publishes here yet." : `No application publishes now; ${ended === 1 ? "one publication has" : `${ended} publications have`} ended within a day.`;
   const parts = [`${many(alive.length, "publication")} of ${many(programs, "process", "processes")}`];
   if (ended > 0) parts.push(`${ended} ended within a day`);
-  // A process counts its losses once, for all its publications.
+  // A process has one count of losses for all its publications.
   const lost = [...new Map(alive.map((one) => [one.incarnation, one.lost])).values()].reduce((sum, n) => sum + n, 0);
   if (lost > 0) parts.push(`${many(lost, "value")} lost`);
   if (alive.some((one) => one.refusal !== "")) parts.push("something refused");

@@ -1,14 +1,15 @@
 // The newest samples of one stream, in a ring of fixed size. Times are milliseconds.
 //
-// The agent appends a value only when it changed, and says apart when it last looked. A sample
-// therefore has two times: `ts`, when the value was found, and `held`, the last look that found it
-// unchanged. Between `held` and the next `ts` nothing is known; when that is long it is a gap.
+// The agent appends a value only when it changed, and reports separately when it last looked. A
+// sample therefore has two times: `ts`, when the value was found, and `held`, the last look that
+// found it unchanged. Between `held` and the next `ts` the value is unknown; if that is long, it is
+// a gap.
 
 /** Most samples of one stream that the page keeps. */
 export const RING_SAMPLES_MAX = 900;
 const FIRST_CAPACITY = 64;
 
-/** The last look at a value: nobody looked from then until the next sample. */
+/** The quality of a last look: nobody looked from then until the next sample. */
 export const ENDED = 4;
 
 /** Quality of a sample, by its number in the segment format. */
@@ -28,10 +29,10 @@ export class Ring {
     return this.count;
   }
 
-  /** Appends; a sample not newer than the last is not news and is left out. */
+  /** Appends a sample; one that is not newer than the last is ignored. */
   push(ts: number, value: number, quality = 0, error = 0, held = ts): void {
     if (this.count > 0 && ts <= this.ts(this.count - 1)) {
-      // The look that found the newest was the last.
+      // The look that found the newest value was the last one.
       if (quality === ENDED && ts === this.ts(this.count - 1)) this.qualities[this.slot(this.count - 1)] = ENDED;
       return;
     }
@@ -51,14 +52,17 @@ export class Ring {
     this.count += 1;
   }
 
-  /** The newest value was looked at again and had not changed. */
+  /** Records that the newest value was looked at again and had not changed. */
   hold(ts: number): void {
     if (this.count === 0) return;
     const at = this.slot(this.count - 1);
     if (ts > (this.helds[at] ?? 0)) this.helds[at] = ts;
   }
 
-  /** The newest value was found again after a silence: it is known from here on, not in between. */
+  /**
+   * Records that the newest value was found again after a silence: it is known from here on, not in
+   * between.
+   */
   resume(ts: number): void {
     if (this.count > 0) this.take(this, this.count - 1, ts, ts);
   }
@@ -84,14 +88,14 @@ export class Ring {
     return this.qualities[this.slot(i)] === ENDED;
   }
 
-  /** Takes over sample `i` of a ring, held at most until `until`; `ts` is another time for it. */
+  /** Appends sample `i` of another ring, held at most until `until`; `ts` can replace its time. */
   take(from: Ring, i: number, until = Infinity, ts = from.ts(i)): void {
     const at = from.slot(i);
     const held = Math.min(from.helds[at] ?? NaN, until);
     this.push(ts, from.value(i), from.qualities[at], from.error(i), held);
   }
 
-  /** The newest sample at or before `ts`, or -1. */
+  /** Index of the newest sample at or before `ts`, or -1. */
   before(ts: number): number {
     let low = 0;
     let high = this.count;
@@ -103,13 +107,16 @@ export class Ring {
     return low - 1;
   }
 
-  /** The sample that holds at `ts`: -1 before the first, in a gap, and later than `slack` after the last look. */
+  /**
+   * Index of the sample that holds at `ts`: -1 before the first, in a gap, and later than `slack`
+   * after the last look.
+   */
   at(ts: number, slack: number): number {
     const i = this.before(ts);
     if (i < 0 || ts <= this.held(i)) return i;
     if (this.isLastLook(i)) return -1;
     const until = i + 1 < this.count ? this.ts(i + 1) : Infinity;
-    // Inside a short step between two samples the older one still stands.
+    // In a short step between two samples, the older one still holds.
     if (until - this.held(i) <= slack) return i;
     return until === Infinity && ts - this.held(i) <= slack ? i : -1;
   }
@@ -134,9 +141,9 @@ export class Ring {
 }
 
 export interface Silence {
-  /** The agent was heard last. */
+  /** Time of the last tick before the silence. */
   readonly from: number;
-  /** It was heard again; Infinity while it is not. */
+  /** Time of the first tick after it; Infinity while there is none. */
   readonly to: number;
 }
 
@@ -150,14 +157,15 @@ export interface Told {
 }
 
 /**
- * Appends a sample that was told as held, except while the agent was silent: what was not changed
- * before and after a silence is known before and after it, not in between.
+ * Appends a sample that history gives as held, except while the agent was silent: a value that is
+ * the same before and after a silence is known before and after it, not in between.
  */
 export function pushHeld(ring: Ring, silences: readonly Silence[], told: Told): void {
   const end = Number.isNaN(told.next) ? Infinity : told.next;
   let ts = told.ts;
   for (const { from, to } of silences) {
-    // What the agent took between its last tick and its end lies in the silence, and so is a point.
+    // A sample that the agent took between its last tick and its end lies in the silence, and so is
+    // a point.
     if (to <= ts || from >= end) continue;
     ring.push(ts, told.value, told.quality, 0, Math.min(told.held, from));
     if (to >= end) return;
@@ -167,12 +175,15 @@ export function pushHeld(ring: Ring, silences: readonly Silence[], told: Told): 
 }
 
 /**
- * The last look that found the older of two changes: one interval before the next. What is only
- * written as it changes is not looked at in between.
+ * The last look that found the older of two changes: one interval before the next. A value that is
+ * only written when it changes is not looked at in between.
  */
 export const heldUntil = (ts: number, next: number, intervalMs: number): number => (intervalMs > 0 && next - ts > intervalMs * 1.5 ? next - intervalMs : ts);
 
-/** Where the newest bucket starts that, with those after it, fills a ring; 0 when all of them do not. */
+/**
+ * The start of the bucket that, together with those after it, fills a ring; 0 if all of them do
+ * not.
+ */
 export function ringStart(starts: readonly number[], counts: readonly number[]): number {
   let sum = 0;
   for (let i = starts.length - 1; i >= 0; i -= 1) {

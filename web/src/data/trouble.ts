@@ -1,4 +1,5 @@
-// Is anything wrong, where, since when: read from the streams, said in words. Pure but for its input.
+// Determines what is wrong, where and since when, from the streams, and puts it into words. Pure
+// but for its input.
 
 import type { Ring } from "./ring";
 import { FREE, fills, isSoon, reachWords } from "./fills";
@@ -10,15 +11,15 @@ import { duration, percent, plain, quantity } from "../text/format";
 export interface Trouble {
   readonly level: "bad" | "warn";
   readonly where: string;
-  /** In a list: `saturated, 96 % busy`. */
+  /** The text in a list: `saturated, 96 % busy`. */
   readonly what: string;
-  /** In a sentence after `where`: `is saturated, 96 % busy`. */
+  /** The text in a sentence after `where`: `is saturated, 96 % busy`. */
   readonly said: string;
-  /** Milliseconds since the epoch; NaN when it began before we looked. */
+  /** Milliseconds since the epoch; NaN if it began before the known past. */
   readonly since: number;
 }
 
-/** What is asked of a stream here. */
+/** The parts of a stream that are used here. */
 export interface Known {
   readonly name: string;
   readonly labels: Readonly<Record<string, string>>;
@@ -28,13 +29,18 @@ export interface Known {
   readonly projection?: Projection;
 }
 
-/** A tier of which more than this share is used, of what users can have, is nearly full. */
+/** Used share of a tier, of what users can have, above which it counts as nearly full. */
 const TIER_USED_HIGH = 0.95;
 
-/** For how long each disk has been saturated, in seconds: the agent's word, here there is no rule for it. */
+/**
+ * The stream of how long each disk has been saturated, in seconds: the agent decides this, the page
+ * has no rule for it.
+ */
 export const SATURATED = "node.saturated.seconds";
 
-/** Since when a disk has been saturated, from the agent's stream for it; NaN when it is not. */
+/**
+ * The time since which a disk has been saturated, from the agent's stream for it; NaN if it is not.
+ */
 export function saturatedSince(ring: Ring | undefined): number {
   const newest = ring === undefined ? -1 : ring.length - 1;
   if (ring === undefined || newest < 0) return NaN;
@@ -81,7 +87,7 @@ export function troubles(named: (name: string) => readonly Known[], now: number)
   return all.sort((a, b) => rank(a) - rank(b) || (a.since || 0) - (b.since || 0));
 }
 
-/** What is expected to be full within a day. */
+/** The file systems that are predicted to be full within a day. */
 function filling(named: (name: string) => readonly Known[], now: number): Trouble[] {
   return fills(named(FORECAST_PREFIX + FREE), now).filter(isSoon).map(({ mount, reach }): Trouble => {
     const what = `fills in ${reachWords(reach)}`;
@@ -89,7 +95,7 @@ function filling(named: (name: string) => readonly Known[], now: number): Troubl
   });
 }
 
-/** Mean of the newest ten seconds. */
+/** The mean of the newest ten seconds. */
 function recentMean(ring: Ring, now: number): number {
   let sum = 0;
   let n = 0;
@@ -100,7 +106,7 @@ function recentMean(ring: Ring, now: number): number {
   return n === 0 ? NaN : sum / n;
 }
 
-/** The sentence at the top, when the agent gives none. */
+/** The sentence at the top, if the agent gives none. */
 export function outlook(all: readonly Trouble[], now: number): string {
   const [first, ...rest] = all;
   if (first === undefined) return "Calm";
@@ -118,11 +124,11 @@ export interface Reading {
   readonly since: number;
   readonly silentMs: number;
   readonly old: boolean;
-  /** What the agent expects, in words: `45 % ± 5 in 30 s`; empty where it says nothing. */
+  /** The prediction as text: `45 % ± 5 in 30 s`; empty if there is none. */
   readonly expected?: string;
 }
 
-/** A strip as one sentence, for those who hear it. */
+/** A strip as one sentence, for screen readers. */
 export function stripSentence(r: Reading, now: number): string {
   if (r.old) return `${r.device}: no news for ${duration(r.silentMs)}.`;
   if (Number.isNaN(r.busy)) return `${r.device}: nothing measured yet.`;

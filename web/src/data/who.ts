@@ -1,8 +1,9 @@
-// Who moves what the disks move: processes, jobs, control groups and who the block trace saw, best evidence first. Pure but for its input.
+// Who causes the disks' traffic: processes, jobs, control groups and processes in the block trace,
+// best evidence first. Pure but for its input.
 
 import type { Source } from "./contract";
 
-/** What is asked of a stream here. */
+/** The parts of a stream that are used here. */
 export interface Flow {
   readonly labels: Readonly<Record<string, string>>;
   readonly text: string;
@@ -10,18 +11,18 @@ export interface Flow {
 
 export type Kind = "process" | "job" | "control group" | "trace";
 
-/** One who reads or writes. */
+/** A process, job or group that reads or writes. */
 export interface Originator<S> {
   readonly kind: Kind;
   readonly name: string;
-  /** Where that is known; empty over all devices. */
+  /** The device, if it is known; empty for all devices. */
   readonly device: string;
   readonly read: S | undefined;
   readonly write: S | undefined;
   readonly sum: number;
 }
 
-/** Names of streams of who moves bytes, for a watch. */
+/** Patterns of the streams about originators, for a watch. */
 export const WHO_MATCHES = [
   "node.who.text",
   "process.*.bytes_per_second",
@@ -32,17 +33,17 @@ export const WHO_MATCHES = [
   "block_trace.process.*.bytes_per_second",
 ];
 
-/** Below this an originator is not worth a line, in bytes a second. */
+/** Least rate of an originator that is listed, in bytes a second. */
 const MOVES = 1;
 /** Most lines of one kind. */
 const LINES_MAX = 4;
-/** The root group holds the sum of all others: it names nobody. */
+/** The root group holds the sum of all others, so it identifies nobody. */
 const ROOT = "/";
 
 type Named<S> = (name: string) => readonly S[];
 type Rate<S> = (one: S | undefined) => number;
 
-/** The lines of the table, the best evidence first, and of each kind the greatest first. */
+/** The lines of the table, the best evidence first, and within each kind the greatest first. */
 export function originators<S extends Flow>(named: Named<S>, rate: Rate<S>): Originator<S>[] {
   const commands = new Map(named("process.command.name").map((one) => [one.labels["pid"], one.text]));
   const lines = (kind: Kind, stem: string, name: (one: S) => string) => joined(kind, stem, name, named, rate);
@@ -55,7 +56,10 @@ export function originators<S extends Flow>(named: Named<S>, rate: Rate<S>): Ori
   return [processes, jobs, byDevice(groups, lines("control group", "cgroup.device", group)), lines("trace", "block_trace.process", process)].flatMap((all) => all.sort((a, b) => b.sum - a.sum).slice(0, LINES_MAX));
 }
 
-/** A group is told with its device where it moves one, and on devices that stand on others where no sum has it. */
+/**
+ * Adds devices to the groups: a group that uses only one device gets its name, and groups that
+ * appear only on stacked devices, which are in no sum, get lines of their own.
+ */
 function byDevice<S>(groups: readonly Originator<S>[], onDevices: readonly Originator<S>[]): Originator<S>[] {
   const inSum = groups.map((one) => {
     const on = onDevices.filter(({ name }) => name === one.name);
@@ -75,7 +79,10 @@ function joined<S extends Flow>(kind: Kind, stem: string, name: (one: S) => stri
   return all.filter(({ sum }) => sum >= MOVES);
 }
 
-/** What the sources say is not counted, why, and what would help; that one is down is told among what is wrong. */
+/**
+ * The traffic that the sources do not count, with reason and remedy; a source that is down is
+ * listed among the troubles instead.
+ */
 export function uncounted(sources: readonly Source[]): string[] {
   const of = sources.filter((one) => /^(process|job|cgroup)$/.test(one.source));
   const missing = of.flatMap((one) => one.missing).filter(({ what }) => /I\/O|bytes|reads|cache|^processes/.test(what));

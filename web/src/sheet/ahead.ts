@@ -1,14 +1,18 @@
-// How what is expected is inked: dashed, in a band that fades as its error grows. Pure but for the canvas.
+// The drawing of predictions: dashed, in a band that fades as its error grows. Pure but for the
+// canvas.
 
-/** Dashes of what was not measured. */
+/** The dashes of lines that were not measured. */
 export const EXPECTED_DASH = [5, 4] as const;
 
-/** How strong a band is at its nib, and where it says next to nothing. */
+/**
+ * Opacity of a band at its nib, where the error is least; `BAND_MIN` is that of one with a useless
+ * error.
+ */
 const BAND_MAX = 0.34;
 const BAND_MIN = 0.07;
 const LINE_MIN = 0.55;
 
-/** 1 where the error is nothing, 0 where it is half of what is shown or more. */
+/** The certainty: 1 without an error, 0 if the error is half of the shown range or more. */
 export const certainty = (half: number, shown: number): number => (shown > 0 ? Math.max(0, 1 - (2 * half) / shown) : half > 0 ? 0 : 1);
 export const bandAlpha = (sure: number): number => BAND_MIN + (BAND_MAX - BAND_MIN) * sure;
 export const lineAlpha = (sure: number): number => LINE_MIN + (1 - LINE_MIN) * sure;
@@ -18,10 +22,10 @@ export interface Stop {
   readonly alpha: number;
 }
 
-/** `#rrggbb` as strong as `alpha` says. */
+/** The colour `#rrggbb` with the opacity `alpha`. */
 export const tint = (ink: string, alpha: number): string => `${ink}${Math.round(Math.min(1, Math.max(0, alpha)) * 255).toString(16).padStart(2, "0")}`;
 
-/** An ink that is as strong as the stops say at their places, which ascend. */
+/** A gradient of an ink with the opacities of the stops, whose places ascend. */
 export function faded(ctx: CanvasRenderingContext2D, ink: string, stops: readonly Stop[]): CanvasGradient | string {
   const [first, last] = [stops[0], stops.at(-1)];
   if (first === undefined || last === undefined) return "transparent";

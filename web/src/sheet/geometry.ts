@@ -1,4 +1,4 @@
-// Where things stand on the sheet: time to x, value to y, columns of ink, rules. Pure.
+// The geometry of the sheet: time to x, value to y, columns of ink, rules. Pure.
 //
 // A strip is drawn from columns one CSS pixel wide whose borders are fixed in time, not on the
 // screen: as the paper moves, each column keeps its samples and so its ink, and nothing shimmers.
@@ -9,15 +9,18 @@ import type { Ring } from "../data/ring";
 export interface Paper {
   /** Width of the paper. */
   readonly width: number;
-  /** x of the pen: what is left of it was measured. */
+  /** x of the pen: the part left of it was measured. */
   readonly penX: number;
   /** Time under the pen. */
   readonly now: number;
-  /** Milliseconds a pixel. */
+  /** Milliseconds per pixel. */
   readonly msPerPx: number;
 }
 
-/** Part of the paper right of the pen, which is still white; wider where something is expected to be drawn there. */
+/**
+ * Share of the paper right of the pen, which is still white; `AHEAD_EXPECTED` is the wider one with
+ * predictions.
+ */
 export const AHEAD = 0.1;
 export const AHEAD_EXPECTED = 0.18;
 
@@ -26,7 +29,7 @@ export function paper(width: number, now: number, windowMs: number, ahead = AHEA
   return { width, penX, now, msPerPx: windowMs / Math.max(1, penX) };
 }
 
-/** The measured side alone, and `over` pixels more that are still hidden behind the pen. */
+/** The measured side alone, with `over` more pixels that are still hidden behind the pen. */
 export function past(p: Paper, over: number): Paper {
   const width = p.penX + over;
   return { width, penX: width, now: p.now + over * p.msPerPx, msPerPx: p.msPerPx };
@@ -50,9 +53,9 @@ export function grid(p: Paper): Grid {
 }
 
 /**
- * One value a column into `out`: the largest of its samples, so that a spike is never lost; between
- * samples the line from one to the next; NaN where nothing is known. `slack` is the longest time
- * between looks that is still no gap. The last column ends at `end`, the time under the pen.
+ * Writes one value per column into `out`: the largest of its samples, so that a spike is never
+ * lost; between samples the line from one to the next; NaN in gaps. `slack` is the longest time
+ * between looks that is no gap. The last column ends at `end`, the time under the pen.
  */
 export function columns(ring: Ring, g: Grid, slack: number, end: number, out: Float64Array): void {
   let i = ring.before(g.t0);
@@ -85,16 +88,16 @@ function between(ring: Ring, i: number, ts: number, slack: number): number {
   return value + ((ring.value(i + 1) - value) * (ts - held)) / (next - held);
 }
 
-/** A silence shorter than this is never a gap. */
+/** A time without looks shorter than this is never a gap. */
 const SILENCE_MS_MIN = 2500;
 
 /**
- * The longest silence that is no gap, for a stream looked at every `intervalMs`; 0 is a stream that
- * is only written when its inputs change, whose value stands for as long as it takes.
+ * The longest time without looks that is no gap, for a stream looked at every `intervalMs`; 0 is a
+ * stream that is only written when its inputs change, whose value holds for any time.
  */
 export const slackOf = (intervalMs: number): number => (intervalMs === 0 ? Infinity : Math.max(SILENCE_MS_MIN, intervalMs * 2.5));
 
-/** Whether the older value stands until the next one comes, where a line between them would lie. */
+/** Whether the older value is drawn as held until the next one, instead of a line between them. */
 export const stands = (silenceMs: number, slack: number): boolean => slack === Infinity && silenceMs > SILENCE_MS_MIN;
 
 /** The next of 1, 2, 5 × 10ⁿ at or above `value`, at least `least`. */
@@ -107,13 +110,13 @@ export function niceMax(value: number, least: number): number {
 
 const TIME_STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
 
-/** Distance of labelled time rules: a round step at least `minPx` wide. */
+/** The distance of labelled time rules: a round step at least `minPx` wide. */
 export function timeStep(msPerPx: number, minPx: number): number {
   const want = (msPerPx * minPx) / 1000;
   return (TIME_STEPS_S.find((s) => s >= want) ?? 7200) * 1000;
 }
 
-/** Times of the rules between two times, on whole steps of the local clock. */
+/** The times of the rules between two times, on whole steps of the local clock. */
 export function rules(from: number, to: number, stepMs: number, offsetMs: number): number[] {
   const all: number[] = [];
   for (let t = Math.ceil((from + offsetMs) / stepMs) * stepMs; t <= to + offsetMs; t += stepMs) all.push(t - offsetMs);
@@ -132,7 +135,10 @@ export function penOf(latencySeconds: number): number {
   return at < 0 ? PEN_LATENCIES_S.length : at;
 }
 
-/** A run of neighbouring known columns drawn with one pen: [from, to] inclusive, sharing end points. */
+/**
+ * A run of neighbouring known columns drawn with one pen: [from, to] inclusive, with shared end
+ * points.
+ */
 export interface Run {
   readonly from: number;
   readonly to: number;
@@ -140,7 +146,10 @@ export interface Run {
   readonly alarm: boolean;
 }
 
-/** Splits the pressure line at gaps and wherever pen or alarm change; alarm is where the device was saturated. */
+/**
+ * Splits the pressure line at gaps and wherever pen or alarm change; the alarm is on while the
+ * device was saturated.
+ */
 export function runs(busy: Float64Array, latency: Float64Array, saturated: Float64Array, count: number): Run[] {
   const all: Run[] = [];
   let from = -1;

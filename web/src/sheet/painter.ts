@@ -1,4 +1,4 @@
-// Puts ink on one strip's canvas. Knows pixels and colours; what is drawn comes as numbers.
+// Draws one strip's canvas. It knows pixels and colours; the data come as numbers.
 
 import { endOf, knotsBetween } from "../data/projection";
 import type { Projection } from "../data/projection";
@@ -20,13 +20,13 @@ export interface Traces {
   readonly write: Trace | undefined;
   readonly readLatency: Trace | undefined;
   readonly writeLatency: Trace | undefined;
-  /** For how long it has been saturated, in seconds. */
+  /** How long it has been saturated, in seconds. */
   readonly saturated: Trace | undefined;
-  /** What busy is expected to be. */
+  /** The projection of the busy ratio. */
   readonly expected: Projection | undefined;
 }
 
-/** The areas are faint: their edges must not vie with the line. */
+/** Opacity of the areas' edges, which must not compete with the line. */
 const EDGE_ALPHA = 0.5;
 /** Room above the full-scale line, so that a saturated line is not cut. */
 const HEAD_PX = 7;
@@ -74,24 +74,26 @@ export function paintStrip(canvas: HTMLCanvasElement, p: Paper, traces: Traces, 
   return scale;
 }
 
-/** Where a ratio stands on a strip of this height. */
+/** The y of a ratio on a strip of this height. */
 const yOf = (share: number, height: number): number => height - FOOT_PX - Math.min(1.02, Math.max(0, share)) * (height - FOOT_PX - HEAD_PX);
 
-/** What the pen stands at. */
+/** The state of the pen's nib. */
 export interface Nib {
   readonly value: number;
   readonly alarm: boolean;
   readonly expected: Projection | undefined;
 }
 
-/** Paints the white side: level rules, what is expected, and the pen whose nib stands at the newest value. */
+/**
+ * Paints the white side: level rules, the prediction, and the pen with its nib at the newest value.
+ */
 export function paintPen(canvas: HTMLCanvasElement, p: Paper, { value, alarm, expected }: Nib, ink: Inks, pale: boolean): void {
   const width = p.width - p.penX;
   const height = canvas.clientHeight;
   const ctx = fit(canvas, width, height);
   if (ctx === null) return;
   if (!pale) {
-    // A dead agent has no future on its paper.
+    // A dead agent has no predictions.
     ctx.fillStyle = ink.ahead;
     ctx.fillRect(0, 0, width, height);
   }
@@ -111,14 +113,14 @@ export function paintPen(canvas: HTMLCanvasElement, p: Paper, { value, alarm, ex
   ctx.fillRect(8, at - 0.5, Math.min(14, width - 10), 1);
 }
 
-/** The expected line, dashed, in its band; both fade as the error grows. */
+/** Paints the predicted line, dashed, in its band; both fade as the error grows. */
 function paintExpected(ctx: CanvasRenderingContext2D, p: Paper, height: number, expected: Projection, ink: Inks): void {
   const to = p.now + (p.width - p.penX) * p.msPerPx;
   const from = Math.max(p.now, expected.ts);
   const knots = knotsBetween(expected, from, Math.max(from, Math.min(to, endOf(expected))));
   const x = (ts: number) => (ts - p.now) / p.msPerPx;
   const points = knots.map(({ ts, value, half }) => ({ x: x(ts), value, half, sure: certainty(half, 1) }));
-  // An error that is not known has no band.
+  // An unknown error has no band.
   const known = points.filter(({ half }) => Number.isFinite(half));
   ctx.fillStyle = faded(ctx, ink.ink, known.map(({ x: at, sure }) => ({ x: at, alpha: bandAlpha(sure) })));
   ctx.beginPath();
@@ -135,7 +137,7 @@ function paintExpected(ctx: CanvasRenderingContext2D, p: Paper, height: number, 
   ctx.setLineDash([]);
 }
 
-/** Device pixels in a CSS pixel; more than three are not seen. */
+/** Device pixels per CSS pixel; more than three are not visible. */
 export const ratio = (): number => Math.min(3, devicePixelRatio || 1);
 
 function fit(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D | null {
@@ -178,7 +180,7 @@ function peakTotal(count: number): number {
   return peak;
 }
 
-/** On whole device pixels, so that rules stay fine. */
+/** Rounds to whole device pixels, so that rules stay fine. */
 const snap = (v: number): number => (Math.round(v * ratio()) + 0.5) / ratio();
 
 function paintRules(ctx: CanvasRenderingContext2D, p: Paper, height: number, ink: Inks): void {
@@ -221,7 +223,7 @@ function paintArea(ctx: CanvasRenderingContext2D, count: number, x: AtColumn, to
     let to = from;
     while (to + 1 < count && zero(known[to + 1]) > 0) to += 1;
     const line = new Path2D();
-    // A spell of a single column still deserves its ink.
+    // A saturation of a single column is drawn too.
     const left = Math.max(0, from - 1);
     line.moveTo(x(left), bottom(left));
     for (let k = from; k <= to; k += 1) line.lineTo(x(k), top(k));

@@ -1,8 +1,8 @@
 // The roll that moves the paper: one animation loop for all strips of a sheet.
 //
-// A strip is painted when its data changed, once a tick, a little further than the pen; between
-// ticks the painted paper is only shifted beneath the pen, by whole device pixels, which costs next
-// to nothing. Only strips on the screen are painted or moved, none while the page is hidden. With
+// A strip is painted when its data changed, once per tick, a little further than the pen; between
+// ticks the painted paper is only shifted beneath the pen, by whole device pixels, which costs
+// almost nothing. Only visible strips are painted or moved, none while the page is hidden. With
 // reduced motion the paper steps on each tick.
 
 import { effect } from "@preact/signals";
@@ -14,12 +14,15 @@ import { paintAxis, paintPen, paintStrip, ratio } from "./painter";
 import type { Trace, Traces } from "./painter";
 
 /**
- * How far the pen stands behind the agent's clock. A sample comes up to a poll and a tick late;
- * with this much patience the next one is always here before the pen reaches it, and the line
- * comes out of the pen evenly instead of by jumps.
+ * How far the pen lags behind the agent's clock. A sample arrives up to a poll and a tick late;
+ * with this lag the next one always arrives before the pen reaches it, and the line appears evenly
+ * instead of by jumps.
  */
 export const PEN_LAG_MS = 2000;
-/** How far beyond the pen the paper is painted: what comes to light until the next tick, and some. */
+/**
+ * How far beyond the pen the paper is painted: the part that appears until the next tick, and some
+ * more.
+ */
 const OVER_MS = 2500;
 
 interface Strip {
@@ -39,7 +42,9 @@ export class Roll {
   private font = "";
   private width = 0;
   private dirty = true;
-  /** The paper as it was painted last, and how far it has been shifted since, in CSS pixels. */
+  /**
+   * The paper as it was last painted; `shift` is how far it has been shifted since, in CSS pixels.
+   */
   private painted: Paper | null = null;
   private shift = 0;
   private request = 0;
@@ -58,7 +63,7 @@ export class Roll {
     this.request = requestAnimationFrame(frame);
   }
 
-  /** The paper as it stands now. */
+  /** The paper at the present time. */
   get paper(): Paper {
     return paper(this.width, now() - PEN_LAG_MS, this.windowMs, this.ahead);
   }
@@ -68,7 +73,7 @@ export class Roll {
     this.dirty = true;
   }
 
-  /** How much of the paper is right of the pen. */
+  /** Sets the share of the paper right of the pen. */
   setAhead(share: number): void {
     if (share === this.ahead) return;
     this.ahead = share;
@@ -84,7 +89,7 @@ export class Roll {
   attach(canvas: HTMLCanvasElement, pen: HTMLCanvasElement, traces: () => Traces, scaled: (scale: number) => void): () => void {
     this.strips.set(canvas, { pen, traces, scaled, visible: false, scale: 0 });
     this.seen.observe(canvas);
-    // The height of strips follows their number.
+    // The height of the strips depends on their number.
     this.sized.observe(pen);
     return () => {
       this.strips.delete(canvas);
@@ -127,7 +132,7 @@ export class Roll {
     else if (shift !== this.shift && !stillness.value) this.move(p, shift);
   }
 
-  /** Puts the ink of all that is known on the paper. */
+  /** Paints all known data on the paper. */
   private paint(p: Paper, over: number): void {
     this.dirty = false;
     this.painted = p;

@@ -17,11 +17,11 @@ import { AHEAD, AHEAD_EXPECTED, PEN_LATENCIES_S, PEN_WIDTHS, slackOf, timeAt } f
 import { Roll } from "./roll";
 import type { Trace } from "./painter";
 
-/** Where the cursor stands on the paper, in pixels from its left edge; shared by all strips. */
+/** The cursor's place on the paper, in pixels from its left edge; shared by all strips. */
 const cursor = signal<number | null>(null);
 
 const WINDOWS_MIN = [2, 5, 15] as const;
-/** With more devices than this, those that did nothing are folded. */
+/** Most devices without folding; with more, those that did nothing are folded. */
 const UNFOLDED_MAX = 6;
 
 const ROWS = {
@@ -34,12 +34,12 @@ const ROWS = {
 } as const;
 export const SHEET_MATCHES = [...Object.values(ROWS), "disk.tier.name", FORECAST_PREFIX + ROWS.busy];
 
-/** What the line of a device is expected to be, if that is known and wanted. */
+/** The projection of a device's line, if there is one and it is to be shown. */
 const expected = (device: string): Projection | undefined => (forecasting.value ? expectedOf(streamText(ROWS.busy, { device })) : undefined);
 
 const of = (name: string, device: string): Series | undefined => get(streamText(name, { device }));
 
-/** Every device that has a strip, with labels other than `device` left aside. */
+/** Every device that has a strip; labels other than `device` are ignored. */
 function devices(): string[] {
   return [...new Set(named(ROWS.busy).map((one) => one.labels["device"] ?? ""))].filter((name) => name !== "");
 }
@@ -110,17 +110,17 @@ function Fold({ idle, open }: { idle: readonly string[]; open: Signal<boolean> }
   );
 }
 
-/** The pointer's place on the paper under it; beside the paper there is no cursor. */
+/** Sets the cursor to the pointer's place; beside the paper there is no cursor. */
 function point(event: PointerEvent): void {
   const strip = (event.target as Element).closest(".strip")?.querySelector(".paper");
   if (strip === null || strip === undefined) return;
   const box = strip.getBoundingClientRect();
-  // Within the border of the paper.
+  // Relative to the inside of the paper's border.
   const x = event.clientX - box.left - 1;
   cursor.value = x >= 0 && x <= box.width ? x : null;
 }
 
-/** Labels of time; also the handle by which the keyboard moves the cursor. */
+/** The time labels; also the element by which the keyboard moves the cursor. */
 function Axis({ roll }: { roll: Roll }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   useEffect(() => {
@@ -131,7 +131,7 @@ function Axis({ roll }: { roll: Roll }) {
     const p = roll.paper;
     const at = cursor.value ?? p.penX;
     const step = event.shiftKey ? 50 : 5;
-    // Right of the pen there is something only where it is expected.
+    // Right of the pen there are only predictions.
     const last = reach() === undefined ? p.penX : p.width;
     const to = { ArrowLeft: at - step, ArrowRight: at + step, PageUp: at - 100, PageDown: at + 100, Home: 0, End: p.penX }[event.key];
     if (to !== undefined) cursor.value = Math.max(0, Math.min(last, to));
@@ -170,7 +170,7 @@ function Axis({ roll }: { roll: Roll }) {
   );
 }
 
-/** The time up to which any line is expected to go on; undefined when none is. */
+/** The time up to which any line is predicted; undefined if none is. */
 function reach(): number | undefined {
   const ends = devices().flatMap((device) => {
     const projection = expected(device);
@@ -250,13 +250,13 @@ function Strip({ device, roll }: { device: string; roll: Roll }) {
 
 const UNKNOWN = { read: NaN, write: NaN, latency: NaN };
 
-/** What the line of a device is expected to be at a time. */
+/** The prediction for a device's line at a time. */
 function knotAt(device: string, ts: number): Knot | undefined {
   const projection = expected(device);
   return projection === undefined ? undefined : expectedAt(projection, ts);
 }
 
-/** What is expected at the end of the sheet, or as far as it is forecast: `45 % ± 5 in 30 s`. */
+/** The prediction at the end of the sheet, or at the end of the forecast: `45 % ± 5 in 30 s`. */
 function expectedWords(device: string, end: number): string {
   const projection = expected(device);
   const at = now();
@@ -264,14 +264,14 @@ function expectedWords(device: string, end: number): string {
   return knot === undefined ? "" : expectedText(knot.value, knot.half, "ratio", knot.ts - at);
 }
 
-/** That the value under the cursor is no measured one, and how far it may be off. */
+/** A text that marks the value under the cursor as predicted, with its error. */
 function foretold(knot: Knot | undefined, ts: number): string {
   if (knot === undefined) return "not forecast";
   const error = Number.isFinite(knot.half) ? `± ${errorBeside(knot.value, knot.half, "ratio")}` : "error not known yet";
   return `${error}, expected${ts > now() ? ` in ${duration(ts - now())}` : ""}`;
 }
 
-/** What is known of a device at a time; `null` is now. */
+/** The known values of a device at a time; `null` is now. */
 function reading(device: string, ts: number | null): Reading {
   const value = (name: string): number => {
     const one = of(name, device);

@@ -1,4 +1,4 @@
-// Completion of SQL: what is being typed at the caret, and what could be meant. Pure.
+// Completion of SQL: finds the word at the caret, and the candidates for it. Pure.
 
 export interface Table {
   readonly name: string;
@@ -19,7 +19,7 @@ const WORDS = [
   "frames(",
 ];
 
-/** Where the word at the caret begins, the word, and the table before its dot. */
+/** The word at the caret, where it begins, and the table before its dot. */
 export interface Word {
   readonly from: number;
   readonly text: string;
@@ -39,7 +39,7 @@ export function inText(sql: string, caret: number): boolean {
   return /'|--|\/\*/.test(before);
 }
 
-/** Aliases and tables that the statement names: alias or table to table. */
+/** The aliases and tables that the statement names: alias or table to table. */
 export function tablesIn(sql: string): Map<string, string> {
   const found = new Map<string, string>();
   const pattern = /\b(?:from|join)\s+([A-Za-z_]\w*)(?:\s+(?:as\s+)?(?!(?:where|group|order|limit|join|on|using|left|inner|cross|natural|union|having)\b)([A-Za-z_]\w*))?/gi;
@@ -52,7 +52,7 @@ export function tablesIn(sql: string): Map<string, string> {
   return found;
 }
 
-/** What fits at the caret, best first. */
+/** The candidates at the caret, best first. */
 export function complete(sql: string, caret: number, tables: readonly Table[], limit: number): Candidate[] {
   if (inText(sql, caret)) return [];
   const word = wordAt(sql, caret);
@@ -79,7 +79,10 @@ function columnsOf(tables: readonly Table[]): Candidate[] {
   return [...seen.values()];
 }
 
-/** Beginnings first, then beginnings of a part (`read` in `disk_read_bytes`), then any place. */
+/**
+ * Ranks the candidates: matches at the beginning first, then at the beginning of a part (`read` in
+ * `disk_read_bytes`), then at any place.
+ */
 function rank(typed: string, all: readonly Candidate[], limit: number): Candidate[] {
   const want = typed.toLowerCase();
   const bins: Candidate[][] = [[], [], []];

@@ -1,4 +1,4 @@
-// A stream in the words of other tools: SQL, PromQL, Python, curl. Pure.
+// A stream in the syntax of other tools: SQL, PromQL, Python, curl. Pure.
 
 export interface StreamName {
   readonly name: string;
@@ -12,7 +12,7 @@ export const sqlText = (text: string): string => `'${text.replaceAll("'", "''")}
 export const sqlName = (name: string): string => (/^[a-z_][a-z0-9_]*$/i.test(name) ? name : `"${name.replaceAll('"', '""')}"`);
 const quoted = (text: string): string => JSON.stringify(text);
 
-/** The conditions that mean these labels. */
+/** The SQL conditions that select these labels. */
 export const whereOf = (labels: StreamName["labels"]): string[] => Object.keys(labels).sort().map((label) => `${sqlName(label)} = ${sqlText(labels[label] ?? "")}`);
 
 export function asSql({ name, labels }: StreamName): string {
@@ -36,7 +36,7 @@ export function asPython({ name, labels }: StreamName): string {
 
 const PYTHON_WORDS = new Set(["class", "from", "in", "is", "for", "global", "import", "lambda", "pass", "with", "as", "def", "del", "not", "or", "and", "if", "try"]);
 
-/** The pattern that means this stream alone. */
+/** The pattern that matches this stream alone. */
 export function matchOf({ name, labels }: StreamName): string {
   const pairs = Object.keys(labels).sort().map((label) => `${label}=${labels[label]}`);
   return pairs.length > 0 ? `${name}{${pairs.join(",")}}` : name;

@@ -3,7 +3,7 @@
 const SI = ["", "k", "M", "G", "T", "P", "E"];
 const IEC = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/** A number and its unit, apart, so that the unit can be set in smaller type. */
+/** A number and its unit, separate, so that the unit can be set in smaller type. */
 export interface Quantity {
   readonly number: string;
   readonly unit: string;
@@ -26,7 +26,7 @@ function trim(text: string): string {
 function scaled(value: number, base: number, prefixes: readonly string[]): [string, string] {
   let size = Math.abs(value);
   let step = 0;
-  // 999.5 would be written as 1000: it belongs to the next prefix.
+  // 999.5 would be written as 1000, so it gets the next prefix.
   const limit = base === 1000 ? 999.5 : 1023.5;
   while (size >= limit && step < prefixes.length - 1) {
     size /= base;
@@ -35,13 +35,13 @@ function scaled(value: number, base: number, prefixes: readonly string[]): [stri
   return [figures(Math.sign(value) * size), prefixes[step] ?? ""];
 }
 
-/** A rate in bytes a second: decimal prefixes. */
+/** A rate in bytes a second, with decimal prefixes. */
 export function rate(bytesPerSecond: number): Quantity {
   const [number, prefix] = scaled(bytesPerSecond, 1000, SI);
   return { number, unit: `${prefix}B/s` };
 }
 
-/** A size in bytes: binary prefixes. */
+/** A size in bytes, with binary prefixes. */
 export function size(bytes: number): Quantity {
   const [number, prefix] = scaled(bytes, 1024, IEC);
   return { number, unit: `${prefix}B` };
@@ -77,15 +77,18 @@ export function duration(ms: number): string {
   return parts(Math.floor(h / 24), "d", h % 24, "h");
 }
 
-/** Samples of a second's poll are up to two ticks old when they are shown: that is now. */
+/**
+ * Largest age that is shown as `now`: samples of a poll each second are up to two ticks old when
+ * they are shown.
+ */
 const NOW_MS = 2500;
 
-/** How old something is: `now`, or `12 s old`. */
+/** The age of something: `now`, or `12 s old`. */
 export function age(ms: number): string {
   return ms < NOW_MS ? "now" : `${duration(ms)} old`;
 }
 
-/** Wall-clock time of day, with the date when it is not today's. */
+/** Wall-clock time of day, with the date if it is not today's. */
 export function clock(ms: number, nowMs: number): string {
   const at = new Date(ms);
   const two = (n: number) => String(n).padStart(2, "0");
@@ -99,7 +102,7 @@ export function moment(ms: number): string {
   return Number.isFinite(ms) ? new Date(ms).toISOString().replace("T", " ").replace("Z", " UTC") : "never";
 }
 
-/** A point in time of a stream, which is seconds since 1970: to the second, in local time. */
+/** A point in time of a stream, given in seconds since 1970: to the second, in local time. */
 function time(value: number): Quantity {
   // Beyond this there is no date.
   if (!(Math.abs(value) <= 8.64e12)) return { number: "–", unit: "" };
@@ -136,31 +139,37 @@ export function quantity(value: number, unit: string): Quantity {
   }
 }
 
-/** The unit of a difference of two values: of points in time it is a span. */
+/** The unit of a difference of two values: for points in time it is a span. */
 export const spanUnit = (unit: string): string => (unit === "time" ? "seconds" : unit);
 
-/** The unit to show a stream in: names end in theirs, which says more than `1`. `.time.seconds` are points in time. */
+/**
+ * The unit in which a stream is shown: the last word of its name tells more than the unit `1`.
+ * Streams in `.time.seconds` are points in time.
+ */
 export function unitOf(name: string, unit: string): string {
   if (name.endsWith(".bytes_per_second")) return "B/s";
   if (name.endsWith(".time.seconds") || name.endsWith("_time_seconds")) return "time";
   const last = name.slice(name.lastIndexOf(".") + 1);
-  // A program's number without a unit is a share of a whole only when its name says so.
+  // A program's number without a unit is a share of a whole only if its name says so.
   if (unit === "1" && name.startsWith("app.")) return /(^|_)ratio$/.test(last) ? "ratio" : "";
   return last === "ratio" || last === "flag" || last === "bytes" || last === "seconds" ? last : unit;
 }
 
-/** One text of a quantity. */
+/** A quantity as one text. */
 export function plain(q: Quantity): string {
   return q.unit === "" ? q.number : `${q.number} ${q.unit}`;
 }
 
-/** An error beside its value: without a unit of its own where that is the value's. Of a point in time it is a span. */
+/**
+ * The text of an error beside its value: without a unit if it is the value's. For a point in time
+ * it is a span.
+ */
 export function errorBeside(value: number, half: number, unit: string): string {
   const own = quantity(half, spanUnit(unit));
   return unit !== "time" && own.unit === quantity(value, unit).unit ? own.number : plain(own);
 }
 
-/** What is expected when, with its error where one is known: `12.3 GiB ± 0.2 in 5 min`. */
+/** The text of a prediction, with its error if it is known: `12.3 GiB ± 0.2 in 5 min`. */
 export function expectedText(value: number, half: number, unit: string, inMs: number): string {
   const known = Number.isFinite(half);
   return `${plain(quantity(value, unit))}${known ? ` ± ${errorBeside(value, half, unit)}` : ""} in ${duration(inMs)}${known ? "" : ", error not known yet"}`;
@@ -168,12 +177,12 @@ export function expectedText(value: number, half: number, unit: string, inMs: nu
 
 const COARSE_STEPS_S: readonly (readonly [number, number])[] = [[120, 5], [3600, 60], [6 * 3600, 300], [86_400, 600]];
 
-/** A span that is not known to the second: in steps that grow with it. */
+/** The text of a span that is not known to the second: in steps that grow with it. */
 export function roughly(ms: number): string {
   const s = Math.max(0, ms / 1000);
   const step = COARSE_STEPS_S.find(([below]) => s < below)?.[1] ?? 3600;
   return duration(Math.round(s / step) * step * 1000);
 }
 
-/** The words of an error. */
+/** The text of an error. */
 export const words = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -1,4 +1,5 @@
-// Finding streams by typing: every word must be found, runs and word beginnings count more. Pure.
+// Finds streams by typed text: every word must be found; runs of letters and word beginnings count
+// more. Pure.
 
 /** The text by which people name a stream: `name{label=value,…}`. */
 export function streamText(name: string, labels: Readonly<Record<string, string>>): string {
@@ -6,7 +7,7 @@ export function streamText(name: string, labels: Readonly<Record<string, string>
   return pairs.length === 0 ? name : `${name}{${pairs.join(",")}}`;
 }
 
-/** How well `query` fits, higher is better; -1 when it does not. Words are parted by blanks. */
+/** How well `query` fits, higher is better; -1 if it does not. Words are separated by blanks. */
 export function score(query: string, text: string): number {
   const lower = text.toLowerCase();
   let sum = 0;
@@ -16,7 +17,7 @@ export function score(query: string, text: string): number {
     if (one < 0) return -1;
     sum += one;
   }
-  // Of two equal fits the shorter text is the better answer.
+  // Of two equal fits the shorter text is better.
   return sum - text.length / 1000;
 }
 
@@ -33,13 +34,15 @@ function scoreWord(word: string, text: string): number {
     previous = found;
     from = found + 1;
   }
-  // Letters strewn without any order are noise, not a fit.
+  // Letters that are scattered over the text are no fit.
   return sum >= word.length * 3 ? sum : -1;
 }
 
 const startsWord = (text: string, at: number): boolean => at === 0 || !/[a-z0-9]/.test(text[at - 1] ?? "");
 
-/** The best `limit` of `items`, best first; all in their order when the query is empty. */
+/**
+ * The best `limit` of `items`, best first; if the query is empty, the first ones in their order.
+ */
 export function find<T>(query: string, items: readonly T[], text: (item: T) => string, limit: number): T[] {
   if (query.trim() === "") return items.slice(0, limit);
   const scored: { item: T; points: number }[] = [];

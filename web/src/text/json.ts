@@ -1,4 +1,4 @@
-// JSON whose integers may exceed 2^53: those come as text with all their digits. Pure.
+// JSON whose integers may exceed 2^53: those become texts with all their digits. Pure.
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 const INTEGER = /^-?\d{16,}$/;
@@ -11,7 +11,7 @@ export class BigText {
   }
 }
 
-/** Marks a quoted big integer; private use, so no text of ours begins with it. */
+/** The mark of a quoted big integer: a private-use character, with which no text of ours begins. */
 const MARK = "\uE0B0";
 
 export function parseExact(text: string): unknown {
@@ -23,7 +23,7 @@ export function parseExact(text: string): unknown {
   );
 }
 
-/** The number of a cell, if it is one. */
+/** The number of a cell; NaN if it is none. */
 export function asNumber(value: unknown): number {
   if (typeof value === "number") return value;
   if (value instanceof BigText) return Number(value.digits);

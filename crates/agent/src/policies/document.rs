@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use super::engine::{Governed, seconds};
 use super::roster::Standing;
 use super::{GOVERNED_MAX, Policies, Policy};
-use crate::documents::LabelsJson;
+use barograph_recorder::LabelsJson;
 
 impl Policies {
     /// One row for each policy and stream; a policy without streams has one too, which says why.

@@ -27,8 +27,7 @@ pub use self::roster::POLICIES_MADE_MAX;
 pub use self::roster::{Carry, Change, Made, Policy, Roster, check};
 use self::sentinel::Moved;
 use crate::Config;
-use crate::forecasts::Forecasts;
-use crate::streams::Streams;
+use barograph_recorder::{Forecasts, Streams};
 
 /// Most streams under policies; those beyond are read as configured, and counted.
 const GOVERNED_MAX: usize = 512;
@@ -233,7 +232,7 @@ impl Policies {
     }
 
     /// Tells readers what is said of the streams that were looked at, those under policies too, at the end of a round. True if some wait:
-    /// call it again [`crate::forecasts::PROJECT_NS`] later.
+    /// call it again [`barograph_recorder::PROJECT_NS`] later.
     pub fn project(
         &mut self,
         now_ns: i64,

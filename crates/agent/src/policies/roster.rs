@@ -5,10 +5,8 @@
 use std::sync::Arc;
 
 use barograph_forecast::interval::Bound;
-use barograph_model::{Descriptor, Selector, near};
+use barograph_model::{ConfigError, Descriptor, Selector, near};
 use barograph_source::{PolicyFault, PolicySpec, PressureTrigger};
-
-use crate::AgentError;
 
 /// Most policies at once.
 pub const POLICIES_MAX: usize = 512;
@@ -203,13 +201,10 @@ fn of_the_configuration(name: &str) -> String {
 }
 
 /// Checks policies as they stand in the configuration.
-pub fn check(policies: &[PolicySpec]) -> Result<(), AgentError> {
+pub fn check(policies: &[PolicySpec]) -> Result<(), ConfigError> {
     let refuse = |value: String, reason: String| {
-        Err(AgentError::ConfigValue {
-            key: "policy",
-            value,
-            reason,
-        })
+        let key = "policy";
+        Err(ConfigError { key, value, reason })
     };
     if policies.len() > POLICIES_MAX {
         let reason = format!("at most {POLICIES_MAX} of them");

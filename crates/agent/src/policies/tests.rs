@@ -13,9 +13,9 @@ use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader};
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::forecasts::{PROJECT_NS, Room};
+use crate::facts::Facts;
 use crate::outlook::Outlook;
-use crate::streams::Facts;
+use barograph_recorder::{PROJECT_NS, Room};
 
 const CHEAP: &str = "disk.write.bytes";
 const DEAR: &str = "pool.available.bytes";

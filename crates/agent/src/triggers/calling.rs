@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use tracing::info;
 
 use super::Fire;
-use crate::applications::{Board, FireError, FireRequest};
+use barograph_call::{Board, FireError, FireRequest};
 
 /// Calls programs by the board. Values that only some may read are told to their programs alone.
 pub struct ToPrograms {

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 use barograph_insight::{Executed, Firing, TriggerLimits, TriggerReport, Triggers};
 use barograph_model::Clock;
-use barograph_stream::RunDir;
+use barograph_stream::{RunDir, TRIGGERS_DOCUMENT};
 use serde_json::{Value as Json, json};
 use tracing::{info, warn};
 
@@ -24,9 +24,6 @@ use crate::control::{Answer, Refusal};
 use crate::statements::{Statements, TRIGGERS_FILE, Troubles};
 pub use calling::ToPrograms;
 use watch::Watch;
-
-/// The triggers that people declared, and how they are.
-pub const TRIGGERS_DOCUMENT: &str = "declared_triggers.json";
 
 /// Makes the call of a trigger that has fired.
 pub trait Fire: Send + Sync {

@@ -15,13 +15,13 @@ use prost::Message as _;
 use crate::export::receiver::Selection;
 use crate::export::sender::Protocol;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
-use crate::messages::{
+use crate::prometheus::exposition::is_old;
+use crate::view::{Stream, StreamId, View};
+use barograph_bridge::messages::{
     Data, ExportMetricsServiceRequest, ExportMetricsServiceResponse, Gauge, InstrumentationScope,
     KeyValue, Metric, Number, NumberDataPoint, Resource, ResourceMetrics, ScopeMetrics, Sum,
     Temporality,
 };
-use crate::prometheus::exposition::is_old;
-use crate::view::{Stream, StreamId, View};
 
 /// OTLP over HTTP, binary protobuf.
 pub(super) const PROTOCOL: Protocol = Protocol {
@@ -241,7 +241,7 @@ mod tests {
     fn a_partial_success_is_read() {
         let answer = |points: i64| {
             ExportMetricsServiceResponse {
-                partial_success: Some(crate::messages::ExportMetricsPartialSuccess {
+                partial_success: Some(barograph_bridge::messages::ExportMetricsPartialSuccess {
                     rejected_data_points: points,
                     error_message: "too many".into(),
                 }),

@@ -16,9 +16,9 @@ use crate::export::receiver::Selection;
 use crate::export::sender::Protocol;
 use crate::export::status::Counters;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
-use crate::messages::{Label, PromSample, TimeSeries, WriteRequest};
 use crate::prometheus::names::{Exposed, exposed};
 use crate::view::{Stream, StreamId, View};
+use barograph_bridge::messages::{Label, PromSample, TimeSeries, WriteRequest};
 
 /// Remote write 1.0.
 pub(super) const PROTOCOL: Protocol = Protocol {

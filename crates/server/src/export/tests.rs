@@ -14,8 +14,10 @@ use crate::export::otlp::Otlp;
 use crate::export::remote_write::RemoteWrite;
 use crate::export::status::Counters;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch, Selection};
-use crate::messages::{Any, Data, ExportMetricsServiceRequest, Label, Number, WriteRequest};
 use crate::view::{View, Views};
+use barograph_bridge::messages::{
+    Any, Data, ExportMetricsServiceRequest, Label, Number, WriteRequest,
+};
 
 const T0: i64 = 1_700_000_000 * NS_PER_S;
 const MS: i64 = 1_000_000;

@@ -7,6 +7,13 @@ use axum::body::{Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use barograph_bridge::messages::{
+    ExportMetricsPartialSuccess, ExportMetricsServiceResponse, Status,
+};
+use barograph_bridge::{
+    Ingest, IngestFault, IngestRequest, Ingested, Parsed, Precision, REFUSALS_MAX, Refusal,
+    read_line_protocol, read_otlp_json, read_otlp_protobuf,
+};
 use barograph_stream::ingest::Readers;
 use hyper::body::Body as _;
 use prost::Message as _;
@@ -16,12 +23,6 @@ use crate::api::{App, JSON, Shared, claim_for_body};
 use crate::blocking;
 use crate::fault::Fault;
 use crate::ingest::body::{Packing, too_large, unpacked};
-use crate::ingest::otlp::{read_otlp_json, read_otlp_protobuf};
-use crate::ingest::{
-    Ingest, IngestFault, IngestRequest, Ingested, Parsed, Precision, REFUSALS_MAX, Refusal,
-    read_line_protocol,
-};
-use crate::messages::{ExportMetricsPartialSuccess, ExportMetricsServiceResponse, Status};
 use crate::params::Params;
 use crate::rights::Way;
 use crate::share::Client;

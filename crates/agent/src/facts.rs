@@ -1,0 +1,70 @@
+//! The sink of the sources: each sample goes to the streams, and from there to whoever computes from
+//! it.
+//!
+//! It stands alone because it is the one place where the parts of the sampling thread meet.
+
+use barograph_insight::Graph;
+use barograph_model::{Descriptor, Sample, Sink, StreamKey, Wanted};
+use barograph_recorder::{Forecasts, Streams};
+
+use crate::outlook::Outlook;
+use crate::policies::Policies;
+
+/// What sources write to: the streams, with the graph, the outlook and the forecasts looking on.
+pub struct Facts<'a, 'c> {
+    /// Where the samples go.
+    pub streams: &'a mut Streams<'c>,
+    /// Who computes from them.
+    pub graph: &'a mut Graph,
+    /// Who says how the node is.
+    pub outlook: &'a mut Outlook,
+    /// Who says what comes next.
+    pub forecasts: &'a mut Forecasts,
+    /// Who says when to look again.
+    pub policies: &'a mut Policies,
+}
+
+impl Sink for Facts<'_, '_> {
+    fn declare(&mut self, descriptor: &Descriptor, depth: Option<u32>) -> Option<StreamKey> {
+        let key = self.streams.declare(descriptor, depth)?;
+        self.graph.stream_added(key, descriptor);
+        self.outlook.stream_added(key, descriptor);
+        self.forecasts.stream_added(key, descriptor, self.streams);
+        self.policies
+            .stream_added(key, descriptor, self.forecasts, self.streams);
+        Some(key)
+    }
+
+    fn retire(&mut self, key: StreamKey) {
+        self.graph.stream_removed(key);
+        self.outlook.stream_removed(key);
+        self.forecasts.stream_removed(key, self.streams);
+        self.policies.stream_removed(key);
+        self.streams.retire(key);
+    }
+
+    fn put(&mut self, key: StreamKey, sample: &Sample) {
+        if self.streams.look(key, sample) {
+            self.graph.sample(key, sample);
+            self.outlook.sample(key, sample);
+        } else {
+            self.graph.looked(key, sample.ts);
+        }
+        self.policies.looked(key, sample, self.forecasts);
+    }
+
+    fn expect_interval(&mut self, key: StreamKey, interval_ns: i64) {
+        self.graph.interval(key, interval_ns);
+        self.forecasts.interval(key, interval_ns);
+        self.policies.interval(key, interval_ns);
+        self.streams.expect_interval(key, interval_ns);
+    }
+
+    fn wanted(&self, key: StreamKey) -> Option<Wanted> {
+        self.policies.wanted(key)
+    }
+
+    fn wishes(&self) -> u64 {
+        self.policies.wishes()
+    }
+}

@@ -1,0 +1,476 @@
+//! OTLP metrics as points: what is a counter, what a gauge, and which of them are not taken.
+//!
+//! It stands alone because it gives meaning: the data model of OpenTelemetry on one side
+//! (opentelemetry.io/docs/specs/otel/metrics/data-model), streams of ours on the other.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use barograph_model::{Kind, UNIT_BYTES_MAX, Value, ValueType};
+use prost::Message as _;
+
+use crate::distribution::Distribution;
+use crate::elements::{ELEMENTS_MAX, json_is_bounded, protobuf_is_bounded};
+use crate::messages::{
+    Any, AnyValue, Data, ExportMetricsServiceRequest, Histogram, HistogramDataPoint, KeyValue,
+    Metric, Number, NumberDataPoint, Resource, Summary, SummaryDataPoint, Temporality,
+};
+use crate::{About, Measured, Origin, POINTS_MAX, Parsed, Point, Protocol, Source, Tags};
+
+/// Data points that say only that there is none.
+const NO_RECORDED_VALUE: u32 = 1;
+/// The name of a service that has none, as the specification of resources has it.
+const UNKNOWN_SERVICE: &str = "unknown_service";
+const SERVICE_NAME: &str = "service.name";
+/// Of a resource these describe where and by what it runs, not what is measured: they are no labels.
+const NO_LABELS: [&str; 8] = [
+    "telemetry.",
+    "process.",
+    "os.",
+    "host.",
+    "container.",
+    "k8s.",
+    "cloud.",
+    SERVICE_NAME,
+];
+
+/// Reads a request in protobuf.
+pub fn read_otlp_protobuf(body: &[u8]) -> Result<Parsed, String> {
+    if !protobuf_is_bounded(body) {
+        return Err(format!("the request has more than {ELEMENTS_MAX} messages"));
+    }
+    let request = ExportMetricsServiceRequest::decode(body);
+    let request = request.map_err(|e| format!("the body is not a request of OTLP metrics: {e}"))?;
+    Ok(read(request))
+}
+
+/// Reads a request in JSON.
+pub fn read_otlp_json(body: &[u8]) -> Result<Parsed, String> {
+    if !json_is_bounded(body) {
+        return Err(format!("the request has more than {ELEMENTS_MAX} objects"));
+    }
+    let request: Result<ExportMetricsServiceRequest, _> = serde_json::from_slice(body);
+    let request = request.map_err(|e| format!("the body is not a request of OTLP metrics: {e}"))?;
+    Ok(read(request))
+}
+
+fn read(request: ExportMetricsServiceRequest) -> Parsed {
+    let mut parsed = Parsed::default();
+    let mut place = 0;
+    for resource in request.resource_metrics {
+        let source = source(resource.resource.unwrap_or_default());
+        let scopes = resource.scope_metrics.into_iter();
+        for metric in scopes.flat_map(|scope| scope.metrics) {
+            let mut reader = Reader {
+                parsed: &mut parsed,
+                source: &source,
+                name: metric.name.as_str().into(),
+                place: &mut place,
+            };
+            reader.metric(metric);
+        }
+    }
+    parsed
+}
+
+/// The service, with the resource's other attributes as labels.
+fn source(resource: Resource) -> Arc<Source> {
+    let mut name = UNKNOWN_SERVICE.to_owned();
+    let mut labels = BTreeMap::new();
+    for attribute in resource.attributes {
+        let Some(Ok(value)) = attribute.value.and_then(text) else {
+            continue;
+        };
+        if attribute.key == SERVICE_NAME && !value.is_empty() {
+            name = value;
+        } else if !NO_LABELS.iter().any(|no| attribute.key.starts_with(no)) && !value.is_empty() {
+            labels.insert(attribute.key, value);
+        }
+    }
+    Arc::new(Source {
+        protocol: Protocol::Otlp,
+        name,
+        labels: labels.into_iter().collect(),
+    })
+}
+
+/// The text of a scalar; none where there is no value, an error where it is none that a label can have.
+fn text(value: AnyValue) -> Option<Result<String, ()>> {
+    Some(match value.value? {
+        Any::Text(text) => Ok(text),
+        Any::Bool(value) => Ok(value.to_string()),
+        Any::Int(value) => Ok(value.to_string()),
+        Any::Double(value) => Ok(value.to_string()),
+        Any::List(_) | Any::Map(_) | Any::Bytes(_) => Err(()),
+    })
+}
+
+/// The data points of one metric.
+struct Reader<'a> {
+    parsed: &'a mut Parsed,
+    source: &'a Arc<Source>,
+    name: Arc<str>,
+    place: &'a mut u32,
+}
+
+impl Reader<'_> {
+    fn metric(&mut self, metric: Metric) {
+        let about = |kind, value_type, is_delta| About {
+            kind,
+            value_type,
+            unit: unit(&metric.unit),
+            help: metric.description.clone(),
+            is_delta,
+        };
+        match metric.data {
+            Some(Data::Gauge(gauge)) => {
+                let about = about(Kind::Gauge, ValueType::Float, false);
+                self.numbers(gauge.data_points, &about);
+            }
+            Some(Data::Sum(sum)) => {
+                let is_delta = temporality(sum.aggregation_temporality);
+                let Some(is_delta) = is_delta else {
+                    return self.refuse_all(sum.data_points.len(), UNSPECIFIED);
+                };
+                let about = match sum.is_monotonic {
+                    true => about(Kind::Counter, ValueType::Int, is_delta),
+                    false => about(Kind::Gauge, ValueType::Float, is_delta),
+                };
+                self.numbers(sum.data_points, &about);
+            }
+            Some(Data::Histogram(histogram)) => {
+                let is_delta = temporality(histogram.aggregation_temporality);
+                let Some(is_delta) = is_delta else {
+                    return self.refuse_all(histogram.data_points.len(), UNSPECIFIED);
+                };
+                self.histogram(histogram, &about(Kind::Gauge, ValueType::Float, is_delta));
+            }
+            Some(Data::Summary(summary)) => {
+                self.summary(summary, &about(Kind::Gauge, ValueType::Float, false));
+            }
+            Some(Data::ExponentialHistogram(histogram)) => self.refuse_all(
+                histogram.data_points.len(),
+                "exponential histograms are not taken: have the sender use explicit buckets",
+            ),
+            None => {}
+        }
+    }
+
+    fn numbers(&mut self, points: Vec<NumberDataPoint>, about: &About) {
+        // Gauges are floats whatever they come as: one may send both. Counters are what they come as.
+        let of_ints = Arc::new(about.clone());
+        let of_floats = Arc::new(About {
+            value_type: ValueType::Float,
+            ..about.clone()
+        });
+        for point in points {
+            let (about, value) = match point.value {
+                Some(Number::AsInt(v)) if about.value_type == ValueType::Int => {
+                    (&of_ints, Value::Int(v))
+                }
+                Some(Number::AsInt(v)) => (&of_floats, Value::Float(v as f64)),
+                Some(Number::AsDouble(v)) => (&of_floats, Value::Float(v)),
+                None => (&of_floats, Value::Float(f64::NAN)),
+            };
+            self.point(
+                point.flags,
+                point.attributes,
+                |point| {
+                    point.add("", about, finite(value)?);
+                    Ok(())
+                },
+                point.time_unix_nano,
+            );
+        }
+    }
+
+    fn histogram(&mut self, histogram: Histogram, about: &About) {
+        let family = Family::of(about);
+        for point in histogram.data_points {
+            let HistogramDataPoint {
+                attributes,
+                time_unix_nano,
+                count,
+                sum,
+                bucket_counts,
+                explicit_bounds,
+                flags,
+                min,
+                max,
+            } = point;
+            self.point(
+                flags,
+                attributes,
+                |point| {
+                    let distribution = Distribution {
+                        bounds: explicit_bounds,
+                        counts: bucket_counts,
+                        min,
+                        max,
+                        is_delta: about.is_delta,
+                    };
+                    // Without buckets there is a count and a sum alone.
+                    let has_buckets = !distribution.counts.is_empty();
+                    if has_buckets {
+                        distribution.check()?;
+                    }
+                    let sum = sum.map(|sum| finite(Value::Float(sum))).transpose()?;
+                    point.add(".count", &family.count, count_value(count)?);
+                    if let Some(sum) = sum {
+                        point.add(".sum", &family.sum, sum);
+                    }
+                    if has_buckets {
+                        let measured = Measured::Distribution(Box::new(distribution));
+                        point.push("", &family.quantile, measured);
+                    }
+                    Ok(())
+                },
+                time_unix_nano,
+            );
+        }
+    }
+
+    fn summary(&mut self, summary: Summary, about: &About) {
+        const QUANTILES_MAX: usize = 16;
+        let family = Family::of(about);
+        for point in summary.data_points {
+            let SummaryDataPoint {
+                attributes,
+                time_unix_nano,
+                count,
+                sum,
+                quantile_values,
+                flags,
+            } = point;
+            self.point(
+                flags,
+                attributes,
+                |point| {
+                    if quantile_values.len() > QUANTILES_MAX {
+                        return Err(format!("a summary has at most {QUANTILES_MAX} quantiles"));
+                    }
+                    let sum = finite(Value::Float(sum))?;
+                    point.add(".count", &family.count, count_value(count)?);
+                    point.add(".sum", &family.sum, sum);
+                    // Of nothing there are no quantiles: senders say NaN.
+                    let told = quantile_values.iter().filter(|q| q.value.is_finite());
+                    for quantile in told {
+                        let name = quantile_name(quantile.quantile)?;
+                        point.add(&name, &family.quantile, Value::Float(quantile.value));
+                    }
+                    Ok(())
+                },
+                time_unix_nano,
+            );
+        }
+    }
+
+    /// One data point, as far as `make` makes something of it: all of it or nothing.
+    fn point(
+        &mut self,
+        flags: u32,
+        attributes: Vec<KeyValue>,
+        make: impl FnOnce(&mut Made<'_>) -> Result<(), String>,
+        time_unix_nano: u64,
+    ) {
+        let place = *self.place;
+        *self.place = place.saturating_add(1);
+        if flags & NO_RECORDED_VALUE != 0 {
+            return;
+        }
+        let before = self.parsed.points.len();
+        let made = self
+            .named(attributes, time_unix_nano)
+            .and_then(|(labels, ts)| {
+                make(&mut Made {
+                    points: &mut self.parsed.points,
+                    place,
+                    source: self.source,
+                    name: &self.name,
+                    labels,
+                    ts,
+                })
+            });
+        let made = match made {
+            Ok(()) if self.parsed.points.len() > POINTS_MAX => {
+                Err(format!("more than {POINTS_MAX} values in one request"))
+            }
+            made => made,
+        };
+        if let Err(reason) = made {
+            self.parsed.points.truncate(before);
+            let reason = format!("{}: {reason}", self.name);
+            self.parsed.refuse(self.source, place, reason);
+        }
+    }
+
+    /// Its labels and time.
+    fn named(
+        &self,
+        attributes: Vec<KeyValue>,
+        time_unix_nano: u64,
+    ) -> Result<(Tags, Option<i64>), String> {
+        if self.name.is_empty() {
+            return Err("a metric has no name".into());
+        }
+        let mut labels = Vec::with_capacity(attributes.len());
+        for attribute in attributes {
+            match attribute.value.and_then(text) {
+                None => {}
+                Some(Ok(value)) => labels.push((attribute.key, value)),
+                Some(Err(())) => {
+                    let key = attribute.key;
+                    return Err(format!("the attribute {key:?} is a list, and no label"));
+                }
+            }
+        }
+        labels.sort();
+        let ts = match i64::try_from(time_unix_nano) {
+            Ok(0) => None,
+            Ok(ns) => Some(ns),
+            Err(_) => return Err("its time is out of range".into()),
+        };
+        Ok((labels.into(), ts))
+    }
+
+    fn refuse_all(&mut self, points: usize, reason: &str) {
+        for _ in 0..points {
+            let place = *self.place;
+            *self.place = place.saturating_add(1);
+            let reason = format!("{}: {reason}", self.name);
+            self.parsed.refuse(self.source, place, reason);
+        }
+    }
+}
+
+const UNSPECIFIED: &str = "its temporality is not said: it is neither cumulative nor delta";
+
+/// Whether it is delta; none when it is not said.
+fn temporality(number: i32) -> Option<bool> {
+    match Temporality::try_from(number) {
+        Ok(Temporality::Delta) => Some(true),
+        Ok(Temporality::Cumulative) => Some(false),
+        Ok(Temporality::Unspecified) | Err(_) => None,
+    }
+}
+
+/// What the series made of one histogram or summary are.
+struct Family {
+    count: Arc<About>,
+    sum: Arc<About>,
+    quantile: Arc<About>,
+}
+
+impl Family {
+    fn of(about: &About) -> Self {
+        let counter = About {
+            kind: Kind::Counter,
+            ..about.clone()
+        };
+        Self {
+            count: Arc::new(About {
+                value_type: ValueType::Int,
+                unit: "count".into(),
+                ..counter.clone()
+            }),
+            sum: Arc::new(counter),
+            quantile: Arc::new(About {
+                is_delta: false,
+                ..about.clone()
+            }),
+        }
+    }
+}
+
+/// The points of one data point.
+struct Made<'a> {
+    points: &'a mut Vec<Point>,
+    place: u32,
+    source: &'a Arc<Source>,
+    name: &'a Arc<str>,
+    labels: Tags,
+    ts: Option<i64>,
+}
+
+impl Made<'_> {
+    fn add(&mut self, ending: &str, about: &Arc<About>, value: Value) {
+        self.push(ending, about, Measured::Value(value));
+    }
+
+    fn push(&mut self, ending: &str, about: &Arc<About>, measured: Measured) {
+        let name = match ending {
+            "" => Arc::clone(self.name),
+            ending => format!("{}{ending}", self.name).into(),
+        };
+        self.points.push(Point {
+            place: self.place,
+            origin: Origin {
+                source: Arc::clone(self.source),
+                name,
+                labels: Arc::clone(&self.labels),
+            },
+            about: Arc::clone(about),
+            ts: self.ts,
+            measured,
+        });
+    }
+}
+
+fn finite(value: Value) -> Result<Value, String> {
+    match value {
+        Value::Float(v) if !v.is_finite() => Err("its value is no number".into()),
+        value => Ok(value),
+    }
+}
+
+fn count_value(count: u64) -> Result<Value, String> {
+    let count = i64::try_from(count).map_err(|_| "its count is out of range")?;
+    Ok(Value::Int(count))
+}
+
+/// `.p99` for 0.99, `.p99_9` for 0.999.
+fn quantile_name(q: f64) -> Result<String, String> {
+    if !(0.0..=1.0).contains(&q) {
+        return Err(format!("{q} is not a quantile"));
+    }
+    // Whole thousandths of a percent: 0.999 * 100 is not 99.9 in binary.
+    let percent = (q * 1e5).round() as u64;
+    let (whole, rest) = (percent / 1_000, percent % 1_000);
+    let mut name = format!(".p{whole}");
+    if rest > 0 {
+        let digits = format!("{rest:03}");
+        // Writing to a String cannot fail.
+        let _ = write!(name, "_{}", digits.trim_end_matches('0'));
+    }
+    Ok(name)
+}
+
+/// A unit of UCUM in our words; one that is not known stays as it is.
+fn unit(ucum: &str) -> String {
+    let (unit, per_second) = match ucum.strip_suffix("/s") {
+        Some(unit) => (unit, "/s"),
+        None => (ucum, ""),
+    };
+    let known = match unit {
+        "By" => "bytes",
+        "s" => "seconds",
+        "W" => "watts",
+        "J" => "joules",
+        "Cel" => "celsius",
+        "%" => "percent",
+        other => {
+            let annotation = other.strip_prefix('{').and_then(|o| o.strip_suffix('}'));
+            annotation.unwrap_or(other)
+        }
+    };
+    let mut unit = format!("{known}{per_second}");
+    if unit.len() > UNIT_BYTES_MAX {
+        // Of a unit that long nothing is lost but the words.
+        unit.clear();
+    }
+    unit
+}

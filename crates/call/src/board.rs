@@ -1,0 +1,524 @@
+//! The board: who handles what, and every user's calls, behind one lock.
+//!
+//! The lock is the intake's: whoever holds it touches memory alone. What waits for a disk is done at the desks
+//! (`desk.rs`), which are held without it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use barograph_model::Clock;
+use barograph_stream::calls::AckStatus;
+use barograph_stream::{Incarnation, RunDir};
+use serde_json::Value as Json;
+use tracing::warn;
+
+use crate::desk::Desk;
+use crate::guests::Guests;
+use crate::members::{Member, Members, why_nobody};
+use crate::request::{FireError, FireRequest, Fired, LeftOut, Outcome};
+use crate::row::CallRow;
+use crate::user::{ROWS_MAX, Ticket, UserCalls};
+
+/// What happened and was not taken yet; more is dropped, oldest first.
+const EVENTS_MAX: usize = 4_096;
+/// Answers and ends of one user that wait for the audit to be open; more are dropped, and counted.
+const OPENING_MAX: usize = 4_096;
+/// Who waits for answers looks at the time so often.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Something that happened, for the streams.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallEvent {
+    /// The user whose processes are called.
+    pub uid: u32,
+    /// For everyone to read.
+    pub is_public: bool,
+    /// The name of the handler or knob.
+    pub name: String,
+    /// The number of the call.
+    pub id: u64,
+    /// The time of the event, in ns since the epoch.
+    pub ts: i64,
+    /// An answer; else the call itself.
+    pub is_answer: bool,
+}
+
+/// Makes calls. Any thread of the agent may: a call is on disk and in its slot, and whoever sleeps was
+/// woken, when [`Self::fire`] returns. That waits for the disk; nothing else here does.
+pub struct Board {
+    shared: Arc<Shared>,
+    /// Writes what nobody waits for.
+    writer: Option<JoinHandle<()>>,
+}
+
+/// What the board's threads have in common.
+pub(super) struct Shared {
+    pub run_dir: RunDir,
+    pub state_dir: PathBuf,
+    pub clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    answered: Condvar,
+    /// Something is to be written.
+    pub work: Condvar,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub users: BTreeMap<u32, User>,
+    events: VecDeque<CallEvent>,
+    events_lost: u64,
+    guests: Guests,
+    /// The board goes.
+    pub is_over: bool,
+}
+
+/// A user whose processes can be called.
+#[derive(Default)]
+pub(super) struct User {
+    members: Members,
+    pub desk: Desk,
+    pub stand: Stand,
+    /// Why the audit could not be opened, when it was tried last.
+    pub failure: Option<String>,
+}
+
+/// Whether a user's calls are known.
+pub(super) enum Stand {
+    /// The audit is yet to be opened: what has come meanwhile.
+    Opening { events: Vec<Told>, lost: u64 },
+    /// The calls of this user can be written and read.
+    Open(Box<UserCalls>),
+}
+
+impl Default for Stand {
+    fn default() -> Self {
+        Self::Opening {
+            events: Vec::new(),
+            lost: 0,
+        }
+    }
+}
+
+/// What a process tells the board.
+pub(super) enum Told {
+    /// It answers a call.
+    Answer(Incarnation, u64, AckStatus),
+    /// It has ended.
+    End(Incarnation),
+}
+
+/// What became of one user's part of a call so far.
+enum Part {
+    /// It goes to the disk.
+    Made(u32, Ticket, usize),
+    /// It does not go at all, for so many processes.
+    LeftOut(LeftOut, FireError),
+}
+
+impl Board {
+    /// A board for a run directory; `state_dir` is that of the applications.
+    pub fn new(run_dir: RunDir, state_dir: PathBuf, clock: Arc<dyn Clock>) -> Self {
+        let shared = Arc::new(Shared {
+            run_dir,
+            state_dir,
+            clock,
+            state: Mutex::default(),
+            answered: Condvar::new(),
+            work: Condvar::new(),
+        });
+        let its = Arc::clone(&shared);
+        let writer = std::thread::Builder::new()
+            .name("baro-calls".into())
+            .spawn(move || its.attend_all());
+        if let Err(error) = &writer {
+            warn!(%error, "answers to calls are written down by the next call alone");
+        }
+        Self {
+            shared,
+            writer: writer.ok(),
+        }
+    }
+
+    /// A process can be called from now on, or offers something else than before. The scope of its user
+    /// must be open.
+    pub fn join(&self, member: Member) {
+        let mut state = self.shared.state();
+        let user = state.users.entry(member.uid).or_default();
+        user.members.join(member);
+        self.shared.tell_writer(&state);
+    }
+
+    /// A process has ended. Calls that wait for it need not any more.
+    pub fn leave(&self, uid: u32, who: Incarnation) {
+        self.take_in(uid, Told::End(who));
+    }
+
+    /// A process of a user answers a call. Repetitions, and answers of those who are not meant, do nothing.
+    pub fn answer(&self, uid: u32, from: Incarnation, id: u64, status: AckStatus) {
+        self.take_in(uid, Told::Answer(from, id, status));
+    }
+
+    fn take_in(&self, uid: u32, told: Told) {
+        let mut state = self.shared.state();
+        let now_ns = self.shared.clock.now_ns();
+        if state.take_in(uid, told, now_ns) {
+            self.shared.answered.notify_all();
+        }
+        self.shared.tell_writer(&state);
+    }
+
+    /// Makes a call: refused when nobody who lives is meant, when a knob's value is out of its bounds, and
+    /// when calls that nobody has handled are in the way. Where several users' processes are meant, those of
+    /// users for whom it cannot be made are left out, and counted in what it gives.
+    pub fn fire(&self, request: &FireRequest) -> Result<Fired, FireError> {
+        request.check_time()?;
+        let shared = &self.shared;
+        if let Some(uid) = request.only_user {
+            let now_ns = shared.clock.monotonic_ns();
+            shared.state().guests.take(uid, now_ns)?;
+        }
+        let unopened = shared.state().unopened(request);
+        for uid in unopened {
+            // Why it failed is kept, and told with those who are left out.
+            let _ = shared.attend(uid);
+        }
+        let parts = shared.state().reserve(request, shared.clock.now_ns())?;
+        let mut fired = Fired::default();
+        let mut first_error = None;
+        for part in parts {
+            let (left_out, error) = match part {
+                Part::LeftOut(left_out, error) => (left_out, error),
+                Part::Made(uid, ticket, matched) => match shared.settle(uid, &ticket) {
+                    Ok(id) => {
+                        fired.calls.push((uid, id));
+                        fired.matched += matched;
+                        continue;
+                    }
+                    Err(error) => (LeftOut::of(uid, matched as u64, &error), error),
+                },
+            };
+            first_error.get_or_insert(error);
+            fired.leave_out(left_out);
+        }
+        match first_error {
+            Some(error) if fired.calls.is_empty() => Err(error),
+            _ => Ok(fired),
+        }
+    }
+
+    /// As [`Self::fire`], and waits for answers as [`Self::wait`] does. One user may wait for a few calls at a
+    /// time, unless he may control.
+    pub fn fire_and_wait(
+        &self,
+        request: &FireRequest,
+        longest: Duration,
+    ) -> Result<(Fired, Outcome), FireError> {
+        let waiter = request.only_user.filter(|_| !longest.is_zero());
+        if let Some(uid) = waiter {
+            self.shared.state().guests.begin_wait(uid)?;
+        }
+        let fired = self.fire(request);
+        let ended = fired.map(|fired| {
+            let outcome = self.wait(&fired, longest);
+            (fired, outcome)
+        });
+        if let Some(uid) = waiter {
+            self.shared.state().guests.end_wait(uid);
+        }
+        ended
+    }
+
+    /// How a call stands now. One that is forgotten counts as nothing.
+    pub fn outcome(&self, fired: &Fired) -> Outcome {
+        let now_ns = self.shared.clock.now_ns();
+        self.shared.state().outcome(fired, now_ns)
+    }
+
+    /// Waits until everyone who is meant has answered or is gone, it has expired, or `longest` is over.
+    pub fn wait(&self, fired: &Fired, longest: Duration) -> Outcome {
+        let clock = &self.shared.clock;
+        let longest_ns = i64::try_from(longest.as_nanos()).unwrap_or(i64::MAX);
+        let until_ns = clock.monotonic_ns().saturating_add(longest_ns);
+        let mut state = self.shared.state();
+        loop {
+            let outcome = state.outcome(fired, clock.now_ns());
+            let left_ns = until_ns.saturating_sub(clock.monotonic_ns());
+            let left = Duration::from_nanos(u64::try_from(left_ns).unwrap_or(0));
+            if outcome.is_settled() || left.is_zero() {
+                return outcome;
+            }
+            let answered = &self.shared.answered;
+            let woken = answered.wait_timeout(state, left.min(LOOK_EVERY));
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Notes what has expired. Now and then.
+    pub fn beat(&self) {
+        let now_ns = self.shared.clock.now_ns();
+        let mut state = self.shared.state();
+        let expired = state.open_users().map(|user| user.expire(now_ns));
+        if expired.fold(false, |any, is| any | is) {
+            self.shared.answered.notify_all();
+        }
+    }
+
+    /// The documents of users whose calls have changed since the last time.
+    pub fn documents(&self) -> Vec<(u32, Json)> {
+        let now_ns = self.shared.clock.now_ns();
+        let mut state = self.shared.state();
+        let mut documents = Vec::new();
+        for (uid, user) in &mut state.users {
+            if let Stand::Open(calls) = &mut user.stand
+                && std::mem::take(&mut calls.is_dirty)
+            {
+                documents.push((*uid, calls.document(now_ns)));
+            }
+        }
+        documents
+    }
+
+    /// What everyone may read of calls, newest first, if that has changed since the last time: as many as of
+    /// one user.
+    pub fn public_document(&self) -> Option<Json> {
+        let now_ns = self.shared.clock.now_ns();
+        let mut state = self.shared.state();
+        let is_dirty = state.open_users().fold(false, |any, user| {
+            std::mem::take(&mut user.is_public_dirty) | any
+        });
+        if !is_dirty {
+            return None;
+        }
+        let mut rows: Vec<_> = state
+            .open_users()
+            .flat_map(|calls| calls.public())
+            .collect();
+        rows.sort_by_key(|(_, row)| std::cmp::Reverse((row.call.issued_ns, row.call.id)));
+        let rows = rows.into_iter().take(ROWS_MAX);
+        let rows = rows.map(|(user, row)| row.to_public_document(user, now_ns));
+        Some(rows.collect())
+    }
+
+    /// What has happened since the last time, oldest first, and how much of it was dropped.
+    pub fn events(&self) -> (Vec<CallEvent>, u64) {
+        let mut state = self.shared.state();
+        let lost = std::mem::take(&mut state.events_lost);
+        (state.events.drain(..).collect(), lost)
+    }
+
+    /// Writes what waits to be written, and opens what is to be opened, for tests.
+    #[cfg(test)]
+    pub(super) fn write_now(&self) {
+        let waiting = self.shared.state().waiting();
+        for uid in waiting {
+            let _ = self.shared.attend(uid);
+        }
+    }
+
+    /// A user's desk, for a test in which a disk is waited for.
+    #[cfg(test)]
+    pub(super) fn desk(&self, uid: u32) -> Option<Desk> {
+        let state = self.shared.state();
+        state.users.get(&uid).map(|user| Arc::clone(&user.desk))
+    }
+}
+
+impl Drop for Board {
+    /// What waits to be written is written.
+    fn drop(&mut self) {
+        self.shared.state().is_over = true;
+        self.shared.work.notify_all();
+        if let Some(writer) = self.writer.take() {
+            // A panic there has been reported where it happened.
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        // Whoever panicked with it left no half of anything.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell_writer(&self, state: &State) {
+        if state.is_waiting() {
+            self.work.notify_one();
+        }
+    }
+
+    /// Brings a call that was taken on to disk and into its slot, with all that waits beside it.
+    fn settle(&self, uid: u32, ticket: &Ticket) -> Result<u64, FireError> {
+        loop {
+            if let Some(settled) = ticket.get() {
+                return settled.clone();
+            }
+            // Each takes what was there before, or fails; another may have taken ours already.
+            if let Err(why) = self.attend(uid)
+                && ticket.get().is_none()
+            {
+                return Err(FireError::Internal(why));
+            }
+        }
+    }
+}
+
+impl State {
+    /// The calls of users whose audit is open.
+    fn open_users(&mut self) -> impl Iterator<Item = &mut UserCalls> {
+        self.users.values_mut().filter_map(User::open_calls)
+    }
+
+    pub(super) fn calls(&mut self, uid: u32) -> Option<&mut UserCalls> {
+        self.users.get_mut(&uid)?.open_calls()
+    }
+
+    /// Whether the thread that writes has anything to do.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.users.values().any(User::is_waiting)
+    }
+
+    /// For whom it has.
+    pub(super) fn waiting(&self) -> Vec<u32> {
+        let waiting = self.users.iter().filter(|(_, user)| user.is_waiting());
+        waiting.map(|(uid, _)| *uid).collect()
+    }
+
+    /// Takes in what a process tells; whether calls stand differently now.
+    pub(super) fn take_in(&mut self, uid: u32, told: Told, now_ns: i64) -> bool {
+        let Some(user) = self.users.get_mut(&uid) else {
+            return false;
+        };
+        if let Told::End(who) = told {
+            user.members.leave(who);
+        }
+        let calls = match &mut user.stand {
+            Stand::Open(calls) => calls,
+            Stand::Opening { events, lost } if events.len() >= OPENING_MAX => {
+                *lost += 1;
+                return false;
+            }
+            Stand::Opening { events, .. } => {
+                events.push(told);
+                return false;
+            }
+        };
+        match told {
+            Told::End(who) => calls.leave(who, now_ns),
+            Told::Answer(from, id, status) => {
+                let Some(row) = calls.answer(from, id, status, now_ns) else {
+                    return false;
+                };
+                let mut event = row.to_event(uid);
+                (event.ts, event.is_answer) = (now_ns, true);
+                self.tell(event);
+                true
+            }
+        }
+    }
+
+    fn asked<'s>(
+        &'s self,
+        request: &'s FireRequest,
+    ) -> impl Iterator<Item = (u32, &'s User)> + use<'s> {
+        let only = request.only_user;
+        let users = self.users.iter().map(|(uid, user)| (*uid, user));
+        users.filter(move |(uid, _)| only.is_none_or(|only| only == *uid))
+    }
+
+    /// Users who are meant and whose audit is not open.
+    fn unopened(&self, request: &FireRequest) -> Vec<u32> {
+        let asked = self.asked(request);
+        let unopened = asked.filter(|(_, user)| {
+            matches!(user.stand, Stand::Opening { .. }) && user.members.meant(request).is_some()
+        });
+        unopened.map(|(uid, _)| uid).collect()
+    }
+
+    /// Takes a call on for each user whose processes are meant.
+    fn reserve(&mut self, request: &FireRequest, now_ns: i64) -> Result<Vec<Part>, FireError> {
+        let asked = self.asked(request);
+        let meant = asked.filter_map(|(uid, user)| Some((uid, user.members.meant(request)?)));
+        let meant: Vec<_> = meant.collect();
+        if meant.is_empty() {
+            let members = self.asked(request).map(|(_, user)| &user.members);
+            return Err(FireError::Nobody(why_nobody(members, request)));
+        }
+        let mut parts = Vec::with_capacity(meant.len());
+        for (uid, meant) in meant {
+            let user = self.users.get_mut(&uid);
+            let part = match (meant, user) {
+                (Err((count, reason)), _) => {
+                    let error = FireError::Request(reason);
+                    Part::LeftOut(LeftOut::of(uid, count, &error), error)
+                }
+                (Ok((meant, payload)), Some(user)) => {
+                    let matched = meant.who.len();
+                    let call = request.call(payload, now_ns);
+                    call.check().map_err(FireError::Request)?;
+                    let row = CallRow::new(call, request.by.clone(), meant);
+                    match user.reserve(row, now_ns) {
+                        Ok(ticket) => Part::Made(uid, ticket, matched),
+                        Err(error) => {
+                            Part::LeftOut(LeftOut::of(uid, matched as u64, &error), error)
+                        }
+                    }
+                }
+                (Ok(_), None) => continue,
+            };
+            parts.push(part);
+        }
+        Ok(parts)
+    }
+
+    fn outcome(&self, fired: &Fired, now_ns: i64) -> Outcome {
+        let mut sum = fired.left_out();
+        for (uid, id) in &fired.calls {
+            let calls = self.users.get(uid).and_then(|user| match &user.stand {
+                Stand::Open(calls) => Some(calls),
+                Stand::Opening { .. } => None,
+            });
+            if let Some(row) = calls.and_then(|calls| calls.row(*id)) {
+                sum.add(row.outcome(now_ns));
+            }
+        }
+        sum
+    }
+
+    pub(super) fn tell(&mut self, event: CallEvent) {
+        if self.events.len() >= EVENTS_MAX {
+            self.events.pop_front();
+            self.events_lost += 1;
+        }
+        self.events.push_back(event);
+    }
+}
+
+impl User {
+    fn open_calls(&mut self) -> Option<&mut UserCalls> {
+        match &mut self.stand {
+            Stand::Open(calls) => Some(calls),
+            Stand::Opening { .. } => None,
+        }
+    }
+
+    fn is_waiting(&self) -> bool {
+        match &self.stand {
+            Stand::Open(calls) => calls.has_entries(),
+            Stand::Opening { .. } => !self.members.is_empty(),
+        }
+    }
+
+    fn reserve(&mut self, row: CallRow, now_ns: i64) -> Result<Ticket, FireError> {
+        let failure = self.failure.clone();
+        let Some(calls) = self.open_calls() else {
+            let why = failure.unwrap_or_else(|| "the audit of calls is not open yet".into());
+            return Err(FireError::Internal(why));
+        };
+        calls.check_room(now_ns)?;
+        Ok(calls.reserve(row))
+    }
+}

@@ -1,0 +1,164 @@
+//! Where audits are written: by whoever makes a call, for all who make one at that time, and by one thread for what
+//! nobody waits for (answers, ends, a user's first process). It stands alone so that it is seen at a glance what is
+//! done under which lock: a user's desk is held while its disk is waited for, the board's state never is.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use barograph_stream::user_name;
+use tracing::warn;
+
+use crate::audit::{Audit, position};
+use crate::board::{CallEvent, Shared, Stand};
+use crate::user::{Entry, Replayed, UserCalls};
+
+/// The calls file in a user's scope.
+const CALLS_FILE: &str = "calls";
+/// The audit in a user's scope of the state directory.
+const AUDIT_FILE: &str = "calls.jsonl";
+/// Lines that are written, and synced, at once.
+const BATCH_MAX: usize = 1_024;
+/// When something could not be written, or an audit not be opened, it is tried again after so long.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// One user's audit, while it is open. Who holds it waits for a disk, and may take the lock of the state meanwhile;
+/// nobody waits for it who holds that.
+pub type Desk = Arc<Mutex<Option<Audit>>>;
+
+/// Takes a desk. Whoever panicked with it left no half of anything.
+pub fn hold(desk: &Desk) -> MutexGuard<'_, Option<Audit>> {
+    desk.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Opens the user's audit if it is not open, writes what waits to be written to it, and makes the calls among
+    /// that. When this returns, all that waited before has been tried.
+    pub(super) fn attend(&self, uid: u32) -> Result<(), String> {
+        let desk = self.state().users.get(&uid).map(|u| Arc::clone(&u.desk));
+        let Some(desk) = desk else { return Ok(()) };
+        let mut audit = hold(&desk);
+        if audit.is_none() {
+            *audit = Some(self.open(uid)?);
+        }
+        match audit.as_mut() {
+            Some(audit) => self.write(uid, audit),
+            None => Ok(()),
+        }
+    }
+
+    /// Goes on where an earlier agent was; answers that have come meanwhile are taken in.
+    fn open(&self, uid: u32) -> Result<Audit, String> {
+        let scope = format!("u{uid}");
+        let calls = self.run_dir.scope(&scope).path().join(CALLS_FILE);
+        let path: PathBuf = self.state_dir.join(&scope).join(AUDIT_FILE);
+        let mut replayed = Replayed::default();
+        let opened = Audit::open(&path, &mut |line| replayed.take(line));
+        let opened = opened.map_err(|e| format!("the audit of calls cannot be opened: {e}"));
+        let calls = opened.and_then(|audit| {
+            let now_ns = self.clock.now_ns();
+            let calls = UserCalls::open(user_name(uid), &calls, replayed, now_ns)?;
+            Ok((audit, calls))
+        });
+        let mut state = self.state();
+        let Some(user) = state.users.get_mut(&uid) else {
+            return Err("nobody has joined".into());
+        };
+        let (audit, calls) = match calls {
+            Ok(opened) => opened,
+            Err(why) => {
+                user.failure = Some(why.clone());
+                return Err(why);
+            }
+        };
+        user.failure = None;
+        let before = std::mem::replace(&mut user.stand, Stand::Open(Box::new(calls)));
+        if let Stand::Opening { events, lost } = before {
+            if lost > 0 {
+                warn!(
+                    uid,
+                    lost, "answers to calls came before their audit was open, and are lost"
+                );
+            }
+            for event in events {
+                state.take_in(uid, event, self.clock.now_ns());
+            }
+        }
+        Ok(audit)
+    }
+
+    /// Writes what waits, in its order, and publishes the calls among it.
+    fn write(&self, uid: u32, audit: &mut Audit) -> Result<(), String> {
+        loop {
+            let entries = self.with(uid, |calls| calls.take_entries(BATCH_MAX));
+            if entries.is_empty() {
+                return Ok(());
+            }
+            let must_last = entries.iter().any(|e| matches!(e, Entry::Called(_)));
+            let done = self.turn_over(uid, audit).and_then(|()| {
+                let lines = entries.iter().map(Entry::to_json);
+                let written = audit.append(lines, must_last);
+                written.map_err(|e| format!("nothing was fired: the audit cannot be written: {e}"))
+            });
+            let mut state = self.state();
+            let Some(calls) = state.calls(uid) else {
+                return Ok(());
+            };
+            if done.is_err() {
+                calls.put_back(entries);
+            }
+            let made = calls.publish(done.clone());
+            let made: Vec<CallEvent> = made.iter().map(|row| row.to_event(uid)).collect();
+            made.into_iter().for_each(|event| state.tell(event));
+            done?;
+        }
+    }
+
+    /// Begins another file when this one is full, with the calls that are not settled.
+    fn turn_over(&self, uid: u32, audit: &mut Audit) -> Result<(), String> {
+        if !audit.is_full() {
+            return Ok(());
+        }
+        let (last, unsettled) = self.with(uid, |calls| (calls.written(), calls.unsettled()));
+        // One at a time: each names all who have not answered.
+        let rows = unsettled
+            .into_iter()
+            .filter_map(|id| self.with(uid, |calls| calls.row(id).cloned()));
+        let carried = rows.map(|row| row.to_audit());
+        let turned = audit.turn_over(std::iter::once(position(last)).chain(carried));
+        turned.map_err(|e| format!("nothing was fired: a new audit cannot be begun: {e}"))
+    }
+
+    fn with<T: Default>(&self, uid: u32, work: impl FnOnce(&mut UserCalls) -> T) -> T {
+        self.state().calls(uid).map(work).unwrap_or_default()
+    }
+
+    /// The thread's part: attends to users for whom something is to be written that nobody may be waiting for. What
+    /// waits at the end is tried once more.
+    pub(super) fn attend_all(&self) {
+        let mut has_failed = false;
+        loop {
+            let mut state = self.state();
+            if has_failed {
+                let rested = self.work.wait_timeout_while(state, RETRY, |s| !s.is_over);
+                state = rested.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            while !state.is_over && !state.is_waiting() {
+                let woken = self.work.wait(state);
+                state = woken.unwrap_or_else(PoisonError::into_inner);
+            }
+            let (is_over, waiting) = (state.is_over, state.waiting());
+            drop(state);
+            has_failed = false;
+            for uid in waiting {
+                if let Err(why) = self.attend(uid) {
+                    has_failed = true;
+                    warn!(uid, why, "calls are not written down; it is tried again");
+                }
+            }
+            if is_over {
+                return;
+            }
+        }
+    }
+}

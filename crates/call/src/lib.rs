@@ -1,0 +1,24 @@
+//! Calls into running programs: triggers that are fired, knobs that are set
+//! (docs/design/0004-applications.md, "Calls").
+//!
+//! The [`Board`] knows who handles what, and writes calls into the files that programs map. It stands
+//! apart from the intake's thread, behind a lock of its own, so that whoever decides that a call is due
+//! (HTTP, a rule, another thread of the agent) makes it at once. A call is on disk before a program can see it;
+//! the intake never waits for that.
+
+mod audit;
+mod board;
+mod desk;
+mod guests;
+mod members;
+mod request;
+mod row;
+#[cfg(test)]
+mod tests;
+mod user;
+mod value;
+
+pub use board::{Board, CallEvent};
+pub use members::{Member, Offer};
+pub use request::{By, FireError, FireRequest, Fired, Outcome};
+pub use value::Bounds;

@@ -1,0 +1,188 @@
+//! Who can be called: the processes of one user, found by the name of what they offer, so that a call looks at
+//! those alone that have its name.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use barograph_model::near;
+use barograph_stream::Incarnation;
+use barograph_stream::calls::{CallKind, CallPayload, Subject};
+
+use crate::request::FireRequest;
+use crate::row::Meant;
+use crate::value::Bounds;
+
+/// Names that a hint shows.
+const HINT_MAX: usize = 8;
+/// Names that a hint is looked for among, of one user: the others are never proposed.
+const HINT_NAMES_MAX: usize = 1_024;
+
+/// A process that can be called.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// This life of it.
+    pub incarnation: Incarnation,
+    /// Whose it is: the owner of its ingest file.
+    pub uid: u32,
+    /// What it handles.
+    pub offers: Vec<Offer>,
+}
+
+/// A trigger or knob of a process.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// Which of the two.
+    pub kind: CallKind,
+    /// The trigger's name; `publication.knob`.
+    pub name: String,
+    /// The publication that it is of; none for one of the process, and where the publication was refused.
+    pub publication: Option<String>,
+    /// Whether everyone may read that publication, and so of its calls.
+    pub is_public: bool,
+    /// What targets are held against.
+    pub subject: Subject,
+    /// Of a knob.
+    pub bounds: Option<Bounds>,
+    /// Whether its library can apply a setting at the end of a frame.
+    pub takes_frames: bool,
+}
+
+/// Those of one user.
+#[derive(Default)]
+pub struct Members {
+    all: HashMap<Incarnation, Member>,
+    /// Of triggers and of knobs: who has a name.
+    names: [BTreeMap<String, HashSet<Incarnation>>; 2],
+}
+
+/// What a call means to one user's processes.
+pub type MeantBy = (Meant, CallPayload);
+
+impl Members {
+    /// Adds a process, or takes in what it offers now.
+    pub fn join(&mut self, member: Member) {
+        let who = member.incarnation;
+        self.leave(who);
+        for offer in &member.offers {
+            let names = &mut self.names[index(offer.kind)];
+            names.entry(offer.name.clone()).or_default().insert(who);
+        }
+        self.all.insert(who, member);
+    }
+
+    /// Forgets a process.
+    pub fn leave(&mut self, who: Incarnation) {
+        let Some(member) = self.all.remove(&who) else {
+            return;
+        };
+        for offer in &member.offers {
+            let names = &mut self.names[index(offer.kind)];
+            if let Some(named) = names.get_mut(&offer.name) {
+                named.remove(&who);
+                if named.is_empty() {
+                    names.remove(&offer.name);
+                }
+            }
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Who is meant, and what is written: of a knob the value in its type. None when nobody is; an error says why
+    /// a knob cannot be set so, and with it how many processes are meant.
+    pub fn meant(&self, request: &FireRequest) -> Option<Result<MeantBy, (u64, String)>> {
+        let named = self.names[index(request.kind)].get(&request.name)?;
+        let mut meant = Meant::default();
+        let mut payload: Option<CallPayload> = None;
+        let mut refusal = None;
+        for member in named.iter().filter_map(|who| self.all.get(who)) {
+            let is_meant = |offer: &&Offer| {
+                let is_it = offer.kind == request.kind && offer.name == request.name;
+                is_it && request.target.matches(&offer.subject)
+            };
+            let mut matching = member.offers.iter().filter(is_meant).peekable();
+            if matching.peek().is_none() {
+                continue;
+            }
+            meant.who.push(member.incarnation);
+            for offer in matching {
+                meant.add(offer);
+                match admit(request, offer) {
+                    Err(reason) => refusal = Some(reason),
+                    Ok(None) => {}
+                    Ok(Some(admitted)) => {
+                        if *payload.get_or_insert_with(|| admitted.clone()) != admitted {
+                            refusal = Some(format!(
+                                "{} is of different types in different processes: narrow the target",
+                                request.name
+                            ));
+                        }
+                    }
+                }
+            }
+        }
+        if meant.who.is_empty() {
+            return None;
+        }
+        Some(match refusal {
+            Some(reason) => Err((meant.who.len() as u64, reason)),
+            None => Ok((meant, payload.unwrap_or_else(|| request.payload.clone()))),
+        })
+    }
+
+    /// Names of a kind, as many as hints are looked for among.
+    fn names(&self, kind: CallKind) -> impl Iterator<Item = &str> {
+        let names = self.names[index(kind)].keys().take(HINT_NAMES_MAX);
+        names.map(String::as_str)
+    }
+
+    fn has(&self, request: &FireRequest) -> bool {
+        self.names[index(request.kind)].contains_key(&request.name)
+    }
+}
+
+fn index(kind: CallKind) -> usize {
+    match kind {
+        CallKind::Trigger => 0,
+        CallKind::Knob => 1,
+    }
+}
+
+/// What a knob is set to; none for a trigger.
+fn admit(request: &FireRequest, offer: &Offer) -> Result<Option<CallPayload>, String> {
+    let Some(bounds) = offer.bounds else {
+        return Ok(None);
+    };
+    let refused = |reason| format!("{} is not set: {reason}", request.name);
+    if request.at_frame.is_some() && !offer.takes_frames {
+        return Err(refused(
+            "a process that has it is linked with a library that cannot set it at a frame".into(),
+        ));
+    }
+    bounds.admit(&request.payload).map(Some).map_err(refused)
+}
+
+/// Why nobody of these users is meant.
+pub fn why_nobody<'m>(asked: impl Iterator<Item = &'m Members>, request: &FireRequest) -> String {
+    let asked: Vec<&Members> = asked.collect();
+    let (what, name) = (request.kind.as_str(), &request.name);
+    if asked.iter().any(|members| members.has(request)) {
+        return format!("no process that has the {what} {name:?} is the one that is meant");
+    }
+    let names = asked.iter().flat_map(|members| members.names(request.kind));
+    let mut names: Vec<&str> = names.take(HINT_NAMES_MAX).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut hint = near(name, names.iter().copied());
+    if hint.is_empty() {
+        hint = names.into_iter().take(HINT_MAX).collect();
+    }
+    match hint.is_empty() {
+        true => format!("no process of those that can be called from here has a {what}"),
+        false => format!(
+            "no process has the {what} {name:?}; there is {}",
+            hint.join(", ")
+        ),
+    }
+}

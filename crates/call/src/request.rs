@@ -1,0 +1,374 @@
+//! What is asked of the board, and what it answers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use barograph_model::{Asker, ControlFault, ControlFaultKind, FIRE_WAIT_MAX};
+use barograph_stream::calls::{Call, CallKind, CallPayload, Target};
+use barograph_stream::{Incarnation, user_name};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use thiserror::Error;
+
+use crate::value::{payload_of, unhex};
+
+/// How long a call is worth handling, unless it is said.
+const EXPIRES_DEFAULT: Duration = Duration::from_secs(60);
+const EXPIRES_MIN: Duration = Duration::from_secs(1);
+const EXPIRES_MAX: Duration = Duration::from_secs(86_400);
+
+/// Users that are named among those who were left out of a call; the others are counted.
+const LEFT_OUT_MAX: usize = 16;
+
+/// Who makes a call, for the audit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct By {
+    /// The user, where the kernel tells.
+    pub uid: Option<u32>,
+    /// The process, where the kernel tells.
+    pub pid: Option<u32>,
+    /// Which way it came, or what part of the agent it is: `control.sock`, `trigger hot_disk`.
+    pub via: String,
+}
+
+/// A call that is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FireRequest {
+    /// A trigger that is fired or a knob that is set.
+    pub kind: CallKind,
+    /// The trigger; the knob as `publication.knob`.
+    pub name: String,
+    /// Who is meant among those who have declared it.
+    pub target: Target,
+    /// What the call brings; of a knob the value.
+    pub payload: CallPayload,
+    /// For how long it is worth handling: 1 s to a day.
+    pub expires: Duration,
+    /// Who asks.
+    pub by: By,
+    /// Only processes of this user; `None`: of all.
+    pub only_user: Option<u32>,
+    /// Of a knob: the frame of its publication at whose end it is set; `None`: as soon as a process looks.
+    pub at_frame: Option<u64>,
+}
+
+/// Why a call was not made. Nothing was written then, unless it says so.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum FireError {
+    /// What was asked is wrong.
+    #[error("{0}")]
+    Request(String),
+    /// Nobody who lives handles it.
+    #[error("{0}")]
+    Nobody(String),
+    /// Whoever asks may not.
+    #[error("{0}")]
+    Forbidden(String),
+    /// Earlier calls are in the way.
+    #[error("{0}")]
+    Busy(String),
+    /// Our side failed.
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// A call that was made: into the file of each user concerned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fired {
+    /// User and id there.
+    pub calls: Vec<(u32, u64)>,
+    /// Processes that are meant there.
+    pub matched: usize,
+    /// Users for whose processes it was not made, as far as they are named.
+    pub(super) left_out: Vec<LeftOut>,
+    /// Processes of all of those that refuse the value.
+    pub(super) refused: u64,
+    /// And of those who have no room for a call, or whose audit cannot be written.
+    pub(super) busy: u64,
+}
+
+/// A user for whose processes a call was not made, while it was for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    uid: u32,
+    processes: u64,
+    is_refusal: bool,
+    reason: String,
+}
+
+impl LeftOut {
+    /// So many processes of a user, and why.
+    pub fn of(uid: u32, processes: u64, error: &FireError) -> Self {
+        Self {
+            uid,
+            processes,
+            is_refusal: matches!(error, FireError::Request(_)),
+            reason: error.to_string(),
+        }
+    }
+}
+
+/// How a call stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Processes that were meant.
+    pub matched: u64,
+    /// Those who have handled it.
+    pub acknowledged: u64,
+    /// Those whose handler failed.
+    pub failed: u64,
+    /// Those who refused a value.
+    pub refused: u64,
+    /// Those who knew of a value only when the frame at which it was to apply had ended.
+    pub late: u64,
+    /// Those who came to it too late, or have not by now.
+    pub expired: u64,
+    /// Those who ended without an answer.
+    pub gone: u64,
+    /// Those who were not called, for their user's calls wait for others to be handled, or for a disk.
+    pub busy: u64,
+    /// Those who have not answered, and still may.
+    pub waiting: u64,
+}
+
+impl FireRequest {
+    /// A trigger for everyone who handles it, without a payload. `via` says who fires it.
+    pub fn trigger(name: impl Into<String>, via: impl Into<String>) -> Self {
+        Self {
+            kind: CallKind::Trigger,
+            name: name.into(),
+            target: Target::default(),
+            payload: CallPayload::None,
+            expires: EXPIRES_DEFAULT,
+            by: By {
+                via: via.into(),
+                ..By::default()
+            },
+            only_user: None,
+            at_frame: None,
+        }
+    }
+
+    /// The call as it stands in a slot, but for its id.
+    pub(super) fn call(&self, payload: CallPayload, now_ns: i64) -> Call {
+        let expires_ns = i64::try_from(self.expires.as_nanos()).unwrap_or(i64::MAX);
+        Call {
+            id: 0,
+            issued_ns: now_ns,
+            expires_ns: now_ns.saturating_add(expires_ns),
+            kind: self.kind,
+            name: self.name.clone(),
+            target: self.target.clone(),
+            payload,
+            version: 0,
+            at_frame: self.at_frame,
+        }
+    }
+
+    /// What `POST /api/v1/fire` says, and how long whoever asks wants to wait for answers.
+    pub fn parse(body: &Json, asker: &Asker) -> Result<(Self, Duration), FireError> {
+        let body: Body = Body::deserialize(body).map_err(|e| refused(e.to_string()))?;
+        let only_user = match (asker.may_control, asker.uid) {
+            (true, _) => None,
+            (false, Some(uid)) => Some(uid),
+            (false, None) => {
+                let why = "the kernel does not tell whose this connection is: use control.sock";
+                return Err(FireError::Forbidden(why.into()));
+            }
+        };
+        let request = Self {
+            kind: if body.knob {
+                CallKind::Knob
+            } else {
+                CallKind::Trigger
+            },
+            name: body.name,
+            target: Target {
+                incarnation: body.incarnation.as_deref().map(incarnation).transpose()?,
+                labels: labels(body.target)?,
+            },
+            payload: payload_of(&body.payload, body.payload_type.as_deref()).map_err(refused)?,
+            expires: seconds("expires_s", body.expires_s, EXPIRES_DEFAULT)?,
+            by: By {
+                uid: asker.uid,
+                pid: asker.pid,
+                via: asker.via.into(),
+            },
+            only_user,
+            at_frame: body.at_frame,
+        };
+        if request.at_frame.is_some() && request.kind != CallKind::Knob {
+            return Err(refused("at_frame is for knobs alone"));
+        }
+        let wait = seconds("wait_s", body.wait_s, Duration::ZERO)?;
+        if wait > FIRE_WAIT_MAX {
+            let max = FIRE_WAIT_MAX.as_secs();
+            return Err(refused(format!("wait_s is at most {max}")));
+        }
+        request.check_time()?;
+        Ok((request, wait))
+    }
+
+    /// Checks how long it is worth handling.
+    pub(super) fn check_time(&self) -> Result<(), FireError> {
+        if (EXPIRES_MIN..=EXPIRES_MAX).contains(&self.expires) {
+            return Ok(());
+        }
+        Err(refused(format!(
+            "expires_s is {} to {}",
+            EXPIRES_MIN.as_secs(),
+            EXPIRES_MAX.as_secs()
+        )))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    name: String,
+    #[serde(default)]
+    target: BTreeMap<String, Json>,
+    incarnation: Option<String>,
+    #[serde(default)]
+    payload: Json,
+    payload_type: Option<String>,
+    expires_s: Option<f64>,
+    wait_s: Option<f64>,
+    #[serde(default)]
+    knob: bool,
+    at_frame: Option<u64>,
+}
+
+fn refused(reason: impl Into<String>) -> FireError {
+    FireError::Request(reason.into())
+}
+
+fn incarnation(text: &str) -> Result<Incarnation, FireError> {
+    let bytes = unhex(text).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
+    let bytes = bytes.filter(|bytes| *bytes != [0; 16]);
+    bytes
+        .map(Incarnation)
+        .ok_or_else(|| refused("incarnation is 32 hexadecimal digits, not all 0"))
+}
+
+/// Labels are texts; numbers and booleans stand for the text they look like.
+fn labels(target: BTreeMap<String, Json>) -> Result<Vec<(String, String)>, FireError> {
+    let text = |value: Json| match value {
+        Json::String(text) => Some(text),
+        Json::Number(number) => Some(number.to_string()),
+        Json::Bool(is) => Some(is.to_string()),
+        _ => None,
+    };
+    let pair = |(name, value)| {
+        let value = text(value);
+        let value = value.ok_or_else(|| refused(format!("the label {name:?} must be a text")))?;
+        Ok((name, value))
+    };
+    target.into_iter().map(pair).collect()
+}
+
+fn seconds(key: &str, given: Option<f64>, default: Duration) -> Result<Duration, FireError> {
+    let seconds = given.unwrap_or(default.as_secs_f64());
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| refused(format!("{key} = {seconds} is no number of seconds")))
+}
+
+impl Outcome {
+    /// In a word.
+    pub fn state(&self) -> &'static str {
+        match self {
+            _ if self.waiting > 0 => "fired",
+            _ if self.acknowledged == self.matched => "acknowledged",
+            _ if self.failed > 0 => "failed",
+            _ if self.refused > 0 => "refused",
+            _ if self.late > 0 => "late",
+            _ if self.expired > 0 => "expired",
+            _ if self.busy > 0 => "busy",
+            _ => "gone",
+        }
+    }
+
+    /// Whether no answer is to be waited for.
+    pub fn is_settled(&self) -> bool {
+        self.waiting == 0
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.matched += other.matched;
+        self.acknowledged += other.acknowledged;
+        self.failed += other.failed;
+        self.refused += other.refused;
+        self.late += other.late;
+        self.expired += other.expired;
+        self.gone += other.gone;
+        self.busy += other.busy;
+        self.waiting += other.waiting;
+    }
+}
+
+impl Fired {
+    /// Somebody is left out.
+    pub(super) fn leave_out(&mut self, left_out: LeftOut) {
+        match left_out.is_refusal {
+            true => self.refused += left_out.processes,
+            false => self.busy += left_out.processes,
+        }
+        if self.left_out.len() < LEFT_OUT_MAX {
+            self.left_out.push(left_out);
+        }
+    }
+
+    /// How those stand who were left out.
+    pub(super) fn left_out(&self) -> Outcome {
+        Outcome {
+            matched: self.refused + self.busy,
+            refused: self.refused,
+            busy: self.busy,
+            ..Outcome::default()
+        }
+    }
+
+    /// As the API says it; ids are unique per user.
+    pub fn json(&self, outcome: Outcome) -> Json {
+        let ids: Vec<String> = self
+            .calls
+            .iter()
+            .map(|(u, id)| format!("u{u}:{id}"))
+            .collect();
+        let left_out = self.left_out.iter().map(|left| {
+            json!({
+                "user": user_name(left.uid), "processes": left.processes, "reason": left.reason,
+            })
+        });
+        json!({
+            "id": ids.first(),
+            "ids": ids,
+            "matched": outcome.matched,
+            "acknowledged": outcome.acknowledged,
+            "failed": outcome.failed,
+            "refused": outcome.refused,
+            "late": outcome.late,
+            "expired": outcome.expired,
+            "gone": outcome.gone,
+            "busy": outcome.busy,
+            "left_out": left_out.collect::<Vec<Json>>(),
+            "state": outcome.state(),
+        })
+    }
+}
+
+impl From<FireError> for ControlFault {
+    fn from(error: FireError) -> Self {
+        let kind = match &error {
+            FireError::Request(_) => ControlFaultKind::Statement,
+            FireError::Nobody(_) => ControlFaultKind::Unknown,
+            FireError::Forbidden(_) => ControlFaultKind::Refused,
+            FireError::Busy(_) => ControlFaultKind::Busy,
+            FireError::Internal(_) => ControlFaultKind::Internal,
+        };
+        Self {
+            kind,
+            message: error.to_string(),
+        }
+    }
+}

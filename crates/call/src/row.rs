@@ -1,0 +1,338 @@
+//! One call as the board remembers it: what was asked, who was meant, who has answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use barograph_stream::Incarnation;
+use barograph_stream::calls::{AckStatus, Call, CallKind, CallPayload, Target};
+use serde_json::{Value as Json, json};
+
+use crate::board::CallEvent;
+use crate::members::Offer;
+use crate::request::{By, Outcome};
+use crate::value::{from_audit, text, to_audit, unhex};
+
+/// Characters of a payload that documents show.
+const SHOWN_MAX: usize = 256;
+/// Names of publications that are kept of a call.
+const PUBLICATIONS_MAX: usize = 16;
+
+/// Those of one user that a call is for.
+#[derive(Clone, Debug)]
+pub struct Meant {
+    pub who: Vec<Incarnation>,
+    /// The publications whose trigger or knob it is.
+    publications: BTreeSet<String>,
+    /// Whether everyone may read all of them, and none of it is the process's alone.
+    pub is_public: bool,
+}
+
+impl Default for Meant {
+    fn default() -> Self {
+        Self {
+            who: Vec::new(),
+            publications: BTreeSet::new(),
+            is_public: true,
+        }
+    }
+}
+
+impl Meant {
+    /// What is called of one of them.
+    pub fn add(&mut self, offer: &Offer) {
+        self.is_public &= offer.is_public;
+        if self.publications.len() < PUBLICATIONS_MAX {
+            self.publications.extend(offer.publication.clone());
+        }
+    }
+}
+
+/// A call and its answers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallRow {
+    /// As it stands in the file.
+    pub call: Call,
+    pub by: By,
+    publications: Vec<String>,
+    /// For everyone to read, but for a trigger's payload.
+    pub is_public: bool,
+    /// Of answers; those who have given none are told by what follows.
+    counts: Outcome,
+    /// Who has not answered.
+    waiting: Vec<Incarnation>,
+    /// Who had not, when the call's slot was given away.
+    unanswered: u64,
+    is_over: bool,
+    last_ack_ns: Option<i64>,
+}
+
+impl CallRow {
+    /// A call that these are meant by.
+    pub fn new(call: Call, by: By, meant: Meant) -> Self {
+        let counts = Outcome {
+            matched: meant.who.len() as u64,
+            ..Outcome::default()
+        };
+        Self {
+            call,
+            by,
+            publications: meant.publications.into_iter().collect(),
+            is_public: meant.is_public,
+            counts,
+            waiting: meant.who,
+            unanswered: 0,
+            is_over: false,
+            last_ack_ns: None,
+        }
+    }
+
+    /// How it stands.
+    pub fn outcome(&self, now_ns: i64) -> Outcome {
+        let open = self.waiting.len() as u64 + self.unanswered;
+        let mut outcome = self.counts;
+        if self.is_over || self.call.is_expired(now_ns) {
+            outcome.expired += open;
+        } else {
+            outcome.waiting = open;
+        }
+        outcome
+    }
+
+    /// Whether its slot is not to be given away.
+    pub fn is_pending(&self, now_ns: i64) -> bool {
+        !self.outcome(now_ns).is_settled()
+    }
+
+    /// Takes an answer; false for one of somebody who has answered, or is not meant.
+    pub fn answer(&mut self, from: Incarnation, status: AckStatus, now_ns: i64) -> bool {
+        if !self.take(from) {
+            return false;
+        }
+        let count = match status {
+            AckStatus::Done => &mut self.counts.acknowledged,
+            AckStatus::Failed => &mut self.counts.failed,
+            AckStatus::Refused => &mut self.counts.refused,
+            AckStatus::Expired => &mut self.counts.expired,
+            AckStatus::Late => &mut self.counts.late,
+        };
+        *count += 1;
+        self.last_ack_ns = Some(now_ns);
+        true
+    }
+
+    /// Somebody has ended; false if nothing was expected of him. Who had let it expire before counts so.
+    pub fn leave(&mut self, who: Incarnation, now_ns: i64) -> bool {
+        if !self.take(who) {
+            return false;
+        }
+        let count = match self.is_over || self.call.is_expired(now_ns) {
+            true => &mut self.counts.expired,
+            false => &mut self.counts.gone,
+        };
+        *count += 1;
+        true
+    }
+
+    fn take(&mut self, who: Incarnation) -> bool {
+        let at = self.waiting.iter().position(|w| *w == who);
+        at.map(|at| self.waiting.swap_remove(at)).is_some()
+    }
+
+    /// Notes that its time is over; true once, if somebody has not answered.
+    pub fn expire(&mut self, now_ns: i64) -> bool {
+        let is_new = !self.is_over && self.call.is_expired(now_ns);
+        self.is_over |= is_new;
+        is_new && !self.waiting.is_empty()
+    }
+
+    /// Whether its time is known to be over.
+    pub fn outcome_is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Whether its slot was given away.
+    pub fn is_given_up(&self) -> bool {
+        self.is_over && self.waiting.is_empty()
+    }
+
+    /// Its slot is given away: nobody can answer any more.
+    pub fn give_up(&mut self) {
+        self.unanswered += std::mem::take(&mut self.waiting).len() as u64;
+        self.is_over = true;
+    }
+
+    /// That it was made.
+    pub fn to_event(&self, uid: u32) -> CallEvent {
+        CallEvent {
+            uid,
+            is_public: self.is_public,
+            name: self.call.name.clone(),
+            id: self.call.id,
+            ts: self.call.issued_ns,
+            is_answer: false,
+        }
+    }
+
+    /// As the audit keeps it.
+    pub fn to_audit(&self) -> Json {
+        let Call {
+            id,
+            issued_ns,
+            expires_ns,
+            kind,
+            name,
+            target,
+            payload,
+            version,
+            at_frame,
+        } = &self.call;
+        let waiting: Vec<String> = self.waiting.iter().map(Incarnation::to_string).collect();
+        let counts = &self.counts;
+        json!({
+            "event": "fired",
+            "id": id,
+            "ts": issued_ns,
+            "expires_ts": expires_ns,
+            "kind": *kind as u8,
+            "name": name,
+            "target": target.labels,
+            "incarnation": target.incarnation.map(|i| i.to_string()),
+            "payload": to_audit(payload),
+            "version": version,
+            "at_frame": at_frame,
+            "by": { "user": self.by.uid, "pid": self.by.pid, "via": self.by.via },
+            "publications": self.publications,
+            "public": self.is_public,
+            "waiting": waiting,
+            "answers": [
+                counts.matched, counts.acknowledged, counts.failed, counts.refused, counts.expired,
+                counts.gone, counts.late,
+            ],
+        })
+    }
+
+    /// From the audit; `None` for what is none of its lines.
+    pub fn from_audit(line: &Json) -> Option<Self> {
+        let number = |key: &str| line[key].as_i64();
+        let payload = from_audit(&line["payload"])?;
+        let meant = match &line["incarnation"] {
+            Json::Null => None,
+            text => Some(incarnation(text)?),
+        };
+        let call = Call {
+            id: line["id"].as_u64()?,
+            issued_ns: number("ts")?,
+            expires_ns: number("expires_ts")?,
+            kind: CallKind::from_u8(u8::try_from(number("kind")?).ok()?)?,
+            name: line["name"].as_str()?.to_owned(),
+            target: Target {
+                incarnation: meant,
+                labels: serde_json::from_value(line["target"].clone()).ok()?,
+            },
+            payload,
+            version: line["version"].as_u64()?,
+            // Lines of earlier agents have none.
+            at_frame: line["at_frame"].as_u64(),
+        };
+        // What no slot holds was never written.
+        call.check().ok()?;
+        let by = &line["by"];
+        let small = |key: &str| by[key].as_u64().and_then(|n| u32::try_from(n).ok());
+        let waiting = line["waiting"].as_array()?.iter().map(incarnation);
+        let answers = line["answers"].as_array()?;
+        // Of processes, of which there are not as many on a node: sums of them do not overflow.
+        let count = |at: usize| answers.get(at)?.as_u64().filter(|n| *n <= u32::MAX.into());
+        // Lines of earlier agents have neither.
+        let publications = line["publications"].as_array().into_iter().flatten();
+        let publications = publications.filter_map(|name| Some(name.as_str()?.to_owned()));
+        Some(Self {
+            publications: publications.take(PUBLICATIONS_MAX).collect(),
+            is_public: line["public"].as_bool().unwrap_or(false),
+            by: By {
+                uid: small("user"),
+                pid: small("pid"),
+                via: by["via"].as_str()?.to_owned(),
+            },
+            counts: Outcome {
+                matched: count(0)?,
+                acknowledged: count(1)?,
+                failed: count(2)?,
+                refused: count(3)?,
+                expired: count(4)?,
+                gone: count(5)?,
+                late: count(6).unwrap_or(0),
+                ..Outcome::default()
+            },
+            waiting: waiting.collect::<Option<_>>()?,
+            unanswered: 0,
+            is_over: false,
+            last_ack_ns: None,
+            call,
+        })
+    }
+
+    /// As documents and the SQL table show it to the user whose programs are called.
+    pub fn to_document(&self, user: &str, now_ns: i64) -> Json {
+        let mut row = self.to_public_document(user, now_ns);
+        row["payload"] = self.shown_payload().into();
+        row["by_user"] = json!(self.by.uid);
+        row["by_pid"] = json!(self.by.pid);
+        row["via"] = json!(self.by.via);
+        row
+    }
+
+    /// As documents show it to everyone: without who made it, and without what a trigger's handler is given. What a
+    /// knob is set to is in its stream.
+    pub fn to_public_document(&self, user: &str, now_ns: i64) -> Json {
+        let outcome = self.outcome(now_ns);
+        let target: BTreeMap<_, _> = self.call.target.labels.iter().cloned().collect();
+        let is_knob = self.call.kind == CallKind::Knob;
+        json!({
+            "id": self.call.id,
+            "ts": self.call.issued_ns,
+            "name": self.call.name,
+            "kind": self.call.kind.as_str(),
+            "user": user,
+            "publications": self.publications,
+            "target": target,
+            "incarnation": self.call.target.incarnation.map(|i| i.to_string()),
+            "payload": is_knob.then(|| self.shown_payload()),
+            "at_frame": self.call.at_frame,
+            "payload_bytes": self.call.payload.to_bytes().len(),
+            "expires_ts": self.call.expires_ns,
+            "matched": outcome.matched,
+            "acknowledged": outcome.acknowledged,
+            "failed": outcome.failed,
+            "refused": outcome.refused,
+            "late": outcome.late,
+            "expired": outcome.expired,
+            "gone": outcome.gone,
+            "state": outcome.state(),
+            "last_ack_ts": self.last_ack_ns,
+        })
+    }
+
+    fn shown_payload(&self) -> String {
+        text(&self.call.payload).chars().take(SHOWN_MAX).collect()
+    }
+
+    /// What fills the place of a call of which nothing is known any more.
+    pub fn placeholder(id: u64) -> Call {
+        Call {
+            id,
+            issued_ns: 0,
+            expires_ns: 0,
+            kind: CallKind::Trigger,
+            name: "unknown".into(),
+            target: Target::default(),
+            payload: CallPayload::None,
+            version: 0,
+            at_frame: None,
+        }
+    }
+}
+
+/// An incarnation in hexadecimal.
+pub fn incarnation(text: &Json) -> Option<Incarnation> {
+    let bytes = unhex(text.as_str()?)?;
+    bytes.try_into().ok().map(Incarnation)
+}

@@ -1,0 +1,128 @@
+//! Disks that are waited for, or fail: whoever makes a call waits with them, and nobody else.
+
+use std::fs::{self, OpenOptions};
+use std::sync::Arc;
+
+use barograph_stream::calls::AckStatus;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use serde_json::json;
+
+use super::{OURS, S, World, all, member, who};
+use crate::FireError;
+use crate::desk::hold;
+
+/// All that the intake does with the board.
+fn do_as_the_intake_does(world: &World) {
+    world.board.join(member(2, OURS));
+    world.board.answer(OURS, who(1), 1, AckStatus::Done);
+    world.board.leave(OURS, who(2));
+    world.board.beat();
+    world.board.documents();
+    world.board.public_document();
+    world.board.events();
+}
+
+#[test]
+fn a_call_that_waits_for_its_disk_holds_up_no_intake_and_is_in_no_slot() {
+    let world = World::new();
+    world.join(member(1, OURS));
+    let first = world.fire(json!({"name": "checkpoint"})).unwrap();
+    let audit = world.dir.path().join("state/u1000/calls.jsonl");
+    let lines = || fs::read_to_string(&audit).unwrap().lines().count();
+    let before = lines();
+    let desk = world.board.desk(OURS).unwrap();
+    // As whoever waits for the disk holds it.
+    let held = hold(&desk);
+    let fired = std::thread::scope(|scope| {
+        let fires: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| world.fire(json!({"name": "checkpoint"})).unwrap()))
+            .collect();
+        do_as_the_intake_does(&world);
+        assert_eq!(world.state(&first), "acknowledged");
+        // On disk before in memory.
+        assert_eq!((lines(), world.reader().written()), (before, 1));
+        assert!(fires.iter().all(|fire| !fire.is_finished()));
+        drop(held);
+        let mut ids: Vec<u64> = fires
+            .into_iter()
+            .map(|fire| fire.join().unwrap().calls[0].1)
+            .collect();
+        ids.sort_unstable();
+        ids
+    });
+    assert_eq!(fired, (2..=9).collect::<Vec<u64>>());
+    assert_eq!(all(&world.reader()).len(), 9);
+}
+
+#[test]
+fn an_audit_that_cannot_be_read_yet_holds_up_no_intake() {
+    let world = World::new();
+    // A pipe in place of the older file: reading it waits until somebody writes.
+    let older = world.dir.path().join("state/u1000/calls.1.jsonl");
+    mknodat(CWD, &older, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    world.board.join(member(1, OURS));
+    // The call is of an earlier agent, and answered while the audit is not known yet.
+    do_as_the_intake_does(&world);
+    std::thread::scope(|scope| {
+        let fire = scope.spawn(|| world.fire(json!({"name": "checkpoint"})).unwrap());
+        let mut pipe = OpenOptions::new().write(true).open(&older).unwrap();
+        let line = json!({
+            "event": "fired", "id": 1, "ts": 100 * S, "expires_ts": 200 * S, "kind": 1, "name": "checkpoint",
+            "target": [], "incarnation": null, "payload": {"type": 0, "hex": ""}, "version": 1,
+            "by": {"via": "test"}, "waiting": [who(1).to_string()], "answers": [1, 0, 0, 0, 0, 0],
+        });
+        std::io::Write::write_all(&mut pipe, format!("{line}\n").as_bytes()).unwrap();
+        drop(pipe);
+        assert_eq!(fire.join().unwrap().calls, [(OURS, 2)]);
+    });
+    let rows = world.rows();
+    let states: Vec<_> = rows.iter().map(|row| row["state"].as_str()).collect();
+    assert_eq!(states, [Some("fired"), Some("acknowledged")]);
+}
+
+#[test]
+fn what_cannot_be_written_is_not_made_and_the_next_is() {
+    let world = World::new();
+    world.join(member(1, OURS));
+    let payload = "x".repeat(3_000);
+    let fire = || world.fire(json!({"name": "checkpoint", "payload": payload}));
+    let answer = |id| {
+        world.board.answer(OURS, who(1), id, AckStatus::Done);
+    };
+    // Something that is not moved aside stands where the next file is to be.
+    let in_the_way = world.dir.path().join("state/u1000/calls.new");
+    fs::create_dir(&in_the_way).unwrap();
+    fs::write(in_the_way.join("file"), "").unwrap();
+    let (mut last, mut error) = (0, None);
+    for _ in 0..5_000 {
+        match fire() {
+            Ok(fired) => last = fired.calls[0].1,
+            Err(failed) => {
+                error = Some(failed);
+                break;
+            }
+        }
+        answer(last);
+    }
+    let error = error.expect("the file is full at some time");
+    assert!(
+        matches!(&error, FireError::Internal(m) if m.contains("nothing was fired")),
+        "{error}"
+    );
+    assert_eq!(world.reader().written(), last);
+    fs::remove_dir_all(&in_the_way).unwrap();
+    assert_eq!(fire().unwrap().calls, [(OURS, last + 1)]);
+}
+
+#[test]
+fn answers_are_written_down_without_a_call_and_when_the_agent_ends() {
+    let mut world = World::new();
+    world.join(member(1, OURS));
+    let fired = world.fire(json!({"name": "checkpoint"})).unwrap();
+    world.board.answer(OURS, who(1), 1, AckStatus::Failed);
+    // Another board is made before this one ends, as agents do not: its audit is read when somebody joins.
+    world.restart();
+    world.join(member(1, OURS));
+    assert_eq!(world.state(&fired), "failed");
+    assert_eq!(Arc::strong_count(&world.board), 1);
+}

@@ -1,0 +1,136 @@
+//! Answers of programs to calls, on their way to the board: one that comes with a new value of a knob is told once the list of
+//! knobs has that value. So who is told that a knob was set finds it set wherever he looks.
+//!
+//! It stands alone because a list is of many processes, and is not written for each answer: with a thousand ranks that would be
+//! most of what the thread does.
+
+use std::collections::BTreeSet;
+
+use barograph_stream::Incarnation;
+use barograph_stream::calls::AckStatus;
+
+use barograph_call::Board;
+use barograph_recorder::Reader;
+
+/// Answers that wait for a list; with more it is written at once.
+const WAITING_MAX: usize = 1 << 16;
+/// After lists were written for answers they are not for so many times as long as that took.
+const REST: i64 = 20;
+
+/// One answer.
+pub struct Answer {
+    pub uid: u32,
+    pub from: Incarnation,
+    pub id: u64,
+    pub status: AckStatus,
+}
+
+impl Answer {
+    fn tell(&self, board: &Board) {
+        board.answer(self.uid, self.from, self.id, self.status);
+    }
+}
+
+/// Those that wait.
+#[derive(Default)]
+pub struct Answers {
+    waiting: Vec<Answer>,
+    /// Whose lists lack what they are about.
+    behind: BTreeSet<Reader>,
+    /// When lists may be written for them again, on the monotonic clock.
+    next_ns: i64,
+}
+
+impl Answers {
+    /// Takes what a process answers. It waits until the lists of `behind` are written; with none of them it is told now.
+    pub fn take(&mut self, answers: Vec<Answer>, behind: BTreeSet<Reader>, board: &Board) {
+        if behind.is_empty() {
+            answers.iter().for_each(|answer| answer.tell(board));
+            return;
+        }
+        self.waiting.extend(answers);
+        self.behind.extend(behind);
+    }
+
+    /// Whether any waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whose lists have to be written now, before [`Self::tell`].
+    pub fn due(&self, monotonic_ns: i64) -> Option<BTreeSet<Reader>> {
+        let is_due = monotonic_ns >= self.next_ns || self.waiting.len() >= WAITING_MAX;
+        (is_due && !self.is_empty()).then(|| self.behind.clone())
+    }
+
+    /// The lists are written, from when to when on the monotonic clock.
+    pub fn tell(&mut self, begun_ns: i64, ended_ns: i64, board: &Board) {
+        if self.is_empty() {
+            return;
+        }
+        self.waiting.drain(..).for_each(|answer| answer.tell(board));
+        self.behind.clear();
+        let took_ns = ended_ns.saturating_sub(begun_ns).max(0);
+        self.next_ns = ended_ns.saturating_add(took_ns.saturating_mul(REST));
+    }
+
+    /// A process has ended: no list will have what it is about.
+    pub fn tell_of(&mut self, process: Incarnation, board: &Board) {
+        self.waiting.retain(|answer| {
+            let is_of_it = answer.from == process;
+            if is_of_it {
+                answer.tell(board);
+            }
+            !is_of_it
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use barograph_model::ManualClock;
+    use barograph_stream::RunDir;
+
+    use super::*;
+
+    fn answers(from: u8, count: usize) -> Vec<Answer> {
+        let one = |id| Answer {
+            uid: 7,
+            from: Incarnation([from; 16]),
+            id: id as u64,
+            status: AckStatus::Done,
+        };
+        (0..count).map(one).collect()
+    }
+
+    #[test]
+    fn those_that_wait_for_a_list_wait_no_longer_than_it_is_to_write() {
+        let clock = Arc::new(ManualClock::at(0));
+        let board = Board::new(RunDir::new("/nowhere"), "/nowhere".into(), clock);
+        let mut all = Answers::default();
+        let of = |reader| BTreeSet::from([reader]);
+        all.take(answers(1, 9), BTreeSet::new(), &board);
+        assert!(all.is_empty() && all.due(0).is_none(), "told at once");
+        all.take(answers(1, 2), of(Reader::All), &board);
+        all.take(answers(2, 1), of(Reader::User(7)), &board);
+        assert_eq!(
+            all.due(0),
+            Some(BTreeSet::from([Reader::All, Reader::User(7)]))
+        );
+        all.tell(100, 103, &board);
+        assert!(all.is_empty());
+        // It took 3 ns, so that there is a rest of 60.
+        all.take(answers(1, 1), of(Reader::All), &board);
+        assert_eq!((all.due(162), all.due(163)), (None, Some(of(Reader::All))));
+        all.take(answers(2, 1), of(Reader::All), &board);
+        all.tell_of(Incarnation([1; 16]), &board);
+        assert_eq!(all.waiting.len(), 1);
+        all.tell_of(Incarnation([2; 16]), &board);
+        assert!(all.due(163).is_none());
+        // Too many are not kept waiting.
+        all.take(answers(1, WAITING_MAX), of(Reader::All), &board);
+        assert!(all.due(104).is_some());
+    }
+}

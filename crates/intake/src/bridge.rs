@@ -1,0 +1,445 @@
+//! Bridges: what other protocols write (OTLP, line protocol), given to the intake thread, which owns the
+//! scopes, and answered when it is safe.
+//!
+//! The server parses ([`barograph_server::ingest`]); here is what is taken, into which scope, under which
+//! bounds. The asker's thread waits for the disk, the intake thread for nobody.
+
+mod series;
+mod source;
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use barograph_archive::{Journal, Position};
+use barograph_bridge::{
+    Ingest, IngestFault, IngestRequest, Ingested, Point, REFUSALS_MAX, Refusal, Refused, Source,
+};
+use barograph_model::NS_PER_S;
+use barograph_stream::ingest::Readers;
+use barograph_stream::user_name;
+use serde_json::Value as Json;
+
+use super::process::Round;
+use super::rates::Rates;
+use barograph_recorder::Reader;
+pub use series::{AFTER_NS_MAX, AGE_NS_MAX};
+use source::{Allowance, Bridged, Taken, Whose};
+
+/// Requests that wait for the intake thread; one more is told to come again.
+const WAITING_MAX: usize = 32;
+/// Points that are taken between two looks at the rings of processes.
+const ROUND_POINTS_MAX: usize = 4_096;
+/// How long the intake thread may take to look at a request…
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+/// …and the disk, beyond its group commit, to have what was taken.
+const DISK_WAIT: Duration = Duration::from_secs(5);
+/// A series, or a source, that nobody has written to for so long has ended.
+const IDLE_NS: i64 = 600 * NS_PER_S;
+const SWEEP_EVERY_NS: i64 = 10 * NS_PER_S;
+/// Sources of one user.
+const SOURCES_MAX: usize = 256;
+/// Rows of one document, of all users together.
+const ROWS_MAX: usize = 4_096;
+/// Users; as many as there may be scopes.
+const USERS_MAX: usize = barograph_stream::SCOPES_MAX;
+
+/// A request on its way to the intake thread.
+struct Job {
+    request: IngestRequest,
+    reply: SyncSender<Result<Accepted, IngestFault>>,
+}
+
+/// What was taken, and where it lies in a journal.
+struct Accepted {
+    ingested: Ingested,
+    wait: Option<(Journal, Position)>,
+}
+
+/// The server's side.
+#[derive(Debug)]
+pub struct BridgeDoor {
+    jobs: SyncSender<Job>,
+    bell: UnixDatagram,
+    knock: PathBuf,
+    is_open_to_all: bool,
+}
+
+/// Both sides; `knock` wakes the intake thread.
+pub fn bridge(
+    knock: PathBuf,
+    is_open_to_all: bool,
+    series_max: usize,
+) -> std::io::Result<(BridgeDoor, Bridge)> {
+    let (sender, jobs) = sync_channel(WAITING_MAX);
+    let bell = UnixDatagram::unbound()?;
+    // A knock that is not heard is no harm: the thread looks up by itself.
+    bell.set_nonblocking(true)?;
+    let door = BridgeDoor {
+        jobs: sender,
+        bell,
+        knock,
+        is_open_to_all,
+    };
+    Ok((door, Bridge::new(jobs, series_max)))
+}
+
+impl Ingest for BridgeDoor {
+    fn ingest(&self, request: IngestRequest) -> Result<Ingested, IngestFault> {
+        let ours = rustix::process::getuid().as_raw();
+        if !self.is_open_to_all && request.uid != ours {
+            return Err(IngestFault::Refused(
+                "this agent takes what its own user writes: [applications] users says whose".into(),
+            ));
+        }
+        let (reply, answer) = sync_channel(1);
+        let busy = |message: &str| IngestFault::Busy(message.into());
+        self.jobs
+            .try_send(Job { request, reply })
+            .map_err(|e| match e {
+                TrySendError::Full(_) => busy("too many writes wait: try again"),
+                TrySendError::Disconnected(_) => busy("the agent is stopping"),
+            })?;
+        let _ = self.bell.send_to(&[], &self.knock);
+        let accepted = answer.recv_timeout(ANSWER_WAIT);
+        let accepted =
+            accepted.map_err(|_| busy("the agent did not look in time: try again"))??;
+        let is_safe = accepted
+            .wait
+            .is_none_or(|(journal, position)| journal.wait_durable(position, DISK_WAIT));
+        match is_safe {
+            true => Ok(accepted.ingested),
+            false => Err(busy(
+                "it is taken in, but not known to be on disk: the archive is behind, or has no room",
+            )),
+        }
+    }
+}
+
+/// One user who writes.
+#[derive(Default)]
+struct User {
+    name: String,
+    sources: HashMap<(Reader, Arc<Source>), Bridged>,
+    /// Series of all of them.
+    series: usize,
+}
+
+/// The intake thread's side.
+pub struct Bridge {
+    jobs: Receiver<Job>,
+    series_max: usize,
+    users: HashMap<u32, User>,
+    taken: Taken,
+    /// Sources so far: each has a number.
+    sources: u64,
+    /// Whose documents have to be written.
+    changed: BTreeSet<Reader>,
+    next_sweep_ns: i64,
+    /// The request that is being taken.
+    hand: Option<Hand>,
+    has_more: bool,
+}
+
+impl Bridge {
+    fn new(jobs: Receiver<Job>, series_max: usize) -> Self {
+        Self {
+            jobs,
+            series_max,
+            users: HashMap::new(),
+            taken: Taken::new(),
+            sources: 0,
+            changed: BTreeSet::new(),
+            next_sweep_ns: i64::MIN,
+            hand: None,
+            has_more: false,
+        }
+    }
+
+    /// Takes what waits, as many points as fit one round; gives whose publications have changed.
+    pub fn attend(&mut self, round: &mut Round<'_, '_>, rates: &mut Rates) -> BTreeSet<Reader> {
+        let mut room = ROUND_POINTS_MAX;
+        for _ in 0..WAITING_MAX {
+            // One after the other: requests keep their order.
+            let Some(mut hand) = self.hand.take().or_else(|| self.begin(round, rates)) else {
+                break;
+            };
+            match self.go_on(&mut hand, &mut room, round) {
+                Ok(()) if hand.points.len() > 0 => {
+                    self.hand = Some(hand);
+                    break;
+                }
+                Ok(()) => hand.answer(),
+                // Who asked may have gone.
+                Err(fault) => drop(hand.reply.try_send(Err(fault))),
+            }
+            if room == 0 {
+                break;
+            }
+        }
+        self.has_more = room == 0;
+        if round.monotonic_ns >= self.next_sweep_ns {
+            self.next_sweep_ns = round.monotonic_ns.saturating_add(SWEEP_EVERY_NS);
+            self.sweep(round);
+        }
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Whether there may be more to take than a round has room for.
+    pub fn has_more(&self) -> bool {
+        self.has_more
+    }
+
+    /// The rows of publications for these readers, of each user an equal part of what a document has room for.
+    pub fn rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+        let of_user_max = ROWS_MAX / self.users.len().max(1);
+        self.users.values().flat_map(move |user| {
+            let sources = user.sources.values();
+            let of_reader = sources.filter(move |source| source.reader() == reader);
+            let left_out = of_reader.clone().count().saturating_sub(of_user_max);
+            of_reader.take(of_user_max).map(move |source| {
+                let mut row = source.row();
+                row["left_out"] = left_out.into();
+                row
+            })
+        })
+    }
+
+    /// The next request that may be taken.
+    fn begin(&mut self, round: &Round<'_, '_>, rates: &mut Rates) -> Option<Hand> {
+        for _ in 0..WAITING_MAX {
+            let Job { request, reply } = self.jobs.try_recv().ok()?;
+            // A request is taken whole where something is left; what is too much of it is made up for.
+            if rates.allowed(request.uid, round.monotonic_ns) > 0 {
+                rates.used(request.uid, request.points.len() as u64);
+                return Some(Hand::of(request, reply, round.now_ns));
+            }
+            let message = "more values than [applications] rate_max: try again";
+            let _ = reply.try_send(Err(IngestFault::Busy(message.into())));
+        }
+        None
+    }
+
+    /// Takes points of a request, while there is room.
+    fn go_on(
+        &mut self,
+        hand: &mut Hand,
+        room: &mut usize,
+        round: &mut Round<'_, '_>,
+    ) -> Result<(), IngestFault> {
+        let (owner, reader) = (Reader::User(hand.uid), hand.reader);
+        // Before anything is taken, so that all of it can be sent again.
+        let trouble = match round.scopes.of(reader) {
+            Some(scope) => scope.trouble(),
+            None => Some("there is no place for this user: see the agent's log".to_owned()),
+        };
+        if let Some(trouble) = trouble {
+            return Err(IngestFault::Busy(format!(
+                "what this user writes cannot be kept now, try again: {trouble}"
+            )));
+        }
+        let is_known = self.users.contains_key(&hand.uid);
+        if !is_known && self.users.len() >= USERS_MAX {
+            return Err(IngestFault::Busy(format!(
+                "more than {USERS_MAX} users write: try again"
+            )));
+        }
+        let user = self.users.entry(hand.uid).or_insert_with(|| User {
+            name: user_name(hand.uid),
+            ..User::default()
+        });
+        let mut left = self.series_max.saturating_sub(user.series);
+        let before = left;
+        let mut taking = Taking {
+            sources: &mut user.sources,
+            whose: Whose {
+                user: &user.name,
+                reader,
+                owner,
+            },
+            allowance: Allowance {
+                taken: &mut self.taken,
+                series: &mut left,
+            },
+            made: &mut self.sources,
+        };
+        // A request is of one moment, however many rounds it takes.
+        let now_ns = std::mem::replace(&mut round.now_ns, hand.now_ns);
+        taking.some(hand, room, round);
+        round.now_ns = now_ns;
+        taking.tell_loss(round);
+        user.series = user.series + before - left;
+        self.changed.insert(reader);
+        // What is said of losses lies elsewhere, and is not waited for.
+        let scope = round.scopes.of(reader);
+        let position = scope.and_then(|scope| Some((scope.finish()?, scope.journal()?)));
+        if let Some((position, journal)) = position {
+            // Later than those of the rounds before.
+            hand.wait = Some((journal, position));
+        }
+        Ok(())
+    }
+
+    /// Ends what has long been idle.
+    fn sweep(&mut self, round: &mut Round<'_, '_>) {
+        for user in self.users.values_mut() {
+            for source in user.sources.values_mut() {
+                let ended = source.retire_idle(IDLE_NS, round, &mut self.taken);
+                user.series = user.series.saturating_sub(ended);
+                if ended > 0 {
+                    self.changed.insert(source.reader());
+                }
+            }
+            let over: Vec<_> = user
+                .sources
+                .extract_if(|_, source| source.is_over(IDLE_NS, round.monotonic_ns))
+                .collect();
+            for ((reader, _), source) in over {
+                self.changed.insert(reader);
+                source.end(round);
+            }
+        }
+        self.users.retain(|_, user| !user.sources.is_empty());
+    }
+}
+
+/// A request that is being taken.
+struct Hand {
+    uid: u32,
+    reader: Reader,
+    /// When it was begun.
+    now_ns: i64,
+    before: HashMap<Arc<Source>, Refused>,
+    /// In order of time.
+    points: std::vec::IntoIter<Point>,
+    ingested: Ingested,
+    /// Places of which something was refused.
+    refused: HashSet<u32>,
+    wait: Option<(Journal, Position)>,
+    reply: SyncSender<Result<Accepted, IngestFault>>,
+}
+
+impl Hand {
+    fn of(
+        mut request: IngestRequest,
+        reply: SyncSender<Result<Accepted, IngestFault>>,
+        now_ns: i64,
+    ) -> Self {
+        // Lines of one request may stand in any order.
+        let points = &mut request.points;
+        points.sort_by_key(|point| point.ts.unwrap_or(now_ns));
+        Self {
+            uid: request.uid,
+            reader: match request.readers {
+                Readers::All => Reader::All,
+                Readers::Owner | Readers::Group => Reader::User(request.uid),
+            },
+            now_ns,
+            before: request.refused,
+            points: request.points.into_iter(),
+            ingested: Ingested::default(),
+            refused: HashSet::new(),
+            wait: None,
+            reply,
+        }
+    }
+
+    /// All of it is taken: who asked waits for the disk.
+    fn answer(self) {
+        let accepted = Accepted {
+            ingested: Ingested {
+                refused: self.refused.len() as u64,
+                ..self.ingested
+            },
+            wait: self.wait,
+        };
+        // Who asked may have gone.
+        let _ = self.reply.try_send(Ok(accepted));
+    }
+}
+
+/// A request on its way into a user's sources.
+struct Taking<'a> {
+    sources: &'a mut HashMap<(Reader, Arc<Source>), Bridged>,
+    whose: Whose<'a>,
+    allowance: Allowance<'a>,
+    made: &'a mut u64,
+}
+
+impl Taking<'_> {
+    fn some(&mut self, hand: &mut Hand, room: &mut usize, round: &mut Round<'_, '_>) {
+        for (source, Refused { count, reason }) in std::mem::take(&mut hand.before) {
+            // What cannot be named is counted where what has no source is.
+            if self
+                .with(&source, round, |bridged, _, _| {
+                    bridged.refuse(count, &reason)
+                })
+                .is_err()
+            {
+                let _ = self.with(&source.protocol.nobody(), round, |bridged, _, _| {
+                    bridged.refuse(count, &reason);
+                });
+            }
+        }
+        for point in hand.points.by_ref().take(*room) {
+            *room -= 1;
+            let (place, source) = (point.place, Arc::clone(&point.origin.source));
+            let taken = self.with(&source, round, |bridged, round, allowance| {
+                bridged.take(point, round, allowance)
+            });
+            let reason = match taken {
+                Ok(Ok(())) => {
+                    hand.ingested.taken += 1;
+                    continue;
+                }
+                Ok(Err(reason)) => reason,
+                Err(reason) => {
+                    let _ = self.with(&source.protocol.nobody(), round, |bridged, _, _| {
+                        bridged.refuse(1, &reason);
+                    });
+                    reason
+                }
+            };
+            if hand.refused.insert(place) && hand.ingested.refusals.len() < REFUSALS_MAX {
+                let reason = format!("{}: {reason}", source.name);
+                hand.ingested.refusals.push(Refusal { place, reason });
+            }
+        }
+    }
+
+    /// Does something with a source, which is made if need be.
+    fn with<T>(
+        &mut self,
+        source: &Arc<Source>,
+        round: &mut Round<'_, '_>,
+        act: impl FnOnce(&mut Bridged, &mut Round<'_, '_>, &mut Allowance<'_>) -> T,
+    ) -> Result<T, String> {
+        let is_full = self.sources.len() >= SOURCES_MAX;
+        let bridged = match self.sources.entry((self.whose.reader, Arc::clone(source))) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if is_full && *source != source.protocol.nobody() => {
+                return Err(format!("its user has {SOURCES_MAX} sources already"));
+            }
+            Entry::Vacant(place) => {
+                let id = format!("bridge-{}", *self.made);
+                let made = Bridged::new(id, source, &self.whose, round)?;
+                *self.made += 1;
+                place.insert(made)
+            }
+        };
+        Ok(act(bridged, round, &mut self.allowance))
+    }
+
+    fn tell_loss(self, round: &mut Round<'_, '_>) {
+        for source in self.sources.values_mut() {
+            source.tell_loss(round);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,429 @@
+//! One source that is bridged: a user's service or measurement, its series, and what is known of it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use barograph_bridge::{
+    About, Distribution, Measured, Point, Protocol, QUANTILES, Source, Tags, label_name,
+    stream_words,
+};
+use barograph_model::{
+    Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, Value, ValueType, text_start,
+};
+use barograph_stream::value_bytes_max;
+use serde_json::{Value as Json, json};
+
+use super::series::{Histogram, Series};
+use crate::counts::Counts;
+use crate::identity::{FRAME, Identity, Instances, PROCESS};
+use crate::ledger::Cause;
+use crate::process::{REFUSAL_BYTES_MAX, Round};
+use crate::scope::NoStream;
+use barograph_recorder::Reader;
+
+/// Names and labels that have a stream, so that two series do not have one.
+pub type Taken = HashSet<(Reader, Name, Labels)>;
+
+/// By what was sent: name, labels.
+type SeriesKey = (Arc<str>, Tags);
+
+/// What one request may still do.
+pub struct Allowance<'a> {
+    pub taken: &'a mut Taken,
+    /// Series that the user may have beside those that there are.
+    pub series: &'a mut usize,
+}
+
+/// A source that lives.
+pub struct Bridged {
+    /// Stands where processes have their incarnation: it tells sources apart.
+    id: String,
+    application: String,
+    user: String,
+    identity: Identity,
+    reader: Reader,
+    owner: Reader,
+    series: HashMap<SeriesKey, (Series, Descriptor)>,
+    histograms: HashMap<SeriesKey, Histogram>,
+    pub counts: Counts,
+    lost: Option<(Identity, Option<StreamKey>)>,
+    lost_told: u64,
+    last_refusal: String,
+    started_ns: i64,
+    newest_ns: i64,
+    used_ns: i64,
+}
+
+/// Who a source belongs to.
+pub struct Whose<'a> {
+    pub user: &'a str,
+    pub reader: Reader,
+    pub owner: Reader,
+}
+
+impl Bridged {
+    /// Names it; an error when it cannot be named.
+    pub fn new(
+        id: String,
+        source: &Source,
+        whose: &Whose<'_>,
+        round: &mut Round<'_, '_>,
+    ) -> Result<Self, String> {
+        let words = stream_words(&source.name).ok_or("a source has no name")?;
+        let name = match &*words {
+            // The agent's own.
+            PROCESS => format!("{PROCESS}_"),
+            _ => words,
+        };
+        // A measurement is no application: it has tags of its own.
+        let application = match source.protocol {
+            Protocol::Otlp => source.name.clone(),
+            Protocol::LineProtocol => String::new(),
+        };
+        let labels: Vec<(String, String)> = valid(&source.labels)?.into_iter().collect();
+        let taken = round
+            .instances
+            .take(&name, whose.user, &application, &[&labels]);
+        Ok(Self {
+            id,
+            application,
+            user: whose.user.to_owned(),
+            identity: taken.map_err(|e| e.to_string())?,
+            reader: whose.reader,
+            owner: whose.owner,
+            series: HashMap::new(),
+            histograms: HashMap::new(),
+            counts: Counts::default(),
+            lost: None,
+            lost_told: 0,
+            last_refusal: String::new(),
+            started_ns: round.now_ns,
+            newest_ns: 0,
+            used_ns: round.monotonic_ns,
+        })
+    }
+
+    pub fn reader(&self) -> Reader {
+        self.reader
+    }
+
+    /// Takes a point, or says why not; that is counted.
+    pub fn take(
+        &mut self,
+        point: Point,
+        round: &mut Round<'_, '_>,
+        allowance: &mut Allowance<'_>,
+    ) -> Result<(), String> {
+        self.used_ns = round.monotonic_ns;
+        let key = (point.origin.name, point.origin.labels);
+        let taken = match point.measured {
+            Measured::Value(value) => {
+                self.put(key, &point.about, point.ts, (value, None), round, allowance)
+            }
+            Measured::Distribution(distribution) => {
+                self.spread(key, &point.about, point.ts, *distribution, round, allowance)
+            }
+        };
+        match taken {
+            Ok(()) => self.counts.values += 1,
+            Err(ref reason) => self.refuse(1, reason),
+        }
+        taken
+    }
+
+    /// Counts what was refused, here or before it came here.
+    pub fn refuse(&mut self, count: u64, reason: &str) {
+        self.counts.damaged += count;
+        text_start(reason, REFUSAL_BYTES_MAX).clone_into(&mut self.last_refusal);
+    }
+
+    /// A value, which is derived and has an error where half the width of an interval is told.
+    fn put(
+        &mut self,
+        key: SeriesKey,
+        about: &Arc<About>,
+        ts: Option<i64>,
+        (value, half): (Value, Option<f32>),
+        round: &mut Round<'_, '_>,
+        allowance: &mut Allowance<'_>,
+    ) -> Result<(), String> {
+        if !self.series.contains_key(&key) {
+            let made = self.declare(&key, about, round, allowance)?;
+            self.series.insert(key.clone(), made);
+        }
+        let Some((series, _)) = self.series.get_mut(&key) else {
+            return Ok(());
+        };
+        series.used_ns = round.monotonic_ns;
+        let Some((ts, value)) = series.next(about, ts, value, round.now_ns)? else {
+            return Ok(());
+        };
+        if let Value::Text(text) = &value {
+            self.counts.cut += u64::from(text.len() > value_bytes_max(ValueType::Text, 0) as usize);
+        }
+        self.newest_ns = self.newest_ns.max(ts);
+        let sample = Sample {
+            ts,
+            value,
+            quality: half.map_or(Quality::Measured, |_| Quality::Derived),
+            error: half.unwrap_or(0.0),
+        };
+        if let Some(scope) = round.scopes.of(self.reader) {
+            scope.append(series.key, &sample, None);
+        }
+        Ok(())
+    }
+
+    /// The quantiles of what was counted since the point before.
+    fn spread(
+        &mut self,
+        key: SeriesKey,
+        about: &Arc<About>,
+        ts: Option<i64>,
+        sent: Distribution,
+        round: &mut Round<'_, '_>,
+        allowance: &mut Allowance<'_>,
+    ) -> Result<(), String> {
+        if !self.histograms.contains_key(&key) {
+            spend(allowance.series)?;
+            let histogram = Histogram::new(round.monotonic_ns);
+            self.histograms.insert(key.clone(), histogram);
+        }
+        let Some(histogram) = self.histograms.get_mut(&key) else {
+            return Ok(());
+        };
+        histogram.used_ns = round.monotonic_ns;
+        let Some((ts, since)) = histogram.next(ts, sent, round.now_ns)? else {
+            return Ok(());
+        };
+        for (q, ending) in QUANTILES {
+            if let Some((value, half)) = since.quantile(q) {
+                let key = (format!("{}.{ending}", key.0).into(), Arc::clone(&key.1));
+                let value = (Value::Float(value), Some(half));
+                self.put(key, about, Some(ts), value, round, allowance)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn declare(
+        &mut self,
+        (name, labels): &SeriesKey,
+        about: &Arc<About>,
+        round: &mut Round<'_, '_>,
+        allowance: &mut Allowance<'_>,
+    ) -> Result<(Series, Descriptor), String> {
+        let descriptor = self.descriptor(name, labels, about)?;
+        let place = (
+            self.reader,
+            descriptor.name.clone(),
+            descriptor.labels.clone(),
+        );
+        if allowance.taken.contains(&place) {
+            self.counts.refused += 1;
+            return Err(format!(
+                "{descriptor} is the stream of another series: names that are made valid may meet"
+            ));
+        }
+        if *allowance.series == 0 {
+            self.counts.refused += 1;
+        }
+        spend(allowance.series)?;
+        let bytes_max = value_bytes_max(descriptor.value_type, 0);
+        let scope = round.scopes.of(self.reader);
+        let made = scope.ok_or(NoStream::NoScope).and_then(|scope| {
+            let key = scope.declare(&descriptor, bytes_max, &self.user)?;
+            Ok((key, scope.take_newest(&descriptor)))
+        });
+        let (key, newest_ns) = made.map_err(|why| {
+            *allowance.series += 1;
+            self.counts.refused += 1;
+            format!("{descriptor}: {why}")
+        })?;
+        allowance.taken.insert(place);
+        let series = Series::new(key, Arc::clone(about), round.monotonic_ns).after(newest_ns);
+        Ok((series, descriptor))
+    }
+
+    fn descriptor(
+        &self,
+        name: &str,
+        labels: &[(String, String)],
+        about: &About,
+    ) -> Result<Descriptor, String> {
+        let mut words = stream_words(name).ok_or("a value has no name")?;
+        // What counts frames is called so.
+        if words == FRAME {
+            words.push('_');
+        }
+        let mut all: BTreeMap<String, String> = self
+            .identity
+            .labels()
+            .iter()
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        // A point's own say more than its source's.
+        all.extend(valid(labels)?);
+        let stream = self.identity.stream(
+            &words,
+            about.value_type,
+            about.kind,
+            &about.unit,
+            &about.help,
+        );
+        Ok(Descriptor {
+            labels: Labels::new(all).map_err(|e| e.to_string())?,
+            ..stream.map_err(|e| e.to_string())?
+        })
+    }
+
+    /// Says what was lost, as of a process. Its stream is made with the first loss.
+    pub fn tell_loss(&mut self, round: &mut Round<'_, '_>) {
+        let lost = self.counts.lost();
+        if lost == self.lost_told {
+            return;
+        }
+        let newly = lost - self.lost_told;
+        self.lost_told = lost;
+        if let Some(scope) = round.scopes.of(self.reader) {
+            scope.lose(
+                Cause::Damaged,
+                self.identity.name(),
+                &self.user,
+                newly,
+                None,
+            );
+        }
+        if self.lost.is_none() {
+            let identity = self.introduce(round.instances);
+            self.lost = identity.map(|identity| (identity, None));
+        }
+        // Where there is no room now there may be with the next loss.
+        if let Some((identity, key)) = &mut self.lost
+            && key.is_none()
+            && let Some(scope) = round.scopes.of(self.owner)
+        {
+            let stream = identity.stream(
+                "lost.count",
+                ValueType::Int,
+                Kind::Counter,
+                "count",
+                "Values that were put and are not there.",
+            );
+            let declared = stream.ok().map(|of| scope.declare(&of, 0, &self.user));
+            *key = declared.and_then(Result::ok);
+        }
+        if let Some((_, Some(key))) = &self.lost
+            && let Some(scope) = round.scopes.of(self.owner)
+        {
+            let value = Value::Int(i64::try_from(lost).unwrap_or(i64::MAX));
+            let sample = Sample {
+                ts: round.now_ns,
+                value,
+                quality: Quality::Measured,
+                error: 0.0,
+            };
+            scope.append(*key, &sample, None);
+        }
+    }
+
+    fn introduce(&self, instances: &mut Instances) -> Option<Identity> {
+        let application = match &*self.application {
+            "" => self.identity.name(),
+            application => application,
+        };
+        let taken = instances.take(PROCESS, &self.user, application, &[]);
+        taken.ok()
+    }
+
+    /// Ends the series that nobody has written to for so long; gives how many.
+    pub fn retire_idle(
+        &mut self,
+        idle_ns: i64,
+        round: &mut Round<'_, '_>,
+        taken: &mut Taken,
+    ) -> usize {
+        let before = self.series.len() + self.histograms.len();
+        let is_idle = |used_ns: i64| round.monotonic_ns.saturating_sub(used_ns) >= idle_ns;
+        self.histograms.retain(|_, h| !is_idle(h.used_ns));
+        let reader = self.reader;
+        let mut retired = Vec::new();
+        let idle = self.series.extract_if(|_, (s, _)| is_idle(s.used_ns));
+        for (_, (series, descriptor)) in idle {
+            taken.remove(&(reader, descriptor.name.clone(), descriptor.labels.clone()));
+            retired.push((series, descriptor));
+        }
+        if let Some(scope) = round.scopes.of(reader) {
+            for (series, descriptor) in retired {
+                scope.retire(series.key);
+                if let Some(newest_ns) = series.newest_ns() {
+                    scope.give_newest(&descriptor, newest_ns);
+                }
+            }
+        }
+        before - self.series.len() - self.histograms.len()
+    }
+
+    /// Whether nothing is left of it.
+    pub fn is_over(&self, idle_ns: i64, monotonic_ns: i64) -> bool {
+        let is_idle = monotonic_ns.saturating_sub(self.used_ns) >= idle_ns;
+        is_idle && self.series.is_empty() && self.histograms.is_empty()
+    }
+
+    /// Ends what the agent says of it.
+    pub fn end(self, round: &mut Round<'_, '_>) {
+        round.instances.give_back(&self.identity);
+        if let Some((identity, key)) = &self.lost {
+            round.instances.give_back(identity);
+            if let (Some(key), Some(scope)) = (key, round.scopes.of(self.owner)) {
+                scope.retire(*key);
+            }
+        }
+    }
+
+    /// Its row among the publications: as a process without frames.
+    pub fn row(&self) -> Json {
+        json!({
+            "name": self.identity.name(),
+            "labels": self.identity.labels().iter().collect::<BTreeMap<_, _>>(),
+            "application": self.application,
+            "user": self.user,
+            "pid": null,
+            "incarnation": self.id,
+            "started_ts": self.started_ns,
+            "values": self.series.len(),
+            "frame": null,
+            "taken": self.counts.values,
+            "lost": self.counts.lost(),
+            "missed": self.counts.missed,
+            "dropped": self.counts.dropped,
+            "damaged": self.counts.damaged,
+            "refused": self.counts.refused,
+            "cut": self.counts.cut,
+            "refusal": self.last_refusal,
+            "newest_ts": self.newest_ns,
+        })
+    }
+}
+
+fn spend(series: &mut usize) -> Result<(), String> {
+    match series.checked_sub(1) {
+        Some(left) => *series = left,
+        None => return Err("its user has as many series as [applications] bridged_max".into()),
+    }
+    Ok(())
+}
+
+/// Labels by valid names; those that meet are an error.
+fn valid(labels: &[(String, String)]) -> Result<BTreeMap<String, String>, String> {
+    let mut valid = BTreeMap::new();
+    for (raw, value) in labels {
+        let name = label_name(raw).ok_or("a label has no name")?;
+        if valid.insert(name, value.clone()).is_some() {
+            return Err(format!(
+                "the label {raw:?} meets another one when its name is made valid"
+            ));
+        }
+    }
+    Ok(valid)
+}

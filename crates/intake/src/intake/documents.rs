@@ -1,0 +1,60 @@
+//! The documents of the scopes: publications, knobs, handlers and calls.
+//!
+//! They stand alone because they are written after the rounds, at their own pace.
+
+use std::collections::BTreeSet;
+
+use barograph_recorder::Reader;
+use barograph_stream::{CALLS_DOCUMENT, HANDLERS_DOCUMENT, KNOBS_DOCUMENT, PUBLICATIONS_DOCUMENT};
+
+use super::{Intake, after_rest};
+use crate::process::Process;
+use crate::rows::fair_rows;
+
+impl Intake<'_> {
+    pub(super) fn write_knobs(&mut self, readers: &BTreeSet<Reader>) {
+        for reader in readers {
+            let reader = *reader;
+            let count = |p: &Process| p.knob_count(reader);
+            let knobs = fair_rows(self.roster.iter(), count, |p| p.knob_rows(reader));
+            if let Some(scope) = self.scopes.of(reader) {
+                scope.publish(KNOBS_DOCUMENT, &knobs);
+            }
+        }
+        for process in self.roster.iter_mut() {
+            process.listed(readers);
+        }
+    }
+
+    pub(super) fn write_documents(&mut self) {
+        let begun_ns = self.clock.monotonic_ns();
+        let changed = std::mem::take(&mut self.changed);
+        self.write_knobs(&changed);
+        // Whoever has answered has had news.
+        let ended_ns = self.clock.monotonic_ns();
+        self.answers.tell(begun_ns, ended_ns, &self.board);
+        for reader in changed {
+            let count = |p: &Process| p.row_count(reader);
+            let mut publications = fair_rows(self.roster.iter(), count, |p| p.rows(reader));
+            publications.extend(self.bridge.rows(reader));
+            let count = |p: &Process| p.trigger_count(reader);
+            let handlers = fair_rows(self.roster.iter(), count, |p| p.trigger_rows(reader));
+            if let Some(scope) = self.scopes.of(reader) {
+                scope.publish(PUBLICATIONS_DOCUMENT, &publications);
+                scope.publish(HANDLERS_DOCUMENT, &handlers);
+            }
+        }
+        for (uid, calls) in self.board.documents() {
+            if let Some(scope) = self.scopes.of(Reader::User(uid)) {
+                scope.publish(CALLS_DOCUMENT, &calls);
+            }
+        }
+        // After those of users, which have more of the same calls.
+        if let Some(calls) = self.board.public_document()
+            && let Some(scope) = self.scopes.of(Reader::All)
+        {
+            scope.publish(CALLS_DOCUMENT, &calls);
+        }
+        self.next_documents_ns = after_rest(begun_ns, self.clock.monotonic_ns());
+    }
+}

@@ -1,0 +1,600 @@
+//! Rounds of a thread made by hand: no other takes anything in meanwhile. One user against the others.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+use barograph_archive::Layout;
+use barograph_model::{Descriptor, Kind, ManualClock, Span, Value, ValueType};
+use barograph_query::{PastReader, Scopes};
+use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
+use barograph_stream::{RunDir, SystemClock};
+
+use super::super::{Shared, bridge::bridge, ledger::LOSS};
+use super::*;
+use crate::IntakeConfig;
+
+/// A user who is not the agent's.
+const EVE: u32 = 12_345;
+const MALLORY: u32 = 12_346;
+const NODE: &str = "n1";
+
+fn with_limits(limits: ApplicationsConfig, test: impl FnOnce(&mut Intake<'_>, &RunDir)) {
+    with_clock(limits, Arc::new(SystemClock::new()), test);
+}
+
+fn with_clock(
+    limits: ApplicationsConfig,
+    clock: Arc<dyn Clock>,
+    test: impl FnOnce(&mut Intake<'_>, &RunDir),
+) {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    live(dir.path(), limits, clock, test);
+}
+
+/// One life of the agent, with what it keeps in a directory.
+fn live(
+    dir: &Path,
+    limits: ApplicationsConfig,
+    clock: Arc<dyn Clock>,
+    test: impl FnOnce(&mut Intake<'_>, &RunDir),
+) {
+    let mut config = IntakeConfig {
+        node: NODE.into(),
+        state_dir: dir.join("state"),
+        applications: limits,
+        ..IntakeConfig::default()
+    };
+    config.archive.free_bytes_min = 0;
+    let run_dir = RunDir::new(dir.join("run"));
+    let door = Door::open(&run_dir, config.applications.is_open_to_all()).unwrap();
+    let shared = Shared {
+        forecasts: barograph_recorder::Room::new(&config.forecast).unwrap(),
+        histories: Default::default(),
+    };
+    let places = Places::new(&config, run_dir.clone(), shared);
+    let state_dir = config.state_dir.clone();
+    let board = Arc::new(Board::new(run_dir.clone(), state_dir, Arc::clone(&clock)));
+    let (_to, from) = bridge(run_dir.ingest_socket(), false, 16).unwrap();
+    let limits = config.applications.clone();
+    let counts = Arc::default();
+    let mut intake = Intake::new(&clock, places, limits, door, counts, board, from);
+    test(&mut intake, &run_dir);
+}
+
+fn with_intake(test: impl FnOnce(&mut Intake<'_>, &RunDir)) {
+    with_limits(ApplicationsConfig::default(), test);
+}
+
+/// Whether files can be given to other users here.
+fn may_be_others() -> bool {
+    let is_root = rustix::process::getuid().is_root();
+    if !is_root {
+        eprintln!("skipped: only root can give files to other users");
+    }
+    is_root
+}
+
+fn programs(run_dir: &RunDir, count: usize) -> Vec<Producer> {
+    let clock = SystemClock::new();
+    let config = ProducerConfig {
+        rings_max: 2,
+        ..ProducerConfig::default()
+    };
+    let made = || Producer::create(&run_dir.ingest_dir(), config, &clock).unwrap();
+    (0..count).map(|_| made()).collect()
+}
+
+/// Programs of another user.
+fn programs_of(run_dir: &RunDir, uid: u32, count: usize) -> Vec<Producer> {
+    let made = programs(run_dir, count);
+    for program in &made {
+        std::os::unix::fs::chown(program.path(), Some(uid), Some(uid)).unwrap();
+    }
+    made
+}
+
+fn publication(program: &Producer, name: &str, readers: Readers) {
+    assert!(program.declare(&Declaration::Publication {
+        name: name.into(),
+        readers,
+        labels: Vec::new(),
+    }));
+}
+
+fn value(program: &Producer, name: &str, value_type: ValueType, bytes_max: u32) -> bool {
+    program.declare(&Declaration::Value {
+        publication: 0,
+        name: name.into(),
+        value_type,
+        kind: Kind::Gauge,
+        unit: String::new(),
+        help: "x".repeat(200),
+        bytes_max,
+    })
+}
+
+/// A program that has put so many records of one kind.
+fn put(program: &Producer, record: u8, count: u64) -> ThreadRing {
+    publication(program, "a", Readers::Owner);
+    assert!(value(program, "v", ValueType::Int, 0));
+    let mut ring = program.thread(&SystemClock::new()).unwrap();
+    for n in 0..count {
+        assert!(ring.put(record, 0, n, n));
+    }
+    ring.commit();
+    ring
+}
+
+fn knock(run_dir: &RunDir, incarnation: Incarnation) {
+    let socket = UnixDatagram::unbound().unwrap();
+    let sent = socket.send_to(&incarnation.0, run_dir.ingest_socket());
+    assert_eq!(sent.unwrap(), incarnation.0.len());
+}
+
+fn taken_in(intake: &Intake<'_>) -> Vec<Incarnation> {
+    let all = intake.roster.iter();
+    all.map(|process| process.file().incarnation()).collect()
+}
+
+fn incarnations(of: &[Producer]) -> Vec<Incarnation> {
+    of.iter().map(Producer::incarnation).collect()
+}
+
+fn count(intake: &Intake<'_>, uid: u32, what: impl Fn(&Process) -> u64) -> u64 {
+    let of_user = intake.roster.iter().filter(|p| p.uid() == uid);
+    of_user.map(what).sum()
+}
+
+fn scan(intake: &mut Intake<'_>) {
+    while !intake.scan() {}
+}
+
+#[test]
+fn what_an_ended_program_put_is_counted_where_its_scope_cannot_be_opened_for_long() {
+    const PUT: u64 = 3;
+    let clock = Arc::new(ManualClock::at(SystemClock::new().now_ns()));
+    let limits = ApplicationsConfig::default();
+    with_clock(limits, Arc::clone(&clock) as _, |intake, run_dir| {
+        // Where the scopes would be.
+        fs::write(run_dir.path().join("applications"), "").unwrap();
+        let program = programs(run_dir, 1).remove(0);
+        drop(put(&program, kind::INT, PUT));
+        drop(program);
+        scan(intake);
+        let lost = |intake: &Intake<'_>| intake.counts.lost.load(Ordering::Relaxed);
+        for (wait_s, expect) in [(0, 0), (60, 0), (200, 0), (60, PUT)] {
+            clock.advance(wait_s * NS_PER_S);
+            intake.round(true);
+            intake.round(true);
+            assert_eq!(lost(intake), expect, "{wait_s} s later");
+        }
+        assert!(taken_in(intake).is_empty(), "it is over");
+    });
+}
+
+/// The archived values of a stream of a scope, in their order.
+fn archived(run_dir: &RunDir, name: &str) -> Vec<Value> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let reader = PastReader::open(run_dir, Scopes::None, clock).unwrap();
+    let only = |_: &str, d: &Descriptor| d.name.as_str() == name;
+    let found = reader.newest(&only, Span::ALL, 1_000, &AtomicBool::new(false));
+    let found = found.unwrap();
+    assert!(found.len() <= 1, "it is one series");
+    let columns = found.iter().map(|of| &of.columns);
+    let samples = columns.flat_map(|columns| (0..columns.len()).map(|row| columns.sample(row)));
+    samples.map(|sample| sample.unwrap().value).collect()
+}
+
+/// One life of the agent archived what it was killed before telling the program; the next cannot write at first.
+#[test]
+fn what_was_archived_before_a_start_that_fails_is_neither_archived_nor_counted_twice() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let life = |test: &dyn Fn(&mut Intake<'_>, &RunDir)| {
+        live(
+            dir.path(),
+            ApplicationsConfig::default(),
+            Arc::clone(&clock),
+            test,
+        );
+    };
+    let take_in = |intake: &mut Intake<'_>| {
+        scan(intake);
+        while intake.round(true).has_news || intake.roster.iter().any(Process::is_waiting) {}
+    };
+    let us = rustix::process::getuid().as_raw();
+    let run_dir = RunDir::new(dir.path().join("run"));
+    let scope = run_dir.scope(&format!("u{us}"));
+    let losses = |wanted: i64| {
+        let told = archived(&scope, LOSS);
+        assert_eq!(told.last(), Some(&Value::Int(wanted)), "{told:?}");
+    };
+    life(&|_, _| {});
+    let program = programs(&run_dir, 1).remove(0);
+    let mut ring = put(&program, kind::INT, 3);
+    program.count_homeless(5);
+    let untold = fs::read(program.path()).unwrap();
+    life(&|intake, _| {
+        take_in(intake);
+        assert_eq!(archived(&scope, "app.a.v").len(), 3);
+        losses(5);
+    });
+    let mut file = OpenOptions::new().write(true).open(program.path()).unwrap();
+    file.write_all(&untold).unwrap();
+    for n in 3..5 {
+        assert!(ring.put(kind::INT, 0, n, n));
+    }
+    ring.commit();
+    program.count_homeless(2);
+    let state_dir = dir.path().join(format!("state/applications/u{us}/archive"));
+    let lock = Layout::new(&state_dir, NODE).lock();
+    let aside = lock.with_extension("aside");
+    fs::rename(&lock, &aside).unwrap();
+    fs::create_dir(&lock).unwrap();
+    life(&|intake, _| {
+        scan(intake);
+        intake.round(true);
+        let taken_in = count(intake, us, |process| process.counts.values);
+        assert_eq!(taken_in, 2, "the archive has the others");
+        fs::remove_dir(&lock).unwrap();
+        fs::rename(&aside, &lock).unwrap();
+        take_in(intake);
+        let all: Vec<Value> = (0..5).map(Value::Int).collect();
+        assert_eq!(archived(&scope, "app.a.v"), all);
+        losses(7);
+    });
+}
+
+#[test]
+fn parents_that_are_known_late_are_taken_before_their_child_that_knocks() {
+    with_intake(|intake, run_dir| {
+        // Enough of them that no directory has them in this order by chance.
+        let family = programs(run_dir, 12);
+        knock(run_dir, family[11].incarnation());
+        intake.hear();
+        assert_eq!(taken_in(intake), incarnations(&family));
+        // Those who come later are behind, and nobody is there twice.
+        let later = programs(run_dir, 12);
+        knock(run_dir, family[3].incarnation());
+        knock(run_dir, later[0].incarnation());
+        intake.directory.rest(0, i64::MIN);
+        intake.hear();
+        let all = [incarnations(&family), incarnations(&later)].concat();
+        assert_eq!(taken_in(intake), all);
+    });
+}
+
+#[test]
+fn while_a_search_rests_who_knocks_is_taken_in_alone() {
+    with_intake(|intake, run_dir| {
+        intake.directory.rest(0, i64::MAX);
+        let family = programs(run_dir, 3);
+        knock(run_dir, family[2].incarnation());
+        intake.hear();
+        assert_eq!(taken_in(intake), [family[2].incarnation()]);
+        // The look each second finds the others.
+        intake.scan();
+        assert_eq!(intake.roster.len(), 3);
+    });
+}
+
+#[test]
+fn who_knocks_is_found_however_full_the_directory_is() {
+    with_intake(|intake, run_dir| {
+        for n in 0..30_000 {
+            fs::write(run_dir.ingest_dir().join(format!("junk-{n}")), "").unwrap();
+        }
+        let ours = programs(run_dir, 1);
+        let mut steps = 0;
+        knock(run_dir, ours[0].incarnation());
+        intake.hear();
+        assert_eq!(taken_in(intake), incarnations(&ours));
+        let silent = programs(run_dir, 1);
+        while intake.roster.len() < 2 {
+            intake.scan();
+            steps += 1;
+            assert!(steps < 20, "two passes are so many steps");
+        }
+        assert!(intake.roster.has(silent[0].incarnation()));
+        assert_eq!(intake.directory.remembered(), 0);
+    });
+}
+
+#[test]
+fn each_user_has_a_share_of_a_round() {
+    if !may_be_others() {
+        return;
+    }
+    with_intake(|intake, run_dir| {
+        let eves = programs_of(run_dir, EVE, 20);
+        let _full: Vec<ThreadRing> = eves.iter().map(|p| put(p, kind::FRAME, 50_000)).collect();
+        let ours = programs(run_dir, 1);
+        let _ring = put(&ours[0], kind::INT, 1_000);
+        scan(intake);
+        let end = intake.round(false);
+        assert!(end.has_more && end.has_news);
+        let us = rustix::process::getuid().as_raw();
+        assert_eq!(count(intake, us, |p| p.counts.values), 1_000);
+        let frames = count(intake, EVE, |p| p.counts.frames);
+        let share = ROUND_WORK_MAX / 2;
+        assert!((share / 2..=share).contains(&frames), "{frames}");
+        // Each of hers has a turn, and nothing is left over in the end.
+        intake.round(false);
+        let least = intake.roster.iter().filter(|p| p.uid() == EVE);
+        assert!(least.map(|p| p.counts.frames).min().unwrap() > 0);
+        for _ in 0..10_000 {
+            if count(intake, EVE, |p| p.counts.frames) == 20 * 50_000 {
+                break;
+            }
+            if !intake.round(false).has_more {
+                std::thread::sleep(PAUSE);
+            }
+        }
+        assert_eq!(count(intake, EVE, |p| p.counts.frames), 20 * 50_000);
+    });
+}
+
+#[test]
+fn whatever_records_are_they_count_for_the_rate() {
+    const UNKNOWN: u8 = 14;
+    for record in [kind::INT, kind::FRAME, kind::ACK, UNKNOWN] {
+        let limits = ApplicationsConfig {
+            rate_max: 1_000.0,
+            ..ApplicationsConfig::default()
+        };
+        with_limits(limits, |intake, run_dir| {
+            let ours = programs(run_dir, 1);
+            let _ring = put(&ours[0], record, 50_000);
+            scan(intake);
+            let begun_ns = intake.clock.monotonic_ns();
+            for _ in 0..50 {
+                intake.round(false);
+            }
+            let took_ns = intake.clock.monotonic_ns() - begun_ns;
+            let of_all = |p: &Process| {
+                let c = p.counts;
+                c.values + c.frames + c.answers.max(c.damaged)
+            };
+            let taken = intake.roster.iter().map(of_all).sum::<u64>();
+            let most = 1_001 + (took_ns as f64 / 1e6) as u64;
+            assert!((1_000..=most).contains(&taken), "{taken} of kind {record}");
+        });
+    }
+}
+
+#[test]
+fn users_share_places_and_those_without_one_wait() {
+    if !may_be_others() {
+        return;
+    }
+    let limits = ApplicationsConfig {
+        processes_max: 24,
+        processes_per_user_max: 24,
+        ..ApplicationsConfig::default()
+    };
+    with_limits(limits, |intake, run_dir| {
+        let of = |intake: &Intake<'_>, uid| count(intake, uid, |_| 1);
+        let eves = programs_of(run_dir, EVE, 30);
+        scan(intake);
+        assert_eq!(of(intake, EVE), 12, "half of them");
+        assert_eq!(intake.counts.waiting.load(Ordering::Relaxed), 18);
+        let _mallorys = programs_of(run_dir, MALLORY, 30);
+        scan(intake);
+        assert_eq!(of(intake, MALLORY), 6);
+        let ours = programs(run_dir, 1);
+        scan(intake);
+        assert!(intake.roster.has(ours[0].incarnation()));
+        assert_eq!(intake.counts.waiting.load(Ordering::Relaxed), 42);
+        // Who was first has no more than the others when his have ended.
+        drop(eves);
+        for _ in 0..10_000 {
+            intake.round(true);
+            // Their files are closed by another thread.
+            if intake.places.taken() == 7 {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        assert_eq!(intake.places.taken(), 7);
+        scan(intake);
+        assert!(of(intake, EVE) <= 9, "{}", of(intake, EVE));
+    });
+}
+
+#[test]
+fn what_is_refused_is_not_kept_and_memory_is_shared() {
+    if !may_be_others() {
+        return;
+    }
+    const MEMORY: u64 = 4 << 20;
+    let limits = ApplicationsConfig {
+        memory_bytes_max: MEMORY,
+        ..ApplicationsConfig::default()
+    };
+    with_limits(limits, |intake, run_dir| {
+        let eves = programs_of(run_dir, EVE, 20);
+        for program in &eves {
+            publication(program, "a", Readers::Owner);
+            // Half of them are of names that are none.
+            for n in 0u32.. {
+                let name = if n.is_multiple_of(2) {
+                    format!("v{n}")
+                } else {
+                    format!("No Name {n}")
+                };
+                if !value(program, &name, ValueType::Int, 0) {
+                    break;
+                }
+            }
+        }
+        scan(intake);
+        let mut rounds = 0;
+        while intake.round(false).has_more {
+            rounds += 1;
+            assert!(rounds < 100_000);
+        }
+        assert!(
+            intake.memory.taken() <= MEMORY / 2,
+            "{}",
+            intake.memory.taken()
+        );
+        assert!(count(intake, EVE, |p| p.counts.refused) > 20_000);
+        let ours = programs(run_dir, 1);
+        let ring = put(&ours[0], kind::INT, 10);
+        scan(intake);
+        intake.round(false);
+        let us = rustix::process::getuid().as_raw();
+        assert_eq!(count(intake, us, |p| p.counts.values), 10);
+        drop((eves, ours, ring));
+        while intake.roster.len() > 0 {
+            intake.round(true);
+        }
+        assert_eq!(intake.memory.taken(), 0);
+    });
+}
+
+#[test]
+fn memory_for_rings_is_shared_and_given_back() {
+    if !may_be_others() {
+        return;
+    }
+    let limits = ApplicationsConfig {
+        ring_bytes_max: 16 << 20,
+        ..ApplicationsConfig::default()
+    };
+    with_limits(limits, |intake, run_dir| {
+        let long = |program: &Producer, count: usize| {
+            publication(program, "a", Readers::All);
+            for n in 0..count {
+                assert!(value(program, &format!("v{n}"), ValueType::Text, 65_536));
+            }
+        };
+        let eves = programs_of(run_dir, EVE, 1);
+        long(&eves[0], 60);
+        scan(intake);
+        while intake.round(false).has_more {}
+        // A ring of such values takes a little more than 1 MiB, and half of all is hers.
+        let refused = count(intake, EVE, |p| p.counts.refused);
+        assert_eq!(refused, 53, "7 of 60 are kept");
+        let ours = programs(run_dir, 1);
+        long(&ours[0], 4);
+        scan(intake);
+        while intake.round(false).has_more {}
+        let us = rustix::process::getuid().as_raw();
+        assert_eq!(count(intake, us, |p| p.counts.refused), 0);
+        drop(eves);
+        while intake.roster.len() > 1 {
+            intake.round(true);
+        }
+        let later = programs(run_dir, 1);
+        long(&later[0], 2);
+        scan(intake);
+        while intake.round(false).has_more {}
+        assert_eq!(count(intake, us, |p| p.counts.refused), 0);
+    });
+}
+
+#[test]
+fn no_name_in_the_directory_leads_elsewhere() {
+    with_intake(|intake, run_dir| {
+        let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
+        let clock = SystemClock::new();
+        let config = ProducerConfig::default();
+        let hidden = Producer::create(elsewhere.path(), config, &clock).unwrap();
+        let link = run_dir.ingest_file(hidden.incarnation());
+        std::os::unix::fs::symlink(hidden.path(), &link).unwrap();
+        // Another's incarnation under a name of one's own, too.
+        let ours = programs(run_dir, 1);
+        let copy = run_dir.ingest_file(Incarnation([9; 16]));
+        std::fs::copy(ours[0].path(), copy).unwrap();
+        knock(run_dir, hidden.incarnation());
+        intake.hear();
+        scan(intake);
+        assert_eq!(taken_in(intake), incarnations(&ours));
+        assert!(!intake.directory.has(hidden.incarnation()));
+        assert_eq!(intake.directory.remembered(), 1, "the copy");
+        assert_eq!(intake.counts.waiting.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn after_a_burst_of_knocks_all_who_have_news_are_looked_at() {
+    with_intake(|intake, run_dir| {
+        let ours = programs(run_dir, 300);
+        let mut rings: Vec<ThreadRing> = ours.iter().map(|p| put(p, kind::INT, 1)).collect();
+        scan(intake);
+        while intake.roster.is_anyone_awake() {
+            intake.round(false);
+            let long_ago = intake.clock.monotonic_ns() - 2 * AWAKE_NS;
+            intake.roster.iter_mut().for_each(|p| p.news_ns = long_ago);
+        }
+        for ring in &mut rings[..200] {
+            assert!(ring.put(kind::INT, 0, 1, 1));
+            ring.commit();
+        }
+        // Those who knock are none of them: theirs found the queue full.
+        while intake.door.hear().is_burst {}
+        let socket = UnixDatagram::unbound().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        while socket.send_to(&[1; 16], run_dir.ingest_socket()).is_ok() {}
+        intake.hear();
+        let awake: usize = intake.roster.awake().iter().map(|(_, count)| count).sum();
+        assert_eq!(awake, 200);
+    });
+}
+
+#[test]
+fn a_document_has_rows_of_every_user_and_says_how_many_are_left_out() {
+    if !may_be_others() {
+        return;
+    }
+    let limits = ApplicationsConfig {
+        memory_bytes_max: 1 << 30,
+        values_max: 1 << 16,
+        ..ApplicationsConfig::default()
+    };
+    with_limits(limits, |intake, run_dir| {
+        let ours = programs(run_dir, 1);
+        publication(&ours[0], "ours", Readers::All);
+        let eves = programs_of(run_dir, EVE, 1);
+        for n in 0..9_000 {
+            publication(&eves[0], &format!("p{n}"), Readers::All);
+        }
+        scan(intake);
+        while intake.round(false).has_more {}
+        intake.write_documents();
+        let bytes = run_dir
+            .scope("all")
+            .document(barograph_stream::PUBLICATIONS_DOCUMENT);
+        let bytes = bytes.unwrap().unwrap();
+        assert!(bytes.len() < 5 << 20, "{}", bytes.len());
+        let rows: Vec<serde_json::Value> = serde_json::from_slice(&bytes).unwrap();
+        let of_eve = rows.iter().filter(|row| row["name"] != "ours");
+        let left_out: Vec<u64> = of_eve
+            .map(|row| row["left_out"].as_u64().unwrap())
+            .collect();
+        assert_eq!(left_out.len() as u64 + left_out[0], 9_000);
+        assert!(left_out[0] > 0 && left_out.len() > 1_000);
+        let of_us = rows.iter().find(|row| row["name"] == "ours").unwrap();
+        assert_eq!(of_us["left_out"], 0);
+    });
+}
+
+#[test]
+fn a_file_that_is_cut_is_given_up_and_not_opened_again() {
+    with_intake(|intake, run_dir| {
+        let ours = programs(run_dir, 1);
+        scan(intake);
+        let file = std::fs::OpenOptions::new().write(true).open(ours[0].path());
+        file.unwrap().set_len(1).unwrap();
+        intake.round(true);
+        assert_eq!((intake.roster.len(), intake.given_up), (0, 1));
+        scan(intake);
+        assert_eq!((intake.roster.len(), intake.directory.remembered()), (0, 1));
+        assert!(Path::exists(ours[0].path()));
+        // The mapping must not be touched any more: the file has no such memory.
+        std::mem::forget(ours);
+    });
+}

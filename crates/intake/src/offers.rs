@@ -1,0 +1,292 @@
+//! What a process can be called by: the triggers that it handles, the values that are knobs.
+
+use std::collections::BTreeMap;
+
+use barograph_model::{Name, Value, ValueType};
+use barograph_stream::calls::{CallKind, NAME_BYTES_MAX};
+use serde_json::{Value as Json, json};
+
+use barograph_call::Bounds;
+use barograph_recorder::Reader;
+
+/// Most triggers of one process.
+const TRIGGERS_MAX: usize = 256;
+/// In a trigger's declaration, for that of no publication.
+const OF_PROCESS: u32 = u32::MAX;
+
+/// A trigger.
+pub struct Trigger {
+    /// Of which publication; `None`: the process's.
+    pub publication: Option<usize>,
+    pub name: String,
+    help: String,
+}
+
+/// A knob.
+pub struct Knob {
+    pub publication: usize,
+    /// With the publication's name before it.
+    pub name: String,
+    value: String,
+    unit: String,
+    help: String,
+    pub bounds: Bounds,
+    /// When it was put last, and what.
+    newest: Option<(i64, Value)>,
+    /// That is in no list yet.
+    is_unlisted: bool,
+}
+
+/// What a value is, as far as a knob needs it.
+pub struct KnobValue<'a> {
+    pub publication: usize,
+    pub publication_name: &'a str,
+    pub name: &'a str,
+    pub value_type: ValueType,
+    pub unit: &'a str,
+    pub help: &'a str,
+}
+
+/// All of a process.
+#[derive(Default)]
+pub struct Offers {
+    triggers: Vec<Trigger>,
+    knobs: Vec<Knob>,
+    /// Knobs by the index of the value that they are.
+    by_value: BTreeMap<u32, usize>,
+    /// Whether the board does not know them as they are.
+    pub is_new: bool,
+}
+
+impl Offers {
+    /// A trigger is declared; of one of so many publications, or of none.
+    pub fn declare_trigger(
+        &mut self,
+        publication: u32,
+        publications: usize,
+        name: String,
+        help: String,
+    ) -> Result<(), String> {
+        Name::new(name.clone()).map_err(|e| e.to_string())?;
+        let publication = match publication {
+            OF_PROCESS => None,
+            number if (number as usize) < publications => Some(number as usize),
+            _ => return Err(format!("trigger {name:?}: of no publication")),
+        };
+        let is_same = |t: &Trigger| t.name == name && t.publication == publication;
+        if self.triggers.iter().any(is_same) {
+            return Ok(());
+        }
+        if self.triggers.len() >= TRIGGERS_MAX {
+            return Err(format!(
+                "trigger {name:?}: there are {TRIGGERS_MAX} already"
+            ));
+        }
+        self.is_new = true;
+        self.triggers.push(Trigger {
+            publication,
+            name,
+            help,
+        });
+        Ok(())
+    }
+
+    /// A value is a knob.
+    pub fn declare_knob(
+        &mut self,
+        index: u32,
+        value: &KnobValue<'_>,
+        min: f64,
+        max: f64,
+    ) -> Result<(), String> {
+        let name = format!("{}.{}", value.publication_name, value.name);
+        let refused = |reason: &str| Err(format!("knob {name:?}: {reason}"));
+        if name.len() > NAME_BYTES_MAX {
+            return refused("its name is too long");
+        }
+        if self.by_value.contains_key(&index) {
+            return refused("it is declared twice");
+        }
+        let bounds = Bounds {
+            value_type: value.value_type,
+            min,
+            max,
+        };
+        let bounds = bounds
+            .check()
+            .map_err(|reason| format!("knob {name:?}: {reason}"))?;
+        self.is_new = true;
+        self.by_value.insert(index, self.knobs.len());
+        self.knobs.push(Knob {
+            publication: value.publication,
+            name,
+            value: value.name.to_owned(),
+            unit: value.unit.to_owned(),
+            help: value.help.to_owned(),
+            bounds,
+            newest: None,
+            is_unlisted: false,
+        });
+        Ok(())
+    }
+
+    /// The process was named anew: what it offers is another's.
+    pub fn rename(&mut self) {
+        self.is_new = !self.is_empty();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.triggers.is_empty() && self.knobs.is_empty()
+    }
+
+    /// Notes what was put, if it is a knob's.
+    pub fn note(&mut self, value: u32, ts: i64, put: &Value) {
+        if let Some(at) = self.by_value.get(&value) {
+            self.knobs[*at].newest = Some((ts, put.clone()));
+            self.knobs[*at].is_unlisted = true;
+        }
+    }
+
+    /// The publications of knobs that were put since they were listed.
+    pub fn unlisted(&self) -> impl Iterator<Item = usize> {
+        let unlisted = self.knobs.iter().filter(|knob| knob.is_unlisted);
+        unlisted.map(|knob| knob.publication)
+    }
+
+    /// The publication of each knob.
+    pub fn knob_publications(&self) -> impl Iterator<Item = usize> {
+        self.knobs.iter().map(|knob| knob.publication)
+    }
+
+    /// The publication of each trigger that is of one.
+    pub fn trigger_publications(&self) -> impl Iterator<Item = Option<usize>> {
+        self.triggers.iter().map(|trigger| trigger.publication)
+    }
+
+    /// Knobs of these publications are listed as they are.
+    pub fn listed(&mut self, is_listed: impl Fn(usize) -> bool) {
+        for knob in &mut self.knobs {
+            knob.is_unlisted &= !is_listed(knob.publication);
+        }
+    }
+
+    /// What can be called: kind, name, publication, and bounds of a knob.
+    pub fn iter(&self) -> impl Iterator<Item = (CallKind, &str, Option<usize>, Option<Bounds>)> {
+        let triggers = self.triggers.iter();
+        let triggers = triggers.map(|t| (CallKind::Trigger, &*t.name, t.publication, None));
+        let knobs = self.knobs.iter();
+        let knobs = knobs.map(|k| {
+            (
+                CallKind::Knob,
+                &*k.name,
+                Some(k.publication),
+                Some(k.bounds),
+            )
+        });
+        triggers.chain(knobs)
+    }
+
+    /// A row per knob of the publications that `labels` knows, as it knows them.
+    pub fn knob_rows<'a>(
+        &'a self,
+        of: impl Fn(usize) -> Option<(Reader, &'a str, Json)> + 'a,
+    ) -> impl Iterator<Item = (Reader, Json)> + 'a {
+        self.knobs.iter().filter_map(move |knob| {
+            let (reader, publication, labels) = of(knob.publication)?;
+            // Infinite bounds are none: JSON has no word for them.
+            let bound = |v: f64| match knob.bounds.value_type {
+                ValueType::Int if v.is_finite() => json!(v as i64),
+                _ => json!(v),
+            };
+            let value = knob.newest.as_ref().map(|(_, value)| match value {
+                Value::Int(v) => json!(v),
+                Value::Float(v) => json!(v),
+                Value::Bool(v) => json!(v),
+                // No knob is anything else.
+                _ => Json::Null,
+            });
+            let row = json!({
+                "publication": publication,
+                "name": knob.value,
+                "labels": labels,
+                "type": knob.bounds.value_type.as_str(),
+                "min": bound(knob.bounds.min),
+                "max": bound(knob.bounds.max),
+                "unit": knob.unit,
+                "help": knob.help,
+                "value": value,
+                "ts": knob.newest.as_ref().map(|(ts, _)| ts),
+            });
+            Some((reader, row))
+        })
+    }
+
+    /// A row per trigger: of the process for its `owner`, of a publication for those of it.
+    pub fn trigger_rows<'a>(
+        &'a self,
+        owner: Reader,
+        of: impl Fn(usize) -> Option<(Reader, &'a str, Json)> + 'a,
+    ) -> impl Iterator<Item = (Reader, Json)> + 'a {
+        self.triggers.iter().map(move |trigger| {
+            let of = trigger.publication.and_then(&of);
+            let (reader, publication, labels) = match of {
+                Some((reader, name, labels)) => (reader, Some(name), labels),
+                None => (owner, None, Json::Null),
+            };
+            let row = json!({
+                "name": trigger.name,
+                "publication": publication,
+                "labels": labels,
+                "help": trigger.help,
+            });
+            (reader, row)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_declared_wrongly_is_refused() {
+        let mut offers = Offers::default();
+        let mut trigger = |publication, name: &str| {
+            offers.declare_trigger(publication, 2, name.into(), String::new())
+        };
+        assert!(trigger(OF_PROCESS, "checkpoint").is_ok());
+        assert!(trigger(OF_PROCESS, "checkpoint").is_ok(), "the same again");
+        assert!(trigger(1, "checkpoint").is_ok());
+        for (publication, name) in [(2, "a"), (0, ""), (0, "No Name"), (0, "a..b")] {
+            assert!(trigger(publication, name).is_err(), "{publication} {name}");
+        }
+        for n in 2..TRIGGERS_MAX {
+            assert!(trigger(0, &format!("t{n}")).is_ok());
+        }
+        assert!(trigger(0, "one.more").is_err());
+        let value = KnobValue {
+            publication: 0,
+            publication_name: "solver",
+            name: "dt",
+            value_type: ValueType::Float,
+            unit: "s",
+            help: "",
+        };
+        assert!(offers.declare_knob(3, &value, 1.0, 0.0).is_err());
+        assert!(offers.declare_knob(3, &value, 0.0, 1.0).is_ok());
+        assert!(offers.declare_knob(3, &value, 0.0, 1.0).is_err(), "twice");
+        let long = "x".repeat(NAME_BYTES_MAX);
+        let long = KnobValue {
+            name: &long,
+            ..value
+        };
+        assert!(offers.declare_knob(4, &long, 0.0, 1.0).is_err());
+        let found = offers.iter().last().unwrap();
+        assert_eq!((found.0, found.1), (CallKind::Knob, "solver.dt"));
+        offers.note(3, 7, &Value::Float(0.5));
+        offers.note(4, 7, &Value::Float(0.6));
+        let of = |_| Some((Reader::All, "solver", Json::Null));
+        let rows: Vec<_> = offers.knob_rows(of).collect();
+        assert_eq!((rows.len(), &rows[0].1["value"]), (1, &json!(0.5)));
+    }
+}

@@ -1,0 +1,517 @@
+//! One process that publishes: its file, what it declared, and where its values go.
+
+mod about;
+mod called;
+mod cells;
+mod declared;
+mod records;
+mod rows;
+mod takes;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::Ordering;
+
+use barograph_archive::Position;
+use barograph_model::{NS_PER_S, SeriesId, StreamKey, Value, ValueType};
+use barograph_stream::ingest::{CellsTold, IngestFile};
+use barograph_stream::{StreamError, user_name};
+use tracing::debug;
+
+use super::answers::Answer;
+use super::counts::{Counts, IngestCounts};
+use super::identity::{Identity, Instances};
+use super::offers::Offers;
+use super::scope::{Scope, Scopes};
+use super::shares::Shares;
+use super::taken::Taken;
+use super::timing::Timing;
+use about::About;
+use barograph_call::Board;
+use barograph_recorder::Reader;
+use cells::Cells;
+pub use declared::REFUSAL_BYTES_MAX;
+pub use takes::Takes;
+
+/// What a look costs, in records that could be gone through meanwhile; and so much more for each ring…
+pub const LOOK_WORK: u64 = 32;
+const RINGS_PER_WORK: u64 = 8;
+/// …and for each declaration.
+const DECLARATION_WORK: u64 = 128;
+/// Declarations that one look takes; further ones come with the next, and records after them.
+const DECLARATIONS_MAX: u64 = 256;
+/// Memory that is kept of a process, in bytes, beside what it declares; and of each of its rings, of which places
+/// wait for the disk.
+pub const PROCESS_BYTES: u64 = 4 << 10;
+const RING_BYTES: u64 = 640;
+/// The minor version of the ingest format whose writers look for refusals.
+const REFUSALS_SINCE: u32 = 2;
+/// Batches that wait for the disk and are told apart; of more, each two become one.
+const WAITING_MAX: usize = 64;
+/// After this time a batch counts as safe as it gets: the archive has counted what it lost of it.
+const SAFE_NS_MAX: i64 = 10 * NS_PER_S;
+/// The file of a process that has ended waits so long for a scope that cannot be opened. Its memory may be what the
+/// scope lacks, and there may be as many scopes as there can be: so it does not wait for ever. What is given up then
+/// is counted by the agent itself.
+const ENDED_WAITS_NS_MAX: i64 = 300 * NS_PER_S;
+
+/// A publication.
+struct Publication {
+    identity: Option<Identity>,
+    /// As declared.
+    labels: Vec<(String, String)>,
+    reader: Reader,
+    frames: Option<StreamKey>,
+    /// Whether there was no room for its frames, and may be later.
+    waits: bool,
+    newest_frame: Option<u64>,
+    values: u32,
+}
+
+/// A value.
+struct Target {
+    publication: usize,
+    value_type: ValueType,
+    /// Of what is no number: the longest that its stream holds.
+    bytes_max: u32,
+    key: Option<StreamKey>,
+    /// Whether there was no room for it, and may be later.
+    waits: bool,
+    /// Of a counter, its series.
+    counter: Option<SeriesId>,
+    /// A counter that goes on a series of an earlier process: a 0 is told before its first value.
+    begins_anew: bool,
+    /// Name, unit and help, for it may be declared a knob.
+    texts: [Box<str>; 3],
+}
+
+/// What was given to the archive and is not safe yet.
+struct Waiting {
+    until: Vec<(Reader, Position)>,
+    tails: Vec<u64>,
+    cells: CellsTold,
+    newest_ns: i64,
+    /// When, on the monotonic clock.
+    since_ns: i64,
+}
+
+impl Waiting {
+    /// This one together with one before it.
+    fn after(mut self, earlier: Self) -> Self {
+        for (reader, position) in earlier.until {
+            if self.until.iter().all(|(of, _)| *of != reader) {
+                self.until.push((reader, position));
+            }
+        }
+        self
+    }
+}
+
+/// A process that publishes, living or not.
+pub struct Process {
+    file: IngestFile,
+    user: String,
+    owner: Reader,
+    application: String,
+    labels: Vec<(String, String)>,
+    publications: Vec<Publication>,
+    targets: Vec<Target>,
+    offers: Offers,
+    cells: Cells,
+    /// What it has answered, as long as a round lasts.
+    answers: Vec<Answer>,
+    about: Option<About>,
+    waiting: VecDeque<Waiting>,
+    /// Values and publications that may be declared.
+    values_max: usize,
+    /// Memory that its user has for it, in bytes.
+    kept_bytes: u64,
+    /// Rings that are in it.
+    rings_paid: u64,
+    /// Its user had no memory for a declaration: whatever follows would have another's number.
+    is_spent: bool,
+    /// It cannot be called, since its user's scope could not be opened: that was counted as a refusal.
+    is_uncallable: bool,
+    /// Of its publications.
+    readers: BTreeSet<Reader>,
+    last_refusal: String,
+    /// Whether a declaration waits for room, and how often there was some when that was last looked at.
+    waits_for_room: Option<u64>,
+    /// When declarations that wait may be looked at again, on the monotonic clock.
+    next_retry_ns: i64,
+    /// Its streams have ended; what is left waits for the disk.
+    is_retired: bool,
+    /// What it gave up itself, as far as that is counted.
+    dropped_told: u64,
+    newest_ns: i64,
+    /// The time of each ring's last record; a frame's and 1 ns.
+    reached: Vec<i64>,
+    pub counts: Counts,
+    /// What earlier lives of the agent took in…
+    taken: Taken,
+    /// …as of so many times that a scope came by marks of it.
+    marks_known: u64,
+    /// Whether it is looked at each round; else it knocks.
+    pub is_awake: bool,
+    /// When it last had news, on the monotonic clock.
+    pub news_ns: i64,
+}
+
+/// What a round has to do with.
+pub struct Round<'r, 'c> {
+    pub board: &'r Board,
+    pub scopes: &'r mut Scopes<'c>,
+    pub instances: &'r mut Instances,
+    /// What is kept of processes, in bytes, by user.
+    pub memory: &'r mut Shares<u32>,
+    pub timing: &'r Timing,
+    pub counts: &'r IngestCounts,
+    pub takes: &'r mut Takes,
+    pub now_ns: i64,
+    pub monotonic_ns: i64,
+}
+
+impl Round<'_, '_> {
+    /// Counts values that are lost since there is no scope, which would tell it.
+    fn lose(&self, count: u64) {
+        self.counts.lost.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// What came of a look.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Attended {
+    pub has_news: bool,
+    /// Whether there is more that could be taken now.
+    pub has_more: bool,
+    /// Records gone through, whatever they were.
+    pub records: u64,
+    /// What all of it cost, in records.
+    pub work: u64,
+}
+
+impl Process {
+    /// Its user has [`PROCESS_BYTES`] for it.
+    pub fn new(file: IngestFile, values_max: usize, monotonic_ns: i64) -> Self {
+        let (uid, _) = file.owner();
+        Self {
+            user: user_name(uid),
+            owner: Reader::User(uid),
+            cells: Cells::new(&file),
+            kept_bytes: PROCESS_BYTES,
+            rings_paid: 0,
+            is_spent: false,
+            is_uncallable: false,
+            readers: BTreeSet::new(),
+            file,
+            application: String::new(),
+            labels: Vec::new(),
+            publications: Vec::new(),
+            targets: Vec::new(),
+            offers: Offers::default(),
+            answers: Vec::new(),
+            about: None,
+            waiting: VecDeque::new(),
+            values_max,
+            last_refusal: String::new(),
+            waits_for_room: None,
+            next_retry_ns: i64::MIN,
+            is_retired: false,
+            dropped_told: 0,
+            newest_ns: 0,
+            reached: Vec::new(),
+            counts: Counts::default(),
+            taken: Taken::default(),
+            marks_known: 0,
+            is_awake: true,
+            news_ns: monotonic_ns,
+        }
+    }
+
+    pub fn file(&self) -> &IngestFile {
+        &self.file
+    }
+
+    /// How long it has had no news.
+    pub fn quiet_ns(&self, monotonic_ns: i64) -> i64 {
+        monotonic_ns.saturating_sub(self.news_ns)
+    }
+
+    /// Whose it is.
+    pub fn uid(&self) -> u32 {
+        self.file.owner().0
+    }
+
+    /// Takes in what is new, at most about so many records.
+    pub fn attend(
+        &mut self,
+        round: &mut Round<'_, '_>,
+        records_max: u64,
+    ) -> Result<Attended, StreamError> {
+        self.settle(round);
+        self.learn_taken(round);
+        self.file.look()?;
+        if !self.pay_rings(round) {
+            // Its records wait in the rings.
+            return Ok(Attended {
+                work: LOOK_WORK,
+                ..Attended::default()
+            });
+        }
+        let mut declared = Vec::new();
+        let read = self
+            .file
+            .some_declarations(DECLARATIONS_MAX as usize, &mut |declaration| {
+                declared.push(declaration);
+            });
+        let rings = self.file.positions().len() as u64;
+        let declared_work = declared.len() as u64 * DECLARATION_WORK;
+        // It may be long before a process does anything that is worth a stream.
+        self.counts.refused += self.cells.note(declared);
+        let has_counted = self.look_at_cells(round)? && records_max > 0;
+        let declared = self.cells.declared();
+        let mut attended = Attended {
+            has_news: !declared.is_empty(),
+            work: LOOK_WORK + rings / RINGS_PER_WORK + declared_work,
+            ..Attended::default()
+        };
+        for declaration in declared {
+            self.declare(declaration, round);
+        }
+        self.join(round);
+        if read? {
+            // What follows may be of values that are yet to be declared.
+            attended.has_more = true;
+            self.news_ns = round.monotonic_ns;
+            return Ok(attended);
+        }
+        if attended.has_news {
+            self.news_ns = round.monotonic_ns;
+        }
+        if self.may_wait(round.monotonic_ns) && round.scopes.of(self.loss_reader()).is_none() {
+            // Nothing of it can be kept now: its ring is the queue.
+            return Ok(attended);
+        }
+        self.take_in(round, records_max, has_counted, attended)
+    }
+
+    /// Takes in what was put, with what was counted in cells, and ends what can have no more.
+    fn take_in(
+        &mut self,
+        round: &mut Round<'_, '_>,
+        records_max: u64,
+        has_counted: bool,
+        mut attended: Attended,
+    ) -> Result<Attended, StreamError> {
+        let before = self.counts;
+        attended.work += self.retry(round)? * DECLARATION_WORK;
+        if self.has_more_to_retry() {
+            // As above: there may be room for the rest.
+            attended.has_more = true;
+            self.news_ns = round.monotonic_ns;
+            return Ok(attended);
+        }
+        // A scope may just have been opened.
+        self.learn_taken(round);
+        self.taken
+            .skip(&mut self.file, self.readers.iter().copied());
+        if has_counted {
+            let told = self.tell_cells(round)?;
+            attended.records += told;
+            attended.work += told;
+        }
+        let drained = self.drain(round, records_max)?;
+        attended.records += drained.passed;
+        attended.work += drained.passed;
+        attended.has_more = drained.has_more;
+        self.tell_loss(round);
+        let has_ended = match self.file.has_cells() {
+            true => self.cells.is_final(),
+            false => self.file.is_closed(),
+        };
+        if has_ended && self.file.is_drained() {
+            self.retire(round);
+        }
+        if self.file.version_minor() >= REFUSALS_SINCE
+            && let Err(error) = self.file.set_refusals(self.counts.refused)
+        {
+            debug!(%error, "a process is not told what is refused");
+        }
+        attended.has_news |= self.counts != before;
+        if attended.has_news {
+            self.news_ns = round.monotonic_ns;
+        }
+        Ok(attended)
+    }
+
+    /// Whether what it has may wait for a scope that cannot be opened. What has ended and has nothing needs none.
+    fn may_wait(&self, monotonic_ns: i64) -> bool {
+        let has_ended = self.file.is_closed() || self.cells.is_gone();
+        if !has_ended {
+            return true;
+        }
+        let is_told = !self.file.has_cells() || self.cells.is_final();
+        let has_nothing = is_told && self.file.is_drained();
+        !has_nothing && self.quiet_ns(monotonic_ns) < ENDED_WAITS_NS_MAX
+    }
+
+    /// Asks the scopes what earlier lives of the agent took in of it, where one has come by its marks since it was
+    /// asked last: before anything is read of the rings.
+    fn learn_taken(&mut self, round: &Round<'_, '_>) {
+        let marks = round.scopes.marks_read();
+        if self.marks_known != marks {
+            self.marks_known = marks;
+            round
+                .scopes
+                .tell_taken(self.file.incarnation(), &mut self.taken);
+        }
+    }
+
+    /// Has its user pay for rings that are new; false where that is too much.
+    fn pay_rings(&mut self, round: &mut Round<'_, '_>) -> bool {
+        let rings = self.file.positions().len() as u64;
+        let bytes = rings.saturating_sub(self.rings_paid) * RING_BYTES;
+        let is_paid = bytes == 0 || round.memory.take(self.uid(), bytes);
+        if is_paid {
+            self.kept_bytes += bytes;
+            self.rings_paid = rings.max(self.rings_paid);
+        }
+        is_paid
+    }
+
+    /// Gives the archive what was taken in; the tails follow when it is safe. `error_ns` is of the times of what
+    /// was read.
+    fn hand_over(&mut self, round: &mut Round<'_, '_>, error_ns: Option<i64>) {
+        self.tell_received(round, error_ns);
+        let mut until = Vec::new();
+        // What is in other scopes is none of this process.
+        for reader in self.readers.iter().copied().chain([self.owner]) {
+            if let Some(position) = round.scopes.of(reader).and_then(Scope::finish) {
+                until.push((reader, position));
+            }
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            self.join_waiting();
+        }
+        self.waiting.push_back(Waiting {
+            until,
+            tails: self.file.positions().collect(),
+            cells: self.cells.told(),
+            newest_ns: self.newest_ns,
+            since_ns: round.monotonic_ns,
+        });
+        self.settle(round);
+    }
+
+    /// The disk is behind, and nobody waits for it: each two batches become one, which is safe when the later is.
+    fn join_waiting(&mut self) {
+        let mut all = std::mem::take(&mut self.waiting).into_iter();
+        while let Some(earlier) = all.next() {
+            self.waiting.push_back(match all.next() {
+                Some(later) => later.after(earlier),
+                None => earlier,
+            });
+        }
+    }
+
+    /// Moves the tails of what has become safe.
+    fn settle(&mut self, round: &mut Round<'_, '_>) {
+        let mut settled = None;
+        while let Some(waiting) = self.waiting.front() {
+            let mut until = waiting.until.iter();
+            let is_safe = until.all(|(reader, at)| {
+                let scope = round.scopes.of(*reader);
+                scope.is_none_or(|scope| scope.is_safe(*at))
+            });
+            let age_ns = round.monotonic_ns.saturating_sub(waiting.since_ns);
+            if !is_safe && age_ns < SAFE_NS_MAX {
+                break;
+            }
+            settled = self.waiting.pop_front();
+        }
+        let Some(settled) = settled else {
+            return;
+        };
+        for (ring, tail) in (0..).zip(&settled.tails) {
+            if let Err(error) = self.file.set_tail(ring, *tail) {
+                debug!(%error, "a process is not told how far it was read");
+            }
+        }
+        if self.file.has_cells()
+            && let Err(error) = self.file.set_cells_told(settled.cells)
+        {
+            debug!(%error, "a process is not told how far its cells were read");
+        }
+        let stored = |about: &About| about.stored;
+        self.tell(round, stored, Value::Int(settled.newest_ns));
+    }
+
+    /// Whether nothing will come any more, and all that came is safe. Whether a process that has not said
+    /// goodbye is gone costs a look at /proc: only for one that is quiet.
+    pub fn is_over(&self, is_quiet: bool) -> bool {
+        let is_done = self.file.is_drained() && self.waiting.is_empty();
+        if self.file.has_cells() {
+            return is_done && self.cells.is_final();
+        }
+        is_done && (self.file.is_closed() || (is_quiet && self.file.is_orphan()))
+    }
+
+    /// Gives its file back.
+    pub fn end(mut self, round: &mut Round<'_, '_>) -> IngestFile {
+        self.retire(round);
+        round.board.leave(self.uid(), self.file.incarnation());
+        round.memory.give_back(&self.uid(), self.kept_bytes);
+        if let Some(about) = &self.about {
+            if let Some(scope) = round.scopes.of(self.owner) {
+                about.keys().for_each(|key| scope.retire(key));
+            }
+            round.instances.give_back(&about.identity);
+        }
+        self.file
+    }
+
+    /// Ends the streams of what it published, whose names are free for who comes next.
+    fn retire(&mut self, round: &mut Round<'_, '_>) {
+        if std::mem::replace(&mut self.is_retired, true) {
+            return;
+        }
+        for target in &self.targets {
+            let publication = self.publications.get(target.publication);
+            let (Some(publication), Some(key)) = (publication, target.key) else {
+                continue;
+            };
+            if let Some(scope) = round.scopes.of(publication.reader) {
+                match target.counter {
+                    Some(series) => scope.retire_counter(key, series),
+                    None => scope.retire(key),
+                }
+            }
+        }
+        for publication in &self.publications {
+            if let (Some(key), Some(scope)) =
+                (publication.frames, round.scopes.of(publication.reader))
+            {
+                scope.retire(key);
+            }
+        }
+        let publications = self.publications.iter();
+        let identities = publications.filter_map(|p| p.identity.as_ref());
+        for identity in identities {
+            round.instances.give_back(identity);
+        }
+    }
+
+    /// Tells it to knock, or that it need not.
+    pub fn set_asleep(&self, asleep: bool) -> Result<(), StreamError> {
+        self.file.set_asleep(asleep)
+    }
+
+    /// Whether all that it has are cells: such a process does not knock.
+    pub fn has_cells_alone(&self) -> bool {
+        self.file.has_cells() && self.file.positions().len() == 0
+    }
+
+    /// Whether something waits for the disk.
+    pub fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}

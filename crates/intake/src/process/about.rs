@@ -1,0 +1,137 @@
+//! What the agent says about a process itself: how far it has come with it, what was lost, and how well its
+//! times are known.
+
+use barograph_model::{Kind, Quality, Sample, StreamKey, Value, ValueType};
+
+use super::{Process, Round};
+use crate::identity::{Identity, PROCESS};
+use crate::scope::Scopes;
+use barograph_recorder::Reader;
+
+/// The streams about a process.
+pub struct About {
+    pub identity: Identity,
+    pub received: Option<StreamKey>,
+    pub stored: Option<StreamKey>,
+    pub clock_error: Option<StreamKey>,
+    pub lost: Option<StreamKey>,
+    lost_told: Option<u64>,
+    /// How often there was room when its streams were declared last.
+    seen: Option<u64>,
+}
+
+impl About {
+    /// Declares the streams that are not there, where there may be room for them since that was tried last.
+    fn declare(&mut self, user: &str, owner: Reader, scopes: &mut Scopes<'_>) {
+        let is_whole = self.keys().count() == 4;
+        let rooms = (!is_whole).then(|| scopes.rooms());
+        if is_whole || self.seen == rooms {
+            return;
+        }
+        self.seen = rooms;
+        let Some(scope) = scopes.of(owner) else {
+            return;
+        };
+        let identity = &self.identity;
+        let mut declare = |key: &mut Option<StreamKey>, name, kind, unit, help| {
+            if key.is_none() {
+                let stream = identity.stream(name, ValueType::Int, kind, unit, help);
+                let declared = stream.ok().map(|of| scope.declare(&of, 0, user));
+                *key = declared.and_then(Result::ok);
+            }
+        };
+        let received = "Time of the newest put that the agent had at this time.";
+        let stored = "Time of the newest put that was safe at this time.";
+        let clock_error = "How far times of puts that were read at this time may be from what this node's \
+            clock showed; that clock's own distance from true time is clock.error.max.seconds.";
+        let lost = "Values that were put and are not there.";
+        let (gauge, counter) = (Kind::Gauge, Kind::Counter);
+        declare(&mut self.received, "received.ns", gauge, "ns", received);
+        declare(&mut self.stored, "stored.ns", gauge, "ns", stored);
+        declare(
+            &mut self.clock_error,
+            "clock.error.ns",
+            gauge,
+            "ns",
+            clock_error,
+        );
+        declare(&mut self.lost, "lost.count", counter, "count", lost);
+    }
+
+    /// All that were declared.
+    pub fn keys(&self) -> impl Iterator<Item = StreamKey> {
+        let all = [self.received, self.stored, self.clock_error, self.lost];
+        all.into_iter().flatten()
+    }
+}
+
+impl Process {
+    /// What a look has brought: up to when, and how far its times may be off.
+    pub(super) fn tell_received(&mut self, round: &mut Round<'_, '_>, error_ns: Option<i64>) {
+        let newest_ns = self.newest_ns;
+        self.tell(round, |about| about.received, Value::Int(newest_ns));
+        if let Some(error_ns) = error_ns {
+            self.tell(round, |about| about.clock_error, Value::Int(error_ns));
+        }
+    }
+
+    pub(super) fn tell_loss(&mut self, round: &mut Round<'_, '_>) {
+        let lost = self.counts.lost();
+        if self.about.as_ref().and_then(|about| about.lost_told) == Some(lost) {
+            return;
+        }
+        let value = Value::Int(i64::try_from(lost).unwrap_or(i64::MAX));
+        self.tell(round, |about| about.lost, value);
+        if let Some(about) = &mut self.about {
+            about.lost_told = about.lost.map(|_| lost);
+        }
+    }
+
+    /// Appends to a stream about the process itself; those are declared with the first publication.
+    pub(super) fn tell(
+        &mut self,
+        round: &mut Round<'_, '_>,
+        which: impl FnOnce(&About) -> Option<StreamKey>,
+        value: Value,
+    ) {
+        if self.about.is_none() && !self.publications.is_empty() && !self.is_retired {
+            self.about = self.introduce(round);
+        }
+        if let Some(about) = &mut self.about
+            && !self.is_retired
+        {
+            about.declare(&self.user, self.owner, round.scopes);
+        }
+        let key = self.about.as_ref().and_then(which);
+        if let (Some(key), Some(scope)) = (key, round.scopes.of(self.owner)) {
+            scope.append(
+                key,
+                &Sample {
+                    ts: round.now_ns,
+                    value,
+                    quality: Quality::Measured,
+                    error: 0.0,
+                },
+                None,
+            );
+        }
+    }
+
+    fn introduce(&self, round: &mut Round<'_, '_>) -> Option<About> {
+        // A number that is taken is given back with the process alone: so the scope first.
+        round.scopes.of(self.owner)?;
+        let labels = [&self.labels[..]];
+        let taken = round
+            .instances
+            .take(PROCESS, &self.user, &self.application, &labels);
+        Some(About {
+            identity: taken.ok()?,
+            received: None,
+            stored: None,
+            clock_error: None,
+            lost: None,
+            lost_told: None,
+            seen: None,
+        })
+    }
+}

@@ -1,0 +1,123 @@
+//! A process as one that can be called: what it offers, what it answers.
+
+use std::collections::BTreeSet;
+
+use barograph_stream::calls::{AckStatus, Subject};
+
+use super::{Process, Round};
+use crate::answers::{Answer, Answers};
+use crate::offers::KnobValue;
+use barograph_call::{Board, Member, Offer};
+use barograph_recorder::Reader;
+
+/// The minor version of ingest files whose writers apply a knob's setting at the end of a frame.
+const FRAMES_SINCE: u32 = 2;
+
+impl Process {
+    pub(super) fn declare_knob(&mut self, value: u32, min: f64, max: f64) -> Result<(), String> {
+        let target = self.targets.get(value as usize);
+        // What is not kept was refused, and that was said.
+        let target = target.filter(|t| t.key.is_some());
+        let known = target.and_then(|target| {
+            let publication = self.publications.get(target.publication)?;
+            let [name, unit, help] = &target.texts;
+            Some(KnobValue {
+                publication: target.publication,
+                publication_name: publication.identity.as_ref()?.name(),
+                name,
+                value_type: target.value_type,
+                unit,
+                help,
+            })
+        });
+        let known = known.ok_or("a knob that is no value that is kept")?;
+        self.offers.declare_knob(value, &known, min, max)
+    }
+
+    /// Tells the board what the process offers, if it does not know.
+    pub(super) fn join(&mut self, round: &mut Round<'_, '_>) {
+        if !self.offers.is_new {
+            return;
+        }
+        // It is made by this, where it is not yet.
+        if round.scopes.of(self.owner).is_none() {
+            // It is tried again with the next look, and counted once.
+            if !std::mem::replace(&mut self.is_uncallable, true) {
+                self.refuse("the process cannot be called: its user has no scope".into());
+            }
+            return;
+        }
+        self.offers.is_new = false;
+        if std::mem::take(&mut self.is_uncallable) {
+            self.counts.refused = self.counts.refused.saturating_sub(1);
+            if self.counts.refused == 0 {
+                self.last_refusal.clear();
+            }
+        }
+        round.board.join(self.member());
+    }
+
+    fn member(&self) -> Member {
+        let (incarnation, pid) = (self.file.incarnation(), self.file.pid());
+        let offers = self.offers.iter();
+        let offers = offers.map(|(kind, name, publication, bounds)| {
+            let publication = publication.and_then(|at| self.publications.get(at));
+            let own = publication.map_or(&[][..], |p| &p.labels);
+            let labels = [&self.labels[..], own];
+            // One that was refused has no readers.
+            let kept = publication.and_then(|p| Some((p.identity.as_ref()?, p.reader)));
+            Offer {
+                kind,
+                name: name.to_owned(),
+                publication: kept.map(|(identity, _)| identity.name().to_owned()),
+                is_public: kept.is_some_and(|(_, reader)| reader == Reader::All),
+                subject: Subject::new(incarnation, &self.application, pid, &self.user, &labels),
+                bounds,
+                takes_frames: self.file.version_minor() >= FRAMES_SINCE,
+            }
+        });
+        Member {
+            incarnation,
+            uid: self.uid(),
+            offers: offers.collect(),
+        }
+    }
+
+    pub(super) fn note_answers(&mut self, answers: &[(u64, u32)]) {
+        let (uid, from) = (self.uid(), self.file.incarnation());
+        for &(id, status) in answers {
+            self.counts.answers += 1;
+            match AckStatus::from_u32(status) {
+                Some(status) => self.answers.push(Answer {
+                    uid,
+                    from,
+                    id,
+                    status,
+                }),
+                None => self.counts.damaged += 1,
+            }
+        }
+    }
+
+    /// Hands on what it has answered since the last time.
+    pub fn answer(&mut self, answers: &mut Answers, board: &Board) {
+        if self.answers.is_empty() {
+            return;
+        }
+        let unlisted = self.offers.unlisted();
+        let of = unlisted.filter_map(|publication| self.publications.get(publication));
+        let behind = of.map(|publication| publication.reader).collect();
+        answers.take(std::mem::take(&mut self.answers), behind, board);
+    }
+
+    /// The lists of these readers have its knobs as they are.
+    pub fn listed(&mut self, readers: &BTreeSet<Reader>) {
+        let publications = &self.publications;
+        let is_listed = |at: usize| {
+            publications
+                .get(at)
+                .is_none_or(|p| readers.contains(&p.reader))
+        };
+        self.offers.listed(is_listed);
+    }
+}

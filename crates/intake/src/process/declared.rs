@@ -1,0 +1,558 @@
+//! What a process declares: checked, paid for by its user, and kept, or refused and counted.
+//!
+//! It stands alone because a stranger says all of it: of what is refused nothing is kept but its number.
+
+use std::collections::BTreeSet;
+
+use barograph_model::{Descriptor, Kind, ModelError, NS_PER_S, StreamKey, ValueType, text_start};
+use barograph_stream::ingest::{Declaration, Readers};
+use barograph_stream::{StreamError, value_bytes_max};
+use tracing::debug;
+
+use super::{DECLARATIONS_MAX, Process, Publication, Round, Target};
+use crate::identity::{FRAME, Identity, PROCESS};
+use crate::scope::NoStream;
+use crate::who::group_of;
+use barograph_recorder::Reader;
+
+/// What is kept of a declaration, in bytes, beside its texts; and of one that was refused.
+const DECLARED_BYTES: u64 = 1 << 10;
+const REFUSED_BYTES: u64 = 192;
+/// Bytes that are kept of why a declaration was refused.
+pub const REFUSAL_BYTES_MAX: usize = 256;
+/// Declarations that wait for room are looked at this often at most.
+const RETRY_NS: i64 = NS_PER_S / 2;
+/// How often there was room, of what is tried again however often that was: there never was so often.
+const NEVER_SEEN: u64 = u64::MAX;
+
+/// Why there is no stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NotMade {
+    /// There is no room now.
+    Waits,
+    Refused,
+}
+
+/// A value as its file declares it.
+#[derive(Clone)]
+struct DeclaredValue {
+    name: String,
+    value_type: ValueType,
+    kind: Kind,
+    unit: String,
+    help: String,
+}
+
+impl DeclaredValue {
+    fn kept_bytes(&self, bytes_max: u32) -> u64 {
+        let texts = self.name.len() + self.unit.len() + self.help.len();
+        kept_of_value(texts, bytes_max)
+    }
+
+    fn into_texts(self) -> [Box<str>; 3] {
+        [self.name, self.unit, self.help].map(String::into_boxed_str)
+    }
+
+    fn stream(&self, identity: &Identity) -> Result<Descriptor, ModelError> {
+        identity.stream(
+            &self.name,
+            self.value_type,
+            self.kind,
+            &self.unit,
+            &self.help,
+        )
+    }
+
+    fn of(declaration: Declaration) -> Option<Self> {
+        match declaration {
+            Declaration::Value {
+                name,
+                value_type,
+                kind,
+                unit,
+                help,
+                ..
+            } => Some(Self {
+                name,
+                value_type,
+                kind,
+                unit,
+                help,
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl Process {
+    /// Has its user pay for what is kept of a declaration; false where he cannot.
+    fn pay(&mut self, bytes: u64, round: &mut Round<'_, '_>) -> bool {
+        let is_paid = !self.is_spent && round.memory.take(self.uid(), bytes);
+        self.kept_bytes += if is_paid { bytes } else { 0 };
+        is_paid
+    }
+
+    pub(super) fn declare(&mut self, declaration: Declaration, round: &mut Round<'_, '_>) {
+        let bytes = DECLARED_BYTES + kept_texts(&declaration);
+        let is_numbered = matches!(
+            declaration,
+            Declaration::Publication { .. } | Declaration::Value { .. }
+        );
+        if !self.pay(bytes, round) {
+            self.refuse("its user has no memory left for declarations".into());
+            // Only its number is kept, as long as there is memory for that.
+            self.is_spent |= is_numbered && !self.pay(REFUSED_BYTES, round);
+            self.pass_over(&declaration);
+            return;
+        }
+        if !self.declare_paid(declaration, round) {
+            let back = bytes - REFUSED_BYTES;
+            self.kept_bytes -= back;
+            round.memory.give_back(&self.uid(), back);
+        }
+    }
+
+    /// Keeps the number of what is not kept.
+    fn pass_over(&mut self, declaration: &Declaration) {
+        if self.is_spent {
+            return;
+        }
+        match declaration {
+            Declaration::Publication { .. } if self.publications.len() < self.values_max => {
+                self.publications.push(Publication {
+                    identity: None,
+                    labels: Vec::new(),
+                    reader: self.owner,
+                    frames: None,
+                    waits: false,
+                    newest_frame: None,
+                    values: 0,
+                });
+            }
+            Declaration::Value { .. } if self.targets.len() < self.values_max => {
+                self.targets.push(Target {
+                    publication: usize::MAX,
+                    value_type: ValueType::Int,
+                    bytes_max: 0,
+                    key: None,
+                    waits: false,
+                    counter: None,
+                    begins_anew: false,
+                    texts: Default::default(),
+                });
+                self.tell_refused(self.targets.len() - 1);
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells the program whether a value has no stream.
+    fn tell_refused(&mut self, at: usize) {
+        let is_refused = self.targets[at].key.is_none();
+        let number = u32::try_from(at).unwrap_or(u32::MAX);
+        if let Err(error) = self.file.set_refused(number, is_refused) {
+            debug!(%error, "a process is not told that a value is refused");
+        }
+    }
+
+    /// Whether it is kept.
+    fn declare_paid(&mut self, declaration: Declaration, round: &mut Round<'_, '_>) -> bool {
+        match declaration {
+            Declaration::Process {
+                application,
+                labels,
+            } => {
+                (self.application, self.labels) = (application, labels);
+                self.offers.rename();
+                true
+            }
+            Declaration::Publication {
+                name,
+                readers,
+                labels,
+            } => self.declare_publication(&name, readers, &labels, round),
+            value @ Declaration::Value { .. } => self.declare_target(value, round),
+            Declaration::Trigger {
+                publication,
+                name,
+                help,
+            } => {
+                let publications = self.publications.len();
+                let declared = self
+                    .offers
+                    .declare_trigger(publication, publications, name, help);
+                self.is_accepted(declared)
+            }
+            Declaration::Knob { value, min, max } => {
+                let declared = self.declare_knob(value, min, max);
+                self.is_accepted(declared)
+            }
+            // The cells know.
+            Declaration::Cell { .. } => true,
+        }
+    }
+
+    fn declare_target(&mut self, declared: Declaration, round: &mut Round<'_, '_>) -> bool {
+        let Declaration::Value {
+            publication,
+            name,
+            value_type,
+            kind,
+            unit,
+            help,
+            bytes_max,
+        } = declared
+        else {
+            return false;
+        };
+        if self.targets.len() >= self.values_max {
+            self.refuse("a value too many".into());
+            return false;
+        }
+        let publication = publication as usize;
+        let bytes_max = value_bytes_max(value_type, bytes_max);
+        let value = DeclaredValue {
+            name,
+            value_type,
+            kind,
+            unit,
+            help,
+        };
+        let made = self.make_value(publication, round, bytes_max, &value);
+        let counter = self.counter(&value, publication);
+        let begins_anew = self.begins_anew(counter.as_ref(), round);
+        // Of what is not kept nobody asks for the texts.
+        let texts = match made {
+            Ok(_) => value.into_texts(),
+            Err(_) => Default::default(),
+        };
+        self.targets.push(Target {
+            publication,
+            value_type,
+            bytes_max,
+            key: made.ok(),
+            waits: made == Err(NotMade::Waits),
+            counter: counter.map(|(_, stream)| stream.series_id()),
+            begins_anew,
+            texts,
+        });
+        let at = self.targets.len() - 1;
+        self.tell_refused(at);
+        made.is_ok()
+    }
+
+    fn is_accepted(&mut self, declared: Result<(), String>) -> bool {
+        let is_accepted = declared.is_ok();
+        declared.unwrap_or_else(|reason| self.refuse(reason));
+        is_accepted
+    }
+
+    fn declare_publication(
+        &mut self,
+        name: &str,
+        readers: Readers,
+        labels: &[(String, String)],
+        round: &mut Round<'_, '_>,
+    ) -> bool {
+        let reader = match readers {
+            Readers::Owner => self.owner,
+            Readers::All => Reader::All,
+            Readers::Group => {
+                let group = self.taken.group();
+                let group = group.or_else(|| group_of(self.file.pid(), self.uid()));
+                group.map_or(self.owner, Reader::Group)
+            }
+        };
+        let full = self.publications.len() >= self.values_max;
+        let taken = if full || name == PROCESS {
+            Err("there are too many, or the name is the agent's own".to_owned())
+        } else {
+            let labels = [&self.labels[..], labels];
+            let taken = round
+                .instances
+                .take(name, &self.user, &self.application, &labels);
+            taken.map_err(|e| e.to_string())
+        };
+        let identity = match taken {
+            Ok(identity) => Some(identity),
+            Err(reason) => {
+                self.refuse(format!("publication {name:?}: {reason}"));
+                None
+            }
+        };
+        if full {
+            // Those of them that are not kept are refused by their values, too.
+            return false;
+        }
+        let labels = match identity {
+            Some(_) => labels.to_vec(),
+            None => Vec::new(),
+        };
+        if identity.is_some() {
+            self.readers.insert(reader);
+        }
+        self.publications.push(Publication {
+            identity,
+            labels,
+            reader,
+            frames: None,
+            waits: false,
+            newest_frame: None,
+            values: 0,
+        });
+        let at = self.publications.len() - 1;
+        self.declare_frames(at, round);
+        self.publications[at].values = 0;
+        self.publications[at].identity.is_some()
+    }
+
+    /// Declares what found no room once more, when there has been some since: as the file has it, so that nothing
+    /// of it need be kept.
+    pub(super) fn retry(&mut self, round: &mut Round<'_, '_>) -> Result<u64, StreamError> {
+        let rooms = round.scopes.rooms();
+        // What has ended makes room itself, and wants none.
+        let is_due = !self.is_retired
+            && round.monotonic_ns >= self.next_retry_ns
+            && self.waits_for_room.is_some_and(|seen| seen != rooms);
+        if !is_due {
+            return Ok(0);
+        }
+        self.next_retry_ns = round.monotonic_ns.saturating_add(RETRY_NS);
+        let mut declared = Vec::new();
+        self.file
+            .declarations_again(&mut |declaration| declared.push(declaration))?;
+        self.waits_for_room = None;
+        // As many as a look takes first.
+        let mut left = self.retry_frames(DECLARATIONS_MAX, round);
+        let work = declared.len() as u64;
+        let mut at = 0u32;
+        let mut made = BTreeSet::new();
+        for declaration in declared {
+            match declaration {
+                Declaration::Knob { value, min, max } if made.contains(&value) => {
+                    let known = self.declare_knob(value, min, max);
+                    known.unwrap_or_else(|reason| self.refuse(reason));
+                }
+                declaration => {
+                    let Some(value) = DeclaredValue::of(declaration) else {
+                        continue;
+                    };
+                    let waits = self.targets.get(at as usize).is_some_and(|t| t.waits);
+                    if waits && left == 0 {
+                        self.waits_for_room.get_or_insert(NEVER_SEEN);
+                    } else if waits && self.waits_for_room.is_none() {
+                        left -= 1;
+                        if self.retry_value(at as usize, &value, round) {
+                            made.insert(at);
+                        }
+                    }
+                    at += 1;
+                }
+            }
+        }
+        if self.counts.refused == 0 {
+            self.last_refusal.clear();
+        }
+        if self.has_more_to_retry() {
+            self.next_retry_ns = round.monotonic_ns;
+        }
+        Ok(work)
+    }
+
+    /// Whether the last retry has come to its bound, and not to the end of the room.
+    pub(super) fn has_more_to_retry(&self) -> bool {
+        self.waits_for_room == Some(NEVER_SEEN)
+    }
+
+    /// Declares frames that waited for room once more, at most so many; gives how many more there may be. Where one
+    /// finds none, the others of the same readers are not tried.
+    fn retry_frames(&mut self, frames_max: u64, round: &mut Round<'_, '_>) -> u64 {
+        let mut left = frames_max;
+        let mut full: BTreeSet<Reader> = BTreeSet::new();
+        for at in 0..self.publications.len() {
+            let publication = &self.publications[at];
+            let (reader, values) = (publication.reader, publication.values);
+            if !publication.waits || full.contains(&reader) {
+                continue;
+            }
+            if left == 0 {
+                self.waits_for_room.get_or_insert(NEVER_SEEN);
+                break;
+            }
+            left -= 1;
+            self.counts.refused = self.counts.refused.saturating_sub(1);
+            self.declare_frames(at, round);
+            self.publications[at].values = values;
+            if self.publications[at].waits {
+                full.insert(reader);
+            }
+        }
+        left
+    }
+
+    /// Whether a value that waited for room has its stream now. When one finds none, the others are not tried.
+    fn retry_value(&mut self, at: usize, value: &DeclaredValue, round: &mut Round<'_, '_>) -> bool {
+        let Some(target) = self.targets.get(at) else {
+            return false;
+        };
+        let (publication, bytes_max) = (target.publication, target.bytes_max);
+        let counter = self.counter(value, publication);
+        let counter = counter.map(|(_, stream)| stream.series_id());
+        // The file is a stranger's, who may have written over what was read first.
+        if value.value_type != target.value_type || counter != target.counter {
+            self.targets[at].waits = false;
+            // It was counted when it was tried first.
+            self.counts.refused = self.counts.refused.saturating_sub(1);
+            self.refuse("a value is declared otherwise than it was".into());
+            return false;
+        }
+        // What is kept of it is paid for as when it is declared first.
+        let bytes = DECLARED_BYTES + value.kept_bytes(bytes_max) - REFUSED_BYTES;
+        if !self.pay(bytes, round) {
+            if !self.is_spent {
+                self.waits_for_room = Some(round.scopes.rooms());
+            }
+            return false;
+        }
+        // It was counted with both when it was tried first.
+        self.counts.refused = self.counts.refused.saturating_sub(1);
+        if let Some(found) = self.publications.get_mut(publication) {
+            found.values = found.values.saturating_sub(1);
+        }
+        let made = self.make_value(publication, round, bytes_max, value);
+        if made.is_err() {
+            self.kept_bytes -= bytes;
+            round.memory.give_back(&self.uid(), bytes);
+        } else {
+            self.targets[at].texts = value.clone().into_texts();
+        }
+        self.targets[at].waits = made == Err(NotMade::Waits);
+        self.targets[at].key = made.ok();
+        self.tell_refused(at);
+        self.targets[at].key.is_some()
+    }
+
+    /// The readers and the stream of a value that is a counter.
+    fn counter(&self, value: &DeclaredValue, publication: usize) -> Option<(Reader, Descriptor)> {
+        let publication = self.publications.get(publication)?;
+        let is_counter = value.kind == Kind::Counter && value.value_type.is_number();
+        let identity = publication.identity.as_ref().filter(|_| is_counter)?;
+        Some((publication.reader, value.stream(identity).ok()?))
+    }
+
+    /// Whether it counts on a series that another process had, from the beginning of this one.
+    fn begins_anew(
+        &self,
+        counter: Option<&(Reader, Descriptor)>,
+        round: &mut Round<'_, '_>,
+    ) -> bool {
+        let has_begun = !self.taken.is_empty() || self.file.positions().any(|at| at > 0);
+        counter
+            .filter(|_| !has_begun)
+            .is_some_and(|(reader, stream)| {
+                let scope = round.scopes.of(*reader);
+                scope.is_some_and(|scope| scope.was_there(stream))
+            })
+    }
+
+    fn declare_frames(&mut self, at: usize, round: &mut Round<'_, '_>) {
+        let frames = |identity: &Identity| identity.frames().map_err(|e| e.to_string());
+        let made = self.declare_value(at, round, 0, frames);
+        self.publications[at].waits = made == Err(NotMade::Waits);
+        self.publications[at].frames = made.ok();
+    }
+
+    fn make_value(
+        &mut self,
+        publication: usize,
+        round: &mut Round<'_, '_>,
+        bytes_max: u32,
+        value: &DeclaredValue,
+    ) -> Result<StreamKey, NotMade> {
+        self.declare_value(publication, round, bytes_max, |identity| {
+            if value.name == FRAME {
+                return Err("frame is the name of the frames themselves".to_owned());
+            }
+            value.stream(identity).map_err(|e| e.to_string())
+        })
+    }
+
+    fn declare_value(
+        &mut self,
+        publication: usize,
+        round: &mut Round<'_, '_>,
+        bytes_max: u32,
+        descriptor: impl FnOnce(&Identity) -> Result<Descriptor, String>,
+    ) -> Result<StreamKey, NotMade> {
+        let Some(found) = self.publications.get_mut(publication) else {
+            self.refuse("a value of no publication".into());
+            return Err(NotMade::Refused);
+        };
+        // Where there is none the publication was refused, and that was said.
+        let identity = found.identity.as_ref().ok_or(NotMade::Refused)?;
+        let descriptor = match descriptor(identity) {
+            Ok(descriptor) => descriptor,
+            Err(reason) => {
+                self.refuse(reason);
+                return Err(NotMade::Refused);
+            }
+        };
+        let scope = round.scopes.of(found.reader).ok_or(NoStream::NoScope);
+        let made = scope.and_then(|scope| scope.declare(&descriptor, bytes_max, &self.user));
+        found.values += 1;
+        made.map_err(|why| {
+            self.refuse(format!("{descriptor}: {why}"));
+            if !why.is_passing() {
+                return NotMade::Refused;
+            }
+            self.waits_for_room = Some(round.scopes.rooms());
+            NotMade::Waits
+        })
+    }
+
+    pub(super) fn refuse(&mut self, reason: String) {
+        self.counts.refused += 1;
+        debug!(pid = self.file.pid(), reason, "a declaration is refused");
+        text_start(&reason, REFUSAL_BYTES_MAX).clone_into(&mut self.last_refusal);
+    }
+}
+
+/// Texts stand in names of streams and in documents too.
+const COPIES: u64 = 4;
+
+fn kept_of_value(texts: usize, bytes_max: u32) -> u64 {
+    COPIES * texts as u64 + u64::from(bytes_max)
+}
+
+/// Bytes of what is kept of a declaration's texts, which stand in names of streams and in documents too, and of
+/// the newest value.
+fn kept_texts(declaration: &Declaration) -> u64 {
+    let of_labels = |labels: &[(String, String)]| {
+        let bytes = labels
+            .iter()
+            .map(|(name, value)| name.len() + value.len() + 64);
+        bytes.sum::<usize>() as u64
+    };
+    match declaration {
+        Declaration::Process {
+            application,
+            labels,
+        } => application.len() as u64 + of_labels(labels),
+        Declaration::Publication { name, labels, .. } => {
+            COPIES * (name.len() as u64 + of_labels(labels))
+        }
+        Declaration::Value {
+            name,
+            value_type,
+            unit,
+            help,
+            bytes_max,
+            ..
+        } => {
+            let texts = name.len() + unit.len() + help.len();
+            kept_of_value(texts, value_bytes_max(*value_type, *bytes_max))
+        }
+        Declaration::Trigger { name, help, .. } => COPIES * (name.len() + help.len()) as u64,
+        Declaration::Knob { .. } | Declaration::Cell { .. } => DECLARED_BYTES,
+    }
+}

@@ -1,0 +1,105 @@
+//! What is said of a process in documents.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value as Json, json};
+
+use super::Process;
+use crate::identity::Identity;
+use barograph_recorder::Reader;
+
+impl Process {
+    /// What it publishes for these readers, a row per publication.
+    pub fn rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+        let of_reader = self.publications.iter().filter(move |p| p.reader == reader);
+        of_reader.filter_map(|publication| {
+            let identity = publication.identity.as_ref()?;
+            Some(json!({
+                "name": identity.name(),
+                "labels": labels(identity),
+                "application": self.application,
+                "user": self.user,
+                "pid": self.file.pid(),
+                "incarnation": self.file.incarnation().to_string(),
+                "started_ts": self.file.created_ns(),
+                "values": publication.values,
+                "frame": publication.newest_frame,
+                "taken": self.counts.values,
+                "lost": self.counts.lost(),
+                "missed": self.counts.missed,
+                "dropped": self.counts.dropped,
+                "damaged": self.counts.damaged,
+                "refused": self.counts.refused,
+                "cut": self.counts.cut,
+                "refusal": self.last_refusal,
+                "newest_ts": self.newest_ns,
+            }))
+        })
+    }
+
+    /// How many rows [`Self::rows`] gives.
+    pub fn row_count(&self, reader: Reader) -> usize {
+        let publications = self.publications.iter();
+        let of_reader = publications.filter(|p| p.reader == reader && p.identity.is_some());
+        of_reader.count()
+    }
+
+    /// How many rows [`Self::knob_rows`] gives.
+    pub fn knob_count(&self, reader: Reader) -> usize {
+        let of = self.offers.knob_publications();
+        of.filter(|at| self.reader_of(*at) == Some(reader)).count()
+    }
+
+    /// How many rows [`Self::trigger_rows`] gives.
+    pub fn trigger_count(&self, reader: Reader) -> usize {
+        let of = self.offers.trigger_publications();
+        let readers = of.map(|at| at.and_then(|at| self.reader_of(at)));
+        readers
+            .filter(|of| of.unwrap_or(self.owner) == reader)
+            .count()
+    }
+
+    fn reader_of(&self, publication: usize) -> Option<Reader> {
+        let publication = self.publications.get(publication)?;
+        publication.identity.as_ref().map(|_| publication.reader)
+    }
+
+    /// The knobs that it has for these readers.
+    pub fn knob_rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+        let rows = self.offers.knob_rows(|at| self.known(at));
+        let rows = rows.filter(move |(of, _)| *of == reader);
+        rows.map(|(_, row)| self.with_process(row))
+    }
+
+    /// The triggers that it handles, for these readers.
+    pub fn trigger_rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+        let rows = self.offers.trigger_rows(self.owner, |at| self.known(at));
+        let rows = rows.filter(move |(of, _)| *of == reader);
+        rows.map(|(_, row)| self.with_process(row))
+    }
+
+    /// Readers, name and labels of a publication, if it was not refused.
+    fn known(&self, publication: usize) -> Option<(Reader, &str, Json)> {
+        let publication = self.publications.get(publication)?;
+        let identity = publication.identity.as_ref()?;
+        Some((publication.reader, identity.name(), labels(identity)))
+    }
+
+    fn with_process(&self, mut row: Json) -> Json {
+        row["application"] = json!(self.application);
+        row["user"] = json!(self.user);
+        row["pid"] = json!(self.file.pid());
+        row["incarnation"] = json!(self.file.incarnation().to_string());
+        row
+    }
+
+    /// Who has documents with rows of it.
+    pub fn readers(&self) -> impl Iterator<Item = Reader> {
+        let owner = (!self.offers.is_empty()).then_some(self.owner);
+        self.readers.iter().copied().chain(owner)
+    }
+}
+
+fn labels(identity: &Identity) -> Json {
+    json!(identity.labels().iter().collect::<BTreeMap<_, _>>())
+}

@@ -1,0 +1,297 @@
+//! What one look has found in a process's rings: records, and losses at their places, in the order of time.
+//!
+//! A program may put one value from several threads, which have a ring each: ring after ring, its stream would run
+//! backwards. So a look is collected first; records of one ring keep their order.
+
+use std::collections::BTreeMap;
+
+use barograph_archive::Mark;
+use barograph_model::{NS_PER_S, Quality, Sample, StreamKey, Value};
+use barograph_stream::StreamError;
+use barograph_stream::ingest::{Drained, Payload, Record};
+
+use super::records::{Place, Times, in_order, place};
+use super::{Process, Round};
+use crate::ledger::Cause;
+use crate::taken::DROPPED_RING;
+use barograph_recorder::Reader;
+
+/// A counter that begins anew is told to have been 0 at most so long before its first value.
+const ZERO_BEFORE_NS_MAX: i64 = 60 * NS_PER_S;
+
+/// Takes whose memory is kept from look to look: what is larger is given back.
+const KEPT_TAKES: usize = 1 << 14;
+
+/// What one look has found: the memory for it serves all looks, one after the other.
+#[derive(Default)]
+pub struct Takes(Vec<Take>);
+
+impl Takes {
+    fn lend(&mut self) -> Vec<Take> {
+        std::mem::take(&mut self.0)
+    }
+
+    fn give_back(&mut self, mut takes: Vec<Take>) {
+        takes.clear();
+        if takes.capacity() <= KEPT_TAKES {
+            self.0 = takes;
+        }
+    }
+}
+
+/// One of them.
+struct Take {
+    ts: i64,
+    ring: u32,
+    /// Where the ring goes on after it.
+    next: u64,
+    what: TakeKind,
+}
+
+enum TakeKind {
+    /// A value or a frame: which of its kind, of which publication, and for a frame its number.
+    Put {
+        publication: usize,
+        series: u32,
+        key: StreamKey,
+        value: Value,
+        is_frame: bool,
+    },
+    Lost(Cause, u64),
+}
+
+/// Losses in a row of one ring, of one cause.
+struct LostRun {
+    next: u64,
+    cause: Cause,
+    count: u64,
+}
+
+impl Process {
+    /// Takes in what the rings have, at most about so many records.
+    pub(super) fn drain(
+        &mut self,
+        round: &mut Round<'_, '_>,
+        records_max: u64,
+    ) -> Result<Drained, StreamError> {
+        let mut times = Times::new(&self.file, round.timing, round.now_ns);
+        let (mut takes, mut answers) = (round.takes.lend(), Vec::new());
+        let (publications, targets, reached) =
+            (&self.publications, &self.targets, &mut self.reached);
+        let drained = self.file.drain_all(records_max, &mut |record: Record<'_>| {
+            let at = record.ring as usize;
+            let (ring, next) = (record.ring, record.next);
+            // What was lost has no time of its own: it stands where the ring was before it.
+            let mut lose = |reached: &mut Vec<i64>, cause, count| {
+                takes.push(Take {
+                    ts: in_order(reached, at, i64::MIN, false),
+                    ring,
+                    next,
+                    what: TakeKind::Lost(cause, count),
+                });
+            };
+            match record.payload {
+                Payload::Ack { id, status } => {
+                    let _ = in_order(reached, at, times.of(record.time), false);
+                    answers.push((id, status));
+                }
+                Payload::Missed(count) => lose(reached, Cause::Missed, count),
+                Payload::Damaged => lose(reached, Cause::Damaged, 1),
+                payload => {
+                    let is_frame = matches!(payload, Payload::Frame(_));
+                    let ts = in_order(reached, at, times.of(record.time), is_frame);
+                    match place(&record, publications, targets) {
+                        Place::Refused => lose(reached, Cause::Refused, 1),
+                        Place::None => lose(reached, Cause::Damaged, 1),
+                        Place::At(publication, key, value) => takes.push(Take {
+                            ts,
+                            ring,
+                            next,
+                            what: TakeKind::Put {
+                                publication,
+                                series: record.series,
+                                key,
+                                value,
+                                is_frame,
+                            },
+                        }),
+                    }
+                }
+            }
+        });
+        let error_ns = times.error_ns;
+        self.note_answers(&answers);
+        self.note_dropped(&mut takes);
+        let is_empty = takes.is_empty() && answers.is_empty();
+        self.apply(&mut takes, round);
+        round.takes.give_back(takes);
+        if !is_empty {
+            self.hand_over(round, error_ns);
+        }
+        drained
+    }
+
+    /// What the program has given up since it was last counted, by whichever life of the agent.
+    fn note_dropped(&mut self, takes: &mut Vec<Take>) {
+        self.counts.dropped = self.file.dropped();
+        let told = self.dropped_told;
+        let told = told.max(self.taken.dropped(self.loss_reader()));
+        self.dropped_told = self.counts.dropped.max(told);
+        if self.dropped_told > told {
+            takes.push(Take {
+                ts: i64::MAX,
+                ring: DROPPED_RING,
+                next: self.dropped_told,
+                what: TakeKind::Lost(Cause::Dropped, self.dropped_told - told),
+            });
+        }
+    }
+
+    /// Where losses of the process are told: with its first publication, whose readers see its counts anyway. Its
+    /// rings are read from where that scope's archive has them.
+    pub(super) fn loss_reader(&self) -> Reader {
+        let mut kept = self.publications.iter().filter(|p| p.identity.is_some());
+        kept.next()
+            .map_or(self.owner, |publication| publication.reader)
+    }
+
+    fn apply(&mut self, takes: &mut Vec<Take>, round: &mut Round<'_, '_>) {
+        if takes.iter().any(|take| take.ring != takes[0].ring) {
+            takes.sort_by_key(|take| take.ts);
+        }
+        let mut lost: BTreeMap<u32, LostRun> = BTreeMap::new();
+        let loss_reader = self.loss_reader();
+        for take in takes.drain(..) {
+            let Take {
+                ts,
+                ring,
+                next,
+                what,
+            } = take;
+            match what {
+                TakeKind::Lost(cause, count) => {
+                    if self.taken.has(loss_reader, ring, next) {
+                        continue;
+                    }
+                    self.count_lost(cause, count);
+                    match lost.get_mut(&ring) {
+                        Some(run) if run.cause == cause => {
+                            run.count = run.count.saturating_add(count);
+                            run.next = next;
+                        }
+                        _ => {
+                            let run = LostRun { next, cause, count };
+                            if let Some(before) = lost.insert(ring, run) {
+                                self.tell_lost(ring, &before, round);
+                            }
+                        }
+                    }
+                }
+                TakeKind::Put {
+                    publication,
+                    series,
+                    key,
+                    value,
+                    is_frame,
+                } => {
+                    let reader = self.publications[publication].reader;
+                    if self.taken.has(reader, ring, next) {
+                        continue;
+                    }
+                    // In the archive, what was lost stands before what follows it.
+                    if let Some(run) = lost.remove(&ring) {
+                        self.tell_lost(ring, &run, round);
+                    }
+                    self.note_put(publication, series, ts, &value, is_frame);
+                    let mark = self.mark(ring, next);
+                    let zero = (!is_frame).then(|| self.zero(series, ts, &value)).flatten();
+                    if let Some(scope) = round.scopes.of(reader) {
+                        if let Some(zero) = zero {
+                            scope.append(key, &zero, None);
+                        }
+                        scope.append(key, &Sample::measured(ts, value), Some(mark));
+                    } else if !is_frame {
+                        round.lose(1);
+                    }
+                }
+            }
+        }
+        for (ring, run) in lost {
+            self.tell_lost(ring, &run, round);
+        }
+    }
+
+    /// What is told before the first value of a counter whose series another process had: it began with 0 when its
+    /// process did. So whoever compares neighbours sees that it does not go on.
+    fn zero(&mut self, series: u32, ts: i64, first: &Value) -> Option<Sample> {
+        let target = self.targets.get_mut(series as usize)?;
+        if !std::mem::take(&mut target.begins_anew) {
+            return None;
+        }
+        let began_ns = self.file.created_ns().min(ts.saturating_sub(1));
+        // A file may say any time of its beginning.
+        let began_ns = began_ns.max(ts.saturating_sub(ZERO_BEFORE_NS_MAX));
+        Some(Sample {
+            ts: began_ns,
+            value: match first {
+                Value::Float(_) => Value::Float(0.0),
+                _ => Value::Int(0),
+            },
+            quality: Quality::Derived,
+            error: 0.0,
+        })
+    }
+
+    fn note_put(
+        &mut self,
+        publication: usize,
+        series: u32,
+        ts: i64,
+        value: &Value,
+        is_frame: bool,
+    ) {
+        self.newest_ns = self.newest_ns.max(ts);
+        if is_frame {
+            self.counts.frames += 1;
+            if let Value::Int(number) = value {
+                self.publications[publication].newest_frame = Some(*number as u64);
+            }
+            return;
+        }
+        self.counts.values += 1;
+        self.offers.note(series, ts, value);
+        if let (Value::Text(text), Some(of)) = (value, self.targets.get(series as usize)) {
+            self.counts.cut += u64::from(text.len() > of.bytes_max as usize);
+        }
+    }
+
+    fn count_lost(&mut self, cause: Cause, count: u64) {
+        match cause {
+            Cause::Missed => self.counts.missed += count,
+            Cause::Refused | Cause::Damaged => self.counts.damaged += count,
+            // As the file says.
+            Cause::Dropped => {}
+        }
+    }
+
+    /// Appends what was lost of a ring.
+    fn tell_lost(&self, ring: u32, run: &LostRun, round: &mut Round<'_, '_>) {
+        let mark = self.mark(ring, run.next);
+        let mut names = self.publications.iter();
+        let publication = names.find_map(|p| Some(p.identity.as_ref()?.name()));
+        if let Some(scope) = round.scopes.of(self.loss_reader()) {
+            let name = publication.unwrap_or_default();
+            scope.lose(run.cause, name, &self.user, run.count, Some(mark));
+        } else {
+            round.lose(run.count);
+        }
+    }
+
+    pub(super) fn mark(&self, ring: u32, position: u64) -> Mark {
+        Mark {
+            incarnation: self.file.incarnation(),
+            ring,
+            position,
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! Scopes: a segment and an archive for each set of readers, laid out as a run directory.
+
+mod all;
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use barograph_archive::{Journal, Mark, Position, Rank};
+use barograph_model::{Clock, Descriptor, NS_PER_S, Sample, SeriesId, Sink as _, StreamKey};
+use barograph_stream::{
+    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, AgentLock, FORECASTS_DOCUMENT, Incarnation, RunDir, Segment,
+    SegmentConfig, StreamError,
+};
+use serde::Serialize;
+use serde_json::json;
+use tracing::{info, warn};
+
+use super::Shared;
+use super::ledger::{Cause, LOSS_STREAMS_MAX, Ledger, Told};
+use super::newest::Newest;
+use super::shares::Shares;
+use crate::{IntakeConfig, IntakeError, SCOPES_DIR};
+pub use all::Scopes;
+use barograph_recorder::{
+    ArchiveConfig, ForecastConfig, Forecasts, History, Reader, ScopeCopies, ScopeHistories,
+    Streams, make_dir, make_parent, name_archive, publish,
+};
+
+/// Samples that a ring of a scope holds.
+const DEPTH: u32 = 1_024;
+/// Streams of a scope whose rings hold [`DEPTH`] samples; those that come later hold fewer, so that many streams
+/// take little memory.
+const DEEP_STREAMS: u32 = 2_048;
+/// Samples that a ring of each stream beyond them holds.
+const SHALLOW_DEPTH: u32 = 256;
+/// Samples that a ring of counts of losses holds.
+const LOSS_DEPTH: u32 = 64;
+/// Memory for the rings of a scope.
+const RING_BYTES_MAX: usize = 1 << 30;
+
+/// Counters that have ended and are known; of more, any goes, and who goes on with it is taken for its first.
+const ENDED_MAX: usize = 1 << 16;
+
+/// How often what is said of forecasts and of the archive is written anew.
+const DOCUMENTS_NS: i64 = 5 * NS_PER_S;
+
+/// Where scopes are made, and of what.
+#[derive(Clone, Debug)]
+pub struct Places {
+    pub run_dir: RunDir,
+    node: String,
+    state_dir: PathBuf,
+    archive: ArchiveConfig,
+    streams_max: u32,
+    streams_per_user_max: u32,
+    ring_bytes_max: u64,
+    is_shared: bool,
+    forecast: ForecastConfig,
+    shared: Shared,
+    copies: Option<ScopeCopies>,
+}
+
+impl Places {
+    pub fn new(config: &IntakeConfig, run_dir: RunDir, shared: Shared) -> Self {
+        Self {
+            run_dir,
+            node: config.node.clone(),
+            state_dir: std::path::absolute(&config.state_dir)
+                .unwrap_or_else(|_| config.state_dir.clone())
+                .join(SCOPES_DIR),
+            // What applications say cannot be asked again: all of it is synced.
+            archive: ArchiveConfig {
+                durable: vec!["*".into()],
+                // Copies go another way: `copies`.
+                target: String::new(),
+                rank: Rank::Guest,
+                ..config.archive.clone()
+            },
+            streams_max: config.applications.streams_max,
+            streams_per_user_max: config.applications.streams_of_user_max(),
+            ring_bytes_max: config.applications.ring_bytes_max,
+            is_shared: config.applications.is_open_to_all(),
+            forecast: config.forecast.clone(),
+            shared,
+            copies: ScopeCopies::new(&config.archive),
+        }
+    }
+
+    fn segment_config(&self) -> SegmentConfig {
+        SegmentConfig {
+            streams_max: self.streams_max.saturating_add(LOSS_STREAMS_MAX),
+            depth_default: DEPTH,
+            ring_bytes_max: RING_BYTES_MAX,
+            ..SegmentConfig::new(&self.node)
+        }
+    }
+
+    fn shares_of_streams(&self) -> Shares<Box<str>> {
+        let (all, of_user) = (self.streams_max, self.streams_per_user_max);
+        Shares::new(all.into(), of_user.into(), self.is_shared)
+    }
+
+    fn shares_of_rings(&self) -> Shares<Box<str>> {
+        Shares::new(self.ring_bytes_max, u64::MAX, self.is_shared)
+    }
+
+    /// Where what is kept of scopes lies.
+    pub fn state_dir(&self) -> &Path {
+        &self.state_dir
+    }
+}
+
+/// A segment and its archive, for one set of readers.
+pub struct Scope<'c> {
+    streams: Streams<'c>,
+    forecasts: Forecasts,
+    /// Whether there is a document of forecasts that says something.
+    tells_forecasts: bool,
+    next_documents_ns: i64,
+    history: Arc<History>,
+    histories: ScopeHistories,
+    name: String,
+    journal: Option<Journal>,
+    /// What earlier lives of the agent took in from files that are still there.
+    marks: Vec<Mark>,
+    /// Whether the archive was asked what is in it from before.
+    knows_past: bool,
+    /// Times of what is archived of series that are not bridged now.
+    newest: Newest,
+    run_dir: RunDir,
+    /// What was put and is not there.
+    ledger: Ledger,
+    opened_ns: i64,
+    streams_max: u32,
+    /// Without those of losses, which have room of their own.
+    streams_used: u32,
+    /// Counters of processes that have ended.
+    ended: BTreeSet<SeriesId>,
+    /// How often there was room for one stream more.
+    rooms: u64,
+    /// Streams, by user, where several users write.
+    shares: Option<Shares<Box<str>>>,
+    /// Bytes of rings of all scopes, by user.
+    rings: Rc<RefCell<Shares<Box<str>>>>,
+    /// Who has a stream, and how many bytes its ring has.
+    owners: HashMap<StreamKey, (Box<str>, u64)>,
+    _lock: AgentLock,
+}
+
+impl<'c> Scope<'c> {
+    fn open(
+        places: &Places,
+        reader: Reader,
+        clock: &'c Arc<dyn Clock>,
+        rings: Rc<RefCell<Shares<Box<str>>>>,
+    ) -> Result<Self, IntakeError> {
+        let name = reader.scope();
+        let above = places.run_dir.path().join("applications");
+        let io = |path: &std::path::Path| {
+            let path = path.to_owned();
+            move |source| IntakeError::Directory { path, source }
+        };
+        make_parent(&above).map_err(io(&above))?;
+        let run_dir = places.run_dir.scope(&name);
+        if !make_dir(run_dir.path(), reader).map_err(io(run_dir.path()))? {
+            tell_closed(&name);
+        }
+        let lock = run_dir.occupy()?;
+        let history = Arc::new(open_history(places, reader, clock));
+        let now_ns = clock.now_ns();
+        let segment = Segment::create(&run_dir.segment(), places.segment_config(), now_ns)?;
+        let journal = history.journal();
+        // Every update is kept: nothing is appended because it holds.
+        let streams = Streams::new(segment, &**clock, journal.clone(), i64::MAX);
+        let mut scope = Self {
+            streams,
+            forecasts: Forecasts::new(&places.forecast, Arc::clone(&places.shared.forecasts)),
+            tells_forecasts: false,
+            next_documents_ns: i64::MIN,
+            newest: Newest::default(),
+            ledger: Ledger::default(),
+            opened_ns: now_ns,
+            streams_max: places.streams_max,
+            streams_used: 0,
+            ended: BTreeSet::new(),
+            rooms: 0,
+            marks: history.marks(),
+            knows_past: false,
+            history,
+            histories: places.shared.histories.clone(),
+            name,
+            journal,
+            run_dir,
+            shares: (!matches!(reader, Reader::User(_))).then(|| places.shares_of_streams()),
+            rings,
+            owners: HashMap::new(),
+            _lock: lock,
+        };
+        scope.publish(
+            AGENT_DOCUMENT,
+            &json!({
+                "node": places.node,
+                "version": env!("CARGO_PKG_VERSION"),
+                "pid": std::process::id(),
+                "scope": scope.name,
+                "started_ts": clock.now_ns(),
+                "http": null,
+                "archive": scope.history.readable_dir(),
+            }),
+        );
+        scope.remember(&places.node, clock);
+        scope.histories.add(&scope.name, &scope.history);
+        info!(scope = scope.name, "a scope of applications is open");
+        Ok(scope)
+    }
+
+    /// Goes on with an archive whose start is under way or has failed. Whether it is there now and was not before.
+    fn attend(&mut self, node: &str, clock: &Arc<dyn Clock>) -> bool {
+        let is_new = self.history.attend(clock.monotonic_ns());
+        if is_new {
+            name_archive(&self.run_dir, self.history.readable_dir().as_deref());
+            self.marks = self.history.marks();
+            self.remember(node, clock);
+        }
+        is_new
+    }
+
+    /// Why what is appended cannot be kept beyond the rings now, where it should be.
+    pub fn trouble(&self) -> Option<String> {
+        self.history.trouble()
+    }
+
+    /// Asks the archive up to when it has each series, and what was lost: once, as soon as it can be read, which may be
+    /// before it can be written. By its index alone, no sample but of losses is read.
+    fn remember(&mut self, node: &str, clock: &Arc<dyn Clock>) {
+        if self.knows_past || self.history.readable_dir().is_none() {
+            return;
+        }
+        self.knows_past = true;
+        self.newest = Newest::read(&self.run_dir, node, clock);
+        self.ledger
+            .add_past(&self.run_dir, node, clock, self.opened_ns);
+        let now_ns = self.streams.now_ns();
+        for told in self.ledger.due(now_ns) {
+            tell_loss(told, None, &mut self.streams);
+        }
+    }
+
+    /// Makes a stream for a user; `value_bytes_max` is of what is no number.
+    pub fn declare(
+        &mut self,
+        descriptor: &Descriptor,
+        value_bytes_max: u32,
+        user: &str,
+    ) -> Result<StreamKey, NoStream> {
+        if self.streams_used >= self.streams_max {
+            return Err(NoStream::Full);
+        }
+        let depth = (self.streams_used >= DEEP_STREAMS).then_some(SHALLOW_DEPTH);
+        let depth = depth.filter(|_| descriptor.value_type.is_number());
+        let segment = self.streams.segment();
+        let bytes = segment.ring_bytes(descriptor, depth, Some(value_bytes_max)) as u64;
+        let user_of: Box<str> = user.into();
+        let shares = self.shares.as_ref();
+        if !shares.is_none_or(|shares| shares.has_room(&user_of, 1)) {
+            return Err(NoStream::FullForUser);
+        }
+        if !self.rings.borrow().has_room(&user_of, bytes) {
+            return Err(NoStream::RingsFullForUser);
+        }
+        let made = self
+            .streams
+            .register(descriptor, depth, Some(value_bytes_max));
+        let key = made.map_err(|error| match error {
+            StreamError::Duplicate { .. } => NoStream::Twice,
+            error => NoStream::NoMemory(error.to_string()),
+        })?;
+        self.streams_used += 1;
+        if let Some(shares) = &mut self.shares {
+            shares.take(user_of.clone(), 1);
+        }
+        self.rings.borrow_mut().take(user_of.clone(), bytes);
+        self.owners.insert(key, (user_of, bytes));
+        self.forecasts
+            .stream_of_user_added(key, descriptor, user, &mut self.streams);
+        Ok(key)
+    }
+
+    /// Whether a process that has ended, in this life of the agent or before, had this series.
+    pub fn was_there(&self, descriptor: &Descriptor) -> bool {
+        self.ended.contains(&descriptor.series_id()) || self.newest.has(descriptor)
+    }
+
+    /// Ends a counter of a process: whoever has its series next begins anew.
+    pub fn retire_counter(&mut self, key: StreamKey, series: SeriesId) {
+        self.retire(key);
+        if self.ended.len() >= ENDED_MAX {
+            self.ended.pop_first();
+        }
+        self.ended.insert(series);
+    }
+
+    pub fn retire(&mut self, key: StreamKey) {
+        if let Some((user, bytes)) = self.owners.remove(&key) {
+            self.rings.borrow_mut().give_back(&user, bytes);
+            if let Some(shares) = &mut self.shares {
+                shares.give_back(&user, 1);
+            }
+        }
+        self.forecasts.stream_removed(key, &mut self.streams);
+        self.streams.retire(key);
+        self.streams_used = self.streams_used.saturating_sub(1);
+        self.rooms += 1;
+    }
+
+    /// Counts values that are lost, with the place up to which a ring was read for it.
+    pub fn lose(
+        &mut self,
+        cause: Cause,
+        publication: &str,
+        user: &str,
+        count: u64,
+        mark: Option<Mark>,
+    ) {
+        let now_ns = self.streams.now_ns();
+        let told = self.ledger.lose(cause, publication, user, count, now_ns);
+        tell_loss(told, mark, &mut self.streams);
+    }
+
+    /// Appends, also what has not changed; with the place up to which a ring was read for it.
+    pub fn append(&mut self, key: StreamKey, sample: &Sample, mark: Option<Mark>) {
+        self.streams.append(key, sample, mark);
+        self.forecasts.looked(key, sample);
+    }
+
+    /// The time of the newest sample that is archived of a series, once: from then on whoever has the
+    /// series knows.
+    pub fn take_newest(&mut self, descriptor: &Descriptor) -> Option<i64> {
+        self.newest.take(descriptor)
+    }
+
+    /// Whoever had the series has it no more.
+    pub fn give_newest(&mut self, descriptor: &Descriptor, newest_ns: i64) {
+        self.newest.give(descriptor, newest_ns);
+    }
+
+    /// The file of a process is gone: what was taken in of it will not be asked again.
+    fn forget(&mut self, incarnation: Incarnation) {
+        self.marks.retain(|mark| mark.incarnation != incarnation);
+        self.streams.forget(incarnation);
+    }
+
+    /// Hands the archive what was appended, and wakes readers. Where it can be waited for.
+    pub fn finish(&mut self) -> Option<Position> {
+        let now_ns = self.streams.now_ns();
+        self.forecasts.project(now_ns, &mut self.streams);
+        self.streams.finish()
+    }
+
+    /// What is waited for, where there is an archive.
+    pub fn journal(&self) -> Option<Journal> {
+        self.journal.clone()
+    }
+
+    /// Whether everything up to a position is as safe as it gets: on disk, or counted as lost there; where there
+    /// is no archive, in the rings.
+    pub fn is_safe(&self, position: Position) -> bool {
+        match &self.journal {
+            Some(journal) => journal.is_settled(position),
+            None => true,
+        }
+    }
+
+    /// Once a second: says that it lives, and how its archive and forecasts do.
+    pub fn beat(&mut self, now_ns: i64, monotonic_ns: i64) {
+        self.streams.beat(now_ns);
+        for told in self.ledger.due(now_ns) {
+            tell_loss(told, None, &mut self.streams);
+        }
+        self.forecasts.beat(now_ns, &mut self.streams);
+        if monotonic_ns < self.next_documents_ns {
+            return;
+        }
+        self.next_documents_ns = monotonic_ns.saturating_add(DOCUMENTS_NS);
+        let status = self.history.status();
+        self.publish(ARCHIVE_DOCUMENT, &self.history.document(status.as_ref()));
+        let is_needed = self.forecasts.is_needed();
+        if is_needed || self.tells_forecasts {
+            self.publish(FORECASTS_DOCUMENT, &self.forecasts.document());
+        }
+        self.tells_forecasts = is_needed;
+    }
+
+    pub fn publish(&self, name: &str, document: &impl Serialize) {
+        publish(&self.run_dir, name, document);
+    }
+}
+
+impl Drop for Scope<'_> {
+    fn drop(&mut self) {
+        self.streams.finish();
+        self.streams.segment().close();
+        self.histories.remove(&self.name);
+        self.history.close();
+    }
+}
+
+fn tell_closed(scope: &str) {
+    warn!(
+        scope,
+        "only the agent can read this scope: the file system has no access-control lists"
+    );
+}
+
+/// Starts what keeps a scope's past: a directory that cannot be made now is a start that is tried again.
+fn open_history(places: &Places, reader: Reader, clock: &Arc<dyn Clock>) -> History {
+    let scopes = places.state_dir.clone();
+    let state_dir = scopes.join(reader.scope());
+    let config = ArchiveConfig {
+        dir: state_dir.join("archive"),
+        copies: places.copies.as_ref().map(|copies| copies.of(reader)),
+        ..places.archive.clone()
+    };
+    let prepare = move || {
+        make_parent(&scopes)?;
+        if !make_dir(&state_dir, reader)? {
+            tell_closed(&reader.scope());
+        }
+        Ok(())
+    };
+    History::start_in(&config, &places.node, clock, Arc::new(prepare))
+}
+
+/// Appends a count of losses, to a stream that is made with the first.
+fn tell_loss(told: Told<'_>, mark: Option<Mark>, streams: &mut Streams<'_>) {
+    if let (None, Some(descriptor)) = (&told.stream, &told.descriptor) {
+        *told.stream = streams.declare(descriptor, Some(LOSS_DEPTH));
+    }
+    if let Some(key) = told.stream {
+        streams.append(*key, &told.sample, mark);
+    }
+}
+
+/// Why a stream is not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoStream {
+    /// All places are taken.
+    #[error("the scope has no room: it has as many streams as [applications] streams_max")]
+    Full,
+    /// The places of this user are.
+    #[error("its user has no room: as many streams as [applications] streams_per_user_max")]
+    FullForUser,
+    /// The ring memory of this user is.
+    #[error(
+        "its user has no room: as many bytes of rings as [applications] ring_bytes_max gives him"
+    )]
+    RingsFullForUser,
+    /// Ring memory is used up, or cannot be had now.
+    #[error("{0}")]
+    NoMemory(String),
+    /// There is one already.
+    #[error("it is declared twice")]
+    Twice,
+    /// Its readers have none.
+    #[error("its scope cannot be opened: see the log of the agent")]
+    NoScope,
+}
+
+impl NoStream {
+    /// Whether it may be made later.
+    pub fn is_passing(&self) -> bool {
+        *self != Self::Twice
+    }
+}

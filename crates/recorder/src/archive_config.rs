@@ -1,0 +1,275 @@
+//! `[archive]` of the configuration: what of the past is written, how soon, and how much is kept.
+//!
+//! It stands apart from the rest of the configuration because it is translated: keys for people to
+//! what the writer is told.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use barograph_archive::{KeepConfig, Neighbours, ObjectTarget, Rank, Target};
+use barograph_model::{ConfigError, NS_PER_S, Selector};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ScopeTarget;
+
+/// Smallest log segment and buffer: what one tick of a large node hands over must fit.
+const BYTES_MIN: u64 = 64 << 10;
+/// Largest log segment and buffer.
+const BYTES_MAX: u64 = 4 << 30;
+/// Smallest bound of all files.
+const TOTAL_BYTES_MIN: u64 = 1 << 20;
+/// Longest time that anything is kept, in days: a century.
+const DAYS_MAX: f64 = 36_500.0;
+
+/// History: what is written to disk, and how much of it is kept.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ArchiveConfig {
+    /// Whether samples are written to disk at all.
+    pub enabled: bool,
+    /// Where history lies; empty: `archive` in the state directory.
+    pub dir: PathBuf,
+    /// Streams whose samples are synced to disk within `commit_seconds`, as patterns (`app.*`, `disk.*{device=vda}`);
+    /// the others are left to the page cache.
+    pub durable: Vec<String>,
+    /// Streams that are not written, as patterns.
+    pub leave_out: Vec<String>,
+    /// Longest wait of a durable sample for its sync, in seconds, 0.001 to 10.
+    pub commit_seconds: f64,
+    /// Longest wait of other samples for the page cache, in seconds, 0.01 to 60.
+    pub flush_seconds: f64,
+    /// A log segment becomes Parquet at this size, in bytes, 65536 to 4294967296…
+    pub segment_bytes_max: u64,
+    /// …or at this age, in seconds, 1 to 86400.
+    pub segment_seconds_max: f64,
+    /// Most bytes that wait for the disk, 65536 to 4294967296; what is beyond is lost and counted.
+    pub buffer_bytes_max: u64,
+    /// Most bytes of all files of this node, at least 1048576; the oldest go first. What programs publish may take as
+    /// much again, in all scopes together: the largest scope gives way first.
+    pub bytes_max: u64,
+    /// Bytes of the file system that are left free: below it the oldest history goes, that of programs before the
+    /// node's own.
+    pub free_bytes_min: u64,
+    /// Days for which every sample is kept, at most 36500.
+    pub keep_raw_days: f64,
+    /// Days for which buckets of a second are kept, at most 36500.
+    #[serde(rename = "keep_1s_days")]
+    pub keep_second_days: f64,
+    /// Days for which buckets of a minute are kept, at most 36500.
+    #[serde(rename = "keep_1min_days")]
+    pub keep_minute_days: f64,
+    /// Days for which buckets of an hour are kept, at most 36500.
+    #[serde(rename = "keep_1h_days")]
+    pub keep_hour_days: f64,
+    /// Where a copy of each sealed file goes: `file:///path` or `s3://bucket/prefix` (credentials from
+    /// `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, or the machine's role); empty: nowhere.
+    pub target: String,
+    /// Whether what programs publish is copied there too, below `applications/<scope>`. In a directory its readers are
+    /// those of the scope; of a bucket, whoever may read that place in it.
+    pub target_applications: bool,
+    /// Of an S3 target: `endpoint` (a url), `region`, `allow_http`, `ca_file`.
+    pub target_options: BTreeMap<String, String>,
+    /// Whose history it is, which the configuration does not say.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub rank: Rank,
+    /// Where copies of a scope's files go, in place of `target`; `None`: it is the node's archive.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub copies: Option<ScopeTarget>,
+    /// The archives of this agent.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub neighbours: Neighbours,
+}
+
+impl Default for ArchiveConfig {
+    fn default() -> Self {
+        let writer = barograph_archive::ArchiveConfig::new("", "");
+        let seconds = |ns: i64| ns as f64 / NS_PER_S as f64;
+        let days = |ns: i64| (ns / (86_400 * NS_PER_S)) as f64;
+        Self {
+            enabled: true,
+            dir: PathBuf::new(),
+            durable: Vec::new(),
+            // Arrays of hundreds of bytes a look, which can be computed again from what they are of.
+            leave_out: vec!["forecast.*".into()],
+            commit_seconds: seconds(writer.commit_ns),
+            flush_seconds: seconds(writer.flush_ns),
+            segment_bytes_max: writer.segment_bytes_max,
+            segment_seconds_max: seconds(writer.segment_ns_max),
+            buffer_bytes_max: writer.buffer_bytes_max as u64,
+            bytes_max: writer.bytes_max,
+            free_bytes_min: writer.free_bytes_min,
+            keep_raw_days: days(writer.keep.raw_ns),
+            keep_second_days: days(writer.keep.second_ns),
+            keep_minute_days: days(writer.keep.minute_ns),
+            keep_hour_days: days(writer.keep.hour_ns),
+            target: String::new(),
+            target_applications: true,
+            target_options: BTreeMap::new(),
+            rank: Rank::Own,
+            copies: None,
+            neighbours: Neighbours::default(),
+        }
+    }
+}
+
+impl ArchiveConfig {
+    /// Checks ranges, and translates for the writer of `node`; `dir` must have been filled in.
+    pub fn writer(&self, node: &str) -> Result<barograph_archive::ArchiveConfig, ConfigError> {
+        self.check_bytes()?;
+        Ok(barograph_archive::ArchiveConfig {
+            root: self.dir.clone(),
+            node: node.into(),
+            durable: selectors("archive.durable", &self.durable)?,
+            leave_out: selectors("archive.leave_out", &self.leave_out)?,
+            commit_ns: seconds("archive.commit_seconds", self.commit_seconds, 0.001, 10.0)?,
+            flush_ns: seconds("archive.flush_seconds", self.flush_seconds, 0.01, 60.0)?,
+            segment_bytes_max: self.segment_bytes_max,
+            segment_ns_max: seconds(
+                "archive.segment_seconds_max",
+                self.segment_seconds_max,
+                1.0,
+                86_400.0,
+            )?,
+            buffer_bytes_max: usize::try_from(self.buffer_bytes_max).unwrap_or(usize::MAX),
+            bytes_max: self.bytes_max,
+            free_bytes_min: self.free_bytes_min,
+            rank: self.rank,
+            neighbours: self.neighbours.clone(),
+            // What programs publish takes no more than what the node keeps of itself.
+            guests_bytes_max: self.bytes_max,
+            keep: KeepConfig {
+                raw_ns: days("archive.keep_raw_days", self.keep_raw_days)?,
+                second_ns: days("archive.keep_1s_days", self.keep_second_days)?,
+                minute_ns: days("archive.keep_1min_days", self.keep_minute_days)?,
+                hour_ns: days("archive.keep_1h_days", self.keep_hour_days)?,
+            },
+            ..barograph_archive::ArchiveConfig::new("", "")
+        })
+    }
+
+    /// Where copies go, if anywhere; nothing is connected yet.
+    pub fn target(&self) -> Result<Option<Box<dyn Target>>, ConfigError> {
+        if let Some(copies) = &self.copies {
+            return Ok(Some(Box::new(copies.clone())));
+        }
+        if self.target.is_empty() {
+            return Ok(None);
+        }
+        let opened = ObjectTarget::open(&self.target, &self.target_options);
+        let opened = opened.map_err(|e| {
+            // The reason names the target, without what may be a secret in it.
+            let shown = self.target.rsplit('@').next().unwrap_or_default();
+            refused("archive.target", &shown, &e.to_string())
+        })?;
+        Ok(Some(Box::new(opened)))
+    }
+
+    fn check_bytes(&self) -> Result<(), ConfigError> {
+        for (key, bytes) in [
+            ("archive.segment_bytes_max", self.segment_bytes_max),
+            ("archive.buffer_bytes_max", self.buffer_bytes_max),
+        ] {
+            if !(BYTES_MIN..=BYTES_MAX).contains(&bytes) {
+                return Err(refused(key, &bytes, "it must be 65536 to 4294967296"));
+            }
+        }
+        if self.bytes_max < TOTAL_BYTES_MIN {
+            let reason = "it must be at least 1048576; archive.enabled = false keeps nothing";
+            return Err(refused("archive.bytes_max", &self.bytes_max, reason));
+        }
+        Ok(())
+    }
+}
+
+fn refused(key: &'static str, value: &dyn ToString, reason: &str) -> ConfigError {
+    ConfigError {
+        key,
+        value: value.to_string(),
+        reason: reason.into(),
+    }
+}
+
+fn selectors(key: &'static str, patterns: &[String]) -> Result<Vec<Selector>, ConfigError> {
+    patterns
+        .iter()
+        .map(|text| Selector::parse(text).map_err(|e| refused(key, text, &e.to_string())))
+        .collect()
+}
+
+/// Seconds of the configuration in ns, if they are in range.
+pub fn seconds(key: &'static str, value: f64, min: f64, max: f64) -> Result<i64, ConfigError> {
+    if !(min..=max).contains(&value) {
+        return Err(refused(key, &value, &format!("it must be {min} to {max}")));
+    }
+    Ok((value * NS_PER_S as f64) as i64)
+}
+
+fn days(key: &'static str, value: f64) -> Result<i64, ConfigError> {
+    if !(value > 0.0 && value <= DAYS_MAX) {
+        return Err(refused(
+            key,
+            &value,
+            "it must be more than 0, at most 36500",
+        ));
+    }
+    Ok((value * 86_400.0 * NS_PER_S as f64) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_the_writers() {
+        let ours = ArchiveConfig::default().writer("n").unwrap();
+        let mut theirs = barograph_archive::ArchiveConfig::new("", "n");
+        // What can be computed again is the agent's to know.
+        theirs.leave_out = vec![Selector::parse("forecast.*").unwrap()];
+        assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_refused_by_its_key() {
+        let check = |text: &str, expect: &str| {
+            let config: ArchiveConfig = toml::from_str(text).unwrap();
+            let error = config.writer("n").unwrap_err().to_string();
+            assert!(error.contains(expect), "{text}: {error}");
+        };
+        check(
+            "commit_seconds = 0",
+            "archive.commit_seconds = 0 is refused: it must be 0.001 to 10",
+        );
+        check(
+            "flush_seconds = 61",
+            "archive.flush_seconds = 61 is refused",
+        );
+        check(
+            "flush_seconds = nan",
+            "archive.flush_seconds = NaN is refused",
+        );
+        check(
+            "segment_bytes_max = 1",
+            "archive.segment_bytes_max = 1 is refused",
+        );
+        check(
+            "segment_seconds_max = 0.5",
+            "archive.segment_seconds_max = 0.5 is refused",
+        );
+        check(
+            "buffer_bytes_max = 0",
+            "archive.buffer_bytes_max = 0 is refused",
+        );
+        check("bytes_max = 0", "archive.enabled = false keeps nothing");
+        check("keep_raw_days = 0", "archive.keep_raw_days = 0 is refused");
+        check(
+            "keep_1h_days = 36501",
+            "archive.keep_1h_days = 36501 is refused",
+        );
+        check("durable = ['a{b}']", "archive.durable = a{b} is refused");
+        check("leave_out = ['']", "archive.leave_out =  is refused");
+    }
+}

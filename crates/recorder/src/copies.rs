@@ -1,0 +1,237 @@
+//! Copies of what the archives of scopes seal, at the target of the node: below `applications/<scope>`.
+//!
+//! It stands alone because all scopes share one way to the target: one client, and one copy under way at a time. So
+//! the memory and the connections that copies take are the same with one scope and with 64, and scopes take turns.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use barograph_archive::{Target, scope_path};
+
+use crate::ArchiveConfig;
+use crate::access::{self, Reader};
+
+/// How often a scope that waits for its turn looks whether it is to give up.
+const STOP_LOOK: Duration = Duration::from_millis(100);
+
+/// The way of all scopes to the target of the node.
+#[derive(Clone, Debug)]
+pub struct ScopeCopies(Arc<Way>);
+
+struct Way {
+    config: ArchiveConfig,
+    /// Opened with the first copy.
+    target: Turns<Option<Box<dyn Target>>>,
+}
+
+impl std::fmt::Debug for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The target may hold what is secret.
+        f.debug_struct("Way").finish_non_exhaustive()
+    }
+}
+
+impl ScopeCopies {
+    /// To the target of this configuration; `None` where nothing of applications is copied.
+    pub fn new(config: &ArchiveConfig) -> Option<Self> {
+        let is_wanted = config.target_applications && !config.target.is_empty();
+        let way = || Way {
+            config: config.clone(),
+            target: Turns::new(None),
+        };
+        is_wanted.then(|| Self(Arc::new(way())))
+    }
+
+    /// The target of one scope.
+    pub fn of(&self, reader: Reader) -> ScopeTarget {
+        ScopeTarget {
+            way: Arc::clone(&self.0),
+            reader,
+        }
+    }
+}
+
+/// What takes copies of one scope's files.
+#[derive(Clone, Debug)]
+pub struct ScopeTarget {
+    way: Arc<Way>,
+    reader: Reader,
+}
+
+impl ScopeTarget {
+    /// Does something at the target when it is this scope's turn.
+    fn at_target(
+        &self,
+        relative: &Path,
+        stop: &AtomicBool,
+        act: impl FnOnce(&mut dyn Target, &Path) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let below = scope_path(&self.reader.scope());
+        let in_turn = self.way.target.take(stop, |target| {
+            self.make_place(&below)?;
+            if target.is_none() {
+                *target = self.way.config.target().map_err(|e| e.to_string())?;
+            }
+            let target = target.as_deref_mut();
+            act(
+                target.ok_or("archive.target is empty")?,
+                &below.join(relative),
+            )
+        });
+        in_turn.unwrap_or_else(|| Err("it was given up, since the agent stops".into()))
+    }
+
+    /// In a directory, copies have the readers that the scope has. Whatever removed the place since, it is not made
+    /// anew with the rights that the umask gives.
+    fn make_place(&self, below: &Path) -> Result<(), String> {
+        let Some(root) = self.way.config.target.strip_prefix("file://") else {
+            return Ok(());
+        };
+        let place = Path::new(root).join(below);
+        let parent: PathBuf = place.parent().unwrap_or(Path::new(root)).into();
+        let made = access::make_parent(&parent)
+            .and_then(|()| access::make_dir(&place, self.reader))
+            .map(drop);
+        made.map_err(|e| format!("cannot make {}: {e}", place.display()))
+    }
+}
+
+impl Target for ScopeTarget {
+    fn copy(&mut self, local: &Path, relative: &Path, stop: &AtomicBool) -> Result<(), String> {
+        self.at_target(relative, stop, |target, relative| {
+            target.copy(local, relative, stop)
+        })
+    }
+
+    fn remove(&mut self, relative: &Path, stop: &AtomicBool) -> Result<(), String> {
+        self.at_target(relative, stop, |target, relative| {
+            target.remove(relative, stop)
+        })
+    }
+}
+
+/// A value that threads have one after the other, in the order in which they asked: a lock does not promise that, and
+/// a scope with many files would have it again and again.
+struct Turns<T> {
+    /// Who waits, the one whose turn it is first; at most one for each scope.
+    line: Mutex<(u64, VecDeque<u64>)>,
+    moved: Condvar,
+    value: Mutex<T>,
+}
+
+impl<T> Turns<T> {
+    fn new(value: T) -> Self {
+        Self {
+            line: Mutex::default(),
+            moved: Condvar::new(),
+            value: Mutex::new(value),
+        }
+    }
+
+    /// Waits for its turn; `None` when `stop` is set before.
+    fn take<R>(&self, stop: &AtomicBool, act: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let mut line = locked(&self.line);
+        let ours = line.0;
+        line.0 += 1;
+        line.1.push_back(ours);
+        // Leaves the line however this ends.
+        let _place = LinePlace { turns: self, ours };
+        while line.1.front() != Some(&ours) {
+            if stop.load(Ordering::Relaxed) {
+                drop(line);
+                return None;
+            }
+            let waited = self.moved.wait_timeout(line, STOP_LOOK);
+            line = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(line);
+        Some(act(&mut *locked(&self.value)))
+    }
+}
+
+/// A place in the line.
+struct LinePlace<'a, T> {
+    turns: &'a Turns<T>,
+    ours: u64,
+}
+
+impl<T> Drop for LinePlace<'_, T> {
+    fn drop(&mut self) {
+        locked(&self.turns.line)
+            .1
+            .retain(|place| *place != self.ours);
+        self.turns.moved.notify_all();
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that holds one can leave half a value behind.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn scopes_have_places_of_their_own_with_their_readers() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "rows").unwrap();
+        let there = dir.path().join("copies");
+        let config = ArchiveConfig {
+            target: format!("file://{}", there.display()),
+            ..ArchiveConfig::default()
+        };
+        let copies = ScopeCopies::new(&config).unwrap();
+        let stop = AtomicBool::new(false);
+        let us = rustix::process::getuid().as_raw();
+        let place = Path::new("raw/node=n1/1.parquet");
+        let mut node = config.target().unwrap().unwrap();
+        node.copy(&file, place, &stop).unwrap();
+        for (reader, mode) in [(Reader::User(us), 0o700), (Reader::All, 0o755)] {
+            let mut target = copies.of(reader);
+            target.copy(&file, place, &stop).unwrap();
+            let dir = there.join("applications").join(reader.scope());
+            assert_eq!(fs::read(dir.join(place)).unwrap(), b"rows");
+            let is = fs::metadata(&dir).unwrap().permissions().mode() & 0o777;
+            assert_eq!(is, mode);
+            target.remove(place, &stop).unwrap();
+            assert!(!dir.join(place).exists());
+        }
+        assert!(there.join(place).exists(), "the node's is not touched");
+        let without = ArchiveConfig {
+            target_applications: false,
+            ..config
+        };
+        assert!(ScopeCopies::new(&without).is_none());
+        assert!(ScopeCopies::new(&ArchiveConfig::default()).is_none());
+    }
+
+    #[test]
+    fn turns_come_in_the_order_of_asking_and_who_stops_leaves_the_line() {
+        let turns = Turns::new(Vec::new());
+        let (go_on, stop) = (AtomicBool::new(false), AtomicBool::new(true));
+        let waiting = |count: usize| {
+            while locked(&turns.line).1.len() < count {
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|threads| {
+            turns.take(&go_on, |_| {
+                threads.spawn(|| turns.take(&go_on, |seen| seen.push(1)));
+                waiting(2);
+                threads.spawn(|| turns.take(&go_on, |seen| seen.push(2)));
+                waiting(3);
+                assert!(turns.take(&stop, |seen| seen.push(3)).is_none());
+            });
+        });
+        assert_eq!(turns.take(&go_on, |seen| seen.clone()), Some(vec![1, 2]));
+    }
+}

@@ -1,0 +1,124 @@
+//! How often what was said was right, as a stream: `forecast.coverage.ratio` with the labels of the stream that is meant, its
+//! name as the label `stream`, and the horizon in seconds as `horizon`.
+
+use barograph_model::{
+    Descriptor, Kind, Labels, NS_PER_S, Name, Quality, Sample, Sink as _, Unit, Value, ValueType,
+};
+
+use super::Followed;
+use crate::Streams;
+
+const NAME: &str = "forecast.coverage.ratio";
+/// It is told so often.
+const TELL_NS: i64 = 10 * NS_PER_S;
+/// Forecasts that were compared before it is.
+const COMPARED_MIN: u32 = 32;
+/// Most streams of it, of one segment.
+const STREAMS_MAX: usize = 1_024;
+/// Samples that a ring holds.
+const DEPTH: u32 = 64;
+
+/// When it was told last, and how many streams it has.
+#[derive(Debug, Default)]
+pub struct Coverages {
+    told_ns: Option<i64>,
+    streams: usize,
+}
+
+impl Coverages {
+    /// Whether it is to be told now.
+    pub fn are_due(&mut self, now_ns: i64) -> bool {
+        let due = |told_ns: i64| now_ns.abs_diff(told_ns) >= TELL_NS.unsigned_abs();
+        let are_due = self.told_ns.is_none_or(due);
+        if are_due {
+            self.told_ns = Some(now_ns);
+        }
+        are_due
+    }
+
+    /// Of each horizon of which enough is known.
+    pub fn tell(&mut self, followed: &mut Followed, now_ns: i64, streams: &mut Streams<'_>) {
+        let Some(cascade) = &followed.cascade else {
+            return;
+        };
+        for coverage in cascade.coverage().filter(|c| c.compared >= COMPARED_MIN) {
+            let key = match followed.coverage.get(&coverage.horizon_ns) {
+                Some(key) => *key,
+                None if self.streams >= STREAMS_MAX => continue,
+                None => {
+                    let of = descriptor(&followed.name, &followed.labels, coverage.horizon_ns);
+                    let key = of.and_then(|of| streams.declare(&of, Some(DEPTH)));
+                    if let Some(key) = key {
+                        streams.expect_interval(key, TELL_NS);
+                        self.streams += 1;
+                    }
+                    // Not tried again where there is no room.
+                    followed.coverage.insert(coverage.horizon_ns, key);
+                    key
+                }
+            };
+            if let Some(key) = key {
+                streams.look(key, &derived(now_ns, coverage.share));
+            }
+        }
+    }
+
+    /// A stream is gone, and its coverage with it.
+    pub fn stream_removed(&mut self, gone: &Followed, streams: &mut Streams<'_>) {
+        for key in gone.coverage.values().copied().flatten() {
+            streams.retire(key);
+            self.streams = self.streams.saturating_sub(1);
+        }
+    }
+}
+
+fn derived(ts: i64, share: f64) -> Sample {
+    Sample {
+        ts,
+        value: Value::Float(share),
+        quality: Quality::Derived,
+        error: 0.0,
+    }
+}
+
+/// None where the labels are too many, or called so already.
+fn descriptor(of: &Name, labels: &Labels, horizon_ns: i64) -> Option<Descriptor> {
+    let seconds = (horizon_ns as f64 / NS_PER_S as f64).to_string();
+    let own = [("stream", of.as_str()), ("horizon", &seconds)];
+    if own.iter().any(|(name, _)| labels.get(name).is_some()) {
+        return None;
+    }
+    let labels: Vec<(&str, &str)> = labels.iter().chain(own).collect();
+    Some(Descriptor {
+        name: Name::new(NAME).ok()?,
+        labels: Labels::new(labels).ok()?,
+        value_type: ValueType::Float,
+        unit: Unit::new("ratio").ok()?,
+        kind: Kind::Gauge,
+        help: "Which share of what came of late was within the error that was said of it so many seconds before."
+            .into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_of_the_stream_and_its_horizon() {
+        let name = Name::new("disk.read.bytes").unwrap();
+        let of = |labels: &[(&str, &str)], horizon_ns| {
+            let labels = Labels::new(labels.iter().copied()).unwrap();
+            descriptor(&name, &labels, horizon_ns).map(|d| d.to_string())
+        };
+        for (horizon_ns, seconds) in [
+            (64 * NS_PER_S, "64"),
+            (NS_PER_S / 5, "0.2"),
+            (1_000_000, "0.001"),
+        ] {
+            let expect = format!("{NAME}{{device=sda,horizon={seconds},stream=disk.read.bytes}}");
+            assert_eq!(of(&[("device", "sda")], horizon_ns), Some(expect));
+        }
+        assert_eq!(of(&[("stream", "x")], 1), None);
+    }
+}

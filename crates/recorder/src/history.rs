@@ -1,0 +1,508 @@
+//! The archive as the agent holds it: started before the streams, closed after them, and never a
+//! reason not to observe.
+//!
+//! It stands between the writer of the archive, which knows only files, and the loop, the documents
+//! and the control side, which must go on when there is no writer. The journal is there from the beginning:
+//! what is appended while a start is under way, or has failed and will be tried again, waits there as far as
+//! there is room, and is counted as lost beyond it.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use barograph_archive::{ArchiveError, Disk, Journal, Keeper, Layout, Mark, Status};
+use barograph_model::{ArchiveVerb, Clock, ControlFault, ControlFaultKind, NS_PER_S};
+use serde_json::{Value as Json, json};
+use tracing::{info, warn};
+
+use crate::ArchiveConfig;
+
+/// After a start that failed the next one comes after this time; it doubles with each failure…
+const RETRY_NS_MIN: i64 = NS_PER_S / 2;
+/// …up to this: a full disk is made room on by people, and a start costs some system calls.
+const RETRY_NS_MAX: i64 = 30 * NS_PER_S;
+
+/// How often a command looks whether a first start under way has ended…
+const START_LOOKS: u32 = 100;
+/// …and how long it waits between two looks.
+const START_LOOK: Duration = Duration::from_millis(20);
+
+/// Makes the directory that the archive lies in, with the rights that it needs.
+pub type Prepare = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
+
+/// The writer of this agent's archive, or why there is none.
+pub struct History {
+    /// `None` when history is off.
+    starting: Option<Arc<Starting>>,
+    state: Mutex<State>,
+    /// Held while a control verb works: one at a time.
+    working: Mutex<()>,
+}
+
+/// What each start needs.
+struct Starting {
+    config: ArchiveConfig,
+    node: String,
+    clock: Arc<dyn Clock>,
+    prepare: Prepare,
+    journal: Journal,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None` while there is no writer, and after [`History::close`].
+    keeper: Option<Arc<Keeper>>,
+    /// Why there is no writer though one was wanted; empty while the first start is under way.
+    trouble: String,
+    /// Whether readers of this agent find their past there.
+    is_readable: bool,
+    is_closed: bool,
+    /// A start that is under way.
+    attempt: Option<JoinHandle<Attempt>>,
+    /// When the next start is, on the monotonic clock, where one has failed.
+    next_ns: i64,
+    backoff_ns: i64,
+}
+
+/// What came of a start.
+type Attempt = Result<Keeper, Failure>;
+
+/// Why a start has failed.
+struct Failure {
+    trouble: String,
+    /// Whether what lies there is this agent's past all the same.
+    is_readable: bool,
+}
+
+impl Starting {
+    /// An archive that cannot be written is no reason not to observe: the agent goes on without, says so, and
+    /// tries again.
+    fn attempt(&self) -> Attempt {
+        let failure = |trouble: String, is_readable| Failure {
+            trouble,
+            is_readable,
+        };
+        let dir = &self.config.dir;
+        (self.prepare)().map_err(|source| {
+            let text = format!("cannot make {}: {source}", dir.display());
+            failure(remedied(&text), false)
+        })?;
+        let told = self.config.writer(&self.node);
+        let told = told.and_then(|writer| Ok((writer, self.config.target()?)));
+        let (writer, target) = told.map_err(|e| failure(e.to_string(), false))?;
+        let (clock, journal) = (Arc::clone(&self.clock), self.journal.clone());
+        let started = Keeper::start_with_journal(writer, Arc::new(Disk), clock, target, journal);
+        started.map_err(|error| {
+            // What another agent writes is another agent's past: it would hide the present. So would what
+            // anybody else may have written.
+            let is_foreign = matches!(
+                error,
+                ArchiveError::Occupied { .. } | ArchiveError::Foreign { .. }
+            );
+            let trouble = match error {
+                ArchiveError::Io { .. } => remedied(&error),
+                other => other.to_string(),
+            };
+            failure(trouble, !is_foreign && dir.is_dir())
+        })
+    }
+}
+
+impl History {
+    /// Starts the writer and waits for it: how far programs' rings were read is known then.
+    pub fn start(config: &ArchiveConfig, node: &str, clock: &Arc<dyn Clock>) -> Self {
+        let history = Self::new(config, node, clock, Arc::new(|| Ok(())));
+        history.wait();
+        history
+    }
+
+    /// The same in a directory that has to be made. Where there is no archive yet nobody waits for it: on a busy
+    /// disk that takes seconds.
+    pub fn start_in(
+        config: &ArchiveConfig,
+        node: &str,
+        clock: &Arc<dyn Clock>,
+        prepare: Prepare,
+    ) -> Self {
+        let history = Self::new(config, node, clock, prepare);
+        if Layout::new(&config.dir, node).node_dir().exists() {
+            history.wait();
+        } else if let Some(starting) = &history.starting
+            && !history.begin(starting)
+        {
+            history.wait();
+        }
+        history
+    }
+
+    fn new(config: &ArchiveConfig, node: &str, clock: &Arc<dyn Clock>, prepare: Prepare) -> Self {
+        let mut history = Self {
+            starting: None,
+            state: Mutex::default(),
+            working: Mutex::new(()),
+        };
+        if !config.enabled {
+            return history;
+        }
+        let writer = config.writer(node);
+        let journal = match &writer {
+            Ok(writer) => Journal::new(writer),
+            Err(error) => {
+                warn!("history is not written: {error}");
+                return history;
+            }
+        };
+        history.starting = Some(Arc::new(Starting {
+            config: config.clone(),
+            node: node.to_owned(),
+            clock: Arc::clone(clock),
+            prepare,
+            journal,
+        }));
+        history
+    }
+
+    /// Makes the first start here and now.
+    fn wait(&self) {
+        let Some(starting) = &self.starting else {
+            return;
+        };
+        let attempt = starting.attempt();
+        let mut state = self.lock();
+        self.end(&mut state, attempt, starting);
+    }
+
+    /// Starts the writer on a thread of its own; false when there can be none now.
+    fn begin(&self, starting: &Arc<Starting>) -> bool {
+        let ours = Arc::clone(starting);
+        let thread = std::thread::Builder::new().name("archive-start".into());
+        let attempt = thread.spawn(move || ours.attempt());
+        if let Err(error) = &attempt {
+            warn!(%error, "history is started by who waits for it");
+        }
+        let is_begun = attempt.is_ok();
+        self.lock().attempt = attempt.ok();
+        is_begun
+    }
+
+    fn end(&self, state: &mut State, attempt: Attempt, starting: &Starting) {
+        match attempt {
+            Ok(keeper) => {
+                info!(dir = %starting.config.dir.display(), "history is written");
+                state.keeper = Some(Arc::new(keeper));
+                state.trouble.clear();
+                (state.is_readable, state.backoff_ns) = (true, 0);
+            }
+            Err(failure) => {
+                if state.trouble != failure.trouble {
+                    warn!(
+                        "history is not written, and will be tried again: {}",
+                        failure.trouble
+                    );
+                }
+                starting.journal.set_trouble(&failure.trouble);
+                state.trouble = failure.trouble;
+                state.is_readable = failure.is_readable;
+                let doubled_ns = state.backoff_ns.saturating_mul(2);
+                state.backoff_ns = doubled_ns.clamp(RETRY_NS_MIN, RETRY_NS_MAX);
+                let now_ns = starting.clock.monotonic_ns();
+                state.next_ns = now_ns.saturating_add(state.backoff_ns);
+            }
+        }
+    }
+
+    /// Goes on with a start that is under way or has failed; never waits. Whether the writer is there now and was
+    /// not before.
+    pub fn attend(&self, monotonic_ns: i64) -> bool {
+        let Some(starting) = &self.starting else {
+            return false;
+        };
+        let mut state = self.lock();
+        if state.keeper.is_some() || state.is_closed {
+            return false;
+        }
+        match state.attempt.take_if(|attempt| attempt.is_finished()) {
+            Some(attempt) => {
+                let attempt = attempt.join().unwrap_or_else(|_| Err(panicked()));
+                self.end(&mut state, attempt, starting);
+                state.keeper.is_some()
+            }
+            None => {
+                let is_due = state.attempt.is_none() && monotonic_ns >= state.next_ns;
+                drop(state);
+                if is_due {
+                    self.begin(starting);
+                }
+                false
+            }
+        }
+    }
+
+    /// Where readers find the past of this agent.
+    pub fn readable_dir(&self) -> Option<PathBuf> {
+        let starting = self.starting.as_ref()?;
+        self.lock().is_readable.then(|| starting.config.dir.clone())
+    }
+
+    /// Where streams hand over what they append, whether there is a writer by now or not; `None` when history is
+    /// off.
+    pub fn journal(&self) -> Option<Journal> {
+        Some(self.starting.as_ref()?.journal.clone())
+    }
+
+    /// Why nothing can be written, where a start has failed and none has succeeded since.
+    pub fn trouble(&self) -> Option<String> {
+        let state = self.lock();
+        let is_troubled = state.keeper.is_none() && !state.trouble.is_empty();
+        is_troubled.then(|| state.trouble.clone())
+    }
+
+    /// How far programs' rings had been read when the writer started. Where this agent's archive is there and cannot be
+    /// written, its log is read for that: else records would be taken in a second time.
+    pub fn marks(&self) -> Vec<Mark> {
+        let Some(starting) = &self.starting else {
+            return Vec::new();
+        };
+        let (keeper, is_readable) = {
+            let state = self.lock();
+            (state.keeper.clone(), state.is_readable)
+        };
+        match keeper {
+            Some(keeper) => keeper.marks().to_vec(),
+            None if is_readable => {
+                barograph_archive::marks_of(&Layout::new(&starting.config.dir, &starting.node))
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// How the writer is doing; `None` when history is off.
+    pub fn status(&self) -> Option<Status> {
+        let starting = self.starting.as_ref()?;
+        let state = self.lock();
+        Some(match &state.keeper {
+            Some(keeper) => keeper.status(),
+            None => Status {
+                trouble: state.trouble.clone(),
+                losses: starting.journal.lost(),
+                ..Status::default()
+            },
+        })
+    }
+
+    /// The whole of `archive.json`; null when history is off.
+    pub fn document(&self, status: Option<&Status>) -> Json {
+        let (Some(starting), Some(status)) = (&self.starting, status) else {
+            return Json::Null;
+        };
+        json!({
+            "dir": starting.config.dir.display().to_string(),
+            "bytes": status.bytes,
+            "log_bytes": status.log_bytes,
+            "files": status.files,
+            "samples": status.samples,
+            "oldest_ts": Some(status.oldest_ts).filter(|ts| *ts != 0),
+            "waiting_bytes": status.waiting_bytes,
+            "waiting_copies": status.waiting_copies,
+            "stale_copies": status.stale_copies,
+            "losses": status.losses,
+            "trouble": status.troubles(),
+        })
+    }
+
+    /// What keeps the archive; waited for a moment where it is being started.
+    fn keeper_soon(&self) -> Option<Arc<Keeper>> {
+        for _ in 0..START_LOOKS {
+            let state = self.lock();
+            let is_starting = state.trouble.is_empty() && !state.is_closed;
+            if state.keeper.is_some() || self.starting.is_none() || !is_starting {
+                return state.keeper.clone();
+            }
+            drop(state);
+            std::thread::sleep(START_LOOK);
+        }
+        self.keeper()
+    }
+
+    /// Carries out a control verb and waits for it: minutes, when there is much.
+    pub fn command(&self, verb: ArchiveVerb) -> Result<Json, ControlFault> {
+        let fault = |kind, message: String| ControlFault { kind, message };
+        let Some(keeper) = self.keeper_soon() else {
+            let trouble = self.trouble();
+            let why = match (&self.starting, &trouble) {
+                (None, _) => "history is off (archive.enabled = false or --no-archive)",
+                (_, Some(trouble)) => trouble,
+                (_, None) => "it is being started, or the agent is stopping",
+            };
+            let message = format!("there is no archive to work on: {why}");
+            return Err(fault(ControlFaultKind::Statement, message));
+        };
+        let Ok(_working) = self.working.try_lock() else {
+            let message = "the archive is being worked on: wait for it, then try again";
+            return Err(fault(ControlFaultKind::Busy, message.into()));
+        };
+        let done = match verb {
+            ArchiveVerb::Seal => keeper.seal().map(|()| json!({ "sealed": true })),
+            ArchiveVerb::Compact => keeper.compact().map(|n| json!({ "replaced_files": n })),
+        };
+        done.map_err(|error| fault(ControlFaultKind::Internal, error.to_string()))
+    }
+
+    /// Writes and syncs what was handed over, and lets go of the archive. A start that is under way is waited
+    /// for: what waits in the journal is written by it.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let (keeper, attempt) = (state.keeper.take(), state.attempt.take());
+        drop(state);
+        drop(keeper);
+        if let Some(attempt) = attempt {
+            drop(attempt.join());
+        }
+    }
+
+    fn keeper(&self) -> Option<Arc<Keeper>> {
+        self.lock().keeper.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that holds it can leave half a value behind.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What went wrong, and what to do about it where the error does not say.
+fn remedied(error: &impl ToString) -> String {
+    let error = error.to_string();
+    format!(
+        "{error} (make room, or choose an --archive-dir that this user may write, or --no-archive)"
+    )
+}
+
+fn panicked() -> Failure {
+    Failure {
+        trouble: "the start of the archive has panicked: see the log of the agent".into(),
+        is_readable: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use barograph_archive::{Archive, Declared, Entry};
+    use barograph_model::{Descriptor, Kind, Labels, Name, Sample, StreamKey, Unit, ValueType};
+    use barograph_stream::SystemClock;
+
+    use super::*;
+
+    /// Until a start that is under way has ended.
+    fn settle(history: &History) {
+        while history.lock().attempt.is_some() {
+            history.attend(i64::MIN);
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_others_may_have_written_is_not_this_agents_past() {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let dir = tempfile::tempdir().unwrap();
+        let config = ArchiveConfig {
+            dir: dir.path().to_owned(),
+            free_bytes_min: 0,
+            ..ArchiveConfig::default()
+        };
+        let check = |readable: bool, trouble: &str| {
+            let history = History::start(&config, "n1", &clock);
+            settle(&history);
+            let is = history.readable_dir();
+            assert_eq!(is, readable.then(|| config.dir.clone()), "{trouble}");
+            let status = history.status().unwrap();
+            assert!(status.trouble.contains(trouble), "{}", status.trouble);
+            assert_eq!(status.trouble.is_empty(), trouble.is_empty());
+            assert_eq!(history.trouble().is_none(), trouble.is_empty());
+            history
+        };
+        let writer = check(true, "");
+        check(false, "held by another agent");
+        drop(writer);
+        let node = dir.path().join("nodes/n1");
+        fs::set_permissions(&node, Permissions::from_mode(0o777)).unwrap();
+        check(false, "everybody may write there");
+        fs::set_permissions(&node, Permissions::from_mode(0o755)).unwrap();
+        // It is ours, only that it cannot be written.
+        fs::rename(node.join("lock"), node.join("lock.old")).unwrap();
+        fs::create_dir(node.join("lock")).unwrap();
+        check(true, "cannot open");
+    }
+
+    /// As when the disk was full for a moment, and then there is room again.
+    #[test]
+    fn a_start_that_has_failed_is_tried_again_and_what_came_meanwhile_is_written() {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let dir = tempfile::tempdir().unwrap();
+        let config = ArchiveConfig {
+            dir: dir.path().join("archive"),
+            free_bytes_min: 0,
+            ..ArchiveConfig::default()
+        };
+        let is_full = Arc::new(AtomicBool::new(true));
+        let full = Arc::clone(&is_full);
+        let prepare: Prepare = Arc::new(move || match full.load(Ordering::SeqCst) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        });
+        let history = History::start_in(&config, "n1", &clock, prepare);
+        settle(&history);
+        let trouble = history.trouble().unwrap();
+        assert!(trouble.contains("make room"), "{trouble}");
+        assert_eq!(history.readable_dir(), None);
+        let mut entries: Vec<Entry> = (1..=3).map(sample).collect();
+        entries.insert(0, declared());
+        let position = history.journal().unwrap().submit(&mut entries);
+        // Not before its time.
+        assert!(!history.attend(0) && history.lock().attempt.is_none());
+        is_full.store(false, Ordering::SeqCst);
+        assert!(!history.attend(i64::MAX) && history.lock().attempt.is_some());
+        while !history.attend(i64::MIN) {
+            std::thread::yield_now();
+        }
+        assert_eq!(
+            (history.trouble(), history.readable_dir()),
+            (None, Some(config.dir.clone()))
+        );
+        while !history.journal().unwrap().is_settled(position) {
+            std::thread::yield_now();
+        }
+        history.close();
+        let view = Archive::open(&config.dir).view().unwrap();
+        let rows: u64 = view.parts().iter().map(|part| part.rows).sum();
+        assert_eq!(rows, 3);
+    }
+
+    fn declared() -> Entry {
+        let descriptor = Descriptor {
+            name: Name::new("app.a.b").unwrap(),
+            labels: Labels::none(),
+            value_type: ValueType::Int,
+            unit: Unit::new("").unwrap(),
+            kind: Kind::Gauge,
+            help: String::new(),
+        };
+        let declared = Declared {
+            descriptor: Arc::new(descriptor),
+            life: 1,
+            depth: 1_024,
+        };
+        Entry::Declare(StreamKey(0), declared)
+    }
+
+    fn sample(number: u64) -> Entry {
+        Entry::Sample(StreamKey(0), number, Sample::measured(number as i64, 7))
+    }
+}

@@ -1,0 +1,25 @@
+//! The recorder: what happens to every sample of a scope. It goes to the segment that all processes
+//! read, to the journal of the archive, and to the forecasters of its stream.
+//!
+//! The crate stands alone because the sampling thread and the scopes of applications record in the
+//! same way, and mirrors of other nodes will.
+
+mod access;
+mod archive_config;
+mod copies;
+mod documents;
+mod forecasts;
+mod histories;
+mod history;
+mod outputs;
+mod streams;
+
+pub use access::{Reader, make_dir, make_parent};
+pub use archive_config::{ArchiveConfig, seconds};
+pub use copies::{ScopeCopies, ScopeTarget};
+pub use documents::{LabelsJson, name_archive, publish};
+pub use forecasts::{ForecastConfig, Forecasts, PROJECT_NS, Reached, Room};
+pub use histories::ScopeHistories;
+pub use history::{History, Prepare};
+pub use outputs::Outputs;
+pub use streams::Streams;
