@@ -16,7 +16,9 @@ const ROWS: &[Row] = &[
     // Interval policies ask how far off a forecast may be.
     row("forecast", &["model"]),
     row("source", &["model", "forecast"]),
-    row("insight", &["model"]),
+    row("statement", &["model"]),
+    row("insight", &["model", "statement"]),
+    row("rule", &["model", "statement"]),
     // Traces, replay and plots: what forecasts and policies are judged by.
     row("lab", &["model", "forecast"]),
     // Runs as root: it imports nothing of ours, and nothing of ours imports it.
@@ -42,8 +44,8 @@ const ROWS: &[Row] = &[
     row(
         "agent",
         &[
-            "model", "stream", "forecast", "source", "insight", "archive", "query", "client",
-            "server", "recorder", "call", "intake",
+            "model", "stream", "forecast", "source", "statement", "insight", "rule", "archive",
+            "query", "client", "server", "recorder", "call", "intake",
         ],
     ),
     row(
@@ -71,11 +73,11 @@ struct Heavy {
 }
 
 const HEAVY: &[Heavy] = &[
-    // The tests of insights ask SQLite the same question; benchmarks measure it beside us.
+    // The tests of expressions and insights ask SQLite the same question; benchmarks measure it beside us.
     Heavy {
         name: "rusqlite",
         owners: &["query", "bench"],
-        tests: &["insight"],
+        tests: &["statement", "insight"],
     },
     Heavy {
         name: "arrow-",
@@ -104,7 +106,7 @@ const HEAVY: &[Heavy] = &[
     },
     Heavy {
         name: "sqlparser",
-        owners: &["insight"],
+        owners: &["statement"],
         tests: &[],
     },
     Heavy {

@@ -1,5 +1,6 @@
 //! The configuration file: every key has a default, an unknown key is an error.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,8 @@ use crate::{AgentError, ApplicationsConfig, ArchiveConfig, ExportConfig, Forecas
 use barograph_intake::SCOPES_DIR;
 use barograph_model::ConfigError;
 use barograph_recorder::seconds;
+use barograph_statement::StatementHead;
+use tracing::warn;
 
 /// In the state directory: what `baro probe` measured.
 const PROBES_FILE: &str = "probes.toml";
@@ -211,6 +214,39 @@ impl Config {
             *probes = self.state_dir.join(PROBES_FILE);
         }
         Ok(self)
+    }
+
+    /// The configured insights, by name. A statement that names none is left out with a warning.
+    pub(crate) fn insights_by_name(&self) -> BTreeMap<String, String> {
+        let by_name = self.insights.iter().filter_map(|sql| {
+            match StatementHead::read(sql) {
+                Ok(head) => Some((head.name, sql.clone())),
+                Err(error) => {
+                    warn!(%error, sql, "an insight is left out");
+                    None
+                }
+            }
+        });
+        by_name.collect()
+    }
+
+    /// The names of the tables and keys in which another configuration differs, apart from those that
+    /// a reload changes.
+    pub(crate) fn differs_in(&self, other: &Self) -> Vec<String> {
+        let table = |config: &Self| match toml::Table::try_from(config) {
+            Ok(table) => table,
+            Err(error) => {
+                warn!(%error, "configurations cannot be compared");
+                toml::Table::new()
+            }
+        };
+        let (before, now) = (table(self), table(other));
+        let names = before.keys().chain(now.keys()).cloned();
+        let names: BTreeSet<String> = names.collect();
+        let differs = |name: &String| before.get(name) != now.get(name);
+        let reloaded = |name: &String| ["insights", "policy"].contains(&name.as_str());
+        let names = names.into_iter();
+        names.filter(|n| differs(n) && !reloaded(n)).collect()
     }
 
     /// When a value that holds is appended again, in ns.

@@ -1,32 +1,34 @@
-//! The one loop that samples: it waits for the next deadline or event, and applies one at a time.
+//! The one loop that samples. [`EventLoop::step`] does what is due and says when the next thing is,
+//! [`EventLoop::apply`] applies one event, and neither waits. [`run`] is the shell that does.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
 use barograph_archive::Status;
-use barograph_insight::{Executed, Graph, Ground};
+use barograph_insight::{Graph, Ground};
 use barograph_model::{Clock, NS_PER_S};
 use barograph_server::ExportStatus;
+use barograph_statement::{Executed, StatementHead, StatementKind};
 use barograph_source::{Poller, with_those_that_are_off};
 use barograph_stream::{
     ARCHIVE_DOCUMENT, FORECASTS_DOCUMENT, INSIGHTS_DOCUMENT, POLICIES_DOCUMENT, RunDir,
     SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, Segment,
 };
 use serde_json::{Value as Json, json};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::archive_watch::ArchiveWatch;
-use crate::control::{Answer, Refusal};
+use crate::control::Answer;
 use crate::documents;
 use crate::export::ExportWatch;
 use crate::facts::Facts;
 use crate::outlook::{FREE, Outlook};
-use crate::policies::{Carrier, Policies};
-use crate::policy_statements::PolicyStatements;
+use crate::policies::{Carrier, Policies, Policy, statement};
 use crate::saturation::Saturation;
 use crate::self_watch::SelfWatch;
-use crate::statements::{Statements, Troubles};
+use crate::statements::Troubles;
 use barograph_intake::IngestCounts;
 use barograph_recorder::{Forecasts, History, Outputs, PROJECT_NS, Streams, name_archive, publish};
 
@@ -47,24 +49,38 @@ const FIRST_ROUND_NS: i64 = NS_PER_S;
 pub enum Event {
     /// A slow source has a batch ready.
     Wake,
-    /// A control statement.
-    Execute(String, SyncSender<Answer>),
-    /// A statement on policies.
-    Policy(String, SyncSender<Answer>),
+    /// A statement on an insight or a policy.
+    Execute(StatementKind, String, SyncSender<Answer>),
+    /// A configuration that was read again.
+    Reload(Wanted, SyncSender<Answer>),
     /// A copy of what these tables of the graph hold, for a test of a statement beside the loop.
     Ground(Vec<String>, SyncSender<Ground>),
     /// The end.
     Stop,
 }
 
-/// How a turn of events ended.
-enum Turn {
-    /// There are no more, or no more may be taken now.
-    Over,
-    /// A slow source has a batch ready.
-    Woken,
-    /// The loop is to end.
-    Ended,
+/// The kinds of events, in the order of [`EventLoop::event_counts`].
+pub const EVENT_KINDS: [&str; 5] = ["wake", "execute", "reload", "ground", "stop"];
+
+impl Event {
+    fn kind(&self) -> usize {
+        match self {
+            Self::Wake => 0,
+            Self::Execute(..) => 1,
+            Self::Reload(..) => 2,
+            Self::Ground(..) => 3,
+            Self::Stop => 4,
+        }
+    }
+}
+
+/// The insights and policies that the configuration and statements want.
+#[derive(Default)]
+pub struct Wanted {
+    /// Statements that make insights, by name.
+    pub insights: BTreeMap<String, String>,
+    /// The policies.
+    pub policies: Vec<Policy>,
 }
 
 /// What the loop is made of.
@@ -75,18 +91,16 @@ pub struct Parts {
     pub poller: Poller,
     /// An empty segment.
     pub segment: Segment,
-    /// The insights, with no input yet.
+    /// The built-in insights, with no input yet.
     pub graph: Graph,
-    /// Those of them that were made at run time.
-    pub insights: Statements,
+    /// The insights and policies to begin with.
+    pub wanted: Wanted,
     /// What is wrong with the files of statements.
     pub troubles: Troubles,
     /// The archive.
     pub history: Arc<History>,
     /// When a value that holds is appended again, in ns.
     pub repeat_ns: i64,
-    /// Policies that were made at run time.
-    pub policy_statements: PolicyStatements,
     /// What comes next, of no stream yet.
     pub forecasts: Forecasts,
     /// When to look again, at no stream yet.
@@ -99,16 +113,13 @@ pub struct Parts {
 pub struct EventLoop<'c> {
     clock: &'c dyn Clock,
     run_dir: RunDir,
-    events: Receiver<Event>,
     poller: Poller,
     streams: Streams<'c>,
     graph: Graph,
-    insights: Statements,
     troubles: Troubles,
     outlook: Outlook,
     forecasts: Forecasts,
     policies: Policies,
-    policy_statements: PolicyStatements,
     self_watch: SelfWatch,
     exports: Option<ExportWatch>,
     saturation: Saturation,
@@ -119,49 +130,43 @@ pub struct EventLoop<'c> {
     next_documents_ns: i64,
     /// When what could not be said of streams is, if there is anything.
     next_project_ns: i64,
+    /// Whether a slow source has a batch ready.
+    is_woken: bool,
+    event_counts: [u64; EVENT_KINDS.len()],
 }
 
 impl<'c> EventLoop<'c> {
     /// Puts the parts together; nothing has been read yet.
-    pub fn new(clock: &'c dyn Clock, events: Receiver<Event>, parts: Parts) -> Self {
+    pub fn new(clock: &'c dyn Clock, parts: Parts) -> Self {
         let Parts {
             run_dir,
             poller,
             segment,
             graph,
-            insights,
+            wanted,
             troubles,
             history,
             repeat_ns,
-            mut policy_statements,
-            mut forecasts,
-            mut policies,
+            forecasts,
+            policies,
             ingest,
         } = parts;
         let mut streams = Streams::new(segment, clock, history.journal(), repeat_ns);
-        policy_statements.restore(&mut Carrier {
-            policies: &mut policies,
-            forecasts: &mut forecasts,
-            streams: &mut streams,
-        });
         let self_watch = SelfWatch::new(&mut streams, BEAT_NS, ingest);
         let archive = history.status();
         let archive_watch = archive
             .is_some()
             .then(|| ArchiveWatch::new(&mut streams, BEAT_NS));
-        Self {
+        let mut event_loop = Self {
             clock,
             run_dir,
-            events,
             poller,
             streams,
             graph,
-            insights,
             troubles,
             outlook: Outlook::default(),
             forecasts,
             policies,
-            policy_statements,
             self_watch,
             exports: None,
             saturation: Saturation::new(BEAT_NS),
@@ -171,7 +176,11 @@ impl<'c> EventLoop<'c> {
             next_beat_ns: 0,
             next_documents_ns: 0,
             next_project_ns: i64::MAX,
-        }
+            is_woken: true,
+            event_counts: [0; EVENT_KINDS.len()],
+        };
+        event_loop.become_these(wanted);
+        event_loop
     }
 
     /// Tells what comes of the exports too, where there are any.
@@ -180,24 +189,43 @@ impl<'c> EventLoop<'c> {
         self
     }
 
-    /// Samples until told to stop, then closes the segment. `ready` is called once, when every
-    /// source has been read or has had its chance.
-    pub fn run(mut self, ready: impl FnOnce()) {
-        let mut ready = Some(ready);
-        let ready_by_ns = self.clock.monotonic_ns() + FIRST_ROUND_NS;
-        self.tick();
-        loop {
-            if ready.is_some() && (self.all_polled() || self.clock.monotonic_ns() >= ready_by_ns) {
-                self.write_documents();
-                ready.take().into_iter().for_each(|ready| ready());
-            }
-            match self.take_events() {
-                Turn::Ended => break,
-                Turn::Woken => self.tick(),
-                Turn::Over if self.is_due() => self.tick(),
-                Turn::Over => {}
-            }
+    /// Does what is due; returns when the next thing is, in ns of the monotonic clock.
+    pub fn step(&mut self) -> i64 {
+        if std::mem::take(&mut self.is_woken) || self.is_due() {
+            self.tick();
         }
+        self.deadline_ns()
+    }
+
+    /// Applies one event. What it makes due is done by the next [`EventLoop::step`].
+    pub fn apply(&mut self, event: Event) {
+        self.event_counts[event.kind()] += 1;
+        match event {
+            Event::Wake => self.is_woken = true,
+            Event::Execute(kind, sql, reply) => {
+                let answer = match kind {
+                    StatementKind::Policy => self.execute_policy(&sql),
+                    _ => self.execute_insight(&sql),
+                };
+                // Whoever asked may have gone away: that is theirs.
+                let _ = reply.try_send(answer);
+            }
+            Event::Reload(wanted, reply) => {
+                let faults = self.become_these(wanted);
+                self.evaluate(self.clock.now_ns());
+                self.streams.finish();
+                self.write_documents();
+                let _ = reply.try_send(Ok(json!(faults)));
+            }
+            Event::Ground(tables, reply) => {
+                let _ = reply.try_send(self.graph.ground(&tables));
+            }
+            Event::Stop => {}
+        }
+    }
+
+    /// Stops the sources, and closes the segment.
+    pub fn stop(mut self) {
         info!("stopping: sources first");
         self.poller.stop();
         self.streams.settle_all();
@@ -205,60 +233,20 @@ impl<'c> EventLoop<'c> {
         self.streams.segment().close();
     }
 
-    fn all_polled(&self) -> bool {
+    /// Whether every source has been read.
+    pub fn all_polled(&self) -> bool {
         self.poller.reports().iter().all(|report| report.polls > 0)
     }
 
-    fn wait_ns(&self) -> i64 {
+    fn deadline_ns(&self) -> i64 {
         let deadline_ns = self.poller.next_deadline_ns().min(self.next_beat_ns);
-        let deadline_ns = deadline_ns.min(self.next_project_ns);
-        deadline_ns.saturating_sub(self.clock.monotonic_ns())
+        deadline_ns
+            .min(self.next_project_ns)
+            .min(self.next_documents_ns)
     }
 
     fn is_due(&self) -> bool {
-        self.wait_ns() <= 0
-    }
-
-    /// Waits until something is due or happens, and applies what has happened: at most so many
-    /// events that what is due is not late. When something is due at once, as with a source at full
-    /// speed, one event still gets its turn.
-    fn take_events(&mut self) -> Turn {
-        let wait = Duration::from_nanos(self.wait_ns().max(0).unsigned_abs());
-        let mut next = match self.events.recv_timeout(wait) {
-            Ok(event) => Some(event),
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(Event::Stop),
-        };
-        for _ in 0..EVENTS_A_TURN_MAX {
-            match next {
-                None => break,
-                Some(Event::Stop) => return Turn::Ended,
-                Some(Event::Wake) => return Turn::Woken,
-                Some(event) => self.apply(event),
-            }
-            if self.is_due() {
-                break;
-            }
-            next = self.events.try_recv().ok();
-        }
-        Turn::Over
-    }
-
-    fn apply(&mut self, event: Event) {
-        match event {
-            Event::Execute(sql, reply) => {
-                let answer = self.execute(&sql);
-                // Whoever asked may have gone away: that is theirs.
-                let _ = reply.try_send(answer);
-            }
-            Event::Policy(sql, reply) => {
-                let _ = reply.try_send(self.execute_policy(&sql));
-            }
-            Event::Ground(tables, reply) => {
-                let _ = reply.try_send(self.graph.ground(&tables));
-            }
-            Event::Wake | Event::Stop => {}
-        }
+        self.deadline_ns() <= self.clock.monotonic_ns()
     }
 
     fn tick(&mut self) {
@@ -338,28 +326,42 @@ impl<'c> EventLoop<'c> {
         }
     }
 
-    /// What is to survive a restart is written first: an insight that cannot be kept is not made.
-    fn execute(&mut self, sql: &str) -> Answer {
-        let intent = self.graph.intent(sql).map_err(Refusal::from)?;
-        let (name, statement) = match &intent {
-            Executed::Created(name) => (name, Some(sql)),
-            Executed::Dropped(name) => (name, None),
-        };
-        let dropped = documents::insight(&self.graph, name, &self.poller.reports());
-        let before = self.insights.keep(name, statement)?;
+    /// Brings insights and policies to what is wanted; returns what could not be.
+    fn become_these(&mut self, wanted: Wanted) -> Vec<String> {
         let mut outputs = Outputs {
             streams: &mut self.streams,
             forecasts: &mut self.forecasts,
         };
-        if let Err(error) = self.graph.execute(sql, &mut outputs) {
-            self.insights.keep(name, before.as_deref())?;
-            return Err(error.into());
+        let faults = self.graph.become_these(&wanted.insights, &mut outputs);
+        let faults = faults.into_iter().map(|(name, error)| {
+            warn!(%error, name, "an insight is left as it was");
+            format!("insight {name}: {error}")
+        });
+        let faults = faults.collect();
+        self.carrier().become_these(wanted.policies);
+        faults
+    }
+
+    fn carrier(&mut self) -> Carrier<'_, 'c> {
+        Carrier {
+            policies: &mut self.policies,
+            forecasts: &mut self.forecasts,
+            streams: &mut self.streams,
         }
-        info!(insight = name, made = statement.is_some(), "changed");
+    }
+
+    fn execute_insight(&mut self, sql: &str) -> Answer {
+        let dropped = StatementHead::read(sql)?.name;
+        let dropped = documents::insight(&self.graph, &dropped, &self.poller.reports());
+        let mut outputs = Outputs {
+            streams: &mut self.streams,
+            forecasts: &mut self.forecasts,
+        };
+        let executed = self.graph.execute(sql, &mut outputs)?;
         self.evaluate(self.clock.now_ns());
         self.streams.finish();
         self.write_documents();
-        Ok(match intent {
+        Ok(match executed {
             Executed::Created(name) => {
                 documents::insight(&self.graph, &name, &self.poller.reports())
             }
@@ -368,12 +370,7 @@ impl<'c> EventLoop<'c> {
     }
 
     fn execute_policy(&mut self, sql: &str) -> Answer {
-        let mut carrier = Carrier {
-            policies: &mut self.policies,
-            forecasts: &mut self.forecasts,
-            streams: &mut self.streams,
-        };
-        let mut done = self.policy_statements.execute(sql, &mut carrier)?;
+        let mut done = statement::execute(sql, &mut self.carrier())?;
         self.streams.finish();
         let rows = json!(self.policies.document());
         publish(&self.run_dir, POLICIES_DOCUMENT, &rows);
@@ -411,5 +408,40 @@ impl<'c> EventLoop<'c> {
     fn write_archive_document(&self) {
         let archive = self.history.document(self.archive.as_ref());
         publish(&self.run_dir, ARCHIVE_DOCUMENT, &archive);
+    }
+}
+
+/// Samples until told to stop, then stops the loop in order. `ready` is called once, when every source
+/// has been read or has had its chance.
+pub fn run(mut event_loop: EventLoop<'_>, events: &Receiver<Event>, ready: impl FnOnce()) {
+    let clock = event_loop.clock;
+    let mut ready = Some(ready);
+    let ready_by_ns = clock.monotonic_ns() + FIRST_ROUND_NS;
+    loop {
+        let deadline_ns = event_loop.step();
+        let now_ns = clock.monotonic_ns();
+        if ready.is_some() && (event_loop.all_polled() || now_ns >= ready_by_ns) {
+            event_loop.write_documents();
+            ready.take().into_iter().for_each(|ready| ready());
+        }
+        let wait_ns = deadline_ns.saturating_sub(clock.monotonic_ns()).max(0);
+        let mut next = match events.recv_timeout(Duration::from_nanos(wait_ns.unsigned_abs())) {
+            Ok(event) => Some(event),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Event::Stop),
+        };
+        // So many events that what is due is not late. When something is due at once, as with a
+        // source at full speed, one event still gets its turn.
+        for _ in 0..EVENTS_A_TURN_MAX {
+            match next.take() {
+                None => break,
+                Some(Event::Stop) => return event_loop.stop(),
+                Some(event) => event_loop.apply(event),
+            }
+            if event_loop.is_woken || event_loop.is_due() {
+                break;
+            }
+            next = events.try_recv().ok();
+        }
     }
 }

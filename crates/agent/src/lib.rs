@@ -18,7 +18,6 @@ mod facts;
 mod look;
 mod outlook;
 mod policies;
-mod policy_statements;
 mod reference;
 mod saturation;
 mod self_watch;

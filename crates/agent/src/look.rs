@@ -9,6 +9,7 @@ use barograph_model::{Clock, Descriptor, Sample, Sink, StreamKey};
 use barograph_source::{Poller, with_those_that_are_off};
 use barograph_stream::SystemClock;
 use serde_json::{Value as Json, json};
+use tracing::warn;
 
 use crate::start::{FIRST_ROUND_WAIT, graph};
 use crate::{AgentError, Config, documents};
@@ -31,9 +32,13 @@ pub fn look(config: Config) -> Result<Look, AgentError> {
     });
     let mut poller = Poller::new(&config.sources, Arc::clone(&clock), wake);
     let mut looked = Sight {
-        graph: graph(&config, std::iter::empty(), &clock),
+        graph: graph(&config, &clock),
         next: 0,
     };
+    let insights = config.insights_by_name();
+    for (name, error) in looked.graph.become_these(&insights, &mut Nowhere(0)) {
+        warn!(%error, name, "an insight is left out");
+    }
     poller.run_due(&mut looked);
     let until_ns = clock.monotonic_ns() + FIRST_ROUND_WAIT.as_nanos() as i64;
     while poller.reports().iter().any(|r| r.polls == 0) && clock.monotonic_ns() < until_ns {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use barograph_server::{
     ExportStatus, Exporter, Exports, Limits as ServerLimits, NodeInfo, Server, ServerConfig,
 };
 use barograph_source::Poller;
+use barograph_statement::StatementKind;
 use barograph_stream::{AGENT_DOCUMENT, AgentLock, RunDir, Segment, SegmentConfig, SystemClock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use tracing::{info, warn};
 
-use crate::control::LoopControl;
-use crate::event_loop::{EVENTS_MAX, Event, EventLoop, Parts};
+use crate::control::{LoopControl, ReadConfig, wanted};
+use crate::event_loop::{self, EVENTS_MAX, Event, EventLoop, Parts, Wanted};
 use crate::policies::{Policies, Wake};
-use crate::policy_statements::PolicyStatements;
-use crate::statements::{INSIGHTS_FILE, Statements, Troubles};
+use crate::statements::{StatementStore, Troubles};
 use crate::triggers::{DeclaredTriggers, ToPrograms};
 use crate::{AgentError, Config};
 use barograph_intake::{Applications, IngestCounts, IntakeConfig, Shared};
@@ -47,23 +47,32 @@ pub struct Agent {
     exporter: Option<Exporter>,
     applications: Option<Applications>,
     triggers: Option<DeclaredTriggers>,
+    control: Option<Arc<LoopControl>>,
     history: Arc<History>,
     _lock: AgentLock,
 }
 
 impl Agent {
-    /// Starts everything; returns when the first round of sources has been read.
+    /// Starts an agent of a configuration that stays as it is; see [`Agent::start_with`].
     pub fn start(config: Config) -> Result<Self, AgentError> {
-        let config = config.resolve()?;
+        Self::start_with(move || Ok(config.clone()))
+    }
+
+    /// Starts everything; returns when the first round of sources has been read. `read` reads the
+    /// configuration, now and whenever it is to be read again.
+    pub fn start_with(
+        read: impl Fn() -> Result<Config, AgentError> + Send + Sync + 'static,
+    ) -> Result<Self, AgentError> {
+        let read: ReadConfig = Arc::new(move || read()?.resolve());
+        let config = read()?;
         raise_descriptors();
         let exports = config.export.prepare()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let run_dir = RunDir::new(&config.run_dir);
         let lock = run_dir.occupy()?;
         let troubles = Troubles::default();
-        let insights = Statements::open(&config.state_dir, INSIGHTS_FILE, &troubles)?;
-        let policy_statements = PolicyStatements::open(&config.state_dir, &troubles)?;
-        let graph = graph(&config, insights.iter().map(|(_, sql)| sql), &clock);
+        let statements = Arc::new(StatementStore::open(&config.state_dir, &troubles)?);
+        let graph = graph(&config, &clock);
         // Before the segment, since it may have to recover much, and readers take a segment that does not
         // beat for dead.
         let history = Arc::new(History::start(&config.archive, &config.node, &clock));
@@ -80,6 +89,7 @@ impl Agent {
             exporter: None,
             applications: None,
             triggers: None,
+            control: None,
             history,
             _lock: lock,
         };
@@ -94,9 +104,8 @@ impl Agent {
             room,
             segment,
             graph,
-            insights,
+            wanted: wanted(&config, &statements),
             troubles: troubles.clone(),
-            policy_statements,
             history: Arc::clone(&agent.history),
             exports: exports.as_ref().map(Exports::status),
             ingest: Arc::clone(&ingest_counts),
@@ -107,14 +116,8 @@ impl Agent {
         )?);
         // A source that hangs must not keep the others from being served.
         let _ = first_round.recv_timeout(FIRST_ROUND_WAIT);
-        agent.serve(
-            &config,
-            &clock,
-            started_ns,
-            shared,
-            ingest_counts,
-            &troubles,
-        )?;
+        let control = (statements, read);
+        agent.serve(&config, &clock, started_ns, shared, ingest_counts, control)?;
         if let Some(exports) = exports {
             agent.exporter = Some(exports.start(run_dir, Arc::clone(&clock))?);
         }
@@ -131,7 +134,7 @@ impl Agent {
         started_ns: i64,
         shared: Shared,
         ingest: Arc<IngestCounts>,
-        troubles: &Troubles,
+        (statements, read): (Arc<StatementStore>, ReadConfig),
     ) -> Result<(), AgentError> {
         let run_dir = &self.run_dir;
         let intake = intake_config(config);
@@ -145,18 +148,33 @@ impl Agent {
         });
         let board = applications.map(|a| Arc::clone(a.board()));
         let fire = Arc::new(ToPrograms::new(board.clone()));
-        let triggers = DeclaredTriggers::start(config, run_dir, clock, fire, troubles)?;
+        let rules = statements.of(StatementKind::Rule);
+        let triggers = DeclaredTriggers::start(&rules, run_dir, clock, fire)?;
         self.triggers = Some(triggers.clone());
-        let control = LoopControl::new(
-            self.events.clone(),
-            (Arc::clone(&self.history), shared.histories),
+        let control = Arc::new(LoopControl {
+            events: self.events.clone(),
+            statements,
+            archives: (Arc::clone(&self.history), shared.histories),
             board,
             triggers,
-            Arc::clone(clock),
-        );
+            config: (read, Mutex::new(config.clone())),
+            clock: Arc::clone(clock),
+            next_ground_ns: Mutex::new(0),
+        });
+        self.control = Some(Arc::clone(&control));
         let server = start_server(config, clock, run_dir, control, started_ns, ingest)?;
         self.server = Some(server);
         Ok(())
+    }
+
+    /// Reads the configuration again: insights and policies follow it, and the answer names what
+    /// only a new start changes.
+    pub fn reload(&self) -> Result<Json, String> {
+        let control = self.control.as_ref();
+        let answer = control.map(|control| control.reload());
+        answer
+            .unwrap_or(Ok(Json::Null))
+            .map_err(|refusal| refusal.to_string())
     }
 
     /// This node's name.
@@ -256,13 +274,8 @@ fn segment_config(config: &Config) -> SegmentConfig {
     }
 }
 
-/// The graph with curated, configured and kept insights. One that no longer holds is left out
-/// with a word: it must not keep the observer from observing.
-pub(crate) fn graph<'a>(
-    config: &'a Config,
-    kept: impl Iterator<Item = &'a str>,
-    clock: &Arc<dyn Clock>,
-) -> Graph {
+/// The graph with the built-in insights.
+pub(crate) fn graph(config: &Config, clock: &Arc<dyn Clock>) -> Graph {
     let limits = Limits {
         node: config.node.clone(),
         ..Limits::default()
@@ -280,26 +293,7 @@ pub(crate) fn graph<'a>(
             warn!(%error, file, "a built-in insight is left out");
         }
     }
-    let configured = config.insights.iter().map(String::as_str);
-    create_all(&mut graph, configured.chain(kept).collect());
     graph
-}
-
-/// Makes insights that may read each other, whatever their order: those refused are tried again as
-/// long as others succeed.
-fn create_all(graph: &mut Graph, mut left: Vec<&str>) {
-    loop {
-        let before = left.len();
-        left.retain(|sql| graph.create(sql, false).is_err());
-        if left.len() == before {
-            break;
-        }
-    }
-    for sql in left {
-        if let Err(error) = graph.create(sql, false) {
-            warn!(%error, sql, "an insight is left out");
-        }
-    }
 }
 
 /// What was made for the loop before its thread.
@@ -307,9 +301,8 @@ struct Made {
     room: Arc<Room>,
     segment: Segment,
     graph: Graph,
-    insights: Statements,
+    wanted: Wanted,
     troubles: Troubles,
-    policy_statements: PolicyStatements,
     history: Arc<History>,
     exports: Option<ExportStatus>,
     ingest: Arc<IngestCounts>,
@@ -339,20 +332,18 @@ fn start_sampler(
                 poller: Poller::new(&sources, Arc::clone(&clock), wake).with_budget(budget),
                 segment: made.segment,
                 graph: made.graph,
-                insights: made.insights,
+                wanted: made.wanted,
                 troubles: made.troubles,
-                policy_statements: made.policy_statements,
                 history: made.history,
                 ingest: made.ingest,
                 repeat_ns,
                 forecasts,
                 policies,
             };
-            EventLoop::new(&*clock, receiver, parts)
-                .with_exports(made.exports)
-                .run(|| {
-                    let _ = ready.try_send(());
-                });
+            let event_loop = EventLoop::new(&*clock, parts).with_exports(made.exports);
+            event_loop::run(event_loop, &receiver, || {
+                let _ = ready.try_send(());
+            });
         })
         .map_err(AgentError::Thread)
 }
@@ -361,7 +352,7 @@ fn start_server(
     config: &Config,
     clock: &Arc<dyn Clock>,
     run_dir: &RunDir,
-    control: LoopControl,
+    control: Arc<LoopControl>,
     started_ns: i64,
     ingest: Option<Ingesting>,
 ) -> Result<Server, AgentError> {
@@ -404,7 +395,7 @@ fn start_server(
         sql,
         // One thread for each answer: as many compute at once as there may be large answers.
         Arc::new(PastReader::open(run_dir, Scopes::Public, Arc::clone(clock))?.with_threads(1)),
-        Arc::new(control),
+        control,
         Arc::clone(clock),
         info,
     )?)

@@ -1,11 +1,15 @@
-//! Statements that people made at run time, in files of the state directory: they come back after a restart.
+//! The statements that people made at run time, and the one way in which they change.
 //!
-//! They stand alone because their files must never keep the agent from observing. A directory that is full now is
-//! tried again; a file that cannot be understood is kept beside, under another name, and nothing is written over it.
-//! What is wrong is told by [`Troubles`], wherever people look.
+//! A statement is written beside the file of its kind and synced, then it is applied, and then it
+//! takes its place in the file: what cannot be kept is not applied, and what is refused is not kept.
+//! All of this is on the thread of whoever sent the statement, so sampling waits for no disk.
+//!
+//! The files of the state directory must never keep the agent from observing. A directory that is full
+//! is tried again; a damaged file is renamed and kept, and nothing is written over it. [`Troubles`] has
+//! what is wrong with the files, for every place where people look.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -14,18 +18,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
+use barograph_statement::{StatementAction, StatementHead, StatementKind};
 use serde_json::{Value as Json, json};
-use tracing::error;
+use tracing::{error, info};
 
 use crate::AgentError;
-use crate::control::Refusal;
+use crate::control::{Answer, Refusal};
 
-/// The statements that made insights.
-pub const INSIGHTS_FILE: &str = "insights.json";
-/// The statements that made policies.
-pub const POLICIES_FILE: &str = "policies.json";
-/// The statements that made triggers.
-pub const TRIGGERS_FILE: &str = "triggers.json";
 /// Most damaged files that are kept beside each file; beyond it the damaged one stays where it is, and nothing is
 /// kept in its place.
 const DAMAGED_MAX: u32 = 100;
@@ -130,38 +129,114 @@ impl Troubles {
     }
 }
 
+/// The statements that people made at run time, by kind and name.
+pub struct StatementStore {
+    files: Mutex<[StatementFile; StatementKind::ALL.len()]>,
+}
+
+impl StatementStore {
+    /// Reads the statements that an earlier agent kept in `state_dir`. Only a directory that this
+    /// user may never write is an error; all else is in `troubles`.
+    pub fn open(state_dir: &Path, troubles: &Troubles) -> Result<Self, AgentError> {
+        let open = |kind| StatementFile::open(&state_dir.join(file_of(kind)), troubles);
+        let [insights, policies, rules] = StatementKind::ALL;
+        let files = [open(insights)?, open(policies)?, open(rules)?];
+        Ok(Self {
+            files: Mutex::new(files),
+        })
+    }
+
+    /// The statements of one kind, by name.
+    pub fn of(&self, kind: StatementKind) -> BTreeMap<String, String> {
+        self.lock()[kind as usize].statements.clone()
+    }
+
+    /// Executes a statement: `apply` has it done, and what it answers is the answer. One statement
+    /// at a time.
+    pub fn execute(&self, sql: &str, apply: impl FnOnce(&StatementHead) -> Answer) -> Answer {
+        let head = StatementHead::read(sql)?;
+        let statement = match head.action {
+            StatementAction::Create { .. } => Some(sql),
+            StatementAction::Drop { .. } => None,
+        };
+        let mut files = self.lock();
+        let file = &mut files[head.kind as usize];
+        let was_kept = file.statements.contains_key(&head.name);
+        let change = file.prepare(&head.name, statement)?;
+        let answer = match apply(&head) {
+            // A statement that did not hold at the start is only in the file.
+            Err(Refusal::Absent(_)) if was_kept && statement.is_none() => Ok(Json::Null),
+            // It waits, and will be applied.
+            Err(late @ Refusal::Late(_)) => {
+                file.commit(change)?;
+                return Err(late);
+            }
+            answer => answer,
+        };
+        let answer = answer?;
+        file.commit(change)?;
+        info!(kind = ?head.kind, name = head.name, made = statement.is_some(), "changed");
+        Ok(answer)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, [StatementFile; StatementKind::ALL.len()]> {
+        // A change takes its place by one assignment.
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The file of each kind, in the state directory.
+fn file_of(kind: StatementKind) -> &'static str {
+    match kind {
+        StatementKind::Insight => "insights.json",
+        StatementKind::Policy => "policies.json",
+        StatementKind::Rule => "triggers.json",
+    }
+}
+
 /// Statements of one kind, by name, and the file that they are kept in.
-pub struct Statements {
+struct StatementFile {
     path: PathBuf,
     statements: BTreeMap<String, String>,
-    /// Whether the file has nothing but these: what is in it and not understood must not be overwritten.
+    /// Whether the file has nothing but these: what cannot be understood must not be overwritten.
     is_ours: bool,
     troubles: Troubles,
 }
 
-impl Statements {
-    /// Reads what an earlier agent kept in a file of `state_dir`. Only a directory that this user may never write is
-    /// an error; all else is told, and passes or is kept for people to look at.
-    pub fn open(state_dir: &Path, file: &str, troubles: &Troubles) -> Result<Self, AgentError> {
-        let path = state_dir.join(file);
-        let mut statements = Self {
-            path: path.clone(),
+/// A change of a file that is written and synced, and has not taken its place. Dropping it removes it.
+struct StatementChange {
+    statements: BTreeMap<String, String>,
+    written: PathBuf,
+}
+
+impl Drop for StatementChange {
+    fn drop(&mut self) {
+        // After a commit there is nothing of this name.
+        let _ = fs::remove_file(&self.written);
+    }
+}
+
+impl StatementFile {
+    fn open(path: &Path, troubles: &Troubles) -> Result<Self, AgentError> {
+        let mut file = Self {
+            path: path.to_owned(),
             statements: BTreeMap::new(),
             is_ours: true,
             troubles: troubles.clone(),
         };
-        statements.read();
+        file.read();
         // Noticed now rather than when the first statement is made.
-        match probe(&path) {
-            Err(source) if !is_passing(&source) => {
-                let what = "write";
-                Err(AgentError::State { what, path, source })
-            }
+        match probe(path) {
+            Err(source) if !is_passing(&source) => Err(AgentError::State {
+                what: "write",
+                path: path.to_owned(),
+                source,
+            }),
             Err(error) => {
-                troubles.set(&path, cannot("write", &path, &error));
-                Ok(statements)
+                troubles.set(path, cannot("write", path, &error));
+                Ok(file)
             }
-            Ok(()) => Ok(statements),
+            Ok(()) => Ok(file),
         }
     }
 
@@ -215,64 +290,75 @@ impl Statements {
         self.troubles.found(path, found);
     }
 
-    /// Name and statement of each.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.statements
-            .iter()
-            .map(|(name, sql)| (name.as_str(), sql.as_str()))
-    }
-
-    /// Keeps a statement for the next start, or with `None` no longer; gives what was kept before.
-    /// When it cannot be written nothing has changed.
-    pub fn keep(&mut self, name: &str, statement: Option<&str>) -> Result<Option<String>, Refusal> {
-        let before = self.set(name, statement.map(str::to_owned));
-        if before.as_deref() == statement {
-            return Ok(before);
+    /// Writes and syncs the file as it is to be with this statement, or without one of this name;
+    /// `None` if nothing changes.
+    fn prepare(
+        &self,
+        name: &str,
+        statement: Option<&str>,
+    ) -> Result<Option<StatementChange>, Refusal> {
+        if self.statements.get(name).map(String::as_str) == statement {
+            return Ok(None);
         }
-        match self.write() {
-            Ok(()) => {
-                self.troubles.set(&self.path, String::new());
-                Ok(before)
-            }
-            Err(error) => {
-                self.set(name, before);
-                let cannot = cannot("write", &self.path, &error);
-                self.troubles.set(&self.path, cannot.clone());
-                Err(Refusal::Internal(format!(
-                    "nothing was changed, since it would not survive a restart: {cannot}"
-                )))
-            }
-        }
-    }
-
-    fn set(&mut self, name: &str, statement: Option<String>) -> Option<String> {
+        let mut statements = self.statements.clone();
         match statement {
-            Some(statement) => self.statements.insert(name.to_owned(), statement),
-            None => self.statements.remove(name),
-        }
+            Some(statement) => statements.insert(name.to_owned(), statement.to_owned()),
+            None => statements.remove(name),
+        };
+        let written = self.write(&statements).map_err(|error| {
+            let cannot = cannot("write", &self.path, &error);
+            self.troubles.set(&self.path, cannot.clone());
+            Refusal::Internal(format!(
+                "nothing was changed, since it would not survive a restart: {cannot}"
+            ))
+        })?;
+        self.troubles.set(&self.path, String::new());
+        Ok(Some(StatementChange {
+            statements,
+            written,
+        }))
     }
 
-    fn write(&self) -> io::Result<()> {
+    /// Gives a change its place.
+    fn commit(&mut self, change: Option<StatementChange>) -> Result<(), Refusal> {
+        let Some(mut change) = change else {
+            return Ok(());
+        };
+        let renamed = fs::rename(&change.written, &self.path).and_then(|()| sync_dir(&self.path));
+        renamed.map_err(|error| {
+            let cannot = cannot("rename", &self.path, &error);
+            self.troubles.set(&self.path, cannot.clone());
+            Refusal::Internal(format!("it is done, and may not survive a restart: {cannot}"))
+        })?;
+        self.statements = std::mem::take(&mut change.statements);
+        Ok(())
+    }
+
+    fn write(&self, statements: &BTreeMap<String, String>) -> io::Result<PathBuf> {
         if !self.is_ours {
             return Err(io::Error::other(
                 "it has statements that this agent could not read: move it away, then start again",
             ));
         }
-        let bytes = serde_json::to_vec_pretty(&self.statements)?;
-        let temporary = write_beside(&self.path, &bytes)?;
-        fs::rename(&temporary, &self.path)
+        write_beside(&self.path, "new", &serde_json::to_vec_pretty(statements)?)
     }
 }
 
+/// Syncs the directory of a file, so that a rename in it survives a crash.
+fn sync_dir(path: &Path) -> io::Result<()> {
+    path.parent()
+        .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+}
+
 /// Writes and syncs what is to be renamed to `path`: whole or not at all.
-fn write_beside(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+fn write_beside(path: &Path, extension: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     if let Some(dir) = path.parent() {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o755)
             .create(dir)?;
     }
-    let temporary = path.with_extension("new");
+    let temporary = path.with_extension(extension);
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(&temporary)?;
@@ -286,7 +372,8 @@ fn write_beside(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
 
 /// Whether a statement could be kept in this file now.
 fn probe(path: &Path) -> io::Result<()> {
-    fs::remove_file(write_beside(path, &[b' '; PROBE_BYTES])?)
+    // A name of its own: a change may be waiting to take its place.
+    fs::remove_file(write_beside(path, "probe", &[b' '; PROBE_BYTES])?)
 }
 
 /// Whether what the system said may be otherwise soon, without anybody changing who may write where.
@@ -313,43 +400,88 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> String {
 mod tests {
     use super::*;
 
-    fn open(dir: &Path, troubles: &Troubles) -> Statements {
-        Statements::open(dir, INSIGHTS_FILE, troubles).unwrap()
+    fn open(dir: &Path, troubles: &Troubles) -> StatementStore {
+        StatementStore::open(dir, troubles).unwrap()
+    }
+
+    fn done(_: &StatementHead) -> Answer {
+        Ok(json!("done"))
+    }
+
+    fn insights(dir: &Path) -> Vec<(String, String)> {
+        let store = open(dir, &Troubles::default());
+        store.of(StatementKind::Insight).into_iter().collect()
     }
 
     #[test]
     fn statements_come_back() {
         let dir = tempfile::tempdir().unwrap();
         let troubles = Troubles::default();
-        let mut insights = open(dir.path(), &troubles);
+        let store = open(dir.path(), &troubles);
         let first = "CREATE INSIGHT a.b AS SELECT 1";
-        assert_eq!(insights.keep("a.b", Some(first)).unwrap(), None);
-        insights
-            .keep("c", Some("CREATE INSIGHT c AS SELECT 2"))
-            .unwrap();
-        assert!(insights.keep("c", None).unwrap().is_some());
-        let again = open(dir.path(), &troubles);
-        let all: Vec<_> = again.iter().collect();
-        assert_eq!(all, [("a.b", "CREATE INSIGHT a.b AS SELECT 1")]);
+        assert_eq!(store.execute(first, done).unwrap(), json!("done"));
+        let second = "CREATE INSIGHT c AS SELECT 2";
+        store.execute(second, done).unwrap();
+        store.execute("CREATE POLICY c FOR 'x' ERROR '1'", done).unwrap();
+        store.execute("DROP INSIGHT c", done).unwrap();
+        assert_eq!(insights(dir.path()), [("a.b".into(), first.into())]);
         assert_eq!(troubles.sentence(), "");
+        assert_eq!(store.of(StatementKind::Policy).len(), 1);
+    }
+
+    #[test]
+    fn what_is_refused_is_not_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path(), &Troubles::default());
+        let refuse = |_: &StatementHead| Err(Refusal::Statement("no".into()));
+        let first = "CREATE INSIGHT a AS SELECT 1";
+        assert!(store.execute(first, refuse).is_err());
+        assert_eq!(insights(dir.path()), []);
+        store.execute(first, done).unwrap();
+        assert!(store.execute("CREATE INSIGHT a AS SELECT 2", refuse).is_err());
+        assert!(store.execute("DROP INSIGHT a", refuse).is_err());
+        assert_eq!(insights(dir.path()), [("a".into(), first.into())]);
+        // No change that was prepared is left behind.
+        let names = fs::read_dir(dir.path()).unwrap();
+        assert_eq!(names.count(), 1);
+    }
+
+    #[test]
+    fn what_is_only_kept_can_be_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("policies.json"), r#"{"a": "nonsense"}"#).unwrap();
+        let store = open(dir.path(), &Troubles::default());
+        let absent = |_: &StatementHead| Err(Refusal::Absent("there is no policy".into()));
+        assert_eq!(store.execute("DROP POLICY a", absent).unwrap(), Json::Null);
+        assert!(store.execute("DROP POLICY a", absent).is_err());
+        assert_eq!(store.of(StatementKind::Policy).len(), 0);
+    }
+
+    #[test]
+    fn what_is_late_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path(), &Troubles::default());
+        let late = |_: &StatementHead| Err(Refusal::Late("not yet".into()));
+        let first = "CREATE INSIGHT a AS SELECT 1";
+        assert!(store.execute(first, late).is_err());
+        assert_eq!(insights(dir.path()), [("a".into(), first.into())]);
     }
 
     #[test]
     fn damaged_files_are_kept_beside_and_new_statements_are_kept() {
         let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("insights.json");
         for (n, damaged) in [(1, "{"), (2, "[1]"), (3, "\0\0\0\0")] {
             let troubles = Troubles::default();
-            fs::write(dir.path().join(INSIGHTS_FILE), damaged).unwrap();
-            let mut insights = open(dir.path(), &troubles);
+            fs::write(&path, damaged).unwrap();
+            let store = open(dir.path(), &troubles);
             let sentence = troubles.sentence();
             assert!(
                 sentence.contains(&format!("insights.json.damaged-{n}")),
                 "{sentence}"
             );
-            insights
-                .keep("a", Some("CREATE INSIGHT a AS SELECT 1"))
-                .unwrap();
-            assert_eq!(open(dir.path(), &Troubles::default()).iter().count(), 1);
+            store.execute("CREATE INSIGHT a AS SELECT 1", done).unwrap();
+            assert_eq!(insights(dir.path()).len(), 1);
         }
         // Each as it was.
         let kept = fs::read_to_string(dir.path().join("insights.json.damaged-2")).unwrap();
@@ -361,12 +493,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let troubles = Troubles::default();
         // A directory can be opened, and not read.
-        fs::create_dir(dir.path().join(INSIGHTS_FILE)).unwrap();
-        let mut insights = open(dir.path(), &troubles);
+        fs::create_dir(dir.path().join("insights.json")).unwrap();
+        let store = open(dir.path(), &troubles);
         assert!(troubles.sentence().contains("cannot read"));
-        let refused = insights.keep("a", Some("CREATE INSIGHT a AS SELECT 1"));
+        let refused = store.execute("CREATE INSIGHT a AS SELECT 1", done);
         assert!(matches!(refused, Err(Refusal::Internal(why)) if why.contains("move it away")));
-        assert_eq!(insights.iter().count(), 0);
+        assert_eq!(store.of(StatementKind::Insight).len(), 0);
     }
 
     #[test]
@@ -374,7 +506,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        let refused = Statements::open(&file, INSIGHTS_FILE, &Troubles::default());
+        let refused = StatementStore::open(&file, &Troubles::default());
         let error = refused.err().unwrap().to_string();
         assert!(
             error.contains("insights.json") && error.contains("--state-dir"),

@@ -10,12 +10,13 @@ mod policies;
 mod triggers;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use barograph_agent::{Agent, AgentError, Config};
 use barograph_client::{LatestValue, Observer, SystemClock};
 use barograph_model::{Selector, Value};
+use barograph_source::PolicySpec;
 use barograph_stream::{RunDir, StreamError};
 
 const FIXTURE: &str = "../source/tests/fixtures/nvme-v2/first";
@@ -167,6 +168,78 @@ fn insights_made_at_run_time_come_back() {
         value("above.memory.bytes"),
         value("twice.memory.bytes") + 1.0
     );
+    agent.stop();
+}
+
+#[test]
+fn a_reload_brings_insights_and_policies_to_the_file_and_names_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = |name: &str, factor: i32| {
+        format!("CREATE INSIGHT {name} AS SELECT {factor} * value FROM memory_total_bytes")
+    };
+    let policy = |name: &str| PolicySpec {
+        name: name.into(),
+        streams: vec!["memory.*".into()],
+        error: Some("1 %".into()),
+        ..PolicySpec::default()
+    };
+    let mut file = config(dir.path());
+    file.insights = vec![
+        made("a.bytes", 2),
+        made("b.bytes", 3),
+        "CREATE INSIGHT c.bytes AS SELECT value + 1 FROM b_bytes".into(),
+    ];
+    file.policy = vec![policy("first")];
+    let file = Arc::new(Mutex::new(file));
+    let read = Arc::clone(&file);
+    let agent = Agent::start_with(move || Ok(read.lock().unwrap().clone())).unwrap();
+    let at_run_time = control(dir.path(), &made("kept.bytes", 5));
+    assert!(at_run_time.starts_with("HTTP/1.1 200"), "{at_run_time}");
+    let observer = observer(dir.path());
+    let values = || -> Vec<(String, f64)> {
+        let names = ["a.bytes", "b.bytes", "c.bytes", "d.bytes", "kept.bytes"];
+        let total = latest(&observer, "memory.total.bytes")[0].sample.clone();
+        let total = total.unwrap().value.as_f64().unwrap();
+        let newest = |name: &str| latest(&observer, name).first().cloned()?.sample;
+        let value = |name: &str| Some((name.to_owned(), newest(name)?.value.as_f64()? / total));
+        names.into_iter().filter_map(value).collect()
+    };
+    let expect = |pairs: &[(&str, f64)]| {
+        let near = |(seen, wanted): (&(String, f64), &(&str, f64))| {
+            seen.0 == wanted.0 && (seen.1 - wanted.1).abs() < 1e-6
+        };
+        let seen = values();
+        let same = seen.len() == pairs.len() && seen.iter().zip(pairs).all(near);
+        assert!(same, "{seen:?} is not {pairs:?}");
+    };
+    expect(&[("a.bytes", 2.0), ("b.bytes", 3.0), ("c.bytes", 3.0), ("kept.bytes", 5.0)]);
+    // Nothing has changed.
+    let nothing = serde_json::json!({ "left_out": [], "needs_restart": [] });
+    assert_eq!(agent.reload(), Ok(nothing));
+    {
+        let mut file = file.lock().unwrap();
+        file.insights = vec![
+            made("b.bytes", 4),
+            "CREATE INSIGHT d.bytes AS SELECT value + 1 FROM b_bytes".into(),
+            made("bad.bytes.", 1),
+        ];
+        file.policy = vec![policy("second")];
+        file.streams.depth += 1;
+    }
+    let answer = agent.reload().unwrap();
+    assert_eq!(answer["needs_restart"], serde_json::json!(["streams"]));
+    let left_out = answer["left_out"].as_array().unwrap();
+    let reason = left_out[0].as_str().unwrap();
+    assert!(left_out.len() == 1 && reason.starts_with("insight bad.bytes."), "{left_out:?}");
+    expect(&[("b.bytes", 4.0), ("d.bytes", 4.0), ("kept.bytes", 5.0)]);
+    let policies = std::fs::read(dir.path().join("run/policies.json")).unwrap();
+    let policies = String::from_utf8(policies).unwrap();
+    assert!(policies.contains("second") && !policies.contains("first"), "{policies}");
+    // A file that cannot be used changes nothing.
+    file.lock().unwrap().http = "nowhere".into();
+    file.lock().unwrap().streams.max = 0;
+    assert!(agent.reload().unwrap_err().contains("streams.max"));
+    expect(&[("b.bytes", 4.0), ("d.bytes", 4.0), ("kept.bytes", 5.0)]);
     agent.stop();
 }
 

@@ -6,9 +6,9 @@
 
 use std::cmp::Ordering;
 
-use crate::expr::{Expr, Fault, OVERFLOW};
-use crate::text;
-use crate::value::{Known, Val};
+use barograph_statement::{Expr, EvalFault, OVERFLOW};
+use barograph_statement::text;
+use barograph_statement::{UncertainValue, SqlValue};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -51,13 +51,13 @@ pub(crate) struct State {
     reals: u32,
     /// Rows whose value has an error.
     inexact: u32,
-    best: Option<Val>,
+    best: Option<SqlValue>,
     /// Whether `best` must be searched anew.
     stale: bool,
 }
 
 impl State {
-    pub fn add(&mut self, kind: Kind, known: &Known) {
+    pub fn add(&mut self, kind: Kind, known: &UncertainValue) {
         if known.val.is_null() {
             return;
         }
@@ -66,7 +66,7 @@ impl State {
         match kind {
             Kind::Rows | Kind::Count => {}
             Kind::Sum | Kind::Total | Kind::Avg => match summand(&known.val) {
-                Val::Int(v) => self.ints += i128::from(v),
+                SqlValue::Int(v) => self.ints += i128::from(v),
                 _ => self.reals += 1,
             },
             Kind::Min | Kind::Max => {
@@ -78,7 +78,7 @@ impl State {
                     // Of 1 and 1.0 the first row's is taken, as in SQLite.
                     Some((Ordering::Equal, best)) => {
                         self.stale |=
-                            matches!(best, Val::Int(_)) != matches!(known.val, Val::Int(_));
+                            matches!(best, SqlValue::Int(_)) != matches!(known.val, SqlValue::Int(_));
                     }
                     Some((_, best)) if better(kind, best, &known.val) => {}
                     // A stale `best` still bounds what the other rows hold.
@@ -91,7 +91,7 @@ impl State {
         }
     }
 
-    pub fn remove(&mut self, kind: Kind, known: &Known) {
+    pub fn remove(&mut self, kind: Kind, known: &UncertainValue) {
         if known.val.is_null() {
             return;
         }
@@ -100,7 +100,7 @@ impl State {
         match kind {
             Kind::Rows | Kind::Count => {}
             Kind::Sum | Kind::Total | Kind::Avg => match summand(&known.val) {
-                Val::Int(v) => self.ints -= i128::from(v),
+                SqlValue::Int(v) => self.ints -= i128::from(v),
                 _ => self.reals -= 1,
             },
             Kind::Min | Kind::Max => {
@@ -114,22 +114,22 @@ impl State {
     }
 
     /// The aggregate's value; `rows` gives the group's values again, in order.
-    pub fn finish<'a, I>(&mut self, kind: Kind, rows: impl Fn() -> I) -> Result<Known, Fault>
+    pub fn finish<'a, I>(&mut self, kind: Kind, rows: impl Fn() -> I) -> Result<UncertainValue, EvalFault>
     where
-        I: Iterator<Item = &'a Known>,
+        I: Iterator<Item = &'a UncertainValue>,
     {
         let val = match kind {
-            Kind::Rows | Kind::Count => return Ok(Known::exact(Val::Int(self.count))),
-            Kind::Total if self.count == 0 => return Ok(Known::exact(Val::Real(0.0))),
+            Kind::Rows | Kind::Count => return Ok(UncertainValue::exact(SqlValue::Int(self.count))),
+            Kind::Total if self.count == 0 => return Ok(UncertainValue::exact(SqlValue::Real(0.0))),
             _ if self.count == 0 => {
                 (self.best, self.stale) = (None, false);
-                return Ok(Known::NULL);
+                return Ok(UncertainValue::NULL);
             }
             Kind::Sum if self.reals == 0 => {
-                Val::Int(i64::try_from(self.ints).map_err(|_| OVERFLOW)?)
+                SqlValue::Int(i64::try_from(self.ints).map_err(|_| OVERFLOW)?)
             }
-            Kind::Sum | Kind::Total => Val::real(self.sum(rows())),
-            Kind::Avg => Val::real(self.sum(rows()) / self.count as f64),
+            Kind::Sum | Kind::Total => SqlValue::real(self.sum(rows())),
+            Kind::Avg => SqlValue::real(self.sum(rows()) / self.count as f64),
             Kind::Min | Kind::Max => self.extreme(kind, rows()),
         };
         let err = if self.inexact == 0 {
@@ -137,17 +137,17 @@ impl State {
         } else {
             self.error(kind, rows())
         };
-        Ok(Known { val, err })
+        Ok(UncertainValue { val, err })
     }
 
-    fn sum<'a>(&self, rows: impl Iterator<Item = &'a Known>) -> f64 {
+    fn sum<'a>(&self, rows: impl Iterator<Item = &'a UncertainValue>) -> f64 {
         if self.reals == 0 {
             return self.ints as f64;
         }
         compensated(rows.filter_map(|known| known.val.as_f64()))
     }
 
-    fn extreme<'a>(&mut self, kind: Kind, rows: impl Iterator<Item = &'a Known>) -> Val {
+    fn extreme<'a>(&mut self, kind: Kind, rows: impl Iterator<Item = &'a UncertainValue>) -> SqlValue {
         if self.stale {
             let values = rows.map(|known| &known.val).filter(|v| !v.is_null());
             self.best = values
@@ -155,11 +155,11 @@ impl State {
                 .cloned();
             self.stale = false;
         }
-        self.best.clone().unwrap_or(Val::Null)
+        self.best.clone().unwrap_or(SqlValue::Null)
     }
 
     /// A sum is off by at most the sum of the errors, an extreme by at most the largest.
-    fn error<'a>(&self, kind: Kind, rows: impl Iterator<Item = &'a Known>) -> f64 {
+    fn error<'a>(&self, kind: Kind, rows: impl Iterator<Item = &'a UncertainValue>) -> f64 {
         let errors = rows
             .filter(|known| !known.val.is_null())
             .map(|known| known.err);
@@ -171,7 +171,7 @@ impl State {
     }
 }
 
-fn better(kind: Kind, a: &Val, b: &Val) -> bool {
+fn better(kind: Kind, a: &SqlValue, b: &SqlValue) -> bool {
     let wanted = if kind == Kind::Min {
         Ordering::Less
     } else {
@@ -181,9 +181,9 @@ fn better(kind: Kind, a: &Val, b: &Val) -> bool {
 }
 
 /// What sum() adds for a value: text that is a number counts as that number, other text as a real.
-fn summand(val: &Val) -> Val {
+fn summand(val: &SqlValue) -> SqlValue {
     match val {
-        Val::Text(t) => text::whole_number(t).unwrap_or(Val::Real(0.0)),
+        SqlValue::Text(t) => text::whole_number(t).unwrap_or(SqlValue::Real(0.0)),
         other => other.clone(),
     }
 }

@@ -1,23 +1,15 @@
-//! Why an insight was refused. Apart, because every other file returns it.
+//! The error of an insight that is refused.
 
-use barograph_model::{ModelError, Name, cut};
+use barograph_model::{ModelError, Name};
+use barograph_statement::StatementError;
 use thiserror::Error;
-
-/// Longest message about a statement; what is longer ends with "…".
-const MESSAGE_BYTES_MAX: usize = 512;
 
 /// A statement that was not carried out; nothing has changed.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum InsightError {
     /// The text is not SQL, or not the SQL of an insight.
-    #[error("{message}")]
-    Statement {
-        /// What is wrong and what to write instead.
-        message: String,
-    },
-    /// A name, unit or label outside the rules of streams.
     #[error(transparent)]
-    Model(#[from] ModelError),
+    Statement(#[from] StatementError),
     /// The name is in use.
     #[error("{name} is the name of {taken_by}")]
     Taken {
@@ -33,16 +25,6 @@ pub enum InsightError {
         table: String,
         /// Tables of similar names, nearest first.
         near: Vec<String>,
-    },
-    /// A column that its table has not.
-    #[error("table {table} has no column {column}: it has {}", .known.join(", "))]
-    UnknownColumn {
-        /// The table.
-        table: String,
-        /// The column as written.
-        column: String,
-        /// The columns it has.
-        known: Vec<String>,
     },
     /// The insight would read itself.
     #[error("the insight would read itself: {}", .path.join(" <- "))]
@@ -75,24 +57,22 @@ pub enum InsightError {
         /// The insight.
         name: String,
     },
-    /// A bound was reached.
-    #[error("{what}: at most {max} ({limit})")]
-    Limit {
-        /// What there is too much of.
-        what: String,
-        /// The bound.
-        max: usize,
-        /// The field of `Limits`.
-        limit: &'static str,
-    },
 }
 
 impl InsightError {
-    /// Cuts what the message quotes of a statement, which may be one expression of thousands of bytes.
     pub(crate) fn statement(message: impl Into<String>) -> Self {
-        Self::Statement {
-            message: cut(message.into(), MESSAGE_BYTES_MAX),
-        }
+        StatementError::new(message).into()
+    }
+
+    /// The error of a bound that was reached: what there is too much of, the bound and its name.
+    pub(crate) fn limit(what: String, max: usize, limit: &'static str) -> Self {
+        StatementError::Limit { what, max, limit }.into()
+    }
+}
+
+impl From<ModelError> for InsightError {
+    fn from(error: ModelError) -> Self {
+        Self::Statement(error.into())
     }
 }
 

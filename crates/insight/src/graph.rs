@@ -4,10 +4,12 @@
 //! [`Sink`]. An insight runs at most once per [`Graph::evaluate`], after all that it reads.
 
 mod tell;
+mod wanted;
 
 use std::sync::Arc;
 
 use barograph_model::{Clock, Descriptor, Name, Sample, Sink, StreamKey, Unit};
+use barograph_statement::Executed;
 
 use crate::insight::{Insight, Parts, Run};
 use crate::plan::Plan;
@@ -20,15 +22,6 @@ use crate::{InsightError, Limits, names};
 const KEYS_MAX: u32 = 1 << 22;
 /// In the index from keys to slots: no slot.
 const NO_SLOT: u32 = u32::MAX;
-
-/// What a statement did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Executed {
-    /// This insight was created or replaced.
-    Created(String),
-    /// This insight was dropped, or was not there (`IF EXISTS`).
-    Dropped(String),
-}
 
 /// All insights of a node.
 pub struct Graph {
@@ -73,7 +66,7 @@ impl Graph {
 
     /// Carries out `CREATE INSIGHT …` or `DROP INSIGHT …`.
     pub fn execute(&mut self, sql: &str, sink: &mut dyn Sink) -> Result<Executed, InsightError> {
-        match statement::parse(sql, &self.limits)? {
+        match statement::parse(sql)? {
             Statement::Create(create) => self.install(*create, sql, false).map(Executed::Created),
             Statement::Drop { name, if_exists } => {
                 self.remove(name, if_exists, sink).map(Executed::Dropped)
@@ -83,7 +76,7 @@ impl Graph {
 
     /// What [`Graph::execute`] would do, by the text alone; the graph may still refuse it.
     pub fn intent(&self, sql: &str) -> Result<Executed, InsightError> {
-        Ok(match statement::parse(sql, &self.limits)? {
+        Ok(match statement::parse(sql)? {
             Statement::Create(create) => Executed::Created(create.name.to_string()),
             Statement::Drop { name, .. } => Executed::Dropped(name),
         })
@@ -92,7 +85,7 @@ impl Graph {
     /// Carries out `CREATE [OR REPLACE] INSIGHT name [UNIT 'u'] [HELP 'h'] AS SELECT …` and gives
     /// the insight's name. The insight gives its first values at the next `evaluate`.
     pub fn create(&mut self, sql: &str, builtin: bool) -> Result<String, InsightError> {
-        match statement::parse(sql, &self.limits)? {
+        match statement::parse(sql)? {
             Statement::Create(create) => self.install(*create, sql, builtin),
             Statement::Drop { .. } => Err(InsightError::statement(
                 "expected CREATE INSIGHT, found DROP INSIGHT",
@@ -103,7 +96,7 @@ impl Graph {
     /// Carries out `DROP INSIGHT [IF EXISTS] name`; its streams are retired. An insight that others
     /// read stays, and so does a built-in one.
     pub fn drop(&mut self, sql: &str, sink: &mut dyn Sink) -> Result<String, InsightError> {
-        match statement::parse(sql, &self.limits)? {
+        match statement::parse(sql)? {
             Statement::Drop { name, if_exists } => self.remove(name, if_exists, sink),
             Statement::Create(_) => Err(InsightError::statement(
                 "expected DROP INSIGHT, found CREATE INSIGHT",
@@ -290,11 +283,7 @@ impl Graph {
             self.check_readers_labels(old, &plan)?;
         }
         if rank > self.limits.depth_max {
-            return Err(InsightError::Limit {
-                what: format!("insights on insights, {rank} deep"),
-                max: self.limits.depth_max,
-                limit: "depth_max",
-            });
+            return Err(InsightError::limit(format!("insights on insights, {rank} deep"), self.limits.depth_max, "depth_max"));
         }
         let unit = match unit {
             Some(unit) => unit,
@@ -364,11 +353,7 @@ impl Graph {
             }
         }
         if self.order.len() >= self.limits.insights_max {
-            return Err(InsightError::Limit {
-                what: "insights".into(),
-                max: self.limits.insights_max,
-                limit: "insights_max",
-            });
+            return Err(InsightError::limit("insights".into(), self.limits.insights_max, "insights_max"));
         }
         Ok(None)
     }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use sqlparser::ast::{Query, TableFactor};
+use barograph_statement::ast::{Query, TableFactor};
 
 use crate::plan::{Plan, selects};
 use crate::report::{self, TestRow};
@@ -24,7 +24,7 @@ impl Question {
     /// Reads a SELECT, or the SELECT of a CREATE INSIGHT statement. The bounds of the text are
     /// those of every graph.
     pub fn parse(sql: &str) -> Result<Self, InsightError> {
-        let query = statement::parse_select(sql, &Limits::default())?;
+        let query = statement::parse_select(sql)?;
         let from = selects(&query)?.into_iter().flat_map(|select| &select.from);
         let relations = from.flat_map(|tables| {
             let joined = tables.joins.iter().map(|join| &join.relation);

@@ -12,7 +12,7 @@ use crate::Limits;
 use crate::plan::Plan;
 use crate::rows::{Outcome, Rows};
 use crate::slot::{Newest, Reader, Store};
-use crate::value::{Known, Val};
+use barograph_statement::{UncertainValue, SqlValue};
 
 /// An output that is over the bound, and so is nobody's.
 const NO_OUTPUT: u32 = u32::MAX;
@@ -365,16 +365,16 @@ impl Insight {
     fn put(
         &mut self,
         at: usize,
-        known: &Known,
+        known: &UncertainValue,
         ts: Option<i64>,
         predicted: bool,
         run: &mut Run<'_>,
     ) {
         let output = &mut self.outputs[at];
-        output.real |= matches!(known.val, Val::Real(_));
+        output.real |= matches!(known.val, SqlValue::Real(_));
         let value = match &known.val {
-            Val::Text(text) => Value::text(text),
-            Val::Int(v) if !output.real => Value::Int(*v),
+            SqlValue::Text(text) => Value::text(text),
+            SqlValue::Int(v) if !output.real => Value::Int(*v),
             other => Value::Float(other.as_f64().unwrap_or(f64::NAN)),
         };
         self.declare(at, value.value_type(), run);
@@ -392,7 +392,7 @@ impl Insight {
         } else {
             Quality::Derived
         };
-        let val = Val::from(&value);
+        let val = SqlValue::from(&value);
         let same = slot.newest.as_ref().is_some_and(|n| n.val == val);
         let ts = output_ts(stream.ts, ts, same, run.now_ns);
         let sample = Sample {

@@ -1,6 +1,4 @@
-//! Insights: streams computed from other streams, written in SQL, kept up to date by increments; and
-//! triggers, which tell when a condition over streams becomes true (`trigger`). Statements on policies are
-//! read here too (`policy`); others follow them.
+//! Insights: streams computed from other streams, written in SQL, kept up to date by increments.
 //!
 //! An insight is a SELECT over the newest sample of each input stream, with one output stream per
 //! group: `CREATE INSIGHT tier.available.bytes AS SELECT tier, sum(value) FROM filesystem_free_bytes
@@ -30,30 +28,24 @@
 //!   where they leave a filter or a choice open.
 
 mod aggregate;
-mod compile;
 mod curated;
 mod error;
-mod expr;
 mod graph;
 mod ground;
 mod insight;
 mod limits;
 mod names;
 mod plan;
-mod policy;
 mod report;
+mod row;
 mod rows;
+mod scope;
 mod slot;
 mod statement;
-mod text;
-mod trigger;
-mod value;
 
 pub use curated::{FIFTEEN, curated, curated_inputs};
 pub use error::InsightError;
-pub use graph::{Executed, Graph};
+pub use graph::Graph;
 pub use ground::{Ground, Question};
-pub use limits::{Limits, TriggerLimits};
-pub use policy::{PolicyStatement, PolicyText};
+pub use limits::Limits;
 pub use report::{InsightReport, InsightState, Lack, TestRow};
-pub use trigger::{Firing, Summary, TriggerReport, TriggerState, Triggers};

@@ -5,18 +5,17 @@
 
 use std::sync::Arc;
 
-use sqlparser::ast::{
+use barograph_statement::ast::{
     GroupByExpr, Ident, Join, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query,
     Select, SelectFlavor, SelectItem, SetExpr, SetOperator, SetQuantifier, TableAlias, TableFactor,
 };
+use barograph_statement::{ColumnField, ColumnRef, Compiler, Expr, SqlValue};
 
 use crate::InsightError;
 use crate::aggregate::Aggregate;
-use crate::compile::{Compiler, Place};
-use crate::expr::{Column, Expr, Field};
 use crate::names;
+use crate::scope::{Place, SelectScope, compile_at};
 use crate::slot::Store;
-use crate::value::Val;
 
 /// Most SELECTs joined by UNION ALL.
 const BRANCHES_MAX: usize = 16;
@@ -45,7 +44,7 @@ pub(crate) struct From {
     /// The table's name, or its alias.
     pub alias: String,
     /// Label pairs that must be equal to join: this table's, and the column to its left.
-    pub using: Vec<(Arc<str>, Column)>,
+    pub using: Vec<(Arc<str>, ColumnRef)>,
 }
 
 /// One SELECT.
@@ -59,7 +58,7 @@ pub(crate) struct Branch {
     /// Output labels: name, and a label column or a literal.
     pub labels: Vec<(String, Expr)>,
     /// `None`: one output per row. `Some([])`: one group of all rows, there even without any.
-    pub group: Option<Vec<Column>>,
+    pub group: Option<Vec<ColumnRef>>,
     pub aggregates: Vec<Aggregate>,
     pub having: Option<Expr>,
     pub value: Expr,
@@ -102,8 +101,8 @@ impl Plan {
     pub fn labels_read(&self, table: u32) -> Vec<Arc<str>> {
         let mut labels = Vec::new();
         for branch in &self.branches {
-            let mut note = |column: &Column| {
-                if let (true, Field::Label(name)) =
+            let mut note = |column: &ColumnRef| {
+                if let (true, ColumnField::Label(name)) =
                     (branch.from[column.from].table == table, &column.field)
                 {
                     labels.push(name.clone());
@@ -141,15 +140,15 @@ impl Plan {
     pub fn may_be_real(&self, store: &Store) -> bool {
         self.branches.iter().any(|branch| {
             let column = |e: &Expr| match e {
-                Expr::Column(Column {
+                Expr::Column(ColumnRef {
                     from,
-                    field: Field::Value,
+                    field: ColumnField::Value,
                 }) => store.may_be_real(branch.from[*from].table),
-                Expr::Column(Column { field, .. }) => *field == Field::Error,
+                Expr::Column(ColumnRef { field, .. }) => *field == ColumnField::Error,
                 _ => false,
             };
             branch.value.may_be_real(&|e| match e {
-                Expr::Aggregate(n) => branch.aggregates[*n].may_be_real(&column),
+                Expr::Computed(n) => branch.aggregates[*n].may_be_real(&column),
                 other => column(other),
             })
         })
@@ -216,11 +215,7 @@ fn collect<'a>(body: &'a SetExpr, out: &mut Vec<&'a Select>) -> Result<(), Insig
         _ => return refuse("an insight is a SELECT, or several joined by UNION ALL"),
     }
     if out.len() > BRANCHES_MAX {
-        return Err(InsightError::Limit {
-            what: "SELECTs joined by UNION ALL".into(),
-            max: BRANCHES_MAX,
-            limit: "BRANCHES_MAX",
-        });
+        return Err(InsightError::limit("SELECTs joined by UNION ALL".into(), BRANCHES_MAX, "BRANCHES_MAX"));
     }
     Ok(())
 }
@@ -239,7 +234,7 @@ fn branch(
 ) -> Result<(Branch, Head), InsightError> {
     only_known_clauses(select)?;
     let from = from(select, store, node)?;
-    let mut compiler = Compiler::new(store, node, &from);
+    let mut compiler = Compiler::new(SelectScope::new(store, node, &from));
     let items = items(select, &mut compiler)?;
     let own = Head {
         value_at: value_at(&items),
@@ -252,18 +247,18 @@ fn branch(
     let filter = select
         .selection
         .as_ref()
-        .map(|e| compiler.expr(e, Place::Where))
+        .map(|e| compile_at(&mut compiler, e, Place::Where))
         .transpose()?;
     let having = select
         .having
         .as_ref()
-        .map(|e| compiler.expr(e, Place::Group))
+        .map(|e| compile_at(&mut compiler, e, Place::Group))
         .transpose()?;
     let group = group(select, &mut compiler)?;
-    let aggregates = compiler.into_aggregates();
+    let aggregates = compiler.environment.aggregates;
 
     let mut labels = Vec::new();
-    let mut value = Expr::Literal(Val::Null);
+    let mut value = Expr::Literal(SqlValue::Null);
     for (i, (_, expr)) in items.into_iter().enumerate() {
         if i == head.value_at {
             value = expr;
@@ -347,9 +342,9 @@ fn from(select: &Select, store: &Store, node: &Arc<str>) -> Result<Vec<From>, In
             let using = using(join)?;
             let mut right = table(&join.relation, store)?;
             for ident in using {
-                let left = Compiler::new(store, node, &all).label_of_left(ident)?;
+                let left = SelectScope::new(store, node, &all).label_of_left(ident)?;
                 let name =
-                    Compiler::new(store, node, std::slice::from_ref(&right)).label(0, ident)?;
+                    SelectScope::new(store, node, std::slice::from_ref(&right)).label(0, ident)?;
                 right.using.push((name, left));
             }
             all.push(right);
@@ -362,11 +357,7 @@ fn from(select: &Select, store: &Store, node: &Arc<str>) -> Result<Vec<From>, In
     }
     match all.len() {
         0 => refuse("an insight reads FROM the table of a metric or an insight"),
-        n if n > FROM_MAX => Err(InsightError::Limit {
-            what: "tables in FROM".into(),
-            max: FROM_MAX,
-            limit: "FROM_MAX",
-        }),
+        n if n > FROM_MAX => Err(InsightError::limit("tables in FROM".into(), FROM_MAX, "FROM_MAX")),
         _ => Ok(all),
     }
 }
@@ -427,7 +418,7 @@ fn using(join: &Join) -> Result<Vec<&Ident>, InsightError> {
 /// Columns as compiled, with the names that they have in SQL.
 fn items(
     select: &Select,
-    compiler: &mut Compiler<'_>,
+    compiler: &mut Compiler<SelectScope<'_>>,
 ) -> Result<Vec<(Option<String>, Expr)>, InsightError> {
     let mut items = Vec::new();
     for item in &select.projection {
@@ -436,7 +427,7 @@ fn items(
             SelectItem::UnnamedExpr(expr) => (column_name(expr), expr),
             _ => return refuse("name the columns: SELECT label, …, value"),
         };
-        items.push((name, compiler.expr(expr, Place::Group)?));
+        items.push((name, compile_at(compiler, expr, Place::Group)?));
     }
     if items.is_empty() {
         refuse("SELECT needs a value")
@@ -445,11 +436,11 @@ fn items(
     }
 }
 
-fn column_name(expr: &sqlparser::ast::Expr) -> Option<String> {
+fn column_name(expr: &barograph_statement::ast::Expr) -> Option<String> {
     match expr {
-        sqlparser::ast::Expr::Identifier(ident) => Some(ident.value.clone()),
-        sqlparser::ast::Expr::CompoundIdentifier(parts) => parts.last().map(|p| p.value.clone()),
-        sqlparser::ast::Expr::Nested(inner) => column_name(inner),
+        barograph_statement::ast::Expr::Identifier(ident) => Some(ident.value.clone()),
+        barograph_statement::ast::Expr::CompoundIdentifier(parts) => parts.last().map(|p| p.value.clone()),
+        barograph_statement::ast::Expr::Nested(inner) => column_name(inner),
         _ => None,
     }
 }
@@ -490,12 +481,12 @@ fn label_name(name: Option<&str>, before: &[(String, Expr)]) -> Result<String, I
 fn label(expr: Expr) -> Result<Expr, InsightError> {
     match &expr {
         Expr::Column(column) if column.field.is_static() => Ok(expr),
-        Expr::Literal(Val::Text(_) | Val::Null) => Ok(expr),
+        Expr::Literal(SqlValue::Text(_) | SqlValue::Null) => Ok(expr),
         _ => refuse("beside the value, SELECT takes label columns and 'literals' only"),
     }
 }
 
-fn group(select: &Select, compiler: &mut Compiler<'_>) -> Result<Vec<Column>, InsightError> {
+fn group(select: &Select, compiler: &mut Compiler<SelectScope<'_>>) -> Result<Vec<ColumnRef>, InsightError> {
     let GroupByExpr::Expressions(exprs, modifiers) = &select.group_by else {
         return refuse("GROUP BY takes labels");
     };
@@ -504,7 +495,7 @@ fn group(select: &Select, compiler: &mut Compiler<'_>) -> Result<Vec<Column>, In
     }
     let mut columns = Vec::new();
     for expr in exprs {
-        match compiler.expr(expr, Place::Where)? {
+        match compile_at(compiler, expr, Place::Where)? {
             Expr::Column(column) if column.field.is_static() => columns.push(column),
             _ => return refuse(format!("GROUP BY takes labels, not {expr}")),
         }
@@ -550,13 +541,13 @@ fn check_grouping(branch: &Branch) -> Result<(), InsightError> {
             }
         });
     }
-    if let Some(Column { field, .. }) = loose {
+    if let Some(ColumnRef { field, .. }) = loose {
         let column = field.name();
         return refuse(format!(
             "{column} stands outside the aggregates: GROUP BY it, or aggregate it"
         ));
     }
-    let selected = |key: &Column| {
+    let selected = |key: &ColumnRef| {
         branch
             .labels
             .iter()
@@ -564,7 +555,7 @@ fn check_grouping(branch: &Branch) -> Result<(), InsightError> {
     };
     match group
         .iter()
-        .find(|key| !selected(key) && !matches!(key.field, Field::Node(_)))
+        .find(|key| !selected(key) && !matches!(key.field, ColumnField::Node(_)))
     {
         Some(key) => refuse(format!(
             "SELECT {} too: it tells the groups apart",

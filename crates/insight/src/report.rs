@@ -7,7 +7,7 @@ use barograph_model::{Labels, Value};
 use crate::plan::Plan;
 use crate::rows::{Outcome, Rows};
 use crate::slot::Store;
-use crate::value::Val;
+use barograph_statement::SqlValue;
 use crate::{InsightError, Limits};
 
 /// How an insight is doing.
@@ -122,17 +122,13 @@ pub(crate) fn test(
             let pairs = rows.labels(branch, &store.slots, cell as u32);
             let labels = Labels::new(pairs.iter().map(|(n, v)| (n.as_str(), &**v)))?;
             let value = match &known.val {
-                Val::Null => None,
-                Val::Int(v) => Some(Value::Int(*v)),
-                Val::Real(v) => Some(Value::Float(*v)),
-                Val::Text(t) => Some(Value::text(t)),
+                SqlValue::Null => None,
+                SqlValue::Int(v) => Some(Value::Int(*v)),
+                SqlValue::Real(v) => Some(Value::Float(*v)),
+                SqlValue::Text(t) => Some(Value::text(t)),
             };
             if found.len() >= limits.groups_max {
-                return Err(InsightError::Limit {
-                    what: "groups".into(),
-                    max: limits.groups_max,
-                    limit: "groups_max",
-                });
+                return Err(InsightError::limit("groups".into(), limits.groups_max, "groups_max"));
             }
             if let Some(twice) = found.insert(labels.clone(), value).map(|_| labels) {
                 return Err(InsightError::statement(format!(

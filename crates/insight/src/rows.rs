@@ -10,10 +10,11 @@ use barograph_model::Quality;
 
 use crate::Limits;
 use crate::aggregate::State;
-use crate::expr::{Expr, Fault, Field, Row};
+use barograph_statement::{Expr, ColumnField, EvalFault};
 use crate::plan::Branch;
+use crate::row::SlotRow;
 use crate::slot::{Slot, Store};
-use crate::value::{Known, Val};
+use barograph_statement::{UncertainValue, SqlValue};
 
 /// One combination of streams, one per table of FROM.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ struct RowState {
     predicted: bool,
     /// The newest of its samples' times.
     ts: i64,
-    fault: Option<Fault>,
+    fault: Option<EvalFault>,
 }
 
 /// A group; without GROUP BY and aggregates, a row by itself.
@@ -54,12 +55,12 @@ pub(crate) enum Outcome {
     Absent,
     /// A row, perhaps with NULL.
     Row {
-        known: Known,
+        known: UncertainValue,
         /// The newest input's time; `None` when no row counts.
         ts: Option<i64>,
         predicted: bool,
     },
-    Failed(Fault),
+    Failed(EvalFault),
 }
 
 #[derive(Debug)]
@@ -69,12 +70,12 @@ pub(crate) struct Rows {
     inputs: Vec<u32>,
     width: usize,
     /// `depth` aggregates' arguments per row.
-    args: Vec<Known>,
+    args: Vec<UncertainValue>,
     depth: usize,
     pub cells: Vec<Cell>,
     dirty_rows: Vec<u32>,
     dirty_cells: Vec<u32>,
-    scratch: Vec<Known>,
+    scratch: Vec<UncertainValue>,
 }
 
 impl Rows {
@@ -90,7 +91,7 @@ impl Rows {
         check_arguments(count, depth, limits.arguments_max)?;
         let mut built = Self {
             rows: Vec::with_capacity(count),
-            args: vec![Known::NULL; count * depth],
+            args: vec![UncertainValue::NULL; count * depth],
             depth,
             width,
             cells: Vec::new(),
@@ -177,7 +178,7 @@ impl Rows {
     /// The output labels of a group.
     pub fn labels(&self, branch: &Branch, slots: &[Slot], cell: u32) -> Vec<(String, Arc<str>)> {
         let inputs = self.first_row(cell);
-        let row = Row {
+        let row = SlotRow {
             slots,
             inputs,
             aggregates: &[],
@@ -251,7 +252,7 @@ impl Rows {
                 None => complete = false,
             }
         }
-        let row = Row {
+        let row = SlotRow {
             slots,
             inputs,
             aggregates: &[],
@@ -317,7 +318,7 @@ impl Rows {
         let cell = &mut self.cells[id as usize];
         if cell.faults > 0 {
             let fault = cell.rows.iter().find_map(|&n| self.rows[n as usize].fault);
-            return Outcome::Failed(fault.unwrap_or(crate::expr::OVERFLOW));
+            return Outcome::Failed(fault.unwrap_or(barograph_statement::OVERFLOW));
         }
         let of_all = branch.group.as_ref().is_some_and(Vec::is_empty);
         if cell.active == 0 && !of_all {
@@ -347,7 +348,7 @@ impl Rows {
         }
         let ts = (cell.active > 0).then_some(cell.newest);
         let (open, predicted) = (cell.open > 0, cell.predicted > 0);
-        let row = Row {
+        let row = SlotRow {
             slots,
             inputs: self.first_row(id),
             aggregates: &self.scratch,
@@ -364,7 +365,7 @@ impl Rows {
 }
 
 /// HAVING and the value. `None` when HAVING does not hold.
-fn finish(branch: &Branch, row: Row<'_>, mut open: bool) -> Result<Option<Known>, Fault> {
+fn finish(branch: &Branch, row: SlotRow<'_>, mut open: bool) -> Result<Option<UncertainValue>, EvalFault> {
     if let Some(having) = &branch.having {
         let (holds, unsure) = having.holds(row)?;
         if !holds {
@@ -374,7 +375,7 @@ fn finish(branch: &Branch, row: Row<'_>, mut open: bool) -> Result<Option<Known>
     }
     let known = branch.value.eval(row)?;
     Ok(Some(if open {
-        Known {
+        UncertainValue {
             err: f64::INFINITY,
             ..known
         }
@@ -384,7 +385,7 @@ fn finish(branch: &Branch, row: Row<'_>, mut open: bool) -> Result<Option<Known>
 }
 
 /// Decides whether a row counts (and whether that is open), and computes what it adds.
-fn admit(branch: &Branch, row: Row<'_>, args: &mut [Known]) -> Result<(bool, bool), Fault> {
+fn admit(branch: &Branch, row: SlotRow<'_>, args: &mut [UncertainValue]) -> Result<(bool, bool), EvalFault> {
     let (holds, open) = branch
         .filter
         .as_ref()
@@ -393,16 +394,16 @@ fn admit(branch: &Branch, row: Row<'_>, args: &mut [Known]) -> Result<(bool, boo
         for (aggregate, arg) in branch.aggregates.iter().zip(args) {
             *arg = match &aggregate.arg {
                 Some(e) => e.eval(row)?,
-                None => Known::exact(Val::Int(1)),
+                None => UncertainValue::exact(SqlValue::Int(1)),
             };
         }
     }
     Ok((holds, open))
 }
 
-fn label_of(slots: &[Slot], row: &[u32], from: usize, field: &Field) -> Option<Arc<str>> {
+fn label_of(slots: &[Slot], row: &[u32], from: usize, field: &ColumnField) -> Option<Arc<str>> {
     match field {
-        Field::Label(name) => slots[row[from] as usize].label(name).as_text(),
+        ColumnField::Label(name) => slots[row[from] as usize].label(name).as_text(),
         _ => None,
     }
 }
@@ -466,7 +467,7 @@ fn check_arguments(rows: usize, aggregates: usize, max: usize) -> Result<(), Str
 fn retain_rows(
     rows: &mut Vec<u32>,
     width: usize,
-    mut keep: impl FnMut(&[u32]) -> Result<bool, Fault>,
+    mut keep: impl FnMut(&[u32]) -> Result<bool, EvalFault>,
 ) -> Result<(), String> {
     let mut kept = Vec::with_capacity(rows.len());
     for row in rows.chunks_exact(width) {
@@ -478,8 +479,8 @@ fn retain_rows(
     Ok(())
 }
 
-fn fixed_filter_holds(branch: &Branch, slots: &[Slot], inputs: &[u32]) -> Result<bool, Fault> {
-    let row = Row {
+fn fixed_filter_holds(branch: &Branch, slots: &[Slot], inputs: &[u32]) -> Result<bool, EvalFault> {
+    let row = SlotRow {
         slots,
         inputs,
         aggregates: &[],

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use barograph_model::{Labels, Name, Quality, Sample, ValueType};
 
-use crate::value::Val;
+use barograph_statement::SqlValue;
 
 /// The newest sample of a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Newest {
     pub ts: i64,
-    pub val: Val,
+    pub val: SqlValue,
     pub quality: Quality,
     pub error: f64,
 }
@@ -24,7 +24,7 @@ impl From<&Sample> for Newest {
         let error = f64::from(sample.error).abs();
         Self {
             ts: sample.ts,
-            val: Val::from(&sample.value),
+            val: SqlValue::from(&sample.value),
             quality: sample.quality,
             error: if error.is_nan() { f64::INFINITY } else { error },
         }
@@ -57,12 +57,12 @@ pub(crate) struct Slot {
 
 impl Slot {
     /// The value of a label, NULL when the stream has not got it. SQL's columns ignore case.
-    pub fn label(&self, name: &str) -> Val {
+    pub fn label(&self, name: &str) -> SqlValue {
         let found = self
             .labels
             .iter()
             .find(|(n, _)| n.eq_ignore_ascii_case(name));
-        found.map_or(Val::Null, |(_, v)| Val::Text(v.clone()))
+        found.map_or(SqlValue::Null, |(_, v)| SqlValue::Text(v.clone()))
     }
 }
 

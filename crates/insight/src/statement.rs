@@ -1,22 +1,10 @@
-//! From text to a statement: `CREATE INSIGHT …` and `DROP INSIGHT …`.
-//!
-//! The words around the SELECT are barograph's own, so they are read here from the SQL tokens;
-//! the SELECT itself is left to `sqlparser`. Bounds come first: text from anyone is parsed here.
+//! `CREATE INSIGHT …` and `DROP INSIGHT …`, from text to a statement.
 
 use barograph_model::{Name, Unit};
-use sqlparser::ast::{self, Query};
-use sqlparser::dialect::SQLiteDialect;
-use sqlparser::keywords::Keyword;
-use sqlparser::parser::Parser;
-use sqlparser::tokenizer::{Token, Tokenizer};
+use barograph_statement::ast::Query;
+use barograph_statement::{StatementAction, StatementKind, StatementWords};
 
-use crate::{InsightError, Limits};
-
-/// Deepest nesting of parentheses and subexpressions that the parser follows.
-const NESTING_MAX: usize = 50;
-/// Most tokens of a statement, white space apart. A chain `1+1+…` nests as deep as it is long,
-/// so this bounds the stack that it takes to walk one.
-const TOKENS_MAX: usize = 2_000;
+use crate::InsightError;
 
 #[derive(Debug)]
 pub(crate) enum Statement {
@@ -35,38 +23,27 @@ pub(crate) struct Create {
 }
 
 /// Reads a CREATE or DROP statement.
-pub(crate) fn parse(sql: &str, limits: &Limits) -> Result<Statement, InsightError> {
-    let mut words = Words::new(sql, limits.sql_bytes_max)?;
-    if words.keyword("CREATE") {
-        let or_replace = words.keyword("OR");
-        if or_replace {
-            words.expect("REPLACE")?;
+pub(crate) fn parse(sql: &str) -> Result<Statement, InsightError> {
+    let mut words = StatementWords::new(sql)?;
+    match StatementKind::Insight.head(&mut words)? {
+        StatementAction::Create { or_replace } => {
+            Ok(Statement::Create(Box::new(create(words, or_replace)?)))
         }
-        words.expect("INSIGHT")?;
-        return Ok(Statement::Create(Box::new(create(words, or_replace)?)));
-    }
-    if words.keyword("DROP") {
-        words.expect("INSIGHT")?;
-        let if_exists = words.keyword("IF");
-        if if_exists {
-            words.expect("EXISTS")?;
+        StatementAction::Drop { if_exists } => {
+            let name = words.dotted_name();
+            words.end()?;
+            Ok(Statement::Drop { name, if_exists })
         }
-        let name = words.dotted_name();
-        words.end()?;
-        return Ok(Statement::Drop { name, if_exists });
     }
-    Err(InsightError::statement(
-        "write CREATE INSIGHT name AS SELECT … or DROP INSIGHT name",
-    ))
 }
 
 /// Reads the SELECT of a CREATE statement, or a SELECT alone.
-pub(crate) fn parse_select(sql: &str, limits: &Limits) -> Result<Query, InsightError> {
-    let mut words = Words::new(sql, limits.sql_bytes_max)?;
+pub(crate) fn parse_select(sql: &str) -> Result<Query, InsightError> {
+    let mut words = StatementWords::new(sql)?;
     if words.at_keyword("SELECT") {
-        return words.query();
+        return Ok(words.query()?);
     }
-    match parse(sql, limits)? {
+    match parse(sql)? {
         Statement::Create(create) => Ok(create.query),
         Statement::Drop { .. } => Err(InsightError::statement(
             "there is nothing to test in a DROP: give a SELECT",
@@ -74,7 +51,7 @@ pub(crate) fn parse_select(sql: &str, limits: &Limits) -> Result<Query, InsightE
     }
 }
 
-fn create(mut words: Words, or_replace: bool) -> Result<Create, InsightError> {
+fn create(mut words: StatementWords, or_replace: bool) -> Result<Create, InsightError> {
     let name = Name::new(words.dotted_name())?;
     let (mut unit, mut help) = (None, None);
     loop {
@@ -96,204 +73,6 @@ fn create(mut words: Words, or_replace: bool) -> Result<Create, InsightError> {
     })
 }
 
-/// The tokens of a statement, read from the front.
-pub(crate) struct Words {
-    tokens: std::iter::Peekable<std::vec::IntoIter<Token>>,
-}
-
-impl Words {
-    pub fn new(sql: &str, bytes_max: usize) -> Result<Self, InsightError> {
-        if sql.len() > bytes_max {
-            return Err(InsightError::Limit {
-                what: format!("a statement of {} bytes", sql.len()),
-                max: bytes_max,
-                limit: "sql_bytes_max",
-            });
-        }
-        let tokens = Tokenizer::new(&SQLiteDialect {}, sql)
-            .tokenize()
-            .map_err(|e| InsightError::statement(format!("not SQL: {e}")))?;
-        let count = tokens.iter().filter(|t| !is_space(t)).count();
-        if count > TOKENS_MAX {
-            return Err(InsightError::Limit {
-                what: format!("a statement of {count} words and signs"),
-                max: TOKENS_MAX,
-                limit: "TOKENS_MAX",
-            });
-        }
-        let mut words = Self {
-            tokens: tokens.into_iter().peekable(),
-        };
-        words.skip_space();
-        Ok(words)
-    }
-
-    fn skip_space(&mut self) {
-        while self.tokens.next_if(is_space).is_some() {}
-    }
-
-    pub fn at_keyword(&mut self, keyword: &str) -> bool {
-        self.tokens.peek().is_some_and(|t| is_keyword(t, keyword))
-    }
-
-    pub fn keyword(&mut self, keyword: &str) -> bool {
-        let found = self.tokens.next_if(|t| is_keyword(t, keyword)).is_some();
-        self.skip_space();
-        found
-    }
-
-    pub fn expect(&mut self, keyword: &str) -> Result<(), InsightError> {
-        if self.keyword(keyword) {
-            Ok(())
-        } else {
-            Err(self.unexpected(keyword))
-        }
-    }
-
-    pub fn unexpected(&mut self, wanted: &str) -> InsightError {
-        let found = self
-            .tokens
-            .peek()
-            .map_or("the end".to_owned(), |t| format!("{t}"));
-        InsightError::statement(format!("expected {wanted}, found {found}"))
-    }
-
-    /// A dotted name: whatever stands before the next white space, since the tokenizer sees a
-    /// number in `.2x`; or one quoted name.
-    pub fn dotted_name(&mut self) -> String {
-        let mut name = String::new();
-        let more = |t: &Token| !is_space(t) && *t != Token::SemiColon && *t != Token::EOF;
-        while let Some(token) = self.tokens.next_if(more) {
-            match token {
-                Token::Word(word) => name.push_str(&word.value),
-                other => name.push_str(&other.to_string()),
-            }
-        }
-        self.skip_space();
-        name
-    }
-
-    pub fn text(&mut self, example: &str) -> Result<String, InsightError> {
-        match self
-            .tokens
-            .next_if(|t| matches!(t, Token::SingleQuotedString(_)))
-        {
-            Some(Token::SingleQuotedString(text)) => {
-                self.skip_space();
-                Ok(text)
-            }
-            _ => Err(self.unexpected(example)),
-        }
-    }
-
-    /// A number of at least 0.
-    pub fn number(&mut self, example: &str) -> Result<f64, InsightError> {
-        let number = match self.tokens.peek() {
-            Some(Token::Number(text, _)) => text.parse::<f64>().ok(),
-            _ => None,
-        };
-        match number.filter(|n| n.is_finite()) {
-            Some(number) => {
-                self.tokens.next();
-                self.skip_space();
-                Ok(number)
-            }
-            None => Err(self.unexpected(example)),
-        }
-    }
-
-    pub fn comma(&mut self) -> bool {
-        let found = self.tokens.next_if_eq(&Token::Comma).is_some();
-        self.skip_space();
-        found
-    }
-
-    /// Whether nothing stands here any more, but the sign that ends a statement.
-    pub fn at_end(&mut self) -> bool {
-        matches!(
-            self.tokens.peek(),
-            None | Some(Token::EOF | Token::SemiColon)
-        )
-    }
-
-    pub fn end(mut self) -> Result<(), InsightError> {
-        if self.tokens.next_if_eq(&Token::SemiColon).is_some() {
-            self.skip_space();
-        }
-        match self.tokens.peek() {
-            None | Some(Token::EOF) => Ok(()),
-            Some(_) => Err(self.unexpected("the end of the statement")),
-        }
-    }
-
-    /// The expression up to the next of these words outside of parentheses, or to the end.
-    pub fn expression(&mut self, until: &[&str], what: &str) -> Result<ast::Expr, InsightError> {
-        let mut depth = 0_i32;
-        let mut tokens = Vec::new();
-        let ends = |t: &Token| until.iter().any(|word| is_keyword(t, word));
-        while let Some(token) = self.tokens.next_if(|t| {
-            let over = depth <= 0 && (ends(t) || *t == Token::SemiColon);
-            !over && *t != Token::EOF
-        }) {
-            match token {
-                Token::LParen => depth += 1,
-                Token::RParen => depth -= 1,
-                _ => {}
-            }
-            tokens.push(token);
-        }
-        if tokens.iter().all(is_space) {
-            return Err(self.unexpected(what));
-        }
-        let mut parser = Parser::new(&SQLiteDialect {})
-            .with_recursion_limit(NESTING_MAX)
-            .with_tokens(tokens);
-        let fault = |e| InsightError::statement(format!("cannot read {what}: {e}"));
-        let expression = parser.parse_expr().map_err(fault)?;
-        match &parser.peek_token_ref().token {
-            Token::EOF => Ok(expression),
-            other => Err(InsightError::statement(format!(
-                "expected the end of {what}, found {other}"
-            ))),
-        }
-    }
-
-    fn query(self) -> Result<Query, InsightError> {
-        let mut parser = Parser::new(&SQLiteDialect {})
-            .with_recursion_limit(NESTING_MAX)
-            .with_tokens(self.tokens.map(value_as_name).collect());
-        let fault = |e| InsightError::statement(format!("cannot read the SELECT: {e}"));
-        let query = parser.parse_query().map_err(fault)?;
-        let _optional = parser.consume_token(&Token::SemiColon);
-        match &parser.peek_token_ref().token {
-            Token::EOF => Ok(*query),
-            other => Err(InsightError::statement(format!(
-                "expected the end of the statement, found {other}"
-            ))),
-        }
-    }
-}
-
-fn is_space(token: &Token) -> bool {
-    matches!(token, Token::Whitespace(_))
-}
-
-/// `value` is the column of every table. The parser has a keyword of that name, and would read
-/// `CASE value …` among arguments as `key VALUE value`.
-fn value_as_name(token: Token) -> Token {
-    match token {
-        Token::Word(mut word) if word.keyword == Keyword::VALUE => {
-            word.keyword = Keyword::NoKeyword;
-            Token::Word(word)
-        }
-        other => other,
-    }
-}
-
-fn is_keyword(token: &Token, keyword: &str) -> bool {
-    matches!(token, Token::Word(w) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case(keyword))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,7 +80,7 @@ mod tests {
     #[test]
     fn reads_statements() {
         let check = |sql: &str, expect: &str| {
-            let seen = match parse(sql, &Limits::default()) {
+            let seen = match parse(sql) {
                 Ok(Statement::Create(c)) => {
                     let Create {
                         name,
@@ -358,7 +137,7 @@ mod tests {
             "CREATE INSIGHT AS SELECT 1",
             "CREATE INSIGHT",
         ] {
-            let seen = parse(bad, &Limits::default()).unwrap_err().to_string();
+            let seen = parse(bad).unwrap_err().to_string();
             assert!(seen.starts_with("stream name"), "{bad}: {seen}");
         }
     }
@@ -371,7 +150,7 @@ mod tests {
             ")".repeat(900)
         );
         let long = format!("CREATE INSIGHT a AS SELECT 1{}", "+1".repeat(2_000));
-        let huge = "x".repeat(Limits::default().sql_bytes_max + 1);
+        let huge = "x".repeat(barograph_statement::SQL_BYTES_MAX + 1);
         for (sql, expect) in [
             (
                 deep,
@@ -386,7 +165,7 @@ mod tests {
                 "a statement of 16385 bytes: at most 16384 (sql_bytes_max)",
             ),
         ] {
-            let seen = parse(&sql, &Limits::default()).unwrap_err().to_string();
+            let seen = parse(&sql).unwrap_err().to_string();
             assert_eq!(seen.to_lowercase(), expect.to_lowercase());
         }
     }

@@ -14,7 +14,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use barograph_model::{
-    ArchiveVerb, BigIntegers, Clock, ControlFault, MemoryBudget, MemoryClaim, Past, ResultFormat,
+    ArchiveVerb, BigIntegers, Clock, MemoryBudget, MemoryClaim, Past, ResultFormat,
     SqlEngine, SqlRequest,
 };
 use hyper::body::Body as _;
@@ -372,21 +372,12 @@ pub async fn insights(State(app): Shared, asking: Asking, RawQuery(query): RawQu
         .await
 }
 
-/// `POST /api/v1/insights`: needs the right to control.
-pub async fn change_insight(
+/// `POST /api/v1/statements`: CREATE or DROP of an insight, a policy or a rule. Needs the right to
+/// control.
+pub async fn execute_statement(
     State(app): Shared,
     Extension(way): Extension<Way>,
     request: Request,
-) -> Answer {
-    change(app, way, request, |control, sql| control.execute(sql)).await
-}
-
-/// Carries out a statement that changes something: for who has the right to control.
-pub async fn change(
-    app: Arc<App>,
-    way: Way,
-    request: Request,
-    carry_out: fn(&dyn Control, &str) -> Result<serde_json::Value, ControlFault>,
 ) -> Answer {
     check_control(way, &app.token, request.headers())?;
     Params::parse(request.uri().query(), &[])?;
@@ -394,7 +385,23 @@ pub async fn change(
     let place = statements(&app, way)?;
     let work = move || {
         let _place = place;
-        Ok::<_, Fault>(carry_out(&*app.control, &sql)?)
+        Ok::<_, Fault>(app.control.execute(&sql)?)
+    };
+    Ok(axum::Json(blocking::wait(work).await?).into_response())
+}
+
+/// `POST /api/v1/reload`: reads the configuration again. Needs the right to control.
+pub async fn reload(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    request: Request,
+) -> Answer {
+    check_control(way, &app.token, request.headers())?;
+    Params::parse(request.uri().query(), &[])?;
+    let place = statements(&app, way)?;
+    let work = move || {
+        let _place = place;
+        Ok::<_, Fault>(app.control.reload()?)
     };
     Ok(axum::Json(blocking::wait(work).await?).into_response())
 }

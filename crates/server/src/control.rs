@@ -4,10 +4,9 @@ use std::sync::atomic::AtomicBool;
 
 use barograph_model::{ArchiveVerb, Asker, ControlFault};
 
-/// Executes control statements (`CREATE INSIGHT …`, `DROP INSIGHT …`). Blocking: the agent answers
-/// from its loop; the server calls it from threads that may wait.
+/// Executes what people ask of the agent. Blocking: the server calls it from threads that may wait.
 pub trait Control: Send + Sync {
-    /// Changes the system and says what it made.
+    /// Executes `CREATE …` or `DROP …` of an insight, a policy or a rule; returns what it made.
     fn execute(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
     /// Says what the statement would give now, as `{"rows": […]}`, and changes nothing. It is
     /// computed on the caller's thread, until `cancel` is set.
@@ -21,8 +20,6 @@ pub trait Control: Send + Sync {
         request: &serde_json::Value,
         asker: &Asker,
     ) -> Result<serde_json::Value, ControlFault>;
-    /// Carries out `CREATE POLICY …` or `DROP POLICY …` and says what it made.
-    fn declare_policy(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
-    /// Carries out `CREATE TRIGGER …` or `DROP TRIGGER …` and says what it made.
-    fn declare_trigger(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
+    /// Reads the configuration again, and returns what came of it.
+    fn reload(&self) -> Result<serde_json::Value, ControlFault>;
 }

@@ -2,12 +2,10 @@
 //!
 //! Apart from the other requests: what a trigger calls has files of its own.
 
-use axum::Extension;
-use axum::extract::{RawQuery, Request, State};
+use axum::extract::{RawQuery, State};
 
-use crate::api::{Answer, Asking, JSON, Shared, change};
+use crate::api::{Answer, Asking, JSON, Shared};
 use crate::params::Params;
-use crate::rights::Way;
 
 /// What the agent writes of them.
 const TRIGGERS: &str = "declared_triggers.json";
@@ -20,33 +18,9 @@ pub async fn triggers(State(app): Shared, asking: Asking, RawQuery(query): RawQu
         .await
 }
 
-/// `POST /api/v1/triggers`: needs the right to control.
-pub async fn change_trigger(
-    State(app): Shared,
-    Extension(way): Extension<Way>,
-    request: Request,
-) -> Answer {
-    change(app, way, request, |control, sql| {
-        control.declare_trigger(sql)
-    })
-    .await
-}
-
 /// `GET /api/v1/policies`
 pub async fn policies(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
     Params::parse(query.as_deref(), &[])?;
     app.render(asking, JSON, |app, _| app.list_document(POLICIES))
         .await
-}
-
-/// `POST /api/v1/policies`: needs the right to control.
-pub async fn change_policy(
-    State(app): Shared,
-    Extension(way): Extension<Way>,
-    request: Request,
-) -> Answer {
-    change(app, way, request, |control, sql| {
-        control.declare_policy(sql)
-    })
-    .await
 }

@@ -42,6 +42,19 @@ fn control_needs_its_right() {
 }
 
 #[test]
+fn the_configuration_is_read_again_by_who_may_control() {
+    let fixture = Fixture::new();
+    const RELOAD: &str = "POST /api/v1/reload";
+    let without = fixture.ask(RELOAD, &[], b"");
+    without.expect_fault(401, "refused", "control.token in the run directory");
+    let read_side = fixture.ask_unix(fixture.run_dir.read_socket(), RELOAD, &[], b"");
+    read_side.expect_fault(401, "refused", "use control.sock");
+    let answer = fixture.ask_unix(fixture.run_dir.control_socket(), RELOAD, &[], b"");
+    let expect = json!({ "left_out": [], "needs_restart": ["http"] });
+    assert_eq!((answer.status, answer.json()), (200, expect));
+}
+
+#[test]
 fn what_is_declared_is_made_by_who_may_control_and_read_by_all() {
     let fixture = Fixture::new();
     for (path, document, statement) in [

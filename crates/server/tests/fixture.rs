@@ -112,12 +112,8 @@ impl Control for FakeControl {
             .map(|_| json!({ "rows": [{ "value": 7 }] }))
     }
 
-    fn declare_trigger(&self, sql: &str) -> Result<Value, ControlFault> {
-        self.execute(sql)
-    }
-
-    fn declare_policy(&self, sql: &str) -> Result<Value, ControlFault> {
-        self.execute(sql)
+    fn reload(&self) -> Result<Value, ControlFault> {
+        Ok(json!({ "left_out": [], "needs_restart": ["http"] }))
     }
 
     fn archive(&self, verb: ArchiveVerb) -> Result<Value, ControlFault> {

@@ -9,6 +9,7 @@ mod engine;
 mod pressure;
 mod roster;
 mod sentinel;
+pub mod statement;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +25,7 @@ use self::pressure::Pressure;
 pub(crate) use self::pressure::Wake;
 #[cfg(test)]
 pub use self::roster::POLICIES_MADE_MAX;
-pub use self::roster::{Carry, Change, Made, Policy, Roster, check};
+pub use self::roster::{Carry, Change, Policy, Roster, check};
 use self::sentinel::Moved;
 use crate::Config;
 use barograph_recorder::{Forecasts, Streams};
@@ -80,15 +81,24 @@ impl Carry for Carrier<'_, '_> {
     }
 }
 
+impl Carrier<'_, '_> {
+    /// Replaces all policies by these.
+    pub fn become_these(&mut self, wanted: Vec<Policy>) {
+        if self.policies.roster.become_these(wanted) {
+            self.policies.match_again(self.forecasts, self.streams);
+        }
+    }
+}
+
 impl Policies {
-    /// Of a configuration that was checked. `wake` makes the loop run at once.
+    /// No policy yet, over the sources of a configuration. `wake` makes the loop run at once.
     pub fn new(config: &Config, wake: Wake) -> Self {
         let caps = barograph_source::catalogue().map(|source| {
             let poll = config.sources.poll_of(source.name);
             (source.name, poll.caps())
         });
         let is_here = config.sources.sys_root == Path::new("/");
-        let mut policies = Self {
+        Self {
             roster: Roster::default(),
             caps: caps.collect(),
             known: Vec::new(),
@@ -97,18 +107,7 @@ impl Policies {
             wishes: 0,
             pressure: Pressure::new(is_here.then(|| "/proc/pressure".into()), wake),
             speech: Speech::default(),
-        };
-        for spec in &config.policy {
-            match Policy::new(spec.clone(), None) {
-                Ok(policy) => {
-                    policies.roster.configure(policy);
-                    policies.wishes += 1;
-                }
-                Err(error) => tracing::warn!(%error, "a policy is left out"),
-            }
         }
-        policies.listen();
-        policies
     }
 
     /// Finds the policy of each stream again, and what they listen to.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use barograph_forecast::interval::Bound;
 use barograph_model::{ConfigError, Descriptor, Selector, near};
 use barograph_source::{PolicyFault, PolicySpec, PressureTrigger};
+use tracing::warn;
 
 /// Most policies at once.
 pub const POLICIES_MAX: usize = 512;
@@ -61,6 +62,10 @@ impl Policy {
     pub(super) fn is_sentinel(&self, of: &Descriptor) -> bool {
         let sentinel = self.sentinel.as_ref();
         sentinel.is_some_and(|s| s.matches(of.name.as_str(), &of.labels))
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.spec == other.spec && self.made == other.made
     }
 
     /// Made ones count before configured ones, each in the order of names.
@@ -126,19 +131,36 @@ impl Roster {
         match self.get(name) {
             Some(Policy { made: None, .. }) => Err(of_the_configuration(name)),
             Some(_) => Ok(()),
-            None => {
-                let hint = match near(name, self.0.iter().map(|s| s.policy.name())) {
-                    near if near.is_empty() => "see the table policies for what there is".into(),
-                    near => format!("did you mean {}?", near.join(" or ")),
-                };
-                Err(format!("there is no policy {name}: {hint}"))
-            }
+            None => Err(self.no_policy(name)),
         }
     }
 
-    /// Takes up one of a configuration that was checked.
-    pub fn configure(&mut self, policy: Policy) {
-        self.insert(Arc::new(policy));
+    /// Says that there is no policy of this name, and which there are of similar names.
+    pub fn no_policy(&self, name: &str) -> String {
+        let hint = match near(name, self.0.iter().map(|s| s.policy.name())) {
+            near if near.is_empty() => "see the table policies for what there is".into(),
+            near => format!("did you mean {}?", near.join(" or ")),
+        };
+        format!("there is no policy {name}: {hint}")
+    }
+
+    /// Replaces all policies by these; returns whether anything changed. A policy that is the same as
+    /// before stays the one that streams know. Of several of one name the first counts; those beyond
+    /// the bounds are left out with a warning.
+    pub fn become_these(&mut self, wanted: Vec<Policy>) -> bool {
+        let before = std::mem::take(&mut self.0);
+        for policy in wanted {
+            if let Err(error) = self.admit(policy.name(), false) {
+                warn!(error, "a policy is left out");
+                continue;
+            }
+            let same = before.iter().find(|s| s.policy.is_same(&policy));
+            let policy = same.map_or_else(|| Arc::new(policy), |s| Arc::clone(&s.policy));
+            self.insert(policy);
+        }
+        let both = before.iter().zip(&self.0);
+        let stayed = both.filter(|(a, b)| Arc::ptr_eq(&a.policy, &b.policy));
+        before.len() != self.0.len() || stayed.count() != before.len()
     }
 
     /// Takes up one that was made, in the place of one of its name.
@@ -195,7 +217,7 @@ impl Roster {
 
 fn of_the_configuration(name: &str) -> String {
     format!(
-        "the policy {name} is of the configuration ([[policy]]): change it there and start the agent again, \
+        "the policy {name} is of the configuration ([[policy]]): change it there and `baro reload`, \
          or make one of another name, which counts before it"
     )
 }

@@ -136,7 +136,7 @@ impl<'c> Rig<'c> {
             ),
         ];
         let theirs: Arc<dyn Clock> = clock.clone();
-        Self {
+        let mut rig = Self {
             clock: Arc::clone(clock),
             poller: Poller::with_sources(sources, theirs, Arc::new(|| {})),
             streams: Streams::new(segment, &**clock, None, 240 * NS_PER_S),
@@ -149,7 +149,14 @@ impl<'c> Rig<'c> {
             reads,
             waits: false,
             _dir: dir,
-        }
+        };
+        let mut carrier = Carrier {
+            policies: &mut rig.policies,
+            forecasts: &mut rig.forecasts,
+            streams: &mut rig.streams,
+        };
+        carrier.become_these(statement::wanted(&config.policy, &BTreeMap::new()));
+        rig
     }
 
     fn tick(&mut self) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_insight::Firing;
+use barograph_rule::Firing;
 use barograph_stream::calls::{CallPayload, Target};
 use serde_json::Value as Json;
 use tracing::info;

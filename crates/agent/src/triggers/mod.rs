@@ -9,19 +9,19 @@ mod calling;
 mod follow;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use barograph_insight::{Executed, Firing, TriggerLimits, TriggerReport, Triggers};
+use barograph_rule::{Firing, TriggerLimits, TriggerReport, Triggers};
+use barograph_statement::{Executed, StatementAction, StatementHead};
 use barograph_model::Clock;
 use barograph_stream::{RunDir, TRIGGERS_DOCUMENT};
 use serde_json::{Value as Json, json};
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::AgentError;
-use crate::Config;
 use crate::control::{Answer, Refusal};
-use crate::statements::{Statements, TRIGGERS_FILE, Troubles};
 pub use calling::ToPrograms;
 use watch::Watch;
 
@@ -48,7 +48,6 @@ struct Shared {
 
 struct State {
     triggers: Triggers,
-    kept: Statements,
     thread: Option<JoinHandle<()>>,
     /// Whether the thread works; one that has found nothing to do has ended, or is about to.
     is_running: bool,
@@ -73,18 +72,16 @@ impl Shared {
 }
 
 impl DeclaredTriggers {
-    /// Takes up the triggers that an earlier agent kept. One that no longer holds is left out with a word.
+    /// Takes up the rules of these statements, by name. One that does not hold is left out with a
+    /// warning.
     pub fn start(
-        config: &Config,
+        kept: &BTreeMap<String, String>,
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
         fire: Arc<dyn Fire>,
-        troubles: &Troubles,
     ) -> Result<Self, AgentError> {
-        let kept = Statements::open(&config.state_dir, TRIGGERS_FILE, troubles)?;
         let state = State {
             triggers: Triggers::new(TriggerLimits::default()),
-            kept,
             thread: None,
             is_running: false,
             is_over: false,
@@ -99,14 +96,9 @@ impl DeclaredTriggers {
         };
         let mut state = triggers.shared.lock();
         let now_ns = clock.now_ns();
-        let State {
-            triggers: all,
-            kept,
-            ..
-        } = &mut *state;
-        for (name, sql) in kept.iter() {
-            if let Err(error) = all.execute(sql, now_ns) {
-                warn!(%error, name, sql, "a trigger is left out");
+        for (name, sql) in kept {
+            if let Err(error) = state.triggers.execute(sql, now_ns) {
+                warn!(%error, name, sql, "a rule is left out");
             }
         }
         triggers.attend(&mut state)?;
@@ -116,31 +108,27 @@ impl DeclaredTriggers {
         Ok(triggers)
     }
 
-    /// Carries out a statement. What is to survive a restart is written first: a trigger that cannot be
-    /// kept is not made.
+    /// Executes a statement, and returns the rule as it is, or was.
     pub fn execute(&self, sql: &str) -> Answer {
         let mut state = self.shared.lock();
         if state.is_over {
             return Err(Refusal::Internal("the agent is stopping".into()));
         }
-        let (name, statement) = match state.triggers.intent(sql).map_err(Refusal::from)? {
-            Executed::Created(name) => (name, Some(sql)),
-            Executed::Dropped(name) => (name, None),
-        };
+        let StatementHead { name, action, .. } = StatementHead::read(sql)?;
+        let is_drop = matches!(action, StatementAction::Drop { .. });
         let dropped = trigger(&state, &name);
-        let before = state.kept.keep(&name, statement)?;
         let now_ns = self.shared.clock.now_ns();
-        if let Err(error) = state.triggers.execute(sql, now_ns) {
-            state.kept.keep(&name, before.as_deref())?;
-            return Err(error.into());
-        }
+        let executed = state.triggers.execute(sql, now_ns);
+        let executed = executed.map_err(|error| match dropped {
+            Json::Null if is_drop => Refusal::Absent(error.to_string()),
+            _ => Refusal::Statement(error.to_string()),
+        })?;
         if let Err(error) = self.attend(&mut state) {
             return Err(Refusal::Internal(error.to_string()));
         }
-        info!(trigger = name, made = statement.is_some(), "changed");
-        let answer = match statement {
-            Some(_) => trigger(&state, &name),
-            None => dropped,
+        let answer = match executed {
+            Executed::Created(name) => trigger(&state, &name),
+            Executed::Dropped(_) => dropped,
         };
         let document = document(&state);
         drop(state);

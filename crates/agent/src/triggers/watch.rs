@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_insight::{Firing, TriggerLimits, Triggers};
+use barograph_rule::{Firing, TriggerLimits, Triggers};
 use barograph_model::NS_PER_S;
 use serde_json::Value as Json;
 use tracing::warn;

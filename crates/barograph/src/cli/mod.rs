@@ -17,6 +17,7 @@ mod latest;
 mod output;
 mod policy;
 mod probe;
+mod reload;
 mod sql;
 mod statement;
 mod status;
@@ -79,6 +80,12 @@ enum Command {
     Knob(knob::Knob),
     /// Look after history: what is kept, whether it is whole, and ways to have it otherwise
     Archive(archive::ArchiveCommand),
+    /// Have the agent read its configuration file again
+    ///
+    /// Insights and policies of the file are made, replaced and dropped so that they are those of
+    /// the file, while the rest goes on; SIGHUP does the same. Other keys need a new start, and the
+    /// answer names those that changed.
+    Reload(reload::Reload),
     /// Say what every source sees, what is missing and what would help
     Doctor(doctor::Doctor),
     /// Measure what a disk can do, gently and only by reading
@@ -198,6 +205,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Archive(archive) => archive.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Probe(probe) => probe.run(),
+        Command::Reload(reload) => reload.run(),
         Command::Io(io) => io.run(),
         Command::Top(top) => top.run(),
         Command::Completion { shell } => {

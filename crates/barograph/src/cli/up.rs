@@ -4,9 +4,10 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use barograph_agent::{Agent, BlockTraceMode, Config, SOURCES_DOCUMENT};
+use barograph_agent::{Agent, AgentError, BlockTraceMode, Config, SOURCES_DOCUMENT};
 use clap::{Args, ValueEnum};
 use serde_json::Value as Json;
+use tracing::{error, warn};
 use tracing_subscriber::EnvFilter;
 
 use super::{doctor, output};
@@ -16,7 +17,7 @@ use crate::heap::Heap;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Arguments of `baro up`.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct Up {
     /// Configuration file (see docs/reference/configuration.md)
     #[arg(long, value_name = "FILE")]
@@ -70,7 +71,7 @@ impl Up {
             .with_ansi(std::io::stderr().is_terminal())
             .init();
         let json = self.json;
-        let agent = Agent::start(self.into_config()?)?;
+        let agent = Agent::start_with(move || self.config())?;
         announce(&agent, json)?;
         let signalled = wait(&agent)?;
         let alive = agent.is_alive();
@@ -81,21 +82,23 @@ impl Up {
         }
     }
 
-    fn into_config(self) -> anyhow::Result<Config> {
+    /// The configuration file, with the options of the command line over it.
+    fn config(&self) -> Result<Config, AgentError> {
+        let given = self.clone();
         let mut config = match &self.config {
             Some(path) => Config::read(path)?,
             None => Config::default(),
         };
-        config.node = self.node.unwrap_or(config.node);
-        config.http = self.http.unwrap_or(config.http);
-        config.run_dir = self.run_dir.unwrap_or(config.run_dir);
-        config.state_dir = self.state_dir.unwrap_or(config.state_dir);
-        config.archive.dir = self.archive_dir.unwrap_or(config.archive.dir);
+        config.node = given.node.unwrap_or(config.node);
+        config.http = given.http.unwrap_or(config.http);
+        config.run_dir = given.run_dir.unwrap_or(config.run_dir);
+        config.state_dir = given.state_dir.unwrap_or(config.state_dir);
+        config.archive.dir = given.archive_dir.unwrap_or(config.archive.dir);
         config.archive.enabled &= !self.no_archive;
         if let Some(when) = self.block_trace {
             when.apply(&mut config);
         }
-        config.sources.sys_root = self.sys_root.unwrap_or(config.sources.sys_root);
+        config.sources.sys_root = given.sys_root.unwrap_or(config.sources.sys_root);
         Ok(config)
     }
 }
@@ -162,6 +165,18 @@ fn announce(agent: &Agent, json: bool) -> anyhow::Result<()> {
     ))
 }
 
+/// Reads the configuration again, and says what came of it where nobody waits for the answer.
+fn reload(agent: &Agent) {
+    match agent.reload() {
+        Ok(answer) => {
+            for fault in answer["left_out"].as_array().into_iter().flatten() {
+                warn!(%fault, "left out of the reload");
+            }
+        }
+        Err(error) => error!(error, "the configuration stays as it was"),
+    }
+}
+
 /// Waits for a signal, or for the agent to end by itself.
 fn wait(agent: &Agent) -> anyhow::Result<&'static str> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -171,11 +186,13 @@ fn wait(agent: &Agent) -> anyhow::Result<&'static str> {
     runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
+        let mut hangup = signal(SignalKind::hangup())?;
         let mut heap = Heap::default();
         loop {
             tokio::select! {
                 _ = interrupt.recv() => return Ok("interrupted"),
                 _ = terminate.recv() => return Ok("terminated"),
+                _ = hangup.recv() => reload(agent),
                 () = tokio::time::sleep(LOOK_EVERY) => {
                     if !agent.is_alive() {
                         return Ok("ended");

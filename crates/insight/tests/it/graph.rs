@@ -1,7 +1,8 @@
 //! Statements, the shape of the graph, and what becomes of streams.
 
-use barograph_insight::{Executed, InsightError, InsightState, Limits};
+use barograph_insight::{InsightState, Limits};
 use barograph_model::{Quality, Value, ValueType};
+use barograph_statement::Executed;
 
 use crate::rig::Rig;
 
@@ -528,14 +529,7 @@ fn limits() {
     let many = rig
         .create("CREATE INSIGHT d AS SELECT sum(value) FROM x")
         .unwrap_err();
-    assert_eq!(
-        many,
-        InsightError::Limit {
-            what: "insights".into(),
-            max: 3,
-            limit: "insights_max"
-        }
-    );
+    assert_eq!(many.to_string(), "insights: at most 3 (insights_max)");
 
     rig.out.room = Some(2);
     assert_eq!(rig.outputs(), ["a{d=0}=Int(0)", "a{d=1}=Int(1)"]);

@@ -9,7 +9,3 @@ mod graph;
 mod hostile;
 mod looks;
 mod rig;
-mod trigger_past;
-mod trigger_rig;
-mod triggers;
-mod triggers_equal;

@@ -1,17 +1,14 @@
 //! `CREATE TRIGGER …` and `DROP TRIGGER …`, from text to what the engine works with.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use barograph_model::{Labels, NS_PER_S, Name};
-use sqlparser::ast;
+use barograph_statement::{
+    Compiled, Compiler, StatementAction, StatementError, StatementKind, StatementWords, ast, length_ns,
+};
 
-use super::leaf::{Leaves, Of, length_ns};
-use super::subject::{Definition, Payload, Piece};
-use crate::InsightError;
-use crate::compile::{Compiler, Place};
-use crate::slot::Store;
-use crate::statement::Words;
+use crate::leaf::{Leaves, Of};
+use crate::subject::{Definition, Payload, Piece};
 
 /// Longest name of a call, in bytes.
 pub const CALL_NAME_BYTES_MAX: usize = 127;
@@ -40,35 +37,22 @@ pub(crate) enum Statement {
 }
 
 /// Reads a statement.
-pub(crate) fn parse(sql: &str, bytes_max: usize) -> Result<Statement, InsightError> {
-    let mut words = Words::new(sql, bytes_max)?;
-    if words.keyword("CREATE") {
-        let or_replace = words.keyword("OR");
-        if or_replace {
-            words.expect("REPLACE")?;
-        }
-        words.expect("TRIGGER")?;
-        return Ok(Statement::Create {
+pub(crate) fn parse(sql: &str) -> Result<Statement, StatementError> {
+    let mut words = StatementWords::new(sql)?;
+    match StatementKind::Rule.head(&mut words)? {
+        StatementAction::Create { or_replace } => Ok(Statement::Create {
             or_replace,
             definition: Box::new(create(words, sql)?),
-        });
-    }
-    if words.keyword("DROP") {
-        words.expect("TRIGGER")?;
-        let if_exists = words.keyword("IF");
-        if if_exists {
-            words.expect("EXISTS")?;
+        }),
+        StatementAction::Drop { if_exists } => {
+            let name = words.dotted_name();
+            words.end()?;
+            Ok(Statement::Drop { name, if_exists })
         }
-        let name = words.dotted_name();
-        words.end()?;
-        return Ok(Statement::Drop { name, if_exists });
     }
-    Err(InsightError::statement(
-        "write CREATE TRIGGER name WHEN condition FIRE 'call' or DROP TRIGGER name",
-    ))
 }
 
-fn create(mut words: Words, sql: &str) -> Result<Definition, InsightError> {
+fn create(mut words: StatementWords, sql: &str) -> Result<Definition, StatementError> {
     let name = Name::new(words.dotted_name())?;
     let help = match words.keyword("HELP") {
         true => words.text("HELP 'what it is for'")?,
@@ -79,7 +63,7 @@ fn create(mut words: Words, sql: &str) -> Result<Definition, InsightError> {
     words.expect("FIRE")?;
     let call = words.text("FIRE 'name of the call'")?;
     if call.is_empty() || call.len() > CALL_NAME_BYTES_MAX {
-        return Err(InsightError::statement(format!(
+        return Err(StatementError::new(format!(
             "the name of a call has 1 to {CALL_NAME_BYTES_MAX} bytes"
         )));
     }
@@ -103,7 +87,7 @@ fn create(mut words: Words, sql: &str) -> Result<Definition, InsightError> {
     let condition = compile(&condition, &mut leaves)?;
     leaves.settle(&condition);
     if leaves.all.iter().all(|l| l.of == Of::Label) {
-        return Err(InsightError::statement(
+        return Err(StatementError::new(
             "the condition reads no stream: write something like latest('disk.busy.ratio') > 0.9",
         ));
     }
@@ -125,15 +109,14 @@ fn create(mut words: Words, sql: &str) -> Result<Definition, InsightError> {
     })
 }
 
-fn compile(e: &ast::Expr, leaves: &mut Leaves) -> Result<crate::expr::Expr, InsightError> {
-    let (store, node) = (Store::default(), Arc::from(""));
-    Compiler::of_trigger(&store, &node, leaves).expr(e, Place::Group)
+fn compile(e: &ast::Expr, leaves: &mut Leaves) -> Compiled {
+    Compiler::new(leaves).expr(e)
 }
 
 /// A value, or `json_object('name', value, …)`.
-fn payload_of(e: &ast::Expr, leaves: &mut Leaves) -> Result<Payload, InsightError> {
+fn payload_of(e: &ast::Expr, leaves: &mut Leaves) -> Result<Payload, StatementError> {
     let wrong =
-        || InsightError::statement("write PAYLOAD value or PAYLOAD json_object('name', value, …)");
+        || StatementError::new("write PAYLOAD value or PAYLOAD json_object('name', value, …)");
     let ast::Expr::Function(function) = e else {
         return Ok(Payload::Value(compile(e, leaves)?));
     };
@@ -156,7 +139,7 @@ fn payload_of(e: &ast::Expr, leaves: &mut Leaves) -> Result<Payload, InsightErro
         return Err(wrong());
     }
     if args.len() / 2 > PAYLOAD_MEMBERS_MAX {
-        return Err(InsightError::Limit {
+        return Err(StatementError::Limit {
             what: "members of a payload".into(),
             max: PAYLOAD_MEMBERS_MAX,
             limit: "PAYLOAD_MEMBERS_MAX",
@@ -175,21 +158,21 @@ fn payload_of(e: &ast::Expr, leaves: &mut Leaves) -> Result<Payload, InsightErro
     Ok(Payload::Object(members))
 }
 
-fn expires(text: &str) -> Result<i64, InsightError> {
+fn expires(text: &str) -> Result<i64, StatementError> {
     let ns = length_ns(text)?;
     if (EXPIRES_NS_MIN..=EXPIRES_NS_MAX).contains(&ns) {
         Ok(ns)
     } else {
-        Err(InsightError::statement(format!(
+        Err(StatementError::new(format!(
             "EXPIRES '{text}': a call waits for its program between 1 s and 24 h"
         )))
     }
 }
 
 /// `label=value,…`, where a value may hold `{label}` of the subject.
-fn pairs(text: &str) -> Result<Vec<(String, Vec<Piece>)>, InsightError> {
+fn pairs(text: &str) -> Result<Vec<(String, Vec<Piece>)>, StatementError> {
     let wrong = |what: &str| {
-        InsightError::statement(format!(
+        StatementError::new(format!(
             "TO '{text}': {what}; write label=value,… like 'rank=0,job={{job}}'"
         ))
     };

@@ -1,12 +1,9 @@
-//! `CREATE POLICY …` and `DROP POLICY …`, from text to what was written in it.
+//! `CREATE POLICY …` and `DROP POLICY …`, from text to the clauses that were written.
 //!
-//! They stand here beside the other statements, which have the same words. What a policy may be, and what it is
-//! where a statement says nothing, is for those who follow it: numbers and patterns are handed on as they were
-//! written.
+//! They stand alone because policies are followed elsewhere: numbers and patterns are passed on as
+//! they were written, and their follower checks them and knows the defaults.
 
-use crate::statement::Words;
-use crate::trigger::leaf::length_ns;
-use crate::{InsightError, Limits};
+use crate::{StatementAction, StatementError, StatementKind, StatementWords, length_ns};
 
 const NS_PER_MS: i64 = 1_000_000;
 
@@ -67,35 +64,24 @@ pub struct PolicyText {
 }
 
 impl PolicyStatement {
-    /// Reads a statement of at most as many bytes as one on insights may have.
-    pub fn parse(sql: &str) -> Result<Self, InsightError> {
-        let mut words = Words::new(sql, Limits::default().sql_bytes_max)?;
-        if words.keyword("CREATE") {
-            let or_replace = words.keyword("OR");
-            if or_replace {
-                words.expect("REPLACE")?;
+    /// Reads a statement.
+    pub fn parse(sql: &str) -> Result<Self, StatementError> {
+        let mut words = StatementWords::new(sql)?;
+        match StatementKind::Policy.head(&mut words)? {
+            StatementAction::Create { or_replace } => {
+                let policy = Box::new(create(words)?);
+                Ok(Self::Create { or_replace, policy })
             }
-            words.expect("POLICY")?;
-            let policy = Box::new(create(words)?);
-            return Ok(Self::Create { or_replace, policy });
-        }
-        if words.keyword("DROP") {
-            words.expect("POLICY")?;
-            let if_exists = words.keyword("IF");
-            if if_exists {
-                words.expect("EXISTS")?;
+            StatementAction::Drop { if_exists } => {
+                let name = name(&mut words)?;
+                words.end()?;
+                Ok(Self::Drop { name, if_exists })
             }
-            let name = name(&mut words)?;
-            words.end()?;
-            return Ok(Self::Drop { name, if_exists });
         }
-        Err(InsightError::statement(
-            "write CREATE POLICY name FOR 'pattern of streams' ERROR '1 %' or DROP POLICY name",
-        ))
     }
 }
 
-fn name(words: &mut Words) -> Result<String, InsightError> {
+fn name(words: &mut StatementWords) -> Result<String, StatementError> {
     let name = words.dotted_name();
     if name.is_empty() {
         return Err(words.unexpected("the name of the policy"));
@@ -103,7 +89,7 @@ fn name(words: &mut Words) -> Result<String, InsightError> {
     Ok(name)
 }
 
-fn create(mut words: Words) -> Result<PolicyText, InsightError> {
+fn create(mut words: StatementWords) -> Result<PolicyText, StatementError> {
     if words.at_keyword("FOR") {
         return Err(words.unexpected("the name of the policy"));
     }
@@ -123,7 +109,7 @@ fn create(mut words: Words) -> Result<PolicyText, InsightError> {
     while let Some(at) = CLAUSES.iter().position(|clause| words.keyword(clause)) {
         if std::mem::replace(&mut seen[at], true) {
             let clause = CLAUSES[at];
-            return Err(InsightError::statement(format!("{clause} stands twice")));
+            return Err(StatementError::new(format!("{clause} stands twice")));
         }
         read_clause(CLAUSES[at], &mut words, &mut policy)?;
     }
@@ -140,9 +126,9 @@ fn create(mut words: Words) -> Result<PolicyText, InsightError> {
 /// What stands after the word of a clause.
 fn read_clause(
     clause: &str,
-    words: &mut Words,
+    words: &mut StatementWords,
     policy: &mut PolicyText,
-) -> Result<(), InsightError> {
+) -> Result<(), StatementError> {
     match clause {
         "KIND" => policy.kind = Some(words.text("KIND 'error_bounded'")?),
         "ERROR" => policy.error = Some(words.text("ERROR '1 %'")?),
@@ -156,7 +142,7 @@ fn read_clause(
     Ok(())
 }
 
-fn between_ms(words: &mut Words) -> Result<(u64, u64), InsightError> {
+fn between_ms(words: &mut StatementWords) -> Result<(u64, u64), StatementError> {
     const EXAMPLE: &str = "BETWEEN '100 ms' AND '1 min'";
     let min_ms = ms(&words.text(EXAMPLE)?)?;
     if !words.keyword("AND") {
@@ -164,18 +150,18 @@ fn between_ms(words: &mut Words) -> Result<(u64, u64), InsightError> {
     }
     let max_ms = ms(&words.text(EXAMPLE)?)?;
     if max_ms < min_ms {
-        return Err(InsightError::statement(format!(
+        return Err(StatementError::new(format!(
             "BETWEEN: the shortest time between looks stands first, as in {EXAMPLE}"
         )));
     }
     Ok((min_ms, max_ms))
 }
 
-fn ms(text: &str) -> Result<u64, InsightError> {
+fn ms(text: &str) -> Result<u64, StatementError> {
     let ns = length_ns(text)?;
     match u64::try_from(ns / NS_PER_MS) {
         Ok(ms) if ns % NS_PER_MS == 0 => Ok(ms),
-        _ => Err(InsightError::statement(format!(
+        _ => Err(StatementError::new(format!(
             "BETWEEN '{text}': times between looks are whole milliseconds"
         ))),
     }
@@ -360,7 +346,7 @@ mod tests {
     #[test]
     fn statements_are_bounded() {
         let long = format!("CREATE POLICY a FOR '{}'", "x".repeat(16_384));
-        assert!(error(&long).contains("sql_bytes_max"), "{}", error(&long));
+        assert!(error(&long).contains("SQL_BYTES_MAX"), "{}", error(&long));
         let many = format!("CREATE POLICY a FOR 'x'{}", ",'x'".repeat(1_000));
         assert!(error(&many).contains("TOKENS_MAX"), "{}", error(&many));
     }

@@ -37,7 +37,8 @@
 //! * What time alone can change has a deadline; everything else is computed only when a stream has news.
 
 mod engine;
-pub(crate) mod leaf;
+mod leaf;
+mod limits;
 mod report;
 mod statement;
 mod stream;
@@ -45,4 +46,5 @@ mod subject;
 mod window;
 
 pub use engine::Triggers;
+pub use limits::TriggerLimits;
 pub use report::{Firing, Summary, TriggerReport, TriggerState};

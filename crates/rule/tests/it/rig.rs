@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use barograph_insight::{Executed, Firing, InsightError, TriggerLimits, TriggerReport, Triggers};
-use barograph_model::{Descriptor, Kind, Sample, StreamKey, Value};
-
-use crate::rig::descriptor;
+use barograph_model::{
+    Descriptor, Kind, Labels, Name, Sample, StreamKey, Unit, Value, ValueType,
+};
+use barograph_rule::{Firing, TriggerLimits, TriggerReport, Triggers};
+use barograph_statement::{Executed, StatementError};
 
 pub const S: i64 = 1_000_000_000;
 
@@ -51,7 +52,7 @@ impl TriggerRig {
         }
     }
 
-    pub fn execute(&mut self, sql: &str) -> Result<Executed, InsightError> {
+    pub fn execute(&mut self, sql: &str) -> Result<Executed, StatementError> {
         self.triggers.execute(sql, self.now)
     }
 
@@ -121,5 +122,21 @@ impl TriggerRig {
 
     pub fn evaluations(&self) -> u64 {
         self.triggers.reports().iter().map(|r| r.evaluations).sum()
+    }
+}
+
+pub fn descriptor(text: &str, value_type: ValueType) -> Descriptor {
+    let (name, labels) = text
+        .trim_end_matches('}')
+        .split_once('{')
+        .unwrap_or((text, ""));
+    let pairs = labels.split(',').filter_map(|pair| pair.split_once('='));
+    Descriptor {
+        name: Name::new(name).unwrap(),
+        labels: Labels::new(pairs).unwrap(),
+        value_type,
+        unit: Unit::new("").unwrap(),
+        kind: Kind::Gauge,
+        help: String::new(),
     }
 }

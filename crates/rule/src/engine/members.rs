@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use barograph_model::{Descriptor, Labels, StreamKey};
 
 use super::{Trigger, Triggers, mark, mark_subject, matches};
-use crate::trigger::leaf::{Leaf, Wakes};
-use crate::trigger::stream::Reader;
-use crate::trigger::subject::{Definition, Subject};
+use crate::leaf::{Leaf, Wakes};
+use crate::stream::Reader;
+use crate::subject::{Definition, Subject};
 
 impl Triggers {
     pub(super) fn install(&mut self, definition: Definition, now_ns: i64) {

@@ -1,7 +1,7 @@
 //! How a trigger is doing, in words and numbers.
 
 use super::Trigger;
-use crate::trigger::report::{TriggerReport, TriggerState};
+use crate::report::{TriggerReport, TriggerState};
 
 impl Trigger {
     /// How many subjects there are.

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use barograph_model::{Labels, Sample};
 use proptest::prelude::*;
 
-use crate::rig::descriptor;
-use crate::trigger_rig::{S, TriggerRig, described};
+use crate::rig::{S, TriggerRig, descriptor, described};
 
 /// A stream as it was told: each sample, and until when it was seen to hold.
 #[derive(Clone, Default)]
@@ -499,7 +498,7 @@ fn settle(pair: &mut Pair, slow: &mut [Slow]) -> Result<(), TestCaseError> {
         let expect = slow.look(pair, cooldown);
         let name = format!("t{at}");
         let own = pair.rig.fired.iter().filter(|f| f.trigger == name);
-        let is_of_stream = |f: &&barograph_insight::Firing| !f.subject.is_empty();
+        let is_of_stream = |f: &&barograph_rule::Firing| !f.subject.is_empty();
         let seen: BTreeSet<String> = own
             .filter(is_of_stream)
             .map(|f| format!("{}{}", slow.condition.1, f.subject))

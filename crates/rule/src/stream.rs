@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use barograph_model::{Descriptor, Kind, Sample, StreamKey, ValueType};
 
-use super::leaf::Wakes;
-use super::report::Summary;
-use super::window::{Several, Sight, WINDOW_POINTS_MIN, Window};
+use crate::leaf::Wakes;
+use crate::report::Summary;
+use crate::window::{Several, Sight, WINDOW_POINTS_MIN, Window};
 use crate::TriggerLimits;
-use crate::value::Val;
+use barograph_statement::SqlValue;
 
 /// Who reads a stream: a leaf of a subject of a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) struct Stream {
 #[derive(Clone, Debug)]
 pub(crate) struct Newest {
     pub ts: i64,
-    pub val: Val,
+    pub val: SqlValue,
     /// The last sign of life: the sample, or a look that found it unchanged.
     pub seen_ns: i64,
 }
@@ -125,7 +125,7 @@ impl Streams {
         };
         let sight = Sight {
             ts: sample.ts,
-            val: Val::from(&sample.value),
+            val: SqlValue::from(&sample.value),
             held_ns: stream.newest.as_ref().map_or(i64::MIN, |n| n.seen_ns),
             is_counter: stream.is_counter(),
             horizon_ns,
@@ -157,7 +157,7 @@ impl Streams {
         for (window, _) in &mut stream.windows {
             let sight = |ts, value, several| Sight {
                 ts,
-                val: Val::from(value),
+                val: SqlValue::from(value),
                 held_ns: i64::MIN,
                 is_counter,
                 horizon_ns,

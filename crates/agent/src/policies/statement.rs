@@ -1,119 +1,85 @@
-//! `CREATE POLICY …` and `DROP POLICY …`: what is to become of policies, and which of them survive a restart.
+//! `CREATE POLICY …` and `DROP POLICY …`, executed on the policies that there are; and the policies
+//! that are wanted, by configuration and statements.
 //!
-//! Apart from those that follow policies (`policies`): these know what there is, looks and intervals, this knows texts and a file.
+//! It stands apart from the streams and intervals that policies decide about.
 
-use std::path::Path;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use barograph_insight::{PolicyStatement, PolicyText};
 use barograph_source::{PolicyFault, PolicySpec, PolicySpecKind};
+use barograph_statement::{PolicyStatement, PolicyText};
 use serde_json::Value as Json;
-use tracing::{info, warn};
+use tracing::warn;
 
-use crate::AgentError;
+use super::roster::{Carry, Change, Made, Policy};
 use crate::control::Refusal;
-use crate::policies::{Carry, Change, Made, Policy};
-use crate::statements::{POLICIES_FILE, Statements, Troubles};
 
 /// What a statement did.
 #[derive(Debug, PartialEq)]
-pub struct Done {
-    /// To which policy.
+pub struct PolicyDone {
+    /// The policy's name.
     pub name: String,
-    /// It was made; else dropped.
+    /// Whether the policy was made; it was dropped otherwise.
     pub is_made: bool,
-    /// What it is, or was; null where there was none.
+    /// The policy as it is, or was; null where there was none.
     pub policy: Json,
 }
 
-/// The statements that made policies, by name. Which policies there are is known by who follows them.
-pub struct PolicyStatements {
-    kept: Statements,
-}
-
-impl PolicyStatements {
-    /// Those that an earlier agent kept in `state_dir`, which [`Self::restore`] takes up.
-    pub fn open(state_dir: &Path, troubles: &Troubles) -> Result<Self, AgentError> {
-        Ok(Self {
-            kept: Statements::open(state_dir, POLICIES_FILE, troubles)?,
-        })
-    }
-
-    /// Takes up what was kept. One that no longer holds is left out with a word; it stays in the file.
-    pub fn restore(&mut self, policies: &mut dyn Carry) {
-        for (name, sql) in self.kept.iter() {
-            if let Err(Refusal::Statement(error) | Refusal::Internal(error)) =
-                again(name, sql, policies)
-            {
-                warn!(%error, name, sql, "a policy is left out");
+/// Executes a statement.
+pub fn execute(sql: &str, policies: &mut dyn Carry) -> Result<PolicyDone, Refusal> {
+    match PolicyStatement::parse(sql)? {
+        PolicyStatement::Create { or_replace, policy } => {
+            let policy = policy_of(*policy, sql)?;
+            let admitted = policies.roster().admit(policy.name(), or_replace);
+            admitted.map_err(Refusal::Statement)?;
+            let done = PolicyDone {
+                name: policy.name().to_owned(),
+                is_made: true,
+                policy: policy.document(),
+            };
+            let carried = policies.carry(Change::Declare(Arc::new(policy)));
+            carried.map_err(Refusal::Statement)?;
+            Ok(done)
+        }
+        PolicyStatement::Drop { name, if_exists } => {
+            let policy = policies.roster().get(&name).map(Policy::document);
+            if policy.is_none() && !if_exists {
+                return Err(Refusal::Absent(policies.roster().no_policy(&name)));
             }
-        }
-    }
-
-    /// Carries out a statement. What is to survive a restart is written first: a policy that cannot be kept is not made.
-    pub fn execute(&mut self, sql: &str, policies: &mut dyn Carry) -> Result<Done, Refusal> {
-        let done = match PolicyStatement::parse(sql)? {
-            PolicyStatement::Create { or_replace, policy } => {
-                let policy = policy_of(*policy, sql)?;
-                let admitted = policies.roster().admit(policy.name(), or_replace);
-                admitted.map_err(Refusal::Statement)?;
-                self.create(policy, sql, policies)?
+            if policy.is_some() {
+                let carried = policies.carry(Change::Drop(name.clone()));
+                carried.map_err(Refusal::Statement)?;
             }
-            PolicyStatement::Drop { name, if_exists } => self.drop(name, if_exists, policies)?,
-        };
-        info!(policy = done.name, made = done.is_made, "changed");
-        Ok(done)
-    }
-
-    fn create(
-        &mut self,
-        policy: Policy,
-        sql: &str,
-        policies: &mut dyn Carry,
-    ) -> Result<Done, Refusal> {
-        let done = Done {
-            name: policy.name().to_owned(),
-            is_made: true,
-            policy: policy.document(),
-        };
-        let before = self.kept.keep(&done.name, Some(sql))?;
-        if let Err(error) = policies.carry(Change::Declare(Arc::new(policy))) {
-            self.kept.keep(&done.name, before.as_deref())?;
-            return Err(Refusal::Statement(error));
+            Ok(PolicyDone {
+                name,
+                is_made: false,
+                policy: policy.unwrap_or_default(),
+            })
         }
-        Ok(done)
-    }
-
-    fn drop(
-        &mut self,
-        name: String,
-        if_exists: bool,
-        policies: &mut dyn Carry,
-    ) -> Result<Done, Refusal> {
-        let roster = policies.roster();
-        let policy = roster.get(&name).map(Policy::document);
-        // One that was left out at the start is only in the file.
-        let is_kept = || self.kept.iter().any(|(kept, _)| kept == name);
-        if policy.is_some() || !(if_exists || is_kept()) {
-            roster.droppable(&name).map_err(Refusal::Statement)?;
-        }
-        let before = self.kept.keep(&name, None)?;
-        if policy.is_some()
-            && let Err(error) = policies.carry(Change::Drop(name.clone()))
-        {
-            self.kept.keep(&name, before.as_deref())?;
-            return Err(Refusal::Statement(error));
-        }
-        Ok(Done {
-            name,
-            is_made: false,
-            policy: policy.unwrap_or_default(),
-        })
     }
 }
 
-/// Follows a policy that was made before, by its statement.
-fn again(name: &str, sql: &str, policies: &mut dyn Carry) -> Result<(), Refusal> {
+/// The policies of a configuration that was checked, and those that statements made. A statement that
+/// does not hold is left out with a warning; it stays in its file.
+pub fn wanted(configured: &[PolicySpec], kept: &BTreeMap<String, String>) -> Vec<Policy> {
+    let mut wanted = Vec::with_capacity(configured.len() + kept.len());
+    for spec in configured {
+        match Policy::new(spec.clone(), None) {
+            Ok(policy) => wanted.push(policy),
+            Err(error) => warn!(%error, "a policy is left out"),
+        }
+    }
+    for (name, sql) in kept {
+        match made_by(name, sql) {
+            Ok(policy) => wanted.push(policy),
+            Err(refusal) => warn!(error = %refusal, name, sql, "a policy is left out"),
+        }
+    }
+    wanted
+}
+
+/// The policy of a statement that was kept by this name.
+fn made_by(name: &str, sql: &str) -> Result<Policy, Refusal> {
     let PolicyStatement::Create { policy, .. } = PolicyStatement::parse(sql)? else {
         return Err(statement("it is no CREATE POLICY"));
     };
@@ -121,10 +87,7 @@ fn again(name: &str, sql: &str, policies: &mut dyn Carry) -> Result<(), Refusal>
     if policy.name() != name {
         return Err(statement(format!("it makes {}", policy.name())));
     }
-    let admitted = policies.roster().admit(name, false);
-    admitted.map_err(Refusal::Statement)?;
-    let carried = policies.carry(Change::Declare(Arc::new(policy)));
-    carried.map_err(Refusal::Statement)
+    Ok(policy)
 }
 
 fn statement(message: impl Into<String>) -> Refusal {
@@ -206,16 +169,32 @@ mod tests {
 
     impl Follower {
         fn new() -> Self {
-            let configured = PolicySpec {
-                name: "fixed".into(),
-                streams: vec!["disk.*".into()],
-                error: Some("1 %".into()),
-                ..PolicySpec::default()
-            };
             let mut follower = Self::default();
-            let policy = Policy::new(configured, None).unwrap();
-            follower.roster.configure(policy);
+            follower.roster.become_these(wanted(&[configured()], &BTreeMap::new()));
             follower
+        }
+
+        fn execute(&mut self, sql: &str) -> Result<PolicyDone, String> {
+            execute(sql, self).map_err(|refusal| refusal.to_string())
+        }
+
+        fn policy(&self, name: &str) -> Json {
+            self.roster.get(name).map(Policy::document).unwrap()
+        }
+
+        #[track_caller]
+        fn refused(&mut self, sql: &str, expect: &str) {
+            let message = self.execute(sql).unwrap_err();
+            assert!(message.contains(expect), "{sql}: {message}");
+        }
+    }
+
+    fn configured() -> PolicySpec {
+        PolicySpec {
+            name: "fixed".into(),
+            streams: vec!["disk.*".into()],
+            error: Some("1 %".into()),
+            ..PolicySpec::default()
         }
     }
 
@@ -242,50 +221,6 @@ mod tests {
         }
     }
 
-    struct Rig {
-        dir: tempfile::TempDir,
-        statements: PolicyStatements,
-        follower: Follower,
-    }
-
-    impl Rig {
-        fn new() -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            Self {
-                statements: PolicyStatements::open(dir.path(), &Troubles::default()).unwrap(),
-                follower: Follower::new(),
-                dir,
-            }
-        }
-
-        fn execute(&mut self, sql: &str) -> Result<Done, String> {
-            let done = self.statements.execute(sql, &mut self.follower);
-            done.map_err(|refusal| match refusal {
-                Refusal::Statement(message) | Refusal::Internal(message) => message,
-            })
-        }
-
-        /// What an agent that starts now takes up.
-        fn restart(&mut self) -> Vec<Carried> {
-            self.statements =
-                PolicyStatements::open(self.dir.path(), &Troubles::default()).unwrap();
-            let before = std::mem::replace(&mut self.follower, Follower::new());
-            self.statements.restore(&mut self.follower);
-            std::mem::replace(&mut self.follower.changes, before.changes)
-        }
-
-        fn policy(&self, name: &str) -> Json {
-            let policy = self.follower.roster.get(name);
-            policy.map(Policy::document).unwrap()
-        }
-
-        #[track_caller]
-        fn refused(&mut self, sql: &str, expect: &str) {
-            let message = self.execute(sql).unwrap_err();
-            assert!(message.contains(expect), "{sql}: {message}");
-        }
-    }
-
     fn one() -> PolicySpec {
         PolicySpec {
             name: "one".into(),
@@ -297,21 +232,19 @@ mod tests {
     }
 
     #[test]
-    fn policies_are_made_kept_and_dropped() {
-        let mut rig = Rig::new();
+    fn policies_are_made_and_dropped() {
+        let mut rig = Follower::new();
         let done = rig.execute(ONE).unwrap();
         let name = "one".to_owned();
         assert_eq!((done.name.as_str(), done.is_made), ("one", true));
-        assert_eq!(rig.follower.changes, [Carried::Declare(one())]);
-        assert_eq!(rig.restart(), [Carried::Declare(one())]);
+        assert_eq!(rig.changes, [Carried::Declare(one())]);
         assert_eq!(rig.execute("DROP POLICY one").unwrap().name, name);
-        assert_eq!(rig.follower.changes[1..], [Carried::Drop(name)]);
-        assert_eq!(rig.restart(), []);
+        assert_eq!(rig.changes[1..], [Carried::Drop(name)]);
     }
 
     #[test]
     fn every_clause_arrives() {
-        let mut rig = Rig::new();
+        let mut rig = Follower::new();
         let sql = "CREATE POLICY a.b FOR 'x', 'y{a=b}' KIND 'error_bounded' ERROR '10 MiB' CONFIDENCE 0.95 \
                    SENTINEL 'disk.write.bytes{device=vda}' PRESSURE 'io some 150ms 2s' WEIGHT 2";
         rig.execute(sql).unwrap();
@@ -327,12 +260,12 @@ mod tests {
             pressure: Some("io some 150ms 2s".into()),
             weight: 2.0,
         };
-        assert_eq!(rig.follower.changes, [Carried::Declare(expect)]);
+        assert_eq!(rig.changes, [Carried::Declare(expect)]);
     }
 
     #[test]
     fn what_is_there_is_replaced_only_if_asked_for() {
-        let mut rig = Rig::new();
+        let mut rig = Follower::new();
         rig.execute(ONE).unwrap();
         rig.refused(
             ONE,
@@ -340,8 +273,8 @@ mod tests {
         );
         let other = "CREATE OR REPLACE POLICY one FOR 'x' KIND 'fixed'";
         rig.execute(other).unwrap();
-        let [Carried::Declare(spec)] = &rig.restart()[..] else {
-            panic!("one policy");
+        let [_, Carried::Declare(spec)] = &rig.changes[..] else {
+            panic!("two changes");
         };
         assert_eq!(spec.kind, PolicySpecKind::Fixed);
         assert_eq!(rig.policy("one")["sql"], other);
@@ -349,20 +282,20 @@ mod tests {
 
     #[test]
     fn the_configuration_is_changed_where_it_stands() {
-        let mut rig = Rig::new();
+        let mut rig = Follower::new();
         rig.refused("DROP POLICY fixed", "[[policy]]");
         rig.refused("DROP POLICY IF EXISTS fixed", "[[policy]]");
         rig.refused(
             "CREATE OR REPLACE POLICY fixed FOR 'x' ERROR '1'",
             "[[policy]]",
         );
-        assert_eq!(rig.follower.changes, []);
+        assert_eq!(rig.changes, []);
         assert_eq!(rig.policy("fixed")["origin"], "configured");
     }
 
     #[test]
     fn what_cannot_be_followed_is_refused_in_the_words_of_the_statement() {
-        let mut rig = Rig::new();
+        let mut rig = Follower::new();
         for (clauses, expect) in [
             ("FOR 'x'", "policy a: ERROR: is missing"),
             (
@@ -396,13 +329,12 @@ mod tests {
             "CREATE POLICY Full FOR 'x' ERROR '1'",
             "its name must be lower-case",
         );
-        assert_eq!(rig.follower.changes, []);
-        assert_eq!(rig.restart(), []);
+        assert_eq!(rig.changes, []);
     }
 
     #[test]
     fn who_is_not_there_is_not_dropped_but_by_if_exists() {
-        let mut rig = Rig::new();
+        let mut rig = Follower::new();
         rig.execute(ONE).unwrap();
         rig.refused(
             "DROP POLICY onee",
@@ -411,52 +343,53 @@ mod tests {
         rig.refused("DROP POLICY nothing.like.it", "see the table policies");
         let done = rig.execute("DROP POLICY IF EXISTS on").unwrap();
         assert!(!done.is_made);
-        assert_eq!(rig.follower.changes.len(), 1);
+        assert_eq!(rig.changes.len(), 1);
     }
 
     #[test]
-    fn what_is_not_followed_is_not_kept() {
-        let mut rig = Rig::new();
-        rig.follower.refusal = Some("no room".into());
+    fn what_no_longer_holds_is_left_out() {
+        let kept = [
+            ("a", "nonsense"),
+            ("b", "DROP POLICY b"),
+            ("c", "CREATE POLICY c FOR 'x' ERROR 'much'"),
+            ("d", "CREATE POLICY e FOR 'x' ERROR '1'"),
+            ("fixed", "CREATE POLICY fixed FOR 'x' ERROR '1'"),
+            ("one", ONE),
+        ];
+        let kept = kept.map(|(name, sql)| (name.to_owned(), sql.to_owned()));
+        let mut rig = Follower::new();
+        let kept = BTreeMap::from(kept);
+        assert!(rig.roster.become_these(wanted(&[configured()], &kept)));
+        let names = |rig: &Follower| -> Vec<String> {
+            let all = rig.roster.iter();
+            all.map(|s| s.policy.name().to_owned()).collect()
+        };
+        assert_eq!(names(&rig), ["one", "fixed"]);
+        assert_eq!(rig.policy("fixed")["origin"], "configured");
+        // The same again changes nothing; another configuration changes what differs.
+        assert!(!rig.roster.become_these(wanted(&[configured()], &kept)));
+        let other = PolicySpec {
+            error: Some("2 %".into()),
+            ..configured()
+        };
+        assert!(rig.roster.become_these(wanted(&[other], &kept)));
+        assert_eq!(rig.policy("fixed")["error"], "2 %");
+        assert!(rig.roster.become_these(wanted(&[], &kept)));
+        assert_eq!(names(&rig), ["fixed", "one"]);
+        assert_eq!(rig.policy("fixed")["origin"], "made");
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_refused() {
+        let mut rig = Follower::new();
+        rig.refusal = Some("no room".into());
         rig.refused(ONE, "no room");
-        assert_eq!(rig.restart(), []);
-        rig.follower.refusal = None;
-        rig.execute(ONE).unwrap();
-        rig.follower.refusal = Some("stuck".into());
-        rig.refused("DROP POLICY one", "stuck");
-        assert_eq!(rig.restart().len(), 1);
-    }
-
-    #[test]
-    fn what_no_longer_holds_is_left_out_and_can_be_dropped() {
-        let mut rig = Rig::new();
-        rig.execute(ONE).unwrap();
-        let path = rig.dir.path().join(POLICIES_FILE);
-        let kept = json!({
-            "a": "nonsense",
-            "b": "DROP POLICY b",
-            "c": "CREATE POLICY c FOR 'x' ERROR 'much'",
-            "d": "CREATE POLICY e FOR 'x' ERROR '1'",
-            "fixed": "CREATE POLICY fixed FOR 'x' ERROR '1'",
-            "one": ONE,
-        });
-        std::fs::write(&path, kept.to_string()).unwrap();
-        assert_eq!(rig.restart(), [Carried::Declare(one())]);
-        for name in ["a", "b", "c", "d"] {
-            rig.execute(&format!("DROP POLICY {name}")).unwrap();
-        }
-        assert_eq!(
-            rig.follower.changes.len(),
-            1,
-            "those were followed by nobody"
-        );
-        let kept = std::fs::read_to_string(path).unwrap();
-        assert!(!kept.contains("nonsense"), "{kept}");
+        assert_eq!(rig.changes, []);
     }
 
     #[test]
     fn what_a_statement_made_is_told() {
-        let mut rig = Rig::new();
+        let mut rig = Follower::new();
         let made = rig.execute(ONE).unwrap().policy;
         assert_eq!(
             (&made["name"], &made["streams"]),
@@ -477,7 +410,7 @@ mod tests {
 
     #[test]
     fn they_are_bounded() {
-        let mut rig = Rig::new();
+        let mut rig = Follower::new();
         for n in 0..POLICIES_MADE_MAX {
             let sql = format!("CREATE POLICY p{n} FOR 'x' ERROR '1'");
             let PolicyStatement::Create { policy, .. } = PolicyStatement::parse(&sql).unwrap()
@@ -485,7 +418,7 @@ mod tests {
                 panic!("{sql}");
             };
             let policy = policy_of(*policy, &sql).unwrap_or_else(|_| panic!("{sql}"));
-            rig.follower.roster.make(Arc::new(policy)).unwrap();
+            rig.roster.make(Arc::new(policy)).unwrap();
         }
         rig.refused(ONE, "POLICIES_MADE_MAX");
         // One of them can be another.

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Labels, NS_PER_S, Name, StreamKey};
 use serde_json::{Map, Value as Json};
 
-use super::leaf::{Leaf, Of};
-use super::stream::{Stream, Streams};
-use crate::expr::{Expr, Fault, Row};
-use crate::value::{Known, Val};
+use crate::leaf::{Leaf, Of};
+use crate::stream::{Stream, Streams};
+use barograph_statement::{ColumnRef, EvalFault, Expr, ExprInput, SqlValue, UncertainValue};
 
 /// How often a condition is computed anew while it uses an age otherwise than in comparisons with
 /// numbers, in ns.
@@ -84,7 +83,7 @@ pub(crate) struct Subject {
     pub left_out: u64,
     pub was_true: bool,
     pub fired_ns: Option<i64>,
-    pub fault: Option<Fault>,
+    pub fault: Option<EvalFault>,
     /// Whether it waits to be evaluated.
     pub dirty: bool,
     pub deadline_ns: Option<i64>,
@@ -128,32 +127,28 @@ impl Subject {
         definition: &Definition,
         streams: &Streams,
         now_ns: i64,
-        values: &mut Vec<Known>,
-    ) -> (Result<bool, Fault>, Option<i64>) {
+        values: &mut Vec<UncertainValue>,
+    ) -> (Result<bool, EvalFault>, Option<i64>) {
         values.clear();
         let mut deadline_ns: Option<i64> = None;
         for at in 0..definition.condition_leaves {
             let (val, change_ns) = self.value(&definition.leaves[at], at, streams, now_ns);
-            values.push(Known::exact(val));
+            values.push(UncertainValue::exact(val));
             let change_ns = change_ns.filter(|&ns| ns > now_ns);
             deadline_ns = deadline_ns.into_iter().chain(change_ns).min();
         }
-        let row = Row {
-            slots: &[],
-            inputs: &[],
-            aggregates: values,
-        };
+        let row = LeafValues(values);
         let truth = definition.condition.holds(row).map(|(truth, _)| truth);
         (truth, deadline_ns)
     }
 
     /// A leaf's value, and when it changes if nothing happens.
-    fn value(&self, leaf: &Leaf, at: usize, streams: &Streams, now_ns: i64) -> (Val, Option<i64>) {
+    fn value(&self, leaf: &Leaf, at: usize, streams: &Streams, now_ns: i64) -> (SqlValue, Option<i64>) {
         let bound = &self.bound[at];
         match leaf.of {
             Of::Label => {
                 let label = self.labels.get(leaf.selector.name.as_str());
-                return (label.map_or(Val::Null, |l| Val::Text(l.into())), None);
+                return (label.map_or(SqlValue::Null, |l| SqlValue::Text(l.into())), None);
             }
             Of::Absent => {
                 let seen_ns = |key: &StreamKey| Some(streams.get(*key)?.newest.as_ref()?.seen_ns);
@@ -165,7 +160,7 @@ impl Subject {
                     last_ns
                 };
                 let is_absent = now_ns.saturating_sub(from_ns) >= leaf.ns;
-                return (Val::truth(is_absent), Some(from_ns.saturating_add(leaf.ns)));
+                return (SqlValue::truth(is_absent), Some(from_ns.saturating_add(leaf.ns)));
             }
             _ => {}
         }
@@ -175,7 +170,7 @@ impl Subject {
         };
         let newest = bound.iter().filter_map(newest);
         let Some((_, _, stream)) = newest.max_by_key(|(ts, key, _)| (*ts, *key)) else {
-            return (Val::Null, None);
+            return (SqlValue::Null, None);
         };
         of_stream(leaf, stream, now_ns)
     }
@@ -186,17 +181,13 @@ impl Subject {
         definition: &Definition,
         streams: &Streams,
         now_ns: i64,
-        values: &mut Vec<Known>,
-    ) -> Result<Json, Fault> {
+        values: &mut Vec<UncertainValue>,
+    ) -> Result<Json, EvalFault> {
         for at in values.len()..definition.leaves.len() {
             let (val, _) = self.value(&definition.leaves[at], at, streams, now_ns);
-            values.push(Known::exact(val));
+            values.push(UncertainValue::exact(val));
         }
-        let row = Row {
-            slots: &[],
-            inputs: &[],
-            aggregates: values,
-        };
+        let row = LeafValues(values);
         let payload = match &definition.payload {
             Payload::None => Json::Null,
             Payload::Value(e) => json(&e.eval(row)?.val),
@@ -243,18 +234,18 @@ impl Subject {
     }
 
     /// What made the condition true.
-    pub fn explanation(&self, definition: &Definition, values: &[Known]) -> String {
+    pub fn explanation(&self, definition: &Definition, values: &[UncertainValue]) -> String {
         let mut text = self.name() + ": ";
         for (at, (leaf, known)) in definition.leaves.iter().zip(values).enumerate() {
             if at > 0 {
                 text += ", ";
             }
             let value = match &known.val {
-                Val::Null => "NULL".to_owned(),
-                Val::Text(t) => format!("'{t}'"),
-                Val::Int(v) if leaf.of == Of::Absent => (*v != 0).to_string(),
-                Val::Int(v) => v.to_string(),
-                Val::Real(v) => v.to_string(),
+                SqlValue::Null => "NULL".to_owned(),
+                SqlValue::Text(t) => format!("'{t}'"),
+                SqlValue::Int(v) if leaf.of == Of::Absent => (*v != 0).to_string(),
+                SqlValue::Int(v) => v.to_string(),
+                SqlValue::Real(v) => v.to_string(),
             };
             text += &format!("{leaf} = {value}");
         }
@@ -267,10 +258,24 @@ impl Subject {
     }
 }
 
+/// The values of a rule's leaves, by their number: all that its expressions read.
+#[derive(Clone, Copy)]
+struct LeafValues<'a>(&'a [UncertainValue]);
+
+impl ExprInput for LeafValues<'_> {
+    fn column(self, _column: &ColumnRef) -> UncertainValue {
+        UncertainValue::NULL
+    }
+
+    fn computed(self, number: usize) -> UncertainValue {
+        self.0.get(number).cloned().unwrap_or(UncertainValue::NULL)
+    }
+}
+
 /// What a leaf makes of a stream that has a sample.
-fn of_stream(leaf: &Leaf, stream: &Stream, now_ns: i64) -> (Val, Option<i64>) {
+fn of_stream(leaf: &Leaf, stream: &Stream, now_ns: i64) -> (SqlValue, Option<i64>) {
     let Some(newest) = &stream.newest else {
-        return (Val::Null, None);
+        return (SqlValue::Null, None);
     };
     let seen_ns = newest.seen_ns;
     match leaf.of {
@@ -286,12 +291,12 @@ fn of_stream(leaf: &Leaf, stream: &Stream, now_ns: i64) -> (Val, Option<i64>) {
                     at.filter(|ns| *ns > now_ns).min()
                 }
             };
-            return (Val::Real(age_ns as f64 / 1e9), change_ns);
+            return (SqlValue::Real(age_ns as f64 / 1e9), change_ns);
         }
         _ => {}
     }
     let Some(window) = stream.window(leaf.ns) else {
-        return (Val::Null, None);
+        return (SqlValue::Null, None);
     };
     match leaf.of {
         Of::Count => return (window.count(now_ns), window.leaves_ns(now_ns)),
@@ -302,7 +307,7 @@ fn of_stream(leaf: &Leaf, stream: &Stream, now_ns: i64) -> (Val, Option<i64>) {
     // window is left.
     let over_ns = seen_ns.saturating_add(leaf.ns);
     if over_ns <= now_ns {
-        return (Val::Null, None);
+        return (SqlValue::Null, None);
     }
     let is_whole = stream.is_whole();
     let val = match leaf.of {
@@ -315,11 +320,11 @@ fn of_stream(leaf: &Leaf, stream: &Stream, now_ns: i64) -> (Val, Option<i64>) {
     (val, Some(over_ns))
 }
 
-fn json(val: &Val) -> Json {
+fn json(val: &SqlValue) -> Json {
     match val {
-        Val::Null => Json::Null,
-        Val::Int(v) => (*v).into(),
-        Val::Real(v) => serde_json::Number::from_f64(*v).map_or(Json::Null, Json::Number),
-        Val::Text(t) => (&**t).into(),
+        SqlValue::Null => Json::Null,
+        SqlValue::Int(v) => (*v).into(),
+        SqlValue::Real(v) => serde_json::Number::from_f64(*v).map_or(Json::Null, Json::Number),
+        SqlValue::Text(t) => (&**t).into(),
     }
 }

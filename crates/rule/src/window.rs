@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use barograph_model::NS_PER_S;
 
-use crate::value::{Arith, Known, Val, arith};
+use barograph_statement::{ArithmeticOp, UncertainValue, SqlValue, arith};
 
 /// Largest whole number that a float holds exactly, and all below it.
 const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -28,7 +28,7 @@ struct Point {
     /// The time of the (newest) sample.
     ts: i64,
     /// Its value.
-    val: Val,
+    val: SqlValue,
     /// The least and the greatest number; the wrong way round when there is none.
     low: f64,
     high: f64,
@@ -48,7 +48,7 @@ struct Point {
 #[derive(Clone, Debug)]
 pub(crate) struct Sight {
     pub ts: i64,
-    pub val: Val,
+    pub val: SqlValue,
     /// Until when the value before it was seen to hold.
     pub held_ns: i64,
     pub is_counter: bool,
@@ -170,7 +170,7 @@ impl Window {
 
     /// How fast the value moved in the window that ends at `end_ns`, per second: the mean over the time
     /// of what SQL's `rate()` gives from sample to sample.
-    pub fn rate(&self, end_ns: i64) -> Val {
+    pub fn rate(&self, end_ns: i64) -> SqlValue {
         let start_ns = end_ns.saturating_sub(self.length_ns);
         let (mut change, mut known_ns) = (0.0, 0.0);
         for point in self.after(start_ns) {
@@ -190,39 +190,39 @@ impl Window {
             known_ns += between(start_ns.max(last.ts), end_ns);
         }
         if known_ns > 0.0 {
-            Val::real(change / known_ns * 1e9)
+            SqlValue::real(change / known_ns * 1e9)
         } else {
-            Val::Null
+            SqlValue::Null
         }
     }
 
     /// How far the value moved in the window: of a counter all that it grew, of others the newest less
     /// the one that held at the window's start.
-    pub fn delta(&self, end_ns: i64, is_counter: bool, is_whole: bool) -> Val {
+    pub fn delta(&self, end_ns: i64, is_counter: bool, is_whole: bool) -> SqlValue {
         let start_ns = end_ns.saturating_sub(self.length_ns);
         let Some(last) = self.points.back() else {
-            return Val::Null;
+            return SqlValue::Null;
         };
         if is_counter {
             if number(&last.val).is_none() {
-                return Val::Null;
+                return SqlValue::Null;
             }
             let grown = self.after(start_ns).map(|p| p.change).sum();
             return whole(grown, is_whole);
         }
         let before = self.held_at(start_ns).or_else(|| self.points.front());
         let Some(before) = before.filter(|p| number(&p.val).is_some()) else {
-            return Val::Null;
+            return SqlValue::Null;
         };
         if number(&last.val).is_none() {
-            return Val::Null;
+            return SqlValue::Null;
         }
-        let known = |val: &Val| Known::exact(val.clone());
-        arith(Arith::Sub, &known(&last.val), &known(&before.val)).val
+        let known = |val: &SqlValue| UncertainValue::exact(val.clone());
+        arith(ArithmeticOp::Sub, &known(&last.val), &known(&before.val)).val
     }
 
     /// The mean over the time of the window that ends at `end_ns`: each value holds until the next.
-    pub fn avg(&self, end_ns: i64) -> Val {
+    pub fn avg(&self, end_ns: i64) -> SqlValue {
         let start_ns = end_ns.saturating_sub(self.length_ns);
         let (mut area, mut time_ns) = (0.0, 0.0);
         for point in self.after(start_ns).filter(|p| p.area_ns > 0) {
@@ -232,7 +232,7 @@ impl Window {
             time_ns += point.area_ns as f64 * share;
         }
         let Some(last) = self.points.back() else {
-            return Val::Null;
+            return SqlValue::Null;
         };
         let newest = number(&last.val);
         if let Some(newest) = newest {
@@ -243,31 +243,31 @@ impl Window {
             }
         }
         if time_ns > 0.0 {
-            return Val::real(area / time_ns);
+            return SqlValue::real(area / time_ns);
         }
-        newest.map_or(Val::Null, Val::real)
+        newest.map_or(SqlValue::Null, SqlValue::real)
     }
 
     /// The least value that held in the window.
-    pub fn min(&self, end_ns: i64, is_whole: bool) -> Val {
+    pub fn min(&self, end_ns: i64, is_whole: bool) -> SqlValue {
         let lows = self.after(end_ns.saturating_sub(self.length_ns));
         let low = lows.map(|p| p.low).fold(f64::INFINITY, f64::min);
         self.extreme(end_ns, low, f64::min, is_whole)
     }
 
     /// The greatest value that held in the window.
-    pub fn max(&self, end_ns: i64, is_whole: bool) -> Val {
+    pub fn max(&self, end_ns: i64, is_whole: bool) -> SqlValue {
         let highs = self.after(end_ns.saturating_sub(self.length_ns));
         let high = highs.map(|p| p.high).fold(f64::NEG_INFINITY, f64::max);
         self.extreme(end_ns, high, f64::max, is_whole)
     }
 
-    fn extreme(&self, end_ns: i64, found: f64, of: fn(f64, f64) -> f64, is_whole: bool) -> Val {
+    fn extreme(&self, end_ns: i64, found: f64, of: fn(f64, f64) -> f64, is_whole: bool) -> SqlValue {
         let start_ns = end_ns.saturating_sub(self.length_ns);
         let held = self.held_at(start_ns).and_then(|p| number(&p.val));
         let any = self.after(start_ns).any(|p| p.low <= p.high);
         match (held, any) {
-            (None, false) => Val::Null,
+            (None, false) => SqlValue::Null,
             (None, true) => whole(found, is_whole),
             (Some(held), false) => whole(held, is_whole),
             (Some(held), true) => whole(of(held, found), is_whole),
@@ -275,16 +275,16 @@ impl Window {
     }
 
     /// How many samples there were in the window that ends now.
-    pub fn count(&self, now_ns: i64) -> Val {
+    pub fn count(&self, now_ns: i64) -> SqlValue {
         let start_ns = now_ns.saturating_sub(self.length_ns);
         let count: u64 = self.after(start_ns).map(|p| p.count).sum();
-        Val::Int(i64::try_from(count).unwrap_or(i64::MAX))
+        SqlValue::Int(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
     /// The value that held at the start of the window that ends now.
-    pub fn ago(&self, now_ns: i64) -> Val {
+    pub fn ago(&self, now_ns: i64) -> SqlValue {
         let start_ns = now_ns.saturating_sub(self.length_ns);
-        self.held_at(start_ns).map_or(Val::Null, |p| p.val.clone())
+        self.held_at(start_ns).map_or(SqlValue::Null, |p| p.val.clone())
     }
 
     /// When the next point leaves the window that ends now.
@@ -320,9 +320,9 @@ impl Point {
 }
 
 /// The value as a number; text is none, and neither is what is not a number.
-pub(crate) fn number(val: &Val) -> Option<f64> {
+pub(crate) fn number(val: &SqlValue) -> Option<f64> {
     match val {
-        Val::Text(_) => None,
+        SqlValue::Text(_) => None,
         other => other.as_f64(),
     }
 }
@@ -337,11 +337,11 @@ fn between(from: i64, to: i64) -> f64 {
 }
 
 /// A whole number where all that it was made of were.
-fn whole(v: f64, is_whole: bool) -> Val {
+fn whole(v: f64, is_whole: bool) -> SqlValue {
     if is_whole && v.fract() == 0.0 && v.abs() <= EXACT {
-        Val::Int(v as i64)
+        SqlValue::Int(v as i64)
     } else {
-        Val::real(v)
+        SqlValue::real(v)
     }
 }
 
@@ -393,7 +393,7 @@ fn next(before: Option<&Point>, sight: &Sight) -> Point {
     if let Some(new) = value {
         // In integers as far as they reach, as in SQL's `rate()`.
         let change = match (&before.val, &sight.val) {
-            (Val::Int(a), Val::Int(b)) => b.checked_sub(*a).map_or(new - old, |d| d as f64),
+            (SqlValue::Int(a), SqlValue::Int(b)) => b.checked_sub(*a).map_or(new - old, |d| d as f64),
             _ => new - old,
         };
         let fits = !sight.is_counter || change >= 0.0;

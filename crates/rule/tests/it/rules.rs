@@ -1,11 +1,12 @@
 //! What triggers mean, one decision at a time, and their bounds.
 
-use barograph_insight::{Executed, TriggerLimits, TriggerState, Triggers};
+use barograph_rule::{TriggerLimits, TriggerState, Triggers};
+use barograph_statement::Executed;
 use barograph_model::{Sample, StreamKey, Value};
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::trigger_rig::{S, TriggerRig, described};
+use crate::rig::{S, TriggerRig, described};
 
 #[test]
 fn it_fires_at_the_edge_of_each_subject() {

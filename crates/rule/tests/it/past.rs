@@ -1,9 +1,9 @@
 //! Windows that are given what was before: each sample once.
 
-use barograph_insight::Summary;
+use barograph_rule::Summary;
 use barograph_model::{Sample, Value};
 
-use crate::trigger_rig::{S, TriggerRig};
+use crate::rig::{S, TriggerRig};
 
 #[test]
 fn windows_reach_back_beyond_the_trigger_by_seeds() {

@@ -12,25 +12,33 @@ use crate::text;
 
 /// One SQL value.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Val {
+pub enum SqlValue {
+    /// NULL, which is also what SQLite makes of NaN.
     Null,
+    /// An integer.
     Int(i64),
+    /// A real number, never NaN.
     Real(f64),
+    /// A text.
     Text(Arc<str>),
 }
 
 /// A value and the half width of the interval that holds the true one; infinite when the value
 /// depends on a choice that the errors of its inputs leave open.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Known {
-    pub val: Val,
+pub struct UncertainValue {
+    /// The value.
+    pub val: SqlValue,
+    /// The half width, in the value's unit.
     pub err: f64,
 }
 
-impl Known {
-    pub const NULL: Self = Self::exact(Val::Null);
+impl UncertainValue {
+    /// NULL, without an error.
+    pub const NULL: Self = Self::exact(SqlValue::Null);
 
-    pub const fn exact(val: Val) -> Self {
+    /// A value without an error.
+    pub const fn exact(val: SqlValue) -> Self {
         Self { val, err: 0.0 }
     }
 }
@@ -38,14 +46,19 @@ impl Known {
 /// How the operands of a comparison are converted first
 /// (<https://www.sqlite.org/datatype3.html#type_conversions_prior_to_comparison>).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Convert {
+pub enum ComparisonConversion {
+    /// Neither operand is converted.
     None,
+    /// Both operands are compared as texts.
     Text,
+    /// Texts that are numbers are compared as numbers.
     Numeric,
 }
 
+/// An arithmetic operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arith {
+#[expect(missing_docs, reason = "each variant is the operator of its name")]
+pub enum ArithmeticOp {
     Add,
     Sub,
     Mul,
@@ -53,8 +66,10 @@ pub(crate) enum Arith {
     Rem,
 }
 
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cmp {
+#[expect(missing_docs, reason = "each variant is the operator of its name")]
+pub enum CompareOp {
     Eq,
     Ne,
     Lt,
@@ -63,7 +78,7 @@ pub(crate) enum Cmp {
     Ge,
 }
 
-impl Cmp {
+impl CompareOp {
     fn holds(self, ordering: Ordering) -> bool {
         match self {
             Self::Eq => ordering.is_eq(),
@@ -76,7 +91,7 @@ impl Cmp {
     }
 }
 
-impl Val {
+impl SqlValue {
     /// Real, with NaN as NULL: SQLite has no NaN.
     pub fn real(v: f64) -> Self {
         if v.is_nan() {
@@ -86,10 +101,12 @@ impl Val {
         }
     }
 
+    /// 1 or 0: SQLite's true and false.
     pub fn truth(v: bool) -> Self {
         Self::Int(i64::from(v))
     }
 
+    /// Whether the value is NULL.
     pub fn is_null(&self) -> bool {
         matches!(self, Self::Null)
     }
@@ -151,7 +168,7 @@ impl Val {
     }
 }
 
-impl From<&Value> for Val {
+impl From<&Value> for SqlValue {
     fn from(value: &Value) -> Self {
         match value {
             Value::Int(v) => Self::Int(*v),
@@ -181,18 +198,18 @@ fn int_real(a: i64, b: f64) -> Ordering {
 
 /// `a op b` for a comparison: 0, 1 or NULL. When the error intervals overlap the truth is open,
 /// and the error infinite.
-pub(crate) fn compare(op: Cmp, convert: Convert, a: &Known, b: &Known) -> Known {
+pub fn compare(op: CompareOp, convert: ComparisonConversion, a: &UncertainValue, b: &UncertainValue) -> UncertainValue {
     if a.val.is_null() || b.val.is_null() {
-        return Known::NULL;
+        return UncertainValue::NULL;
     }
     let ordering = match (convert, &a.val, &b.val) {
-        (Convert::Text, Val::Text(x), y @ (Val::Int(_) | Val::Real(_))) => {
+        (ComparisonConversion::Text, SqlValue::Text(x), y @ (SqlValue::Int(_) | SqlValue::Real(_))) => {
             x.as_bytes().cmp(y.as_text().unwrap_or_default().as_bytes())
         }
-        (Convert::Text, x @ (Val::Int(_) | Val::Real(_)), Val::Text(y)) => {
+        (ComparisonConversion::Text, x @ (SqlValue::Int(_) | SqlValue::Real(_)), SqlValue::Text(y)) => {
             x.as_text().unwrap_or_default().as_bytes().cmp(y.as_bytes())
         }
-        (Convert::Numeric, x, y) => numeric(x).order(&numeric(y)),
+        (ComparisonConversion::Numeric, x, y) => numeric(x).order(&numeric(y)),
         (_, x, y) => x.order(y),
     };
     let slack = a.err + b.err;
@@ -201,93 +218,93 @@ pub(crate) fn compare(op: Cmp, convert: Convert, a: &Known, b: &Known) -> Known 
             (Some(x), Some(y)) => (x - y).abs() <= slack,
             _ => true,
         };
-    Known {
-        val: Val::truth(op.holds(ordering)),
+    UncertainValue {
+        val: SqlValue::truth(op.holds(ordering)),
         err: if open { f64::INFINITY } else { 0.0 },
     }
 }
 
-fn numeric(v: &Val) -> Val {
+fn numeric(v: &SqlValue) -> SqlValue {
     match v {
-        Val::Text(t) => text::whole_number(t).unwrap_or_else(|| v.clone()),
+        SqlValue::Text(t) => text::whole_number(t).unwrap_or_else(|| v.clone()),
         other => other.clone(),
     }
 }
 
 /// `a op b` for arithmetic: integers stay integers until they overflow; x / 0 is NULL.
-pub(crate) fn arith(op: Arith, a: &Known, b: &Known) -> Known {
+pub fn arith(op: ArithmeticOp, a: &UncertainValue, b: &UncertainValue) -> UncertainValue {
     let val = match (a.val.number(), b.val.number()) {
-        (Val::Null, _) | (_, Val::Null) => return Known::NULL,
-        (Val::Int(x), Val::Int(y)) => arith_int(op, x, y),
+        (SqlValue::Null, _) | (_, SqlValue::Null) => return UncertainValue::NULL,
+        (SqlValue::Int(x), SqlValue::Int(y)) => arith_int(op, x, y),
         (x, y) => arith_real(op, &x, &y),
     };
     if val.is_null() {
-        return Known::NULL;
+        return UncertainValue::NULL;
     }
     if a.err == 0.0 && b.err == 0.0 {
-        return Known::exact(val);
+        return UncertainValue::exact(val);
     }
-    let err = arith_err(op, a, b, matches!(val, Val::Int(_)));
-    Known {
+    let err = arith_err(op, a, b, matches!(val, SqlValue::Int(_)));
+    UncertainValue {
         val,
         err: if err.is_nan() { f64::INFINITY } else { err },
     }
 }
 
-fn arith_int(op: Arith, x: i64, y: i64) -> Val {
+fn arith_int(op: ArithmeticOp, x: i64, y: i64) -> SqlValue {
     let exact = match op {
-        Arith::Add => x.checked_add(y),
-        Arith::Sub => x.checked_sub(y),
-        Arith::Mul => x.checked_mul(y),
-        Arith::Div | Arith::Rem if y == 0 => return Val::Null,
-        Arith::Div => x.checked_div(y),
-        Arith::Rem => Some(x.wrapping_rem(y)),
+        ArithmeticOp::Add => x.checked_add(y),
+        ArithmeticOp::Sub => x.checked_sub(y),
+        ArithmeticOp::Mul => x.checked_mul(y),
+        ArithmeticOp::Div | ArithmeticOp::Rem if y == 0 => return SqlValue::Null,
+        ArithmeticOp::Div => x.checked_div(y),
+        ArithmeticOp::Rem => Some(x.wrapping_rem(y)),
     };
-    exact.map_or_else(|| arith_real(op, &Val::Int(x), &Val::Int(y)), Val::Int)
+    exact.map_or_else(|| arith_real(op, &SqlValue::Int(x), &SqlValue::Int(y)), SqlValue::Int)
 }
 
-fn arith_real(op: Arith, x: &Val, y: &Val) -> Val {
+fn arith_real(op: ArithmeticOp, x: &SqlValue, y: &SqlValue) -> SqlValue {
     let (Some(a), Some(b)) = (x.as_f64(), y.as_f64()) else {
-        return Val::Null;
+        return SqlValue::Null;
     };
     match op {
-        Arith::Add => Val::real(a + b),
-        Arith::Sub => Val::real(a - b),
-        Arith::Mul => Val::real(a * b),
-        Arith::Div if b == 0.0 => Val::Null,
-        Arith::Div => Val::real(a / b),
+        ArithmeticOp::Add => SqlValue::real(a + b),
+        ArithmeticOp::Sub => SqlValue::real(a - b),
+        ArithmeticOp::Mul => SqlValue::real(a * b),
+        ArithmeticOp::Div if b == 0.0 => SqlValue::Null,
+        ArithmeticOp::Div => SqlValue::real(a / b),
         // SQLite takes the remainder of the integer parts, and gives it as a real.
-        Arith::Rem => match arith_int(Arith::Rem, whole(x), whole(y)) {
-            Val::Int(v) => Val::Real(v as f64),
+        ArithmeticOp::Rem => match arith_int(ArithmeticOp::Rem, whole(x), whole(y)) {
+            SqlValue::Int(v) => SqlValue::Real(v as f64),
             other => other,
         },
     }
 }
 
-fn whole(v: &Val) -> i64 {
+fn whole(v: &SqlValue) -> i64 {
     match v {
-        Val::Int(v) => *v,
-        Val::Real(v) => *v as i64,
+        SqlValue::Int(v) => *v,
+        SqlValue::Real(v) => *v as i64,
         _ => 0,
     }
 }
 
 /// Interval arithmetic: how far the true result can be from the computed one.
-fn arith_err(op: Arith, a: &Known, b: &Known, truncated: bool) -> f64 {
+fn arith_err(op: ArithmeticOp, a: &UncertainValue, b: &UncertainValue, truncated: bool) -> f64 {
     let (x, y) = (
         a.val.as_f64().unwrap_or(0.0).abs(),
         b.val.as_f64().unwrap_or(0.0).abs(),
     );
     match op {
-        Arith::Add | Arith::Sub => a.err + b.err,
+        ArithmeticOp::Add | ArithmeticOp::Sub => a.err + b.err,
         // An exact 0 times anything is 0.
-        Arith::Mul => mul(x, b.err) + mul(y, a.err) + mul(a.err, b.err),
-        Arith::Div if y <= b.err => f64::INFINITY,
-        Arith::Div => {
+        ArithmeticOp::Mul => mul(x, b.err) + mul(y, a.err) + mul(a.err, b.err),
+        ArithmeticOp::Div if y <= b.err => f64::INFINITY,
+        ArithmeticOp::Div => {
             let err = (x * b.err + y * a.err) / (y * (y - b.err));
             if truncated { err + 1.0 } else { err }
         }
-        Arith::Rem => f64::INFINITY,
+        ArithmeticOp::Rem => f64::INFINITY,
     }
 }
 
@@ -302,9 +319,9 @@ mod tests {
     #[test]
     fn integers_and_reals_compare_exactly() {
         let check = |a: i64, b: f64, expect: Ordering| {
-            assert_eq!(Val::Int(a).order(&Val::Real(b)), expect, "{a} {b}");
+            assert_eq!(SqlValue::Int(a).order(&SqlValue::Real(b)), expect, "{a} {b}");
             assert_eq!(
-                Val::Real(b).order(&Val::Int(a)),
+                SqlValue::Real(b).order(&SqlValue::Int(a)),
                 expect.reverse(),
                 "{b} {a}"
             );
@@ -320,29 +337,29 @@ mod tests {
 
     #[test]
     fn errors_propagate() {
-        let known = |v: f64, err: f64| Known {
-            val: Val::Real(v),
+        let known = |v: f64, err: f64| UncertainValue {
+            val: SqlValue::Real(v),
             err,
         };
-        let check = |op: Arith, a: Known, b: Known, expect: f64| {
+        let check = |op: ArithmeticOp, a: UncertainValue, b: UncertainValue, expect: f64| {
             assert_eq!(arith(op, &a, &b).err, expect, "{op:?} {a:?} {b:?}");
         };
-        check(Arith::Add, known(1.0, 0.5), known(2.0, 0.25), 0.75);
-        check(Arith::Mul, known(2.0, 0.5), known(-4.0, 1.0), 4.5);
-        check(Arith::Mul, known(0.0, 0.0), known(4.0, f64::INFINITY), 0.0);
-        check(Arith::Div, known(4.0, 1.0), known(2.0, 0.0), 0.5);
+        check(ArithmeticOp::Add, known(1.0, 0.5), known(2.0, 0.25), 0.75);
+        check(ArithmeticOp::Mul, known(2.0, 0.5), known(-4.0, 1.0), 4.5);
+        check(ArithmeticOp::Mul, known(0.0, 0.0), known(4.0, f64::INFINITY), 0.0);
+        check(ArithmeticOp::Div, known(4.0, 1.0), known(2.0, 0.0), 0.5);
         // 4/2 = 2; 5/1 = 5 is the farthest corner.
-        check(Arith::Div, known(4.0, 1.0), known(2.0, 1.0), 3.0);
-        check(Arith::Div, known(4.0, 1.0), known(1.0, 1.0), f64::INFINITY);
-        let open = compare(Cmp::Lt, Convert::None, &known(1.0, 0.5), &known(1.2, 0.0));
+        check(ArithmeticOp::Div, known(4.0, 1.0), known(2.0, 1.0), 3.0);
+        check(ArithmeticOp::Div, known(4.0, 1.0), known(1.0, 1.0), f64::INFINITY);
+        let open = compare(CompareOp::Lt, ComparisonConversion::None, &known(1.0, 0.5), &known(1.2, 0.0));
         assert_eq!(
             open,
-            Known {
-                val: Val::Int(1),
+            UncertainValue {
+                val: SqlValue::Int(1),
                 err: f64::INFINITY
             }
         );
-        let sure = compare(Cmp::Lt, Convert::None, &known(1.0, 0.5), &known(1.6, 0.0));
-        assert_eq!(sure, Known::exact(Val::Int(1)));
+        let sure = compare(CompareOp::Lt, ComparisonConversion::None, &known(1.0, 0.5), &known(1.6, 0.0));
+        assert_eq!(sure, UncertainValue::exact(SqlValue::Int(1)));
     }
 }

@@ -4,18 +4,14 @@
 
 use std::fmt;
 
-use barograph_model::{NS_PER_S, Selector, duration_ns};
-use sqlparser::ast;
+use barograph_model::Selector;
+use barograph_statement::ast;
 
-use crate::InsightError;
-use crate::expr::Expr;
-use crate::value::Val;
+use barograph_statement::{Compiled, Compiler, Expr, ExprEnvironment, SqlValue, StatementError, length_ns};
+
 
 /// Most different functions of streams in one trigger.
 pub const TRIGGER_FUNCTIONS_MAX: usize = 16;
-/// Longest window, in ns: 30 days.
-pub const WINDOW_NS_MAX: i64 = 30 * 86_400 * NS_PER_S;
-
 /// What there is, for messages.
 pub(crate) const FUNCTIONS: &str = "latest, age, absent, rate, delta, avg_over, min_over, max_over, \
      count_over, ago, label";
@@ -114,9 +110,30 @@ pub(crate) struct Leaves {
     pub all: Vec<Leaf>,
 }
 
+impl ExprEnvironment for &mut Leaves {
+    const OWNER: &'static str = "a trigger";
+    const FUNCTIONS: &'static str = FUNCTIONS;
+
+    fn column(&self, _table: Option<&ast::Ident>, column: &ast::Ident) -> Compiled {
+        Err(StatementError::new(format!(
+            "{column}: a trigger reads a stream as latest('{column}'), and a label of its subject as \
+             label('{column}')"
+        )))
+    }
+
+    fn function(
+        compiler: &mut Compiler<Self>,
+        name: &str,
+        args: &[&ast::Expr],
+    ) -> Result<Option<Expr>, StatementError> {
+        let leaf = compiler.environment.call(name, args)?;
+        Ok(leaf.map(Expr::Computed))
+    }
+}
+
 impl Leaves {
     /// The number of the leaf that a call is; `None` when it is no function of streams.
-    pub fn call(&mut self, name: &str, args: &[&ast::Expr]) -> Result<Option<usize>, InsightError> {
+    pub fn call(&mut self, name: &str, args: &[&ast::Expr]) -> Result<Option<usize>, StatementError> {
         let Some(of) = Of::named(name) else {
             return Ok(None);
         };
@@ -125,7 +142,7 @@ impl Leaves {
             (_, true) => format!("{name}('disk.read.bytes{{device=vda}}', '10 s')"),
             (_, false) => format!("{name}('disk.read.bytes{{device=vda}}')"),
         };
-        let wrong = || InsightError::statement(format!("write {example}"));
+        let wrong = || StatementError::new(format!("write {example}"));
         let (stream, length) = match (args, of.is_timed()) {
             ([stream], false) => (text(stream).ok_or_else(wrong)?, None),
             ([stream, length], true) => {
@@ -148,7 +165,7 @@ impl Leaves {
             return Ok(Some(at));
         }
         if self.all.len() >= TRIGGER_FUNCTIONS_MAX {
-            return Err(InsightError::Limit {
+            return Err(StatementError::Limit {
                 what: "functions of streams in a trigger".into(),
                 max: TRIGGER_FUNCTIONS_MAX,
                 limit: "TRIGGER_FUNCTIONS_MAX",
@@ -178,20 +195,6 @@ impl Leaves {
     }
 }
 
-/// A length of time with its unit: `10 s`, `1min`.
-pub(crate) fn length_ns(text: &str) -> Result<i64, InsightError> {
-    let packed: String = text.split_whitespace().collect();
-    let bare = packed.bytes().all(|b| b.is_ascii_digit());
-    let fits = |ns: &i64| (1..=WINDOW_NS_MAX).contains(ns);
-    match duration_ns(&packed) {
-        Ok(ns) if fits(&ns) && !bare => Ok(ns),
-        _ => Err(InsightError::statement(format!(
-            "'{text}' is not a length of time of at most 30 days: write a number and ns, us, ms, \
-             s, min, h or d, like '10 s'"
-        ))),
-    }
-}
-
 fn text(e: &ast::Expr) -> Option<&str> {
     match e {
         ast::Expr::Value(value) => match &value.value {
@@ -206,7 +209,7 @@ fn text(e: &ast::Expr) -> Option<&str> {
 /// What an age is compared with, in ns; `None` when it is used otherwise too, so that its every
 /// moment may count.
 fn crossings(condition: &Expr, age: usize) -> Option<Vec<i64>> {
-    let is_it = |e: &Expr| matches!(e, Expr::Aggregate(n) if *n == age);
+    let is_it = |e: &Expr| matches!(e, Expr::Computed(n) if *n == age);
     let (mut used, mut compared) = (0, Vec::new());
     condition.visit(&mut |e| {
         used += usize::from(is_it(e));
@@ -214,7 +217,7 @@ fn crossings(condition: &Expr, age: usize) -> Option<Vec<i64>> {
             return;
         };
         for (side, other) in [(a, b), (b, a)] {
-            if let Expr::Literal(val @ (Val::Int(_) | Val::Real(_))) = &**other
+            if let Expr::Literal(val @ (SqlValue::Int(_) | SqlValue::Real(_))) = &**other
                 && is_it(side)
             {
                 let seconds = val.as_f64().unwrap_or(0.0);

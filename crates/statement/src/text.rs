@@ -2,17 +2,17 @@
 //!
 //! Apart from `value`, because it is a page of small lexical rules of SQLite's own.
 
-use crate::value::Val;
+use crate::value::SqlValue;
 
 /// The number that text starts with, as arithmetic takes it; 0 when it starts with none.
-pub(crate) fn leading_number(text: &str) -> Val {
+pub fn leading_number(text: &str) -> SqlValue {
     let text = text.trim_start_matches(is_space);
     let end = number_end(text);
-    parse(&text[..end]).unwrap_or(Val::Int(0))
+    parse(&text[..end]).unwrap_or(SqlValue::Int(0))
 }
 
 /// The number that text is, spaces around it allowed; `None` when it is something else.
-pub(crate) fn whole_number(text: &str) -> Option<Val> {
+pub fn whole_number(text: &str) -> Option<SqlValue> {
     let text = text.trim_matches(is_space);
     if number_end(text) == text.len() {
         parse(text)
@@ -59,19 +59,19 @@ fn number_end(text: &str) -> usize {
 }
 
 /// A number of the grammar above: an integer when it has neither point nor exponent and fits.
-pub(crate) fn parse(number: &str) -> Option<Val> {
+pub fn parse(number: &str) -> Option<SqlValue> {
     if number.is_empty() {
         return None;
     }
     match number.parse::<i64>() {
-        Ok(v) => Some(Val::Int(v)),
-        Err(_) => number.parse::<f64>().ok().map(Val::real),
+        Ok(v) => Some(SqlValue::Int(v)),
+        Err(_) => number.parse::<f64>().ok().map(SqlValue::real),
     }
 }
 
 /// A real as SQLite writes it: with 15 digits if they give it back, else with 17, and always with
 /// a point or an exponent. (SQLite computes the last of 17 digits itself, and not always as this.)
-pub(crate) fn real(v: f64) -> String {
+pub fn real(v: f64) -> String {
     /// From 10 to this power on, and below 10 to the power of -4, an exponent is written.
     const EXPONENT_MAX: i32 = 17;
     if v.is_infinite() {
@@ -107,7 +107,7 @@ fn without_zeros(number: &str) -> String {
 
 /// Which wildcards a pattern has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wild {
+pub enum WildcardKind {
     /// `%` and `_`; ASCII letters match in either case.
     Like,
     /// `*`, `?` and `[…]`; case counts.
@@ -115,8 +115,8 @@ pub(crate) enum Wild {
 }
 
 /// Whether all of `text` matches `pattern`. Quadratic at worst, and without recursion.
-pub(crate) fn matches(wild: Wild, pattern: &str, text: &str) -> bool {
-    let any = if wild == Wild::Like { '%' } else { '*' };
+pub fn matches(wild: WildcardKind, pattern: &str, text: &str) -> bool {
+    let any = if wild == WildcardKind::Like { '%' } else { '*' };
     let (mut p, mut t) = (pattern, text);
     let mut retry: Option<(&str, &str)> = None;
     loop {
@@ -146,14 +146,14 @@ pub(crate) fn matches(wild: Wild, pattern: &str, text: &str) -> bool {
 }
 
 /// The rest of the pattern, when its first element (not the any-run wildcard) matches `c`.
-fn one(wild: Wild, pattern: &str, c: char) -> Option<&str> {
+fn one(wild: WildcardKind, pattern: &str, c: char) -> Option<&str> {
     let first = pattern.chars().next()?;
     let rest = &pattern[first.len_utf8()..];
     let hit = match (wild, first) {
-        (Wild::Like, '_') | (Wild::Glob, '?') => true,
-        (Wild::Glob, '[') => return class(rest, c),
-        (Wild::Like, _) => first.eq_ignore_ascii_case(&c),
-        (Wild::Glob, _) => first == c,
+        (WildcardKind::Like, '_') | (WildcardKind::Glob, '?') => true,
+        (WildcardKind::Glob, '[') => return class(rest, c),
+        (WildcardKind::Like, _) => first.eq_ignore_ascii_case(&c),
+        (WildcardKind::Glob, _) => first == c,
     };
     hit.then_some(rest)
 }
@@ -195,23 +195,23 @@ mod tests {
 
     #[test]
     fn leading_numbers() {
-        let check = |text: &str, expect: Val| assert_eq!(leading_number(text), expect, "{text:?}");
-        check("", Val::Int(0));
-        check("x1", Val::Int(0));
-        check("-", Val::Int(0));
-        check(".", Val::Int(0));
-        check(" 12abc", Val::Int(12));
-        check("-7", Val::Int(-7));
-        check("1.5x", Val::Real(1.5));
-        check("1.", Val::Real(1.0));
-        check(".5", Val::Real(0.5));
-        check("2e3", Val::Real(2000.0));
-        check("2e", Val::Int(2));
+        let check = |text: &str, expect: SqlValue| assert_eq!(leading_number(text), expect, "{text:?}");
+        check("", SqlValue::Int(0));
+        check("x1", SqlValue::Int(0));
+        check("-", SqlValue::Int(0));
+        check(".", SqlValue::Int(0));
+        check(" 12abc", SqlValue::Int(12));
+        check("-7", SqlValue::Int(-7));
+        check("1.5x", SqlValue::Real(1.5));
+        check("1.", SqlValue::Real(1.0));
+        check(".5", SqlValue::Real(0.5));
+        check("2e3", SqlValue::Real(2000.0));
+        check("2e", SqlValue::Int(2));
         check(
             "9223372036854775808",
-            Val::Real(9_223_372_036_854_775_808.0),
+            SqlValue::Real(9_223_372_036_854_775_808.0),
         );
-        assert_eq!(whole_number(" 12 "), Some(Val::Int(12)));
+        assert_eq!(whole_number(" 12 "), Some(SqlValue::Int(12)));
         assert_eq!(whole_number("12abc"), None);
         assert_eq!(whole_number(""), None);
     }
@@ -284,7 +284,7 @@ mod tests {
         ];
         for text in texts {
             for pattern in patterns {
-                for (wild, op) in [(Wild::Like, "LIKE"), (Wild::Glob, "GLOB")] {
+                for (wild, op) in [(WildcardKind::Like, "LIKE"), (WildcardKind::Glob, "GLOB")] {
                     let sql = format!("SELECT ?1 {op} ?2");
                     let expect: bool = sqlite
                         .query_row(&sql, [text, pattern], |r| r.get(0))

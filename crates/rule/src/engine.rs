@@ -9,15 +9,15 @@ mod tell;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, Sample, StreamKey};
+use barograph_model::{Descriptor, Sample, StreamKey, near};
 
-use super::leaf::{Leaf, Of, Wakes};
-use super::report::{Firing, Summary, TriggerReport};
-use super::statement::{self, Statement};
-use super::stream::{Reader, Streams};
-use super::subject::{Definition, Subject};
-use crate::value::Known;
-use crate::{Executed, InsightError, TriggerLimits, names};
+use crate::leaf::{Leaf, Of, Wakes};
+use crate::report::{Firing, Summary, TriggerReport};
+use crate::statement::{self, Statement};
+use crate::stream::{Reader, Streams};
+use crate::subject::{Definition, Subject};
+use barograph_statement::{Executed, StatementError, UncertainValue};
+use crate::TriggerLimits;
 
 /// All triggers of a node.
 pub struct Triggers {
@@ -33,7 +33,7 @@ pub struct Triggers {
     version: u64,
     ignored: u64,
     set_backs: u64,
-    values: Vec<Known>,
+    values: Vec<UncertainValue>,
 }
 
 /// What is to be evaluated, and when.
@@ -88,9 +88,9 @@ impl Triggers {
 
     /// Carries out `CREATE TRIGGER …` or `DROP TRIGGER …`. A trigger is evaluated first at the next
     /// [`Triggers::evaluate`]; one that is replaced begins anew.
-    pub fn execute(&mut self, sql: &str, now_ns: i64) -> Result<Executed, InsightError> {
+    pub fn execute(&mut self, sql: &str, now_ns: i64) -> Result<Executed, StatementError> {
         self.now_ns = self.now_ns.max(now_ns);
-        match statement::parse(sql, self.limits.sql_bytes_max)? {
+        match statement::parse(sql)? {
             Statement::Create {
                 or_replace,
                 definition,
@@ -114,8 +114,8 @@ impl Triggers {
     }
 
     /// What [`Triggers::execute`] would do now; changes nothing.
-    pub fn intent(&self, sql: &str) -> Result<Executed, InsightError> {
-        match statement::parse(sql, self.limits.sql_bytes_max)? {
+    pub fn intent(&self, sql: &str) -> Result<Executed, StatementError> {
+        match statement::parse(sql)? {
             Statement::Create {
                 or_replace,
                 definition,
@@ -361,13 +361,13 @@ impl Triggers {
         self.triggers.iter().position(is_it)
     }
 
-    fn admit(&self, name: &str, or_replace: bool) -> Result<(), InsightError> {
+    fn admit(&self, name: &str, or_replace: bool) -> Result<(), StatementError> {
         match self.find(name) {
             Some(_) if or_replace => Ok(()),
-            Some(_) => Err(InsightError::statement(format!(
+            Some(_) => Err(StatementError::new(format!(
                 "{name} is the name of a trigger: CREATE OR REPLACE it, or drop it first"
             ))),
-            None if self.len() >= self.limits.triggers_max => Err(InsightError::Limit {
+            None if self.len() >= self.limits.triggers_max => Err(StatementError::Limit {
                 what: "triggers".into(),
                 max: self.limits.triggers_max,
                 limit: "triggers_max",
@@ -376,13 +376,13 @@ impl Triggers {
         }
     }
 
-    fn droppable(&self, name: &str, if_exists: bool) -> Result<(), InsightError> {
+    fn droppable(&self, name: &str, if_exists: bool) -> Result<(), StatementError> {
         if if_exists || self.find(name).is_some() {
             return Ok(());
         }
         let known = self.triggers.iter().flatten();
-        let near = names::near(name, known.map(|t| t.definition.name.as_str()));
-        Err(InsightError::statement(match near.as_slice() {
+        let near = near(name, known.map(|t| t.definition.name.as_str()));
+        Err(StatementError::new(match near.as_slice() {
             [] => format!("there is no trigger {name}: see the table declared_triggers"),
             near => format!(
                 "there is no trigger {name}: did you mean {}?",
@@ -544,7 +544,7 @@ fn firing(
     subject: &Subject,
     streams: &Streams,
     now_ns: i64,
-    values: &mut Vec<Known>,
+    values: &mut Vec<UncertainValue>,
 ) -> Result<Firing, String> {
     let explanation = subject.explanation(definition, values);
     let payload = subject

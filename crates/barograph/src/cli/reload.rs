@@ -1,0 +1,47 @@
+//! `baro reload`: the agent reads its configuration file again. Needs the right to control.
+
+use barograph_client::Door;
+use clap::Args;
+use serde_json::{Value as Json, json};
+
+use super::{Target, http, output};
+
+/// Arguments of `baro reload`.
+#[derive(Args)]
+pub struct Reload {
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Reload {
+    /// Runs the command. It fails if an insight of the file could not be made.
+    pub fn run(self) -> anyhow::Result<()> {
+        let answer = http::post(
+            &self.target.run_dir(),
+            Door::Control,
+            "/api/v1/reload",
+            &json!({}),
+            http::ANSWER_WAIT,
+        )?;
+        let texts = |key: &str| -> Vec<String> {
+            let all = answer[key].as_array().into_iter().flatten();
+            all.filter_map(Json::as_str).map(str::to_owned).collect()
+        };
+        let (left_out, restart) = (texts("left_out"), texts("needs_restart"));
+        if self.target.json {
+            output::print_json(&answer)?;
+        } else {
+            output::print("reloaded insights and policies\n")?;
+            if !restart.is_empty() {
+                output::print(&format!(
+                    "changed, and in force after a new start: {}\n",
+                    restart.join(", ")
+                ))?;
+            }
+        }
+        if !left_out.is_empty() {
+            anyhow::bail!("left as they were: {}", left_out.join("; "));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,8 @@
+//! Rules from outside: through statements, samples, time and firings.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod equal;
+mod past;
+mod rig;
+mod rules;

@@ -1,0 +1,163 @@
+//! The head of a statement: CREATE or DROP, and of what.
+//!
+//! It stands alone because every kind of statement begins in the same way, and because whoever
+//! passes a statement on needs to know no more than its kind.
+
+use crate::{StatementError, StatementWords};
+
+/// The kind of thing that a statement makes or drops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatementKind {
+    /// A stream that is computed from others.
+    Insight,
+    /// The error within which streams are to be known.
+    Policy,
+    /// A condition with an action. `TRIGGER` is its earlier word.
+    Rule,
+}
+
+/// What a statement does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatementAction {
+    /// `CREATE [OR REPLACE] …`
+    Create {
+        /// Whether a thing of this name may be there already; it is replaced.
+        or_replace: bool,
+    },
+    /// `DROP … [IF EXISTS]`
+    Drop {
+        /// Whether it is no error that there is no such thing.
+        if_exists: bool,
+    },
+}
+
+/// What a statement did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Executed {
+    /// The thing of this name was made, or replaced.
+    Created(String),
+    /// The thing of this name was dropped, or was not there (`IF EXISTS`).
+    Dropped(String),
+}
+
+/// The head of a statement, read without the rest of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatementHead {
+    /// What the statement does.
+    pub action: StatementAction,
+    /// The kind of thing that it does it to.
+    pub kind: StatementKind,
+    /// The name of the thing, which is not checked; empty if there is none.
+    pub name: String,
+}
+
+impl StatementHead {
+    /// Reads the head of a statement.
+    pub fn read(sql: &str) -> Result<Self, StatementError> {
+        let mut words = StatementWords::new(sql)?;
+        let is_create = words.keyword("CREATE");
+        let or_replace = is_create && words.keyword("OR");
+        if or_replace {
+            words.expect("REPLACE")?;
+        }
+        if !is_create && !words.keyword("DROP") {
+            return Err(StatementError::new(
+                "write CREATE or DROP, and INSIGHT, POLICY or RULE",
+            ));
+        }
+        let kind = StatementKind::ALL;
+        let kind = kind.into_iter().find(|kind| kind.word(&mut words));
+        let kind = kind.ok_or_else(|| words.unexpected("INSIGHT, POLICY or RULE"))?;
+        let if_exists = !is_create && words.keyword("IF");
+        if if_exists {
+            words.expect("EXISTS")?;
+        }
+        let action = match is_create {
+            true => StatementAction::Create { or_replace },
+            false => StatementAction::Drop { if_exists },
+        };
+        let name = words.dotted_name();
+        Ok(Self { action, kind, name })
+    }
+}
+
+impl StatementKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Insight, Self::Policy, Self::Rule];
+
+    /// Takes CREATE or DROP with the word of this kind, up to the name.
+    pub fn head(self, words: &mut StatementWords) -> Result<StatementAction, StatementError> {
+        if words.keyword("CREATE") {
+            let or_replace = words.keyword("OR");
+            if or_replace {
+                words.expect("REPLACE")?;
+            }
+            self.expect(words)?;
+            return Ok(StatementAction::Create { or_replace });
+        }
+        if words.keyword("DROP") {
+            self.expect(words)?;
+            let if_exists = words.keyword("IF");
+            if if_exists {
+                words.expect("EXISTS")?;
+            }
+            return Ok(StatementAction::Drop { if_exists });
+        }
+        Err(StatementError::new(self.usage()))
+    }
+
+    fn keywords(self) -> &'static [&'static str] {
+        match self {
+            Self::Insight => &["INSIGHT"],
+            Self::Policy => &["POLICY"],
+            Self::Rule => &["RULE", "TRIGGER"],
+        }
+    }
+
+    fn word(self, words: &mut StatementWords) -> bool {
+        self.keywords().iter().any(|keyword| words.keyword(keyword))
+    }
+
+    fn expect(self, words: &mut StatementWords) -> Result<(), StatementError> {
+        match self.word(words) {
+            true => Ok(()),
+            false => Err(words.unexpected(self.keywords()[0])),
+        }
+    }
+
+    fn usage(self) -> &'static str {
+        match self {
+            Self::Insight => "write CREATE INSIGHT name AS SELECT … or DROP INSIGHT name",
+            Self::Policy => {
+                "write CREATE POLICY name FOR 'pattern of streams' ERROR '1 %' or DROP POLICY name"
+            }
+            Self::Rule => "write CREATE RULE name WHEN condition CALL 'handler' or DROP RULE name",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads() {
+        let check = |sql: &str, expect: &str| {
+            let seen = match StatementHead::read(sql) {
+                Ok(StatementHead { action, kind, name }) => format!("{action:?} {kind:?} {name}"),
+                Err(error) => error.to_string(),
+            };
+            assert_eq!(seen, expect, "{sql}");
+        };
+        let usage = "write CREATE or DROP, and INSIGHT, POLICY or RULE";
+        check("create insight a.b AS", "Create { or_replace: false } Insight a.b");
+        check("-- why\nCREATE OR REPLACE POLICY \"c\"", "Create { or_replace: true } Policy c");
+        check("DROP RULE IF EXISTS a;", "Drop { if_exists: true } Rule a");
+        check("drop trigger a", "Drop { if_exists: false } Rule a");
+        check("DROP RULE", "Drop { if_exists: false } Rule ");
+        check("CREATE TABLE a", "expected INSIGHT, POLICY or RULE, found TABLE");
+        check("CREATE OR RULE a", "expected REPLACE, found RULE");
+        check("", usage);
+        check("SELECT 1", usage);
+    }
+}

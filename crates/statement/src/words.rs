@@ -1,0 +1,229 @@
+//! The words of a statement: its SQL tokens, read from the front.
+//!
+//! Barograph's own words around a SELECT or an expression are read here; SELECT and expression are
+//! left to `sqlparser`. The bounds come first, because anyone's text is parsed here.
+
+use sqlparser::ast::{self, Query};
+use sqlparser::dialect::SQLiteDialect;
+use sqlparser::keywords::Keyword;
+use sqlparser::parser::Parser;
+use sqlparser::tokenizer::{Token, Tokenizer};
+
+use crate::StatementError;
+
+/// Longest statement, in bytes.
+pub const SQL_BYTES_MAX: usize = 16_384;
+/// Deepest nesting of parentheses and subexpressions that the parser follows.
+const NESTING_MAX: usize = 50;
+/// Most tokens of a statement, without white space. A chain `1+1+…` nests as deep as it is long, so
+/// this bounds the stack that a walk over one takes.
+const TOKENS_MAX: usize = 2_000;
+
+/// The tokens of a statement, read from the front.
+#[derive(Debug)]
+pub struct StatementWords {
+    tokens: std::iter::Peekable<std::vec::IntoIter<Token>>,
+}
+
+impl StatementWords {
+    /// The words of a text of at most [`SQL_BYTES_MAX`] bytes.
+    pub fn new(sql: &str) -> Result<Self, StatementError> {
+        if sql.len() > SQL_BYTES_MAX {
+            return Err(StatementError::Limit {
+                what: format!("a statement of {} bytes", sql.len()),
+                max: SQL_BYTES_MAX,
+                limit: "SQL_BYTES_MAX",
+            });
+        }
+        let tokens = Tokenizer::new(&SQLiteDialect {}, sql)
+            .tokenize()
+            .map_err(|e| StatementError::new(format!("not SQL: {e}")))?;
+        let count = tokens.iter().filter(|t| !is_space(t)).count();
+        if count > TOKENS_MAX {
+            return Err(StatementError::Limit {
+                what: format!("a statement of {count} words and signs"),
+                max: TOKENS_MAX,
+                limit: "TOKENS_MAX",
+            });
+        }
+        let mut words = Self {
+            tokens: tokens.into_iter().peekable(),
+        };
+        words.skip_space();
+        Ok(words)
+    }
+
+    fn skip_space(&mut self) {
+        while self.tokens.next_if(is_space).is_some() {}
+    }
+
+    /// Whether the next word is this keyword, in any case.
+    pub fn at_keyword(&mut self, keyword: &str) -> bool {
+        self.tokens.peek().is_some_and(|t| is_keyword(t, keyword))
+    }
+
+    /// Takes the next word if it is this keyword; returns whether it was.
+    pub fn keyword(&mut self, keyword: &str) -> bool {
+        let found = self.tokens.next_if(|t| is_keyword(t, keyword)).is_some();
+        self.skip_space();
+        found
+    }
+
+    /// Takes the next word, which must be this keyword.
+    pub fn expect(&mut self, keyword: &str) -> Result<(), StatementError> {
+        if self.keyword(keyword) {
+            Ok(())
+        } else {
+            Err(self.unexpected(keyword))
+        }
+    }
+
+    /// The error that names the next word, and what should stand there.
+    pub fn unexpected(&mut self, wanted: &str) -> StatementError {
+        let found = self
+            .tokens
+            .peek()
+            .map_or("the end".to_owned(), |t| format!("{t}"));
+        StatementError::new(format!("expected {wanted}, found {found}"))
+    }
+
+    /// Takes a dotted name: all that stands before the next white space, since the tokenizer sees a
+    /// number in `.2x`; or one quoted name. The name is empty at the end of the statement.
+    pub fn dotted_name(&mut self) -> String {
+        let mut name = String::new();
+        let more = |t: &Token| !is_space(t) && *t != Token::SemiColon && *t != Token::EOF;
+        while let Some(token) = self.tokens.next_if(more) {
+            match token {
+                Token::Word(word) => name.push_str(&word.value),
+                other => name.push_str(&other.to_string()),
+            }
+        }
+        self.skip_space();
+        name
+    }
+
+    /// Takes a text in single quotes. `example` is what an error says should stand there.
+    pub fn text(&mut self, example: &str) -> Result<String, StatementError> {
+        match self
+            .tokens
+            .next_if(|t| matches!(t, Token::SingleQuotedString(_)))
+        {
+            Some(Token::SingleQuotedString(text)) => {
+                self.skip_space();
+                Ok(text)
+            }
+            _ => Err(self.unexpected(example)),
+        }
+    }
+
+    /// Takes a finite number of at least 0.
+    pub fn number(&mut self, example: &str) -> Result<f64, StatementError> {
+        let number = match self.tokens.peek() {
+            Some(Token::Number(text, _)) => text.parse::<f64>().ok(),
+            _ => None,
+        };
+        match number.filter(|n| n.is_finite()) {
+            Some(number) => {
+                self.tokens.next();
+                self.skip_space();
+                Ok(number)
+            }
+            None => Err(self.unexpected(example)),
+        }
+    }
+
+    /// Takes a comma if one stands next; returns whether one did.
+    pub fn comma(&mut self) -> bool {
+        let found = self.tokens.next_if_eq(&Token::Comma).is_some();
+        self.skip_space();
+        found
+    }
+
+    /// Whether only the sign that ends a statement is left.
+    pub fn at_end(&mut self) -> bool {
+        matches!(
+            self.tokens.peek(),
+            None | Some(Token::EOF | Token::SemiColon)
+        )
+    }
+
+    /// Ends the statement; more words are an error.
+    pub fn end(mut self) -> Result<(), StatementError> {
+        if self.tokens.next_if_eq(&Token::SemiColon).is_some() {
+            self.skip_space();
+        }
+        match self.tokens.peek() {
+            None | Some(Token::EOF) => Ok(()),
+            Some(_) => Err(self.unexpected("the end of the statement")),
+        }
+    }
+
+    /// Takes an expression, up to the next of these keywords outside parentheses or to the end.
+    /// `what` names the expression in errors.
+    pub fn expression(&mut self, until: &[&str], what: &str) -> Result<ast::Expr, StatementError> {
+        let mut depth = 0_i32;
+        let mut tokens = Vec::new();
+        let ends = |t: &Token| until.iter().any(|word| is_keyword(t, word));
+        while let Some(token) = self.tokens.next_if(|t| {
+            let over = depth <= 0 && (ends(t) || *t == Token::SemiColon);
+            !over && *t != Token::EOF
+        }) {
+            match token {
+                Token::LParen => depth += 1,
+                Token::RParen => depth -= 1,
+                _ => {}
+            }
+            tokens.push(token);
+        }
+        if tokens.iter().all(is_space) {
+            return Err(self.unexpected(what));
+        }
+        let mut parser = Parser::new(&SQLiteDialect {})
+            .with_recursion_limit(NESTING_MAX)
+            .with_tokens(tokens);
+        let fault = |e| StatementError::new(format!("cannot read {what}: {e}"));
+        let expression = parser.parse_expr().map_err(fault)?;
+        match &parser.peek_token_ref().token {
+            Token::EOF => Ok(expression),
+            other => Err(StatementError::new(format!(
+                "expected the end of {what}, found {other}"
+            ))),
+        }
+    }
+
+    /// Takes the rest of the statement as a SELECT.
+    pub fn query(self) -> Result<Query, StatementError> {
+        let mut parser = Parser::new(&SQLiteDialect {})
+            .with_recursion_limit(NESTING_MAX)
+            .with_tokens(self.tokens.map(value_as_name).collect());
+        let fault = |e| StatementError::new(format!("cannot read the SELECT: {e}"));
+        let query = parser.parse_query().map_err(fault)?;
+        let _optional = parser.consume_token(&Token::SemiColon);
+        match &parser.peek_token_ref().token {
+            Token::EOF => Ok(*query),
+            other => Err(StatementError::new(format!(
+                "expected the end of the statement, found {other}"
+            ))),
+        }
+    }
+}
+
+fn is_space(token: &Token) -> bool {
+    matches!(token, Token::Whitespace(_))
+}
+
+/// `value` is the column of every table. The parser has a keyword of that name, and would read
+/// `CASE value …` among arguments as `key VALUE value`.
+fn value_as_name(token: Token) -> Token {
+    match token {
+        Token::Word(mut word) if word.keyword == Keyword::VALUE => {
+            word.keyword = Keyword::NoKeyword;
+            Token::Word(word)
+        }
+        other => other,
+    }
+}
+
+fn is_keyword(token: &Token, keyword: &str) -> bool {
+    matches!(token, Token::Word(w) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case(keyword))
+}
