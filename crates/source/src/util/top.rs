@@ -1,5 +1,6 @@
 //! The most frequent of very many things, in bounded memory: the Space-Saving algorithm (Metwally,
-//! Agrawal, El Abbadi: "Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005).
+//! Agrawal, El Abbadi: "Efficient Computation of Frequent and Top-k Elements in Data Streams",
+//! 2005).
 //!
 //! A counter is kept for at most `max` things. A thing without a counter takes the place of the
 //! least frequent one and inherits its count, which becomes the error of the new count. For each
