@@ -31,7 +31,7 @@ pub(crate) enum Change {
     Retire(FactId),
 }
 
-/// The half of a batch that travels to the poller.
+/// The part of a batch that is handed to the poller: changes and samples.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub(crate) changes: Vec<Change>,

@@ -36,7 +36,7 @@ pub enum SourceError {
         path: PathBuf,
         /// Number of such lines.
         count: u64,
-        /// The beginning of the first one.
+        /// Beginning of the first such line.
         first: String,
     },
     /// A program that gave no output.

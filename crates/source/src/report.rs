@@ -79,7 +79,7 @@ pub struct PaceReport {
     pub wanted_ns: i64,
     /// Shortest interval that the source, the policies and the budget allow, in ns.
     pub shortest_ns: i64,
-    /// Longest interval that they allow, in ns.
+    /// Longest interval that the source and the policies allow, in ns.
     pub longest_ns: i64,
     /// Share of one core that the reads took recently.
     pub cpu_share: f64,

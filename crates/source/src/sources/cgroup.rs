@@ -43,7 +43,7 @@ facts! {
 }
 
 facts! {
-    /// Facts of one control group on one block device, those that stand on others included.
+    /// Facts of one control group on one block device, stacked devices included.
     pub(crate) enum DeviceFact in "cgroup" {
         ReadBytes: Counter Int "device.read.bytes" "bytes" "Read from this device by the group and those below it.";
         WriteBytes: Counter Int "device.write.bytes" "bytes" "Written to this device by the group and those below it.";

@@ -1,4 +1,4 @@
-//! One line of `trace_pipe`: a request that was handed to a device, one that the device completed,
+//! One line of `trace_pipe`: a request that was issued to a device, one that the device completed,
 //! or events that were lost (<https://docs.kernel.org/trace/ftrace.html>; `print_trace_line` in
 //! kernel/trace/trace.c; `block_rq_issue` and `block_rq_complete` in include/trace/events/block.h).
 //!
