@@ -1,34 +1,37 @@
-//! What one read of a source found. Reused between reads: a steady poll allocates nothing.
+//! The facts and samples that one read of a source found. A batch is reused between reads: a steady
+//! poll allocates nothing.
 
 use barograph_model::{Descriptor, Sample};
 
-/// Most facts that one source may have alive; more are refused and counted.
+/// Most facts that one source may have at a time; further ones are refused and counted.
 pub const FACTS_MAX: usize = 65_536;
 
-/// A fact: an index within its source's [`Batch`]. Free for reuse one read after its retirement.
+/// The number of a fact: an index within its source's [`Batch`]. It is free for reuse one read
+/// after the fact's retirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FactId(pub u32);
 
 impl FactId {
-    /// What a refused declaration gets: puts to it go nowhere.
+    /// The id that a refused declaration gets: samples put to it are dropped.
     const REFUSED: Self = Self(u32::MAX);
 }
 
-/// One step of a batch's life of facts, in the order in which it must be applied.
+/// A declaration or retirement of a fact. Changes must be applied in the order in which they were
+/// made.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// A new fact; `every_ns` is its own reading interval if that is not the source's.
+    /// A new fact; `every_ns` is its own interval if that is not the source's.
     Declare {
         id: FactId,
         descriptor: Box<Descriptor>,
         depth: Option<u32>,
         every_ns: Option<i64>,
     },
-    /// The end of one.
+    /// The end of a fact.
     Retire(FactId),
 }
 
-/// The half of a batch that travels to the poller.
+/// The part of a batch that is handed to the poller: changes and samples.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub(crate) changes: Vec<Change>,
@@ -36,7 +39,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Forgets what was applied and keeps the memory.
+    /// Empties the outbox and keeps its memory.
     pub(crate) fn clear(&mut self) {
         self.changes.clear();
         self.samples.clear();
@@ -48,38 +51,40 @@ impl Outbox {
 pub struct Batch {
     outbox: Outbox,
     monotonic_ns: i64,
-    /// One past the largest id ever given.
+    /// One more than the largest id ever given.
     ids_end: u32,
     free: Vec<FactId>,
-    /// Retired in this read; free after it, so that no sample of it meets another fact.
+    /// Ids of the facts that this read retired. They are free after it, so that no sample of one
+    /// fact is taken for a sample of another.
     retiring: Vec<FactId>,
     refused: u64,
 }
 
 impl Batch {
-    /// An empty batch.
+    /// Creates an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Starts a read at this monotonic time and forgets the samples of the last one.
+    /// Starts a read at this monotonic time and drops the samples of the previous one.
     pub fn begin(&mut self, monotonic_ns: i64) {
         self.monotonic_ns = monotonic_ns;
         self.free.append(&mut self.retiring);
         self.outbox.clear();
     }
 
-    /// When this read began: for rates, since wall time may jump.
+    /// The monotonic time at which this read began, in ns. Rates use it because wall time may jump.
     pub fn monotonic_ns(&self) -> i64 {
         self.monotonic_ns
     }
 
-    /// A new fact, read whenever its source is. Beyond [`FACTS_MAX`] it is refused and counted.
+    /// Declares a fact that is read at each poll of its source. Beyond [`FACTS_MAX`] the
+    /// declaration is refused and counted.
     pub fn declare(&mut self, descriptor: Descriptor, depth: Option<u32>) -> FactId {
         self.declare_as(descriptor, depth, None)
     }
 
-    /// A new fact that its source reads only every `every_ns`, such as an attribute.
+    /// Declares a fact that its source reads only every `every_ns`, such as an attribute.
     pub fn declare_every(
         &mut self,
         descriptor: Descriptor,
@@ -116,7 +121,7 @@ impl Batch {
         id
     }
 
-    /// Ends a fact; call it once for each.
+    /// Ends a fact. Call it once for each fact.
     pub fn retire(&mut self, id: FactId) {
         if id != FactId::REFUSED {
             self.outbox.changes.push(Change::Retire(id));
@@ -124,19 +129,19 @@ impl Batch {
         }
     }
 
-    /// Says what was found. The value must be of the declared type.
+    /// Appends a sample of a fact. Its value must be of the declared type.
     pub fn put(&mut self, id: FactId, sample: Sample) {
         if id != FactId::REFUSED {
             self.outbox.samples.push((id, sample));
         }
     }
 
-    /// How many facts are alive.
+    /// The number of facts that have been declared and not retired.
     pub fn facts(&self) -> usize {
         self.ids_end as usize - self.free.len() - self.retiring.len()
     }
 
-    /// How many declarations were refused since the start.
+    /// The number of declarations that were refused since the start.
     pub fn refused(&self) -> u64 {
         self.refused
     }
@@ -152,7 +157,7 @@ impl Batch {
             })
     }
 
-    /// The facts retired in this read.
+    /// The ids of the facts retired in this read.
     pub fn retired(&self) -> &[FactId] {
         &self.retiring
     }

@@ -1,4 +1,4 @@
-//! What came of the reads of one source.
+//! Counters and the newest error of the reads of one source.
 
 use crate::SourceError;
 
@@ -17,7 +17,7 @@ pub(crate) struct Books {
 }
 
 impl Books {
-    /// Closes a read.
+    /// Counts a read that has ended.
     pub(crate) fn close(&mut self, result: Result<(), SourceError>, cost_ns: i64) {
         self.polls += 1;
         self.cost_ns = self.cost_ns.saturating_add(cost_ns.max(0));

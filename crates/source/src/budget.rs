@@ -1,4 +1,5 @@
-//! What may be spent on reading sources that policies decide about, and what each of them may spend of it.
+//! The budget for reading the sources whose streams are under policies, and how it is shared among
+//! them.
 
 use barograph_forecast::interval::{Budget, INTERVAL_NS_MAX, INTERVAL_NS_MIN, Share, Want};
 use barograph_model::NS_PER_S;
@@ -7,15 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::SourceError;
 
-/// How often it is shared anew.
+/// Time between two sharings of the budget, in ns.
 pub(crate) const PERIOD_NS: i64 = 10 * NS_PER_S;
 
-/// Bounds of reading sources that policies (`[[policy]]`) decide about; those without one are read as configured.
+/// Bounds of reading the sources whose streams are under policies (`[[policy]]`); sources without a
+/// policy are read as configured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BudgetConfig {
-    /// The share of one core that reading them may take, all together, more than 0 to 1. Where policies want more, what goes
-    /// wrong seldom, or costs much to read, is read less often.
+    /// Share of one core that reading these sources may take in total, more than 0 to 1. If the
+    /// policies want more, streams whose forecasts are seldom wrong, or that cost much to read, are
+    /// read less often.
     pub cpu_share: f64,
     /// Most reads of one source per second, more than 0 to 1000.
     pub polls_per_s: f64,
@@ -31,7 +34,7 @@ impl Default for BudgetConfig {
 }
 
 impl BudgetConfig {
-    /// Refuses what is out of range.
+    /// Refuses values that are out of range.
     pub fn check(&self) -> Result<(), SourceError> {
         for (key, value, max) in [
             ("cpu_share", self.cpu_share, 1.0),
@@ -47,14 +50,14 @@ impl BudgetConfig {
         Ok(())
     }
 
-    /// Between reads of one source.
+    /// The shortest interval between reads of one source, in ns.
     pub(crate) fn shortest_ns(&self) -> i64 {
         let shortest_s = 1.0 / self.polls_per_s;
         ((shortest_s * NS_PER_S as f64) as i64).clamp(INTERVAL_NS_MIN, INTERVAL_NS_MAX)
     }
 }
 
-/// Shares the budget now and then; what it works on is kept, so that nothing is allocated.
+/// Shares the budget periodically. Its buffers are kept, so that sharing allocates nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Purse {
     pub(crate) config: BudgetConfig,
@@ -71,13 +74,13 @@ impl Purse {
         }
     }
 
-    /// Whether it is time.
+    /// Whether it is time to share the budget again.
     pub(crate) fn is_due(&self, now_ns: i64) -> bool {
         now_ns >= self.next_ns
     }
 
-    /// What each of these may have: the shortest interval between its reads. `None`: as often as it wants, since what all
-    /// want is within the budget.
+    /// The share of each of these sources: the shortest interval between its reads. `None` means
+    /// that each may be read as often as it wants, since all together are within the budget.
     pub(crate) fn share(
         &mut self,
         now_ns: i64,

@@ -1,19 +1,19 @@
-//! What all sources can give, told without reading anything: who gives a metric, and what a source
-//! that is off would cost.
+//! What all sources can give, known without reading anything: which source has a metric, and what a
+//! source that is off would cost.
 
 use crate::FactSpec;
 use crate::sources::TABLE;
 
-/// One source as its line in the table has it.
+/// The entry of one source in the table of sources.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceSpec {
-    /// Its name in configuration, reports and labels.
+    /// Name of the source in the configuration, in reports and in labels.
     pub name: &'static str,
-    /// How often it is usually read, in milliseconds.
+    /// Usual interval, in milliseconds.
     pub interval_ms: u64,
-    /// Whether it is read unless the configuration says otherwise.
+    /// Whether the source is read unless the configuration overrides it.
     pub usual: bool,
-    /// What it can give: a table for each kind of thing that it looks at.
+    /// The facts that the source can give: one table for each kind of thing that it reads.
     pub facts: &'static [&'static [FactSpec]],
 }
 
@@ -27,7 +27,7 @@ pub fn catalogue() -> impl Iterator<Item = SourceSpec> {
     })
 }
 
-/// The source that can give a metric, by the metric's dotted name.
+/// The source that has a metric, by the metric's dotted name.
 pub fn source_of(metric: &str) -> Option<&'static str> {
     let gives = |spec: &SourceSpec| {
         spec.facts
@@ -39,7 +39,7 @@ pub fn source_of(metric: &str) -> Option<&'static str> {
     catalogue().find(gives).map(|spec| spec.name)
 }
 
-/// What it costs to read a source that is usually off, in words.
+/// The cost of reading a source that is usually off, in words.
 pub fn cost_of(source: &str) -> &'static str {
     match source {
         "block_trace" => {
@@ -56,7 +56,7 @@ pub fn cost_of(source: &str) -> &'static str {
     }
 }
 
-/// What a source that is usually off would give, in words.
+/// The facts that a source that is usually off would give, in words.
 pub fn gives_of(source: &str) -> &'static str {
     match source {
         "block_trace" => {
@@ -69,7 +69,7 @@ pub fn gives_of(source: &str) -> &'static str {
     }
 }
 
-/// How a source that is off is switched on.
+/// How to switch on a source that is off, in words.
 pub fn switch_of(source: &str) -> String {
     let line = format!("sources.poll.{source}.enabled = true");
     match source {

@@ -25,44 +25,44 @@ const NS_PER_MS: i64 = 1_000_000;
 /// The longest interval of an adaptive policy, unless it is configured.
 const ADAPTIVE_MAX_MS: u64 = 25_000;
 
-/// What is read, how often, and what it is called.
+/// Which sources are read, how often, and with which settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SourcesConfig {
     /// The directory that stands for `/`: every path of `/proc`, `/sys` and of mounts is taken
     /// below it.
     pub sys_root: PathBuf,
-    /// Whether and how often each source is read, by its name; what is not named here is read as
-    /// is usual for it.
+    /// Whether and how often each source is read, by its name; a source that is not named here is
+    /// read as is usual for it.
     #[serde(deserialize_with = "known_sources")]
     pub poll: BTreeMap<String, SourceConfig>,
-    /// Which class of storage a file system or disk belongs to.
+    /// Assignment of file systems and disks to tiers (classes of storage).
     pub tiers: TierConfig,
-    /// Disks.
+    /// Settings of the source of disks.
     pub disk: DiskConfig,
-    /// File systems.
+    /// Settings of the source of file systems.
     pub filesystem: FilesystemConfig,
-    /// Network interfaces.
+    /// Settings of the source of network interfaces.
     pub network: NetworkConfig,
-    /// Control groups.
+    /// Settings of the source of control groups.
     pub cgroup: CgroupConfig,
-    /// The privileged helper.
+    /// How the privileged helper is reached.
     pub helper: HelperConfig,
-    /// Health of disks.
+    /// Settings of the source of disk health.
     pub health: HealthConfig,
     /// Peers whose round-trip time is measured.
     pub peer: PeerConfig,
-    /// Lustre.
+    /// Settings of the source of Lustre.
     pub lustre: LustreConfig,
-    /// Jobs on Lustre.
+    /// Settings of the source of jobs on Lustre.
     pub lustre_jobs: LustreJobsConfig,
-    /// Jobs of a batch system.
+    /// Settings of the source of jobs of a batch system.
     pub job: JobConfig,
-    /// Processes.
+    /// Settings of the source of processes.
     pub process: ProcessConfig,
-    /// Requests of disks, one by one.
+    /// Settings of the source of single disk requests.
     pub block_trace: BlockTraceConfig,
-    /// Positions of processes in their files.
+    /// Settings of the source of the positions of processes in their files.
     pub file_trace: FileTraceConfig,
 }
 
@@ -90,7 +90,7 @@ impl Default for SourcesConfig {
 }
 
 impl SourcesConfig {
-    /// Refuses what no poller could do; says which key and why.
+    /// Refuses values that no poller could follow; the error names the key and the reason.
     pub fn validate(&self) -> Result<(), SourceError> {
         for (name, poll) in &self.poll {
             poll.validate(name)?;
@@ -117,7 +117,7 @@ impl SourcesConfig {
         Ok(())
     }
 
-    /// How the source of this name is polled: as configured, else as its line in the table says.
+    /// How the source of this name is polled: by its configuration, else by its entry in the table.
     pub fn poll_of(&self, name: &str) -> SourceConfig {
         let entry = TABLE.iter().find(|e| e.name == name);
         let mut poll = self.poll.get(name).cloned().unwrap_or_default();
@@ -149,40 +149,42 @@ fn known_sources<'de, D: Deserializer<'de>>(
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicyKind {
-    /// Always after `interval_ms`.
+    /// Always `interval_ms`.
     #[default]
     Fixed,
-    /// Longer while each value is close to the last, shorter when it is not.
+    /// Longer while each value is close to the previous one, shorter when it is not.
     AimdSimple,
     /// Longer while each change is close to the average change, shorter when it is not.
     AimdComplex,
 }
 
 /// Whether and how often one source is read. Under an adaptive policy every stream asks for an
-/// interval of its own, and the source is read at the shortest.
+/// interval of its own, and the source is read at the shortest of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SourceConfig {
-    /// Whether it is read at all. Unset: as usual for the source.
+    /// Whether the source is read at all. Unset: as is usual for the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// `fixed`, `aimd_simple` or `aimd_complex`.
     pub policy: PolicyKind,
-    /// Milliseconds between reads; where an adaptive policy starts. Unset: as usual for the source.
+    /// Milliseconds between reads; an adaptive policy starts with it. Unset: as is usual for the
+    /// source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval_ms: Option<u64>,
-    /// The shortest interval that an adaptive policy or a `[[policy]]` for its streams may choose, in milliseconds; where
-    /// `interval_ms` is shorter, that is.
+    /// The shortest interval that an adaptive policy or a `[[policy]]` for its streams may choose,
+    /// in milliseconds; a shorter `interval_ms` takes its place.
     pub interval_min_ms: u64,
-    /// The longest. Unset: 25000 for an adaptive policy, and whatever a `[[policy]]` says.
+    /// The longest such interval, in milliseconds. Unset: 25000 for an adaptive policy, and the
+    /// limit of the `[[policy]]` itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval_max_ms: Option<u64>,
-    /// What an adaptive policy adds to the interval when little changed, in milliseconds.
+    /// The milliseconds that an adaptive policy adds to the interval when little changed.
     pub add_ms: u64,
-    /// What it multiplies the interval with when much changed; between 0 and 1.
+    /// The factor, between 0 and 1, by which it multiplies the interval when much changed.
     pub multiply: f64,
-    /// What "little" is. `aimd_simple`: a change of at most this share of the last value (0.1 if
-    /// unset). `aimd_complex`: of at most this many times the average change (1.1 if unset).
+    /// The greatest change that counts as little. `aimd_simple`: this share of the last value (0.1
+    /// if unset). `aimd_complex`: this multiple of the average change (1.1 if unset).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold: Option<f64>,
 }
@@ -202,19 +204,20 @@ impl Default for SourceConfig {
     }
 }
 
-/// How seldom and how often a source may be read under a `[[policy]]`, in ns.
+/// The shortest and longest interval at which a source may be read under a `[[policy]]`, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// As it is configured, where no policy says otherwise.
+    /// The configured interval, which holds without a policy, in ns.
     pub interval_ns: i64,
-    /// No sooner than this after the last.
+    /// The shortest interval, in ns.
     pub min_ns: i64,
-    /// No later.
+    /// The longest interval, in ns.
     pub max_ns: i64,
 }
 
 impl Caps {
-    /// Of a source that is usually read so often, and may be read as policies want.
+    /// The caps of a source that is usually read every `interval_ns` and whose interval policies
+    /// may choose freely.
     pub fn none(interval_ns: i64) -> Self {
         Self {
             interval_ns,
@@ -225,12 +228,12 @@ impl Caps {
 }
 
 impl SourceConfig {
-    /// Whether it is read; what says nothing of it is.
+    /// Whether the source is read; it is if nothing is configured.
     pub fn is_enabled(&self) -> bool {
         self.enabled.unwrap_or(true)
     }
 
-    /// The policy that these settings mean; what is out of bounds is brought into them.
+    /// The interval policy of these settings; values that are out of range are clamped.
     pub fn interval_policy(&self) -> IntervalPolicy {
         let start_ns = ns(self.interval_ms.unwrap_or(1000));
         let aimd = |threshold: f64| Aimd {
@@ -250,7 +253,7 @@ impl SourceConfig {
         }
     }
 
-    /// Between what a `[[policy]]` may choose.
+    /// The interval of these settings, and the range in which a `[[policy]]` may choose another.
     pub fn caps(&self) -> Caps {
         let interval_ns = self.interval_policy().start().interval_ns;
         let min_ns = ns(self.interval_min_ms).clamp(INTERVAL_NS_MIN, INTERVAL_NS_MAX);
@@ -304,8 +307,9 @@ fn ns(ms: u64) -> i64 {
         .saturating_mul(NS_PER_MS)
 }
 
-/// Rules that assign tiers; the first that matches decides. Without one, memory file systems are
-/// `memory`, parallel and network ones `pfs`, and disks `nvme`, `ssd` or `hdd` after their kind.
+/// Rules that assign tiers; the first that matches decides. Without a matching rule, memory file
+/// systems are `memory`, parallel and network ones `pfs`, and disks `nvme`, `ssd` or `hdd` by their
+/// kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TierConfig {
@@ -317,16 +321,18 @@ pub struct TierConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TierRule {
-    /// Over the mount point, like `/scratch*`. Such a rule never matches a bare disk.
+    /// Pattern over the mount point, like `/scratch*`. A rule with it never matches a bare disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
-    /// Over the device, like `nvme*`; for a file system, what it is mounted from, without `/dev/`.
+    /// Pattern over the device, like `nvme*`; for a file system, the device that it is mounted
+    /// from, without `/dev/`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Over the type of file system, like `lustre`. Such a rule never matches a bare disk.
+    /// Pattern over the type of file system, like `lustre`. A rule with it never matches a bare
+    /// disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fstype: Option<String>,
-    /// The tier.
+    /// The tier to assign, such as `nvme`.
     pub tier: String,
 }
 
@@ -336,21 +342,21 @@ impl TierRule {
     }
 }
 
-/// Disks.
+/// Settings of the source of disks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DiskConfig {
-    /// Patterns over the names of disks that are left out; by default those that stand on others,
-    /// so that sums over all disks count each transfer once.
+    /// Patterns over the names of disks that are left out; by default the devices that are stacked
+    /// on others, so that sums over all disks count each transfer once.
     pub skip: Vec<String>,
-    /// The most that a disk can transfer, in bytes per second, by pattern over its name; the
-    /// longest pattern that matches decides. Without one, it is what `baro probe` measured, else
-    /// what is usual for the disk's link, else the highest rate that was seen.
+    /// The greatest rate of transfer of a disk, in bytes per second, by pattern over its name; the
+    /// longest pattern that matches decides. Without one, it is the rate that `baro probe`
+    /// measured, else the usual rate of the disk's link, else the highest rate that was seen.
     pub bandwidth_max: BTreeMap<String, u64>,
-    /// The file in which `baro probe` leaves what it measured; empty: `probes.toml` in the agent's
-    /// state directory, and none below another root than `/`.
+    /// The file in which `baro probe` stores its measurements; empty: `probes.toml` in the agent's
+    /// state directory, and no file below a root other than `/`.
     pub probes: PathBuf,
-    /// Milliseconds between looks at attributes: size, scheduler, queue depth.
+    /// Milliseconds between reads of attributes: size, scheduler, queue depth.
     pub attributes_interval_ms: u64,
 }
 
@@ -373,20 +379,21 @@ impl DiskConfig {
     }
 }
 
-/// How often attributes are read that hardly ever change.
+/// Usual time between reads of attributes that hardly ever change, in milliseconds.
 const ATTRIBUTES_INTERVAL_MS: u64 = 30_000;
 
-/// File systems.
+/// Settings of the source of file systems.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FilesystemConfig {
-    /// Patterns over types that hold no data of anyone, beyond those that are always left out.
+    /// Patterns over types of file systems without user data that are left out, in addition to
+    /// those that are always left out.
     pub skip_fstypes: Vec<String>,
     /// Patterns over mount points that are left out.
     pub skip_mounts: Vec<String>,
     /// Milliseconds after which a mount that does not answer is reported as not responding.
     pub timeout_ms: u64,
-    /// Milliseconds between looks at attributes: compression, RAID level, number of disks.
+    /// Milliseconds between reads of attributes: compression, RAID level, number of disks.
     pub attributes_interval_ms: u64,
 }
 
@@ -418,13 +425,13 @@ impl FilesystemConfig {
     }
 }
 
-/// Network interfaces.
+/// Settings of the source of network interfaces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetworkConfig {
     /// Patterns over the names of interfaces that are left out.
     pub skip: Vec<String>,
-    /// Milliseconds between looks at attributes: speed, frame size.
+    /// Milliseconds between reads of attributes: speed, frame size.
     pub attributes_interval_ms: u64,
 }
 
@@ -443,21 +450,21 @@ impl NetworkConfig {
     }
 }
 
-/// Control groups.
+/// Settings of the source of control groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CgroupConfig {
     /// Most groups that are followed, counted from the root downwards; each takes up to three file
     /// descriptors.
     pub groups_max: usize,
-    /// Most devices that have streams of what a group moved on them, counted over all groups, and
-    /// again over all jobs; of one group or job at most 8.
+    /// Most devices that have streams of the bytes that a group moved on them, counted over all
+    /// groups, and again over all jobs; at most 8 of one group or job.
     pub devices_max: usize,
-    /// How deep below the root groups are looked for.
+    /// Depth below the root down to which groups are followed.
     pub depth_max: usize,
-    /// Down to this depth groups have streams even before their first I/O.
+    /// Depth down to which groups have streams even before their first I/O.
     pub depth_always: usize,
-    /// Milliseconds between looks for new groups.
+    /// Milliseconds between searches for new groups.
     pub scan_interval_ms: u64,
 }
 
@@ -479,7 +486,7 @@ impl CgroupConfig {
     }
 }
 
-/// Globs over names.
+/// A list of patterns, of which one must match.
 #[derive(Clone, Debug)]
 pub(crate) struct Globs(Vec<Pattern>);
 

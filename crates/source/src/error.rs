@@ -1,4 +1,4 @@
-//! What may go wrong in a read. A fault is data: it never keeps the readable rest from its streams.
+//! The faults of a read. A fault is data: it never keeps the readable rest from its streams.
 
 use std::path::PathBuf;
 
@@ -7,94 +7,94 @@ use thiserror::Error;
 
 use crate::util::parse::escape;
 
-/// Longest excerpt of a bad line in an error, in bytes.
+/// Longest excerpt of a bad line that an error holds, in bytes.
 const EXCERPT_BYTES_MAX: usize = 80;
 
-/// Why a source could not read all there is.
+/// Why a source could not read everything.
 #[derive(Debug, Error)]
 pub enum SourceError {
     /// A file that cannot be opened or read.
     #[error("{}: {}", path.display(), std::io::Error::from(*errno))]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error number.
         errno: Errno,
     },
-    /// A file that is larger than any the kernel should give.
+    /// A file that is larger than any that the kernel should give.
     #[error("{}: larger than {bytes_max} bytes, not read", path.display())]
     TooLarge {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The bound.
+        /// The limit, in bytes.
         bytes_max: usize,
     },
-    /// Lines that are not what the kernel documents, or cut.
+    /// Lines that do not have the format that the kernel documents, or that are cut off.
     #[error("{}: lines that cannot be understood were left out: {count}, the first is {first:?}", path.display())]
     BadLines {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// How many.
+        /// Number of such lines.
         count: u64,
-        /// The beginning of the first one.
+        /// Beginning of the first such line.
         first: String,
     },
-    /// A program that a source asks.
+    /// A program that gave no output.
     #[error("{program}: {reason}")]
     Command {
-        /// Its name.
+        /// Name of the program.
         program: String,
-        /// Why it gave nothing.
+        /// Why it gave no output.
         reason: String,
     },
-    /// What a program or a file said, which is not what its documentation has.
+    /// Output of a program, or content of a file, that differs from its documentation.
     #[error("{what}: {reason}")]
     Format {
-        /// What said it.
+        /// The program or file.
         what: String,
-        /// What is wrong with it.
+        /// The difference.
         reason: String,
     },
-    /// More things than a source follows.
+    /// More things (disks, groups…) than a source follows.
     #[error("{refused} {what} were left out: the limit is {max}")]
     TooMany {
-        /// What there is too much of.
+        /// The kind of thing, in words.
         what: &'static str,
-        /// How many were left out.
+        /// Number of those that were left out.
         refused: usize,
-        /// The limit.
+        /// The largest number that is followed.
         max: usize,
     },
     /// Labels or names that a stream cannot carry.
     #[error("{what} has no streams: {reason}")]
     Unnameable {
-        /// What was to be described.
+        /// The thing that the labels describe.
         what: String,
-        /// Why it cannot be.
+        /// Why the labels are refused.
         reason: String,
     },
-    /// A value in the configuration.
+    /// An invalid value in the configuration.
     #[error("sources.{key}: {reason}")]
     Config {
-        /// The key.
+        /// The key, below `sources`.
         key: String,
-        /// What is wrong, and what would be right.
+        /// What is wrong with the value, and what would be right.
         reason: String,
     },
-    /// A value of the configuration's budget.
+    /// An invalid value of the budget in the configuration.
     #[error("budget.{key}: {reason}")]
     Budget {
-        /// The key.
+        /// The key, below `budget`.
         key: &'static str,
-        /// What is wrong.
+        /// What is wrong with the value.
         reason: String,
     },
     /// Several faults in one read.
     #[error("{first}; and {more} more faults")]
     Several {
-        /// The first.
+        /// The first fault.
         first: Box<SourceError>,
-        /// How many followed.
+        /// Number of further faults.
         more: u32,
     },
 }
@@ -109,7 +109,7 @@ impl SourceError {
     }
 }
 
-/// Whether the kernel says so of what this machine does not have.
+/// Whether this error number means that the machine does not have the interface.
 pub(crate) fn is_absent(errno: Errno) -> bool {
     matches!(
         errno,
@@ -132,7 +132,7 @@ impl Faults {
         }
     }
 
-    /// Takes the value, or notes the fault.
+    /// Returns the value, or adds the fault.
     pub(crate) fn take<T>(&mut self, result: Result<T, SourceError>) -> Option<T> {
         result.map_err(|fault| self.add(fault)).ok()
     }
@@ -149,7 +149,7 @@ impl Faults {
     }
 }
 
-/// The lines of one file that were not understood.
+/// The lines of one file that could not be parsed.
 #[derive(Debug, Default)]
 pub(crate) struct BadLines {
     count: u64,
@@ -168,7 +168,7 @@ impl BadLines {
         self.count > 0
     }
 
-    /// Notes them as one fault of `path`.
+    /// Adds the bad lines, if any, as one fault of the file `path`.
     pub(crate) fn report(self, path: &std::path::Path, faults: &mut Faults) {
         if self.count > 0 {
             let Self { count, first } = self;

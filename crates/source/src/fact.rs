@@ -1,4 +1,4 @@
-//! Tables of facts, and the set of facts that one device (or the node) has of such a table.
+//! Tables of facts, and the set of facts of one such table that a device (or the node) has.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use barograph_model::{Descriptor, Kind, Labels, Name, Sample, Unit, Value, Value
 
 use crate::{Batch, FactId, SourceError};
 
-/// What is fixed about a fact, whatever it is measured on.
+/// The fixed properties of a fact, whichever device it is measured on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FactSpec {
     /// Dotted name, unit last.
@@ -16,21 +16,21 @@ pub struct FactSpec {
     pub unit: &'static str,
     /// Gauge, counter or state.
     pub kind: Kind,
-    /// Type of its values.
+    /// Type of the values.
     pub value_type: ValueType,
-    /// One sentence for people.
+    /// One sentence for people that describes the fact.
     pub help: &'static str,
 }
 
-/// An enum made by `facts!`: its variants index its table.
+/// An enum made by `facts!`; its variants are the indices of its table.
 pub(crate) trait FactTable: Copy + 'static {
-    /// One per variant, in order.
+    /// One entry per variant, in the order of the variants.
     const SPECS: &'static [FactSpec];
-    /// The place of this variant.
+    /// The index of this variant in `SPECS`.
     fn index(self) -> usize;
 }
 
-/// Makes an enum of facts and its table: `Variant: Kind Type "name" "unit" "help";`.
+/// Defines an enum of facts and its table: `Variant: Kind Type "name" "unit" "help";`.
 macro_rules! facts {
     ($(#[$meta:meta])* $vis:vis enum $table:ident in $family:literal {
         $($fact:ident: $kind:ident $type:ident $name:literal $unit:literal $help:literal;)+
@@ -56,19 +56,19 @@ macro_rules! facts {
 }
 pub(crate) use facts;
 
-/// The facts of one thing. Each is declared when it is first put, so that what a kernel does not
-/// give has no stream.
+/// The facts of one device, or other thing with labels. Each fact is declared when it is first put,
+/// so that a value that the kernel does not give has no stream.
 #[derive(Debug)]
 pub(crate) struct FactSet<T> {
     labels: Labels,
     ids: Box<[Option<FactId>]>,
-    /// Newest texts by place, so that an unchanged one is not allocated again.
+    /// Newest text by the index of its fact, so that an unchanged text is not allocated again.
     texts: Vec<(usize, Arc<str>)>,
     table: PhantomData<T>,
 }
 
 impl<T: FactTable> FactSet<T> {
-    /// No facts yet, of the thing with these labels.
+    /// Creates a set without facts, for the thing with these labels.
     pub(crate) fn new(labels: Labels) -> Self {
         let ids = vec![None; T::SPECS.len()].into_boxed_slice();
         Self {
@@ -79,7 +79,8 @@ impl<T: FactTable> FactSet<T> {
         }
     }
 
-    /// Of the thing with these label pairs, or why it cannot be named.
+    /// Creates a set for the thing with these label pairs. The error states why the pairs are not
+    /// valid labels.
     pub(crate) fn labelled<const N: usize>(
         pairs: [(&str, String); N],
     ) -> Result<Self, SourceError> {
@@ -94,7 +95,7 @@ impl<T: FactTable> FactSet<T> {
         })
     }
 
-    /// A value read from the resource.
+    /// Puts a value that was read from the resource.
     pub(crate) fn measured(
         &mut self,
         batch: &mut Batch,
@@ -105,12 +106,13 @@ impl<T: FactTable> FactSet<T> {
         self.put(batch, fact, Sample::measured(now_ns, v), None);
     }
 
-    /// A count or a number of bytes read from the resource.
+    /// Puts a count or a number of bytes that was read from the resource.
     pub(crate) fn count(&mut self, batch: &mut Batch, now_ns: i64, fact: T, v: u64) {
         self.measured(batch, now_ns, fact, int(v));
     }
 
-    /// A value read from the resource that is not further than this from the true one.
+    /// Puts a value that was read from the resource and differs from the true one by at most
+    /// `error`.
     pub(crate) fn measured_within(
         &mut self,
         batch: &mut Batch,
@@ -124,12 +126,13 @@ impl<T: FactTable> FactSet<T> {
         self.put(batch, fact, sample, None);
     }
 
-    /// A value computed from what was read.
+    /// Puts a value that was computed from what was read.
     pub(crate) fn derived(&mut self, batch: &mut Batch, now_ns: i64, fact: T, v: impl Into<Value>) {
         self.put(batch, fact, Sample::derived(now_ns, v), None);
     }
 
-    /// A value computed from what was read, and at most this far from the true one.
+    /// Puts a value that was computed from what was read and differs from the true one by at most
+    /// `error`.
     pub(crate) fn estimated(
         &mut self,
         batch: &mut Batch,
@@ -143,7 +146,7 @@ impl<T: FactTable> FactSet<T> {
         self.put(batch, fact, sample, None);
     }
 
-    /// An attribute, read only every `every_ns`.
+    /// Puts an attribute, which is read only every `every_ns`.
     pub(crate) fn attribute(
         &mut self,
         batch: &mut Batch,
@@ -155,7 +158,7 @@ impl<T: FactTable> FactSet<T> {
         self.put(batch, fact, Sample::measured(now_ns, v), Some(every_ns));
     }
 
-    /// An attribute of text; allocates only when it changes.
+    /// Puts an attribute of type text; allocates only when the text changed.
     pub(crate) fn text_attribute(
         &mut self,
         batch: &mut Batch,
@@ -168,13 +171,13 @@ impl<T: FactTable> FactSet<T> {
         self.attribute(batch, now_ns, fact, value, every_ns);
     }
 
-    /// Text read whenever the source is; allocates only when it changes.
+    /// Puts a text that is read at each poll of the source; allocates only when the text changed.
     pub(crate) fn text(&mut self, batch: &mut Batch, now_ns: i64, fact: T, text: &str) {
         let value = self.shared(fact, text);
         self.measured(batch, now_ns, fact, value);
     }
 
-    /// The text as a value, the one of the last time if it is the same.
+    /// The text as a value: that of the previous read if the text is the same.
     fn shared(&mut self, fact: T, text: &str) -> Value {
         let place = fact.index();
         let known = self.texts.iter().position(|(p, _)| *p == place);
@@ -210,14 +213,14 @@ impl<T: FactTable> FactSet<T> {
         batch.put(id, sample);
     }
 
-    /// Ends one fact, if it lives.
+    /// Retires one fact, if it is declared.
     pub(crate) fn retire_one(&mut self, batch: &mut Batch, fact: T) {
         if let Some(id) = self.ids[fact.index()].take() {
             batch.retire(id);
         }
     }
 
-    /// Ends all of them.
+    /// Retires all facts.
     pub(crate) fn retire(&mut self, batch: &mut Batch) {
         for id in self.ids.iter_mut().filter_map(Option::take) {
             batch.retire(id);
@@ -225,7 +228,7 @@ impl<T: FactTable> FactSet<T> {
     }
 }
 
-/// The descriptor of a fact of the thing with these labels.
+/// The descriptor of a fact for the thing with these labels.
 pub(crate) fn describe(spec: &FactSpec, labels: Labels) -> Descriptor {
     Descriptor {
         name: Name::new(spec.name).expect("names in fact tables are tested"),
@@ -237,7 +240,8 @@ pub(crate) fn describe(spec: &FactSpec, labels: Labels) -> Descriptor {
     }
 }
 
-/// A bound as a sample holds it: never below the one given, or the true value could be outside.
+/// An error bound in the type of a sample's error: never below the given one, since the true value
+/// could then be outside.
 fn bound(error: f64) -> f32 {
     let near = error as f32;
     match f64::from(near) < error {
@@ -246,7 +250,8 @@ fn bound(error: f64) -> f32 {
     }
 }
 
-/// A count as a stream holds it. The parsers refuse what does not fit; sums of them saturate.
+/// A count in the integer type of streams. The parsers refuse numbers that do not fit; sums
+/// saturate.
 pub(crate) fn int(v: u64) -> i64 {
     i64::try_from(v).unwrap_or(i64::MAX)
 }

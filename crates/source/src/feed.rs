@@ -1,4 +1,5 @@
-//! From a batch to the sink: which stream each fact is, and when each wants to be read again.
+//! The way from a batch to the sink: the stream of each fact, and the interval that each stream
+//! asks for.
 
 use barograph_model::{Sink, StreamKey};
 
@@ -6,7 +7,7 @@ use crate::batch::{Change, Outbox};
 use crate::pace::Wants;
 use crate::policy::{IntervalPolicy, PolicyState};
 
-/// The streams of one batch's facts, by fact.
+/// The streams of the facts of one batch, indexed by fact.
 #[derive(Debug, Default)]
 pub(crate) struct Feed {
     streams: Vec<Option<Stream>>,
@@ -17,13 +18,13 @@ pub(crate) struct Feed {
 #[derive(Debug)]
 struct Stream {
     key: StreamKey,
-    /// Its own reading interval, if that is not the source's.
+    /// Interval of this stream in ns, if it is not that of its source.
     every_ns: Option<i64>,
     policy: PolicyState,
 }
 
 impl Stream {
-    /// How often it is read when its source is read every `interval_ns`.
+    /// The interval of this stream in ns when its source is polled every `interval_ns`.
     fn pace_ns(&self, interval_ns: i64) -> i64 {
         self.every_ns
             .map_or(interval_ns, |every_ns| every_ns.max(interval_ns))
@@ -31,7 +32,7 @@ impl Stream {
 }
 
 impl Feed {
-    /// Applies one read: first what came and went, then the samples.
+    /// Applies one poll: first the declared and retired facts, then the samples.
     pub(crate) fn apply(
         &mut self,
         outbox: &mut Outbox,
@@ -90,7 +91,8 @@ impl Feed {
         self.streams[index] = stream;
     }
 
-    /// The earliest that any stream asks for; attributes with an interval of their own do not ask.
+    /// The shortest interval that any stream asks for, in ns; attributes with an interval of their
+    /// own do not ask.
     pub(crate) fn wanted_interval_ns(&self, policy: &IntervalPolicy) -> i64 {
         let start = policy.start().interval_ns;
         if matches!(policy, IntervalPolicy::Fixed { .. }) {
@@ -104,7 +106,8 @@ impl Feed {
         asking.map(|s| s.policy.interval_ns).min().unwrap_or(start)
     }
 
-    /// What policies want of these streams, all together; attributes with an interval of their own are read along.
+    /// The wishes of the policies for these streams, combined; attributes with an interval of their
+    /// own do not count.
     pub(crate) fn wants(&self, sink: &dyn Sink) -> Option<Wants> {
         let streams = self.streams.iter().flatten();
         let asking = streams.filter(|s| s.every_ns.is_none());
@@ -112,19 +115,19 @@ impl Feed {
         wants.map(|w| Wants::of(&w)).reduce(|a, b| a.and(&b))
     }
 
-    /// Tells readers that the source is read at another interval now.
+    /// Announces to readers that the source is polled at another interval from now on.
     pub(crate) fn announce(&self, interval_ns: i64, sink: &mut dyn Sink) {
         for stream in self.streams.iter().flatten() {
             sink.expect_interval(stream.key, stream.pace_ns(interval_ns));
         }
     }
 
-    /// How many streams there are.
+    /// The number of streams.
     pub(crate) fn live(&self) -> usize {
         self.live
     }
 
-    /// How many the sink refused.
+    /// The number of streams that the sink refused.
     pub(crate) fn refused(&self) -> usize {
         self.refused
     }

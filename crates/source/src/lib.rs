@@ -1,19 +1,21 @@
-//! Sources and the poller: how facts about one node come to be.
+//! Sources and the poller: how the facts about one node are measured.
 //!
 //! A [`Source`] reads one kernel interface and fills a [`Batch`] with facts; the [`Poller`] decides
-//! when, and passes what was read on to a `barograph_model::Sink`. This crate stands alone because it
-//! is the only one that knows what `/proc` and `/sys` look like; it owns no clock and no stream.
+//! when to read it and passes the samples on to a `barograph_model::Sink`. This is a crate of its
+//! own because it is the only one that knows what `/proc` and `/sys` look like; it owns no clock
+//! and no stream.
 //!
 //! # Reading
 //!
-//! A live source reads on the poller's own thread: held file descriptors, parsers over bytes, no
-//! allocation once every device is known. A slow one ([`Source::is_slow`]) reads on a thread of its
-//! own and hands over its newest batch, so that a hung read never stalls the rest.
-//! A failing source is data: what could be read is put, and the fault is returned beside it.
+//! A live source is read on the poller's own thread: with held file descriptors, parsers over
+//! bytes, and no allocation once every device is known. A slow source ([`Source::is_slow`]) is read
+//! on a thread of its own and hands over its newest batch, so that a hung read never stalls the
+//! others. A failing source is data: the facts that could be read are put, and the fault is
+//! returned beside them.
 //!
-//! Every path is taken below [`SourcesConfig::sys_root`]. `statvfs` of a mount is made at
-//! `<sys_root>/<mount>`: with a root other than `/` it answers for the directory of that name in
-//! the tree, not for what was once mounted there.
+//! Every path is taken below [`SourcesConfig::sys_root`]. `statvfs` of a mount is called on
+//! `<sys_root>/<mount>`: with a root other than `/` its result is that of the directory of that
+//! name in the tree, not of the file system that was once mounted there.
 //!
 //! # Adding a source
 //!

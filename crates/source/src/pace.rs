@@ -1,5 +1,5 @@
-//! How often one source is read while policies decide about its streams: what they want of it, between what it may bear and
-//! what the budget leaves it.
+//! The interval of one source whose streams are under policies: the shortest that the policies
+//! want, within what the source can bear and what the budget allows.
 
 use barograph_forecast::interval::{INTERVAL_NS_MAX, INTERVAL_NS_MIN, Want};
 use barograph_model::{NS_PER_S, Wanted};
@@ -8,12 +8,12 @@ use crate::budget::BudgetConfig;
 use crate::config::Caps;
 use crate::report::PaceReport;
 
-/// What policies want of all streams of one source together.
+/// The wishes of the policies for all streams of one source, combined.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Wants {
-    /// Until the next read, after the last: the shortest that any stream wants.
+    /// Time from the last read to the next, in ns: the shortest that any stream wants.
     pub(crate) wait_ns: i64,
-    /// How often per second something said of them goes wrong, each by its weight.
+    /// How often per second a forecast of the streams goes wrong, summed with their weights.
     wrong_per_s: f64,
     min_ns: i64,
     max_ns: i64,
@@ -42,17 +42,18 @@ impl Wants {
     }
 }
 
-/// What a source is asked for, and what it gets.
+/// The wishes for a source, and the interval that results from them.
 #[derive(Debug)]
 pub(crate) struct Pace {
     pub(crate) caps: Caps,
-    /// `None`: no policy decides about any of its streams.
+    /// `None` if no policy decides about any of its streams.
     pub(crate) wants: Option<Wants>,
-    /// What the budget leaves it.
+    /// Shortest interval that the budget allows, in ns.
     floor_ns: i64,
-    /// What it spends of the budget, seconds of a core per second.
+    /// CPU time that its reads take, in seconds of a core per second.
     spends: f64,
-    /// Of the period since the budget was shared: what reads took, how many there were, and what they waited for.
+    /// Of the period since the budget was last shared: CPU time of the reads, their number, and the
+    /// sum of the times that were wanted between them.
     cost_ns: i64,
     reads: i64,
     waits_ns: i64,
@@ -73,33 +74,34 @@ impl Pace {
         }
     }
 
-    /// Between reads, as things are. `None` where no policy decides.
+    /// The interval between reads at present, in ns. `None` if no policy decides about it.
     pub(crate) fn interval_ns(&self) -> Option<i64> {
         let wants = self.wants?;
         let longest_ns = wants.max_ns.min(self.caps.max_ns);
         Some(wants.wait_ns.min(longest_ns).max(self.shortest_ns(&wants)))
     }
 
-    /// A read has ended.
+    /// Counts a read that has ended.
     pub(crate) fn close(&mut self, cost_ns: i64) {
         self.cost_ns = self.cost_ns.saturating_add(cost_ns.max(0));
         self.reads += 1;
     }
 
-    /// After it: what is wanted now.
+    /// Sets the wishes that hold after a read.
     pub(crate) fn want(&mut self, wants: Option<Wants>) {
         self.wants = wants;
         let wait_ns = wants.map_or(0, |wants| wants.wait_ns);
         self.waits_ns = self.waits_ns.saturating_add(wait_ns);
     }
 
-    /// What it wants of the budget, by what its reads took of late.
+    /// What the source asks of the budget, from the mean cost of its recent reads.
     pub(crate) fn ask(&self, now_ns: i64, polls_min_ns: i64, cost_ns_mean: i64) -> Option<Want> {
         let wants = self.wants?;
         let least_ns = wants.min_ns.max(self.caps.min_ns).max(polls_min_ns);
         let most_ns = wants.max_ns.min(self.caps.max_ns).max(least_ns);
         let reads = self.reads.max(1);
-        // As it was wanted, or was read, since it may have been called.
+        // The interval that was wanted, or that of the actual reads if it is shorter: sentinels and
+        // pressure may have caused further reads.
         let elapsed_ns = now_ns.saturating_sub(self.since_ns).max(0) / reads;
         let usual_ns = match self.reads {
             0 => wants.wait_ns,
@@ -118,7 +120,7 @@ impl Pace {
         })
     }
 
-    /// A new period begins: reads are at least so far apart in it.
+    /// Begins a new period, in which reads are at least `floor_ns` apart.
     pub(crate) fn give(&mut self, now_ns: i64, floor_ns: i64) {
         let elapsed_ns = now_ns.saturating_sub(self.since_ns);
         if elapsed_ns > 0 {
@@ -205,7 +207,7 @@ mod tests {
         let ask = pace.ask(0, NS_PER_S, 7).unwrap();
         assert_eq!((ask.min_ns, ask.cost), (9 * NS_PER_S, 7e-9));
         pace.give(0, 0);
-        // Called in between: four reads in ten seconds.
+        // Reads that were caused in between: four reads in ten seconds.
         for _ in 0..4 {
             pace.close(NS_PER_S / 100);
             pace.want(Some(Wants::of(&wanted(9, 1.0))));

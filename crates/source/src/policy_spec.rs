@@ -1,5 +1,6 @@
-//! What a reader asks of streams that may be looked at seldom: how wrong what is said between looks may be. It is text as people
-//! write it, in the configuration and in statements, and is checked here, so that both are refused with the same words.
+//! Policies (`[[policy]]`, CREATE POLICY) as people write them: the error that a reader tolerates
+//! in forecasts between looks, for streams that need not be looked at often. They are checked here,
+//! so that configuration and statements are refused with the same messages.
 
 use barograph_forecast::interval::{Bound, INTERVAL_NS_MAX, INTERVAL_NS_MIN};
 use barograph_model::{Level, NAME_BYTES_MAX, Selector, duration_ns};
@@ -15,23 +16,24 @@ pub const POLICY_TEXT_BYTES_MAX: usize = 1024;
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_US: i64 = 1_000;
 
-/// How the interval is found.
+/// The kind of an interval policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicySpecKind {
-    /// As seldom as what is said between looks stays within `error` for `confidence` of the time.
+    /// The longest interval with which forecasts between looks stay within `error` for `confidence`
+    /// of the time.
     #[default]
     ErrorBounded,
-    /// Always after `interval_min_ms`.
+    /// Always `interval_min_ms`.
     Fixed,
-    /// Longer while each value is close to the last, shorter when it is not.
+    /// Longer while each value is close to the previous one, shorter when it is not.
     AimdSimple,
     /// Longer while each change is close to the average change, shorter when it is not.
     AimdComplex,
 }
 
 impl PolicySpecKind {
-    /// The word of the configuration.
+    /// The name of the kind in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ErrorBounded => "error_bounded",
@@ -41,7 +43,7 @@ impl PolicySpecKind {
         }
     }
 
-    /// From that word.
+    /// The kind of this name in the configuration; `None` for an unknown name.
     pub fn parse(word: &str) -> Option<Self> {
         let all = [
             Self::ErrorBounded,
@@ -53,35 +55,41 @@ impl PolicySpecKind {
     }
 }
 
-/// Which streams may be looked at seldom, and how wrong what is said of them between looks may be. The first policy that matches
-/// a stream counts: those made by statement before those of the configuration, each in the order of their names.
+/// Which streams may be looked at seldom, and how wrong their forecasts between looks may be. The
+/// first policy that matches a stream counts: policies made by statement come before those of the
+/// configuration, each in the order of their names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicySpec {
-    /// Its name: lower-case letters, digits, dots and underscores.
+    /// Name of the policy: lower-case letters, digits, dots and underscores.
     pub name: String,
-    /// Streams of sources that it is for: patterns of names, with labels if wanted (`disk.*{device=sda}`).
+    /// Streams of sources to which the policy applies: patterns of names, with labels if wanted
+    /// (`disk.*{device=sda}`).
     pub streams: Vec<String>,
     /// `error_bounded`, `fixed`, `aimd_simple` or `aimd_complex`.
     pub kind: PolicySpecKind,
-    /// How far off what is said between looks may be: `1 %` of the value, or so much in the stream's unit (`0.5`, `10 MiB`, `20 ms`).
-    /// `error_bounded` needs it.
+    /// How far off a forecast between looks may be: `1 %` of the value, or an amount in the
+    /// stream's unit (`0.5`, `10 MiB`, `20 ms`). Required by `error_bounded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// For what share of the time that is to hold, 0.5 to 0.999.
+    /// Share of the time for which forecasts must stay within `error`, 0.5 to 0.999.
     pub confidence: f64,
-    /// The shortest time between looks, in milliseconds, 1 to 86400000; for `fixed`, the time between looks.
+    /// The shortest time between looks, in milliseconds, 1 to 86400000; for `fixed`, the time
+    /// between looks.
     pub interval_min_ms: u64,
-    /// The longest, in milliseconds.
+    /// The longest time between looks, in milliseconds.
     pub interval_max_ms: u64,
-    /// A stream that is cheap to read and moves with these, like `disk.write.bytes{device=vda}`: they are looked at when it has
-    /// moved by more than the error allows, and what they are is derived from it meanwhile.
+    /// A stream that is cheap to read and moves with these streams, like
+    /// `disk.write.bytes{device=vda}`: these streams are looked at when it has moved by more than
+    /// the error allows, and their values are derived from it meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sentinel: Option<String>,
-    /// When the kernel says that tasks wait this much of so long, they are looked at at once: `io some 150ms 2s`.
+    /// A pressure stall that causes an immediate look: the kernel reports when tasks waited this
+    /// long within this window, like `io some 150ms 2s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pressure: Option<String>,
-    /// What being wrong about them counts where looks must be shared, beside other policies.
+    /// Weight of wrong forecasts of these streams, relative to other policies, when the budget for
+    /// looks is shared.
     pub weight: f64,
 }
 
@@ -106,16 +114,16 @@ impl Default for PolicySpec {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("policy {name}: {field}: {reason}")]
 pub struct PolicyFault {
-    /// Of which policy.
+    /// Name of the policy.
     pub name: String,
-    /// The field.
+    /// The field that is wrong.
     pub field: &'static str,
     /// What is wrong, and what would be right.
     pub reason: String,
 }
 
 impl PolicySpec {
-    /// Refuses what could not be followed; says which field and why.
+    /// Refuses a policy that could not be followed; the error names the field and the reason.
     pub fn check(&self) -> Result<(), PolicyFault> {
         self.check_name()?;
         self.selectors()?;
@@ -158,7 +166,7 @@ impl PolicySpec {
         Ok(())
     }
 
-    /// The patterns, as they match.
+    /// The patterns of `streams`, parsed.
     pub fn selectors(&self) -> Result<Vec<Selector>, PolicyFault> {
         if self.streams.is_empty() {
             let reason =
@@ -173,7 +181,7 @@ impl PolicySpec {
         self.streams.iter().map(parse).collect()
     }
 
-    /// How far off what is said may be.
+    /// The greatest error of a forecast, parsed from `error`.
     pub fn bound(&self) -> Result<Option<Bound>, PolicyFault> {
         let Some(text) = &self.error else {
             return Ok(None);
@@ -190,13 +198,13 @@ impl PolicySpec {
         }
     }
 
-    /// The cheap stream.
+    /// The cheap stream that is watched, parsed from `sentinel`.
     pub fn sentinel(&self) -> Result<Option<Selector>, PolicyFault> {
         let parse = |text: &String| self.selector("sentinel", text);
         self.sentinel.as_ref().map(parse).transpose()
     }
 
-    /// When the kernel is to call.
+    /// The pressure at which the kernel wakes the agent, parsed from `pressure`.
     pub fn pressure(&self) -> Result<Option<PressureTrigger>, PolicyFault> {
         let parse = |text: &String| {
             PressureTrigger::parse(text).map_err(|reason| self.fault("pressure", reason))
@@ -209,7 +217,7 @@ impl PolicySpec {
         ns(self.interval_min_ms)
     }
 
-    /// The longest, in ns.
+    /// The longest time between looks, in ns.
     pub fn max_ns(&self) -> i64 {
         ns(self.interval_max_ms)
     }
@@ -247,19 +255,19 @@ impl PolicySpec {
     }
 }
 
-/// What can wait.
+/// The resource for which tasks wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PressureOf {
-    /// For a processor.
+    /// Tasks wait for a processor.
     Cpu,
-    /// For memory.
+    /// Tasks wait for memory.
     Memory,
-    /// For storage.
+    /// Tasks wait for storage.
     Io,
 }
 
 impl PressureOf {
-    /// The file of `/proc/pressure`.
+    /// The name of the file in `/proc/pressure`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -269,21 +277,21 @@ impl PressureOf {
     }
 }
 
-/// When the kernel is to say that tasks wait (`Documentation/accounting/psi.rst`).
+/// The pressure that the kernel is asked to report (`Documentation/accounting/psi.rst`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PressureTrigger {
-    /// For what.
+    /// The resource for which tasks wait.
     pub of: PressureOf,
-    /// All that could run wait at once; else some.
+    /// Whether all tasks that could run must wait at once (`full`); otherwise some (`some`).
     pub is_full: bool,
-    /// They have waited so long, in microseconds,
+    /// Time that tasks waited within the window, in microseconds.
     pub stall_us: i64,
-    /// of this long, in microseconds.
+    /// Length of the window, in microseconds.
     pub window_us: i64,
 }
 
 impl PressureTrigger {
-    /// From `io some 150ms 2s`. The error says what is wrong.
+    /// Parses a text like `io some 150ms 2s`. The error states what is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         let words: Vec<&str> = text.split_whitespace().take(5).collect();
         let [of, share, stall, window] = words[..] else {
@@ -305,7 +313,7 @@ impl PressureTrigger {
             Err(error) => Err(error.to_string()),
         };
         let (stall_us, window_us) = (us(stall)?, us(window)?);
-        // The kernel's own bounds.
+        // The bounds are the kernel's own.
         if !(500_000..=10_000_000).contains(&window_us) {
             return Err(
                 "the window must be 500ms to 10s; without privilege, a multiple of 2s".into(),
@@ -322,14 +330,14 @@ impl PressureTrigger {
         })
     }
 
-    /// What is written to the kernel's file, without the zero at its end.
+    /// The request to write to the kernel's file, without the zero byte that ends it.
     pub fn request(&self) -> String {
         let share = if self.is_full { "full" } else { "some" };
         format!("{share} {} {}", self.stall_us, self.window_us)
     }
 }
 
-/// `1 %`, `0.5`, `10 MiB`: how far off, so not below 0.
+/// Parses an error bound such as `1 %`, `0.5` or `10 MiB`; it must not be negative.
 fn parse_bound(text: &str) -> Option<Bound> {
     if text.len() > POLICY_TEXT_BYTES_MAX {
         return None;

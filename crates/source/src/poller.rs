@@ -1,5 +1,5 @@
-//! One loop over deadlines: reads what is due, applies what slow sources handed over, and keeps the
-//! books about both. Nothing here waits.
+//! The poller: one loop over deadlines. It reads the sources that are due, applies the batches that
+//! slow sources handed over, and counts both. It never waits.
 
 #[cfg(test)]
 mod tests;
@@ -23,11 +23,11 @@ use crate::util::file::SysRoot;
 use crate::worker::{Asked, Wake, Worker};
 use crate::{Batch, FactSpec, Missing, Report, Source, SourceReport, SourceState};
 
-/// How long [`Poller::stop`] waits for slow sources, all together.
+/// How long [`Poller::stop`] waits for slow sources in total.
 pub const STOP_WAIT: Duration = Duration::from_secs(2);
 
 facts! {
-    /// What the poller measures of each source.
+    /// The facts that the poller measures about each source.
     pub enum SelfFact in "source" {
         Polls: Counter Int "polls.count" "count" "Reads of the source.";
         Errors: Counter Int "errors.count" "count" "Reads that failed in part or whole.";
@@ -39,7 +39,7 @@ facts! {
     }
 }
 
-/// Every fact that the sources and the poller can give, for reference documentation.
+/// Every fact that the sources and the poller can give, for the reference documentation.
 pub fn all_facts() -> impl Iterator<Item = &'static FactSpec> {
     TABLE
         .iter()
@@ -47,14 +47,15 @@ pub fn all_facts() -> impl Iterator<Item = &'static FactSpec> {
         .chain(SelfFact::SPECS)
 }
 
-/// Reads all sources when they are due.
+/// Reads each source when it is due.
 pub struct Poller {
     clock: Arc<dyn Clock>,
     entries: Vec<Entry>,
-    /// When each entry is next run, in their order. Some tens of numbers that lie side by side are looked through sooner than a heap is
-    /// kept in order, and nothing that was overtaken stays behind.
+    /// The next deadline of each entry, in the order of `entries`. Searching some tens of numbers
+    /// that lie side by side is faster than keeping a heap in order, and no outdated deadlines
+    /// remain.
     deadlines_ns: Vec<i64>,
-    /// Up to where what policies want beside reads is known.
+    /// The value of [`Sink::wishes`] at which the wishes of policies were last applied.
     wishes: u64,
     purse: Purse,
 }
@@ -63,11 +64,12 @@ struct Entry {
     name: &'static str,
     policy: IntervalPolicy,
     interval_ns: i64,
-    /// When it is to be read next; its deadline may be an earlier look at a read that may hang.
+    /// When the source is to be read next. Its deadline may be earlier: a check whether a slow read
+    /// hangs.
     next_read_ns: i64,
-    /// When its newest read began.
+    /// When the newest read began.
     last_read_ns: Option<i64>,
-    /// What policies want of it.
+    /// The wishes of policies for the source, and its share of the budget.
     pace: Pace,
     driver: Driver,
     feed: Feed,
@@ -75,7 +77,7 @@ struct Entry {
     own: Own,
 }
 
-/// What the poller says of a source.
+/// The poller's own facts about a source.
 struct Own {
     facts: FactSet<SelfFact>,
     batch: Batch,
@@ -83,38 +85,40 @@ struct Own {
 }
 
 enum Driver {
-    /// Read on the loop.
+    /// A source that is read on the loop.
     Live {
         source: Box<dyn Source>,
         batch: Batch,
     },
-    /// Read on a thread of its own; the report is that of its last read.
+    /// A source that is read on a thread of its own, with the report of its last read.
     Slow { worker: Worker, report: Report },
-    /// The system had no thread to give.
+    /// A slow source for which the system had no thread.
     Dead,
 }
 
-/// What came of a deadline.
+/// What was done at a deadline.
 #[derive(PartialEq, Eq)]
 enum Done {
-    /// A read came to its end.
+    /// A read was made.
     Read,
-    /// A slow source was asked; its batch will come.
+    /// A slow source was asked for a read; its batch will come later.
     Asked,
-    /// No read: it was not yet time for one, or the last one is not over.
+    /// No read: it was not yet time for one, or the previous one has not ended.
     Nothing,
 }
 
 impl Poller {
-    /// All sources that the configuration enables, due at once. `wake` is called from another
-    /// thread when a slow source's batch is ready: call [`Poller::run_due`] soon.
+    /// Creates a poller of all sources that the configuration enables, due at once. `wake` is
+    /// called from another thread when a slow source's batch is ready: call [`Poller::run_due`]
+    /// soon after.
     pub fn new(
         config: &SourcesConfig,
         clock: Arc<dyn Clock>,
         wake: Arc<dyn Fn() + Send + Sync>,
     ) -> Self {
         if !config.poll_of("block_trace").is_enabled() {
-            // A killed agent leaves its trace on, which costs whether or not anyone reads it.
+            // A killed agent leaves its trace switched on, which costs time whether or not it is
+            // read.
             remove_leftovers(&SysRoot::new(&config.sys_root));
         }
         let sources = crate::all_sources(config).into_iter().map(|source| {
@@ -128,7 +132,7 @@ impl Poller {
         poller
     }
 
-    /// These sources and no others.
+    /// Creates a poller of these sources and no others.
     pub fn with_sources(
         sources: impl IntoIterator<Item = (Box<dyn Source>, IntervalPolicy)>,
         clock: Arc<dyn Clock>,
@@ -148,7 +152,7 @@ impl Poller {
         }
     }
 
-    /// What reads that policies decide about may take.
+    /// Sets the budget for reading the sources whose streams are under policies.
     pub fn with_budget(mut self, budget: BudgetConfig) -> Self {
         self.purse = Purse::new(budget);
         let floor_ns = budget.shortest_ns();
@@ -157,21 +161,22 @@ impl Poller {
         self
     }
 
-    /// What policies may want of the source of this name.
+    /// Sets the range of intervals that policies may choose for the source of this name.
     pub fn with_caps(mut self, source: &str, caps: Caps) -> Self {
         let of_name = self.entries.iter_mut().find(|e| e.name == source);
         of_name.into_iter().for_each(|e| e.pace.caps = caps);
         self
     }
 
-    /// When [`Poller::run_due`] has something to do, as monotonic time of the clock.
+    /// When [`Poller::run_due`] next has something to do, in monotonic time of the clock.
     pub fn next_deadline_ns(&self) -> i64 {
         let deadlines_ns = self.deadlines_ns.iter().copied();
         deadlines_ns.min().unwrap_or(i64::MAX)
     }
 
-    /// Applies what slow sources have ready, reads what is due (each at most once), and gives how
-    /// many reads came to their end. What a read makes a policy want of another source is for the next run.
+    /// Applies the batches that slow sources have ready and reads each source that is due once.
+    /// Returns how many reads ended. If a read makes a policy want another source sooner, that
+    /// source is read in the next run.
     pub fn run_due(&mut self, sink: &mut dyn Sink) -> usize {
         let begin_ns = self.clock.monotonic_ns();
         let mut read = 0;
@@ -201,7 +206,8 @@ impl Poller {
         read
     }
 
-    /// Moves up what policies want sooner than it is due, because of something else than its own reads.
+    /// Moves up the deadlines of sources that policies want to read sooner for a reason other than
+    /// their own reads, such as a sentinel.
     fn heed(&mut self, sink: &mut dyn Sink) {
         let wishes = sink.wishes();
         if wishes == std::mem::replace(&mut self.wishes, wishes) {
@@ -219,7 +225,8 @@ impl Poller {
         self.deadlines_ns[index] = look_ns;
     }
 
-    /// Gives each source that policies decide about its share of the budget, now and then.
+    /// Gives each source whose streams are under policies its share of the budget, if it is time
+    /// to.
     fn share(&mut self, now_ns: i64) {
         if self.wishes == 0 || !self.purse.is_due(now_ns) {
             return;
@@ -238,7 +245,7 @@ impl Poller {
         }
     }
 
-    /// What every source says of itself.
+    /// The report of every source.
     pub fn reports(&self) -> Vec<SourceReport> {
         let now_ns = self.clock.monotonic_ns();
         self.entries
@@ -247,8 +254,8 @@ impl Poller {
             .collect()
     }
 
-    /// Ends the threads of slow sources and waits for them, at most [`STOP_WAIT`] in all. A thread
-    /// that hangs in the kernel is left to end on its own.
+    /// Ends the threads of slow sources and waits for them, at most [`STOP_WAIT`] in total. A
+    /// thread that hangs in the kernel is left to end on its own.
     pub fn stop(self) {
         let workers = self.entries.iter().filter_map(|entry| match &entry.driver {
             Driver::Slow { worker, .. } => Some((entry.name, worker)),
@@ -323,7 +330,7 @@ impl Entry {
         }
     }
 
-    /// Applies what a slow source has ready; whether there was anything.
+    /// Applies the batch that a slow source has ready; returns whether there was one.
     fn collect(&mut self, now_ns: i64, sink: &mut dyn Sink) -> bool {
         let Driver::Slow { worker, report } = &mut self.driver else {
             return false;
@@ -345,7 +352,7 @@ impl Entry {
         true
     }
 
-    /// Does what is due: a read, or a look at one that may hang.
+    /// Does what is due: a read, or a check whether the running read hangs.
     fn run(&mut self, clock: &dyn Clock, sink: &mut dyn Sink) -> Done {
         let now_ns = clock.monotonic_ns();
         if now_ns < self.next_read_ns {
@@ -400,7 +407,8 @@ impl Entry {
         done
     }
 
-    /// Reads it sooner than planned, if policies want that now. A slow read that runs will say what they want after it.
+    /// Moves up the next read if policies want it sooner. While a slow read runs nothing is done:
+    /// its batch will bring new wishes.
     fn heed(&mut self, now_ns: i64, sink: &mut dyn Sink) {
         let busy = match &self.driver {
             Driver::Live { .. } => false,
@@ -412,7 +420,7 @@ impl Entry {
         };
         self.pace.wants = self.feed.wants(sink);
         if self.pace.wants.is_none() {
-            // Perhaps no longer.
+            // The policies may no longer apply.
             self.adapt(sink);
         }
         let interval_ns = self.pace.interval_ns().unwrap_or(self.interval_ns);
@@ -420,8 +428,9 @@ impl Entry {
         self.next_read_ns = self.next_read_ns.min(due_ns);
     }
 
-    /// The next deadline is one interval after the last, whenever the read ended; those that have
-    /// passed meanwhile are missed. Under a policy it is one interval after the last read.
+    /// Sets the next deadline one interval after the previous deadline, whenever the read ended;
+    /// deadlines that have passed meanwhile count as missed. Under a policy it is one interval
+    /// after the last read.
     fn schedule(&mut self, now_ns: i64) {
         if self.pace.wants.is_some()
             && let Some(last_ns) = self.last_read_ns
@@ -487,7 +496,8 @@ impl Entry {
             feed,
         } = &mut self.own;
         let books = &self.books;
-        // Nothing to see is no failure; nothing of what there was is one.
+        // A source that never had anything to read has not failed; one that had streams and gives
+        // nothing has.
         let mute = books.samples_last == 0 && (books.failing || self.feed.live() > 0);
         let now_ns = clock.now_ns();
         own.begin(clock.monotonic_ns());

@@ -1,11 +1,11 @@
-//! What a block device can do, measured: for `baro probe`, and as it is kept for the source `disk`.
+//! Measurements of block devices: for `baro probe`, and stored for the source `disk`.
 //!
 //! A measurement only reads, past the page cache (`O_DIRECT`), for a bounded time and number of
-//! bytes, at the idle I/O priority where there is `ionice`, and stops where it meets the work of
-//! others. Long reads at places spread over the device give the bandwidth, small ones at random
+//! bytes, at the idle I/O priority where there is `ionice`, and stops if other programs use the
+//! device. Long reads at places spread over the device give the bandwidth, small reads at random
 //! places the latency. Devices without platters are read by several threads, since one request at a
-//! time does not keep them busy; those with platters by one, and the fastest place counts, which is
-//! usually the outermost.
+//! time does not keep them busy; devices with platters by one, and the fastest place counts, which
+//! is usually the outermost.
 
 mod measure;
 mod records;
@@ -30,22 +30,22 @@ use crate::util::parse::{escape, lines, sole_number, words};
 pub use records::{Record, Records, read, store};
 
 const MIB: u64 = 1 << 20;
-/// Before a measurement the device is watched this long for the work of others.
+/// How long the device is watched for other programs' I/O before a measurement.
 const WATCH: Duration = Duration::from_millis(200);
-/// Where util-linux has it.
+/// Its path in the packages of util-linux.
 const IONICE: Program = Program {
     name: "ionice",
     paths: &["/usr/bin/ionice", "/bin/ionice"],
 };
 
-/// How far a measurement may go.
+/// Limits of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProbeLimits {
-    /// Most time, in nanoseconds; reads that have begun are waited for.
+    /// Longest duration, in nanoseconds; reads that have begun are waited for.
     pub time_ns_max: i64,
-    /// Most bytes read.
+    /// Most bytes that are read.
     pub bytes_max: u64,
-    /// Whether to go on where others use the device.
+    /// Whether to go on although other programs use the device.
     pub force: bool,
 }
 
@@ -59,48 +59,48 @@ impl Default for ProbeLimits {
     }
 }
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Probe {
-    /// The kernel's name of the device, as the label `device` has it.
+    /// The kernel's name of the device, as in the label `device`.
     pub device: String,
-    /// The whole disk that it is a partition of.
+    /// The whole disk, if the device is a partition of one.
     pub partition_of: Option<String>,
-    /// Its model.
+    /// Model of the disk, if known.
     pub model: Option<String>,
-    /// Its serial number.
+    /// Serial number of the disk, if known.
     pub serial: Option<String>,
-    /// Its size.
+    /// Size of the device, in bytes.
     pub size_bytes: u64,
-    /// Bytes per second of the long reads.
+    /// Bandwidth of the long reads, in bytes per second.
     pub bytes_per_second: f64,
-    /// How many were on their way at once.
+    /// Number of long reads that were under way at once.
     pub readers: usize,
-    /// Bytes of the long reads.
+    /// Number of bytes that the long reads read.
     pub sequential_bytes: u64,
-    /// The median time of the small reads.
+    /// Median duration of the small reads.
     pub latency_p50_seconds: Option<f64>,
-    /// The time that 99 % of them took at most.
+    /// The 99th percentile of the duration of the small reads.
     pub latency_p99_seconds: Option<f64>,
-    /// How many small reads there were.
+    /// Number of small reads.
     pub random_reads: usize,
-    /// How long a small read was.
+    /// Length of one small read.
     pub random_read_bytes: u64,
     /// Share of the long reads that began with nothing but zeros: a device may answer for parts
     /// that were never written without reading anything.
     pub zeros_ratio: f64,
-    /// What others moved meanwhile.
+    /// Bytes that other programs read and wrote on the disk meanwhile.
     pub others_bytes: u64,
-    /// How long it took.
+    /// Duration of the measurement.
     pub seconds: f64,
-    /// `idle`, `lowest` (of the usual ones) or `unchanged`.
+    /// I/O priority of the reads: `idle`, `lowest` (of the usual ones) or `unchanged`.
     pub io_priority: &'static str,
-    /// When, in seconds since 1970.
+    /// Time of the measurement, in seconds since 1970.
     pub at_seconds: i64,
 }
 
 impl Probe {
-    /// What is kept of it.
+    /// The part of the result that is stored.
     pub fn record(&self) -> Record {
         Record {
             bytes_per_second: self.bytes_per_second,
@@ -113,86 +113,87 @@ impl Probe {
     }
 }
 
-/// Why a device was not measured.
+/// The reason why a device was not measured.
 #[derive(Debug, Error)]
 pub enum ProbeError {
-    /// Nothing has this name.
+    /// No file has this name.
     #[error("there is no {}: `ls /sys/block` names the disks", path.display())]
     Absent {
-        /// What was looked for.
+        /// The path that was looked up.
         path: PathBuf,
     },
-    /// It is no block device.
+    /// The file is no block device.
     #[error("{} is no block device: name one such as /dev/nvme0n1 (`ls /sys/block`)", path.display())]
     NoBlockDevice {
-        /// What was named.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// The right to read it is missing.
+    /// The user has no right to read the device.
     #[error("{} may not be read by this user: run baro probe with sudo, or as a user of the group disk", path.display())]
     Denied {
-        /// The device.
+        /// Path of the device.
         path: PathBuf,
     },
-    /// It is kept even from those who have the right.
+    /// Reading the device is forbidden even to those with the right to read the file.
     #[error("{} is forbidden here, even to root: the rules of a container (its devices control group) or of a security module keep it; run baro probe where the device is allowed", path.display())]
     Forbidden {
-        /// The device.
+        /// Path of the device.
         path: PathBuf,
     },
-    /// `/sys` does not tell what is needed to know.
+    /// A file of `/sys` that the measurement needs cannot be read.
     #[error("{} cannot be read, mount /sys", path.display())]
     NoSysfs {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// There is too little of it.
+    /// The device is smaller than the least that can be measured.
     #[error("{device} has {size_bytes} bytes: at least 1 MiB is needed")]
     TooSmall {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// Its size.
+        /// Size of the device, in bytes.
         size_bytes: u64,
     },
-    /// Others use it.
+    /// Other programs use the device.
     #[error(
         "{device} is busy with the work of others ({bytes} bytes in {seconds:.1} s, busy {busy_percent:.0} % of it): try again when it is idle, or measure what is left of it with --force"
     )]
     Busy {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// What they moved.
+        /// Bytes that they read and wrote.
         bytes: u64,
-        /// In which time.
+        /// Time in which they did.
         seconds: f64,
-        /// The share of that time in which it had requests of anyone.
+        /// Share of that time in which the device had any requests, in percent.
         busy_percent: f64,
     },
     /// The limits leave nothing to measure.
     #[error("{0}")]
     Limits(&'static str),
-    /// The kernel refused.
+    /// Any other error of the kernel.
     #[error("{}: {}", path.display(), std::io::Error::from(*errno))]
     Io {
-        /// The device.
+        /// Path of the device.
         path: PathBuf,
-        /// What it said.
+        /// The kernel's error number.
         errno: Errno,
     },
 }
 
-/// A block device, found and opened.
+/// A block device, found in `/sys`.
 struct Device {
     name: String,
     partition_of: Option<String>,
     path: PathBuf,
-    /// Its directory in `/sys`.
+    /// Its directory in `/sys/block`.
     dir: PathBuf,
-    /// That of the whole disk.
+    /// The directory of the whole disk.
     disk_dir: PathBuf,
 }
 
-/// Measures a block device: a path, or a name below `/dev`. For up to `time_ns_max`, on this thread.
+/// Measures a block device, named by a path or a name below `/dev`. Blocks this thread for up to
+/// `time_ns_max`.
 pub fn probe(device: &str, limits: &ProbeLimits, clock: &dyn Clock) -> Result<Probe, ProbeError> {
     if limits.bytes_max < 2 * MIB {
         return Err(ProbeError::Limits("at least 2 MiB must be read"));
@@ -286,7 +287,8 @@ impl Device {
     fn fault(&self, errno: Errno) -> ProbeError {
         let path = self.path.clone();
         match errno {
-            // What the mode of the file refuses is EACCES; the rules of a control group say EPERM.
+            // A refusal by the mode of the file is EACCES; a refusal by the rules of a control
+            // group is EPERM.
             Errno::ACCESS => ProbeError::Denied { path },
             Errno::PERM => ProbeError::Forbidden { path },
             errno => ProbeError::Io { path, errno },
@@ -297,7 +299,7 @@ impl Device {
         number(&self.dir.join(name))
     }
 
-    /// The least that may be read at once: of 4 KiB at least, as most programs read.
+    /// The length of small reads: a logical block, but at least 4 KiB, as most programs read.
     fn block_bytes(&self) -> u64 {
         let logical = number(&self.disk_dir.join("queue/logical_block_size"));
         let logical = logical.ok().filter(|b| b.is_power_of_two() && *b <= MIB);
@@ -320,7 +322,8 @@ impl Device {
         counters.ok_or(ProbeError::NoSysfs { path })
     }
 
-    /// What others moved on the whole disk since `before`, and whether that is too much.
+    /// The bytes that other programs moved on the whole disk since `before`; an error if that is
+    /// too much.
     fn check_idle(
         &self,
         before: &Counters,
@@ -328,7 +331,7 @@ impl Device {
         elapsed_ns: i64,
         limits: &ProbeLimits,
     ) -> Result<u64, ProbeError> {
-        /// Where nothing of ours is under way, this share of time is much.
+        /// Share of the time in which a disk without requests of our own may be busy.
         const BUSY_PERCENT_MAX: f64 = 10.0;
         let Some(step) = self.counters()?.since(before) else {
             return Ok(0);
@@ -360,8 +363,9 @@ fn number(path: &Path) -> Result<u64, ProbeError> {
     })
 }
 
-/// Below the I/O of all others, where the kernel and the scheduler of the device know of it.
-/// Threads that are started later inherit it.
+/// Lowers this thread's I/O priority below that of all others, as far as the kernel and the
+/// scheduler of the device support it. Threads that are started later inherit it. Returns the name
+/// of the priority.
 fn lower_priority() -> &'static str {
     let commands = Commands::new(&SysRoot::new(Path::new("/")), Duration::from_secs(2));
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
@@ -371,7 +375,8 @@ fn lower_priority() -> &'static str {
     {
         return "idle";
     }
-    // Without a class of its own, the I/O of a nice process is of the lowest usual priority.
+    // Without an I/O class of its own, a thread with nice 19 gets the lowest of the usual
+    // priorities.
     match rustix::process::setpriority_process(None, 19) {
         Ok(()) => "lowest",
         Err(_) => "unchanged",

@@ -1,4 +1,4 @@
-//! What a source says of itself: for `baro doctor`, the page and `GET /api/v1/sources`.
+//! Reports of what a source sees and misses: for `baro doctor`, the page and `GET /api/v1/sources`.
 
 use serde::Serialize;
 
@@ -8,16 +8,16 @@ use crate::catalogue::{catalogue, cost_of, gives_of, switch_of};
 /// Something that a source could not see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
-    /// What is missing.
+    /// The thing that is missing, in words.
     pub what: String,
-    /// Why.
+    /// The reason why it is missing.
     pub why: String,
-    /// What would help.
+    /// The remedy: what would help.
     pub remedy: String,
 }
 
 impl Missing {
-    /// What, why and what would help.
+    /// Creates it from the missing thing, the reason and the remedy.
     pub fn new(what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -27,38 +27,38 @@ impl Missing {
     }
 }
 
-/// What a source sees, and what not.
+/// A description of what a source sees and what it does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// In one sentence.
+    /// What the source sees, in one sentence.
     pub sees: String,
-    /// What is not seen, and why.
+    /// The things that the source does not see, each with its reason.
     pub missing: Vec<Missing>,
 }
 
-/// `1 disk`, `2 disks`.
+/// The count with its noun: `1 disk`, `2 disks`.
 pub(crate) fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// How well a source does.
+/// The state of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SourceState {
-    /// All that it knows to read was read.
+    /// The last read gave everything that the source can read.
     Ok,
-    /// Some of it.
+    /// The last read gave only a part of it.
     Partial,
     /// This machine does not have the interface.
     Unavailable,
     /// The last read failed or hangs.
     Down,
-    /// It is not read, as it is configured.
+    /// The source is not read, by its configuration.
     Off,
 }
 
 impl SourceState {
-    /// The word of the JSON form.
+    /// The name of the state in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -70,50 +70,51 @@ impl SourceState {
     }
 }
 
-/// How often a source is read while policies decide about its streams.
+/// The interval of a source whose streams are under policies, with the limits that it results from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PaceReport {
-    /// Time between reads without policies.
+    /// Configured interval, which holds without policies, in ns.
     pub configured_ns: i64,
-    /// What they want, until the next read after the last.
+    /// Time that the policies want between the last read and the next, in ns.
     pub wanted_ns: i64,
-    /// What source, policies and budget leave them: no sooner,
+    /// Shortest interval that the source, the policies and the budget allow, in ns.
     pub shortest_ns: i64,
-    /// and no later.
+    /// Longest interval that the source and the policies allow, in ns.
     pub longest_ns: i64,
-    /// The share of one core that its reads took of late.
+    /// Share of one core that the reads took recently.
     pub cpu_share: f64,
 }
 
-/// One element of `GET /api/v1/sources`. Those of sources that are off come last.
+/// One element of `GET /api/v1/sources`. Sources that are off come last.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SourceReport {
     /// Name of the source.
     pub source: &'static str,
-    /// How well it does.
+    /// State of the source.
     pub state: SourceState,
-    /// What it sees, in one sentence.
+    /// What the source sees, in one sentence.
     pub sees: String,
-    /// How many streams it has.
+    /// Number of its streams.
     pub streams: usize,
-    /// What it does not see, and why.
+    /// The things that the source does not see, each with its reason.
     pub missing: Vec<Missing>,
-    /// Reads since the start.
+    /// Number of reads since the start.
     pub polls: u64,
-    /// Reads that failed in part or whole.
+    /// Number of reads that failed in part or whole.
     pub errors: u64,
-    /// Mean time of a read.
+    /// Mean duration of a read, in ns.
     pub cost_ns_mean: i64,
-    /// Time between reads, at present.
+    /// Present interval between reads, in ns.
     pub interval_ns: i64,
-    /// What decides about that, if policies do.
+    /// The wishes and limits behind that interval, if policies decide it.
     pub pace: Option<PaceReport>,
-    /// The newest fault, if there ever was one.
+    /// The newest fault, or `None` if there was never one.
     pub last_error: Option<String>,
 }
 
 impl SourceReport {
-    /// Of a source that is not read: what it would give, what that costs, and how it is switched on.
+    /// The report of a source that is off: what it would give, what that costs, and how it is
+    /// switched on.
     pub fn off(spec: &SourceSpec) -> Self {
         let off = Missing::new(
             gives_of(spec.name),
@@ -136,7 +137,7 @@ impl SourceReport {
     }
 }
 
-/// What sources report of themselves, and after them those that are off.
+/// The reports of the running sources, followed by those of the sources that are off.
 pub fn with_those_that_are_off(reports: &[SourceReport]) -> Vec<SourceReport> {
     let is_off = |spec: &SourceSpec| reports.iter().all(|report| report.source != spec.name);
     let off = catalogue()

@@ -1,4 +1,4 @@
-//! Which class of storage a disk or a file system belongs to.
+//! The tier (class of storage) of a disk or file system.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -9,14 +9,14 @@ use crate::TierConfig;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::sole_number;
 
-/// The tier of what no rule and no default knows.
+/// The tier of a device or file system that no rule and no default covers.
 pub(crate) const OTHER: &str = "other";
-/// How deep stacked devices (dm, md) are followed.
+/// Most levels of stacked devices (dm, md) that are followed.
 const STACK_DEPTH_MAX: usize = 4;
 /// Most devices below one stacked device.
 const SLAVES_MAX: usize = 64;
 
-/// Disks whose name says what they are.
+/// Prefixes of the names of disks that determine the tier.
 const BY_NAME: [(&str, &str); 4] = [
     ("ram", "memory"),
     ("zram", "memory"),
@@ -58,7 +58,7 @@ const PFS_FSTYPES: &[&str] = &[
     "fuse.s3fs",
 ];
 
-/// The rules with their patterns ready.
+/// The configured rules with their patterns parsed.
 #[derive(Clone, Debug)]
 pub(crate) struct Tiers {
     rules: Vec<Rule>,
@@ -73,11 +73,11 @@ struct Rule {
     tier: String,
 }
 
-/// A tier, and why it is this one.
+/// A tier and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Guess {
     pub(crate) tier: String,
-    /// In a few words.
+    /// The reason in a few words.
     pub(crate) reason: String,
 }
 
@@ -96,12 +96,12 @@ impl Tiers {
         }
     }
 
-    /// Of a whole disk, by its kernel name.
+    /// The tier of a whole disk, by its kernel name.
     pub(crate) fn of_disk(&self, device: &str) -> String {
         self.guess(device).tier
     }
 
-    /// Of a whole disk, by its kernel name, and why.
+    /// The tier of a whole disk, by its kernel name, with the reason.
     pub(crate) fn guess(&self, device: &str) -> Guess {
         self.by_rule(None, device, None)
             .or_else(|| self.disk_tier(device, STACK_DEPTH_MAX))
@@ -111,7 +111,7 @@ impl Tiers {
             })
     }
 
-    /// Of a partition of the whole disk `disk`, and why.
+    /// The tier of a partition of the whole disk `disk`, with the reason.
     pub(crate) fn guess_partition(&self, device: &str, disk: &str) -> Guess {
         if let Some(guess) = self.by_rule(None, device, None) {
             return guess;
@@ -121,7 +121,7 @@ impl Tiers {
         Guess { tier, reason }
     }
 
-    /// Of a mount. `disk` is the whole disk below it, if it stands on one.
+    /// The tier of a mount. `disk` is the whole disk below the mount, if it is on one.
     pub(crate) fn of_mount(
         &self,
         mount: &str,
@@ -157,7 +157,8 @@ impl Tiers {
         })
     }
 
-    /// A stacked device is as slow as the slowest below it.
+    /// The tier of a disk by its name and its attributes in `/sys`. A stacked device is as slow as
+    /// the slowest device below it.
     fn disk_tier(&self, device: &str, depth: usize) -> Option<Guess> {
         let guess = |tier: &str, reason: String| {
             let tier = tier.to_owned();
@@ -168,7 +169,7 @@ impl Tiers {
                 return guess(tier, format!("its name begins with {prefix}"));
             }
         }
-        // Its flags say nothing of the file behind it.
+        // The flags of a loop device do not describe the file behind it.
         if device.starts_with("loop") {
             return None;
         }
@@ -184,7 +185,7 @@ impl Tiers {
                 Some((name, self.disk_tier(&disk, depth - 1)?))
             });
             let slowness = |(_, g): &(&str, Guess)| SLOWER.iter().position(|n| *n == g.tier);
-            // Of several that are as slow, the first is named.
+            // Of several devices that are equally slow, the first is named.
             let slowest =
                 guesses.reduce(|worst, other| match slowness(&other) > slowness(&worst) {
                     true => other,
@@ -204,8 +205,9 @@ impl Tiers {
         }
     }
 
-    /// The whole disk that something below `block` is part of; a whole disk as it is. A link in
-    /// `slaves` says it; only where there is none are all disks looked through.
+    /// The name of the whole disk that a device below `block` is a partition of, or the device
+    /// itself if it is a whole disk. It is read from a link in `slaves`; only without one are all
+    /// disks searched.
     fn whole(&self, block: &Path, device: &str) -> String {
         if self.root.path("sys/block").join(device).is_dir() {
             return device.to_owned();

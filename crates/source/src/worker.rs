@@ -1,5 +1,6 @@
-//! A slow source on a thread of its own, and the one slot through which it hands over its newest
-//! batch. It reads only when asked, and is asked only when the slot is empty: nothing can pile up.
+//! A slow source on a thread of its own, and the one slot through which the thread hands over its
+//! newest batch. The thread reads only when it is asked, and it is asked only when the slot is
+//! empty: nothing can pile up.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,14 +10,14 @@ use barograph_model::{Clock, NS_PER_S};
 use crate::batch::Outbox;
 use crate::{Batch, Report, Source, SourceError};
 
-/// After this long a read counts as hung, unless the source says otherwise ([`Source::stall_ns`]): it
-/// is reported down, and read no more until it answers.
+/// How long a read may take before it counts as hung, unless [`Source::stall_ns`] sets another
+/// time: a hung source is reported as down and not read again until its read ends.
 pub const STALL_NS: i64 = 5 * NS_PER_S;
 
-/// Tells the agent's loop that a batch is ready.
+/// Wakes the agent's loop when a batch is ready.
 pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// What one read by the worker gave.
+/// The result of one read by the thread.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) result: Result<(), SourceError>,
@@ -28,9 +29,9 @@ pub(crate) struct Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Idle,
-    /// Asked or reading, since this monotonic time.
+    /// A read was asked for or runs, since this monotonic time.
     Busy(i64),
-    /// The thread is gone.
+    /// The thread has ended.
     Ended,
 }
 
@@ -52,25 +53,25 @@ impl Shared {
     }
 }
 
-/// The poller's end of a slow source.
+/// The poller's side of a slow source.
 pub(crate) struct Worker {
     shared: Arc<Shared>,
     stall_ns: i64,
-    /// Circulates through the slot, so that a handover allocates nothing.
+    /// The outbox that is exchanged with that of the slot, so that a handover allocates nothing.
     spare: Outbox,
 }
 
-/// What came of asking for a read.
+/// The result of asking for a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Started,
-    /// Still at the last one.
+    /// The previous read has not ended, or its result is still in the slot.
     Busy,
     Ended,
 }
 
 impl Worker {
-    /// Starts the thread. The error is the system's, when it has no thread to give.
+    /// Starts the thread. The error is the system's, if it cannot create a thread.
     pub(crate) fn start(
         source: Box<dyn Source>,
         clock: Arc<dyn Clock>,
@@ -112,7 +113,8 @@ impl Worker {
         }
     }
 
-    /// Takes the newest batch, if one is ready. Apply the outbox before the next call.
+    /// Takes the newest batch out of the slot, if one is there. Apply the outbox before the next
+    /// call.
     pub(crate) fn take(&mut self) -> Option<(Outcome, &mut Outbox)> {
         let mut state = self.shared.lock();
         let outcome = state.outcome.take()?;
@@ -122,7 +124,7 @@ impl Worker {
         Some((outcome, &mut self.spare))
     }
 
-    /// How long the present read has taken.
+    /// How long the present read has taken, in ns; `None` if none runs.
     pub(crate) fn busy_for_ns(&self, monotonic_ns: i64) -> Option<i64> {
         match self.shared.lock().phase {
             Phase::Busy(since_ns) => Some(monotonic_ns.saturating_sub(since_ns)),
@@ -130,18 +132,18 @@ impl Worker {
         }
     }
 
-    /// How long a read may take before it counts as hung.
+    /// How long a read may take before it counts as hung, in ns.
     pub(crate) fn stall_ns(&self) -> i64 {
         self.stall_ns
     }
 
-    /// Tells the thread to end after what it is doing.
+    /// Asks the thread to end after its present read.
     pub(crate) fn stop(&self) {
         self.shared.lock().stop = true;
         self.shared.changed.notify_all();
     }
 
-    /// Waits for the thread's end, at most this long; whether it has ended.
+    /// Waits at most this long for the thread to end, and returns whether it has ended.
     pub(crate) fn ended_within(&self, wait: Duration) -> bool {
         let alive = |state: &mut State| state.phase != Phase::Ended;
         let waited = self
@@ -153,7 +155,7 @@ impl Worker {
     }
 }
 
-/// Says that the thread is gone, even if the source panicked.
+/// Marks the thread as ended when dropped, even if the source panicked.
 struct Ending(Arc<Shared>);
 
 impl Drop for Ending {

@@ -1,4 +1,4 @@
-//! What the poller keeps: no more than there are sources, whatever is wanted of them.
+//! The poller's deadlines: never more than there are sources, whatever policies want.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl Source for Constant {
     }
 }
 
-/// Wants the first stream so soon.
+/// A sink that wants the first stream after `wait_ns`.
 #[derive(Default)]
 struct Caller {
     wait_ns: i64,
@@ -105,14 +105,15 @@ fn calls_under_a_long_interval_leave_nothing_behind() {
         clock.advance(NS_PER_S / 10);
         sink.wait_ns = 0;
         sink.wishes += 1;
-        // It wants to be left alone again as soon as it was read.
+        // After each read the sink wants the long interval again.
         poller.heed(&mut sink);
         sink.wait_ns = long_ns;
         poller.run_due(&mut sink);
         assert_eq!(sink.looks, call + 1);
         assert_eq!(poller.deadlines_ns.len(), 3, "one for each source");
     }
-    // 1,000 s have passed: the others were never due, and what was called waits as long as it wants.
+    // 1,000 s have passed: the other sources were never due, and the one that was called waits for
+    // the whole interval that it wants.
     let others_ns = 1_000 * NS_PER_S + 3_600 * NS_PER_S;
     assert_eq!(poller.next_deadline_ns(), others_ns);
     let called = clock.monotonic_ns() + long_ns;

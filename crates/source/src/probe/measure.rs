@@ -1,4 +1,4 @@
-//! The reads themselves, on anything that can be read at a place.
+//! The reads of a measurement, on any file that can be read at an offset.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -7,20 +7,20 @@ use rustix::io::Errno;
 
 use super::{MIB, ProbeError, ProbeLimits};
 
-/// Reads at once on a device without platters.
+/// Number of reads at once on a device without platters.
 pub(super) const READERS: usize = 4;
-/// Long reads are made at so many places.
+/// Most places at which long reads are made.
 const PLACES: u64 = 16;
-/// One long read.
+/// Length of one long read.
 const LONG_BYTES: usize = MIB as usize;
-/// Most small reads.
+/// Most small reads of a measurement.
 const SMALL_READS_MAX: usize = 512;
-/// The long reads may take this share of the time.
+/// Share of the time that the long reads may take.
 const SEQUENTIAL_SHARE: f64 = 0.7;
-/// What memory for direct I/O must be aligned to: the largest logical block.
+/// Alignment of memory for direct I/O: that of the largest logical block.
 const ALIGNMENT: usize = LONG_BYTES;
 
-/// What is read.
+/// The device to read from.
 pub(super) struct Target<'a> {
     pub(super) fd: &'a OwnedFd,
     pub(super) size_bytes: u64,
@@ -28,27 +28,27 @@ pub(super) struct Target<'a> {
     pub(super) readers: usize,
 }
 
-/// What came of it.
+/// The result of the reads.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     pub(super) bytes_per_second: f64,
     pub(super) sequential_bytes: u64,
-    /// Read besides: to wake the device, and to get to the places.
+    /// Bytes that were read to wake the device and to move to the places.
     other_bytes: u64,
     pub(super) zeros_ratio: f64,
-    /// Sorted.
+    /// Durations of the small reads, sorted.
     pub(super) latencies_ns: Vec<i64>,
     pub(super) random_read_bytes: u64,
 }
 
 impl Measured {
-    /// All bytes read.
+    /// All bytes that were read.
     pub(super) fn bytes(&self) -> u64 {
         let random = self.random_read_bytes * self.latencies_ns.len() as u64;
         self.sequential_bytes + self.other_bytes + random
     }
 
-    /// The time that this share of small reads took at most, in seconds.
+    /// The quantile of the duration of the small reads at this share, in seconds.
     pub(super) fn latency(&self, share: f64) -> Option<f64> {
         let rank = (self.latencies_ns.len() as f64 * share).ceil() as usize;
         let ns = self.latencies_ns.get(rank.saturating_sub(1))?;
@@ -56,7 +56,7 @@ impl Measured {
     }
 }
 
-/// What one reader did in one round.
+/// What one reader read in one round.
 #[derive(Clone, Copy, Default)]
 struct Stretch {
     bytes: u64,
@@ -64,7 +64,7 @@ struct Stretch {
     zeros: u64,
 }
 
-/// Memory that direct I/O may read into.
+/// A buffer that is aligned for direct I/O.
 struct Buffer {
     memory: Vec<u8>,
     start: usize,
@@ -74,7 +74,8 @@ impl Buffer {
     fn new() -> Self {
         let memory = vec![0; LONG_BYTES + ALIGNMENT];
         let start = memory.as_ptr().align_offset(ALIGNMENT);
-        // An offset that cannot be told is as good as none: the kernel then refuses the read.
+        // If the offset to an aligned address is unknown, none is used: the kernel then refuses the
+        // read.
         let start = if start <= ALIGNMENT { start } else { 0 };
         Self { memory, start }
     }
@@ -84,7 +85,8 @@ impl Buffer {
     }
 }
 
-/// Reads within the limits. `check` is told how many bytes were read so far, and may end it.
+/// Makes the reads within the limits. `check` gets the number of bytes read so far, and its error
+/// ends the measurement.
 pub(super) fn measure(
     target: &Target<'_>,
     limits: &ProbeLimits,
@@ -97,7 +99,7 @@ pub(super) fn measure(
         ..Measured::default()
     };
     let mut buffers: Vec<Buffer> = (0..target.readers.max(1)).map(|_| Buffer::new()).collect();
-    // A device that sleeps is woken before the clock counts.
+    // A sleeping device is woken before the time is measured.
     read_at(target, &mut buffers[0], 0, measured.random_read_bytes).map_err(&fault)?;
     measured.other_bytes = measured.random_read_bytes;
     let start_ns = clock.monotonic_ns();
@@ -126,7 +128,7 @@ pub(super) fn measure(
     Ok(measured)
 }
 
-/// What ended the long reads.
+/// The reason why the long reads ended early.
 enum End {
     Read(Errno),
     Checked(ProbeError),
@@ -156,7 +158,7 @@ fn sequential(
     let places = places(target.size_bytes, budget);
     let (mut all, mut all_ns, mut fastest) = (Stretch::default(), 0, 0.0_f64);
     for round in places.chunks(buffers.len()) {
-        // The way to the place is not counted.
+        // The move to the place is not part of the measured time.
         for ((offset, _), buffer) in round.iter().zip(buffers.iter_mut()) {
             read_at(target, buffer, *offset, small).map_err(End::Read)?;
             measured.other_bytes += small;
@@ -181,7 +183,8 @@ fn sequential(
     Ok(())
 }
 
-/// Where to read, and how much there: whole MiB, spread from the first to the last.
+/// The places to read, as offset and length in whole MiB, spread from the beginning of the device
+/// to its end.
 fn places(size_bytes: u64, budget: u64) -> Vec<(u64, u64)> {
     let size = size_bytes / MIB;
     let count = PLACES.min(size).min(budget / MIB).max(1);
@@ -191,7 +194,7 @@ fn places(size_bytes: u64, budget: u64) -> Vec<(u64, u64)> {
     (0..count).map(|i| (at(i) * MIB, each * MIB)).collect()
 }
 
-/// One reader for each place, all at once.
+/// Reads all places at once, with one reader for each.
 fn in_parallel(
     target: &Target<'_>,
     clock: &dyn Clock,
@@ -220,7 +223,7 @@ fn in_parallel(
     })
 }
 
-/// Long reads one after the other; at least one.
+/// Makes long reads one after the other, at least one.
 fn stretch(
     target: &Target<'_>,
     clock: &dyn Clock,
@@ -228,7 +231,7 @@ fn stretch(
     (offset, bytes): (u64, u64),
     buffer: &mut Buffer,
 ) -> Result<Stretch, Errno> {
-    /// Enough of a read to tell zeros by.
+    /// Bytes at the beginning of a read that are compared with zeros.
     const LOOK_BYTES: usize = 4096;
     let mut done = Stretch::default();
     while done.bytes < bytes {
@@ -293,7 +296,7 @@ mod tests {
 
     use super::*;
 
-    /// Each look at it takes a millisecond.
+    /// A clock on which each call takes a millisecond.
     struct Ticking(AtomicI64);
 
     impl Clock for Ticking {
@@ -357,7 +360,7 @@ mod tests {
             ..ProbeLimits::default()
         };
         let measured = run(&fd, 64, 1, limits, Ok).unwrap();
-        // Fourteen looks at the clock for the long reads, six for the small ones.
+        // The clock is read fourteen times for the long reads and six times for the small ones.
         assert!(measured.sequential_bytes <= 14 * MIB, "{measured:?}");
         assert!(measured.latencies_ns.len() <= 6, "{measured:?}");
         assert_eq!(measured.zeros_ratio, 1.0);
@@ -367,15 +370,15 @@ mod tests {
     fn rates_and_latencies_are_those_of_the_clock() {
         let fd = file(32, 1);
         let measured = run(&fd, 32, 1, ProbeLimits::default(), Ok).unwrap();
-        // Two reads of 1 MiB at each place; three looks at the clock.
+        // Two reads of 1 MiB at each place; the clock is read three times.
         assert_eq!(measured.bytes_per_second, 2.0 * MIB as f64 / 0.003);
         assert_eq!(measured.latency(0.5), Some(0.001));
         assert_eq!(measured.latency(0.99), Some(0.001));
         assert_eq!(measured.latencies_ns.len(), SMALL_READS_MAX);
     }
 
-    /// Past the page cache, as devices are read: the kernel refuses memory that is not aligned. On a
-    /// file system that has no such reads (tmpfs of older kernels) there is nothing to see.
+    /// Reads past the page cache, as for devices: the kernel refuses memory that is not aligned. A
+    /// file system without such reads (tmpfs of older kernels) tests nothing.
     #[test]
     fn memory_and_places_are_as_direct_reads_want_them() {
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();

@@ -1,4 +1,4 @@
-//! What is kept of measurements: `probes.toml` in the agent's state directory, by device.
+//! Stored measurements: `probes.toml` in the agent's state directory, by device.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -8,30 +8,31 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// A longer file is none of ours.
+/// Longest file that is read, in bytes; a longer one was not written by us.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const HEADING: &str =
     "# Written by `baro probe`, read by the agent for disk.bandwidth.max.bytes_per_second.\n\n";
 
-/// What is kept of a measurement.
+/// The part of a measurement that is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Bytes per second of long reads.
+    /// Bandwidth of the long reads, in bytes per second.
     pub bytes_per_second: f64,
-    /// The median time of small reads.
+    /// Median duration of the small reads, in seconds.
     pub latency_p50_seconds: Option<f64>,
-    /// The time that 99 % of them took at most.
+    /// The 99th percentile of the duration of the small reads, in seconds.
     pub latency_p99_seconds: Option<f64>,
-    /// Size of the device: another one under this name is not what was measured.
+    /// Size of the device: a device of this name with another size is not the one that was
+    /// measured.
     pub size_bytes: u64,
-    /// Its serial number, to the same end.
+    /// Serial number of the device, compared for the same purpose.
     pub serial: Option<String>,
-    /// When, in seconds since 1970.
+    /// Time of the measurement, in seconds since 1970.
     pub at_seconds: i64,
 }
 
 impl Record {
-    /// Whether the device of this size and serial number is the one that was measured.
+    /// Whether the device with this size and serial number is the one that was measured.
     pub fn is_of(&self, size_bytes: Option<u64>, serial: Option<&str>) -> bool {
         size_bytes == Some(self.size_bytes) && serial == self.serial.as_deref()
     }
@@ -41,10 +42,11 @@ impl Record {
     }
 }
 
-/// Measurements by the kernel's name of the device.
+/// Stored measurements, by the kernel's name of the device.
 pub type Records = BTreeMap<String, Record>;
 
-/// What the file holds; nothing if it is not there. The error says what is wrong with it.
+/// Reads the file; without a file there are no records. The error states what is wrong with the
+/// file.
 pub fn read(path: &Path) -> io::Result<Records> {
     let file = match File::open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Records::new()),
@@ -62,7 +64,7 @@ pub fn read(path: &Path) -> io::Result<Records> {
     Ok(records)
 }
 
-/// Puts a measurement beside the others that the file holds, and replaces the file as a whole.
+/// Adds a measurement to those in the file, and replaces the file as a whole.
 pub fn store(path: &Path, device: &str, record: Record) -> io::Result<()> {
     let mut records = read(path)?;
     records.insert(device.to_owned(), record);
@@ -73,7 +75,7 @@ pub fn store(path: &Path, device: &str, record: Record) -> io::Result<()> {
     let new = path.with_extension(format!("new-{}", std::process::id()));
     let written = write(&new, &format!("{HEADING}{text}")).and_then(|()| fs::rename(&new, path));
     if written.is_err() {
-        // The fault that is told is the first one.
+        // The error that is returned is the first one.
         let _ = fs::remove_file(&new);
     }
     written

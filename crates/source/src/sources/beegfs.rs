@@ -1,11 +1,12 @@
-//! `beegfs-ctl --serverstats`: what the servers of a BeeGFS do, and how much waits at each.
+//! `beegfs-ctl --serverstats`: the work of the servers of a BeeGFS, and the requests that wait at
+//! each.
 //!
 //! Format: the table that beegfs-ctl of BeeGFS 7 prints with `--perserver --details --names` (its
-//! help text and column titles): a row for each server, values of one second, two seconds ago.
+//! help text and column titles): a row for each server, with values of one second, two seconds ago.
 //! BeeGFS 8 has another program, whose output is not read here.
 //!
-//! Off unless switched on: every asker asks every server, so one node of a cluster should.
-//! A server that has nothing for the second in question is shown by the program as all zeros.
+//! The source is off by default: each node that runs it asks every server, so only one node of a
+//! cluster should. For a server without values of the second in question the program prints zeros.
 
 use std::time::Duration;
 
@@ -23,14 +24,14 @@ use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 /// Most servers that are followed.
 const SERVERS_MAX: usize = 1024;
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Two tables are asked for, and either may have to be ended.
+/// Two tables are requested, and each may take until its timeout.
 const STALL_NS: i64 = 30 * NS_PER_S;
 const BYTES_PER_KIB: u64 = 1024;
 const CTL: Program = Program {
     name: "beegfs-ctl",
     paths: &["/usr/bin/beegfs-ctl", "/opt/beegfs/sbin/beegfs-ctl"],
 };
-/// The kinds of servers, as the program and as our label name them.
+/// The kinds of servers, as named by the program and by our label.
 const ROLES: [&str; 2] = ["storage", "meta"];
 
 facts! {
@@ -46,7 +47,7 @@ facts! {
     }
 }
 
-/// Titles of the columns, and what a number below them is multiplied with.
+/// Titles of the columns, with their facts and the factors of their numbers.
 const COLUMNS: [(&[u8], Fact, u64); 7] = [
     (b"write_KiB", Fact::WriteRate, BYTES_PER_KIB),
     (b"read_KiB", Fact::ReadRate, BYTES_PER_KIB),
@@ -66,12 +67,12 @@ pub struct Beegfs {
 
 enum Server {
     Followed(Box<FactSet<Fact>>),
-    /// Cannot be a label.
+    /// A server whose name cannot be a label.
     Unnameable(String),
 }
 
 impl Beegfs {
-    /// Below the configured root.
+    /// Creates the source below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         Self {
             commands: Commands::new(&SysRoot::new(&config.sys_root), TIMEOUT),
@@ -186,7 +187,7 @@ impl Source for Beegfs {
                     whole &= !bad.any();
                     bad.report(std::path::Path::new(CTL.name), &mut faults);
                 }
-                // Once it did not answer: the servers may well be there.
+                // The program failed this time: the servers may still exist.
                 Err(Refusal::Failed(why)) => {
                     whole = false;
                     faults.add(Refusal::Failed(why.clone()).into_fault(CTL.name));
@@ -195,7 +196,7 @@ impl Source for Beegfs {
                 Err(refusal) => self.refusal = Some(refusal),
             }
         }
-        // A server that a broken table does not name may well be there.
+        // A server that is missing from an incomplete table may still exist.
         if whole {
             self.sweep(batch);
         }
@@ -241,7 +242,7 @@ impl Source for Beegfs {
     }
 }
 
-/// The numbers of one server, in the order of [`COLUMNS`]; a server for metadata lacks some.
+/// The numbers of one server, in the order of [`COLUMNS`]; a metadata server lacks some.
 struct Row<'a> {
     name: &'a [u8],
     values: [Option<u64>; COLUMNS.len()],

@@ -1,22 +1,23 @@
-//! Requests of disks one by one, through the kernel's tracing: whose they are, which extents are hot, and what
-//! single requests take (<https://docs.kernel.org/trace/ftrace.html>, and the events of
-//! include/trace/events/block.h).
+//! Single requests of disks, from the kernel's tracing: which processes issue them, which extents
+//! are hot, and how long each request takes (<https://docs.kernel.org/trace/ftrace.html>, and the
+//! events of include/trace/events/block.h).
 //!
-//! Off unless asked for: each request costs its device's processor the writing of two events, and
-//! a reader the reading of them. That second cost is in `block_trace.cost.seconds`. What the agent
-//! reads goes through an instance of tracing of its own: nobody else's tracing is touched.
+//! The source is off by default: for each request the processor that handles it writes two events,
+//! and the agent reads them. The cost of reading is in `block_trace.cost.seconds`. The agent traces
+//! in a tracing instance of its own and does not touch those of others.
 //!
-//! Events are read as text. It carries microseconds, so a latency is known to that. eBPF would
-//! count in the kernel, and cost less; to build such programs takes a nightly compiler and
-//! a linker of its own, which nobody who builds this should need.
+//! Events are read as text. It has microseconds, so a latency is known to a microsecond. eBPF could
+//! count in the kernel at a lower cost, but building such programs takes a nightly compiler and a
+//! linker of its own, which building this project should not require.
 //!
-//! In the mode `auto` requests are traced in turns (`turns.rs`): while a disk is busy or slower than usual, within a
-//! budget. Between turns nothing is traced, and what the turn gave has ended.
+//! In the mode `auto` requests are traced in turns (`turns.rs`): while a disk is busy or slower
+//! than usual, within a budget. Between turns nothing is traced, and the streams of a turn end with
+//! it.
 //!
 //! Counts and quantiles decay: a request counts half after `half_life_ms`.
 //!
 //! Below a root other than `/` nothing is traced: `instances/barograph/trace_pipe` of that tree, a
-//! plain file that may grow, stands for the pipe.
+//! plain file that may grow, replaces the pipe.
 
 mod config;
 mod device;
@@ -55,13 +56,13 @@ use turns::Turns;
 
 /// Most devices that are followed.
 const DEVICES_MAX: usize = 64;
-/// Bytes that one read asks for: more than the kernel ever gives at once.
+/// Number of bytes that one read requests: more than the kernel ever gives at once.
 const PIECE_BYTES: usize = 64 << 10;
-/// A longer line is no line.
+/// Longest line in bytes; a longer one is bad.
 const LINE_BYTES_MAX: usize = 4096;
-/// How long it takes until tracing that could not be started is tried again.
+/// Time until tracing that could not be started is tried again, in ns.
 const RETRY_NS: i64 = 30_000_000_000;
-/// The file that stands for the pipe in a tree.
+/// The file that replaces the pipe in a tree.
 const RECORDING: &str = "sys/kernel/tracing/instances/barograph/trace_pipe";
 
 facts! {
@@ -86,11 +87,11 @@ pub struct BlockTrace {
     missing: Option<Missing>,
     retry_ns: i64,
     auto: Option<Auto>,
-    /// When the pipe was read last, or opened.
+    /// When the pipe was last read or opened, in monotonic ns.
     drained_ns: i64,
-    /// Between the last two times.
+    /// Seconds between the last two of these times.
     elapsed_s: f64,
-    /// What the last piece ended with: the beginning of a line.
+    /// The beginning of a line, with which the last piece ended.
     bytes: Vec<u8>,
     facts: FactSet<TraceFact>,
     tally: Tally,
@@ -100,12 +101,12 @@ pub struct BlockTrace {
     cost_s: f64,
 }
 
-/// What the mode `auto` needs.
+/// The state of the mode `auto`.
 struct Auto {
     turns: Turns,
     diskstats: HeldFile,
     bytes: Vec<u8>,
-    /// An instance could be made.
+    /// Whether an instance could be created.
     is_allowed: bool,
 }
 
@@ -115,21 +116,21 @@ enum Pipe {
     Recorded(OwnedFd),
 }
 
-/// What the events come to.
+/// The sums and counts over all events.
 #[derive(Default)]
 struct Tally {
     devices: Vec<((u32, u32), Device)>,
-    /// Where in `devices` the last event found its own.
+    /// Index in `devices` of the device of the last event.
     guess: usize,
     pairs: Pairs,
     events: u64,
     lost: u64,
-    /// Events of devices beyond the most that are followed, in this read.
+    /// Events in this read of devices beyond the largest number that is followed.
     refused: usize,
 }
 
 impl BlockTrace {
-    /// Below the configured root. Tracing begins with the first read.
+    /// Creates the source below the configured root. Tracing begins with the first read.
     pub fn new(config: &SourcesConfig) -> Self {
         Self {
             root: SysRoot::new(&config.sys_root),
@@ -169,7 +170,7 @@ impl BlockTrace {
         self.drained_ns = monotonic_ns;
     }
 
-    /// Traces nothing any more. What the requests so far came to ends here.
+    /// Stops tracing. The streams of all devices end.
     fn end(&mut self, batch: &mut Batch) {
         self.pipe = Pipe::None;
         self.bytes.clear();
@@ -195,7 +196,8 @@ impl BlockTrace {
         let is_on = auto.turns.step(monotonic_ns, look);
         match (is_on, &self.pipe) {
             (true, Pipe::None) => {
-                // Devices of the last turn are gone, unless it ended with the read before this one.
+                // The devices of the last turn are gone already, unless it ended in the read before
+                // this one.
                 self.end(batch);
                 self.start(monotonic_ns);
             }
@@ -208,8 +210,8 @@ impl BlockTrace {
         }
     }
 
-    /// Reads what there is, at most `events_max` lines and one piece more; lines that are no events
-    /// count as well, so that a trace of nothing else ends too.
+    /// Reads the events in the pipe, at most `events_max` lines and one piece more. Lines without
+    /// an event count as well, so that a trace of only such lines ends too.
     fn drain(
         &mut self,
         events_max: u64,
@@ -228,7 +230,7 @@ impl BlockTrace {
         while left > 0 {
             self.bytes.reserve(PIECE_BYTES);
             match rustix::io::read(fd, rustix::buffer::spare_capacity(&mut self.bytes)) {
-                // Nothing left for now; the pipe says it in both ways.
+                // No more events at present; the pipe reports that in both ways.
                 Ok(0) | Err(Errno::AGAIN) => return Ok(()),
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
@@ -255,7 +257,8 @@ impl BlockTrace {
         Ok(())
     }
 
-    /// Reads what the pipe has; in the mode `auto` what the budget pays, and the turn ends if there was more.
+    /// Reads the events in the pipe. In the mode `auto` it reads as many as the budget pays for,
+    /// and ends the turn if there were more.
     fn follow(&mut self, batch: &mut Batch, bad: &mut BadLines, faults: &mut Faults) {
         let monotonic_ns = batch.monotonic_ns();
         let elapsed_ns = monotonic_ns.saturating_sub(self.drained_ns);
@@ -264,14 +267,14 @@ impl BlockTrace {
             .as_ref()
             .map(|auto| auto.turns.events_max(elapsed_ns));
         if elapsed_ns <= 0 && paid.is_some() {
-            return; // The turn begins here.
+            return; // The turn begins with this read.
         }
         self.drained_ns = monotonic_ns;
         self.elapsed_s = elapsed_ns as f64 / NS_PER_S as f64;
         let max = paid.unwrap_or(u64::MAX).min(self.config.events_max);
         let (seen, begin_s) = (self.tally.seen(), thread_cpu_s());
         if let Err(fault) = self.drain(max, batch, bad) {
-            // Begins anew after a while: the instance may have been removed.
+            // Tracing is started again after a while: the instance may have been removed.
             faults.add(fault);
             self.pipe = Pipe::None;
             self.retry_ns = monotonic_ns.saturating_add(RETRY_NS);
@@ -283,7 +286,8 @@ impl BlockTrace {
             let events = self.tally.seen().saturating_sub(seen);
             auto.turns.spent(monotonic_ns, events, max, cpu_ns);
             if !auto.turns.is_on() {
-                // At once, since the kernel goes on writing; what was read is told once.
+                // The pipe is closed at once because the kernel goes on writing; the events that
+                // were read are still put once.
                 self.pipe = Pipe::None;
             }
         }
@@ -405,7 +409,7 @@ impl Source for BlockTrace {
         Report { sees, missing }
     }
 
-    /// A full buffer takes a while to read.
+    /// Reading a full buffer takes a while.
     fn is_slow(&self) -> bool {
         true
     }
@@ -422,13 +426,14 @@ impl Auto {
         })
     }
 
-    /// Looks at the disks. Without their counters no turn is wanted.
+    /// Compares the counters of the disks with those of the last look. Without counters no turn is
+    /// wanted.
     fn look(&mut self, monotonic_ns: i64, root: &SysRoot, faults: &mut Faults) -> turns::Look {
         if !self.diskstats.read_if_there(&mut self.bytes, faults) {
             return turns::Look::default();
         }
         let is_disk = |name: &[u8]| {
-            // What is a directory below /dev has an exclamation mark in /sys.
+            // A device in a subdirectory of /dev has an exclamation mark in its name in /sys.
             let name = String::from_utf8_lossy(name).replace('/', "!");
             rustix::fs::stat(root.path(&format!("sys/block/{name}"))).is_ok()
         };
@@ -437,7 +442,7 @@ impl Auto {
 }
 
 impl Tally {
-    /// Events that the kernel wrote, as far as that is known.
+    /// Number of events that the kernel wrote, as far as it is known.
     fn seen(&self) -> u64 {
         self.events.saturating_add(self.lost)
     }
@@ -477,7 +482,7 @@ impl Tally {
         }
     }
 
-    /// The device of a request, followed from its first one on.
+    /// The device of a request, which is followed from its first request on.
     fn device(
         &mut self,
         request: &Request,
@@ -505,7 +510,7 @@ impl Tally {
     }
 }
 
-/// The device as the source `disk` calls it.
+/// The name of the device in the source `disk`.
 fn label(root: &SysRoot, (major, minor): (u32, u32)) -> String {
     let mut bytes = Vec::new();
     let mut uevent = root.short_records(&format!("sys/dev/block/{major}:{minor}/uevent"));
@@ -533,7 +538,7 @@ fn recording(root: &SysRoot) -> Result<Pipe, Missing> {
     })
 }
 
-/// Processor time of this thread so far.
+/// Processor time of this thread so far, in seconds.
 fn thread_cpu_s() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

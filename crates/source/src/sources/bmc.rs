@@ -1,10 +1,10 @@
-//! What the management controller (BMC) measures: the power of the whole node, as its supplies see
-//! it, by the DCMI command Get Power Reading.
+//! Measurements of the management controller (BMC): the power of the whole node, as its power
+//! supplies measure it, by the DCMI command Get Power Reading.
 //!
 //! Documents: `ipmitool(1)`, `dcmi power reading`; DCMI Specification 1.5, 6.6.1 (Get Power
-//! Reading) for what the fields mean and how large they can be. The device of the BMC is root's, so
-//! the privileged helper runs the program. It is usually off: a reading takes the controller up to
-//! seconds, and a program is run for each.
+//! Reading) for the meaning and range of the fields. Only root may open the device of the BMC, so
+//! the privileged helper runs the program. The source is usually off: a reading takes the
+//! controller up to seconds, and a program is run for each.
 //!
 //! Redfish, the other way to a BMC, is left out: it needs a TLS client and the controller's
 //! credentials on every node, and gives the same reading.
@@ -18,13 +18,13 @@ use crate::util::helper::{HELPER_TIMEOUT, HelperConfig, REMEDY};
 use crate::util::parse::{cut, lines, number, words};
 use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 
-/// The program that answers, for reports.
+/// The program that answers, as named in reports.
 const PROGRAM: &str = "ipmitool dcmi power reading";
-/// The helper may take long, and its end a little.
+/// The helper's timeout and a little more.
 const STALL_NS: i64 = 35 * NS_PER_S;
-/// After as many reads without an answer the last one counts no more.
+/// Number of reads without an answer after which the last answer no longer counts.
 const UNANSWERED_MAX: u32 = 3;
-/// The fields of the answer are 16 bits wide.
+/// Largest value in watts: the fields of the answer are 16 bits wide.
 const WATTS_MAX: u64 = u16::MAX as u64;
 
 facts! {
@@ -44,7 +44,7 @@ const LINES: [(&[u8], Fact); 4] = [
     (b"Minimum during sampling period", Fact::Minimum),
     (b"Maximum during sampling period", Fact::Maximum),
 ];
-/// The last line: whether the others mean anything.
+/// The last line: whether the others are valid.
 const STATE: &[u8] = b"Power reading state is";
 
 /// The source `bmc`.
@@ -54,12 +54,12 @@ pub struct Bmc {
     facts: FactSet<Fact>,
     watts: Option<u64>,
     missing: Option<Missing>,
-    /// Reads since the last answer.
+    /// Number of reads since the last answer.
     unanswered: u32,
 }
 
 impl Bmc {
-    /// Below the configured root.
+    /// Creates the source below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let zone = FactSet::labelled([("zone", "node".to_owned())]);
         Self {
@@ -77,7 +77,7 @@ impl Bmc {
             .ask_helper(&self.helper, "bmc-power", "", "ipmitool-dcmi-power")
     }
 
-    /// What is no fault: no helper, no right to it, no BMC.
+    /// Handles a refusal. Without a helper, the right to it or a BMC it is no fault.
     fn refused(&mut self, refusal: Refusal) -> Result<(), SourceError> {
         let (why, remedy) = match refusal {
             Refusal::Absent => (
@@ -160,10 +160,10 @@ impl Bmc {
     }
 }
 
-/// One answer.
+/// One answer of the program.
 #[derive(Debug, PartialEq, Eq)]
 struct Reading {
-    /// In the order of [`LINES`].
+    /// Watts in the order of [`LINES`].
     watts: [u64; LINES.len()],
     active: bool,
 }
@@ -178,7 +178,8 @@ impl Reading {
     }
 }
 
-/// All lines must be there, worded and numbered as the program does without translation.
+/// Parses an answer. All lines must be there, with the words and numbers that the program prints
+/// without translation.
 fn parse(answer: &[u8]) -> Result<Reading, String> {
     let mut watts = [None; LINES.len()];
     let mut active = None;
@@ -262,7 +263,7 @@ mod tests {
             let changed = ANSWER.replacen(from, to, 1);
             assert!(parse(changed.as_bytes()).is_err(), "{from} -> {to}");
         }
-        // The lines behind the state are empty: there, nothing is lost.
+        // The lines after the state are empty: a cut there loses nothing.
         let whole = ANSWER.trim_end().len() + 1;
         for end in 0..whole {
             assert!(parse(&ANSWER.as_bytes()[..end]).is_err(), "cut at {end}");

@@ -1,7 +1,7 @@
 //! Mounted btrfs file systems: `/sys/fs/btrfs`
 //! (<https://btrfs.readthedocs.io/en/latest/ch-sysfs.html>).
 //!
-//! Where there is none, a read does nothing but now and then look for the directory.
+//! Without such a file system, a read only looks for the directory every 30 s (`SCAN_NS`).
 
 mod layout;
 
@@ -24,7 +24,7 @@ pub(super) use layout::{Layout, of_device};
 
 /// Most devices of one file system.
 const DEVICES_MAX: usize = 256;
-/// How often new file systems, devices and profiles are looked for.
+/// Time between two searches for new file systems, devices and profiles.
 const SCAN_NS: i64 = 30 * NS_PER_S;
 
 facts! {
@@ -90,10 +90,10 @@ pub struct Btrfs {
 }
 
 struct Filesystem {
-    /// By which the report names it.
+    /// The name of the file system in the report.
     label: String,
     facts: FactSet<Fact>,
-    /// Total and used of data, metadata and system.
+    /// Files with the total and used bytes of data, metadata and system.
     spaces: [(HeldFile, HeldFile); KINDS],
     label_file: HeldFile,
     exclusive: HeldFile,
@@ -101,7 +101,8 @@ struct Filesystem {
     commits: KeyedLines<{ COMMITS.len() }>,
     profile: String,
     metadata_profile: String,
-    /// Failures that the profile of its data survives, plus one.
+    /// Number of device failures that lose data, by the profile of the data: one more than it
+    /// survives.
     copies: Option<u64>,
     devices: Roster<Device>,
     missing: u64,
@@ -115,7 +116,7 @@ struct Device {
 }
 
 impl Btrfs {
-    /// Below the configured root.
+    /// Creates the source below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         Self {
             root: SysRoot::new(&config.sys_root),
@@ -128,7 +129,7 @@ impl Btrfs {
         }
     }
 
-    /// Looks which file systems there are, and how they are laid out.
+    /// Searches for file systems, and reads their layout.
     fn scan(&mut self, batch: &mut Batch) -> Result<(), SourceError> {
         let mut found = Vec::new();
         let listed = filesystems(&self.root).map(|(dirs, refused)| {
@@ -172,7 +173,7 @@ impl Source for Btrfs {
         }
         for (_, filesystem) in self.followed.iter_mut() {
             if !filesystem.put(now_ns, batch, &mut self.bytes, &mut faults) {
-                // It was unmounted: the next read looks which are left.
+                // It was unmounted: the next read searches for the remaining ones.
                 self.scan_next_ns = i64::MIN;
             }
         }
@@ -255,7 +256,7 @@ impl Filesystem {
         })
     }
 
-    /// Its profiles and devices.
+    /// Reads the profiles and devices of the file system.
     fn look(&mut self, uuid: &str, dir: &Path, batch: &mut Batch) {
         let data = profiles(&data_dir(dir));
         self.copies = copies(&data);
@@ -274,7 +275,7 @@ impl Filesystem {
         self.devices.sweep(|device| device.facts.retire(batch));
     }
 
-    /// Reads its files; says whether it is still there.
+    /// Reads the files and puts the facts; returns whether the file system still exists.
     fn put(
         &mut self,
         now_ns: i64,
@@ -324,7 +325,7 @@ impl Filesystem {
         there
     }
 
-    /// Of kernels since 6.1.
+    /// Puts the facts of commits, which kernels have since 6.1.
     fn put_commits(
         &mut self,
         now_ns: i64,
@@ -366,7 +367,7 @@ impl Filesystem {
             errors = errors.zip(sum).map(|(all, sum)| all.saturating_add(sum));
         }
         self.missing = missing.unwrap_or(0);
-        // Kernels before 5.6 tell of no device.
+        // Kernels before 5.6 list no devices.
         if self.devices.len() == 0 {
             return;
         }
@@ -418,7 +419,8 @@ impl Device {
         })
     }
 
-    /// Whether it is missing, and the sum of its errors, where these are known.
+    /// Puts the facts of the device. Returns whether it is missing, and the sum of its errors, if
+    /// these are known.
     fn put(
         &mut self,
         now_ns: i64,
@@ -434,7 +436,7 @@ impl Device {
             self.facts
                 .measured(batch, now_ns, DeviceFact::Missing, missing);
         }
-        // Until they are read from the disk they are `invalid`.
+        // The counters are `invalid` until they have been read from the disk.
         if !self.error_stats.read_if_there(bytes, faults) || bytes == b"invalid\n" {
             return (missing, None);
         }

@@ -1,9 +1,10 @@
-//! Control groups: what each service, container or job reads, writes and waits for.
+//! Control groups: the reads, writes and waits of each service, container or job.
 //!
-//! Version 2, version 1 (blkio and memory) and both at once. Traffic is told by device, and summed
-//! over devices, those that stand on others left out. What version 1 does not count has no stream,
-//! and is named in the report. A group without I/O has streams only near the root, and the
-//! number of groups is bounded: nodes have thousands that nobody asks about.
+//! Version 2, version 1 (blkio and memory) and both at once are supported. Traffic is given by
+//! device, and as a sum over devices without those that are stacked on others. A quantity that
+//! version 1 does not count has no stream, and is named in the report. A group without I/O has
+//! streams only near the root, and the number of groups is bounded: nodes have thousands of groups
+//! that are of no interest.
 
 pub(super) mod by_device;
 pub(super) mod counted;
@@ -42,7 +43,7 @@ facts! {
 }
 
 facts! {
-    /// Facts of one control group on one block device, those that stand on others included.
+    /// Facts of one control group on one block device, stacked devices included.
     pub(crate) enum DeviceFact in "cgroup" {
         ReadBytes: Counter Int "device.read.bytes" "bytes" "Read from this device by the group and those below it.";
         WriteBytes: Counter Int "device.write.bytes" "bytes" "Written to this device by the group and those below it.";
@@ -64,18 +65,18 @@ pub struct Cgroups {
     config: CgroupConfig,
     layout: Layout,
     groups: Roster<Group>,
-    /// What every look at a group needs.
+    /// State that is needed to read any group.
     looker: Looker,
     scan_next_ns: i64,
-    /// How many groups were seen and not followed.
+    /// Number of groups that were found but are not followed.
     cut: usize,
 }
 
-/// What is the same for all groups, and memory that they use one after another.
+/// State that is the same for all groups, and buffers that they use one after another.
 #[derive(Default)]
 struct Looker {
     devices: Devices,
-    /// What version 1 counts.
+    /// What version 1 counts on this machine.
     counted: Counted,
     room: Room,
     table: Table,
@@ -87,7 +88,8 @@ struct Group {
     label: String,
     facts: FactSet<Fact>,
     by_device: ByDevice<DeviceFact>,
-    /// All groups stem from it: on its devices it is what the disks themselves tell.
+    /// Whether it is the root group: on its devices it has the same traffic as the disks
+    /// themselves.
     is_root: bool,
     io: Option<IoFiles>,
     memory: Option<HeldFile>,
@@ -95,9 +97,9 @@ struct Group {
     read: Meter,
     write: Meter,
     stall: Meter,
-    /// Had I/O, or is near the root.
+    /// Whether the group has streams: it had I/O, or is near the root.
     speaks: bool,
-    /// Removed since the last scan.
+    /// Whether it was removed since the last scan.
     gone: bool,
     unnameable: Option<String>,
 }
@@ -108,7 +110,7 @@ enum IoFiles {
 }
 
 impl Cgroups {
-    /// Below the configured root.
+    /// Creates the source below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         Self {
             root: SysRoot::new(&config.sys_root),
@@ -121,7 +123,7 @@ impl Cgroups {
         }
     }
 
-    /// Looks which groups came and went.
+    /// Searches for new and removed groups.
     fn scan(&mut self, batch: &mut Batch) {
         self.looker.devices = Devices::find(&self.root);
         let (layout, counted) = Layout::find(&self.root, &self.looker.devices);
@@ -130,7 +132,7 @@ impl Cgroups {
         self.cut = cut;
         let same = layout == self.layout;
         self.layout = layout;
-        // Those that went, and those whose files are elsewhere now, make room first.
+        // Removed groups, and groups whose files have moved, make room first.
         self.groups.begin();
         for path in paths.iter().filter(|_| same) {
             self.groups.visit(path, || None);
@@ -309,7 +311,7 @@ impl Group {
         }
         match self.read_files(now_ns, batch, looker) {
             Ok(()) => {}
-            // Removed since the last scan.
+            // The group was removed since the last scan.
             Err(fault) if fault.is_absent() => {
                 self.retire(batch);
                 self.gone = true;
@@ -349,7 +351,7 @@ impl Group {
         }
     }
 
-    /// Memory and pressure.
+    /// Reads memory and pressure.
     fn read_others(
         &mut self,
         now_ns: i64,
@@ -378,7 +380,7 @@ impl Group {
                     }
                     bad.report(file.path(), faults);
                 }
-                // The file is there but the kernel was booted without pressure information.
+                // The file exists, but the kernel was booted without pressure information.
                 Err(SourceError::Read {
                     errno: rustix::io::Errno::OPNOTSUPP,
                     ..
@@ -411,8 +413,8 @@ impl Group {
 }
 
 impl IoFiles {
-    /// Into the looker's table; whether that can be believed. It cannot if some line was bad: a sum
-    /// that lacks a device would look like a reset.
+    /// Reads the counters into the table, and returns whether they are complete. They are not if
+    /// some line was bad: a sum without a device would look like a reset.
     fn read(&mut self, looker: &mut Looker) -> Result<bool, SourceError> {
         let (table, bytes) = (&mut looker.table, &mut looker.bytes);
         table.clear();

@@ -1,17 +1,18 @@
-//! How far this node's clock may be from true time: what the kernel knows (`adjtimex`, read only)
-//! and, where chrony runs, what it knows.
+//! The error of this node's clock, as known to the kernel (`adjtimex`, read only) and, if chrony
+//! runs, to chrony.
 //!
 //! Documents: `adjtimex(2)` and the kernel's `include/uapi/linux/timex.h`; `chronyc(1)`, `tracking`
 //! and `-c`; `adjtimex(8)`, `--print`, for recordings.
 //!
-//! chrony's word comes first: it does not use the kernel's offset, and lets the kernel know of the
-//! synchronisation only with its directive `rtcsync`. The bound of the error is then the one that
-//! chronyc(1) gives: offset + root dispersion + half the root delay. While nothing synchronises the
-//! clock, or it follows only itself (`local`), there is no offset and no bound: what the kernel and
-//! chrony then print are fillers.
+//! chrony's values take precedence: it does not use the kernel's offset, and reports the
+//! synchronisation to the kernel only with its directive `rtcsync`. The bound of the error is then
+//! the one that chronyc(1) gives: offset + root dispersion + half the root delay. While nothing
+//! synchronises the clock, or it follows only itself (`local`), there is no offset and no bound:
+//! the values that the kernel and chrony then print are fillers.
 //!
 //! Signs: an offset is positive when the clock is ahead, a frequency when the clock, left alone,
-//! would run too fast. chrony's CSV has its offset the other way round, and so has the kernel both.
+//! would run too fast. The offset in chrony's CSV has the opposite sign, and so have both values of
+//! the kernel.
 
 mod chrony;
 mod kernel;
@@ -29,11 +30,11 @@ use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 use chrony::Tracking;
 use kernel::Kernel;
 
-/// chronyc gives up after about as long.
+/// Timeout of a program; chronyc gives up after about the same time.
 const TIMEOUT: Duration = Duration::from_secs(4);
-/// Two programs may be asked, and may have to be ended.
+/// Up to two programs are run, and each may take until its timeout.
 const STALL_NS: i64 = 15 * NS_PER_S;
-/// A time of our days in seconds, as a float, is rounded by up to this.
+/// Rounding error of a present time, in seconds since 1970, as a float.
 const RESOLUTION_SECONDS: f64 = 1.2e-7;
 
 facts! {
@@ -62,7 +63,7 @@ pub struct Clock {
     missing: Vec<Missing>,
 }
 
-/// What is put, and what then has no value.
+/// The values to put; a field that is `None` then has no value.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct State {
     synchronised: Option<bool>,
@@ -78,7 +79,7 @@ struct State {
 }
 
 impl Clock {
-    /// Below the configured root.
+    /// Creates the source below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
         Self {
@@ -180,7 +181,7 @@ impl Source for Clock {
         let chrony = self.chrony(&mut faults);
         let state = State::of(kernel.as_ref(), chrony.as_ref());
         let known = kernel.is_some() || chrony.is_some();
-        // Below another root the time of this machine is nobody's.
+        // Below another root the time of this machine is not that of the recorded one.
         if self.root.is_real() || known {
             let seconds = now_ns as f64 / 1e9;
             let error = state.error_max.unwrap_or(f64::INFINITY) + RESOLUTION_SECONDS;

@@ -1,4 +1,4 @@
-//! `/proc/stat` and `/proc/loadavg`: how busy the processors are, and how much they wait for storage.
+//! `/proc/stat` and `/proc/loadavg`: use of the processors, and how much they wait for storage.
 
 use crate::error::{BadLines, Faults};
 use crate::fact::{FactSet, facts};
@@ -44,7 +44,7 @@ const COLUMNS: [Fact; 8] = [
     Fact::Softirq,
     Fact::Steal,
 ];
-/// Columns of the oldest kernel that is read (2.6): user to softirq.
+/// Number of columns of the oldest kernel that is read (2.6): user to softirq.
 const COLUMNS_MIN: usize = 7;
 const IDLE: usize = 3;
 const IOWAIT: usize = 4;
@@ -65,7 +65,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Below the configured root.
+    /// Creates the source below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
         Self {
@@ -200,7 +200,7 @@ fn put_ticks(
     let Some(last) = last else { return };
     let mut growth = Ticks::default();
     for (slot, (new, old)) in growth.iter_mut().zip(ticks.iter().zip(last)) {
-        // The kernel does not promise that idle and iowait only grow; no ratio for such a step.
+        // The kernel does not guarantee that idle and iowait only grow; a step back gives no ratio.
         let Some(grown) = new.checked_sub(old) else {
             return;
         };

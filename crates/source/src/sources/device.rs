@@ -1,17 +1,18 @@
-//! What block devices are, and which disks they stand on: `/sys/block`, `/proc/self/mountinfo`.
+//! Block devices and the disks below them: `/sys/block`, `/proc/self/mountinfo`.
 //!
-//! After Documentation/ABI/stable/sysfs-block and testing/sysfs-block-dm of the kernel. A device is
-//! a whole one of `/sys/block` or a partition, whose directory is inside its disk's. What it stands
-//! on is in `slaves`. Several paths to one disk under device-mapper multipath are *one* disk, which
-//! goes by the name of its first path: `device.on.flag{device=sdb,disk=sda}` says that `sdb` is
-//! another way to `sda`. Paths of NVMe's own multipathing are hidden by the kernel, and left out.
+//! Documents: Documentation/ABI/stable/sysfs-block and testing/sysfs-block-dm of the kernel. A
+//! device is a whole one of `/sys/block` or a partition, whose directory is inside its disk's. The
+//! devices below it are in `slaves`. Several paths to one disk under device-mapper multipath are
+//! *one* disk, which has the name of its first path: `device.on.flag{device=sdb,disk=sda}` means
+//! that `sdb` is another path to `sda`. Paths of NVMe's own multipathing are hidden by the kernel,
+//! and left out.
 //!
 //! A file system is not always mounted from the kernel's name (`/dev/mapper/vg-root` is `dm-0`), so
-//! `device.on.flag` is also given under the mapper's name, and under each name that something is
-//! mounted from. Thereby `filesystem_*` joins disks by `device`.
+//! `device.on.flag` is also put under the mapper's name, and under each name from which a file
+//! system is mounted. Thereby `filesystem_*` can be joined to disks by `device`.
 //!
-//! There may be thousands of devices with some thirty files each, so it is read on a thread of its
-//! own.
+//! There may be thousands of devices with some thirty files each, so the source is read on a thread
+//! of its own.
 
 mod queue;
 mod topology;
@@ -38,7 +39,7 @@ use topology::{Kind, Node, Topology};
 const DEVICES_MAX: usize = 4096;
 /// Most pairs of a device and a disk below it.
 const PAIRS_MAX: usize = 16_384;
-/// Most names of mounts that are not the kernel's.
+/// Most names in mounts that are not the kernel's.
 const ALIASES_MAX: usize = 1024;
 
 facts! {
@@ -87,7 +88,7 @@ facts! {
 }
 
 facts! {
-    /// A device and a disk below it.
+    /// The relation of a device to a disk below it.
     pub(crate) enum On in "device" {
         Flag: State Bool "on.flag" "flag" "The device stands on this disk, or is it.";
     }
@@ -101,7 +102,7 @@ pub struct Devices {
     mountinfo: HeldFile,
     bytes: Vec<u8>,
     devices: Roster<Device>,
-    /// By both labels with a zero byte between, which is in no label.
+    /// By both labels with a zero byte between, which no label contains.
     pairs: Roster<FactSet<On>>,
     topology: Topology,
     absent: Option<String>,
@@ -115,7 +116,7 @@ struct Device {
 }
 
 impl Devices {
-    /// Below the configured root.
+    /// Creates the source below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
         let every_ms = config.poll_of("device").interval_ms.unwrap_or(30_000);
@@ -164,7 +165,8 @@ impl Devices {
         }
     }
 
-    /// After what the devices are, so that where facts run out, it is these that are left out.
+    /// Puts the settings of the queues. They come after the other facts, so that they are the ones
+    /// left out if there are too many facts.
     fn put_queues(&mut self, now_ns: i64, batch: &mut Batch) {
         for node in self.topology.nodes.iter().filter(|n| n.kind.has_queue()) {
             if let Some(device) = self.devices.visit(&node.name, || None) {
@@ -205,8 +207,8 @@ impl Devices {
         }
     }
 
-    /// Other names of devices, by their numbers: those of the mapper, and those that something is
-    /// mounted from.
+    /// Other names of devices, by device number: those of the mapper, and those from which file
+    /// systems are mounted.
     fn aliases(&mut self) -> BTreeMap<String, BTreeSet<String>> {
         let mut aliases: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut labels = BTreeSet::new();
@@ -217,7 +219,7 @@ impl Devices {
                 known.insert(format!("mapper/{name}"));
             }
         }
-        // Without the file there are no mounts to be named; the source `filesystem` says so.
+        // Without the file no mounts are known; the source `filesystem` reports that.
         if self.mountinfo.read(&mut self.bytes).is_err() {
             return aliases;
         }
@@ -251,8 +253,8 @@ impl Devices {
     }
 }
 
-/// The number of a mounted device and its name as the source `filesystem` has it in its label
-/// `device`; nothing of what is mounted from elsewhere.
+/// The number of a mounted device and its name as in the label `device` of the source `filesystem`;
+/// `None` for a mount that is not from `/dev`.
 fn mounted(line: &[u8]) -> Option<(String, String)> {
     let mut rest = words(line).skip(2);
     let number = std::str::from_utf8(rest.next()?).ok()?.to_owned();
@@ -365,7 +367,7 @@ impl Devices {
     }
 }
 
-/// What one look at the devices goes by.
+/// The inputs of one read of the devices.
 struct Look<'a> {
     root: &'a SysRoot,
     tiers: &'a Tiers,

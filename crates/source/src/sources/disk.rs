@@ -1,9 +1,9 @@
-//! `/proc/diskstats` and `/sys/block`: what the disks do, and what they are.
+//! `/proc/diskstats` and `/sys/block`: the I/O of the disks, and their attributes.
 //!
-//! Whole disks only, and by default none that stands on others (`dm-*`, `md*`…): the traffic of
-//! partitions and of stacked devices is that of the disks below, and sums over devices must not
-//! count it twice. Loop and memory devices that were never used, and devices without a medium, are
-//! named in the report but have no streams until their first I/O.
+//! Only whole disks are followed, and by default none that is stacked on others (`dm-*`, `md*`…):
+//! the traffic of partitions and of stacked devices is that of the disks below, and sums over
+//! devices must not count it twice. Loop and memory devices that were never used, and devices
+//! without a medium, are named in the report but have no streams until their first I/O.
 
 mod attributes;
 mod bandwidth;
@@ -30,16 +30,16 @@ use follow::Disk;
 pub(crate) use follow::Fact;
 use probed::Probed;
 
-/// Most block devices that are looked at, partitions included.
+/// Most block devices that are read, partitions included.
 const DEVICES_MAX: usize = 4096;
-/// Devices that exist in numbers before anyone uses them.
+/// Prefixes of the names of devices that exist in numbers before they are used.
 const STANDBY_PREFIXES: [&[u8]; 5] = [b"loop", b"ram", b"zram", b"nbd", b"rbd"];
 
 /// The source `disk`.
 pub struct Disks {
     diskstats: HeldFile,
     bytes: Vec<u8>,
-    /// For files of single devices, while `bytes` holds the list of all.
+    /// Buffer for files of single devices, while `bytes` holds the list of all.
     attribute: Vec<u8>,
     devices: Roster<Device>,
     context: Context,
@@ -48,31 +48,31 @@ pub struct Disks {
     blocks_absent: bool,
 }
 
-/// What is needed to make a disk.
+/// The settings that are needed to create a disk.
 struct Context {
     root: SysRoot,
     skip: Globs,
     tiers: Tiers,
-    /// Longest pattern first.
+    /// Patterns with their maxima, the longest first.
     bandwidth_max: Vec<(Pattern, u64)>,
     attributes_ns: i64,
-    /// The whole disk of the line before, where `/sys/block` cannot tell.
+    /// The whole disk of the line before, for when `/sys/block` is not readable.
     last_whole: Vec<u8>,
 }
 
 enum Device {
     Followed(Box<Disk>),
     Partition,
-    /// Never used, or no medium in it.
+    /// A disk that was never used, or has no medium.
     Idle,
-    /// Left out by configuration.
+    /// A disk that is left out by the configuration.
     Skipped,
-    /// Cannot be a label.
+    /// A disk whose name cannot be a label.
     Unnameable(String),
 }
 
 impl Disks {
-    /// Below the configured root.
+    /// Creates the source below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
         let limits = config.disk.bandwidth_max.iter();
@@ -107,12 +107,12 @@ impl Disks {
                 None => bad.add(line),
             }
         }
-        // All of them at once do not go: a list that is empty now was cut.
+        // The disks cannot all vanish at once: if the list is empty now, it was cut off.
         let emptied = bytes.is_empty() && self.devices.len() > 0;
         if !cut(&bytes).is_empty() || emptied {
             bad.add(cut(&bytes));
         }
-        // A device that a broken list does not name may well be there.
+        // A device that is missing from an incomplete list may still exist.
         if !bad.any() {
             self.sweep(batch);
         }
@@ -120,7 +120,7 @@ impl Disks {
         self.bytes = bytes;
     }
 
-    /// Without a list of all: one file for each.
+    /// Reads the file of each disk, if there is no list of all.
     fn read_each(&mut self, now_ns: i64, batch: &mut Batch, faults: &mut Faults) {
         let blocks = self.context.root.path("sys/block");
         let Ok((names, all)) = names_in(&blocks, DEVICES_MAX) else {
@@ -154,7 +154,7 @@ impl Disks {
                         bad.report(&blocks.join(escape(sysfs_name)).join("stat"), faults);
                     }
                 },
-                // It went away since the directory was read.
+                // The disk vanished after the directory was read.
                 Err(fault) if fault.is_absent() => {}
                 Err(fault) => faults.add(fault),
             }
@@ -278,7 +278,7 @@ impl Source for Disks {
 }
 
 impl Disks {
-    /// What is missing of the files; `blind` are the disks without attributes.
+    /// Appends the files that are missing; `blind` are the disks without attributes.
     fn missing_files(&self, blind: &[&str], missing: &mut Vec<Missing>) {
         missing.extend(self.probed.missing());
         if let Some(why) = &self.absent {
@@ -314,8 +314,8 @@ impl Disks {
 impl Context {
     fn classify(&self, name: &[u8], counters: &Counters, bytes: &mut Vec<u8>) -> Device {
         let label = escape(name);
-        // As the kernel does: a slash in the name is a `!` in sysfs. By its bytes, which need not
-        // be UTF-8 as the label is.
+        // A slash in the name is a `!` in sysfs. The name is converted as bytes, which need not be
+        // UTF-8 as the label is.
         let slash = |b: &u8| if *b == b'/' { b'!' } else { *b };
         let sysfs_name = std::ffi::OsString::from_vec(name.iter().map(slash).collect());
         let blocks = self.root.path("sys/block");
@@ -351,7 +351,7 @@ impl Context {
         }
     }
 
-    /// Whether the name is that of the disk on an earlier line, a number after it (`sda1`,
+    /// Whether the name is that of the disk on an earlier line with a number after it (`sda1`,
     /// `nvme0n1p2`): the kernel lists a disk before its partitions.
     fn follows_its_disk(&self, name: &[u8]) -> bool {
         let disk = &self.last_whole;

@@ -1,14 +1,14 @@
 //! Hot extents of files where tracing is not allowed: the positions of processes in their open
-//! files, looked at again and again (`/proc/PID/fdinfo/FD`:
+//! files, sampled repeatedly (`/proc/PID/fdinfo/FD`:
 //! <https://docs.kernel.org/filesystems/proc.html>, 3.8; proc_pid_fdinfo(5)).
 //!
-//! Off unless asked for. A position that moved between two looks counts for each extent that it
-//! passed over. This is a sample, not a count of accesses: `mmap`, `pread`, `pwrite` and io_uring
-//! move no position, and what is opened and closed between two looks is never seen. Processes of
-//! other users are seen only with CAP_SYS_PTRACE.
+//! The source is off by default. A position that moved between two samples counts for each extent
+//! that it passed over. This is a sample, not a count of accesses: `mmap`, `pread`, `pwrite` and
+//! io_uring move no position, and a file that is opened and closed between two samples is never
+//! seen. Processes of other users are seen only with CAP_SYS_PTRACE.
 //!
-//! Names of files say much about their owners. They are not told unless `names` is set; without
-//! it a file is its device and inode.
+//! Names of files reveal much about their owners. They are not published unless `names` is set;
+//! without it a file is identified by its device and inode.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasherDefault;
@@ -29,13 +29,13 @@ use crate::util::parse::{escape, lines, number};
 use crate::util::top::{Heavy, Multiply, Top, left_after};
 use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 
-/// Most processes that are known of at once.
+/// Most processes that are listed at once.
 const PROCESSES_MAX: usize = 65_536;
 /// Most positions that are remembered.
 const POSITIONS_MAX: usize = 65_536;
-/// Of one move, at most so many extents count: those nearest to where it ended.
+/// Most extents that one move counts for: those nearest to its end.
 const EXTENTS_PER_MOVE_MAX: u64 = 256;
-/// What has decayed to less than this is not told any more.
+/// A count that has decayed to less than this has no stream any more.
 const TOLD_MIN: f64 = 1.0 / 16.0;
 
 facts! {
@@ -55,23 +55,26 @@ facts! {
     }
 }
 
-/// Positions of processes in their files. Off unless `poll.file_trace.enabled` is true.
+/// Settings of the source of the positions of processes in their files. It is off unless
+/// `poll.file_trace.enabled` is true.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FileTraceConfig {
-    /// Whether paths of files are told. Everyone who may read the streams can read them then.
+    /// Whether paths of files are published. Every user who may read the streams can then read
+    /// them.
     pub names: bool,
-    /// How long the pieces are that are counted together, in bytes (at least 4096).
+    /// Length of an extent, the part of a file whose moves are counted together, in bytes (at least
+    /// 4096).
     pub extent_bytes: u64,
     /// How many of the hottest extents have streams (at most 128).
     pub ranks: usize,
     /// How many extents are counted at once (at most 65536).
     pub counters: usize,
-    /// After so many milliseconds a move counts half.
+    /// Milliseconds after which a move counts half.
     pub half_life_ms: u64,
-    /// Most processes that are looked at in one read; the next read goes on with the others.
+    /// Most processes that are sampled in one read; the next read goes on with the others.
     pub processes_max: usize,
-    /// Most open files that are looked at in one read.
+    /// Most open files that are sampled in one read.
     pub files_max: usize,
 }
 
@@ -89,7 +92,7 @@ impl Default for FileTraceConfig {
     }
 }
 
-/// A file: device and inode.
+/// A file, identified by device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct File {
     device: (u32, u32),
@@ -103,20 +106,20 @@ type Fast = BuildHasherDefault<Multiply>;
 struct Position {
     file: File,
     at: u64,
-    /// A view of the kernel, no storage.
+    /// Whether it is a view of the kernel (`/proc`, `/sys`), not storage.
     is_view: bool,
-    /// The round that it was seen in last.
+    /// The round in which it was last seen.
     round: u64,
 }
 
-/// What a round over all processes has met.
+/// Counts of a round over all processes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Met {
     processes: usize,
     denied: usize,
-    /// Regular files.
+    /// Number of regular files.
     files: usize,
-    /// Open files of whatever kind beyond the most of one read.
+    /// Number of open files of any kind that exceed the limit of one read.
     left_out: usize,
 }
 
@@ -130,13 +133,13 @@ pub struct FileTrace {
     hottest: Vec<Heavy<Extent>>,
     names: HashMap<File, String, Fast>,
     positions: HashMap<(u32, u32), Position, Fast>,
-    /// Positions that did not fit, in this read.
+    /// Number of positions in this read that exceed the limit.
     refused: usize,
-    /// The last process that was looked at.
+    /// Number of the last process that was sampled.
     cursor: u32,
     round: u64,
     met: Met,
-    /// Of the last whole round.
+    /// Counts of the last whole round.
     met_before: Option<Met>,
     samples: u64,
     moves: u64,
@@ -146,7 +149,7 @@ pub struct FileTrace {
 }
 
 impl FileTrace {
-    /// Below the configured root.
+    /// Creates the source below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let (root, config) = (SysRoot::new(&config.sys_root), config.file_trace.clone());
         let ranks = config.ranks.clamp(1, 128);
@@ -176,7 +179,7 @@ impl FileTrace {
         }
     }
 
-    /// The numbers of all processes, in order.
+    /// The numbers of all processes, sorted.
     fn processes(&self) -> Result<Vec<u32>, SourceError> {
         let (names, _) = names_in(&self.root.path("proc"), PROCESSES_MAX)?;
         let pid = |name: &Vec<u8>| number(name).and_then(|pid| u32::try_from(pid).ok());
@@ -187,7 +190,8 @@ impl FileTrace {
         Ok(pids)
     }
 
-    /// Looks at as many processes as one read may, from where the last one ended.
+    /// Samples as many processes as one read may, beginning after the last one of the previous
+    /// read.
     fn look(&mut self, pids: &[u32]) {
         let first = pids.partition_point(|pid| *pid <= self.cursor);
         let files_max = self.config.files_max.clamp(1, POSITIONS_MAX);
@@ -195,7 +199,7 @@ impl FileTrace {
         for pid in pids[first..].iter().take(self.config.processes_max.max(1)) {
             let (looked, all) = self.look_at(*pid, left);
             if looked < all && left < files_max {
-                // The next read begins with it, and can look at more of it.
+                // The next read begins with this process, and can sample more of its files.
                 return;
             }
             self.met.left_out += all - looked;
@@ -215,8 +219,8 @@ impl FileTrace {
         self.met_before = Some(std::mem::take(&mut self.met));
     }
 
-    /// How many open files were looked at, at most `max`, and how many there are. Where that is not
-    /// all but could be in another read, none are.
+    /// Samples the open files of a process. Returns how many were sampled, at most `max`, and how
+    /// many there are. If `max` is too small but a new read could sample more, none are sampled.
     fn look_at(&mut self, pid: u32, max: usize) -> (usize, usize) {
         let process = self.root.path(&format!("proc/{pid}"));
         let (fds, all) = match names_in(&process.join("fd"), max) {
@@ -251,7 +255,7 @@ impl FileTrace {
         (fds.len(), all)
     }
 
-    /// A process is at this place of a file.
+    /// Records that a process is at this position of a file.
     fn found(&mut self, of: (u32, u32), file: File, at: u64, path: &Path) {
         self.met.files += 1;
         self.samples += 1;
@@ -266,7 +270,7 @@ impl FileTrace {
                 }
             }
             None if is_full => self.refused += 1,
-            // New, or another file under the same number.
+            // A new file, or another file under the same number.
             _ => {
                 let is_view = target(path)
                     .is_some_and(|t| t.starts_with(b"/proc/") || t.starts_with(b"/sys/"));
@@ -288,7 +292,7 @@ impl FileTrace {
         };
         let extent_bytes = self.config.extent_bytes.clamp(4096, 1 << 50);
         let last = last / extent_bytes;
-        // After a step back, all that is known is what lies just before the position.
+        // After a move backwards, only the extent just before the position is known to be used.
         let first = if was < at { was / extent_bytes } else { last };
         for extent in first.max(last.saturating_sub(EXTENTS_PER_MOVE_MAX - 1))..=last {
             self.extents.add((file, extent));
@@ -414,13 +418,13 @@ impl Source for FileTrace {
         Report { sees, missing }
     }
 
-    /// There may be thousands of files to look at.
+    /// There may be thousands of files to sample.
     fn is_slow(&self) -> bool {
         true
     }
 }
 
-/// What is open, if it is a regular file. Asks no server: its answer may never come.
+/// The open file, if it is a regular one. Does not ask a file server, whose answer may never come.
 fn regular(path: &Path) -> Option<File> {
     let wanted = StatxFlags::TYPE | StatxFlags::INO;
     let found = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, wanted).ok()?;
@@ -431,14 +435,14 @@ fn regular(path: &Path) -> Option<File> {
     })
 }
 
-/// `pos:` of an fdinfo.
+/// The value of `pos:` in an fdinfo.
 fn position(path: std::path::PathBuf, bytes: &mut Vec<u8>) -> Option<u64> {
     HeldFile::short_records(path).read_and_close(bytes).ok()?;
     let value = |line: &[u8]| line.strip_prefix(b"pos:").map(|v| number(v.trim_ascii()));
     lines(bytes).find_map(value)?
 }
 
-/// The path that a link of `fd` has.
+/// The path to which a link in `fd` leads.
 fn target(path: &Path) -> Option<Vec<u8>> {
     Some(
         std::fs::read_link(path)

@@ -1,7 +1,8 @@
 //! Mounts and their space: `/proc/self/mountinfo` and `statvfs`.
 //!
-//! One stream set per file system, not per mount: bind mounts, subvolumes and covered mounts are
-//! collapsed. A mount that does not answer is reported as such and keeps no other waiting.
+//! There is one set of streams per file system, not per mount: bind mounts, subvolumes and covered
+//! mounts are merged. A mount that does not answer is reported as such and does not delay the
+//! others.
 
 mod below;
 mod compression;
@@ -54,7 +55,8 @@ pub struct Filesystems {
     root: SysRoot,
     mountinfo: HeldFile,
     bytes: Vec<u8>,
-    /// The mounts are chosen anew only when the file changed.
+    /// The content of mountinfo from which the mounts were chosen; they are chosen again only when
+    /// it changed.
     known: Vec<u8>,
     skip_fstypes: Globs,
     skip_mounts: Globs,
@@ -74,15 +76,15 @@ struct Followed {
     facts: FactSet<Fact>,
     slot: usize,
     attributes_next_ns: i64,
-    /// As it last said.
+    /// The block size that it last reported.
     block_bytes: Option<u64>,
     trouble: Option<Trouble>,
 }
 
-/// Why a mount gave nothing in the last round.
+/// The reason why a mount gave nothing in the last round.
 #[derive(Clone, Copy)]
 enum Trouble {
-    /// For this long.
+    /// It has not answered for this time.
     Silent {
         since_ns: i64,
         for_ns: i64,
@@ -92,12 +94,12 @@ enum Trouble {
 }
 
 impl Filesystems {
-    /// Below the configured root.
+    /// Creates the source below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         Self::with_stat(config, Arc::new(probe::statvfs))
     }
 
-    /// Asking for space in another way, such as one that hangs.
+    /// Creates the source with another function that asks for space, such as one that hangs.
     pub fn with_stat(config: &SourcesConfig, stat: Arc<StatFn>) -> Self {
         let root = SysRoot::new(&config.sys_root);
         Self {
@@ -118,11 +120,11 @@ impl Filesystems {
         }
     }
 
-    /// Follows what was mounted, leaves what was unmounted.
+    /// Follows file systems that were mounted, and retires those that were unmounted.
     fn choose(&mut self, batch: &mut Batch, faults: &mut Faults) {
         let (mut mounts, bad) =
             mountinfo::choose(&self.bytes, &self.skip_fstypes, &self.skip_mounts);
-        // A mount that a broken file does not name may well be there.
+        // A mount that is missing from an incomplete file may still exist.
         if !bad.any() {
             let probes = &self.probes;
             self.followed.retain_mut(|followed| {
@@ -271,7 +273,7 @@ impl Followed {
                 None
             }
             Answer::Refused(errno) => {
-                // Without the right to look, nothing is known of its health.
+                // Without the right to access it, its state is unknown.
                 if !matches!(errno, Errno::ACCESS | Errno::PERM | Errno::NOENT) {
                     self.facts.measured(batch, now_ns, Fact::Responding, false);
                 }
@@ -316,7 +318,7 @@ impl Followed {
         self.facts.measured(batch, now_ns, Fact::Responding, true);
     }
 
-    /// Looks at what it stands on, if it is time to.
+    /// Reads the attributes of the devices below it, if it is time to.
     fn attributes(&mut self, now_ns: i64, batch: &mut Batch, root: &SysRoot, every_ns: i64) {
         if batch.monotonic_ns() < self.attributes_next_ns {
             return;

@@ -1,9 +1,10 @@
-//! `mmpmon`: what the IBM Storage Scale (Spectrum Scale, GPFS) file systems of this node do.
+//! `mmpmon`: the I/O of the IBM Storage Scale (Spectrum Scale, GPFS) file systems of this node.
 //!
 //! Format: the request `fs_io_s` of the mmpmon command with `-p`, as IBM's "Monitoring I/O
-//! performance with the mmpmon command" describes it: a line for each mounted file system, pairs of
-//! a keyword between underscores and a value. The daemon answers root only, so the privileged
-//! helper asks. Counters are since the file system was mounted, or since somebody's `reset`.
+//! performance with the mmpmon command" describes it: a line for each mounted file system, with
+//! pairs of a keyword between underscores and a value. The daemon answers only root, so the
+//! privileged helper asks. Counters begin when the file system is mounted, or at a `reset` by any
+//! user.
 
 use barograph_model::NS_PER_S;
 
@@ -20,11 +21,11 @@ use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 
 /// Most file systems that are followed.
 const FILESYSTEMS_MAX: usize = 256;
-/// The helper may take long, and its end a little.
+/// The helper's timeout and a little more.
 const STALL_NS: i64 = 35 * NS_PER_S;
-/// What is asked, in reports.
+/// The program that answers, as named in reports.
 const PROGRAM: &str = "mmpmon";
-/// How the helper's own refusals begin, such as that there is no such program.
+/// Prefix of the helper's own refusals, such as that there is no such program.
 const HELPER_SAYS: &str = "the helper says";
 
 facts! {
@@ -65,7 +66,7 @@ pub struct Gpfs {
 
 enum Filesystem {
     Followed(Box<Followed>),
-    /// Cannot be a label.
+    /// A file system whose name cannot be a label.
     Unnameable(String),
 }
 
@@ -77,7 +78,7 @@ struct Followed {
 }
 
 impl Gpfs {
-    /// Below the configured root.
+    /// Creates the source below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         Self {
             commands: Commands::new(&SysRoot::new(&config.sys_root), HELPER_TIMEOUT),
@@ -106,7 +107,7 @@ impl Gpfs {
         if !cut(output).is_empty() {
             bad.add(cut(output));
         }
-        // A file system that a broken answer does not name may well be mounted.
+        // A file system that is missing from an incomplete answer may still be mounted.
         if !bad.any() {
             self.sweep(batch);
         }
@@ -145,7 +146,8 @@ impl Source for Gpfs {
                 self.refusal = None;
                 self.read_lines(&output, now_ns, batch, &mut faults);
             }
-            // Once it did not answer: what was mounted may well be. What the helper says is an answer.
+            // The program failed this time: the file systems may still be mounted. A refusal of the
+            // helper itself is an answer.
             Err(Refusal::Failed(why)) if !why.starts_with(HELPER_SAYS) => {
                 faults.add(Refusal::Failed(why.clone()).into_fault(PROGRAM));
                 self.refusal = Some(Refusal::Failed(why));
@@ -238,16 +240,16 @@ impl Followed {
 
 enum Line<'a> {
     Counters(&'a [u8], [u64; KEYS.len()]),
-    /// An answer that there is nothing to count: no file system is mounted.
+    /// An answer without counters: no file system is mounted.
     Nothing,
 }
 
-/// `_fs_io_s_ _n_ IP _nn_ NODE _rc_ 0 _t_ … _fs_ NAME _d_ DISKS _br_ …`.
+/// Parses a line `_fs_io_s_ _n_ IP _nn_ NODE _rc_ 0 _t_ … _fs_ NAME _d_ DISKS _br_ …`.
 fn parse(line: &[u8]) -> Option<Line<'_>> {
     let mut columns = words(line);
     let kind = columns.next()?;
     if kind != b"_fs_io_s_" {
-        // Such as _ver_: nothing that was asked for, but well formed.
+        // Another keyword such as _ver_: not the requested answer, but well formed.
         let keyword = kind.len() > 2 && kind.starts_with(b"_") && kind.ends_with(b"_");
         return keyword.then_some(Line::Nothing);
     }

@@ -1,9 +1,10 @@
-//! Health of whole disks: what they say of themselves (SMART, through the privileged helper), and
-//! what the kernel knows of them (temperature sensors, lists of bad blocks), which everybody may
-//! read. A disk that sleeps is not woken: smartctl looks at its power mode first, and the sensor of
-//! one that turns (drivetemp) is read only when smartctl just found it awake. To be asked may count
-//! as work with some disks, which then go to sleep later or not at all; those that shall sleep go into
-//! `sources.health.skip`, and are touched neither way.
+//! Health of whole disks: what the disks report (SMART, through the privileged helper), and what
+//! the kernel knows of them (temperature sensors, lists of bad blocks), which every user may read.
+//!
+//! A disk that sleeps is not woken: smartctl checks its power mode first, and the sensor of a
+//! rotating disk (drivetemp) is read only when smartctl has just found the disk awake. Some disks
+//! count a query as work, and then go to sleep later or not at all; disks that should sleep belong
+//! in `sources.health.skip`, and are then read neither way.
 
 mod disk;
 mod local;
@@ -28,7 +29,7 @@ use local::BadBlocks;
 
 /// Most disks that are followed.
 const DISKS_MAX: usize = 256;
-/// A read waits for two disks that are late, and asks the others one after the other.
+/// A read waits for at most two disks that are late, and asks the others one after the other.
 const STALL_NS: i64 = 120 * NS_PER_S;
 
 facts! {
@@ -52,12 +53,12 @@ facts! {
     }
 }
 
-/// Health of disks.
+/// Settings of the source of disk health.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HealthConfig {
-    /// Patterns over the names of disks that are never asked, such as ones behind a bridge that
-    /// does not bear it, or ones that shall sleep.
+    /// Patterns over the names of disks that are never asked, such as disks behind a bridge that
+    /// does not tolerate it, or disks that should sleep.
     pub skip: Vec<String>,
 }
 
@@ -73,7 +74,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Below the configured root.
+    /// Creates the source below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
         Self {
@@ -87,7 +88,7 @@ impl Health {
         }
     }
 
-    /// Follows the disks that are there.
+    /// Follows the disks that exist, and retires the others.
     fn follow(&mut self, names: &[String], batch: &mut Batch) {
         self.unnameable.clear();
         self.disks.begin();
@@ -182,7 +183,7 @@ impl Source for Health {
     }
 }
 
-/// One entry for all disks of which the same is missing for the same reason.
+/// One entry for all disks that miss the same thing for the same reason.
 fn together(gaps: Vec<Gap>) -> Vec<Missing> {
     let mut entries: Vec<Missing> = Vec::new();
     for Gap {

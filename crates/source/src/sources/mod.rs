@@ -1,4 +1,4 @@
-//! The sources, one file per kernel interface, and the table that names them all.
+//! The sources, one file per kernel interface, and the table of all sources.
 
 pub mod beegfs;
 pub mod block_trace;
@@ -30,17 +30,17 @@ pub mod zfs;
 use crate::fact::FactTable;
 use crate::{FactSpec, Missing, Source, SourceError, SourcesConfig};
 
-/// One line of the table of sources.
+/// An entry of the table of sources.
 pub(crate) struct Entry {
-    /// Its name in configuration, reports and labels.
+    /// The name in the configuration, in reports and in labels.
     pub(crate) name: &'static str,
-    /// How often it is usually read.
+    /// Usual interval, in milliseconds.
     pub(crate) interval_ms: u64,
-    /// Whether it is read unless the configuration says otherwise.
+    /// Whether the source is read unless the configuration overrides it.
     pub(crate) usual: bool,
-    /// What it can give: a table for each kind of thing that it looks at.
+    /// The facts that the source can give: one table for each kind of thing that it reads.
     pub(crate) facts: &'static [&'static [FactSpec]],
-    /// Makes one.
+    /// Creates the source.
     pub(crate) make: fn(&SourcesConfig) -> Box<dyn Source>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "file_trace", interval_ms: 5000, usual: false, facts: &[file_trace::Fact::SPECS, file_trace::HotFact::SPECS], make: |c| Box::new(file_trace::FileTrace::new(c)) },
 ];
 
-/// Makes every source that the configuration enables.
+/// Creates every source that the configuration enables.
 pub fn all_sources(config: &SourcesConfig) -> Vec<Box<dyn Source>> {
     let enabled = TABLE
         .iter()
@@ -88,8 +88,8 @@ pub fn source_names() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|entry| entry.name)
 }
 
-/// Of a file that is the whole interface: nothing if it is merely absent here, else the fault.
-/// The absence is remembered for the report.
+/// The result of reading a file that is the whole interface of a source: `Ok(false)` if the file is
+/// merely absent on this machine, else the fault. The absence is stored for the report.
 fn absent_or_fault(
     result: Result<(), SourceError>,
     absent: &mut Option<String>,
@@ -109,7 +109,7 @@ fn absent_or_fault(
     }
 }
 
-/// The report's line for an absent file of `/proc`.
+/// The entry of the report for an absent file of `/proc`.
 fn missing_proc(what: &str, why: &Option<String>) -> Option<Missing> {
     let why = why.as_ref()?;
     Some(Missing::new(

@@ -1,8 +1,8 @@
-//! Programs whose output a source reads: few, named here by absolute path, without a shell, in an
-//! environment of our own, bounded in time and output.
+//! Programs whose output a source reads: a few, given here by absolute path, run without a shell,
+//! in an environment of our own, bounded in time and output.
 //!
-//! Below a root other than `/` nothing is run: what a program would say is the recording
-//! `commands/NAME` of that tree. Only sources of which [`crate::Source::is_slow`] may ask.
+//! Below a root other than `/` nothing is run: the output of a program is the recording
+//! `commands/NAME` of that tree. Only sources of which [`crate::Source::is_slow`] may run programs.
 #![expect(
     clippy::disallowed_methods,
     reason = "real time is what bounds a real program; no value depends on it"
@@ -25,16 +25,17 @@ use crate::util::parse::escape;
 
 /// Most bytes that are taken of a program's output.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 8 << 20;
-/// Most bytes of its complaints.
+/// Most bytes that are taken of its standard error.
 const COMPLAINT_BYTES_MAX: usize = 4096;
 /// How long a killed program is waited for.
 const KILLED_WAIT: Duration = Duration::from_secs(2);
-/// Most programs that are left behind because they did not end when they were killed: as long as
-/// there are so many, none is started.
+/// Most programs that are left behind because they did not end when they were killed: while there
+/// are so many, no program is started.
 const LEFT_MAX: usize = 16;
-/// Longest complaint that is passed on.
+/// Longest error text that is passed on, in bytes.
 const COMPLAINT_SHOWN_MAX: usize = 160;
-/// What a program sees: numbers and words as its manual has them, and nothing of ours.
+/// The whole environment of a program: numbers and words are then in the form that its manual
+/// documents.
 const ENVIRONMENT: [(&str, &str); 3] = [
     ("LC_ALL", "C"),
     ("TZ", "UTC"),
@@ -45,23 +46,23 @@ const ENVIRONMENT: [(&str, &str); 3] = [
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
-    /// Where it may be: the first that is there is taken.
+    /// Paths at which it may be installed: the first that exists is used.
     pub(crate) paths: &'static [&'static str],
 }
 
-/// Why a program gave nothing.
+/// The reason why a program gave no output.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It is not installed: no fault of this machine.
+    /// The program is not installed, which is no fault of this machine.
     Absent,
-    /// It may not be run, or not by us.
+    /// The program may not be run, or not by this user.
     Denied(String),
-    /// It ran and failed, or took too long, or said too much.
+    /// The program failed, took too long, or wrote too much.
     Failed(String),
 }
 
 impl Refusal {
-    /// As the fault of a read.
+    /// The refusal as the fault of a read.
     pub(crate) fn into_fault(self, program: &str) -> SourceError {
         let reason = match self {
             Self::Absent => "is not installed".to_owned(),
@@ -83,7 +84,7 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// Runs programs, or plays their recordings.
+/// Runs programs, or returns their recordings.
 #[derive(Clone, Debug)]
 pub(crate) struct Commands {
     root: SysRoot,
@@ -98,8 +99,8 @@ impl Commands {
         }
     }
 
-    /// What `program` prints. `recording` is the name of its recording in a tree, such as
-    /// `chronyc-tracking`.
+    /// Runs `program` and returns its output. `recording` is the name of its recording in a tree,
+    /// such as `chronyc-tracking`.
     pub(crate) fn run(
         &self,
         program: Program,
@@ -139,17 +140,18 @@ impl Commands {
     }
 }
 
-/// The program at a path, to be run. That is done only if it and every folder above it are root's and
-/// nobody else may write them: who may write a folder may put another file there. Links are followed
-/// here, once, and what was looked at is what is run; it is called by the name that it was asked by,
-/// after which some programs choose what they do.
+/// Returns the command that runs the program at a path. The program is run only if it and every
+/// directory above it belong to root and nobody else may write them: a user who may write a
+/// directory could put another file there. Links are followed here, once, and the file that was
+/// checked is the one that is run. Its `argv[0]` is the path that was asked for, by which some
+/// programs choose what they do.
 pub(crate) fn trusted(path: &Path) -> Result<Command, Refusal> {
     let mut command = Command::new(vetted(path)?);
     command.arg0(path);
     Ok(command)
 }
 
-/// The file behind a path.
+/// The file that a path leads to, if it may be run.
 fn vetted(path: &Path) -> Result<PathBuf, Refusal> {
     const OTHERS_WRITE: u32 = 0o022;
     let denied = |e: std::io::Error| Refusal::Denied(format!("{}: {e}", path.display()));
@@ -183,7 +185,7 @@ fn bounded(bytes: Vec<u8>) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// What a program left when it ended.
+/// The result of a program that has ended.
 pub(crate) struct Ended {
     pub(crate) status: std::process::ExitStatus,
     pub(crate) output: Vec<u8>,
@@ -191,7 +193,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Its output, if it ended well.
+    /// The output, if the program ended with success.
     pub(crate) fn judge(self) -> Result<Vec<u8>, Refusal> {
         if self.status.success() {
             return Ok(self.output);
@@ -206,13 +208,14 @@ impl Ended {
     }
 }
 
-/// The beginning of a complaint.
+/// The beginning of an error text, escaped.
 pub(crate) fn shown(complaint: &[u8]) -> String {
     escape(&complaint[..complaint.len().min(COMPLAINT_SHOWN_MAX)])
 }
 
-/// Runs a program on a short input to its end; ends it and all it started when it is late or says
-/// too much. One that could not be ended is not started again before it has.
+/// Runs a program on a short input until it ends. Kills it and all processes that it started if it
+/// takes too long or writes too much. A program that could not be killed is not started again
+/// before it has ended.
 pub(crate) fn collect(
     mut command: Command,
     input: &[u8],
@@ -238,7 +241,7 @@ pub(crate) fn collect(
         _ => Refusal::Failed(e.to_string()),
     })?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A pipe takes a short input at once; a program that does not read it says so by its answer.
+        // A pipe takes a short input at once; if a program does not read it, its answer shows that.
         let _ = stdin.write_all(input);
     }
     let taken = drain(&mut child, deadline);
@@ -258,7 +261,7 @@ pub(crate) fn collect(
     }
 }
 
-/// Output and complaints, both until their end.
+/// Reads standard output and standard error, both until their end.
 fn drain(child: &mut Child, deadline: Instant) -> Result<(Vec<u8>, Vec<u8>), Refusal> {
     let mut out = child.stdout.take();
     let mut err = child.stderr.take();
@@ -297,7 +300,8 @@ fn drain(child: &mut Child, deadline: Instant) -> Result<(Vec<u8>, Vec<u8>), Ref
     Ok((output, complaint))
 }
 
-/// One read that does not wait; whether it was the end. Keeps at most `keep` bytes in all.
+/// Makes one read that does not wait, and returns whether it found the end. Keeps at most `keep`
+/// bytes in total.
 pub(crate) fn step<R: Read>(
     from: &mut Option<R>,
     to: &mut Vec<u8>,
@@ -319,7 +323,8 @@ pub(crate) fn step<R: Read>(
     }
 }
 
-/// Both pipes are closed: the end is near, but nothing says how near.
+/// Waits for the program to end. Both pipes are closed, so the end is near, but there is no event
+/// for it.
 fn wait(
     child: &mut Child,
     deadline: Instant,
@@ -336,8 +341,8 @@ fn wait(
     }
 }
 
-/// Kills a program and all it started; whether it has ended. It does not while it hangs in the
-/// kernel, or where it is not ours to kill, as sudo is not.
+/// Kills a program and all processes that it started, and returns whether it has ended. It has not
+/// while it hangs in the kernel, or if this user may not kill it, as with sudo.
 fn end(child: &mut Child) -> bool {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         // It may have ended by itself meanwhile.
@@ -360,7 +365,7 @@ fn left() -> MutexGuard<'static, Left> {
 }
 
 impl Left {
-    /// Forgets those that have ended; whether this program may be started.
+    /// Forgets the programs that have ended; the error states why this program may not be started.
     fn admit(&mut self, program: &Path) -> Result<(), Refusal> {
         self.children
             .retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));

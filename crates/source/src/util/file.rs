@@ -4,8 +4,8 @@
 //! descriptor halves the cost of a read, and one that fails (the device went away and came back) is
 //! opened again.
 //!
-//! The read that only finds the end costs nearly as much as that of a short file. Most files can do
-//! without it: see [`HeldFile::short_records`].
+//! The read that only finds the end of a file costs nearly as much as the read of a short file.
+//! Most files can do without it: see [`HeldFile::short_records`].
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ use crate::error::{Faults, is_absent};
 
 /// Most bytes that one file may have.
 pub(crate) const FILE_BYTES_MAX: usize = 8 << 20;
-/// Room made for the next piece of a file: the smallest page, and so the smallest buffer that the
-/// kernel writes records into.
+/// Space that is reserved for the next piece of a file: the size of the smallest page, and so of
+/// the smallest buffer that the kernel writes records into.
 const PIECE_BYTES: usize = 4096;
 /// A shorter piece of a file of short records is its last one.
 const SHORT_BYTES: usize = PIECE_BYTES / 2;
@@ -33,17 +33,17 @@ impl SysRoot {
         Self(path.to_owned())
     }
 
-    /// A path below it; `relative` has no leading slash.
+    /// A path below the root; `relative` has no leading slash.
     pub(crate) fn path(&self, relative: &str) -> PathBuf {
         self.0.join(relative)
     }
 
-    /// A file below it, as [`HeldFile::short_records`].
+    /// A file below the root, as [`HeldFile::short_records`].
     pub(crate) fn short_records(&self, relative: &str) -> HeldFile {
         HeldFile::short_records(self.path(relative))
     }
 
-    /// A file below it, as [`HeldFile::until_end`].
+    /// A file below the root, as [`HeldFile::until_end`].
     pub(crate) fn until_end(&self, relative: &str) -> HeldFile {
         HeldFile::until_end(self.path(relative))
     }
@@ -57,7 +57,7 @@ impl SysRoot {
     }
 }
 
-/// A file that is read again and again.
+/// A file that is read repeatedly.
 #[derive(Debug)]
 pub(crate) struct HeldFile {
     path: PathBuf,
@@ -65,12 +65,12 @@ pub(crate) struct HeldFile {
     ending: Ending,
 }
 
-/// How the end of a file is known.
+/// How the end of a file is recognised.
 #[derive(Clone, Copy, Debug)]
 enum Ending {
-    /// By a piece shorter than [`SHORT_BYTES`].
+    /// A piece shorter than [`SHORT_BYTES`] is the last one.
     ShortPiece,
-    /// By a read that gives nothing.
+    /// A read that gives nothing is the end.
     EmptyRead,
 }
 
@@ -79,15 +79,15 @@ impl HeldFile {
     /// lists of counters in `/proc`, the attributes in `/sys` and of control groups.
     ///
     /// Such a file needs no read that finds its end. `seq_read_iter` (fs/seq_file.c of the kernel)
-    /// writes records into a buffer of a page, larger only for one that is itself larger, and stops
-    /// before the end in two cases: the reader's room is full, or the next record does not fit
-    /// behind those in the page. Both leave a piece of at least half a page.
+    /// writes records into a buffer of one page, larger only for a record that is itself larger,
+    /// and stops before the end in two cases: the reader's buffer is full, or the next record does
+    /// not fit behind those in the page. Both leave a piece of at least half a page.
     pub(crate) fn short_records(path: PathBuf) -> Self {
         Self::new(path, Ending::ShortPiece)
     }
 
-    /// A file with records of any length, such as the lines of mountinfo, in which paths stand.
-    /// There a piece of a few bytes may come before a long record.
+    /// A file with records of any length, such as the lines of mountinfo, which contain paths. In
+    /// such a file a piece of a few bytes may come before a long record.
     pub(crate) fn until_end(path: PathBuf) -> Self {
         Self::new(path, Ending::EmptyRead)
     }
@@ -112,12 +112,12 @@ impl HeldFile {
         }
     }
 
-    /// Leaves no bytes if it fails, unless with `FBIG`.
+    /// Reads the file, and opens it first if needed. Leaves no bytes on an error other than `FBIG`.
     fn attempt(&mut self, bytes: &mut Vec<u8>) -> Result<(), Errno> {
         if let Some(fd) = &self.fd {
             match read_whole(fd, self.ending, bytes) {
                 result @ (Err(Errno::FBIG) | Ok(())) => return result,
-                // The thing behind the descriptor is gone; its name may mean a new one.
+                // The device behind the descriptor is gone; its name may belong to a new one.
                 Err(_) => self.fd = None,
             }
         }
@@ -141,15 +141,15 @@ impl HeldFile {
         }
     }
 
-    /// Reads without keeping the descriptor: for attributes that are rarely looked at.
+    /// Reads the file without keeping the descriptor: for attributes that are rarely read.
     pub(crate) fn read_and_close(&mut self, bytes: &mut Vec<u8>) -> Result<(), SourceError> {
         let result = self.read(bytes);
         self.fd = None;
         result
     }
 
-    /// Reads what not every kernel has: whether it was read. That it is absent is no fault; without
-    /// it there are no bytes, and nothing is allocated to say so.
+    /// Reads a file that not every kernel has, and returns whether it was read. Its absence is no
+    /// fault, leaves no bytes, and allocates nothing.
     pub(crate) fn read_if_there(&mut self, bytes: &mut Vec<u8>, faults: &mut Faults) -> bool {
         match self.attempt(bytes) {
             Ok(()) | Err(Errno::FBIG) => faults.take(self.bounded(bytes)).is_some(),
@@ -181,7 +181,7 @@ fn read_whole(fd: &OwnedFd, ending: Ending, bytes: &mut Vec<u8>) -> Result<(), E
     })
 }
 
-/// Puts the pieces of a file together; `append` puts the next one behind what is there.
+/// Joins the pieces of a file; `append` appends the next piece to the bytes.
 fn collect(
     ending: Ending,
     bytes: &mut Vec<u8>,
@@ -204,7 +204,7 @@ fn collect(
     }
 }
 
-/// The names in a directory, sorted; at most `max` of them, and how many there are in all.
+/// The names in a directory, sorted and at most `max` of them, and the number of all names.
 pub(crate) fn names_in(path: &Path, max: usize) -> Result<(Vec<Vec<u8>>, usize), SourceError> {
     use std::os::unix::ffi::OsStringExt;
     let fault = |e: std::io::Error| SourceError::Read {
@@ -248,8 +248,8 @@ mod tests {
         }
     }
 
-    /// A file of `/proc` as the kernel gives it: whole records, as many as fit into a page, and a
-    /// longer one by itself.
+    /// A file of `/proc` as the kernel gives it: as many whole records as fit into a page, and a
+    /// longer record by itself.
     struct Records {
         lengths: Vec<usize>,
         next: usize,
@@ -261,7 +261,7 @@ mod tests {
             self.reads += 1;
             let mut piece = 0;
             while let Some(length) = self.lengths.get(self.next) {
-                // Full is overflown: seq_has_overflowed().
+                // The kernel takes a full buffer for an overflow: seq_has_overflowed().
                 if piece > 0 && piece + length >= PIECE_BYTES {
                     break;
                 }
@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    /// Bytes got and reads made.
+    /// Number of bytes and of reads.
     fn collected(ending: Ending, lengths: &[usize]) -> (usize, usize) {
         let mut records = Records {
             lengths: lengths.to_vec(),
@@ -300,7 +300,8 @@ mod tests {
         check(&[SHORT_BYTES], 2);
         check(&[100; 20], 1);
         check(&[128; 40], 2);
-        // The longest that are short: each fills its half of the page, so the other has no room.
+        // The longest records that are short: each fills its half of the page, so that the next one
+        // does not fit.
         check(&[SHORT_BYTES; 3], 4);
         check(&[10, SHORT_BYTES, SHORT_BYTES], 3);
         check(&[10, SHORT_BYTES, SHORT_BYTES - 1], 2);
@@ -322,7 +323,7 @@ mod tests {
     fn a_long_record_behind_a_short_one_needs_the_read_of_the_end() {
         let lengths = [100, 4090, 30];
         assert_eq!(collected(Ending::EmptyRead, &lengths), (4220, 4));
-        // Why such a file must not count as one of short records.
+        // The reason why such a file must not be read as one of short records.
         assert_eq!(collected(Ending::ShortPiece, &lengths), (100, 1));
     }
 

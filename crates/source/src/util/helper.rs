@@ -1,8 +1,9 @@
-//! The privileged helper, as those who ask see it: a socket that systemd listens on, else one
-//! command (sudo) that the configuration names, else, where the agent is root, its program itself.
+//! The client of the privileged helper. The helper is reached by a socket on which systemd listens,
+//! else by one command (sudo) that the configuration names, else, if the agent is root, by running
+//! its program.
 //!
-//! One request is `VERB ARGUMENT` on a line; the answer is a line `ok` and what was asked for, or a
-//! line `error: REASON` (`crates/helper`).
+//! A request is `VERB ARGUMENT` on one line; the answer is a line `ok` with the requested text
+//! after it, or a line `error: REASON` (`crates/helper`).
 #![expect(
     clippy::disallowed_methods,
     reason = "real time is what bounds a real program; no value depends on it"
@@ -24,31 +25,32 @@ use crate::util::command::{
     Commands, OUTPUT_BYTES_MAX, Refusal, collect, shown, step, timespec, trusted,
 };
 
-/// How long an answer of the helper may take, whatever is asked: it ends by itself in less than that
-/// (`crates/helper`, `Limits`). Who gives up earlier may kill it, but not the program that it runs.
+/// How long an answer of the helper may take, whatever the request: it ends by itself in less time
+/// (`crates/helper`, `Limits`). A client that gives up earlier may kill the helper, but not the
+/// program that the helper runs.
 pub(crate) const HELPER_TIMEOUT: Duration = Duration::from_secs(30);
-/// What helps where nothing answers.
+/// The remedy where no helper answers.
 pub(crate) const REMEDY: &str =
     "install barograph-helper and enable barograph-helper.socket (docs/guide/security.md)";
-/// Where the helper's program is installed.
+/// Path at which the helper's program is installed.
 const INSTALLED: &str = "/usr/libexec/barograph/barograph-helper";
 
-/// How the privileged helper is asked, which some sources need for what only root may read.
+/// How to reach the privileged helper, which some sources need for data that only root may read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HelperConfig {
-    /// The socket on which systemd listens for it; empty: none.
+    /// The socket on which systemd listens for the helper; empty: none.
     pub socket: PathBuf,
-    /// The command that starts it where nobody listens, such as
+    /// The command that starts the helper where nothing listens on the socket, such as
     /// `["/usr/bin/sudo", "-n", "/usr/libexec/barograph/barograph-helper"]`; empty: none. An agent
-    /// that is root needs none.
+    /// that runs as root needs none.
     pub command: Vec<String>,
 }
 
 impl Default for HelperConfig {
     fn default() -> Self {
         Self {
-            // Not in the agent's run directory, which goes when the agent stops.
+            // Not in the agent's run directory, which is removed when the agent stops.
             socket: PathBuf::from("/run/barograph-helper.sock"),
             command: Vec::new(),
         }
@@ -56,8 +58,8 @@ impl Default for HelperConfig {
 }
 
 impl Commands {
-    /// What the helper answers to a verb and its argument, within [`HELPER_TIMEOUT`]. `recording` as
-    /// in [`Commands::run`].
+    /// The helper's answer to a verb with its argument, within [`HELPER_TIMEOUT`]. `recording` is
+    /// used as in [`Commands::run`].
     pub(crate) fn ask_helper(
         &self,
         helper: &HelperConfig,
@@ -85,7 +87,7 @@ impl Commands {
     }
 }
 
-/// The helper's program, for an agent that is root.
+/// The helper's program, if the agent is root.
 fn own_program() -> Option<PathBuf> {
     if !rustix::process::geteuid().is_root() {
         return None;
@@ -96,7 +98,7 @@ fn own_program() -> Option<PathBuf> {
     places.into_iter().flatten().find(|place| place.is_file())
 }
 
-/// Without waiting: a full queue of connections is a failure.
+/// Connects to the socket without waiting: a full queue of connections is a failure.
 fn connect(socket: &Path) -> Result<UnixStream, Refusal> {
     let failed = |errno: Errno| Refusal::Failed(format!("{}: {errno}", socket.display()));
     if socket.as_os_str().is_empty() {
@@ -114,7 +116,7 @@ fn connect(socket: &Path) -> Result<UnixStream, Refusal> {
         )),
         errno => failed(errno),
     })?;
-    // Who listens there must be root, or ourselves: others would answer what they like.
+    // The listener must be root or this user: any other could give false answers.
     let peer = rustix::net::sockopt::socket_peercred(&fd).map_err(failed)?;
     match peer.uid.is_root() || peer.uid == rustix::process::geteuid() {
         true => Ok(UnixStream::from(fd)),
@@ -161,7 +163,8 @@ fn started(program: &Path, arguments: &[String], request: &str) -> Result<Vec<u8
     let mut command = trusted(program)?;
     command.args(arguments);
     let ended = collect(command, request.as_bytes(), HELPER_TIMEOUT)?;
-    // The helper says why it failed; what starts it has only a status and a complaint.
+    // The helper's own answer states why it failed; the command that starts it has only an exit
+    // status and standard error.
     match ended.output.starts_with(b"error: ") || ended.status.success() {
         true => parse(&ended.output),
         false => ended.judge(),
@@ -194,7 +197,7 @@ mod tests {
     use super::*;
     use crate::util::file::SysRoot;
 
-    /// What is asked of a socket that gives this answer, and what comes of it.
+    /// The request that a socket with this answer receives, and the result of asking it.
     fn ask(answer: &'static [u8]) -> (String, Result<Vec<u8>, Refusal>) {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
@@ -244,7 +247,7 @@ mod tests {
                 socket: dir.path().join("nobody"),
                 command: command.iter().map(|word| (*word).to_owned()).collect(),
             };
-            // The time that a source gives its own programs is not the helper's.
+            // The timeout of a source's own programs does not apply to the helper.
             let commands = Commands::new(&SysRoot::new(Path::new("/")), Duration::from_millis(1));
             commands.ask_helper(&helper, "gpfs", "", "gpfs")
         };

@@ -1,4 +1,4 @@
-//! What a disk calls itself: `/sys/block/DISK/device/` and, of virtio disks, `/sys/block/DISK/serial`.
+//! Identity of a disk: `/sys/block/DISK/device/` and, for virtio disks, `/sys/block/DISK/serial`.
 //!
 //! NVMe: `model`, `serial`, `firmware_rev`, `wwid` (drivers/nvme/host/sysfs.c). SCSI and ATA:
 //! `vendor`, `model`, `rev`, `wwid`, and the vital product data page 0x80, which has the serial
@@ -10,10 +10,10 @@ use std::path::Path;
 use crate::util::file::HeldFile;
 use crate::util::parse::sole_text;
 
-/// Longest text taken: what is longer is no name.
+/// Longest text taken, in bytes: a longer one is no name.
 const TEXT_BYTES_MAX: usize = 120;
 
-/// What a disk says of itself; what it does not say is nothing.
+/// The identity of a disk; `None` for what the disk does not provide.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) vendor: Option<String>,
@@ -24,11 +24,11 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Of the disk with this directory in `/sys/block`.
+    /// The identity of the disk with this directory in `/sys/block`.
     pub(crate) fn of(block: &Path) -> Self {
         let device = block.join("device");
         let of = |name: &str| text(&device.join(name));
-        // `device` of an NVMe drive has no vendor of its own but the PCI number of one below it.
+        // `device` of an NVMe drive has no vendor of its own, but the PCI number of one below it.
         Self {
             vendor: of("vendor").filter(|v| !v.starts_with("0x")),
             model: of("model").or_else(|| of("name")),
@@ -39,7 +39,7 @@ impl Identity {
     }
 }
 
-/// Its serial number.
+/// The serial number of the disk with this directory in `/sys/block`.
 pub(crate) fn serial(block: &Path) -> Option<String> {
     text(&block.join("device/serial"))
         .or_else(|| page_80(&block.join("device/vpd_pg80")))
@@ -51,12 +51,13 @@ fn text(path: &Path) -> Option<String> {
     shown(sole_text(&bytes)?)
 }
 
-/// The driver of virtio disks ends the serial number with nothing.
+/// Reads the serial number of a virtio disk, after which the driver writes no newline.
 fn unended(path: &Path) -> Option<String> {
     shown(std::str::from_utf8(&read(path)?).ok()?)
 }
 
-/// Four bytes of header, the second 0x80, the last two the length of what follows.
+/// Reads the serial number from page 0x80: four bytes of header, of which the second is 0x80 and
+/// the last two are the length of the text that follows.
 fn page_80(path: &Path) -> Option<String> {
     let bytes = read(path)?;
     let (header, rest) = bytes.split_first_chunk::<4>()?;

@@ -1,20 +1,20 @@
-//! Files with a key and a value on each line, of which only some keys are wanted. The kernel gives
-//! the same lines in the same order until it is replaced, so where a key stood is where it is
-//! looked for first.
+//! Files with a key and a value on each line, of which only some keys are wanted. A running kernel
+//! gives the same lines in the same order at each read, so a key is first looked for on the line
+//! where it was before.
 
 use crate::error::BadLines;
 use crate::util::parse::{cut, lines};
 
-/// Bytes looked at together; a count of them fits a byte.
+/// Number of bytes that are searched together; a count of them fits a byte.
 const BLOCK_BYTES: usize = 64;
 
 /// The wanted lines of such a file.
 #[derive(Debug)]
 pub(crate) struct KeyedLines<const N: usize> {
     keys: [&'static [u8]; N],
-    /// Ends a key.
+    /// The byte that ends a key.
     mark: u8,
-    /// Line and key, by line; at most one for each key.
+    /// Index of the line and of the key, sorted by line; at most one entry for each key.
     places: Vec<(usize, usize)>,
     lines: usize,
 }
@@ -29,9 +29,9 @@ impl<const N: usize> KeyedLines<N> {
         }
     }
 
-    /// The values in the order of the keys; `value` is given the place of a key and what follows
-    /// it. Of a key that is there twice the first counts. While the number of lines and the places
-    /// of the keys are those of the read before, the other lines are taken to be others still.
+    /// The values in the order of the keys; `value` gets the index of a key and the text after the
+    /// key. If a key occurs twice, the first one counts. While the number of lines and the lines of
+    /// the keys are those of the previous read, the other lines are not searched for keys.
     pub(crate) fn read(
         &mut self,
         bytes: &[u8],
@@ -43,7 +43,7 @@ impl<const N: usize> KeyedLines<N> {
         }
     }
 
-    /// The values if there are as many lines as before, and each key is where it was.
+    /// The values, if there are as many lines as before and each key is on the line where it was.
     fn as_before(
         &self,
         bytes: &[u8],
@@ -92,14 +92,15 @@ impl<const N: usize> KeyedLines<N> {
             bad.add(cut(bytes));
         }
         if bad.any() {
-            // What was bad is to be noticed again.
+            // A bad line must be noticed again at the next read.
             self.places.clear();
         }
         (values, bad)
     }
 }
 
-/// What follows the first `count` lines. Block by block, since most lines are only passed over.
+/// The bytes after the first `count` lines. They are skipped block by block, since most lines are
+/// only passed over.
 fn skip_lines(bytes: &[u8], mut count: usize) -> Option<&[u8]> {
     let mut rest = bytes;
     while let Some((block, behind)) = rest.split_first_chunk::<BLOCK_BYTES>() {
@@ -124,7 +125,7 @@ fn newlines(bytes: &[u8]) -> usize {
     in_blocks + rest.iter().filter(|b| **b == b'\n').count()
 }
 
-/// Of a fixed number of bytes, so that they are compared many at a time.
+/// Counts the newlines of a fixed number of bytes, so that many are compared at a time.
 fn newlines_in(block: &[u8; BLOCK_BYTES]) -> usize {
     let count: u8 = block.iter().map(|b| u8::from(*b == b'\n')).sum();
     usize::from(count)
@@ -144,8 +145,8 @@ mod tests {
         (values, bad.any())
     }
 
-    /// Whatever was read before, a file says the same as to one who never read another: lines that
-    /// moved, came, went, are bad or cut.
+    /// The result for a file does not depend on what was read before: lines that moved, appeared,
+    /// vanished, are bad or cut.
     #[test]
     fn what_was_before_changes_nothing() {
         let check = |text: &str, expect: ([Option<u64>; 3], bool)| {

@@ -1,5 +1,4 @@
-//! What a disk hangs on, and how fast that is: the PCIe link of an NVMe drive, the phy of a SATA or
-//! SAS disk.
+//! The link of a disk and its speed: the PCIe link of an NVMe drive, the phy of a SATA or SAS disk.
 //!
 //! PCIe: `current_link_speed` (`16.0 GT/s PCIe`) and `current_link_width`, after
 //! Documentation/ABI/testing/sysfs-bus-pci of the kernel. SATA: `sata_spd` (`6.0 Gbps`), after
@@ -12,13 +11,14 @@ use std::path::{Path, PathBuf};
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{decimal, sole_number, sole_text, words};
 
-/// Most controllers of one NVMe subsystem, and phys of one port, that are looked at.
+/// Most controllers of one NVMe subsystem, and phys of one port, that are read.
 const PATHS_MAX: usize = 64;
-/// What a PCIe link carries of data: the rest are headers of packets of 256 bytes and flow control.
+/// Share of data in the bytes of a PCIe link: the rest are headers of packets of 256 bytes and flow
+/// control.
 const PCIE_PAYLOAD: f64 = 0.9;
-/// The same of a SATA or SAS link.
+/// Share of data in the bytes of a SATA or SAS link.
 const SERIAL_PAYLOAD: f64 = 0.92;
-/// What the outermost tracks of a disk of 7200 turns a minute give, whatever its link could carry.
+/// Rate of the outermost tracks of a disk of 7200 revolutions per minute, however fast its link is.
 const PLATTER_BYTES_PER_SECOND: f64 = 250e6;
 
 /// How a disk is attached.
@@ -26,14 +26,14 @@ const PLATTER_BYTES_PER_SECOND: f64 = 250e6;
 pub(crate) struct Link {
     /// `pcie`, `sata`, `sas`, `virtio`…
     pub(crate) transport: String,
-    /// Bytes that it moves in a second as it was negotiated, its encoding taken off.
+    /// Bytes per second at the negotiated speed, without the overhead of the encoding.
     pub(crate) now: Option<f64>,
-    /// As fast as the disk could have it; `None` where that is not told.
+    /// Bytes per second at the greatest speed of the disk; `None` if it is unknown.
     pub(crate) max: Option<f64>,
 }
 
 impl Link {
-    /// Of a whole disk, by its name in `/sys/block`.
+    /// The link of a whole disk, by its name in `/sys/block`.
     pub(crate) fn of(root: &SysRoot, sysfs_name: &OsStr) -> Option<Self> {
         let block = root.path("sys/block").join(sysfs_name);
         match sysfs_name.as_encoded_bytes().starts_with(b"nvme") {
@@ -42,8 +42,8 @@ impl Link {
         }
     }
 
-    /// What a disk on this link may be expected to transfer at most. Nothing where the link is not
-    /// what bounds it, as for virtual disks.
+    /// The greatest rate of transfer to expect of a disk on this link, in bytes per second. `None`
+    /// if the link is not what limits it, as for virtual disks.
     pub(crate) fn expected(&self, rotating: bool) -> Option<f64> {
         let share = match &*self.transport {
             "pcie" => PCIE_PAYLOAD,
@@ -58,8 +58,8 @@ impl Link {
     }
 }
 
-/// `device` of a namespace is its controller; under native multipathing it is the subsystem, in
-/// which the controllers are: the fastest counts.
+/// The link of an NVMe drive. `device` of a namespace is its controller; under native multipathing
+/// it is the subsystem that contains the controllers, of which the fastest counts.
 fn nvme(device: &Path) -> Option<Link> {
     if let Some(link) = controller(device) {
         return Some(link);
@@ -92,7 +92,8 @@ fn controller(dir: &Path) -> Option<Link> {
     })
 }
 
-/// Bytes a second of one lane: 8b/10b up to 5 GT/s, then 128b/130b, then 242 bytes of each FLIT of 256.
+/// Bytes per second of one lane: 8b/10b up to 5 GT/s, then 128b/130b, then 242 bytes of each FLIT
+/// of 256.
 fn pcie_lane(speed: &str) -> Option<f64> {
     let transfers = giga(speed, "GT/s")?;
     let bits = transfers * 1e9;
@@ -105,7 +106,7 @@ fn pcie_lane(speed: &str) -> Option<f64> {
     }
 }
 
-/// SATA and SAS: 8b/10b, and 128b/150b at 22.5 Gbit/s.
+/// Bytes per second of a SATA or SAS link: 8b/10b, and 128b/150b at 22.5 Gbit/s.
 fn serial_rate(gigabits: f64) -> Option<f64> {
     match gigabits {
         g if g <= 12.0 => Some(g * 1e9 / 10.0),
@@ -114,7 +115,7 @@ fn serial_rate(gigabits: f64) -> Option<f64> {
     }
 }
 
-/// Where a disk is in `/sys/devices` tells what it hangs on.
+/// The link of a disk by its place in `/sys/devices`.
 fn by_place(root: &SysRoot, block: &Path) -> Option<Link> {
     let place = block.canonicalize().ok()?;
     // A link that leads out of a recorded tree is not followed.
@@ -162,7 +163,7 @@ fn sata(port: &Path, number: &str) -> Option<f64> {
     serial_rate(giga(&text(file.join("sata_spd"))?, "Gbps")?)
 }
 
-/// The fastest phy of the port.
+/// Bytes per second of the fastest phy of the port.
 fn sas(port: &Path) -> Option<f64> {
     let (names, _) = names_in(port, PATHS_MAX).ok()?;
     let phys = names.iter().filter(|name| name.starts_with(b"phy-"));
@@ -173,7 +174,7 @@ fn sas(port: &Path) -> Option<f64> {
     serial_rate(rates.reduce(f64::max)?)
 }
 
-/// The number of `16.0 GT/s PCIe`, `8 GT/s`, `6.0 Gbps`; nothing of `Unknown`.
+/// The number in `16.0 GT/s PCIe`, `8 GT/s` or `6.0 Gbps`; `None` for `Unknown`.
 fn giga(text: &str, unit: &str) -> Option<f64> {
     let mut words = words(text.as_bytes());
     let value = decimal(words.next()?)?;
@@ -310,7 +311,7 @@ mod tests {
         check("sdb", "sas", Some(1104e6), Some(250e6));
         check("vda", "virtio", None, None);
         assert_eq!(tree.of("sdz"), None, "it leads out of the tree");
-        // The disk is there, and its link does not say how fast it is.
+        // The disk exists, and its link has no known speed.
         tree.write(
             &format!("{pci}/ata7/link7/ata_link/link7/sata_spd"),
             "<unknown>\n",

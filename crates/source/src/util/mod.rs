@@ -1,4 +1,5 @@
-//! What all sources share: files held open, parsers of bytes, rates, and the things they follow.
+//! Helpers of all sources: files held open, parsers of bytes, rates, and lists of the things that a
+//! source follows.
 
 pub(crate) mod command;
 pub(crate) mod file;

@@ -1,21 +1,21 @@
-//! Parsers over the bytes that the kernel gives: no allocation, no panic, no guess.
+//! Parsers of the bytes that the kernel gives: they do not allocate, panic or guess.
 
 use std::fmt::Write;
 use std::io::BufRead as _;
 
-/// The lines that end in a newline. What follows the last newline was cut, so its last number may
-/// be only the beginning of one: see [`cut`].
+/// The lines that end in a newline. The text after the last newline was cut off, so its last number
+/// may be only the beginning of one: see [`cut`].
 pub(crate) fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         let from_here = rest;
-        // The search of std that looks at many bytes at a time.
+        // The search of std, which compares many bytes at a time.
         let length = rest.skip_until(b'\n').ok()?;
         from_here[..length].strip_suffix(b"\n")
     })
 }
 
-/// What follows the last newline: nothing, unless the file was cut.
+/// The text after the last newline: empty unless the file was cut off.
 pub(crate) fn cut(bytes: &[u8]) -> &[u8] {
     let whole = bytes
         .iter()
@@ -24,12 +24,12 @@ pub(crate) fn cut(bytes: &[u8]) -> &[u8] {
     &bytes[whole..]
 }
 
-/// Words between blanks and tabs.
+/// The words of a line, separated by blanks and tabs.
 pub(crate) fn words(line: &[u8]) -> Words<'_> {
     Words(line)
 }
 
-/// What is left of a line, word by word.
+/// The rest of a line, as an iterator over its words.
 #[derive(Clone, Debug)]
 pub(crate) struct Words<'a>(&'a [u8]);
 
@@ -37,7 +37,7 @@ impl<'a> Words<'a> {
     /// The next word if it is a [`number`], in one pass over its bytes: lists of counters are
     /// mostly numbers, and most of those are short.
     pub(crate) fn number(&mut self) -> Option<u64> {
-        /// Numbers of so many digits cannot be too large.
+        /// A number of so many digits cannot be too large.
         const DIGITS: usize = 18;
         self.skip_blanks();
         let mut value = 0;
@@ -114,12 +114,12 @@ pub(crate) fn decimal(word: &[u8]) -> Option<f64> {
         .filter(|v: &f64| v.is_finite())
 }
 
-/// The number that is alone in an attribute file.
+/// The only number in an attribute file.
 pub(crate) fn sole_number(bytes: &[u8]) -> Option<u64> {
     number(bytes.strip_suffix(b"\n")?.trim_ascii())
 }
 
-/// The text that is alone in an attribute file.
+/// The only text in an attribute file.
 pub(crate) fn sole_text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes.strip_suffix(b"\n")?)
         .ok()
@@ -127,7 +127,7 @@ pub(crate) fn sole_text(bytes: &[u8]) -> Option<&str> {
         .filter(|t| !t.is_empty())
 }
 
-/// A name as a label: bytes that are not UTF-8 and control characters become `\xNN`.
+/// A name as the value of a label: bytes that are not UTF-8 and control characters become `\xNN`.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let hex = |text: &mut String, bytes: &[u8]| {
@@ -147,7 +147,7 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// The octal escapes of mountinfo (`\040` for a blank) undone.
+/// A word of mountinfo with its octal escapes (`\040` for a blank) decoded.
 pub(crate) fn unescape_octal(word: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word;

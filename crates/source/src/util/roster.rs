@@ -1,6 +1,6 @@
-//! The things that a source follows by name (disks, interfaces, groups): which appeared, which
-//! vanished. Bounded; known names cost no allocation, and no search while they come in the order
-//! of the round before.
+//! The things that a source follows by name (disks, interfaces, groups): which appeared and which
+//! vanished. Their number is bounded. A known name costs no allocation, and no search while the
+//! names come in the order of the previous round.
 
 use crate::SourceError;
 use crate::error::Faults;
@@ -10,10 +10,10 @@ use crate::error::Faults;
 pub(crate) struct Roster<T> {
     /// Sorted by name.
     things: Vec<Thing<T>>,
-    /// Where the first, second... visit of a round found its thing the last time. Only a guess: it
-    /// counts if the name there is the one asked for.
+    /// For the first, second… visit of a round, the index in `things` that it had in the previous
+    /// round. It is only a guess: it counts if the name there is the requested one.
     order: Vec<usize>,
-    /// Visits in this round.
+    /// Number of visits in this round.
     visits: usize,
     round: u64,
     max: usize,
@@ -23,13 +23,13 @@ pub(crate) struct Roster<T> {
 #[derive(Debug)]
 struct Thing<T> {
     name: Box<[u8]>,
-    /// Of its last visit.
+    /// The round of its last visit.
     round: u64,
     it: T,
 }
 
 impl<T> Roster<T> {
-    /// Of at most `max` things.
+    /// Creates a roster of at most `max` things.
     pub(crate) fn new(max: usize) -> Self {
         Self {
             things: Vec::new(),
@@ -48,8 +48,8 @@ impl<T> Roster<T> {
         self.refused = 0;
     }
 
-    /// The thing of this name, made if it is new. Nothing if there are too many, or if `make`
-    /// gives nothing.
+    /// The thing of this name, created if it is new. `None` if there are too many things, or if
+    /// `make` returns `None`.
     pub(crate) fn visit(
         &mut self,
         name: &[u8],
@@ -76,7 +76,7 @@ impl<T> Roster<T> {
         Some(&mut thing.it)
     }
 
-    /// Where the thing of this name is, made if it is new.
+    /// The index of the thing of this name, created if it is new.
     fn place(&mut self, name: &[u8], make: impl FnOnce() -> Option<T>) -> Option<usize> {
         match self.things.binary_search_by(|t| (*t.name).cmp(name)) {
             Ok(at) => Some(at),
@@ -96,7 +96,7 @@ impl<T> Roster<T> {
         }
     }
 
-    /// Ends the round: what was not visited is gone.
+    /// Ends the round: removes the things that were not visited.
     pub(crate) fn sweep(&mut self, mut gone: impl FnMut(&mut T)) {
         let round = self.round;
         self.things.retain_mut(|thing| {
@@ -108,7 +108,7 @@ impl<T> Roster<T> {
         });
     }
 
-    /// Notes as a fault how many things, named by `what`, did not fit in this round.
+    /// Adds a fault with the number of things, named by `what`, that did not fit in this round.
     pub(crate) fn report_refused(&self, what: &'static str, faults: &mut Faults) {
         if self.refused > 0 {
             faults.add(SourceError::TooMany {
@@ -119,7 +119,7 @@ impl<T> Roster<T> {
         }
     }
 
-    /// How many did not fit in this round.
+    /// The number of things that did not fit in this round.
     pub(crate) fn refused(&self) -> usize {
         self.refused
     }
@@ -159,7 +159,8 @@ mod tests {
         assert_eq!(round(&["b", "c"]), (vec![], 2, 0));
     }
 
-    /// Whatever the order, and whatever came or went in between, each name finds its own thing.
+    /// Each name finds its own thing, whatever the order and whatever appeared or vanished in
+    /// between.
     #[test]
     fn every_order_finds_the_same_things() {
         let mut roster = Roster::new(8);

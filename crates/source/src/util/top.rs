@@ -1,31 +1,31 @@
 //! The most frequent of very many things, in bounded memory: the Space-Saving algorithm (Metwally,
-//! Agrawal, El Abbadi: "Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005).
+//! Agrawal, El Abbadi: "Efficient Computation of Frequent and Top-k Elements in Data Streams",
+//! 2005).
 //!
-//! Of at most `max` things a counter is kept; a thing that has none takes the place of the least
-//! frequent one, and its count with it as the most that it may be too high. For each thing the true
-//! count lies in `[count - error, count]`, the error is at most the sum of all weights divided by
-//! `max`, and what occurs more often than that has a counter.
+//! A counter is kept for at most `max` things. A thing without a counter takes the place of the
+//! least frequent one and inherits its count, which becomes the error of the new count. For each
+//! thing the true count lies in `[count - error, count]`, the error is at most the sum of all
+//! weights divided by `max`, and every thing that occurs more often than that has a counter.
 //!
-//! So that counts follow the present, all of them can be multiplied with a factor below 1 now and
-//! then: the guarantee then holds for counts that decay in the same way, because it is linear.
-//! A heap stands here in place of the paper's list of buckets, which needs whole counts.
+//! So that counts follow the present, all of them can be multiplied by a factor below 1 from time
+//! to time: the guarantee then holds for counts that decay in the same way, because it is linear. A
+//! heap replaces the paper's list of buckets, which needs whole counts.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// One thing that has a counter.
+/// A thing that has a counter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Heavy<K> {
-    /// The thing.
     pub(crate) key: K,
-    /// The most that its true count can be.
+    /// Upper bound of the true count.
     pub(crate) count: f64,
-    /// By how much that may be too high.
+    /// How much higher than the true count it may be.
     pub(crate) error: f64,
 }
 
 impl<K> Heavy<K> {
-    /// The count in whole numbers, none too low, and the error that goes with it.
+    /// The count rounded up to a whole number, and the error that goes with it.
     pub(crate) fn whole(&self) -> (u64, f64) {
         let count = self.count.ceil();
         (count as u64, count - (self.count - self.error).floor())
@@ -35,18 +35,18 @@ impl<K> Heavy<K> {
 /// Counters of the most frequent things.
 #[derive(Debug)]
 pub(crate) struct Top<K> {
-    /// In no order; a thing keeps its place until another takes it.
+    /// Counters in no order; a thing keeps its index until another thing takes it.
     counters: Vec<Heavy<K>>,
-    /// Places in `counters`, as a heap: the least count first.
+    /// Indices of `counters`, as a heap with the least count first.
     heap: Vec<u32>,
-    /// Where each place is in the heap.
+    /// The position in the heap of each index of `counters`.
     at: Vec<u32>,
     places: HashMap<K, u32, BuildHasherDefault<Multiply>>,
     max: usize,
 }
 
 impl<K: Copy + Eq + Hash + Ord> Top<K> {
-    /// With at most `max` counters; one at least.
+    /// Creates a table of at most `max` counters, and at least one.
     pub(crate) fn new(max: usize) -> Self {
         Self {
             counters: Vec::new(),
@@ -57,7 +57,7 @@ impl<K: Copy + Eq + Hash + Ord> Top<K> {
         }
     }
 
-    /// Counts one more of `key`.
+    /// Counts one more occurrence of `key`.
     pub(crate) fn add(&mut self, key: K) {
         if let Some(place) = self.places.get(&key) {
             let place = *place as usize;
@@ -88,7 +88,7 @@ impl<K: Copy + Eq + Hash + Ord> Top<K> {
         self.sink(0);
     }
 
-    /// Multiplies every count with a factor, which leaves their order as it is.
+    /// Multiplies every count by a factor, which leaves their order as it is.
     pub(crate) fn decay(&mut self, factor: f64) {
         for counter in &mut self.counters {
             counter.count *= factor;
@@ -96,7 +96,7 @@ impl<K: Copy + Eq + Hash + Ord> Top<K> {
         }
     }
 
-    /// The `n` greatest counts, the greatest first; of equal ones the smaller key.
+    /// The `n` greatest counts, the greatest first; of equal ones the smaller key first.
     pub(crate) fn greatest(&self, n: usize, into: &mut Vec<Heavy<K>>) {
         let order = |a: &Heavy<K>, b: &Heavy<K>| {
             b.count.total_cmp(&a.count).then_with(|| a.key.cmp(&b.key))
@@ -116,7 +116,7 @@ impl<K: Copy + Eq + Hash + Ord> Top<K> {
         self.places.contains_key(key)
     }
 
-    /// The count at this place of the heap.
+    /// The count at this position of the heap.
     fn count(&self, at: usize) -> f64 {
         self.counters[self.heap[at] as usize].count
     }
@@ -153,14 +153,14 @@ impl<K: Copy + Eq + Hash + Ord> Top<K> {
     }
 }
 
-/// Keys here are a few numbers, and the tables small: two multiplications are enough, where the
-/// standard hash costs more than all the rest of a count.
+/// A hash function for these tables, which are small and whose keys are a few numbers: two
+/// multiplications are enough, where the standard hash costs more than all the rest of a count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Multiply(u64);
 
 impl Hasher for Multiply {
     fn finish(&self) -> u64 {
-        // The table takes its place from the high and the low bits.
+        // The hash table uses the high and the low bits.
         let mixed = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed ^ (mixed >> 32)
     }
@@ -180,7 +180,7 @@ impl Hasher for Multiply {
     }
 }
 
-/// What is left of a count after a time, if half is left after `half_life_ns`.
+/// The share of a count that is left after a time, if half is left after `half_life_ns`.
 pub(crate) fn left_after(elapsed_ns: i64, half_life_ns: i64) -> f64 {
     (-(elapsed_ns.max(0) as f64) / half_life_ns.max(1) as f64).exp2()
 }
@@ -193,14 +193,14 @@ mod tests {
 
     use super::*;
 
-    /// A count of one key, or a decay of all by this many quarters of a half-life.
+    /// A count of one key, or a decay of all counts by this many quarters of a half-life.
     #[derive(Clone, Debug)]
     enum Step {
         Add(u32),
         Decay(u8),
     }
 
-    /// Few keys often and many seldom, as hot extents are.
+    /// A few keys often and many seldom, like hot extents.
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             20 => (0..8u32).prop_map(Step::Add),
@@ -271,7 +271,7 @@ mod tests {
             check(&steps, max)?;
         }
 
-        /// While there are counters enough, every count is exact.
+        /// While there are enough counters, every count is exact.
         #[test]
         fn few_things_are_counted_exactly(keys in proptest::collection::vec(0..32u32, 0..500)) {
             let steps: Vec<_> = keys.into_iter().map(Step::Add).collect();
@@ -286,10 +286,10 @@ mod tests {
 
     #[test]
     fn the_worst_order_of_arrival() {
-        // Every key is new: each takes the place of another, and nothing is known but the bound.
+        // Every key is new: each takes the place of another, and only the bound is known.
         let steps: Vec<_> = (0..1000).map(Step::Add).collect();
         check(&steps, 10).unwrap();
-        // The frequent one comes last.
+        // The frequent key comes last.
         let steps: Vec<_> = (0..1000).chain([7; 300]).map(Step::Add).collect();
         check(&steps, 10).unwrap();
         let (top, _) = run(&steps, 10);

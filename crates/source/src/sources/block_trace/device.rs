@@ -1,4 +1,4 @@
-//! One device that requests go to: its hot extents, and how long its requests take.
+//! One device and its requests: its hot extents, and how long its requests take.
 
 use crate::fact::{FactSet, facts, int};
 use crate::util::top::{Heavy, Top};
@@ -8,11 +8,12 @@ use super::histogram::Histogram;
 use super::issuers::Issuers;
 use super::line::{Issuer, Operation, Request};
 
-/// Bytes of a sector, for the block layer.
+/// Length of a sector in the block layer, in bytes.
 pub(super) const SECTOR_BYTES: u64 = 512;
-/// What has decayed to less than this is not told any more.
+/// A count that has decayed to less than this has no stream any more.
 const TOLD_MIN: f64 = 1.0 / 16.0;
-/// A device whose requests have decayed to less than this is forgotten until it has new ones.
+/// A device whose count of requests has decayed to less than this is forgotten until it has new
+/// ones.
 const KEPT_MIN: f64 = 1.0 / 1024.0;
 /// The shares of the quantiles.
 const SHARES: [f64; 3] = [0.5, 0.9, 0.99];
@@ -64,7 +65,7 @@ struct Told {
     size: [Option<Fact>; 3],
 }
 
-/// A device.
+/// A device with its facts and counts.
 pub(super) struct Device {
     pub(super) label: String,
     facts: FactSet<Fact>,
@@ -74,11 +75,11 @@ pub(super) struct Device {
     read: Direction,
     write: Direction,
     issuers: Issuers,
-    /// Reads and writes, as they decay.
+    /// Number of reads and writes, decayed.
     requests: f64,
 }
 
-/// Made when the first request of this direction comes.
+/// The histograms of reads or writes, each created with the first request.
 #[derive(Default)]
 struct Direction {
     latency_ns: Option<Histogram>,
@@ -86,7 +87,7 @@ struct Direction {
 }
 
 impl Device {
-    /// Nothing if the label cannot be one.
+    /// Creates a device; `None` if the name cannot be a label.
     pub(super) fn new(label: String, config: &BlockTraceConfig) -> Option<Self> {
         let rank = |rank: usize| {
             FactSet::labelled([("device", label.clone()), ("rank", rank.to_string())]).ok()
@@ -104,7 +105,7 @@ impl Device {
         })
     }
 
-    /// A request was handed to the device, by this process if that is known.
+    /// Counts a request that was issued to the device, and its process if that is known.
     pub(super) fn issued(
         &mut self,
         request: &Request,
@@ -124,7 +125,7 @@ impl Device {
         self.requests += 1.0;
     }
 
-    /// A request took this long.
+    /// Counts how long a request took.
     pub(super) fn took(&mut self, operation: Operation, took_ns: u64) {
         if let Some(direction) = self.direction(operation) {
             let latency = direction.latency_ns.get_or_insert_with(Histogram::new);
@@ -140,7 +141,7 @@ impl Device {
         }
     }
 
-    /// What has been so far counts less.
+    /// Multiplies all counts by `factor`.
     pub(super) fn decay(&mut self, factor: f64) {
         self.extents.decay(factor);
         self.requests *= factor;
@@ -153,12 +154,12 @@ impl Device {
         }
     }
 
-    /// Whether it is worth its memory.
+    /// Whether the device has had enough requests recently to be kept in memory.
     pub(super) fn is_kept(&self) -> bool {
         self.requests >= KEPT_MIN
     }
 
-    /// Tells what the requests come to; the last read was `elapsed_s` ago.
+    /// Puts the facts of all requests; the last read was `elapsed_s` ago.
     pub(super) fn put(
         &mut self,
         now_ns: i64,

@@ -1,12 +1,12 @@
-//! How values are distributed, in bounded memory: counts by the leading bits of the value, as in
-//! HdrHistogram. A quantile is at most 1/32 (3.2 %) below the value that is truly there, and exact
-//! for powers of two and their simple sums, as sizes of requests are.
+//! A histogram in bounded memory: counts by the leading bits of the value, as in HdrHistogram. A
+//! quantile is at most 1/32 (3.2 %) below the true one, and exact for powers of two and their
+//! simple sums, such as sizes of requests.
 
-/// Leading bits after the first that tell values apart.
+/// Number of bits after the leading one by which values are distinguished.
 const BITS: u32 = 5;
-/// Values that differ only below those count as one.
+/// Number of counts per power of two.
 const PARTS: usize = 1 << BITS;
-/// Larger values count as the largest: 2^41 ns are 36 minutes.
+/// Number of bits of the largest value: 2^41 ns are 36 minutes. Larger values count as the largest.
 const BITS_MAX: u32 = 41;
 const PLACES: usize = (BITS_MAX - BITS + 1) as usize * PARTS;
 
@@ -27,18 +27,18 @@ impl Histogram {
         self.counts[place(value)] += 1.0;
     }
 
-    /// Multiplies every count with a factor.
+    /// Multiplies every count by a factor.
     pub(super) fn decay(&mut self, factor: f64) {
         self.counts.iter_mut().for_each(|count| *count *= factor);
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub(super) fn total(&self) -> f64 {
         self.counts.iter().sum()
     }
 
-    /// For each share, in ascending order: the least value that so many do not exceed, and how
-    /// much larger it may truly be. Nothing if there are no values.
+    /// For each share, in ascending order: the least value that this share of values does not
+    /// exceed, and how much larger the true one may be. `None` if there are no values.
     pub(super) fn quantiles<const N: usize>(&self, shares: [f64; N]) -> Option<[(u64, u64); N]> {
         let total = self.total();
         if total <= 0.0 {
@@ -48,7 +48,7 @@ impl Histogram {
         let (mut below, mut next) = (0.0, 0);
         for (place, count) in self.counts.iter().enumerate().filter(|(_, c)| **c > 0.0) {
             below += count;
-            // The last place takes what rounding has left over.
+            // The last value also covers a remainder that is due to rounding.
             while next < N && below >= shares[next] * total * (1.0 - 1e-12) {
                 found[next] = (least(place), least(place + 1) - least(place) - 1);
                 next += 1;
@@ -58,7 +58,7 @@ impl Histogram {
     }
 }
 
-/// Where a value is counted.
+/// The index of the count of a value.
 fn place(value: u64) -> usize {
     let value = value.min((1 << BITS_MAX) - 1);
     if value < PARTS as u64 {
@@ -68,7 +68,7 @@ fn place(value: u64) -> usize {
     (shift as usize) * PARTS + (value >> shift) as usize
 }
 
-/// The least value that is counted at this place.
+/// The least value that belongs to this count.
 fn least(place: usize) -> u64 {
     if place < 2 * PARTS {
         return place as u64;

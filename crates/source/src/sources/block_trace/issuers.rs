@@ -1,6 +1,7 @@
-//! Whose requests a device gets: the processes that handed them over.
+//! The processes that issue the requests of a device.
 //!
-//! What a process wrote through the page cache is handed over later, by a thread of the kernel: that thread is told here.
+//! Data that a process wrote through the page cache is issued later, by a thread of the kernel: it
+//! is counted for that thread.
 
 use crate::Batch;
 use crate::fact::{FactSet, facts};
@@ -8,11 +9,12 @@ use crate::fact::{FactSet, facts};
 use super::device::SECTOR_BYTES;
 use super::line::{Issuer, Operation, Request};
 
-/// Most processes of a device that are counted at once. One more takes the place of who moved the least since the last read.
+/// Most processes of a device that are counted at once. A further one takes the place of the
+/// process that moved the fewest bytes since the last read.
 const COUNTED_MAX: usize = 64;
 /// Most processes of a device that have streams.
 const TOLD_MAX: usize = 8;
-/// Reads without a request after which a process is forgotten.
+/// Number of reads without a request after which a process is forgotten.
 const SILENT_READS_MAX: u32 = 10;
 
 facts! {
@@ -26,15 +28,15 @@ facts! {
 /// The processes of one device.
 #[derive(Default)]
 pub(super) struct Issuers {
-    /// In no order.
+    /// The processes, in no order.
     all: Vec<One>,
-    /// Where the last request found its own.
+    /// Index in `all` of the process of the last request.
     guess: usize,
 }
 
 struct One {
     process: u32,
-    /// What it was called at its first request here.
+    /// Name of the process at its first request on this device.
     command: String,
     /// Bytes since the last read.
     read: u64,
@@ -50,7 +52,7 @@ impl One {
 }
 
 impl Issuers {
-    /// A request was handed to the device.
+    /// Counts a request that was issued to the device.
     pub(super) fn issued(&mut self, request: &Request, issuer: Issuer<'_>, batch: &mut Batch) {
         let known = |one: &One| one.process == issuer.process;
         if !self.all.get(self.guess).is_some_and(known) {
@@ -89,7 +91,8 @@ impl Issuers {
         least
     }
 
-    /// Tells the rates since the last read, `elapsed_s` ago, of those who moved the most.
+    /// Puts the rates since the last read, `elapsed_s` ago, of the processes that moved the most
+    /// bytes.
     pub(super) fn put(&mut self, now_ns: i64, batch: &mut Batch, device: &str, elapsed_s: f64) {
         if elapsed_s <= 0.0 {
             return;
@@ -132,7 +135,7 @@ impl Issuers {
     }
 }
 
-/// Nothing if its name cannot be a label.
+/// The facts of a process; `None` if its name cannot be a label.
 fn named(device: &str, one: &One) -> Option<FactSet<IssuerFact>> {
     let command = crate::util::parse::escape(one.command.as_bytes());
     let pairs = [

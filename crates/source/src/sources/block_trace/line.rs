@@ -1,80 +1,84 @@
-//! One line of `trace_pipe`: a request that was handed to a device, one that the device completed,
+//! One line of `trace_pipe`: a request that was issued to a device, one that the device completed,
 //! or events that were lost (<https://docs.kernel.org/trace/ftrace.html>; `print_trace_line` in
 //! kernel/trace/trace.c; `block_rq_issue` and `block_rq_complete` in include/trace/events/block.h).
 //!
 //! ```text
-//!   kworker/0:1H-77    [000] .....   123.456789: block_rq_issue: 254,0 W 4096 () 2048 + 8 none,0,0 [kworker/0:1H]
-//!         <idle>-0     [001] d.h1.   123.456999: block_rq_complete: 254,0 W () 2048 + 8 none,0,0 [0]
+//!     dd-77    [000] .....   123.456789: block_rq_issue: 254,0 W 4096 () 2048 + 8 none,0,0 [dd]
+//! <idle>-0     [001] d.h1.   123.456999: block_rq_complete: 254,0 W () 2048 + 8 none,0,0 [0]
 //! CPU:1 [LOST 12 EVENTS]
 //! ```
 //!
-//! What differs between kernels is passed over: the flags (four letters, five, or none), the priority after the
-//! sectors (newer kernels), the process or error code at the end. Before the time stands the thread, whose name may hold
-//! anything, and where that is asked for its process in parentheses.
+//! Differences between kernels are skipped: the flags (four letters, five, or none), the priority
+//! after the sectors (newer kernels), the process or error code at the end. Before the time is the
+//! thread, whose name may contain anything, and after it, if that option is set, its process in
+//! parentheses.
 
 use crate::util::parse::{number, words};
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// A request was handed to its device.
+    /// A request was issued to its device.
     Issue(Request),
     /// A device completed a request, or a part of it.
     Complete(Request),
-    /// So many events were overwritten before they were read; nothing if the kernel cannot say.
+    /// This number of events was overwritten before they were read; `None` if the kernel does not
+    /// know it.
     Lost(Option<u64>),
-    /// Nothing that was asked for.
+    /// A comment, or another event.
     Other,
-    /// Not what the kernel documents.
+    /// A line that is not as the kernel documents.
     Bad,
 }
 
-/// One request of an event.
+/// The request of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// When, by the trace's clock.
+    /// Time of the event by the trace's clock, in ns.
     pub at_ns: u64,
     /// Major and minor number of the device.
     pub device: (u32, u32),
-    /// What is done.
+    /// What the request does.
     pub operation: Operation,
-    /// Where it begins, in sectors of 512 bytes from the beginning of the disk.
+    /// Beginning of the request, in sectors of 512 bytes from the beginning of the disk.
     pub sector: u64,
-    /// How long it is, in sectors.
+    /// Length of the request, in sectors.
     pub sectors: u64,
 }
 
-/// What a request does, as far as it matters here.
+/// The kind of a request, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Data comes from the device.
+    /// Data is read from the device.
     Read,
-    /// Data goes to it.
+    /// Data is written to the device.
     Write,
-    /// Neither: flushes, discards, management of zones, commands of drivers.
+    /// Neither: flushes, discards, zone management, commands of drivers.
     Other,
 }
 
-/// Who handed a request to its device.
+/// The process that issued a request to its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Issuer<'a> {
-    /// The number of the process; of the thread where the trace does not have it.
+    /// Number of the process, or of the thread if the trace does not have that of the process.
     pub process: u32,
-    /// What the thread is called.
+    /// Name of the thread.
     pub command: &'a [u8],
 }
 
 const ISSUE: &[u8] = b"block_rq_issue: ";
 const COMPLETE: &[u8] = b"block_rq_complete: ";
 
-/// Reads one line, without its newline.
+/// Parses one line, without its newline.
 pub fn parse(line: &[u8]) -> Line {
-    // At the very beginning: before an event, names of processes are set to the right.
+    // Only at the very beginning of a line: before an event, names of processes are aligned to the
+    // right.
     if let Some(rest) = line.strip_prefix(b"CPU:") {
         return lost(rest).map_or(Line::Bad, Line::Lost);
     }
     let mut from = 0;
-    // A name of 15 bytes can hold a colon and a blank, but no name of an event.
+    // A name has at most 15 bytes: it can contain a colon and a blank, but not the name of an
+    // event.
     while let Some(colon) = line[from..].iter().position(|b| *b == b':') {
         let (before, after) = (&line[..from + colon], &line[from + colon + 1..]);
         if let Some(event) = after.strip_prefix(b" ") {
@@ -93,17 +97,18 @@ pub fn parse(line: &[u8]) -> Line {
     }
 }
 
-/// Who handed a request over, of a line that [`parse`] took for [`Line::Issue`]:
-/// `   fio-1235    (   1234) [000] .....   123.456789: block_rq_issue: …`.
+/// The process that issued the request, from a line for which [`parse`] gives [`Line::Issue`]: `
+/// fio-1235    (   1234) [000] .....   123.456789: block_rq_issue: …`.
 pub fn issuer(line: &[u8]) -> Option<Issuer<'_>> {
     let event = line.windows(ISSUE.len()).position(|part| part == ISSUE)?;
     let before = &line[..event];
-    // The processor: the last bracket, since what follows has none.
+    // The processor is in the last bracket before the event, since the flags and the time have
+    // none.
     let mut thread = before[..before.iter().rposition(|b| *b == b'[')?].trim_ascii();
     let mut process = None;
     if let Some(inner) = thread.strip_suffix(b")") {
         let open = inner.iter().rposition(|b| *b == b'(')?;
-        // Dashes where the kernel does not know it.
+        // The kernel writes dashes if it does not know the process.
         process = number(inner[open + 1..].trim_ascii());
         thread = thread[..open].trim_ascii_end();
     }
@@ -115,7 +120,7 @@ pub fn issuer(line: &[u8]) -> Option<Issuer<'_>> {
     })
 }
 
-/// `1 [LOST 12 EVENTS]`, or without a number.
+/// Parses `1 [LOST 12 EVENTS]`, with or without the number of events.
 fn lost(rest: &[u8]) -> Option<Option<u64>> {
     let mut words = words(rest);
     number(words.next()?)?;
@@ -129,7 +134,7 @@ fn lost(rest: &[u8]) -> Option<Option<u64>> {
     }
 }
 
-/// `254,0 W 4096 () 2048 + 8 …`; the number of bytes is in the event of an issue only.
+/// Parses `254,0 W 4096 () 2048 + 8 …`; only the event of an issue has the number of bytes.
 fn request(before: &[u8], event: &[u8], is_issue: bool) -> Option<Request> {
     let at_ns = time_ns(before)?;
     let mut head = words(event);
@@ -139,14 +144,14 @@ fn request(before: &[u8], event: &[u8], is_issue: bool) -> Option<Request> {
         number(head.next()?)?;
     }
     (head.next()?.first() == Some(&b'(')).then_some(())?;
-    // In parentheses stand the bytes of a SCSI command, with blanks between them, or nothing.
+    // The parentheses contain the bytes of a SCSI command, separated by blanks, or nothing.
     let close = event.iter().position(|b| *b == b')')?;
     let mut tail = words(&event[close + 1..]);
     // A flush is completed at sector 2^64 - 1.
     let sector = unsigned(tail.next()?)?;
     (tail.next()? == b"+").then_some(())?;
     let sectors = number(tail.next()?).filter(|n| *n <= u64::from(u32::MAX))?;
-    // Without what follows, the number may be only the beginning of one.
+    // Without a following word, the number may be cut off.
     tail.next()?;
     Some(Request {
         at_ns,
@@ -157,7 +162,7 @@ fn request(before: &[u8], event: &[u8], is_issue: bool) -> Option<Request> {
     })
 }
 
-/// The last word: seconds with a fraction of six digits.
+/// Parses the time, the last word: seconds with a fraction of six digits.
 fn time_ns(before: &[u8]) -> Option<u64> {
     let start = before.iter().rposition(|b| matches!(b, b' ' | b'\t'))? + 1;
     let word = &before[start..];
@@ -175,8 +180,8 @@ fn device(word: &[u8]) -> Option<(u32, u32)> {
     Some((half(&word[..comma])?, half(&word[comma + 1..])?))
 }
 
-/// `blk_fill_rwbs` in kernel/trace/blktrace.c: `F` for a flush before it, a letter for what is
-/// done, letters for how.
+/// Parses the letters of `blk_fill_rwbs` in kernel/trace/blktrace.c: `F` for a flush before the
+/// request, a letter for the operation, and letters for its options.
 fn operation(word: &[u8]) -> Option<Operation> {
     let letter = match word {
         [b'F', second @ (b'R' | b'W' | b'D' | b'N'), ..] => *second,
@@ -221,7 +226,7 @@ mod tests {
     fn lines_of_many_kernels() {
         use Operation::{Other, Read, Write};
         let check = |line: &str, expect: Line| assert_eq!(parse(line.as_bytes()), expect, "{line}");
-        // New: with priorities, and five letters of flags.
+        // New kernels: with priorities, and five letters of flags.
         check(
             "    kworker/0:1H-77      [000] .....   123.456789: block_rq_issue: 254,0 W 4096 () 2048 + 8 none,0,0 [kworker/0:1H]",
             Line::Issue(request(123_456_789_000, (254, 0), Write, 2048, 8)),
@@ -230,12 +235,12 @@ mod tests {
             "          <idle>-0       [001] d.h1.   123.456999: block_rq_complete: 254,0 W () 2048 + 8 none,0,0 [0]",
             Line::Complete(request(123_456_999_000, (254, 0), Write, 2048, 8)),
         );
-        // Older: without, and four.
+        // Older kernels: without priorities, and four letters.
         check(
             "             dd-1234  [003] d..2 19654.923315: block_rq_issue: 8,16 RA 131072 () 6500840 + 256 [dd]",
             Line::Issue(request(19_654_923_315_000, (8, 16), Read, 6_500_840, 256)),
         );
-        // 2.6.3x to 3.x, with the command of the driver; and flags switched off.
+        // 2.6.3x to 3.x, with the command of the driver, and with flags switched off.
         check(
             "  smartd-900   [000]  1.000001: block_rq_issue: 8,0 N 36 (12 00 00 00 24 00 ..) 0 + 0 [smartd]",
             Line::Issue(request(1_000_001_000, (8, 0), Other, 0, 0)),
@@ -252,7 +257,7 @@ mod tests {
             " fstrim-9 [0] ..... 5.000000: block_rq_issue: 259,0 DS 4096 () 325863736 + 8 be,0,4 [fstrim]",
             Line::Issue(request(5_000_000_000, (259, 0), Other, 325_863_736, 8)),
         );
-        // With the thread group, and a name that is made to mislead.
+        // With the thread group, and a name that imitates other parts of the line.
         check(
             " a: b [x] 1.0: c-9    (   9) [000] ..... 5.000000: block_rq_issue: 8,0 R 512 () 8 + 1 [a: b [x] 1.0: c]",
             Line::Issue(request(5_000_000_000, (8, 0), Read, 8, 1)),
@@ -357,7 +362,8 @@ mod tests {
             issuer(&bytes);
         }
 
-        /// Words of such lines in any order and number come closer to them than any bytes do.
+        /// Words of such lines in any order and number test more of the parser than arbitrary
+        /// bytes.
         #[test]
         fn any_words_are_read_without_a_panic(
             words in proptest::collection::vec(prop_oneof![

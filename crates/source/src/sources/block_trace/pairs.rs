@@ -1,8 +1,8 @@
-//! Requests on their way: from the two events of each, the time that the device took.
+//! The requests that are under way: the two events of each give the time that the device took.
 //!
-//! A device and a sector name a request while it is under way. What was completed in parts is
-//! done when its last part is. What the trace has lost can pair events of different requests, so
-//! whatever is under way then is given up.
+//! A device and a sector identify a request while it is under way. A request that is completed in
+//! parts ends with its last part. Lost events could pair events of different requests, so all
+//! requests that are under way at that moment are given up.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -10,9 +10,10 @@ use std::hash::BuildHasherDefault;
 use super::line::Request;
 use crate::util::top::Multiply;
 
-/// Most requests under way that are remembered, of all devices.
+/// Most requests under way that are remembered, over all devices.
 pub(super) const UNDER_WAY_MAX: usize = 16_384;
-/// The kernel gives up a request sooner than this; what is older was never seen to end.
+/// Greatest age of a request, in ns. The kernel gives up a request sooner; the end of an older one
+/// was lost.
 const AGE_NS_MAX: u64 = 180_000_000_000;
 
 /// The requests that are under way.
@@ -26,12 +27,13 @@ pub(super) struct Pairs {
 #[derive(Clone, Copy, Debug)]
 struct Issued {
     at_ns: u64,
-    /// Sectors that are not done yet.
+    /// Number of sectors that are not completed yet.
     left: u64,
 }
 
 impl Pairs {
-    /// A request goes to its device. One that was there already was given back and comes again.
+    /// Records that a request was issued. A request that is already under way was returned to the
+    /// queue and is issued again.
     pub(super) fn issue(&mut self, request: &Request) {
         self.newest_ns = self.newest_ns.max(request.at_ns);
         if self.issued.len() >= UNDER_WAY_MAX {
@@ -48,8 +50,8 @@ impl Pairs {
         self.issued.insert(key(request, request.sector), issued);
     }
 
-    /// A request, or a part of it, is done. What it took, if that was the last of it and its
-    /// beginning was seen.
+    /// Records that a request, or a part of it, was completed. Returns the time that it took, in
+    /// ns, if this was its last part and its beginning was seen.
     pub(super) fn complete(&mut self, request: &Request) -> Option<u64> {
         let Some(issued) = self.issued.remove(&key(request, request.sector)) else {
             self.unmatched += 1;
@@ -69,13 +71,13 @@ impl Pairs {
         took_ns
     }
 
-    /// Events are missing here.
+    /// Records that events are missing here.
     pub(super) fn lost(&mut self) {
         self.unmatched += self.issued.len() as u64;
         self.issued.clear();
     }
 
-    /// Events of which the other one was not seen.
+    /// Number of events whose counterpart was not seen.
     pub(super) fn unmatched(&self) -> u64 {
         self.unmatched
     }
@@ -162,7 +164,7 @@ mod tests {
         }
         assert_eq!((pairs.issued.len(), pairs.unmatched()), (UNDER_WAY_MAX, 10));
         pairs.issue(&request(100 + AGE_NS_MAX + 1, 1, 1));
-        // That one came as too many too; the old ones are gone with it.
+        // That request exceeded the limit too; the old ones were removed with it.
         assert_eq!(pairs.issued.len(), 1);
         assert_eq!(pairs.unmatched(), 10 + UNDER_WAY_MAX as u64);
     }

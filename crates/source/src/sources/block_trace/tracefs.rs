@@ -1,10 +1,10 @@
-//! The kernel's tracing, and an instance of it that is the agent's own
+//! The kernel's tracing, and a tracing instance of our own
 //! (<https://docs.kernel.org/trace/ftrace.html>, "Instances"; events.rst of the same folder).
 //!
-//! Nothing but our own instance is ever written to. It is removed at the end; one that a killed
-//! agent has left behind goes on tracing until an agent with this source switched on removes it, or
-//! somebody by hand (`rmdir`): an agent that was not asked to trace leaves tracefs alone. The
-//! kernel itself refuses to remove one whose `trace_pipe` somebody holds open.
+//! Nothing but our own instance is ever written to. It is removed at the end. The instance of a
+//! killed agent goes on tracing until the next agent starts, whether or not this source is enabled
+//! there, or until a user removes it (`rmdir`). The kernel itself refuses to remove an instance
+//! whose `trace_pipe` is open.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -17,40 +17,42 @@ use crate::Missing;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{lines, number, unescape_octal, words};
 
-/// What our instances are called: this, the process, when it started, and a number.
+/// Prefix of the names of our instances, followed by the process, its start time and a number.
 const PREFIX: &str = "barograph-";
-/// Most names of instances that are looked through for what was left behind.
+/// Most names of instances that are searched for abandoned ones.
 const INSTANCES_MAX: usize = 4096;
 /// The events, below a tracefs or one of its instances.
 const EVENTS: [&str; 2] = [
     "events/block/block_rq_issue",
     "events/block/block_rq_complete",
 ];
-/// The least that a processor's buffer gets.
+/// Smallest buffer of one processor, in KiB.
 const PROCESSOR_KB_MIN: u64 = 256;
-/// The most: the kernel takes more, but has it taken from all others.
+/// Largest buffer of one processor, in KiB: the kernel takes more, but takes that memory from all
+/// other users.
 const PROCESSOR_KB_MAX: u64 = 64 << 10;
 
-/// Instances that this process has made, so that each has a name of its own.
+/// Number of instances that this process has created, so that each has a name of its own.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// An instance that traces the requests of all disks.
 #[derive(Debug)]
 pub(super) struct Instance {
     pub(super) path: PathBuf,
-    /// Closed before the instance can be removed.
+    /// The open pipe; it is closed before the instance can be removed.
     pipe: Option<OwnedFd>,
 }
 
 impl Instance {
-    /// Begins to trace. `buffer_bytes` is for all processors.
+    /// Starts tracing. `buffer_bytes` is the size for all processors.
     pub(super) fn start(root: &SysRoot, buffer_bytes: u64) -> Result<Self, Missing> {
         let mut instance = Self::make(root)?;
         instance.set_up(buffer_bytes)?;
         Ok(instance)
     }
 
-    /// Finds tracefs, cleans up, and makes an instance that traces nothing: whoever can make one may trace.
+    /// Finds tracefs, removes abandoned instances, and creates one that traces nothing: a user who
+    /// can create an instance may trace.
     pub(super) fn make(root: &SysRoot) -> Result<Self, Missing> {
         let tracefs = find(root)?;
         clean_up(&tracefs);
@@ -70,11 +72,11 @@ impl Instance {
         let kb =
             (buffer_bytes / 1024 / processors as u64).clamp(PROCESSOR_KB_MIN, PROCESSOR_KB_MAX);
         self.write("buffer_size_kb", &kb.to_string())?;
-        // One clock for all processors, where the usual one may differ between them; flags that
-        // nobody reads cost time. A kernel without these names goes on without them.
+        // One clock for all processors, since the default clock may differ between them. Flags that
+        // are not used cost time. A kernel without these names goes on without them.
         let _ = self.write("trace_clock", "mono");
         let _ = self.write("options/irq-info", "0");
-        // Of threads, the process.
+        // Records the process of each thread.
         let _ = self.write("options/record-tgid", "1");
         let path = self.path.join("trace_pipe");
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -86,7 +88,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Where the events come from; reads do not wait.
+    /// The pipe from which events are read; its reads do not wait.
     pub(super) fn pipe(&self) -> Option<&OwnedFd> {
         self.pipe.as_ref()
     }
@@ -101,7 +103,8 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // Should somebody else have a file of it open, it cannot be removed, but cost nothing.
+        // If another process has a file of the instance open, it cannot be removed, but must cost
+        // nothing.
         for event in EVENTS {
             let _ = self.write(&format!("{event}/enable"), "0");
         }
@@ -120,7 +123,7 @@ fn find(root: &SysRoot) -> Result<PathBuf, Missing> {
         match rustix::fs::stat(path.join(EVENTS[0])) {
             Ok(_) => return Ok(path),
             Err(errno @ (Errno::ACCESS | Errno::PERM)) => return Err(refused(&path, errno)),
-            // A tracefs, of a kernel that has no such events.
+            // This is a tracefs of a kernel that has no such events.
             Err(_) if path.join("events").is_dir() => without = Some(path),
             Err(_) => {}
         }
@@ -144,7 +147,7 @@ fn find(root: &SysRoot) -> Result<PathBuf, Missing> {
     })
 }
 
-/// What the report calls that which is not there.
+/// The name in the report of what is missing.
 pub(super) const WHAT: &str = "requests of disks, one by one";
 
 fn mounted(root: &SysRoot) -> Vec<PathBuf> {
@@ -172,18 +175,19 @@ fn mounted(root: &SysRoot) -> Vec<PathBuf> {
 fn knows_tracefs(root: &SysRoot) -> bool {
     let mut bytes = Vec::new();
     let read = root.short_records("proc/filesystems").read(&mut bytes);
-    // Who cannot read the list is better told to mount than to boot.
+    // If the list cannot be read, the advice to mount is better than the advice to boot another
+    // kernel.
     read.is_err() || lines(&bytes).any(|line| words(line).last() == Some(b"tracefs"))
 }
 
-/// Removes instances of ours whose process is gone, where the source that makes them is off.
+/// Removes our instances whose process has ended, when the source that creates them is off.
 pub(crate) fn remove_leftovers(root: &SysRoot) {
     if let (true, Ok(tracefs)) = (root.is_real(), find(root)) {
         clean_up(&tracefs);
     }
 }
 
-/// Removes instances of ours whose process is gone.
+/// Removes our instances whose process has ended.
 fn clean_up(tracefs: &Path) {
     let instances = tracefs.join("instances");
     let Ok((names, _)) = names_in(&instances, INSTANCES_MAX) else {
@@ -191,7 +195,8 @@ fn clean_up(tracefs: &Path) {
     };
     for name in names {
         if let Some(name) = std::str::from_utf8(&name).ok().filter(|name| is_left(name)) {
-            // One that lives in another process namespace holds its pipe open: the kernel refuses.
+            // An instance of a process in another process namespace has its pipe open: the kernel
+            // refuses.
             let removed = rustix::fs::rmdir(instances.join(name));
             tracing::info!(
                 name,
@@ -202,7 +207,7 @@ fn clean_up(tracefs: &Path) {
     }
 }
 
-/// Whether this is the name of an instance of ours whose process is gone.
+/// Whether this is the name of one of our instances whose process has ended.
 fn is_left(name: &str) -> bool {
     let parse = || {
         let mut parts = name.strip_prefix(PREFIX)?.split('-');
@@ -216,24 +221,25 @@ fn is_left(name: &str) -> bool {
     parse().is_some_and(|(pid, start)| started(pid) != Some(start))
 }
 
-/// When a living process started, in ticks since the boot: with its number, a name that is never
-/// given twice (`/proc/PID/stat`, fields 3 and 22; proc_pid_stat(5)).
+/// When a living process started, in ticks since the boot. Together with the number of the process
+/// it is unique (`/proc/PID/stat`, fields 3 and 22; proc_pid_stat(5)).
 fn started(pid: u32) -> Option<u64> {
     let mut bytes = Vec::new();
     let mut stat = HeldFile::until_end(PathBuf::from(format!("/proc/{pid}/stat")));
     stat.read_and_close(&mut bytes).ok()?;
-    // The name of the program is in parentheses, and may hold some itself.
+    // The name of the program is in parentheses, and may contain parentheses itself.
     let close = bytes.iter().rposition(|b| *b == b')')?;
     let mut fields = words(&bytes[close + 1..]);
     let state = fields.next()?;
-    // One that is dead stays listed until its parent asks for it, which may be never.
+    // A dead process remains listed until its parent waits for it, which may never happen.
     (!matches!(state, b"Z" | b"X" | b"x")).then(|| number(fields.nth(18)?))?
 }
 
 fn refused(path: &Path, errno: Errno) -> Missing {
     let why = format!("{}: {}", path.display(), std::io::Error::from(errno));
     let remedy = match errno {
-        // A group that may write to tracefs is not enough: an instance's files are their owner's.
+        // Membership of a group that may write to tracefs is not enough: the files of an instance
+        // belong to its owner.
         Errno::ACCESS => {
             "run the agent as root, or with CAP_DAC_OVERRIDE (AmbientCapabilities= of its unit)"
         }
@@ -256,7 +262,7 @@ mod tests {
         let start = started(own).unwrap();
         let check = |name: String, expect| assert_eq!(is_left(&name), expect, "{name}");
         check(format!("barograph-{own}-{start}-0"), false);
-        // The number was given to another process since.
+        // The number has since been given to another process.
         check(format!("barograph-{own}-{}-0", start + 1), true);
         check("barograph-4294967295-1-0".to_owned(), true);
         for name in [
@@ -272,7 +278,7 @@ mod tests {
         }
     }
 
-    /// Here and now, where that is allowed.
+    /// Tests a real instance, where that is allowed.
     #[test]
     fn one_that_was_only_made_traces_nothing_and_leaves_nothing() {
         match Instance::make(&SysRoot::new(Path::new("/"))) {

@@ -1,10 +1,10 @@
-//! When requests are traced in the mode `auto`: in turns, each begun because a disk is busy or
-//! slower than usual, and within a budget.
+//! The turns in which requests are traced in the mode `auto`: each begins because a disk is busy or
+//! slower than usual, and keeps within a budget.
 //!
-//! It stands alone because it only decides: what disks counted and what time it is are arguments.
+//! This module only decides: the counters of the disks and the time are its arguments.
 //!
-//! A turn begins a minute after the one before it began, at the earliest, and lasts at most as
-//! long as is configured. So no minute, wherever it begins, has more of it than that.
+//! A turn begins at least a minute after the beginning of the previous one, and lasts at most the
+//! configured time. Therefore no minute, wherever it begins, has more tracing than that.
 
 use barograph_model::NS_PER_S;
 
@@ -12,35 +12,35 @@ use crate::BlockTraceConfig;
 use crate::sources::disk::counters::{Counters, parse_line};
 use crate::util::parse::lines;
 
-/// The time from the beginning of a turn to the beginning of the next, at least.
+/// Least time from the beginning of one turn to the beginning of the next.
 const ROUND_NS: i64 = 60 * NS_PER_S;
 /// A disk that had requests under way for this share of the time is busy.
 const BUSY_RATIO: f64 = 0.9;
-/// A disk whose requests take so many times what they usually take is slow.
+/// A disk whose requests take this multiple of their usual time is slow.
 const SLOW_RATIO: f64 = 3.0;
-/// Fewer requests between two looks say nothing of how long requests take.
+/// Least number of requests between two looks from which their mean time is taken.
 const REQUESTS_MIN: u64 = 32;
-/// What is usual is known after so many looks with enough requests.
+/// Number of looks with enough requests after which the usual time is known.
 const LOOKS_MIN: u32 = 30;
-/// How much one look changes what is usual.
+/// Weight of one look in the usual time.
 const USUAL_WEIGHT: f64 = 1.0 / 64.0;
 /// Most disks and partitions that are looked at; further ones begin no turn.
 const DISKS_MAX: usize = 256;
-/// Processor time of the kernel's writing of one event, in ns. It cannot be measured from here: docs/guide/tracing.md has
-/// what it is known to be less than.
+/// Processor time in which the kernel writes one event, in ns. It cannot be measured from here:
+/// docs/guide/tracing.md gives its upper bound.
 const WRITE_NS: f64 = 1_000.0;
-/// Processor time of our reading of one event, in ns, before it has been measured here.
+/// Processor time in which we read one event, in ns, until it has been measured.
 const READ_NS: f64 = 4_000.0;
-/// So many events at once tell what the reading of one takes.
+/// Least number of events in one read from which the time of reading one is measured.
 const MEASURED_EVENTS_MIN: u64 = 1_000;
-/// How much one read changes what the reading of an event is known to take.
+/// Weight of one read in the measured time of reading an event.
 const READ_WEIGHT: f64 = 0.25;
 
-/// The mode `auto`.
+/// The turns of the mode `auto`.
 #[derive(Debug)]
 pub(super) struct Turns {
     turn_ns: i64,
-    /// Processor time in ns that a second of a turn may take.
+    /// Processor time that one second of a turn may take, in ns.
     budget_ns: f64,
     disks: Vec<Disk>,
     looked_ns: Option<i64>,
@@ -51,21 +51,22 @@ pub(super) struct Turns {
     pub(super) counts: Counts,
 }
 
-/// What is told of the turns.
+/// Counts of the turns, which the source puts as facts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Counts {
-    /// Turns that were begun.
+    /// Number of turns that were begun.
     pub(super) begun: u64,
-    /// Looks at which a turn was wanted, and turns that were ended, because there were more events than the budget pays.
+    /// Number of looks at which a turn was wanted but not begun, and of turns that were ended,
+    /// because there were more events than the budget pays for.
     pub(super) unaffordable: u64,
-    /// How long turns were, all together.
+    /// Length of all turns together.
     pub(super) on_ns: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     Off,
-    /// Up to when the turn has been counted.
+    /// A turn is under way, and its time has been counted up to this moment.
     On(i64),
 }
 
@@ -77,19 +78,19 @@ struct Disk {
     seen: bool,
 }
 
-/// What the requests of a disk usually take.
+/// The usual mean time of a disk's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Usual {
     mean_ms: f64,
     looks: u32,
 }
 
-/// What a look at the disks says.
+/// The result of a look at the disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Look {
     /// Whether a disk is busy, or slower than usual.
     pub(super) wanted: bool,
-    /// Events that tracing would have written each second since the last look.
+    /// Number of events per second that tracing would have written since the last look.
     pub(super) events_per_s: f64,
 }
 
@@ -107,8 +108,8 @@ impl Turns {
         }
     }
 
-    /// Looks at `/proc/diskstats`. `is_disk` tells a disk from its partitions, which count the same
-    /// requests again. A line that is no such line is left to the source `disk` to complain about.
+    /// Looks at `/proc/diskstats`. `is_disk` distinguishes a disk from its partitions, which count
+    /// the same requests again. Bad lines are ignored: the source `disk` reports them.
     pub(super) fn look(
         &mut self,
         monotonic_ns: i64,
@@ -137,7 +138,7 @@ impl Turns {
         look
     }
 
-    /// The disk of this name, known from its first line on.
+    /// The disk of this name, which is known from its first line on.
     fn disk(
         &mut self,
         name: &[u8],
@@ -190,7 +191,7 @@ impl Turns {
         self.state != State::Off
     }
 
-    /// The turn could not be begun, or is over before its time.
+    /// Ends a turn that could not be begun, or that ends early.
     pub(super) fn end(&mut self, monotonic_ns: i64) {
         self.count(monotonic_ns);
         self.state = State::Off;
@@ -202,8 +203,8 @@ impl Turns {
         (paid_ns / self.event_ns()) as u64
     }
 
-    /// So many events were read, within so much processor time. A turn that the budget no longer
-    /// pays is over.
+    /// Records the number of events that were read and the processor time that this took. Ends a
+    /// turn that exceeds the budget.
     pub(super) fn spent(&mut self, monotonic_ns: i64, events: u64, events_max: u64, cpu_ns: f64) {
         if events >= MEASURED_EVENTS_MIN {
             let one_ns = cpu_ns / events as f64;
@@ -228,7 +229,8 @@ impl Turns {
 }
 
 impl Usual {
-    /// Whether requests took much longer than usual since the last look, which changes what is usual.
+    /// Whether requests took much longer than usual since the last look. The look then counts in
+    /// the usual time.
     fn is_exceeded(&mut self, since: &Counters, requests: u64) -> bool {
         if requests < REQUESTS_MIN {
             return false;
@@ -236,7 +238,7 @@ impl Usual {
         let ms = since.read_ms.saturating_add(since.write_ms);
         let mean_ms = ms as f64 / requests as f64;
         let exceeded = self.looks >= LOOKS_MIN && mean_ms > SLOW_RATIO * self.mean_ms && ms > 0;
-        // At first the mean of all looks, then one that forgets.
+        // The mean of all looks at first, later one in which old looks decay.
         let weight = USUAL_WEIGHT.max(1.0 / (f64::from(self.looks) + 1.0));
         self.mean_ms += (mean_ms - self.mean_ms) * weight;
         self.looks = self.looks.saturating_add(1);
@@ -292,7 +294,7 @@ mod tests {
         check(false, 0.0, false, 0);
         check(false, 1e9, false, 0);
         check(true, 0.0, true, 0);
-        // 5 % of a second pay 10,000 events of 5 us.
+        // 5 % of a second pay for 10,000 events of 5 us.
         check(true, 9_999.0, true, 0);
         check(true, 10_001.0, false, 1);
     }
@@ -304,7 +306,7 @@ mod tests {
         assert_eq!(turns.events_max(S), 10_000);
         turns.spent(S, 9_999, 10_000, 9_999.0 * 4_000.0);
         assert!(turns.is_on());
-        // The reading turned out to cost more, so fewer are paid.
+        // Reading turned out to cost more, so the budget pays for fewer events.
         turns.spent(2 * S, 5_000, 10_000, 5_000.0 * 24_000.0);
         assert_eq!(turns.events_max(S), 5_000);
         turns.spent(3 * S, 5_000, 5_000, 5_000.0 * 4_000.0);
@@ -315,7 +317,8 @@ mod tests {
         assert!(turns.step(60 * S, WANTED));
     }
 
-    /// A line of a disk: reads, the milliseconds that they took, and those with one under way.
+    /// A line of a disk: reads, the milliseconds that they took, and the milliseconds with one
+    /// under way.
     fn line(name: &str, ops: u64, ms: u64, busy_ms: u64) -> String {
         format!("8 0 {name} {ops} 0 0 {ms} 0 0 0 0 0 {busy_ms} {ms}\n")
     }
@@ -339,10 +342,10 @@ mod tests {
         let steady = look(&mut turns, &line("sda", ops + 100, ms + 200, 0));
         assert_eq!(steady.events_per_s, 200.0);
         assert!(look(&mut turns, &line("sda", ops + 200, ms + 900, 0)).wanted);
-        // Too few requests say nothing, unless the disk is busy with them.
+        // Too few requests give no mean time, unless the disk is busy with them.
         assert!(!look(&mut turns, &line("sda", ops + 231, ms + 9_000, 0)).wanted);
         assert!(look(&mut turns, &line("sda", ops + 232, ms + 9_000, 900)).wanted);
-        // Counters that went back and lines that are none are nothing.
+        // Counters that decreased and bad lines are ignored.
         assert!(!look(&mut turns, &line("sda", 0, 0, 0)).wanted);
         assert_eq!(look(&mut turns, "8 0 sda x\n\0\n"), Look::default());
         assert!(turns.disks.is_empty());

@@ -1,17 +1,17 @@
-//! On which devices a btrfs lies, and in how many copies: `devices/` and `allocation/data/` of
-//! `/sys/fs/btrfs/UUID`.
+//! The layout of a btrfs: its devices and the copies of its data, from `devices/` and
+//! `allocation/data/` of `/sys/fs/btrfs/UUID`.
 
 use std::path::{Path, PathBuf};
 
 use crate::util::file::{SysRoot, names_in};
 
-/// Most file systems that are looked at.
+/// Most file systems that are followed.
 pub(super) const FILESYSTEMS_MAX: usize = 64;
 /// Most names in one of their directories.
 pub(super) const NAMES_MAX: usize = 1024;
 
-/// The profiles, and how many devices must fail to lose data (btrfs(5) and mkfs.btrfs(8),
-/// PROFILES). The two copies of `dup` are on one device.
+/// The profiles, with the number of devices that must fail to lose data (btrfs(5) and
+/// mkfs.btrfs(8), PROFILES). The two copies of `dup` are on one device.
 const PROFILES: [(&str, u64); 9] = [
     ("single", 1),
     ("dup", 1),
@@ -24,16 +24,16 @@ const PROFILES: [(&str, u64); 9] = [
     ("raid6", 3),
 ];
 
-/// What a file system lies on.
+/// The devices and profiles of a file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::sources) struct Layout {
-    /// Names of its devices in the kernel.
+    /// Names of the devices in the kernel.
     pub(in crate::sources) devices: Vec<String>,
-    /// The profile of its data; several while it is converted.
+    /// The profile of the data; several while it is converted.
     pub(in crate::sources) profiles: Vec<&'static str>,
 }
 
-/// The file system that a device is part of.
+/// The layout of the file system that a device is part of.
 pub(in crate::sources) fn of_device(root: &SysRoot, device: &str) -> Option<Layout> {
     let dirs = filesystems(root).ok()?.0;
     dirs.iter().find_map(|dir| {
@@ -45,7 +45,7 @@ pub(in crate::sources) fn of_device(root: &SysRoot, device: &str) -> Option<Layo
     })
 }
 
-/// The directories of the mounted file systems, and how many are left out.
+/// The directories of the mounted file systems, and the number of those that are left out.
 pub(super) fn filesystems(root: &SysRoot) -> Result<(Vec<PathBuf>, usize), crate::SourceError> {
     let top = root.path("sys/fs/btrfs");
     let (names, _) = names_in(&top, NAMES_MAX)?;
@@ -60,7 +60,8 @@ pub(super) fn filesystems(root: &SysRoot) -> Result<(Vec<PathBuf>, usize), crate
     Ok((dirs, refused))
 }
 
-/// Where the allocation of data is told; with metadata in the same block groups it is `mixed`.
+/// The directory with the allocation of data; if metadata is in the same block groups, it is
+/// `mixed`.
 pub(super) fn data_dir(dir: &Path) -> PathBuf {
     let (data, mixed) = (dir.join("allocation/data"), dir.join("allocation/mixed"));
     if !data.is_dir() && mixed.is_dir() {
@@ -70,13 +71,13 @@ pub(super) fn data_dir(dir: &Path) -> PathBuf {
     }
 }
 
-/// The profiles that block groups of this kind have.
+/// The profiles of the block groups of this kind.
 pub(super) fn profiles(kind: &Path) -> Vec<&'static str> {
     let known = PROFILES.iter().map(|(name, _)| *name);
     known.filter(|name| kind.join(name).is_dir()).collect()
 }
 
-/// How many devices must fail to lose data of these profiles; nothing if there are none.
+/// The number of devices that must fail to lose data of these profiles; `None` if there are none.
 pub(super) fn copies(profiles: &[&str]) -> Option<u64> {
     let of = |name: &&str| {
         PROFILES
@@ -87,7 +88,7 @@ pub(super) fn copies(profiles: &[&str]) -> Option<u64> {
     profiles.iter().filter_map(of).min()
 }
 
-/// Names of the devices, `/` as in `/dev`.
+/// Names of the devices, with `/` as in `/dev`.
 fn devices(dir: &Path) -> Option<Vec<String>> {
     let (names, _) = names_in(&dir.join("devices"), NAMES_MAX).ok()?;
     let names = names

@@ -1,4 +1,4 @@
-//! What a group or a job moves on each device: the streams, and how many of them there may be.
+//! The traffic of a group or a job on each device: its streams, and the limit of their number.
 
 use barograph_model::Labels;
 
@@ -9,10 +9,10 @@ use crate::util::rate::Meter;
 use super::devices::Devices;
 use super::io::{Device, Row, Table};
 
-/// Most devices of which one group or job has streams.
+/// Most devices on which one group or job has streams.
 pub(in crate::sources) const DEVICES_EACH_MAX: usize = 8;
 
-/// The facts of a table that has them by device.
+/// The facts of a table that are given by device.
 pub(in crate::sources) struct DeviceFacts<T> {
     pub(in crate::sources) read_bytes: T,
     pub(in crate::sources) write_bytes: T,
@@ -20,11 +20,11 @@ pub(in crate::sources) struct DeviceFacts<T> {
     pub(in crate::sources) write_rate: T,
 }
 
-/// How many more devices may have streams in this round, over all groups or jobs.
+/// The number of devices that may still get streams in this round, over all groups or jobs.
 #[derive(Debug, Default)]
 pub(in crate::sources) struct Room {
     left: usize,
-    /// Devices of groups or jobs that found none.
+    /// Number of devices of groups or jobs for which no room was left.
     pub(in crate::sources) refused: usize,
 }
 
@@ -58,8 +58,9 @@ impl<T> Default for ByDevice<T> {
 }
 
 impl<T: FactTable> ByDevice<T> {
-    /// Puts what was moved on each device that something was moved on, stacked ones too: each is a
-    /// stream of its own, and where nothing else is counted, a loop device is what is known.
+    /// Puts the traffic on each device that had any. Stacked devices are included: each has a
+    /// stream of its own, and if nothing else is counted, the traffic of a loop device is the only
+    /// one known.
     pub(in crate::sources) fn put(
         &mut self,
         now_ns: i64,
@@ -98,7 +99,8 @@ impl<T: FactTable> ByDevice<T> {
         room.left -= self.known.len();
     }
 
-    /// Where a new device stands; nothing if there is no room, or if it cannot be named.
+    /// Adds a device and returns its index; `None` if there is no room, or if its name cannot be a
+    /// label.
     fn add(
         &mut self,
         row: &Row,

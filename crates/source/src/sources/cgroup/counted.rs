@@ -1,15 +1,16 @@
-//! What version 1 of control groups really counts. Its files are there on every kernel, and say zero
+//! What version 1 of control groups really counts. Its files exist on every kernel, and have zeros
 //! where nothing is counted:
 //!
 //! * `blkio.throttle.*` counts every request up to Linux 5.15. From 5.16 to 6.4 it counts those of
 //!   groups that have a limit (fixed by "blk-throttle: Fix io statistics for cgroup v1"), and since
-//!   6.10 nothing on a device until somebody sets a limit for it in any group, then everything
+//!   6.10 nothing on a device until a limit is set for it in any group, then everything
 //!   ("blk-throttle: delay initialization until configuration").
-//! * `blkio.bfq.*` counts devices whose scheduler is bfq, `blkio.io_*` those whose is cfq.
+//! * `blkio.bfq.*` counts devices whose scheduler is bfq, `blkio.io_*` those whose scheduler is
+//!   cfq.
 //!
-//! The root's file names each device for which its counters are switched on, also before its first
-//! request, so a device that is not in it is not counted. Where the root has the sum over all
-//! groups (`_recursive`), that sum is held against what the disk itself says.
+//! The root's file names each device for which its counters are switched on, even before the first
+//! request, so a device that is not in it is not counted. If the root has the sum over all groups
+//! (`_recursive`), that sum is compared with the counters of the disk itself.
 
 use std::path::Path;
 
@@ -19,8 +20,8 @@ use crate::util::file::HeldFile;
 use super::devices::Devices;
 use super::io::{Counts, Device, Stacked, Table, parse_v1};
 
-/// Files of version 1 with I/O in bytes and in operations, the best first: those with
-/// `_recursive` count the groups below as version 2 does.
+/// Files of version 1 with I/O in bytes and in operations, the best first: those with `_recursive`
+/// count the groups below as version 2 does.
 const V1_IO_FILES: [V1Files; 5] = [
     V1Files(
         "blkio.throttle.io_service_bytes_recursive",
@@ -40,14 +41,14 @@ const V1_IO_FILES: [V1Files; 5] = [
     ),
     V1Files("blkio.io_service_bytes", "blkio.io_serviced"),
 ];
-/// All groups together are taken to be counted if they have at least this part of what the disk
-/// moved: requests that the disk's own count has and they do not (of partition tables, of what was
-/// moved before the counters began) are few.
+/// All groups together are taken to be counted if their sum is at least one `WHOLLY`th of what the
+/// disk moved: few requests are in the disk's count and not in theirs (those of partition tables,
+/// and those before the counters began).
 const WHOLLY: u64 = 2;
 /// Most devices that a report names.
 const NAMED_MAX: usize = 8;
 
-/// A file that counts bytes, and its neighbour that counts operations.
+/// A file that counts bytes, and the file beside it that counts operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sources) struct V1Files(
     pub(in crate::sources) &'static str,
@@ -55,31 +56,32 @@ pub(in crate::sources) struct V1Files(
 );
 
 impl V1Files {
-    /// Whether the groups below are counted with a group.
+    /// Whether a group's count includes the groups below it.
     pub(in crate::sources) fn is_recursive(self) -> bool {
         self.0.ends_with("_recursive")
     }
 }
 
-/// Which files count here, and for which devices.
+/// The files that count here, and the devices that they count.
 #[derive(Debug, Default)]
 pub(in crate::sources) struct Counted {
-    /// Nothing if there are none, or if none of them counts anything.
+    /// `None` if there are no such files, or if none of them counts anything.
     pub(in crate::sources) files: Option<V1Files>,
-    /// Devices that they count, wholly or in part.
+    /// Number of devices that they count, wholly or in part.
     devices: usize,
-    /// Every group is counted on all devices that move and that a sum has: a zero is one.
+    /// Whether every group is counted on all devices that have traffic and are part of a sum: then
+    /// a zero is a true zero.
     is_complete: bool,
-    /// Names of devices on which some groups are counted, or all since a while: a zero says nothing
-    /// there.
+    /// Names of devices on which only some groups are counted, or all groups but not from the
+    /// beginning: a zero there may be false.
     partly: Vec<String>,
-    /// Names of devices that move, and on which nothing is counted.
+    /// Names of devices that have traffic on which nothing is counted.
     uncounted: Vec<String>,
 }
 
 impl Counted {
-    /// Looks at the group from which all others stem; nothing if it has no such files at all. Of
-    /// several files those are taken that count the most devices.
+    /// Reads the root group; `None` if it has no such files at all. Of several pairs of files, the
+    /// one that counts the most devices is taken.
     pub(in crate::sources) fn find(blkio: &Path, devices: &Devices) -> Option<Self> {
         let files = V1_IO_FILES.into_iter();
         let all = files.filter(|files| blkio.join(files.0).is_file());
@@ -94,7 +96,7 @@ impl Counted {
     fn of(blkio: &Path, files: V1Files, devices: &Devices) -> Self {
         let mut bytes = Vec::new();
         let mut table = Table::default();
-        // A file that cannot be read, or is not as documented, counts nothing that can be believed.
+        // A file that cannot be read, or is not as documented, has no reliable counts.
         let mut file = HeldFile::short_records(blkio.join(files.0));
         let read = file.read_and_close(&mut bytes).is_ok();
         if !read || parse_v1(&bytes, Counts::Bytes, &mut table).any() {
@@ -111,7 +113,8 @@ impl Counted {
                 .read_bytes
                 .saturating_add(row.traffic.write_bytes);
             match devices.moved_bytes(row.device) {
-                // The root's own count is no sum, and kernels that have only that one count all.
+                // The root's own count is no sum, and kernels that have only that one count
+                // everything.
                 _ if !files.is_recursive() => wholly.push(row.device),
                 Some(moved) if sum >= moved / WHOLLY => wholly.push(row.device),
                 _ if sum > 0 => counted.partly.push(devices.name(row.device)),
@@ -133,7 +136,8 @@ impl Counted {
         counted
     }
 
-    /// Leaves in a group's table what was counted, and says there whether that is all.
+    /// Keeps the devices with traffic in a group's table, and marks the table as partial if there
+    /// may be more traffic.
     pub(in crate::sources) fn keep(&self, table: &mut Table, stacked: &Stacked) {
         table.rows.retain(|row| !row.traffic.is_none());
         let mut summed = table
@@ -143,7 +147,7 @@ impl Counted {
         table.is_partial = summed.next().is_none() && !self.is_complete;
     }
 
-    /// What is not counted, why, and what would help.
+    /// The traffic that is not counted, with the reason and the remedy.
     pub(in crate::sources) fn explain(&self) -> Vec<Missing> {
         let mut missing = Vec::new();
         if !self.uncounted.is_empty() {
@@ -171,7 +175,7 @@ impl Counted {
     }
 }
 
-/// `sda, sdb and 3 more`.
+/// A list like `sda, sdb and 3 more`.
 fn named(names: &[String]) -> String {
     let shown = names[..names.len().min(NAMED_MAX)].join(", ");
     match names.len().saturating_sub(NAMED_MAX) {

@@ -1,5 +1,5 @@
-//! The block devices of this machine as files of control groups name them, by number: what they are
-//! called, which of them stand on others, and what they moved since they appeared.
+//! The block devices of this machine by their numbers, as in files of control groups: their names,
+//! which of them are stacked on others, and how many bytes they moved since they appeared.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -12,12 +12,12 @@ use crate::util::parse::{escape, lines, words};
 
 use super::io::{Device, device_of};
 
-/// Most block devices looked at, partitions included.
+/// Most block devices that are read, partitions included.
 const DEVICES_MAX: usize = 4096;
-/// Block devices that stand on others.
+/// Prefixes of the names of block devices that are stacked on others.
 const STACKED_PREFIXES: [&[u8]; 3] = [b"dm-", b"md", b"loop"];
 
-/// What is known of the block devices.
+/// The block devices of this machine.
 #[derive(Debug, Default)]
 pub(in crate::sources) struct Devices {
     known: Vec<Known>,
@@ -25,17 +25,17 @@ pub(in crate::sources) struct Devices {
     pub(in crate::sources) stacked: Vec<Device>,
 }
 
-/// A whole device; partitions are in no file of a control group.
+/// A whole device; files of control groups have no partitions.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) device: Device,
     pub(super) name: String,
-    /// Read and written since it appeared; nothing where `/proc/diskstats` is not to be had.
+    /// Bytes read and written since it appeared; `None` if `/proc/diskstats` cannot be read.
     pub(super) moved_bytes: Option<u64>,
 }
 
 impl Devices {
-    /// As `/sys/block` and `/proc/diskstats` have them.
+    /// Reads the devices from `/sys/block` and `/proc/diskstats`.
     pub(in crate::sources) fn find(root: &SysRoot) -> Self {
         let blocks = root.path("sys/block");
         let (names, _) = names_in(&blocks, DEVICES_MAX).unwrap_or_default();
@@ -54,7 +54,7 @@ impl Devices {
         }
         let mut all = Self::default();
         for raw in &names {
-            // `cciss/c0d0` stands in a directory as `cciss!c0d0`.
+            // `cciss/c0d0` is `cciss!c0d0` in a directory.
             let plain = |b: &u8| if *b == b'!' { b'/' } else { *b };
             let name: Vec<u8> = raw.iter().map(plain).collect();
             let known = match stats.get(&name[..]) {
@@ -77,13 +77,13 @@ impl Devices {
         all
     }
 
-    /// What people call it; its numbers where that is not known.
+    /// The name of a device; its numbers if the name is unknown.
     pub(super) fn name(&self, device: Device) -> String {
         let known = self.known.iter().find(|known| known.device == device);
         known.map_or_else(|| format!("{}:{}", device.0, device.1), |k| k.name.clone())
     }
 
-    /// Those that have moved something.
+    /// The devices that have moved any bytes.
     pub(super) fn used(&self) -> impl Iterator<Item = &Known> {
         self.known
             .iter()
@@ -96,7 +96,7 @@ impl Devices {
     }
 }
 
-/// A line of `/proc/diskstats`: name, numbers, and bytes moved.
+/// Parses a line of `/proc/diskstats`: name, numbers, and bytes moved.
 fn line(line: &[u8]) -> Option<(&[u8], Device, u64)> {
     let mut numbers = words(line);
     let device = (numbers.number()?, numbers.number()?);
@@ -105,7 +105,7 @@ fn line(line: &[u8]) -> Option<(&[u8], Device, u64)> {
     Some((name, device, moved))
 }
 
-/// What stands in the file `dev` of a device.
+/// The device number in the file `dev` of a device.
 fn number_file(blocks: &Path, name: &[u8]) -> Option<Device> {
     let mut bytes = Vec::new();
     let path = blocks.join(OsStr::from_bytes(name)).join("dev");

@@ -5,10 +5,10 @@
 use crate::error::BadLines;
 use crate::util::parse::{cut, lines, number, words};
 
-/// Most devices of one file; a line of one more is a bad line.
+/// Most devices of one file; a line of a further one is a bad line.
 const DEVICES_MAX: usize = 4096;
 
-/// What was moved, in bytes and in operations.
+/// Reads and writes, in bytes and in operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::sources) struct Traffic {
     pub(in crate::sources) read_bytes: u64,
@@ -36,24 +36,25 @@ pub(in crate::sources) type Device = (u64, u64);
 /// Devices whose traffic is counted again at the devices below them.
 pub(in crate::sources) type Stacked = [Device];
 
-/// What one group moved on one device.
+/// The traffic of one group on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sources) struct Row {
     pub(in crate::sources) device: Device,
     pub(in crate::sources) traffic: Traffic,
-    /// Both numbers of bytes were told, and neither is zero for being in no line.
+    /// Whether the file had both numbers of bytes, so that neither is zero merely because its line
+    /// is missing.
     pub(in crate::sources) has_bytes: bool,
 }
 
-/// What one group moved, by device. Its memory is used again for the next group.
+/// The traffic of one group by device. Its memory is reused for the next group.
 #[derive(Debug, Default)]
 pub(in crate::sources) struct Table {
     pub(in crate::sources) rows: Vec<Row>,
-    /// Some device that moves is not counted, and on those that are the group moved nothing: what it
-    /// moved in all is not known.
+    /// Whether the total is unknown: some device with traffic is not counted, and on the counted
+    /// devices the group moved nothing.
     pub(in crate::sources) is_partial: bool,
-    /// The row that was asked for last: files name one device in several lines, and the files of
-    /// one group name the same devices in the same order.
+    /// Index of the row that was used last: files name one device in several lines, and the files
+    /// of one group name the same devices in the same order.
     at: usize,
 }
 
@@ -64,7 +65,7 @@ impl Table {
         self.at = 0;
     }
 
-    /// Over all devices but those that stand on others, where that is known.
+    /// The sum over all devices except stacked ones, if it is known.
     pub(in crate::sources) fn sum(&self, stacked: &Stacked) -> Option<Traffic> {
         let mut sum = Traffic::default();
         for row in self.rows.iter().filter(|r| !stacked.contains(&r.device)) {
@@ -73,7 +74,7 @@ impl Table {
         (!self.is_partial).then_some(sum)
     }
 
-    /// The row of this device; nothing if there are too many.
+    /// The row of this device; `None` if there are too many devices.
     fn of(&mut self, device: Device) -> Option<&mut Row> {
         let is_it = |at: &usize| self.rows.get(*at).is_some_and(|row| row.device == device);
         let near = [self.at, self.at + 1].into_iter().find(is_it);
@@ -94,7 +95,7 @@ impl Table {
     }
 }
 
-/// `8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0`
+/// Parses lines like `8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0`.
 ///
 /// Some kernels write several devices before the first number; only the last has the numbers.
 pub(in crate::sources) fn parse_v2(bytes: &[u8], table: &mut Table) -> BadLines {
@@ -125,14 +126,14 @@ pub(in crate::sources) fn parse_v2(bytes: &[u8], table: &mut Table) -> BadLines 
     })
 }
 
-/// What a file of version 1 counts.
+/// The unit that a file of version 1 counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sources) enum Counts {
     Bytes,
     Ops,
 }
 
-/// Reads and writes of a version 1 file: lines like `8:0 Read 4096`, and a `Total`.
+/// Parses the reads and writes of a version 1 file: lines like `8:0 Read 4096`, and a `Total`.
 pub(in crate::sources) fn parse_v1(bytes: &[u8], counts: Counts, table: &mut Table) -> BadLines {
     each_line(bytes, |line| {
         let mut words = words(line);
@@ -144,7 +145,7 @@ pub(in crate::sources) fn parse_v1(bytes: &[u8], counts: Counts, table: &mut Tab
         let kind = words.next()?;
         let value = number(words.next()?)?;
         let row = table.of(device)?;
-        // The last line of a device.
+        // It is the last line of a device.
         row.has_bytes |= (kind, counts) == (b"Total", Counts::Bytes);
         let traffic = &mut row.traffic;
         let slot = match (kind, counts) {
@@ -172,7 +173,7 @@ fn each_line(bytes: &[u8], mut parse: impl FnMut(&[u8]) -> Option<()>) -> BadLin
     bad
 }
 
-/// Of a word like `254:0`.
+/// Parses a word like `254:0`.
 pub(super) fn device_of(word: &[u8]) -> Option<Device> {
     let colon = word.iter().position(|b| *b == b':')?;
     Some((number(&word[..colon])?, number(&word[colon + 1..])?))
@@ -255,7 +256,7 @@ mod tests {
         };
         let rows: Vec<_> = table.rows.iter().map(|r| (r.device, r.traffic)).collect();
         assert_eq!(rows, [((8, 0), of(6, 7, 2, 0)), ((7, 0), of(1, 0, 0, 3))]);
-        // The memory is used again; what stood there is gone.
+        // The memory is reused; its old content is gone.
         table.clear();
         assert!(!parse_v2(b"7:0 rbytes=9\n", &mut table).any());
         assert_eq!(table.sum(&[]), Some(of(9, 0, 0, 0)));

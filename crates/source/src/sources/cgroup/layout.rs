@@ -1,4 +1,5 @@
-//! Where the control groups are: version 1, version 2, or both (hybrid), and which groups exist.
+//! The hierarchies of control groups: version 1, version 2, or both (hybrid), and the groups in
+//! them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,21 +11,21 @@ use crate::util::file::{HeldFile, SysRoot};
 use super::counted::{Counted, V1Files};
 use super::devices::Devices;
 
-/// Most directories looked at in one scan.
+/// Most directories that one scan visits.
 const DIRECTORIES_MAX: usize = 16_384;
 
-/// Which controller tells I/O.
+/// The controller that counts I/O.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Io {
     V2(PathBuf),
     V1 {
         root: PathBuf,
-        /// Nothing if none of them counts anything here.
+        /// `None` if no file of version 1 counts anything here.
         files: Option<V1Files>,
     },
 }
 
-/// What there is on this machine.
+/// The hierarchies on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) io: Option<Io>,
@@ -35,7 +36,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Also what version 1 counts here, where it tells I/O.
+    /// Finds the hierarchies, and what version 1 counts if it is the one that counts I/O.
     pub(super) fn find(root: &SysRoot, devices: &Devices) -> (Self, Counted) {
         let mut counted = Counted::default();
         let base = root.path("sys/fs/cgroup");
@@ -69,7 +70,7 @@ impl Layout {
         (layout, counted)
     }
 
-    /// In one word, for people.
+    /// The version in a few words, for people.
     pub(super) fn version(&self) -> &'static str {
         match (&self.io, &self.pressure) {
             (Some(Io::V2(_)), _) => "v2",
@@ -91,8 +92,8 @@ impl Layout {
             .collect()
     }
 
-    /// The groups as paths from the root (`/`, `/a`, `/a/b`), nearest the root first, and how many
-    /// of those seen did not fit.
+    /// The groups as paths from the root (`/`, `/a`, `/a/b`), nearest the root first, and the
+    /// number of found groups that exceed the limit.
     pub(super) fn groups(&self, config: &CgroupConfig) -> (Vec<Vec<u8>>, usize) {
         let mut found: BTreeSet<(usize, Vec<u8>)> = BTreeSet::new();
         let mut budget = DIRECTORIES_MAX;
@@ -121,7 +122,7 @@ fn walk(root: &Path, depth_max: usize, budget: &mut usize, found: &mut BTreeSet<
         if depth >= depth_max {
             continue;
         }
-        // A group that went away meanwhile has no groups below it.
+        // A group that was removed meanwhile has no groups below it.
         let Ok(entries) = std::fs::read_dir(&dir) else {
             continue;
         };

@@ -1,4 +1,5 @@
-//! What `chronyc -c tracking` prints: one line of 14 fields, after the report of the same name.
+//! The output of `chronyc -c tracking`: one line of 14 fields, in the order of the report of the
+//! same name.
 
 use super::State;
 use crate::util::command::{Commands, Program, Refusal};
@@ -8,21 +9,21 @@ const CHRONYC: Program = Program {
     name: "chronyc",
     paths: &["/usr/bin/chronyc", "/usr/sbin/chronyc", "/bin/chronyc"],
 };
-/// Parts in a million.
+/// One part per million.
 const PPM: f64 = 1e-6;
-/// The reference of a clock that follows itself (`local` in chrony.conf). Its errors are printed as
-/// 0, but it is synchronised to nothing.
+/// The reference id of a clock that follows itself (`local` in chrony.conf). Its errors are printed
+/// as 0, but it is synchronised to nothing.
 const LOCAL: &[u8] = b"7F7F0101";
 
-/// The fields that are used.
+/// The fields of the line that are used.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tracking {
     source: Option<String>,
     stratum: u64,
-    /// Of true time over the clock: positive when the clock is slow.
+    /// True time minus the clock's: positive when the clock is slow.
     slow_seconds: f64,
     rms_seconds: f64,
-    /// Positive when the clock would run too fast.
+    /// Frequency error: positive when the clock would run too fast.
     fast_ppm: f64,
     skew_ppm: f64,
     root_delay_seconds: f64,
@@ -30,13 +31,13 @@ pub(super) struct Tracking {
     synchronised: bool,
 }
 
-/// Runs the program. `-n`: names are not to be looked up.
+/// Runs the program. `-n` avoids that names are looked up.
 pub(super) fn ask(commands: &Commands) -> Result<Vec<u8>, Refusal> {
     commands.run(CHRONYC, &["-n", "-c", "tracking"], "chronyc-tracking")
 }
 
 impl Tracking {
-    /// A decimal comma, a field more or less, or another word is refused.
+    /// Parses the line. A decimal comma, a missing or additional field, or another word is refused.
     pub(super) fn parse(answer: &[u8]) -> Result<Self, String> {
         let mut all = lines(answer);
         let line = all.next().ok_or("it printed no whole line")?;
@@ -99,7 +100,7 @@ impl Tracking {
             self.slow_seconds.abs() + self.root_dispersion_seconds + self.root_delay_seconds / 2.0;
         State {
             synchronised: Some(true),
-            // Not `-`: there is no negative zero.
+            // Not `-`: that would give a negative zero.
             offset: Some(0.0 - self.slow_seconds),
             error_max: Some(bound),
             error_estimated: Some(self.rms_seconds),
@@ -129,7 +130,7 @@ mod tests {
     #[test]
     fn the_example_of_the_manual() {
         let state = Tracking::parse(LINE.as_bytes()).unwrap().state();
-        // "0.000006523 seconds slow", "3.225 ppm slow".
+        // Values of the report: "0.000006523 seconds slow", "3.225 ppm slow".
         let bound = 0.000006523 + 0.001100737 + 0.006819511;
         assert_eq!(state.offset, Some(-0.000006523));
         assert!(
@@ -143,7 +144,7 @@ mod tests {
         assert_eq!((state.stratum, state.synchronised), (Some(3), Some(true)));
     }
 
-    /// As chrony 4.3 printed it.
+    /// Lines as chrony 4.3 printed them.
     #[test]
     fn a_clock_that_follows_itself_and_one_that_follows_nothing() {
         let local = "7F7F0101,,8,1795286312.049008297,0.000000000,0.000000000,0.000000000,0.000,0.000,0.000,0.000000000,0.000000000,0.0,Normal\n";

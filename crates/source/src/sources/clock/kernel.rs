@@ -1,4 +1,5 @@
-//! What the kernel knows: `adjtimex` with nothing to change, or a recording of `adjtimex --print`.
+//! The kernel's values of the clock: `adjtimex` without changes, or a recording of `adjtimex
+//! --print`.
 
 use rtime_clock::adjtime::{Timex, adjtimex};
 
@@ -8,21 +9,21 @@ use crate::util::command::{Commands, Program, Refusal};
 use crate::util::file::SysRoot;
 use crate::util::parse::{cut, escape, lines};
 
-/// Of which only recordings are read: on this machine we ask the kernel.
+/// The program of which recordings are read; on this machine the kernel is called instead.
 const ADJTIMEX: Program = Program {
     name: "adjtimex",
     paths: &["/sbin/adjtimex", "/usr/sbin/adjtimex"],
 };
-/// Nothing synchronises the clock.
+/// Status bit: nothing synchronises the clock.
 const STA_UNSYNC: i64 = 0x0040;
-/// The offset is in nanoseconds, not microseconds.
+/// Status bit: the offset is in nanoseconds, not microseconds.
 const STA_NANO: i64 = 0x2000;
-/// The answer of a clock that is not synchronised, or whose reference failed.
+/// The return value for a clock that is not synchronised, or whose reference failed.
 const TIME_ERROR: i64 = 5;
-/// The kernel's frequency is in 2^-16 ppm.
+/// Unit of the kernel's frequency: 2^-16 ppm.
 const FREQUENCY_UNIT: f64 = 1e-6 / 65_536.0;
 
-/// The fields of `struct timex` that are used, as they are.
+/// The fields of `struct timex` that are used, unconverted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kernel {
     offset: i64,
@@ -33,7 +34,7 @@ pub(super) struct Kernel {
     answer: i64,
 }
 
-/// Why there are no values.
+/// The reason why there are no values.
 #[derive(Debug)]
 pub(super) enum Refused {
     Missing(String),
@@ -56,7 +57,7 @@ pub(super) fn read(root: &SysRoot, commands: &Commands) -> Result<Kernel, Refuse
     }
 }
 
-/// A new `Timex` has no modes: the call changes nothing and needs no right.
+/// Calls `adjtimex`. A new `Timex` has no modes: the call changes nothing and needs no right.
 fn ask() -> std::io::Result<Kernel> {
     let mut timex = Timex::new();
     let answer = adjtimex(&mut timex)?;
@@ -70,7 +71,7 @@ fn ask() -> std::io::Result<Kernel> {
     })
 }
 
-/// Lines of `KEY: NUMBER`, and `return value = NUMBER` at the end.
+/// Parses lines of `KEY: NUMBER`, and `return value = NUMBER` at the end.
 fn parse(text: &[u8]) -> Result<Kernel, String> {
     const KEYS: [&[u8]; 6] = [
         b"offset",
@@ -129,11 +130,13 @@ impl Kernel {
         let known = |v: f64| synchronised.then_some(v);
         State {
             synchronised: Some(synchronised),
-            // What is left to be added to the clock: it is behind by that much.
+            // The kernel's offset is still to be added to the clock: the clock is behind by that
+            // much.
             offset: known(0.0 - self.offset as f64 * unit),
             error_max: microseconds(self.error_max_us).and_then(known),
             error_estimated: microseconds(self.error_estimated_us).and_then(known),
-            // What is added to the clock's own rate: it is slow by that much.
+            // The kernel's frequency is added to the clock's own rate: the clock is slow by that
+            // much.
             frequency: Some(0.0 - self.frequency as f64 * FREQUENCY_UNIT),
             ..State::default()
         }
@@ -227,7 +230,7 @@ time_constant: 6
         }
     }
 
-    /// Whatever this machine's clock does, the kernel answers, to anyone.
+    /// The kernel answers every user, whatever the state of this machine's clock.
     #[test]
     fn this_machine() {
         let kernel = ask().unwrap();

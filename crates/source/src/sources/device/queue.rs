@@ -1,5 +1,6 @@
-//! `/sys/block/DEVICE/queue/`: how the kernel asks a device (Documentation/ABI/stable/sysfs-block).
-//! What the source `disk` gives of it (block sizes, scheduler, read-ahead, write cache) is not here.
+//! `/sys/block/DEVICE/queue/`: the settings of a device's request queue
+//! (Documentation/ABI/stable/sysfs-block). Files that the source `disk` reads (block sizes,
+//! scheduler, read-ahead, write cache) are left out.
 
 use std::path::Path;
 
@@ -10,17 +11,17 @@ use crate::util::parse::{sole_number, sole_text};
 
 use super::Fact;
 
-/// How a file's text becomes a value.
+/// How the text of a file becomes a value.
 enum As {
-    /// A count, times this.
+    /// A count, multiplied by this factor.
     Count(u64),
-    /// The same, but 0 stands for nothing known.
+    /// The same, but 0 means unknown.
     Known(u64),
     Flag,
     Text,
-    /// A number that stands for one of these.
+    /// A number that stands for one of these words.
     Word([&'static str; 3]),
-    /// Divided by this.
+    /// A number, divided by this to give seconds.
     Seconds(f64),
 }
 
@@ -65,8 +66,8 @@ const FILES: [(&str, Fact, As); 22] = [
     ("io_timeout", Fact::Timeout, As::Seconds(1e3)),
 ];
 
-/// Puts what the files of the device in `dir` say. Whether the kernel counts its requests, or does
-/// not say that it does not.
+/// Puts the values of the files of the device in `dir`. Returns whether the kernel counts its
+/// requests; if unknown, it is taken to count them.
 pub(super) fn put(
     facts: &mut FactSet<Fact>,
     dir: &Path,

@@ -1,4 +1,4 @@
-//! Which block devices there are, of what kind, and what stands on what.
+//! The block devices, their kinds, and which device is stacked on which.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -10,15 +10,15 @@ use crate::sources::disk::counters::Counters;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{escape, lines, sole_number, sole_text, words};
 
-/// How deep devices may stand on each other: deeper than any that is made on purpose.
+/// Most levels of stacked devices that are followed: more than any that are made on purpose.
 const DEPTH_MAX: usize = 8;
-/// Most devices directly below one. RAID 10 of md takes 384 at most.
+/// Most devices directly below one. RAID 10 of md has at most 384.
 const SLAVES_MAX: usize = 512;
 /// Most names in the directory of one disk.
 const NAMES_MAX: usize = 512;
-/// Devices that exist in numbers before anyone uses them.
+/// Prefixes of the names of devices that exist in numbers before they are used.
 const STANDBY: [&[u8]; 5] = [b"loop", b"ram", b"zram", b"nbd", b"rbd"];
-/// Names that tell the kind, where nothing in `/sys` does.
+/// Prefixes of names that determine the kind, where nothing in `/sys` does.
 const BY_NAME: [(&[u8], Kind); 11] = [
     (b"loop", Kind::Loop),
     (b"zram", Kind::Memory),
@@ -32,11 +32,12 @@ const BY_NAME: [(&[u8], Kind); 11] = [
     (b"zd", Kind::Volume),
     (b"nullb", Kind::Other),
 ];
-/// Disks of drivers whose devices have no `device` in a recorded tree; in a living one all have.
+/// Prefixes of the names of disks, for recorded trees without `device`; on a running machine every
+/// disk has one.
 const DISK_NAMES: [&[u8]; 9] = [
     b"sd", b"hd", b"vd", b"xvd", b"nvme", b"mmcblk", b"dasd", b"cciss", b"pmem",
 ];
-/// Beginnings of the UUIDs that users of the device mapper give
+/// Prefixes of the UUIDs that users of the device mapper assign
 /// (Documentation/ABI/testing/sysfs-block-dm).
 const BY_UUID: [(&str, Kind); 5] = [
     ("LVM-", Kind::Lvm),
@@ -46,7 +47,7 @@ const BY_UUID: [(&str, Kind); 5] = [
     ("bcache-", Kind::Cache),
 ];
 
-/// What a block device is.
+/// The kind of a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Disk,
@@ -55,7 +56,7 @@ pub(super) enum Kind {
     Lvm,
     Crypt,
     Multipath,
-    /// Some other target of the device mapper.
+    /// Another target of the device mapper.
     Mapper,
     Cache,
     Loop,
@@ -86,7 +87,7 @@ impl Kind {
         }
     }
 
-    /// Whether it has a queue whose settings matter to anyone.
+    /// Whether the settings of its queue are of interest.
     pub(super) fn has_queue(self) -> bool {
         !matches!(
             self,
@@ -98,19 +99,19 @@ impl Kind {
 /// A block device.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// As in `/sys`, where a `!` stands for a slash.
+    /// The name in `/sys`, where a `!` stands for a slash.
     pub(super) name: Vec<u8>,
-    /// As the kernel calls it.
+    /// The kernel's name.
     pub(super) label: String,
     pub(super) dir: PathBuf,
     pub(super) kind: Kind,
-    /// `major:minor`.
+    /// The device number, `major:minor`.
     pub(super) number: String,
-    /// Its name below `/dev/mapper`.
+    /// The name below `/dev/mapper`.
     pub(super) mapper: Option<String>,
-    /// Of a partition, the whole disk.
+    /// The index of the whole disk, if this is a partition.
     pub(super) parent: Option<usize>,
-    /// Names of what it stands on.
+    /// Names of the devices directly below it.
     slaves: Vec<Vec<u8>>,
     below: Vec<usize>,
 }
@@ -125,18 +126,18 @@ impl Node {
 #[derive(Debug, Default)]
 pub(super) struct Topology {
     pub(super) nodes: Vec<Node>,
-    /// Names of devices that nobody used yet.
+    /// Names of devices that have never been used.
     pub(super) unused: Vec<String>,
     /// Names of devices without a medium.
     pub(super) empty: Vec<String>,
-    /// How many were too many.
+    /// Number of devices that exceed the limit.
     pub(super) refused: usize,
-    /// The disk that goes for each device: of several paths to one, the first.
+    /// For each path to a disk, the path that represents the disk: the first one.
     stands_for: BTreeMap<usize, usize>,
 }
 
 impl Topology {
-    /// Looks through `/sys/block`.
+    /// Reads the devices in `/sys/block`.
     pub(super) fn scan(
         root: &SysRoot,
         max: usize,
@@ -157,7 +158,7 @@ impl Topology {
     }
 
     fn take_whole(&mut self, name: Vec<u8>, dir: PathBuf, max: usize, bytes: &mut Vec<u8>) {
-        // A path of NVMe's own multipathing: the device that stands for all of them is listed too.
+        // A path of NVMe's own multipathing: the device that represents all paths is listed too.
         if number(&dir.join("hidden"), bytes) == Some(1) {
             return;
         }
@@ -203,7 +204,7 @@ impl Topology {
         }
     }
 
-    /// Finds what stands on what, once all are known.
+    /// Finds the devices below each device, once all are known.
     fn connect(&mut self) {
         let by_name: BTreeMap<Vec<u8>, usize> = self
             .nodes
@@ -228,7 +229,7 @@ impl Topology {
         }
     }
 
-    /// The disks that a device stands on, itself included if it is one; in order, each once.
+    /// The disks below a device, including itself if it is one; sorted, each once.
     pub(super) fn disks_below(&self, at: usize) -> Vec<usize> {
         let mut disks = Vec::new();
         self.collect(at, DEPTH_MAX, &mut disks);
@@ -270,7 +271,8 @@ fn partition(name: &[u8], whole: &Node, disk: usize, bytes: &mut Vec<u8>) -> Opt
     })
 }
 
-/// The disk's name and a number, with a `p` between where the name ends in a digit.
+/// Whether the entry is the disk's name and a number, with a `p` between if the name ends in a
+/// digit.
 fn is_part_name(entry: &[u8], disk: &[u8]) -> bool {
     let rest = entry.strip_prefix(disk);
     let rest = rest.map(|rest| rest.strip_prefix(b"p").unwrap_or(rest));
@@ -297,7 +299,8 @@ fn kind(name: &[u8], has: impl Fn(&[u8]) -> bool, uuid: Option<&str>) -> Kind {
     }
 }
 
-/// `part1-mpath-…` is a partition that kpartx made of a multipath device.
+/// The kind of a device of the device mapper. `part1-mpath-…` is a partition that kpartx made of a
+/// multipath device.
 fn mapper_kind(uuid: &str) -> Kind {
     if let Some((number, _)) = uuid.strip_prefix("part").and_then(|r| r.split_once('-'))
         && !number.is_empty()
@@ -309,7 +312,7 @@ fn mapper_kind(uuid: &str) -> Kind {
     known.map_or(Kind::Mapper, |(_, kind)| *kind)
 }
 
-/// As the kernel names it: a slash is a `!` in `/sys`.
+/// The kernel's name of a device: a `!` in `/sys` stands for a slash.
 fn label(name: &[u8]) -> String {
     escape(name).replace('!', "/")
 }

@@ -1,4 +1,4 @@
-//! What hardly ever changes about a disk: `/sys/block/DISK/{size,queue/*,device/*}`.
+//! The attributes of a disk that hardly ever change: `/sys/block/DISK/{size,queue/*,device/*}`.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use crate::util::parse::{sole_number, sole_text};
 
 use super::counters::SECTOR_BYTES;
 
-/// Most hardware queues counted.
+/// Most hardware queues that are counted.
 const QUEUES_MAX: usize = 4096;
 
-/// The files, with their paths ready; opened only to be read.
+/// The files of the attributes, which are open only while they are read.
 #[derive(Debug)]
 pub(super) struct Files {
     size: HeldFile,
@@ -24,11 +24,11 @@ pub(super) struct Files {
     read_ahead_kb: HeldFile,
     write_cache: HeldFile,
     model: HeldFile,
-    /// Hardware queues, counted once: an NVMe device has `nr_requests` for each.
+    /// Number of hardware queues, counted once: an NVMe device has `nr_requests` for each.
     queues: u64,
 }
 
-/// What they say; what a file does not say is nothing.
+/// The numbers in the files; `None` if a file has none.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     pub(super) size_bytes: Option<u64>,
@@ -86,7 +86,7 @@ impl Files {
         Numbers {
             size_bytes: times(read(&mut self.size), SECTOR_BYTES),
             rotational: read(&mut self.rotational).map(|r| r != 0),
-            // The block layer queues `nr_requests`; a SCSI device takes `queue_depth` of them.
+            // The block layer queues `nr_requests`; a SCSI device accepts `queue_depth` of them.
             concurrency_max: match (requests, depth) {
                 (Some(requests), Some(depth)) => Some(requests.min(depth)),
                 (one, other) => one.or(other),
@@ -113,7 +113,7 @@ impl Files {
     }
 }
 
-/// The chosen one of `none [mq-deadline] kyber`.
+/// The selected scheduler of a list like `none [mq-deadline] kyber`.
 fn chosen(schedulers: &str) -> &str {
     let inner = schedulers
         .split_once('[')

@@ -1,29 +1,32 @@
-//! The most that a disk can transfer, and how that is known.
+//! The greatest rate of transfer of a disk, and its origin.
 //!
-//! What is configured counts before all. Then what `baro probe` measured, then what a table gives
-//! for the disk's link; but once more was seen than measured or tabulated, what was seen counts, since it
-//! was done. What was seen alone says nothing: a disk that nobody asks for much has never shown what it can do,
-//! and would seem to be at its limit with every request.
+//! A configured value takes precedence. Next is the rate that `baro probe` measured, then the rate
+//! that a table gives for the disk's link; but once a higher rate than the measured or tabulated
+//! one was observed, the observed one counts, since the disk achieved it. An observed rate alone is
+//! a weak estimate: a disk under little load has never shown its limit, and would seem to be at its
+//! limit with every request.
 //!
-//! The table ([`crate::util::link`]): an NVMe drive is taken to use 90 % of its PCIe link, a SATA or
-//! SAS disk 92 % of its phy, one with platters at most 250 MB/s. Virtual disks are in no table.
+//! The table ([`crate::util::link`]): an NVMe drive is assumed to use 90 % of its PCIe link, a SATA
+//! or SAS disk 92 % of its phy, and a disk with platters at most 250 MB/s. Virtual disks are in no
+//! table.
 
 use barograph_model::NS_PER_S;
 
 use crate::util::rate::per_second;
 
-/// Rates are taken over at least this long, so that two reads close together do not pass for a
+/// Shortest time over which a rate is taken, so that two reads close together do not look like a
 /// bandwidth.
 const SECOND_NS: i64 = NS_PER_S * 9 / 10;
-/// The fastest seconds in which this share of all bytes was moved are what the disk can do: one
-/// burst into a cache is too little for it, and slow hours do not hide one fast minute.
+/// Share of all bytes that the fastest seconds must have moved for their rate to count as the
+/// disk's limit: a single burst into a cache is too little, and slow hours do not hide one fast
+/// minute.
 const FASTEST_SHARE: f64 = 0.02;
 const LEAST_BYTES_PER_SECOND: f64 = 4096.0;
 const BUCKETS_PER_OCTAVE: f64 = 8.0;
-/// Up to 1 TiB/s; the last bucket has all above.
+/// Number of buckets, up to 1 TiB/s; the last bucket has all rates above.
 const BUCKETS: usize = 224;
 
-/// How the bandwidth of a disk is known.
+/// The origin of the bandwidth of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     Configured,
@@ -43,7 +46,7 @@ impl Origin {
     }
 }
 
-/// What is known of one disk's bandwidth.
+/// The candidates for the bandwidth of one disk.
 #[derive(Debug)]
 pub(super) struct Bandwidth {
     pub(super) configured: Option<u64>,
@@ -62,14 +65,14 @@ impl Bandwidth {
         }
     }
 
-    /// How many bytes the disk moved in all, both ways, at this time.
+    /// Records the number of bytes that the disk had moved at this time, reads and writes together.
     pub(super) fn observe(&mut self, at_ns: i64, bytes: u64) {
         if self.configured.is_none() {
             self.observed.add(at_ns, bytes);
         }
     }
 
-    /// Bytes in a second at most, and how that is known.
+    /// The greatest rate in bytes per second, and its origin.
     pub(super) fn now(&self) -> Option<(f64, Origin)> {
         if let Some(configured) = self.configured {
             return Some((configured as f64, Origin::Configured));
@@ -84,18 +87,18 @@ impl Bandwidth {
     }
 }
 
-/// Seconds of about the same rate.
+/// Seconds of about the same rate: their bytes and the fastest rate.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     bytes: u64,
     fastest: f64,
 }
 
-/// The seconds seen, by rate.
+/// The observed seconds, by rate.
 #[derive(Debug)]
 struct Observed {
     buckets: Box<[Bucket; BUCKETS]>,
-    /// Where the present second began.
+    /// Time and number of bytes at the beginning of the present second.
     since: Option<(i64, u64)>,
     rate: Option<f64>,
 }
@@ -142,7 +145,7 @@ impl Observed {
     }
 }
 
-/// The bucket of a rate.
+/// The index of the bucket of a rate.
 fn place(rate: f64) -> usize {
     let place = (rate / LEAST_BYTES_PER_SECOND).log2() * BUCKETS_PER_OCTAVE;
     (place.max(0.0) as usize).min(BUCKETS - 1)
@@ -165,7 +168,7 @@ mod tests {
         assert_eq!(disk.now(), Some((5e5, Origin::Table)));
         disk.probed = Some(3e5);
         assert_eq!(disk.now(), Some((3e5, Origin::Probed)));
-        // It did what it was measured not to do.
+        // It exceeded the measured rate.
         disk.observe(2 * S, 500_000);
         assert_eq!(disk.now(), Some((4e5, Origin::Observed)));
         disk.configured = Some(1);

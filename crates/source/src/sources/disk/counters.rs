@@ -1,12 +1,12 @@
-//! The counters of one block device, as `/proc/diskstats` and `/sys/block/*/stat` give them
+//! The counters of one block device, from `/proc/diskstats` and `/sys/block/*/stat`
 //! (<https://docs.kernel.org/admin-guide/iostats.html>).
 
 use crate::util::parse::{Words, words};
 
-/// The kernel counts in sectors of this size whatever the device's own are.
+/// Length in bytes of the sectors in which the kernel counts, whatever the device's own are.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
-/// Cumulative since the device appeared, but for `inflight`.
+/// The counters since the device appeared, except `inflight`, which is a present value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) read_ops: u64,
@@ -20,14 +20,14 @@ pub(crate) struct Counters {
     pub(crate) inflight: u64,
     pub(crate) busy_ms: u64,
     pub(crate) queue_ms: u64,
-    /// Since Linux 4.18.
+    /// Present since Linux 4.18.
     pub(crate) discard_bytes: Option<u64>,
-    /// Since Linux 5.5.
+    /// Present since Linux 5.5.
     pub(crate) flush_ops: Option<u64>,
 }
 
 impl Counters {
-    /// The words after the name. Kernels give 11, 15 or 17 of them, newer ones perhaps more.
+    /// Parses the words after the name. Kernels give 11, 15 or 17 of them, newer ones perhaps more.
     pub(crate) fn parse(mut words: Words<'_>) -> Option<Self> {
         let mut next = || words.number();
         let bytes = |sectors: u64| {
@@ -69,7 +69,7 @@ impl Counters {
         self.read_ops == 0 && self.write_ops == 0
     }
 
-    /// What happened since `old`; nothing if any counter went back.
+    /// The growth since `old`; `None` if any counter decreased.
     pub(crate) fn since(&self, old: &Self) -> Option<Self> {
         Some(Self {
             read_ops: self.read_ops.checked_sub(old.read_ops)?,
@@ -89,7 +89,7 @@ impl Counters {
     }
 }
 
-/// A line of `/proc/diskstats`: major, minor, name, counters.
+/// Parses a line of `/proc/diskstats`: major, minor, name, counters.
 pub(crate) fn parse_line(line: &[u8]) -> Option<(&[u8], Counters)> {
     let mut words = words(line);
     words.number()?;

@@ -1,4 +1,4 @@
-//! One disk that is followed: its facts, and what they are computed from.
+//! One disk that is followed: its facts, and the state from which they are computed.
 
 use std::ffi::OsStr;
 
@@ -60,7 +60,7 @@ facts! {
     }
 }
 
-/// A disk.
+/// A disk with its facts and state.
 pub(super) struct Disk {
     pub(super) label: String,
     pub(super) tier: String,
@@ -75,7 +75,7 @@ pub(super) struct Disk {
     files: Files,
     attributes_next_ns: i64,
     pub(super) attributes_seen: bool,
-    /// `/sys/block/DISK/stat`, for when there is no list of all.
+    /// `/sys/block/DISK/stat`, which is read if there is no list of all disks.
     pub(super) stat: HeldFile,
 }
 
@@ -210,20 +210,20 @@ impl Disk {
             .text(batch, now_ns, Fact::BandwidthSource, origin.as_str());
     }
 
-    /// Takes what `baro probe` measured on this disk; a measurement of another disk that had this
-    /// name is none.
+    /// Takes the measurement of `baro probe` for this disk; a measurement of another disk that had
+    /// this name is ignored.
     pub(super) fn take_probe(&mut self, records: &Records) {
         let record = records.get(&self.label);
         let record = record.filter(|r| r.is_of(self.size_bytes, self.serial.as_deref()));
         self.bandwidth.probed = record.map(|r| r.bytes_per_second);
     }
 
-    /// Whether nothing tells its bandwidth.
+    /// Whether its bandwidth is unknown.
     pub(super) fn is_unmeasured(&self) -> bool {
         self.bandwidth.now().is_none()
     }
 
-    /// Reads the attributes if it is time to; whether it was.
+    /// Reads the attributes if it is time to, and returns whether it was.
     pub(super) fn attributes(
         &mut self,
         now_ns: i64,
@@ -278,8 +278,8 @@ impl Disk {
     }
 }
 
-/// The streams of latency quantiles of one direction. Without a request in the last minute there
-/// are none.
+/// The streams of latency quantiles of one direction. They end if there was no request in the last
+/// minute.
 struct Quantiles {
     latencies: Latencies,
     facts: [Fact; 3],

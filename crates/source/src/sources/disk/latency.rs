@@ -1,44 +1,44 @@
-//! Quantiles of latency over the last minute, out of counters that only add up.
+//! Quantiles of latency over the last minute, from cumulative counters.
 //!
-//! Between two reads the kernel tells how many requests completed and how long they took together,
-//! not how long each took. So each interval counts as so many requests of its mean latency: the
-//! quantiles are those of the means of intervals, weighted by requests. A few slow requests among
-//! many fast ones of the same interval are not seen; those of single requests are the business of
-//! `block_trace`.
+//! Between two reads the kernel gives the number of requests that completed and their total time,
+//! not the time of each. So each interval counts as its number of requests, all with the mean
+//! latency: the quantiles are those of the means of intervals, weighted by requests. A few slow
+//! requests among many fast ones of the same interval do not show; `block_trace` gives the
+//! quantiles of single requests.
 
 use barograph_model::NS_PER_S;
 
-/// The window is moved on by such slices: it spans 45 to 60 seconds.
+/// Number of slices of the window, which spans 45 to 60 seconds.
 const SLICES: usize = 4;
 const SLICE_NS: i64 = 15 * NS_PER_S;
-/// Up to here, all is the first bucket.
+/// Upper bound of the first bucket, in seconds.
 const LEAST_SECONDS: f64 = 4e-6;
 const BUCKETS_PER_OCTAVE: f64 = 8.0;
-/// Up to 67 s; the last bucket has all above.
+/// Number of buckets, up to 67 s; the last bucket has all latencies above.
 const BUCKETS: usize = 192;
-/// The kernel's times are whole milliseconds: an interval of fewer says little of its mean, and is
-/// taken together with those after it.
+/// Least total time of an interval, in ms. The kernel's times are whole milliseconds: an interval
+/// with fewer has no reliable mean, and is joined with those after it.
 const CERTAIN_MS: u64 = 4;
-/// Which quantiles.
+/// The shares of the quantiles.
 const SHARES: [f64; 3] = [0.5, 0.9, 0.99];
 
-/// Requests of about the same latency: how many, and how long all of them took.
+/// Requests of about the same latency: their number and their total time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     ops: u32,
     ms: u32,
 }
 
-/// The latencies of one direction of one disk. Of a fixed size from its start.
+/// The latencies of one direction of one disk. Its size in memory is fixed.
 #[derive(Debug)]
 pub(super) struct Latencies {
     slices: Box<[[Bucket; BUCKETS]; SLICES]>,
     /// Number of the present slice since the clock's start.
     slice: Option<i64>,
-    /// Requests whose time is not certain yet.
+    /// Number and total ms of the requests whose time is not reliable yet.
     pending: (u64, u64),
     quantiles: Option<[f64; 3]>,
-    /// Whether they are those of the slices.
+    /// Whether `quantiles` are those of the present slices.
     known: bool,
 }
 
@@ -53,7 +53,7 @@ impl Latencies {
         }
     }
 
-    /// What completed since the last call: so many requests, which took so long together.
+    /// Counts the requests that completed since the last call, with their total time.
     pub(super) fn add(&mut self, at_ns: i64, ops: u64, ms: u64) {
         self.move_on(at_ns);
         if ms >= CERTAIN_MS && ops > 0 {
@@ -67,7 +67,7 @@ impl Latencies {
         }
     }
 
-    /// Median, 90th and 99th percentile, in seconds; nothing if nothing completed in the window.
+    /// Median, 90th and 99th percentile, in seconds; `None` if no request completed in the window.
     pub(super) fn quantiles(&mut self) -> Option<[f64; 3]> {
         if !self.known {
             self.quantiles = self.compute();
@@ -93,7 +93,7 @@ impl Latencies {
 
     fn flush(&mut self) {
         let (ops, ms) = std::mem::take(&mut self.pending);
-        // Of what took less than a millisecond together, the time is not known.
+        // The time of requests that took less than a millisecond in total is unknown.
         if ops > 0 && ms > 0 {
             self.record(ops, ms);
         }
@@ -133,10 +133,10 @@ impl Latencies {
     }
 }
 
-/// The bucket of a latency.
+/// The index of the bucket of a latency.
 fn place(seconds: f64) -> usize {
     let place = (seconds / LEAST_SECONDS).log2() * BUCKETS_PER_OCTAVE;
-    // Also of what is no number.
+    // A value that is not a number also gets a bucket.
     (place.max(0.0) as usize).min(BUCKETS - 1)
 }
 
@@ -164,10 +164,10 @@ mod tests {
         assert_eq!(reads.quantiles(), Some([0.0001; 3]));
         reads.add(2 * S, 85, 850);
         reads.add(3 * S, 15, 1500);
-        // 1000 requests: the 500th took 0.1 ms, the 900th too, the 990th 100 ms.
+        // 1000 requests: the 500th took 0.1 ms, as did the 900th, the 990th 100 ms.
         assert_eq!(reads.quantiles(), Some([0.0001, 0.0001, 0.1]));
         reads.add(4 * S, 85, 850);
-        // 1085: the 977th took 10 ms.
+        // 1085 requests: the 977th took 10 ms.
         assert_eq!(reads.quantiles(), Some([0.0001, 0.01, 0.1]));
     }
 
@@ -194,7 +194,7 @@ mod tests {
             reads.add(at * S, 10, ms);
         }
         assert_eq!(reads.quantiles(), Some([0.00008; 3]));
-        // A slow interval is not mixed with what is pending.
+        // A slow interval is not joined with the pending requests.
         reads.add(11 * S, 10, 1);
         reads.add(12 * S, 300, 30_000);
         assert_eq!(reads.quantiles(), Some([0.1; 3]));

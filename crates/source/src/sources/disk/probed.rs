@@ -1,5 +1,5 @@
-//! What `baro probe` measured: a file that a thread of its own reads, since a file system that
-//! hangs must not keep the disks from being read.
+//! The measurements of `baro probe`. A thread reads their file, since a file system that hangs must
+//! not keep the disks from being read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::Missing;
 use crate::probe::{self, Records};
 
-/// How often the file is looked at.
+/// Time between two checks of the file.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
@@ -44,7 +44,7 @@ pub(super) struct Probed {
 }
 
 impl Probed {
-    /// Looks at this file from now on; at none if the path is empty.
+    /// Starts the thread that reads this file; none if the path is empty.
     pub(super) fn new(path: &Path) -> Self {
         let shared = Arc::new(Shared::default());
         let mut thread_fault = None;
@@ -63,7 +63,7 @@ impl Probed {
         }
     }
 
-    /// Whether there are others than at the last call.
+    /// Whether the records have changed since the last call.
     pub(super) fn changed(&mut self) -> bool {
         let changes = self.shared.changes.load(Ordering::Acquire);
         if changes == self.seen {
@@ -88,7 +88,7 @@ impl Probed {
 }
 
 impl Drop for Probed {
-    /// The thread ends by itself: it may hang in a read.
+    /// The thread ends by itself later: it may hang in a read.
     fn drop(&mut self) {
         self.shared.lock().stop = true;
         self.shared.wake.notify_all();

@@ -1,6 +1,5 @@
-//! What a file system stands on: the RAID level and the physical disks below it, by
-//! `/sys/block/*/slaves` (Documentation/ABI/stable/sysfs-block), `md/level`, and for btrfs its own
-//! list of devices.
+//! The devices below a file system: its RAID level and physical disks, from `/sys/block/*/slaves`
+//! (Documentation/ABI/stable/sysfs-block), `md/level`, and for btrfs its own list of devices.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,23 +11,23 @@ use crate::util::parse::sole_text;
 
 use super::mountinfo::Mount;
 
-/// How deep stacked devices are followed.
+/// Most levels of stacked devices that are followed.
 const DEPTH_MAX: usize = 8;
-/// Most devices below one.
+/// Most devices directly below one.
 const SLAVES_MAX: usize = 512;
-/// Devices that are no disk: what is behind them is a file, another machine or memory.
+/// Devices that are no disk: their storage is a file, another machine or memory.
 const NO_DISK: [&str; 7] = ["loop", "nbd", "rbd", "drbd", "zram", "ram", "ublkb"];
 
-/// What could be found out.
+/// The result, as far as it is known.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Below {
-    /// `raid6`; `none` on plain disks.
+    /// RAID level, such as `raid6`; `none` on plain disks.
     pub(super) raid: Option<String>,
-    /// How many physical disks.
+    /// Number of physical disks.
     pub(super) disks: Option<usize>,
 }
 
-/// Looks below a mount.
+/// Finds the devices below a mount.
 pub(super) fn look(root: &SysRoot, mount: &Mount) -> Below {
     let device = match mount.fstype.as_str() {
         "btrfs" => {
@@ -45,7 +44,7 @@ pub(super) fn look(root: &SysRoot, mount: &Mount) -> Below {
     };
     let mut disks = BTreeSet::new();
     let raid = match mount.fstype.as_str() {
-        // With several devices it would be a RAID of its own.
+        // With several devices the file system would be a RAID of its own.
         "btrfs" | "bcachefs" => None,
         _ => level(root, &device, DEPTH_MAX),
     };
@@ -74,7 +73,7 @@ fn below_btrfs(root: &SysRoot, layout: &btrfs::Layout) -> Below {
     }
 }
 
-/// Adds the physical disks below a whole device. Nothing if one of them is not known.
+/// Adds the physical disks below a whole device. `None` if one of them is unknown.
 fn gather(root: &SysRoot, device: &str, depth: usize, disks: &mut BTreeSet<String>) -> Option<()> {
     let below = below(root, device)?;
     if below.is_empty() {
@@ -87,7 +86,7 @@ fn gather(root: &SysRoot, device: &str, depth: usize, disks: &mut BTreeSet<Strin
         .try_for_each(|name| gather(root, &whole_disk(root, name, None)?, depth, disks))
 }
 
-/// The RAID level of a whole device, or of what is below it.
+/// The RAID level of a whole device, or of the device below it.
 fn level(root: &SysRoot, device: &str, depth: usize) -> Option<String> {
     let dir = dir(root, device);
     if let Some(level) = text(dir.join("md/level")) {
@@ -96,8 +95,8 @@ fn level(root: &SysRoot, device: &str, depth: usize) -> Option<String> {
     match below(root, device)?.as_slice() {
         [] => Some("none".to_owned()),
         [only] => level(root, &whole_disk(root, only, None)?, depth.checked_sub(1)?),
-        // Striped, mirrored or one after the other: that is in tables which the kernel shows to
-        // root only.
+        // Whether it is striped, mirrored or concatenated is in tables that the kernel shows only
+        // to root.
         _ => None,
     }
 }
@@ -135,7 +134,7 @@ fn below(root: &SysRoot, device: &str) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// `dm-0` of `mapper/archive`; other names as they are.
+/// The kernel's name of a device: `dm-0` for `mapper/archive`; other names are returned unchanged.
 fn kernel_name(root: &SysRoot, device: &str) -> String {
     let blocks = root.path("sys/block");
     let found = device.strip_prefix("mapper/").and_then(|wanted| {
@@ -232,7 +231,7 @@ mod tests {
         tree.check("mapper/vg-a", "253:0", "xfs", Some("raid1"), Some(2));
         tree.check("mapper/vg-b", "253:1", "xfs", None, Some(2));
         tree.check("mapper/mpatha", "253:2", "xfs", Some("none"), Some(1));
-        // What cannot be, what is not known, what is not there.
+        // Impossible, unknown and absent devices.
         tree.check("mapper/itself", "253:3", "xfs", None, None);
         tree.check("mapper/empty", "253:4", "xfs", None, None);
         tree.check("mapper/loop", "253:5", "xfs", None, None);

@@ -1,17 +1,18 @@
-//! How a file system compresses, by the options that mountinfo shows of it.
+//! The compression of a file system, by the options that mountinfo shows for it.
 //!
-//! After btrfs(5), Documentation/filesystems/{f2fs,ubifs}.rst of the kernel and bcachefs(8). What
-//! the options do not tell (zfs, squashfs, erofs, ntfs, anything on a network) is not guessed.
+//! Documents: btrfs(5), Documentation/filesystems/{f2fs,ubifs}.rst of the kernel and bcachefs(8).
+//! If the options do not show it (zfs, squashfs, erofs, ntfs, anything on a network), it is not
+//! guessed.
 
 /// Types that never compress.
 const NEVER: &[&str] = &[
     "ext2", "ext3", "ext4", "xfs", "tmpfs", "vfat", "msdos", "exfat", "jfs", "nilfs2", "gfs2",
     "ocfs2", "minix", "zonefs",
 ];
-/// A longer value is none that is known.
+/// Longest value, in bytes; a longer one is no known algorithm.
 const VALUE_BYTES_MAX: usize = 32;
 
-/// The algorithm with its level, like `zstd:3`; `none`; or nothing where that is not known.
+/// The algorithm with its level, like `zstd:3`; `none`; or nothing if it is unknown.
 pub(super) fn of(fstype: &str, options: &[u8]) -> Option<String> {
     let none = || Some("none".to_owned());
     if NEVER.contains(&fstype) {
@@ -20,15 +21,15 @@ pub(super) fn of(fstype: &str, options: &[u8]) -> Option<String> {
     match fstype {
         "btrfs" => match value(options, &[b"compress", b"compress-force"]) {
             Some(value) => name(value),
-            // Single files may still ask for it by a property.
+            // Single files may still be compressed by a property.
             None => none(),
         },
-        // Shown whenever the file system has the feature.
+        // The option is shown whenever the file system has the feature.
         "f2fs" => match value(options, &[b"compress_algorithm"]) {
             Some(value) => name(value),
             None => none(),
         },
-        // Else it is as the file system was made.
+        // Without the option, the compression was chosen when the file system was made.
         "ubifs" => name(value(options, &[b"compr"])?),
         "bcachefs" => name(value(
             options,
@@ -38,7 +39,7 @@ pub(super) fn of(fstype: &str, options: &[u8]) -> Option<String> {
     }
 }
 
-/// What follows `key=` in a list with commas.
+/// The text after `key=` in a list with commas.
 fn value<'a>(options: &'a [u8], keys: &[&[u8]]) -> Option<&'a [u8]> {
     options.split(|b| *b == b',').find_map(|option| {
         let equals = option.iter().position(|b| *b == b'=')?;

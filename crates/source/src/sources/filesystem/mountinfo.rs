@@ -1,4 +1,4 @@
-//! `/proc/self/mountinfo`, and which of its mounts hold data of their own
+//! `/proc/self/mountinfo`, and the choice of the mounts with data of their own
 //! (<https://docs.kernel.org/filesystems/proc.html>, 3.5).
 
 use super::compression;
@@ -6,7 +6,7 @@ use crate::config::Globs;
 use crate::error::BadLines;
 use crate::util::parse::{cut, escape, lines, unescape_octal, words};
 
-/// Types that are no storage: views of the kernel, and stubs of the automounter.
+/// Types that are no storage: views of the kernel, and placeholders of the automounter.
 const PSEUDO: &[&str] = &[
     "autofs",
     "binfmt_misc",
@@ -45,17 +45,17 @@ pub(super) struct Mount {
     pub(super) point: Vec<u8>,
     /// Mount point as a label.
     pub(super) label: String,
-    /// `major:minor`.
+    /// The device number, `major:minor`.
     pub(super) number: String,
     pub(super) fstype: String,
-    /// What is mounted, without `/dev/`.
+    /// The device or other source of the mount, without `/dev/`.
     pub(super) device: String,
-    /// How it is compressed, `none` if it is not; nothing where the options do not tell.
+    /// Compression algorithm, `none` without compression; `None` if the options do not show it.
     pub(super) compression: Option<String>,
 }
 
 impl Mount {
-    /// Whether this is that mount, which may have other options by now.
+    /// Whether this is the same mount, possibly with other options.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.point == other.point
             && self.number == other.number
@@ -64,7 +64,7 @@ impl Mount {
     }
 }
 
-/// One line as it is, and whether the file system's own root is what it shows.
+/// A line, and whether it mounts the root of the file system.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     mount: Mount,
@@ -84,7 +84,7 @@ pub(super) fn choose(
             bad.add(line);
             continue;
         };
-        // What was mounted here before is covered now.
+        // An earlier mount at this point is now covered.
         chosen.retain(|other| other.mount.point != line.mount.point);
         if is_storage(&line.mount)
             && !skip_fstypes.matches(&line.mount.fstype)
@@ -99,7 +99,8 @@ pub(super) fn choose(
     (chosen.into_iter().map(|line| line.mount).collect(), bad)
 }
 
-/// Of several mounts of one file system, the first that shows its root stays, else the first.
+/// Adds a mount. Of several mounts of one file system, the first one of its root is kept, else the
+/// first.
 fn admit(chosen: &mut Vec<Line>, line: Line) {
     match chosen
         .iter_mut()
@@ -111,19 +112,20 @@ fn admit(chosen: &mut Vec<Line>, line: Line) {
     }
 }
 
-/// The same device number; or, for those that give each mount one of its own (btrfs subvolumes),
-/// the same device.
+/// Whether the device number is the same; for a file system that gives each mount its own number
+/// (btrfs subvolumes), whether the device is the same.
 fn same_filesystem(a: &Mount, b: &Mount) -> bool {
     a.number == b.number || (a.fstype == "btrfs" && b.fstype == "btrfs" && a.device == b.device)
 }
 
 fn is_storage(mount: &Mount) -> bool {
-    // An overlay shows the space of what is below it: of use only where nothing else is visible.
+    // An overlay shows the space of the file system below it: it is useful only if no other is
+    // visible.
     let hidden_overlay = mount.fstype == "overlay" && mount.label != "/";
     !hidden_overlay && !PSEUDO.contains(&mount.fstype.as_str())
 }
 
-/// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
+/// Parses `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`.
 fn parse_line(line: &[u8]) -> Option<Line> {
     let mut rest = words(line).skip(2);
     let number = std::str::from_utf8(rest.next()?).ok()?;

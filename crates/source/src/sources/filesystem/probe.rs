@@ -1,8 +1,8 @@
-//! Asking every mount for its space at once, on threads that may hang.
+//! Queries the space of all mounts at once, on threads that may hang.
 //!
-//! `statvfs` of a dead network file system does not return, and nothing can interrupt it. So each
-//! call is made by one of a few threads; one that hangs is left alone with its mount, and another
-//! takes its place. The mounts that answer are not kept waiting by those that do not.
+//! `statvfs` of a dead network file system does not return, and cannot be interrupted. So each call
+//! is made by one of a few threads; a thread that hangs is left alone with its mount, and another
+//! takes its place. A mount that does not answer does not delay the others.
 
 use std::ffi::CStr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,39 +10,39 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-/// Most threads, and so most mounts that may hang before others go without an answer.
+/// Most threads, and so most mounts that may hang before others get no answer.
 pub(super) const THREADS_MAX: usize = 64;
-/// A thread here calls one function.
+/// Stack of a thread, which only calls one function.
 const STACK_BYTES: usize = 64 << 10;
-/// A round's time is cut into this many waits; after each, threads are added for the mounts that
-/// still wait for one.
+/// Number of waits into which the time of a round is divided; after each, threads are added for the
+/// mounts that still wait for one.
 const WAITS: u32 = 8;
-/// Threads that stay for the next round.
+/// Number of threads that stay for the next round.
 const IDLE_MAX: usize = 2;
 
-/// What a file system says of its space.
+/// The space of a file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes in all.
+    /// Total size, in bytes.
     pub total_bytes: u64,
-    /// Bytes not used.
+    /// Unused bytes.
     pub free_bytes: u64,
     /// Bytes that an ordinary user may still use.
     pub available_bytes: u64,
-    /// Inodes in all.
+    /// Total number of inodes.
     pub files_total: u64,
-    /// Inodes not used.
+    /// Number of unused inodes.
     pub files_free: u64,
-    /// Bytes in the smallest piece of space that it gives to a file; 0 if it does not say.
+    /// Smallest unit of space that a file gets, in bytes; 0 if unknown.
     pub block_bytes: u64,
     /// Whether it is mounted read-only.
     pub readonly: bool,
 }
 
-/// Asks the file system at a path; may hang.
+/// A function that queries the file system at a path; it may hang.
 pub type StatFn = dyn Fn(&CStr) -> Result<Space, Errno> + Send + Sync;
 
-/// `statvfs` of the path.
+/// Calls `statvfs` on the path.
 pub(super) fn statvfs(path: &CStr) -> Result<Space, Errno> {
     let stat = rustix::fs::statvfs(path)?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
@@ -57,25 +57,25 @@ pub(super) fn statvfs(path: &CStr) -> Result<Space, Errno> {
     })
 }
 
-/// What came of asking one mount in a round.
+/// The result for one mount in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Space(Space),
     Refused(Errno),
-    /// Asked, and silent until the end of the round.
+    /// The mount was asked, and did not answer until the end of the round.
     Silent,
-    /// Not asked: all threads hang.
+    /// The mount was not asked: all threads hang.
     NotAsked,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Not in use.
+    /// The slot is not in use.
     Free,
     Resting,
     Waiting,
     Asking,
-    /// No longer wanted, but a thread hangs in it.
+    /// The slot is no longer wanted, but a thread hangs in it.
     Abandoned,
     Answered(Result<Space, Errno>),
 }
@@ -95,9 +95,9 @@ struct Board {
 
 struct Shared {
     board: Mutex<Board>,
-    /// There is something to ask, or the end.
+    /// Notified when there is a mount to ask, and at the end.
     work: Condvar,
-    /// Something was answered.
+    /// Notified when a mount has answered.
     answered: Condvar,
     stat: Arc<StatFn>,
 }
@@ -129,7 +129,7 @@ impl Probes {
         }
     }
 
-    /// A slot for this path.
+    /// Allocates a slot for this path.
     pub(super) fn add(&self, path: Arc<CStr>) -> usize {
         let mut board = self.shared.lock();
         let slot = Slot {
@@ -148,7 +148,7 @@ impl Probes {
         }
     }
 
-    /// Gives a slot back; if a thread hangs in it, once that returns.
+    /// Frees a slot; if a thread hangs in it, once the thread returns.
     pub(super) fn remove(&self, slot: usize) {
         let slot = &mut self.shared.lock().slots[slot];
         slot.phase = if slot.phase == Phase::Asking {
@@ -158,8 +158,8 @@ impl Probes {
         };
     }
 
-    /// Asks all mounts, except those that still owe an answer, and waits until all have answered,
-    /// at most `timeout`.
+    /// Asks all mounts, except those that have not answered an earlier question, and waits until
+    /// all have answered, at most `timeout`.
     pub(super) fn round(&mut self, timeout: Duration) {
         let mut board = self.shared.lock();
         for slot in &mut board.slots {
@@ -177,7 +177,7 @@ impl Probes {
             if open(&board) == 0 {
                 break;
             }
-            // What still waits for a thread after the first wait would wait behind a slow mount.
+            // A mount without a thread after the first wait would have to wait behind a slow mount.
             if wait > 0 || board.threads == 0 {
                 self.thread_fault = self.add_threads(&mut board).err().map(|e| e.to_string());
             }
@@ -190,7 +190,7 @@ impl Probes {
         }
     }
 
-    /// What came of the last round.
+    /// The result of the last round for a slot.
     pub(super) fn answer(&self, slot: usize) -> Answer {
         match self.shared.lock().slots[slot].phase {
             Phase::Answered(Ok(space)) => Answer::Space(space),
@@ -200,7 +200,8 @@ impl Probes {
         }
     }
 
-    /// One thread to begin with; later, since those that are there are held up, one for each mount.
+    /// Starts one thread at first; later, since the existing threads are blocked, one for each
+    /// waiting mount.
     fn add_threads(&self, board: &mut Board) -> std::io::Result<()> {
         let waiting = board
             .slots

@@ -1,4 +1,4 @@
-//! One disk: when it is asked, what it answered, and how long that holds.
+//! One disk: when it is asked, its answer, and how long the answer is valid.
 
 use barograph_model::NS_PER_S;
 
@@ -13,16 +13,18 @@ use super::Fact;
 use super::local::{self, BadBlocks};
 use super::smart::{self, Answer, Smart};
 
-/// After how many disks that took too long the others wait for the next read.
+/// Number of late disks in one read after which the others wait for the next read.
 const SILENT_MAX: usize = 2;
-/// A disk that had nothing to say, or did not answer, is asked again so many reads later.
+/// Number of reads after which a disk that had nothing to report, or did not answer, is asked
+/// again.
 const ASK_AGAIN_READS: u32 = 10;
-/// Each late answer doubles that, as a program that hangs in the kernel with the disk may stay there;
-/// but it is asked again when this time has passed.
+/// Longest time until a disk is asked again. Each late answer doubles the number of reads until
+/// then, because a program that hangs in the kernel with the disk may remain there.
 const REST_NS_MAX: i64 = 24 * 3600 * NS_PER_S;
-/// After so many vain answers in a row, what a disk said of itself before holds no more.
+/// Number of unsuccessful queries in a row after which the disk's earlier answer is no longer
+/// valid.
 const VAIN_MAX: u32 = 3;
-/// What only a disk itself says.
+/// Facts that only the disk itself reports.
 const OF_SMART: [Fact; 11] = [
     Fact::Ok,
     Fact::Wear,
@@ -38,19 +40,19 @@ const OF_SMART: [Fact; 11] = [
 ];
 
 pub(super) struct Disk {
-    /// As in `/sys/block`.
+    /// The name in `/sys/block`.
     pub(super) name: String,
     pub(super) facts: FactSet<Fact>,
     verdict: Verdict,
-    /// Reads until it is asked again.
+    /// Number of reads until it is asked again.
     rest_reads: u32,
-    /// How many these were after the last late answer; 0 when it answered since.
+    /// The value of that number after the last late answer; 0 if the disk has answered since.
     late_reads: u32,
     /// Monotonic time at which it was last asked.
     asked_ns: i64,
-    /// How often in a row it was asked and gave nothing; one that sleeps has answered.
+    /// Number of unsuccessful queries in a row; the answer that it sleeps is a success.
     vain: u32,
-    /// Of the last read, for the report.
+    /// Temperature of the last read, for the report.
     pub(super) celsius: Option<f64>,
     is_smart: bool,
     pub(super) is_known: bool,
@@ -58,7 +60,7 @@ pub(super) struct Disk {
     is_least: bool,
 }
 
-/// What came of the last time that a disk was to be asked.
+/// The result of the last time that a disk was to be asked.
 #[derive(Debug)]
 pub(super) enum Verdict {
     NotAsked,
@@ -71,19 +73,19 @@ pub(super) enum Verdict {
     Garbled(String),
 }
 
-/// What is shared by the disks of one read.
+/// State that the disks of one read share.
 pub(super) struct Round<'a> {
     pub(super) commands: &'a Commands,
     pub(super) helper: &'a HelperConfig,
     pub(super) root: &'a SysRoot,
     pub(super) skip: &'a Globs,
     pub(super) monotonic_ns: i64,
-    /// Nobody answers at all, so that asking for each disk is vain.
+    /// Whether the helper does not answer at all, so that asking each disk is pointless.
     pub(super) is_vain: bool,
     pub(super) silent: usize,
 }
 
-/// What is not known of one disk.
+/// Something unknown about one disk, for the report.
 pub(super) struct Gap {
     pub(super) what: &'static str,
     pub(super) disk: String,
@@ -114,7 +116,7 @@ impl Disk {
         })
     }
 
-    /// Asks it, unless that is vain or was in vain a short while ago.
+    /// Asks the disk, unless that is pointless or failed a short while ago.
     pub(super) fn ask(&mut self, round: &mut Round) -> Result<Option<Box<Smart>>, SourceError> {
         if local::is_virtual(round.root, &self.name) {
             self.verdict = Verdict::Virtual;
@@ -185,7 +187,7 @@ impl Disk {
         refusal: Refusal,
         round: &mut Round,
     ) -> Result<Option<Box<Smart>>, SourceError> {
-        // A recording that is not there says nothing of the other disks'.
+        // A missing recording does not mean that those of other disks are missing.
         round.is_vain = refusal == Refusal::Absent && round.commands.is_real();
         if is_late(&refusal) {
             round.silent += 1;
@@ -217,8 +219,8 @@ impl Disk {
             None if !is_asleep => local::celsius(root, &self.name, smart.is_some()),
             asked => asked,
         };
-        // Blocks that the disk replaced are none that the kernel met, and those that wait for it may
-        // be: the greater count is one that holds.
+        // Blocks that the disk replaced are not in the kernel's list, and those that it is about to
+        // replace may be: the greater count is a valid lower bound.
         let bad = of_disk.max(listed.map(|count| count.blocks));
         self.has_bad_blocks = bad.is_some();
         self.is_smart = smart.is_some();
@@ -264,7 +266,8 @@ impl Disk {
         }
     }
 
-    /// Ends what it said of itself long ago, and what of that the kernel does not say now.
+    /// Retires the facts of the disk's outdated answer, as far as the kernel does not give them
+    /// now.
     fn forget_smart(&mut self, batch: &mut Batch) {
         let bad = (!self.has_bad_blocks).then_some(Fact::Bad);
         let celsius = self.celsius.is_none().then_some(Fact::Temperature);
@@ -280,7 +283,7 @@ impl Disk {
         }
     }
 
-    /// What SMART would give and does not.
+    /// The facts that SMART would give but does not.
     pub(super) fn missing_smart(&self) -> Option<Gap> {
         let (why, remedy) = match &self.verdict {
             Verdict::Known | Verdict::NotAsked => return None,
@@ -318,7 +321,7 @@ impl Disk {
         })
     }
 
-    /// Bad blocks that are not, or not all, counted.
+    /// Bad blocks that are not counted, or not all of them.
     pub(super) fn missing_blocks(&self) -> Option<Gap> {
         let (why, remedy) = match (self.is_least, &self.verdict) {
             (true, _) => (
@@ -393,7 +396,7 @@ mod tests {
     use super::*;
     use crate::util::helper::HELPER_TIMEOUT;
 
-    /// How many reads, a minute apart, pass until a disk is asked again after each late answer.
+    /// After each late answer, the number of reads, a minute apart, until the disk is asked again.
     #[test]
     fn a_disk_that_is_late_again_and_again_rests_longer_and_longer() {
         let tree = tempfile::tempdir().unwrap();
@@ -411,7 +414,7 @@ mod tests {
             is_vain: false,
             silent: 0,
         };
-        // Nothing is recorded, so that each time when it is asked its verdict changes.
+        // Nothing is recorded, so the verdict changes each time the disk is asked.
         let mut reads_until_asked = |disk: &mut Disk| {
             disk.verdict = Verdict::NotAsked;
             (1..5000).find(|_| {

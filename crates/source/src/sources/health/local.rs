@@ -1,9 +1,10 @@
-//! What the kernel itself gives of a disk's health, to everybody.
+//! Health of a disk as the kernel itself reports it, to every user.
 //!
-//! Temperatures: `Documentation/hwmon/sysfs-interface.rst` and `drivetemp.rst`. Bad blocks: the lists
-//! of the block layer (`block/badblocks.c`: `badblocks` of pmem and others, and `bad_blocks` of the
-//! members of md arrays, `Documentation/admin-guide/md.rst`), a line `START LENGTH` for each run of
-//! 512-byte sectors. Since when these are counted is not known: nothing here is of a disk's lifetime.
+//! Temperatures: `Documentation/hwmon/sysfs-interface.rst` and `drivetemp.rst`. Bad blocks: the
+//! lists of the block layer (`block/badblocks.c`: `badblocks` of pmem and others, and `bad_blocks`
+//! of the members of md arrays, `Documentation/admin-guide/md.rst`), with a line `START LENGTH` for
+//! each run of 512-byte sectors. It is not known since when these are counted: no value here covers
+//! a disk's lifetime.
 
 use std::path::{Path, PathBuf};
 
@@ -12,20 +13,20 @@ use crate::tier::whole_disk;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{cut, lines, number, sole_number, sole_text, words};
 
-/// Most entries of a folder that are looked through.
+/// Most entries of a directory that are read.
 const NAMES_MAX: usize = 4096;
 /// Most sensors or controllers below one disk.
 const SENSORS_MAX: usize = 64;
 /// Most members of arrays.
 const MEMBERS_MAX: usize = 1024;
-/// A list of bad blocks has one page; what is longer was cut there by the kernel.
+/// Longest list of bad blocks, in bytes: it has one page, and the kernel cuts off the rest.
 const LIST_BYTES_MAX: usize = 4096 - 48;
-/// What stands for no storage of its own, or for none at all: partitions of memory, stacks, drives
-/// without a disk of their own.
+/// Prefixes of the names of devices without storage of their own: memory, stacked devices, and
+/// drives without a disk.
 const NO_DISKS: &[&str] = &[
     "loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "rbd", "drbd", "bcache", "zd",
 ];
-/// Vendors and beginnings of models of disks that are made up by a hypervisor.
+/// Vendors, and prefixes of models, of disks that a hypervisor emulates.
 const VIRTUAL: &[&str] = &[
     "QEMU",
     "VMware",
@@ -37,7 +38,7 @@ const VIRTUAL: &[&str] = &[
     "Xen",
 ];
 
-/// The names of the disks in `/sys/block`, as they stand there.
+/// The names of the disks in `/sys/block`, with `!` for a slash.
 pub(super) fn disks(root: &SysRoot) -> Result<Vec<String>, crate::SourceError> {
     let blocks = root.path("sys/block");
     let (names, _) = names_in(&blocks, NAMES_MAX)?;
@@ -45,19 +46,19 @@ pub(super) fn disks(root: &SysRoot) -> Result<Vec<String>, crate::SourceError> {
     let is_disk = |name: &String| {
         let file = |file: &str| read(blocks.join(name).join(file));
         let is_hidden = file("hidden").is_some_and(|b| sole_number(&b) == Some(1));
-        // A drive without a medium has no health to speak of.
+        // A drive without a medium has no health to report.
         let is_empty = file("size").is_some_and(|b| sole_number(&b) == Some(0));
         !NO_DISKS.iter().any(|no| name.starts_with(no)) && !is_hidden && !is_empty
     };
     Ok(names.filter(is_disk).collect())
 }
 
-/// Its size in blocks of 512 bytes.
+/// Size of the disk in blocks of 512 bytes.
 pub(super) fn blocks(root: &SysRoot, name: &str) -> Option<u64> {
     sole_number(&read(block(root, name).join("size"))?)
 }
 
-/// Whether a hypervisor makes it up, so that it has no health of its own.
+/// Whether a hypervisor emulates the disk, so that it has no health of its own.
 pub(super) fn is_virtual(root: &SysRoot, name: &str) -> bool {
     if name.starts_with("vd") || name.starts_with("xvd") {
         return true;
@@ -66,15 +67,16 @@ pub(super) fn is_virtual(root: &SysRoot, name: &str) -> bool {
     ["vendor", "model"].iter().any(|file| {
         let text = read(device.join(file)).unwrap_or_default();
         let text = sole_text(&text).unwrap_or_default().to_owned();
-        // The log of an NVMe drive is real enough where a hypervisor gives one.
+        // The log of an NVMe drive is good enough if a hypervisor gives one.
         !name.starts_with("nvme") && VIRTUAL.iter().any(|v| text.starts_with(v))
     })
 }
 
-/// Of the disk's own sensor, where a driver of hwmon knows it: that of nvme, or drivetemp.
+/// The temperature from the disk's own sensor, if a driver of hwmon has it: that of nvme, or
+/// drivetemp.
 ///
-/// drivetemp asks the disk, which may start the time anew after which it goes to sleep
-/// (`drivetemp.rst`): of a disk that turns it is read only if that is known to be awake.
+/// drivetemp asks the disk, which may restart the time after which the disk goes to sleep
+/// (`drivetemp.rst`): for a rotating disk it is read only if the disk is known to be awake.
 pub(super) fn celsius(root: &SysRoot, name: &str, is_awake: bool) -> Option<f64> {
     let device = block(root, name).join("device");
     let rotational = read(block(root, name).join("queue/rotational"));
@@ -84,7 +86,7 @@ pub(super) fn celsius(root: &SysRoot, name: &str, is_awake: bool) -> Option<f64>
         may_sleep && sole_text(&driver) == Some("drivetemp")
     };
     // In the order of the kernels: sensors beside the controller's files since 5.15 (nvme), below
-    // hwmon/ (drivetemp), below its PCI device (nvme before); and where one drive has several
+    // hwmon/ (drivetemp), below its PCI device (nvme before); and if one drive has several
     // controllers, below those of the subsystem.
     let mut places = vec![
         device.clone(),
@@ -102,7 +104,7 @@ pub(super) fn celsius(root: &SysRoot, name: &str, is_awake: bool) -> Option<f64>
         .find_map(|sensor| millicelsius(&read(sensor.join("temp1_input"))?))
 }
 
-/// The names in a folder that are a word and a number.
+/// The names in a directory that are a word and a number.
 fn numbered(folder: &Path, word: &str) -> Vec<String> {
     let names = names_in(folder, NAMES_MAX).map(|(names, _)| names);
     let names = names.unwrap_or_default().into_iter();
@@ -124,18 +126,18 @@ fn millicelsius(bytes: &[u8]) -> Option<f64> {
     (-60.0..=150.0).contains(&celsius).then_some(celsius)
 }
 
-/// The bad blocks that the kernel knows of some disks.
+/// The bad blocks in the kernel's lists, for some disks.
 #[derive(Debug, Default)]
 pub(super) struct BadBlocks {
-    /// By the disk's name.
+    /// Counts by the disk's name.
     of: Vec<(String, Count)>,
 }
 
-/// Bad blocks of one list, of 512 bytes.
+/// Number of bad blocks, of 512 bytes, in one list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) blocks: u64,
-    /// The list is full: there may be more.
+    /// Whether the list is full, so that there may be more.
     pub(super) is_least: bool,
 }
 
@@ -175,7 +177,7 @@ impl BadBlocks {
         Some(found.1)
     }
 
-    /// Adds one list to what is known of a disk.
+    /// Adds the blocks of one list to the count of a disk.
     fn add(&mut self, disk: &str, list: PathBuf, faults: &mut Faults) {
         let Some(bytes) = read(list.clone()) else {
             return;
@@ -264,7 +266,7 @@ mod tests {
         check(b"1024 8 acknowledged\n", None);
         check(b"x\n", None);
         check(b"0 9223372036854775807\n8 9223372036854775807\n", None);
-        // A full page that ends inside a line: the 455 whole ones count, as the least there are.
+        // A full page that ends inside a line: the 455 whole lines count, as a lower bound.
         let long = "123456 8\n".repeat(500);
         let count = sum(&long.as_bytes()[..4099], &mut BadLines::default());
         let expect = Count {

@@ -1,44 +1,47 @@
-//! What `smartctl --json` says of a disk, in units of ours.
+//! Parser of the output of `smartctl --json`, with values in our units.
 //!
-//! After smartctl(8) and the JSON that smartmontools 7.0 to 7.4 print. The meaning of the numbers is
-//! that of the standards: NVM Express base specification, "SMART / Health Information" (02h); ATA
-//! ACS-4, "Device Statistics log" (04h), whose counters have fixed units; SCSI SPC and SBC log pages.
-//! ATA's SMART attributes have no standard: which means what is taken by the names that smartctl's
+//! Documents: smartctl(8) and the JSON that smartmontools 7.0 to 7.4 print. The meaning of the
+//! numbers is that of the standards: NVM Express base specification, "SMART / Health Information"
+//! (02h); ATA ACS-4, "Device Statistics log" (04h), whose counters have fixed units; SCSI SPC and
+//! SBC log pages. ATA's SMART attributes have no standard: their meaning is taken from the names
+//! that smartctl's database (`drivedb.h`) gives them, and only if the statistics log has no counter
+//! for it.
 //! database (`drivedb.h`) gives them, and only where the statistics log has no counter for it.
 
 use serde_json::Value;
 
 use crate::util::parse::{decimal, escape, number};
 
-/// Bytes of a block, as all counts of blocks here have it.
+/// Bytes of a block, for all counts of blocks here.
 const BLOCK_BYTES: u64 = 512;
-/// Temperatures outside are no temperatures of a disk that answers.
+/// Valid temperatures of a disk that answers.
 const CELSIUS: std::ops::RangeInclusive<f64> = -60.0..=150.0;
-/// The bits of smartctl's exit status that mean that it could not look: EXIT STATUS of smartctl(8).
+/// The bits of smartctl's exit status that mean that it could not query the disk: EXIT STATUS of
+/// smartctl(8).
 const COULD_NOT_LOOK: u64 = 0b11;
-/// Longest complaint of smartctl that is passed on, in bytes.
+/// Longest message of smartctl that is passed on, in bytes.
 const COMPLAINT_BYTES_MAX: usize = 160;
 
-/// What came of asking a disk.
+/// The result of asking a disk.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
-    /// What it knows of itself.
+    /// The disk's values.
     Known(Box<Smart>),
-    /// It sleeps and was not woken.
+    /// The disk sleeps and was not woken.
     Asleep,
-    /// It has nothing to say, and why.
+    /// The disk has no values, for this reason.
     Nothing(String),
 }
 
-/// What a disk knows of itself; what it does not is absent.
+/// The values of a disk; `None` for those that it does not have.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Smart {
     pub(super) is_ok: Option<bool>,
     pub(super) celsius: Option<f64>,
-    /// Share of the rated endurance that is used; more than 1 where it is exceeded.
+    /// Share of the rated endurance that is used; more than 1 if it is exceeded.
     pub(super) wear: Option<f64>,
     pub(super) spare: Option<f64>,
-    /// Counts of blocks are of 512 bytes.
+    /// Counts of blocks are in blocks of 512 bytes.
     pub(super) bad_blocks: Option<u64>,
     pub(super) read_blocks: Option<u64>,
     pub(super) write_blocks: Option<u64>,
@@ -50,7 +53,7 @@ pub(super) struct Smart {
     pub(super) criticals: Option<u64>,
 }
 
-/// Understands what smartctl printed, or says why it cannot.
+/// Parses the output of smartctl; the error states why it cannot be parsed.
 pub(super) fn parse(bytes: &[u8]) -> Result<Answer, String> {
     let all: Value = serde_json::from_slice(bytes).map_err(|e| format!("no JSON: {e}"))?;
     match at(&all, &["json_format_version"]).and_then(|v| v.get(0)?.as_u64()) {
@@ -97,7 +100,7 @@ fn read(all: &Value) -> Smart {
         power_cycles: count(all, &["power_cycle_count"]),
         ..Default::default()
     };
-    // How many blocks of 512 bytes the device's own have: 1 or 8.
+    // Number of blocks of 512 bytes in one of the device's own: usually 1 or 8.
     let ratio = match count(all, &["logical_block_size"]) {
         Some(bytes) if bytes >= BLOCK_BYTES && bytes % BLOCK_BYTES == 0 => bytes / BLOCK_BYTES,
         _ => 1,
@@ -117,7 +120,8 @@ fn power_on_s(all: &Value) -> Option<f64> {
     Some(hours as f64 * 3600.0 + minutes as f64 * 60.0)
 }
 
-/// NVMe counts no bad blocks: only what share of the spare ones is left.
+/// The values of an NVMe drive. It counts no bad blocks, only the share of spare blocks that is
+/// left.
 fn nvme(log: &Value, common: Smart) -> Smart {
     /// A data unit is 1000 blocks of 512 bytes.
     const UNIT_BLOCKS: u64 = 1000;
@@ -162,7 +166,8 @@ fn scsi(all: &Value, ratio: u64, common: Smart) -> Smart {
     }
 }
 
-/// Blocks of so many 10^9 bytes, of which smartctl gives thousandths: `12000.125`.
+/// Number of blocks from an amount in 10^9 bytes with three decimals, as smartctl prints it:
+/// `12000.125`.
 fn gigabytes(text: &str) -> Option<u64> {
     /// Blocks in 10^9 bytes.
     const BLOCKS: f64 = 1e9 / BLOCK_BYTES as f64;
@@ -177,8 +182,8 @@ fn ata(all: &Value, ratio: u64, common: Smart) -> Smart {
     let reallocated = statistics
         .get(REALLOCATED)
         .or_else(|| attributes.raw(5, &["Realloc"]));
-    // What waits to be reallocated, and what could not be read in the device's own search: mostly
-    // the same sectors, so the greater of the two.
+    // Sectors that wait for reallocation, and sectors that the device's own scan could not read,
+    // are mostly the same, so the greater of the two counts.
     let pending = attributes
         .raw(197, &["Pending"])
         .max(attributes.raw(198, &["Uncorrect"]))
@@ -203,7 +208,7 @@ fn ata(all: &Value, ratio: u64, common: Smart) -> Smart {
     }
 }
 
-/// A place in the statistics log: page, byte offset. ACS-4, 9.5.
+/// A place in the statistics log: page and byte offset. ACS-4, 9.5.
 type Statistic = (u64, u64);
 const SECTORS_WRITTEN: Statistic = (1, 0x18);
 const SECTORS_READ: Statistic = (1, 0x28);
@@ -227,15 +232,16 @@ impl<'a> Statistics<'a> {
             .iter()
             .find(|r| is(r, "offset", offset))?;
         let flag = |name: &str| at(row, &["flags", name]).and_then(Value::as_bool);
-        // A normalized one is a percentage of what the vendor thinks bearable, not a count; the
-        // endurance indicator is a percentage by itself.
+        // A normalized statistic is a percentage of what the vendor finds acceptable, not a count;
+        // the endurance indicator is a percentage by itself.
         let is_count = flag("normalized") != Some(true) || is(page, "number", ENDURANCE_USED.0);
         let is_usable = is_count && flag("valid") == Some(true);
         count(row, &["value"]).filter(|_| is_usable)
     }
 }
 
-/// Names of attributes whose normalized value is what is left of the rated endurance, in percent.
+/// Names of attributes whose normalized value is the remaining share of the rated endurance, in
+/// percent.
 const LEFT: &[(u64, &str)] = &[
     (231, "SSD_Life_Left"),
     (231, "Lifetime_Left"),
@@ -249,7 +255,8 @@ const UNSAFE: &[&str] = &[
     "Unexpect_Power_Loss",
     "Unexpected_Power_Loss",
 ];
-/// Ends of the names of attributes 241 and 242, and how many blocks the unit has that they name.
+/// Suffixes of the names of attributes 241 and 242, with the number of blocks in the unit that they
+/// name.
 const UNITS: &[(&str, u64)] = &[
     ("_32MiB", 65_536),
     ("_GiB", 2_097_152),
@@ -270,17 +277,18 @@ impl<'a> Attributes<'a> {
         Some((row, row.get("name")?.as_str()?))
     }
 
-    /// The raw value of an attribute, if it is called something with one of these words: the same
-    /// number means other things with other vendors.
+    /// The raw value of an attribute, if its name contains one of these words: vendors give the
+    /// same number different meanings.
     fn raw(&self, id: u64, words: &[&str]) -> Option<u64> {
         let (row, name) = self.find(id)?;
         words.iter().any(|word| name.contains(word)).then_some(())?;
-        // The text is the number alone where the raw bytes hold more than one: `12 (0 3)`.
+        // The raw bytes may hold more than one value, and the text then begins with the number: `12
+        // (0 3)`.
         let text = at(row, &["raw", "string"])?.as_str()?;
         number(text.split(' ').next()?.as_bytes())
     }
 
-    /// Blocks read or written by the host since the device was made.
+    /// Blocks that the host read or wrote since the device was made.
     fn transferred(&self, id: u64, ratio: u64) -> Option<u64> {
         let (_, name) = self.find(id)?;
         let is_of_host = ["Host_", "Lifetime_", "Total_"]
@@ -304,7 +312,7 @@ impl<'a> Attributes<'a> {
         })
     }
 
-    /// How many are at or below the threshold of their vendor now.
+    /// Number of attributes that are at or below their vendor's threshold now.
     fn failing(&self) -> Option<u64> {
         let fails = |row: &&Value| row.get("when_failed").and_then(Value::as_str) == Some("now");
         (!self.0.is_empty()).then(|| self.0.iter().filter(fails).count() as u64)
@@ -321,7 +329,7 @@ fn list<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
         .map_or(&[], Vec::as_slice)
 }
 
-/// A number that a stream can hold. What has a fraction or is larger is no count.
+/// A count that a stream can hold. A number with a fraction, or a larger one, is none.
 fn count(value: &Value, path: &[&str]) -> Option<u64> {
     at(value, path)?.as_u64().filter(fits)
 }
@@ -330,7 +338,7 @@ fn fits(value: &u64) -> bool {
     i64::try_from(*value).is_ok()
 }
 
-/// A byte of percent as a share; the standards let the used endurance go to 255.
+/// A byte of percent as a share; the standards allow a used endurance of up to 255.
 fn percent(value: Option<u64>) -> Option<f64> {
     value.filter(|v| *v <= 255).map(|v| v as f64 / 100.0)
 }
@@ -384,7 +392,7 @@ mod tests {
             of(0, ""),
             Answer::Nothing("it has no SMART data".to_owned())
         );
-        // A disk that fails has findings in its status, and its data all the same.
+        // A disk that fails has bits set in its exit status, and still has its values.
         let text = r#"{"json_format_version":[1,0],"smartctl":{"exit_status":216},"smart_status":{"passed":false}}"#;
         let failing = Smart {
             is_ok: Some(false),
@@ -453,7 +461,7 @@ mod tests {
             };
             assert_eq!(smart, expect, "{bad}");
         }
-        // What overflows in our unit, and what no standard allows.
+        // A value that overflows in our unit, and values that no standard allows.
         let smart = known(
             r#""power_cycle_count":1,"nvme_smart_health_information_log":{"data_units_read":9223372036854775807,"available_spare":101,"percentage_used":256}"#,
         );
@@ -510,7 +518,7 @@ mod tests {
             attribute(198, "Offline_Uncorrectable", 100, "5"),
         ];
         assert_eq!(with_attributes(&rows).bad_blocks, Some(17));
-        // Without the first, the others are only part of the truth.
+        // Without the first attribute, the others are only a part of the sum.
         assert_eq!(with_attributes(&rows[1..]).bad_blocks, None);
         let log = |flags: &str| {
             known(&format!(
