@@ -1,4 +1,4 @@
-//! The sources, one file per kernel interface, and the table that names them all.
+//! The sources, one file per kernel interface, and the table that lists them all.
 
 pub mod beegfs;
 pub mod block_trace;
@@ -32,19 +32,19 @@ use crate::{FactSpec, Missing, Source, SourceError, SourcesConfig};
 
 /// One line of the table of sources.
 pub(crate) struct Entry {
-    /// Its name in configuration, reports and labels.
+    /// The source's name in configuration, reports and labels.
     pub(crate) name: &'static str,
-    /// How often it is usually read.
+    /// The default interval between polls, in milliseconds.
     pub(crate) interval_ms: u64,
-    /// Whether it is read unless the configuration says otherwise.
+    /// Whether the source is enabled unless the configuration says otherwise.
     pub(crate) usual: bool,
-    /// What it can give: a table for each kind of thing that it looks at.
+    /// The facts that the source can give: one table for each kind of thing that it reads.
     pub(crate) facts: &'static [&'static [FactSpec]],
-    /// Makes one.
+    /// Creates the source.
     pub(crate) make: fn(&SourcesConfig) -> Box<dyn Source>,
 }
 
-/// Every source. To add one, write its file and add its line.
+/// The table of all sources. To add a source, write its file and add its line here.
 #[rustfmt::skip]
 pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "disk", interval_ms: 1000, usual: true, facts: &[disk::Fact::SPECS], make: |c| Box::new(disk::Disks::new(c)) },
@@ -75,7 +75,7 @@ pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "file_trace", interval_ms: 5000, usual: false, facts: &[file_trace::Fact::SPECS, file_trace::HotFact::SPECS], make: |c| Box::new(file_trace::FileTrace::new(c)) },
 ];
 
-/// Makes every source that the configuration enables.
+/// Creates every source that the configuration enables.
 pub fn all_sources(config: &SourcesConfig) -> Vec<Box<dyn Source>> {
     let enabled = TABLE
         .iter()
@@ -88,8 +88,9 @@ pub fn source_names() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|entry| entry.name)
 }
 
-/// Of a file that is the whole interface: nothing if it is merely absent here, else the fault.
-/// The absence is remembered for the report.
+/// Handles the result of reading a file that is a source's whole interface: returns false if the
+/// file is merely absent, and remembers that in `absent` for the report; any other fault is an
+/// error.
 fn absent_or_fault(
     result: Result<(), SourceError>,
     absent: &mut Option<String>,
