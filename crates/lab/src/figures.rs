@@ -131,7 +131,7 @@ pub fn said(case: &Case, told: &[(&str, &[Moment])], seconds: std::ops::Range<us
 /// A name and its points: the index of each point's part, and its value.
 pub type NamedRow = (String, Vec<(usize, f64)>);
 
-/// A row of points for each name, colored by part, and a vertical line at `even`.
+/// A row of points for each name, coloured by part, and a vertical line at `even`.
 pub fn rows(title: &str, x: Axis, even: (&str, f64), rows: &[NamedRow], parts: &[&str]) -> Figure {
     let mut series = vec![Series {
         name: even.0.to_owned(),

@@ -18,9 +18,9 @@ pub const POINTS_MAX: usize = 1_500;
 const PLACE_MAX: f64 = 1e100;
 const LEGEND_WIDTH: u32 = 220;
 const FONT: &[u8] = include_bytes!("../fonts/DejaVuSans-ascii.ttf");
-/// Number of shapes of points; a color always has the same shape.
+/// Number of shapes of points; a colour always has the same shape.
 const SHAPES: usize = 3;
-/// The palette of Okabe and Ito, which is legible for the color-blind; without yellow, which is too
+/// The palette of Okabe and Ito, which is legible for the colour-blind; without yellow, which is too
 /// light on white.
 const COLORS: [RGBColor; 7] = [
     RGBColor(0, 0, 0),
@@ -65,14 +65,14 @@ pub enum Mark {
     Points,
 }
 
-/// Points that are drawn with the same name, mark and color.
+/// Points that are drawn with the same name, mark and colour.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     /// Name in the legend; a series with an empty name is not in it.
     pub name: String,
     /// How the points are drawn.
     pub mark: Mark,
-    /// Index of the color and of the shape of points.
+    /// Index of the colour and of the shape of points.
     pub color: usize,
     /// Coordinates; a point that is not finite, or beyond 1e100, is left out.
     pub points: Vec<(f64, f64)>,
