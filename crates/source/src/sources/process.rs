@@ -5,9 +5,9 @@
 //! bytes or are new: the start time, which distinguishes a process from a later one with the same
 //! number. The greatest readers and writers have streams, and keep them for a while after others
 //! overtook them, so that streams do not flicker. A process is identified by its number and its
-//! start. One that changes its name keeps its streams, which keep the first name as their label;
-//! otherwise its bytes would be counted once for each name. A process that begins between two scans
-//! counts from its beginning; one that also ends between them is never seen.
+//! start. One that changes its name keeps its streams, whose label is the name that it had when it
+//! was chosen; otherwise its bytes would be counted once for each name. A process that begins
+//! between two scans counts from its beginning; one that also ends between them is never seen.
 
 mod parse;
 mod rings;
