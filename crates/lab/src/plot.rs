@@ -20,7 +20,8 @@ const LEGEND_WIDTH: u32 = 220;
 const FONT: &[u8] = include_bytes!("../fonts/DejaVuSans-ascii.ttf");
 /// Number of shapes of points; a colour always has the same shape.
 const SHAPES: usize = 3;
-/// The palette of Okabe and Ito, which is legible for the colour-blind; without yellow, which is too
+/// The palette of Okabe and Ito, which is legible for the colour-blind; yellow is left out, since
+/// it is too light on white.
 /// light on white.
 const COLORS: [RGBColor; 7] = [
     RGBColor(0, 0, 0),

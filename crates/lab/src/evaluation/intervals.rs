@@ -10,8 +10,8 @@ use crate::replay::{Bounded, Outcome, Policy, replay};
 use crate::suite::{Case, policies};
 use crate::{Row, Table, renewal_frontier};
 
-/// A policy that is behind by less than this share of ticks counts as even: one tick of a trace is a
-/// thousandth.
+/// A policy that is behind by less than this share of ticks counts as even: one tick of a trace is
+/// a thousandth.
 const EVEN: f64 = 0.0005;
 /// The cases of HACC's capacity, generated and recorded.
 const HACC: [&str; 7] = [
