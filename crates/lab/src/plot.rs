@@ -22,7 +22,6 @@ const FONT: &[u8] = include_bytes!("../fonts/DejaVuSans-ascii.ttf");
 const SHAPES: usize = 3;
 /// The palette of Okabe and Ito, which is legible for the colour-blind; yellow is left out, since
 /// it is too light on white.
-/// light on white.
 const COLORS: [RGBColor; 7] = [
     RGBColor(0, 0, 0),
     RGBColor(213, 94, 0),
